@@ -1,0 +1,368 @@
+/* stoker.h: training data, from files to batches, in one process.
+ *
+ * The one public header of libstoker. Sections: error, image, engine, loader, batch, dataset.
+ *
+ * Conventions
+ *   Return   int: 0 or a count on success, negative on failure: -errno where errno says it,
+ *            else one of STOKER_ERROR_*. `struct stoker_error *` may be NULL everywhere.
+ *   Options  struct_size first (sizeof the struct); 0 in a field means its default; new fields
+ *            are only added at the end.
+ *   Words    owns (frees it), borrows (during the call), lends (until a named event), takes
+ *            (yours no more, even on failure), gives (now yours).
+ *   Threads  one object, one thread at a time, unless its section says otherwise.
+ *   The library prints nothing, never exits, and has no callbacks.
+ */
+#ifndef STOKER_STOKER_H
+#define STOKER_STOKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STOKER_API __attribute__((visibility("default")))
+#define STOKER_VERSION "0.1.0"
+
+/* ---- error ---------------------------------------------------------------------------- */
+
+/* Number, name, sentence. */
+#define STOKER_ERRORS(X)                                                                       \
+    X(-5001, CORRUPT, "the data is damaged")                                                   \
+    X(-5002, TRUNCATED, "the data ends too early")                                             \
+    X(-5003, FORMAT, "the data is not of the expected format")                                 \
+    X(-5004, UNSUPPORTED, "the data uses a feature that stoker does not read")                 \
+    X(-5005, LIMIT, "a limit named in the options was passed")                                 \
+    X(-5006, MISSING, "a field or a label is missing")                                         \
+    X(-5007, SCATTERED, "members of one sample do not lie together")                           \
+    X(-5008, ARGUMENT, "an argument or option is not usable")                                  \
+    X(-5009, STATE, "the state belongs to another data set, setting or order version")         \
+    X(-5010, BUDGET, "the memory budget is used up")                                           \
+    X(-5011, TIMEOUT, "a deadline passed")                                                     \
+    X(-5012, FORKED, "the object was made in another process")                                 \
+    X(-5013, CLOSED, "the object is closed")                                                   \
+    X(-5014, EMPTY, "there is nothing to read")                                                \
+    X(-5015, AGAIN, "nothing is ready yet")                                                    \
+    X(-5016, CHANGED, "the data changed while it was in use")
+
+enum stoker_status {
+    STOKER_OK = 0,
+#define X(number, name, sentence) STOKER_ERROR_##name = (number),
+    STOKER_ERRORS(X)
+#undef X
+};
+
+#define STOKER_NO_OFFSET UINT64_MAX
+
+/* What failed, where, and what to do. Owned by the caller; a zeroed one is empty. */
+struct stoker_error {
+    int      status;      /* the value that was returned */
+    uint64_t offset;      /* byte offset in `shard`; STOKER_NO_OFFSET if it has no meaning */
+    char     what[192];   /* "cannot read member header" */
+    char     where[768];  /* "'train-0042.tar' offset 1048576 key 'a/17'" */
+    char     advice[256]; /* the next step */
+    char     shard[512];  /* path or URL; empty if it has no meaning */
+    char     key[256];    /* sample key; empty if it has no meaning */
+};
+
+/* Lends for ever: "STOKER_ERROR_CORRUPT", or errno's name; and a sentence. Any thread. */
+STOKER_API const char *stoker_status_name(int status);
+STOKER_API const char *stoker_status_text(int status);
+STOKER_API const char *stoker_version(void);
+
+/* ---- image ---------------------------------------------------------------------------- */
+
+/* Transforms carry the names, defaults and meaning of torchvision.transforms.v2. */
+enum stoker_transform_kind {
+    STOKER_RANDOM_RESIZED_CROP = 1, /* height, width, scale[2], ratio[2], filter */
+    STOKER_RESIZE,                  /* height, width (0: short side = height), filter, max_size */
+    STOKER_CENTER_CROP,             /* height, width */
+    STOKER_RANDOM_CROP,             /* height, width */
+    STOKER_RANDOM_HORIZONTAL_FLIP,  /* probability */
+    STOKER_RANDOM_VERTICAL_FLIP,    /* probability */
+    STOKER_COLOR_JITTER,            /* brightness, contrast, saturation, hue: [low, high] each */
+    STOKER_NORMALIZE,               /* mean[3], std[3]; of values in [0, 1] */
+};
+
+enum stoker_filter { STOKER_BILINEAR = 1, STOKER_BICUBIC, STOKER_NEAREST };
+
+/* No field has a hidden default here: the caller (as python/stoker does) writes all that the
+ * kind names. */
+struct stoker_transform {
+    uint32_t kind; /* enum stoker_transform_kind */
+    uint32_t height, width;
+    uint32_t filter; /* enum stoker_filter */
+    uint32_t max_size;
+    double   scale[2], ratio[2];
+    double   probability;
+    double   brightness[2], contrast[2], saturation[2]; /* factors; {1, 1} is off */
+    double   hue[2];                                    /* shift in turns; {0, 0} is off */
+    float    mean[3], std[3];
+};
+
+enum stoker_dtype {
+    STOKER_UINT8 = 1,
+    STOKER_FLOAT32,
+    STOKER_FLOAT16,
+    STOKER_BFLOAT16,
+    STOKER_INT64,
+    STOKER_FLOAT64,
+    STOKER_BYTES, /* variable length: values and offsets */
+};
+
+enum stoker_layout { STOKER_NCHW = 1, STOKER_NHWC };
+
+/* ---- engine --------------------------------------------------------------------------- */
+
+/* Threads, rings and memory of a process, shared by its loaders.
+ * Threads: any. After fork the child's calls answer STOKER_ERROR_FORKED. */
+struct stoker_engine;
+
+enum stoker_io_backend { STOKER_IO_AUTO = 0, STOKER_IO_URING, STOKER_IO_THREADS };
+enum stoker_direct { STOKER_DIRECT_AUTO = 0, STOKER_DIRECT_NEVER, STOKER_DIRECT_ALWAYS };
+enum stoker_vector { STOKER_VECTOR_AUTO = 0, STOKER_VECTOR_NONE, STOKER_VECTOR_AVX2 };
+
+struct stoker_engine_options {
+    size_t   struct_size;
+    uint64_t memory_bytes_max;  /* never passed; default: half of what the cgroup grants */
+    uint32_t threads;           /* decode threads; default: the cores that the cgroup grants
+                                   less cores_reserved, tuned while running */
+    uint32_t cores_reserved;    /* left for the training loop; default 0 */
+    uint32_t io_backend;        /* enum stoker_io_backend */
+    uint32_t direct;            /* enum stoker_direct: O_DIRECT for cold reads */
+    uint32_t io_depth;          /* reads in flight; default 128 */
+    uint32_t io_bytes_max;      /* one read after coalescing; default 4 MiB */
+    uint32_t io_gap_bytes;      /* neighbours nearer than this are one read; default 64 KiB */
+    uint32_t read_timeout_ms;   /* a read is given up after it; default 30,000 */
+    uint32_t vector;            /* enum stoker_vector: for tests and measurements */
+    uint32_t open_files_max;    /* kept open at once; default 256 */
+};
+
+/* Gives *engine_out. */
+STOKER_API int stoker_engine_open(struct stoker_engine **engine_out,
+                                  const struct stoker_engine_options *options,
+                                  struct stoker_error *error);
+/* Takes engine. Threads end when the last loader is closed. NULL is fine. */
+STOKER_API void stoker_engine_close(struct stoker_engine *engine);
+
+struct stoker_engine_info {
+    size_t      struct_size;
+    uint32_t    threads;          /* now running */
+    uint32_t    cores;            /* granted by affinity and cgroup */
+    uint64_t    memory_bytes_max; /* the budget */
+    uint64_t    memory_bytes;     /* in use now */
+    uint64_t    memory_bytes_peak;
+    uint64_t    lost_bytes;       /* buffers of reads that never came back */
+    const char *io_backend;       /* "io_uring" or "threads"; lent for ever */
+    const char *io_reason;        /* why; lent until engine close */
+    const char *vector;           /* "avx2" or "none"; lent for ever */
+};
+STOKER_API int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *info);
+
+/* ---- dataset -------------------------------------------------------------------------- */
+
+/* The samples of a folder or of tars, found by reading headers only. Const after open:
+ * any thread. */
+struct stoker_dataset;
+
+struct stoker_dataset_options {
+    size_t             struct_size;
+    const char *const *urls; /* borrowed: paths, directories, globs, {000..099} braces */
+    size_t             url_count;
+    uint32_t           key_bytes_max;     /* default 4,096 */
+    uint32_t           header_bytes_max;  /* GNU long name or PAX record block; default 1 MiB */
+    uint32_t           join_distance;     /* members between two parts of a sample; default 0 */
+    uint64_t           unpacked_bytes_max; /* of one compressed shard; default 1 TiB */
+    uint32_t           unpacked_ratio_max; /* unpacked to packed bytes; default 1,100 */
+    uint32_t           block_bytes;       /* aim for a block of the order; default 8 MiB */
+};
+
+/* Gives *dataset_out. Lists directories and reads headers in parallel on the engine. */
+STOKER_API int stoker_dataset_open(struct stoker_dataset **dataset_out,
+                                   struct stoker_engine *engine,
+                                   const struct stoker_dataset_options *options,
+                                   struct stoker_error *error);
+/* Takes dataset; loaders opened on it keep it alive. */
+STOKER_API void stoker_dataset_close(struct stoker_dataset *dataset);
+
+struct stoker_dataset_info {
+    size_t      struct_size;
+    const char *kind; /* "imagefolder" or "webdataset"; lent for ever */
+    uint64_t    sample_count, member_count, shard_count, class_count;
+    uint64_t    bytes;         /* of all members; 0 for a folder (its files are not asked) */
+    uint64_t    block_samples; /* samples a block of the order */
+    uint8_t     sequential;    /* 1: compressed shards, read front to back in shard order */
+    uint8_t     identity[32];  /* hash of names, sizes and members */
+};
+STOKER_API int stoker_dataset_info(const struct stoker_dataset *dataset,
+                                   struct stoker_dataset_info *info);
+/* Lends until dataset close. -STOKER_ERROR_ARGUMENT past the end. */
+STOKER_API int stoker_dataset_class(const struct stoker_dataset *dataset, uint64_t class_index,
+                                    const char **name_out);
+
+struct stoker_member_info {
+    const char *shard;     /* lent until dataset close */
+    const char *extension; /* lower case, without the first dot; lent likewise */
+    uint64_t    offset;    /* of the data in the (unpacked) shard */
+    uint64_t    bytes;     /* UINT64_MAX: the whole file, size not asked */
+};
+/* Key of a sample into key (at most key_capacity bytes with its NUL) and up to *member_count
+ * members; *member_count becomes how many there are. */
+STOKER_API int stoker_dataset_sample(const struct stoker_dataset *dataset, uint64_t sample,
+                                     char *key, size_t key_capacity,
+                                     struct stoker_member_info *members, size_t *member_count,
+                                     struct stoker_error *error);
+/* Reads a member whole into buffer (capacity bytes). *bytes_out: its size, also when it does
+ * not fit (STOKER_ERROR_LIMIT). */
+STOKER_API int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample,
+                                   const char *extension, void *buffer, size_t capacity,
+                                   size_t *bytes_out, struct stoker_error *error);
+
+/* ---- order ---------------------------------------------------------------------------- */
+
+enum stoker_shuffle { STOKER_SHUFFLE_BLOCK = 1, STOKER_SHUFFLE_FULL, STOKER_SHUFFLE_NONE };
+enum stoker_tail { STOKER_TAIL_DROP = 1, STOKER_TAIL_PAD, STOKER_TAIL_WRAP, STOKER_TAIL_KEEP };
+
+#define STOKER_ORDER_VERSION 1
+
+/* The pure function behind every loader, for tools and tests: the sample at a position of an
+ * epoch, for `sample_count` samples in blocks of block_samples, window_blocks blocks a window,
+ * group_count home groups. No I/O. Any thread. */
+STOKER_API int stoker_order_at(uint64_t sample_count, uint64_t block_samples,
+                               uint32_t window_blocks, uint32_t group_count, uint32_t shuffle,
+                               uint64_t seed, uint64_t epoch, uint64_t position,
+                               uint64_t *sample_out);
+
+/* ---- loader --------------------------------------------------------------------------- */
+
+/* A stream of batches for one rank. Threads: one loader, one thread at a time; any thread may
+ * close a batch, at any time, also after the loader is closed. */
+struct stoker_loader;
+struct stoker_batch;
+
+enum stoker_field_kind {
+    STOKER_FIELD_IMAGE = 1, /* decoded by transforms into dtype and layout */
+    STOKER_FIELD_LABEL,     /* int64: directory index (folder) or text of a member (tar) */
+    STOKER_FIELD_BYTES,     /* the member's bytes */
+    STOKER_FIELD_KEY,       /* the sample's key, UTF-8 bytes */
+    STOKER_FIELD_FLOAT,     /* float64: text of a member */
+    STOKER_FIELD_SAMPLE,    /* int64: the sample id */
+};
+
+struct stoker_field_options {
+    const char                    *name;
+    uint32_t                       kind;       /* enum stoker_field_kind */
+    const char                    *extensions; /* "jpg;jpeg;png": the first that a sample has;
+                                                  NULL: any picture, "cls" for a label */
+    const struct stoker_transform *transforms; /* borrowed */
+    size_t                         transform_count;
+    uint32_t                       dtype;  /* of an image; default uint8, float32 if normalised */
+    uint32_t                       layout; /* of an image; default NCHW */
+    uint8_t                        exif;   /* 1: turn by the EXIF orientation */
+};
+
+enum stoker_on_error { STOKER_ON_ERROR_RAISE = 1, STOKER_ON_ERROR_SKIP };
+
+struct stoker_loader_options {
+    size_t                             struct_size;
+    const struct stoker_field_options *fields; /* borrowed */
+    size_t                             field_count;
+    uint32_t                           batch_size;
+    uint32_t                           shuffle;       /* default block */
+    uint32_t                           tail;          /* default drop */
+    uint32_t                           window_blocks; /* default 64 */
+    uint32_t                           group_count;   /* default 1 */
+    uint32_t                           rank, world_size; /* default 0 of 1 */
+    uint64_t                           seed;
+    uint32_t                           on_error;     /* default raise */
+    uint32_t                           batches_ahead; /* in flight; default: tuned */
+    uint64_t                           pixels_max;   /* of a picture; default 178,956,970 */
+    uint64_t                           decode_bytes_max; /* of one picture's decoder; default
+                                                            1 GiB, within the engine's budget */
+    uint32_t                           cached; /* 1: never read ahead by direct I/O */
+};
+
+/* Gives *loader_out. The dataset and engine stay alive until loader close. */
+STOKER_API int stoker_loader_open(struct stoker_loader **loader_out,
+                                  struct stoker_dataset *dataset,
+                                  const struct stoker_loader_options *options,
+                                  struct stoker_error *error);
+/* Takes loader; answers within 0.2 s; batches in hand stay valid. */
+STOKER_API void stoker_loader_close(struct stoker_loader *loader);
+
+/* Starts an epoch at its first batch. */
+STOKER_API int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
+                                       struct stoker_error *error);
+
+/* 1: gives *batch_out. 0: the epoch's end (*batch_out NULL; the next call begins the next
+ * epoch). STOKER_ERROR_AGAIN: nothing within timeout_ms (call again; used to answer signals).
+ * STOKER_ERROR_BUDGET: the caller holds all the memory that the budget grants: close batches and
+ * call again. Other failures: a sample's error; the loader stays before that batch. */
+STOKER_API int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
+                                  struct stoker_batch **batch_out, struct stoker_error *error);
+
+/* Batches that this epoch holds for this rank. */
+STOKER_API uint64_t stoker_loader_batches(const struct stoker_loader *loader, uint64_t epoch);
+
+/* Where the stream stands: what was given by next() is delivered. */
+struct stoker_state {
+    uint32_t order_version; /* STOKER_ORDER_VERSION */
+    uint32_t shuffle, tail, window_blocks, group_count;
+    uint64_t seed, epoch;
+    uint64_t position; /* in the epoch, of the global order: all ranks have the same */
+    uint64_t sample_count, block_samples;
+    uint8_t  identity[32]; /* of the data set */
+};
+STOKER_API int stoker_loader_state(const struct stoker_loader *loader,
+                                   struct stoker_state *state_out);
+/* STOKER_ERROR_STATE with the difference named if it belongs to something else. */
+STOKER_API int stoker_loader_set_state(struct stoker_loader *loader,
+                                       const struct stoker_state *state,
+                                       struct stoker_error *error);
+
+struct stoker_stats {
+    size_t   struct_size;
+    uint64_t batches, samples, bytes; /* delivered; bytes of members read */
+    uint64_t substituted;             /* samples replaced under on_error = skip */
+    uint64_t run_ns;                  /* since the first next() */
+    uint64_t wait_ns;                 /* of that, the caller waited in next() */
+    uint64_t first_batch_ns;          /* from loader open */
+    uint64_t read_ns, decode_ns;      /* thread time */
+    uint64_t warm_reads, cold_reads, io_requests;
+    uint64_t memory_bytes_peak;       /* of the engine */
+    uint64_t lock_wait_ns;            /* thread time */
+    uint32_t threads, batches_ahead;  /* as tuned now */
+    uint64_t idle_ns;                 /* thread time without work: the caller is the limit */
+};
+STOKER_API int stoker_loader_stats(const struct stoker_loader *loader,
+                                   struct stoker_stats *stats_out);
+
+/* ---- batch ---------------------------------------------------------------------------- */
+
+struct stoker_array {
+    void          *data;     /* fixed: samples * strides[0] bytes; BYTES: the values */
+    const uint64_t *offsets; /* BYTES: samples + 1 offsets into data; else NULL */
+    uint32_t       dtype;    /* enum stoker_dtype */
+    uint32_t       dimension_count;
+    int64_t        shape[4]; /* shape[0] = samples */
+    int64_t        strides[4]; /* in elements */
+};
+
+/* Lends until the batch is closed. field: index into the options' fields. */
+STOKER_API int stoker_batch_array(const struct stoker_batch *batch, size_t field,
+                                  struct stoker_array *array_out);
+STOKER_API uint32_t stoker_batch_samples(const struct stoker_batch *batch);
+/* Lends until close: sample id of each slot. */
+STOKER_API const uint64_t *stoker_batch_ids(const struct stoker_batch *batch);
+/* Lends until close: 1 for a real sample, 0 for padding (STOKER_TAIL_PAD). */
+STOKER_API const uint8_t *stoker_batch_mask(const struct stoker_batch *batch);
+/* One more holder of the batch: each hold needs its own close. Any thread. */
+STOKER_API void stoker_batch_hold(struct stoker_batch *batch);
+/* Takes batch. Any thread, any time. NULL is fine. */
+STOKER_API void stoker_batch_close(struct stoker_batch *batch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

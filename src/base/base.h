@@ -1,0 +1,72 @@
+/* base/base.h: what every room speaks: views, errors, checked arithmetic, assertions.
+ * Owner: nobody; values. Threads: any. Memory: none. Bound: none. */
+#ifndef BASE_BASE_H
+#define BASE_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stoker/stoker.h>
+
+/* Bytes and nothing else; whoever hands one over says how long it is lent. */
+struct stk_view {
+    const uint8_t *data;
+    size_t         bytes;
+};
+
+/* Where one member of a sample lies in its object. */
+struct stk_member {
+    uint64_t offset;
+    uint64_t bytes; /* STK_WHOLE: the whole object */
+    uint32_t shard;
+    uint32_t extension; /* id in the index's table */
+};
+#define STK_WHOLE UINT64_MAX
+
+/* Our own mistakes only; stays on in release builds. */
+#define STK_ASSERT(condition)                                                                  \
+    ((condition) ? (void)0 : stk_assert_failed(#condition, __FILE__, __LINE__))
+_Noreturn void stk_assert_failed(const char *condition, const char *file, int line);
+
+/* Fills *error (which may be NULL) and returns status. `what` and `advice` are plain sentences;
+ * where_format makes the place. */
+int stk_fail(struct stoker_error *error, int status, const char *what, const char *advice,
+             const char *where_format, ...) __attribute__((format(printf, 5, 6)));
+/* The same for an errno value (positive): returns -number; its text is appended to `what`. */
+int stk_fail_errno(struct stoker_error *error, int number, const char *what, const char *advice,
+                   const char *where_format, ...) __attribute__((format(printf, 5, 6)));
+/* Adds the place to an error that was filled deeper down; NULL arguments are left as they are.
+ * Returns error->status. Rebuilds `where` from shard, offset and key. */
+int stk_error_place(struct stoker_error *error, const char *shard, uint64_t offset,
+                    const char *key);
+
+/* Checked arithmetic on sizes from outside: false when it would wrap. */
+static inline bool stk_add(uint64_t a, uint64_t b, uint64_t *sum_out)
+{
+    return !__builtin_add_overflow(a, b, sum_out);
+}
+
+static inline bool stk_multiply(uint64_t a, uint64_t b, uint64_t *product_out)
+{
+    return !__builtin_mul_overflow(a, b, product_out);
+}
+
+static inline uint64_t stk_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t stk_max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Rounds up to a multiple of a power of two; the caller knows that it does not wrap. */
+static inline uint64_t stk_round_up(uint64_t value, uint64_t power)
+{
+    return (value + power - 1) & ~(power - 1);
+}
+
+#define STK_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+#endif

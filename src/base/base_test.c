@@ -1,0 +1,85 @@
+/* Goal: errors carry what, where and advice; budgets are never passed; digests are SHA-256.
+ * Method: rows with known answers (FIPS 180-4 examples), and fail-nth on the allocator. */
+#include "base/hash.h"
+#include "base/mem.h"
+#include "test/t.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct digest_row {
+    const char *name, *text, *want_hex;
+} digest_rows[] = {
+    { "empty", "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" },
+    { "abc", "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" },
+    { "two blocks", "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+      "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1" },
+};
+
+static void test_digests(void)
+{
+    T_EACH(digest_row, row, digest_rows)
+    {
+        struct stk_sha256 sha;
+        uint8_t           digest[32];
+        char              hex[65];
+
+        stk_sha256_init(&sha);
+        stk_sha256_add(&sha, row->text, strlen(row->text));
+        stk_sha256_done(&sha, digest);
+        for (int i = 0; i < 32; i++) {
+            snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+        }
+        T_STR(row->name, hex, row->want_hex);
+    }
+}
+
+static void test_errors(void)
+{
+    struct stoker_error error = { 0 };
+
+    T_EQ("status", stk_fail(&error, STOKER_ERROR_CORRUPT, "cannot read member header",
+                            "run 'stoker verify'", "%s", "bad checksum"),
+         STOKER_ERROR_CORRUPT);
+    stk_error_place(&error, "train.tar", 512, "a/b");
+    T_ERROR("placed", &error);
+    T_STR("where", error.where, "'train.tar' offset 512 key 'a/b': bad checksum");
+    T_EQ("errno", stk_fail_errno(&error, ENOENT, "cannot open", "check the path", "'%s'", "x"),
+         -ENOENT);
+    T_HAS("reason", error.what, "No such file");
+    T_EQ("null", stk_fail(NULL, -1, "a", "b", "c"), -1);
+    T_STR("name", stoker_status_name(STOKER_ERROR_LIMIT), "STOKER_ERROR_LIMIT");
+    T_STR("errno name", stoker_status_name(-EIO), "EIO");
+}
+
+static void test_memory(void)
+{
+    struct stk_budget budget = { .bytes_max = 100 };
+    int64_t           alive = stk_mem_alive();
+    void             *block;
+
+    stk_mem_fail_nth(2);
+    block = stk_alloc(1, 10);
+    T_TRUE("first", block != NULL);
+    T_TRUE("second fails", stk_alloc(1, 10) == NULL);
+    stk_free(block);
+    block = stk_pages_alloc(5u << 20);
+    T_TRUE("aligned", block && (uintptr_t)block % (2u << 20) == 0);
+    stk_pages_free(block, 5u << 20);
+    T_EQ("no leak", stk_mem_alive(), alive);
+
+    T_TRUE("60", stk_budget_reserve(&budget, 60));
+    T_TRUE("41 more is refused", !stk_budget_reserve(&budget, 41));
+    T_TRUE("huge is refused", !stk_budget_reserve(&budget, UINT64_MAX));
+    T_TRUE("40 more", stk_budget_reserve(&budget, 40));
+    stk_budget_release(&budget, 100);
+    T_EQ("peak", (long long)budget.bytes_peak, 100);
+}
+
+int main(void)
+{
+    test_digests();
+    test_errors();
+    test_memory();
+    return t_finish();
+}

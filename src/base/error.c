@@ -1,0 +1,143 @@
+/* Errors as values: what failed, where, and the next step. */
+#include "base/base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void place_text(struct stoker_error *error, const char *text);
+
+static void reset(struct stoker_error *error, int status, const char *what, const char *advice)
+{
+    memset(error, 0, sizeof *error);
+    error->status = status;
+    error->offset = STOKER_NO_OFFSET;
+    snprintf(error->what, sizeof error->what, "%s", what);
+    snprintf(error->advice, sizeof error->advice, "%s", advice);
+}
+
+int stk_fail(struct stoker_error *error, int status, const char *what, const char *advice,
+             const char *where_format, ...)
+{
+    if (error) {
+        va_list list;
+        reset(error, status, what, advice);
+        va_start(list, where_format);
+        vsnprintf(error->where, sizeof error->where, where_format, list);
+        va_end(list);
+    }
+    return status;
+}
+
+int stk_fail_errno(struct stoker_error *error, int number, const char *what, const char *advice,
+                   const char *where_format, ...)
+{
+    if (error) {
+        char    reason[96];
+        va_list list;
+        reset(error, -number, what, advice);
+        snprintf(error->what, sizeof error->what, "%.100s: %s", what,
+                 strerror_r(number, reason, sizeof reason));
+        va_start(list, where_format);
+        vsnprintf(error->where, sizeof error->where, where_format, list);
+        va_end(list);
+    }
+    return -number;
+}
+
+int stk_error_place(struct stoker_error *error, const char *shard, uint64_t offset,
+                    const char *key)
+{
+    if (!error) {
+        return 0;
+    }
+    if (shard && !error->shard[0]) {
+        snprintf(error->shard, sizeof error->shard, "%s", shard);
+    }
+    if (key && !error->key[0]) {
+        snprintf(error->key, sizeof error->key, "%s", key);
+    }
+    if (offset != STOKER_NO_OFFSET && error->offset == STOKER_NO_OFFSET) {
+        error->offset = offset;
+    }
+    if (error->shard[0]) {
+        char detail[sizeof error->where];
+        snprintf(detail, sizeof detail, "%s", error->where);
+        place_text(error, detail);
+    }
+    return error->status;
+}
+
+/* "'shard' offset 512 key 'a/b': detail", each part only when it is known. */
+static void place_text(struct stoker_error *error, const char *detail)
+{
+    char   offset[32] = "";
+    char   key[sizeof error->key + 8] = "";
+    size_t used;
+
+    if (error->offset != STOKER_NO_OFFSET) {
+        snprintf(offset, sizeof offset, " offset %llu", (unsigned long long)error->offset);
+    }
+    if (error->key[0]) {
+        snprintf(key, sizeof key, " key '%s'", error->key);
+    }
+    snprintf(error->where, sizeof error->where, "'%.400s'%s%s", error->shard, offset, key);
+    used = strlen(error->where);
+    if (detail[0] && !strstr(error->where, detail) && detail[0] != '\'') {
+        snprintf(error->where + used, sizeof error->where - used, ": %.*s",
+                 (int)(sizeof error->where - used - 3), detail);
+    }
+}
+
+const char *stoker_status_name(int status)
+{
+    const char *name;
+
+    switch (status) {
+    case STOKER_OK:
+        return "STOKER_OK";
+#define X(number, name, sentence)                                                              \
+    case STOKER_ERROR_##name:                                                                  \
+        return "STOKER_ERROR_" #name;
+        STOKER_ERRORS(X)
+#undef X
+    default:
+        name = strerrorname_np(-status);
+        return name ? name : "unknown";
+    }
+}
+
+const char *stoker_status_text(int status)
+{
+    const char *text;
+
+    switch (status) {
+    case STOKER_OK:
+        return "success";
+#define X(number, name, sentence)                                                              \
+    case STOKER_ERROR_##name:                                                                  \
+        return sentence;
+        STOKER_ERRORS(X)
+#undef X
+    default:
+        text = strerrordesc_np(-status);
+        return text ? text : "unknown status";
+    }
+}
+
+const char *stoker_version(void)
+{
+    return STOKER_VERSION;
+}
+
+/* The one place that ends the process: our own mistake, found before it does harm. The message
+ * travels in the core file and in the debugger, since the library prints nothing. */
+static char assert_message[512];
+
+_Noreturn void stk_assert_failed(const char *condition, const char *file, int line)
+{
+    snprintf(assert_message, sizeof assert_message, "stoker: '%s' is false at %s:%d", condition,
+             file, line);
+    abort();
+}

@@ -1,0 +1,37 @@
+/* base/hash.h: keyed mixing for the order and augmentation, and digests for identity.
+ * Owner: values. Threads: any. Memory: none. Bound: none. */
+#ifndef BASE_HASH_H
+#define BASE_HASH_H
+
+#include "base/base.h"
+
+/* The finaliser of splitmix64 (Steele, Lea, Flood 2014; constants by Stafford, mix 13):
+ * a bijection of 64-bit words. */
+static inline uint64_t stk_mix(uint64_t x)
+{
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9ULL;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebULL;
+    x ^= x >> 31;
+    return x;
+}
+
+/* A new key out of a key and a word: counter-based, so (seed, epoch, position, use) chains. */
+static inline uint64_t stk_key(uint64_t key, uint64_t word)
+{
+    return stk_mix(stk_mix(key + 0x9e3779b97f4a7c15ULL) ^ (word * 0xd6e8feb86659fd93ULL + 1));
+}
+
+/* SHA-256 (FIPS 180-4). */
+struct stk_sha256 {
+    uint32_t state[8];
+    uint64_t bytes;
+    uint8_t  block[64];
+};
+
+void stk_sha256_init(struct stk_sha256 *sha);
+void stk_sha256_add(struct stk_sha256 *sha, const void *data, size_t bytes);
+void stk_sha256_done(struct stk_sha256 *sha, uint8_t digest_out[32]);
+
+#endif

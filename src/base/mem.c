@@ -1,0 +1,147 @@
+/* The allocation seam. */
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static _Atomic uint64_t call_count;
+static _Atomic uint64_t fail_at; /* call number that fails; 0: none */
+static _Atomic int64_t  alive_count;
+
+/* Relaxed everywhere: the counters order nothing but themselves. */
+static bool refused(void)
+{
+    uint64_t call = atomic_fetch_add_explicit(&call_count, 1, memory_order_relaxed) + 1;
+
+    return call == atomic_load_explicit(&fail_at, memory_order_relaxed);
+}
+
+void *stk_alloc(size_t count, size_t item_bytes)
+{
+    void *block = refused() ? NULL : calloc(count ? count : 1, item_bytes ? item_bytes : 1);
+
+    if (block) {
+        atomic_fetch_add_explicit(&alive_count, 1, memory_order_relaxed);
+    }
+    return block;
+}
+
+void *stk_realloc(void *block, size_t old_count, size_t new_count, size_t item_bytes)
+{
+    size_t   bytes;
+    uint8_t *grown;
+
+    if (refused() || __builtin_mul_overflow(new_count, item_bytes, &bytes)) {
+        return NULL;
+    }
+    grown = realloc(block, bytes ? bytes : 1);
+    if (!grown) {
+        return NULL;
+    }
+    if (!block) {
+        atomic_fetch_add_explicit(&alive_count, 1, memory_order_relaxed);
+    }
+    if (new_count > old_count) {
+        memset(grown + old_count * item_bytes, 0, (new_count - old_count) * item_bytes);
+    }
+    return grown;
+}
+
+char *stk_strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char  *copy = stk_alloc(bytes, 1);
+
+    if (copy) {
+        memcpy(copy, text, bytes);
+    }
+    return copy;
+}
+
+void stk_free(void *block)
+{
+    if (block) {
+        atomic_fetch_sub_explicit(&alive_count, 1, memory_order_relaxed);
+        free(block);
+    }
+}
+
+#define HUGE_BYTES (2u << 20)
+
+void *stk_pages_alloc(size_t bytes)
+{
+    uint8_t *start, *aligned;
+    size_t   head;
+
+    if (refused() || bytes > SIZE_MAX / 2) {
+        return NULL;
+    }
+    bytes = stk_round_up(bytes ? bytes : 1, 4096);
+    /* Aligned to a huge page by hand, so that first touch costs one fault for 2 MiB. */
+    start = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                 -1, 0);
+    if (start == MAP_FAILED) {
+        return NULL;
+    }
+    aligned = (uint8_t *)stk_round_up((uintptr_t)start, HUGE_BYTES);
+    head = (size_t)(aligned - start);
+    if (head) {
+        munmap(start, head);
+    }
+    munmap(aligned + bytes, HUGE_BYTES - head);
+    madvise(aligned, bytes, MADV_HUGEPAGE);
+    atomic_fetch_add_explicit(&alive_count, 1, memory_order_relaxed);
+    return aligned;
+}
+
+void stk_pages_free(void *pages, size_t bytes)
+{
+    if (pages) {
+        atomic_fetch_sub_explicit(&alive_count, 1, memory_order_relaxed);
+        munmap(pages, stk_round_up(bytes ? bytes : 1, 4096));
+    }
+}
+
+void stk_mem_fail_nth(uint64_t n)
+{
+    uint64_t call = atomic_load_explicit(&call_count, memory_order_relaxed);
+
+    atomic_store_explicit(&fail_at, n ? call + n : 0, memory_order_relaxed);
+}
+
+uint64_t stk_mem_calls(void)
+{
+    return atomic_load_explicit(&call_count, memory_order_relaxed);
+}
+
+int64_t stk_mem_alive(void)
+{
+    return atomic_load_explicit(&alive_count, memory_order_relaxed);
+}
+
+bool stk_budget_reserve(struct stk_budget *budget, uint64_t bytes)
+{
+    uint64_t used = atomic_load_explicit(&budget->bytes, memory_order_relaxed);
+    uint64_t peak;
+
+    do {
+        if (bytes > budget->bytes_max - stk_min(used, budget->bytes_max)) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&budget->bytes, &used, used + bytes,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    peak = atomic_load_explicit(&budget->bytes_peak, memory_order_relaxed);
+    while (used + bytes > peak &&
+           !atomic_compare_exchange_weak_explicit(&budget->bytes_peak, &peak, used + bytes,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
+    return true;
+}
+
+void stk_budget_release(struct stk_budget *budget, uint64_t bytes)
+{
+    uint64_t before = atomic_fetch_sub_explicit(&budget->bytes, bytes, memory_order_relaxed);
+
+    STK_ASSERT(before >= bytes);
+}

@@ -1,0 +1,37 @@
+/* base/mem.h: the only way to memory, so that tests can fail the n-th call and count.
+ * Owner: the caller frees with stk_free. Threads: any.
+ * Memory: the C heap. Bound: budgets are kept by `struct stk_budget`. */
+#ifndef BASE_MEM_H
+#define BASE_MEM_H
+
+#include "base/base.h"
+
+#include <stdatomic.h>
+
+/* Zeroed memory, NULL when there is none (or when the test says so). */
+void *stk_alloc(size_t count, size_t item_bytes);
+/* Keeps the first old_count items, zeroes the rest. NULL: the old block is untouched. */
+void *stk_realloc(void *block, size_t old_count, size_t new_count, size_t item_bytes);
+char *stk_strdup(const char *text);
+void  stk_free(void *block);
+
+/* Pages for batches and reads: page-aligned, huge pages where the kernel grants them. */
+void *stk_pages_alloc(size_t bytes);
+void  stk_pages_free(void *pages, size_t bytes);
+
+/* For tests: the n-th call from now fails (0: never); how many blocks are alive. */
+void     stk_mem_fail_nth(uint64_t n);
+uint64_t stk_mem_calls(void);
+int64_t  stk_mem_alive(void);
+
+/* A number of bytes that is never passed. Any thread. */
+struct stk_budget {
+    uint64_t         bytes_max; /* const after init */
+    _Atomic uint64_t bytes;
+    _Atomic uint64_t bytes_peak;
+};
+
+bool stk_budget_reserve(struct stk_budget *budget, uint64_t bytes);
+void stk_budget_release(struct stk_budget *budget, uint64_t bytes);
+
+#endif

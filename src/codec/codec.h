@@ -1,0 +1,51 @@
+/* codec/codec.h: pictures to rows of RGBX, by their libraries, only the wanted region.
+ *
+ *   probe(bytes) -> info -> begin(box) -> rows ... -> end        (begin again: the next picture)
+ *
+ * JPEG: libjpeg-turbo, crop_scanline and skip_scanlines with a margin, so that every sample
+ * equals the full decode's; PNG: libpng; WebP: libwebp. Grey, palette, alpha, CMYK and 16 bits
+ * become RGB as PIL's convert("RGB") does. A row has 4 bytes a pixel: R, G, B, anything.
+ * Owner: a worker keeps one codec for its life. Threads: one. Memory: bounded by
+ * memory_bytes_max of begin. Bound: limits. */
+#ifndef CODEC_CODEC_H
+#define CODEC_CODEC_H
+
+#include "base/base.h"
+
+enum stk_picture_kind { STK_JPEG = 1, STK_PNG, STK_WEBP };
+
+struct stk_picture_info {
+    uint32_t kind; /* enum stk_picture_kind */
+    uint32_t width, height;
+    uint8_t  orientation;  /* EXIF 1..8; 1 when absent or not sane */
+    uint64_t memory_bytes; /* upper estimate of what decoding it takes, whole-picture buffers of
+                              progressive or interlaced pictures included */
+};
+
+struct stk_box {
+    uint32_t x, y, width, height;
+};
+
+/* Header only. FORMAT: not a picture that we read (says what it looks like, text included);
+ * LIMIT: more than pixels_max; TRUNCATED / CORRUPT. */
+int stk_picture_probe(struct stk_view bytes, uint64_t pixels_max,
+                      struct stk_picture_info *info_out, struct stoker_error *error);
+
+struct stk_codec; /* decoder objects of the libraries, kept for re-use */
+int  stk_codec_open(struct stk_codec **codec_out, struct stoker_error *error);
+void stk_codec_close(struct stk_codec *codec);
+
+/* Begins to decode `box` of a probed picture (bytes stay lent until end). *row_pixels_out: how
+ * wide a row buffer must be (>= box.width: margins), *skip_out: pixels before the box in it. */
+int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
+                    const struct stk_picture_info *info, const struct stk_box *box,
+                    uint64_t memory_bytes_max, uint32_t *row_pixels_out, uint32_t *skip_out,
+                    struct stoker_error *error);
+/* The next rows of the box, top down, into rows[0..count): returns how many (>= 1), or an error
+ * (TRUNCATED: the data ends before the box does). Call until box.height rows were given. */
+int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count,
+                   struct stoker_error *error);
+/* Ends the picture, finished or not. */
+void stk_codec_end(struct stk_codec *codec);
+
+#endif

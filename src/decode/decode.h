@@ -1,0 +1,57 @@
+/* decode/decode.h: bytes of a picture -> pixels in a slot: geometry, codec, resize, jitter,
+ * output format. The job is a plain struct: bytes in, slot out, parameters.
+ *
+ *   plan (const, from the transforms) + key (seed, epoch, position) + bytes -> slot
+ *
+ * Everything random comes from `key`, by counters: same pixels whatever the threads.
+ * Pixels are integers up to uint8; no libm. Owner: loader. Threads: a plan: any; a decoder: one.
+ * Memory: the decoder's scratch. Bound: memory_bytes_max. */
+#ifndef DECODE_DECODE_H
+#define DECODE_DECODE_H
+
+#include "base/base.h"
+
+struct stk_kernels;
+
+struct stk_decode_plan; /* heap; const after open */
+
+struct stk_decode_options {
+    const struct stoker_transform *transforms; /* borrowed */
+    size_t                         transform_count;
+    uint32_t                       dtype, layout; /* 0: default (uint8, float32 if normalised; NCHW) */
+    bool                           exif;
+    uint64_t                       pixels_max;
+    uint64_t                       memory_bytes_max; /* of one picture's decode */
+};
+
+/* ARGUMENT: transforms that do not go together, or do not give a fixed size; says which order
+ * is understood: [RandomResizedCrop | Resize | CenterCrop | RandomCrop]*, flips, jitter,
+ * Normalize. */
+int  stk_decode_plan_open(struct stk_decode_plan **plan_out,
+                          const struct stk_decode_options *options, struct stoker_error *error);
+void stk_decode_plan_close(struct stk_decode_plan *plan);
+
+struct stk_decode_shape {
+    uint32_t dtype, layout, height, width;
+    uint64_t slot_bytes;
+};
+void stk_decode_plan_shape(const struct stk_decode_plan *plan, struct stk_decode_shape *shape_out);
+
+struct stk_decoder; /* a worker's: codec, resizer, scratch */
+int  stk_decoder_open(struct stk_decoder **decoder_out, uint32_t vector,
+                      struct stoker_error *error);
+void stk_decoder_close(struct stk_decoder *decoder);
+/* Bytes of scratch that it holds now (for the budget). */
+uint64_t stk_decoder_bytes(const struct stk_decoder *decoder);
+/* Gives big scratch back (after a huge picture). */
+void stk_decoder_trim(struct stk_decoder *decoder, uint64_t keep_bytes);
+
+/* What a picture will take, from its header: to reserve before decoding. */
+int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
+                      uint64_t *memory_bytes_out, struct stoker_error *error);
+
+/* slot: slot_bytes, C-contiguous CHW or HWC. key: stk_key chain of (seed, epoch, position). */
+int stk_decode(struct stk_decoder *decoder, const struct stk_decode_plan *plan,
+               struct stk_view bytes, uint64_t key, void *slot, struct stoker_error *error);
+
+#endif

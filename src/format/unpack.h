@@ -1,0 +1,27 @@
+/* format/unpack.h: gz, zstd, bz2 and xz streams to bytes, front to back.
+ *
+ *   open(kind) -> run(in, out) -> ... -> done       concatenated streams go on
+ *
+ * Pure: no I/O. Owner: the scanner. Threads: one. Memory: the library's window.
+ * Bound: bytes_max out, ratio_max out/in, window 128 MiB (zstd), 256 MiB (xz). */
+#ifndef FORMAT_UNPACK_H
+#define FORMAT_UNPACK_H
+
+#include "base/base.h"
+
+enum stk_packing { STK_PLAIN = 0, STK_GZIP, STK_ZSTD, STK_BZIP2, STK_XZ };
+
+/* By the first bytes (at least 6); names are not trusted. */
+uint32_t stk_packing_of(struct stk_view head);
+const char *stk_packing_name(uint32_t packing);
+
+struct stk_unpack;
+int  stk_unpack_open(struct stk_unpack **unpack_out, uint32_t packing, uint64_t bytes_max,
+                     uint32_t ratio_max, struct stoker_error *error);
+void stk_unpack_close(struct stk_unpack *unpack);
+/* Takes from *in (advanced), writes to out; *written_out bytes. 1: more may come, 0: the end.
+ * `last`: no more input will follow, so a stream that has not ended is TRUNCATED. */
+int  stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, uint8_t *out,
+                    size_t out_bytes, size_t *written_out, struct stoker_error *error);
+
+#endif

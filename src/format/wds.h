@@ -1,0 +1,16 @@
+/* format/wds.h: names of tar members -> key and extension, exactly as webdataset derives them
+ * (shared facts: docs/formats.md "WebDataset"; source: webdataset tariterators.py base_plus_ext).
+ * Pure. Owner: values. Threads: any. Memory: none. Bound: none. */
+#ifndef FORMAT_WDS_H
+#define FORMAT_WDS_H
+
+#include "base/base.h"
+
+/* False: webdataset skips it (no dot in the base name, __meta__ names). The key and extension
+ * are parts of `name`; the extension keeps its case here (it is lower-cased in the index). */
+bool stk_wds_split(struct stk_view name, struct stk_view *key_out, struct stk_view *extension_out);
+/* NULL if the name is fit to be a key, else why it is refused: "..", absolute, NUL, not UTF-8
+ * is fine. Lent for ever. */
+const char *stk_name_refusal(struct stk_view name);
+
+#endif

@@ -1,0 +1,147 @@
+/* io/io.h: the seam to the outside: files, directories, clock. Nothing above calls the kernel.
+ *
+ *   struct stk_io  --open-->  struct stk_file  --read_now--> bytes of warm data, never waits
+ *                                              --submit----> cold reads, deep; --reap--> done
+ *
+ * Implementations: io_uring and a pool of threads (posix.c picks one at run time and says why),
+ * and a simulated world with faults (world.c) for tests.
+ * Owner: the engine. Threads: any, but submit/reap/wake of one queue: one thread (wake: any).
+ * Memory: taken in open. Bound: depth reads in flight. */
+#ifndef IO_IO_H
+#define IO_IO_H
+
+#include "base/base.h"
+
+struct stk_io;
+struct stk_file;  /* an open object; closed by its opener, after its reads came back */
+struct stk_queue; /* reads in flight of one thread */
+
+struct stk_io_options {
+    uint32_t backend;         /* enum stoker_io_backend */
+    uint32_t direct;          /* enum stoker_direct */
+    uint32_t depth;           /* reads in flight of a queue */
+    uint32_t read_timeout_ms; /* of every call that touches a file, open and list included */
+};
+
+enum stk_entry_kind { STK_ENTRY_FILE = 1, STK_ENTRY_DIRECTORY, STK_ENTRY_OTHER };
+
+struct stk_entry {
+    const char *name; /* lent until the listing is freed */
+    uint32_t    kind; /* enum stk_entry_kind; links are followed */
+    uint64_t    device, inode; /* of directories: to see loops */
+};
+
+struct stk_listing {
+    struct stk_entry *entries; /* sorted by name, as bytes */
+    size_t            count;
+    void             *memory; /* owned by the listing */
+};
+
+struct stk_stat {
+    uint64_t bytes, mtime_ns, device, inode;
+    uint32_t kind; /* enum stk_entry_kind */
+};
+
+/* One read. The submitter owns it and its buffer until reap gives it back. When the deadline
+ * passes, reap gives it back with STOKER_ERROR_TIMEOUT and `lost` set: the kernel may still
+ * write into the buffer, which the submitter must then never use or free. */
+struct stk_read {
+    struct stk_file *file;
+    uint64_t         offset;
+    uint8_t         *buffer;  /* aligned to STK_IO_ALIGN, capacity rounded up to it */
+    uint32_t         bytes;   /* wanted; offset and bytes need no alignment: buffer_skip */
+    uint32_t         skip;    /* out: the wanted bytes begin at buffer + skip (O_DIRECT) */
+    uint32_t         capacity; /* of buffer: at least stk_read_capacity(bytes) */
+    int64_t          result;  /* out: bytes read (short only at the end of file), or -errno */
+    bool             lost;    /* out */
+    uint64_t         deadline_ns; /* internal */
+    struct stk_read *next;        /* internal */
+    void            *owner;       /* the submitter's */
+};
+
+#define STK_IO_ALIGN 4096u
+/* A buffer that holds `bytes` from any offset with both ends rounded out to STK_IO_ALIGN. */
+static inline uint32_t stk_read_capacity(uint32_t bytes)
+{
+    return (uint32_t)stk_round_up((uint64_t)bytes + STK_IO_ALIGN - 1, STK_IO_ALIGN);
+}
+
+/* The table behind the seam; callers use the stk_io_* functions below. */
+struct stk_io_table {
+    int (*open_file)(struct stk_io *io, const char *path, struct stk_file **file_out,
+                     struct stoker_error *error);
+    void (*close_file)(struct stk_io *io, struct stk_file *file);
+    int (*stat_file)(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
+                     struct stoker_error *error);
+    int (*stat_path)(struct stk_io *io, const char *path, struct stk_stat *stat_out,
+                     struct stoker_error *error);
+    int (*list)(struct stk_io *io, const char *path, struct stk_listing *listing_out,
+                struct stoker_error *error);
+    int64_t (*read_now)(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                        size_t bytes);
+    int64_t (*read_wait)(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                         size_t bytes);
+    int (*queue_open)(struct stk_io *io, struct stk_queue **queue_out,
+                      struct stoker_error *error);
+    void (*queue_close)(struct stk_io *io, struct stk_queue *queue);
+    int (*submit)(struct stk_io *io, struct stk_queue *queue, struct stk_read *reads);
+    struct stk_read *(*reap)(struct stk_io *io, struct stk_queue *queue, uint32_t timeout_ms);
+    void (*wake)(struct stk_io *io, struct stk_queue *queue);
+    uint64_t (*clock_ns)(struct stk_io *io);
+    const char *(*backend)(struct stk_io *io, const char **reason_out);
+    uint64_t (*lost_bytes)(struct stk_io *io);
+    void (*close)(struct stk_io *io);
+};
+
+struct stk_io {
+    const struct stk_io_table *table;
+};
+
+/* The real machine. Gives *io_out; -ENOSYS or -EPERM only if a backend was demanded. */
+int  stk_io_open(struct stk_io **io_out, const struct stk_io_options *options,
+                 struct stoker_error *error);
+void stk_io_close(struct stk_io *io); /* takes; NULL is fine */
+
+/* Opens for reading; waits at most read_timeout_ms. */
+int  stk_io_open_file(struct stk_io *io, const char *path, struct stk_file **file_out,
+                      struct stoker_error *error);
+void stk_io_close_file(struct stk_io *io, struct stk_file *file);
+int  stk_io_stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
+                      struct stoker_error *error);
+int  stk_io_stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_out,
+                      struct stoker_error *error);
+/* Gives a listing (without . and ..), to be freed. Waits at most read_timeout_ms. */
+int  stk_io_list(struct stk_io *io, const char *path, struct stk_listing *listing_out,
+                 struct stoker_error *error);
+void stk_listing_free(struct stk_listing *listing);
+
+/* Warm bytes only, by the calling thread: the count, less than `bytes` where the rest is cold
+ * (or at the end of file); -EAGAIN when nothing of it is in memory (or it cannot be told). */
+int64_t stk_io_read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                        size_t bytes);
+/* Waits, at most read_timeout_ms (then STOKER_ERROR_TIMEOUT, buffer untouched afterwards):
+ * the count, short only at the end of file; or -errno. */
+int64_t stk_io_read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                         size_t bytes);
+
+int  stk_io_queue_open(struct stk_io *io, struct stk_queue **queue_out,
+                       struct stoker_error *error);
+/* Reads still in flight are given up: their buffers count as lost. */
+void stk_io_queue_close(struct stk_io *io, struct stk_queue *queue);
+/* A list linked by `next`; takes all or as many as depth allows: returns how many, the rest
+ * stays with the caller. Never waits for a read. */
+int  stk_io_submit(struct stk_io *io, struct stk_queue *queue, struct stk_read *reads);
+/* A list of finished reads, NULL after timeout_ms or a wake. */
+struct stk_read *stk_io_reap(struct stk_io *io, struct stk_queue *queue, uint32_t timeout_ms);
+/* Ends a reap that waits. Any thread. */
+void stk_io_wake(struct stk_io *io, struct stk_queue *queue);
+
+uint64_t    stk_io_clock_ns(struct stk_io *io); /* monotonic */
+const char *stk_io_backend(struct stk_io *io, const char **reason_out);
+uint64_t    stk_io_lost_bytes(struct stk_io *io);
+
+/* Cores granted by affinity and cgroup (v1, v2), bytes granted by the cgroup or the machine. */
+uint32_t stk_io_cores(void);
+uint64_t stk_io_memory_bytes(void);
+
+#endif

@@ -1,0 +1,39 @@
+/* io/world.h: a simulated world behind the seam: files in memory, faults by rule, its own clock.
+ *
+ *   world_open -> add files -> set rules -> use as any stk_io -> stk_io_close
+ *
+ * Owner: the test. Threads: any (one lock). Memory: copies of the files.
+ * Bound: what the test adds. */
+#ifndef IO_WORLD_H
+#define IO_WORLD_H
+
+#include "io/io.h"
+
+enum stk_fault {
+    STK_FAULT_SHORT = 1, /* reads give fewer bytes than asked, not at the end */
+    STK_FAULT_EIO,       /* reads fail with EIO */
+    STK_FAULT_SLOW,      /* completes after latency_ns of the world's clock */
+    STK_FAULT_HANG,      /* never completes */
+    STK_FAULT_TRUNCATED, /* the file ends at `offset` though stat says otherwise */
+    STK_FAULT_COLD,      /* read_now gives -EAGAIN */
+};
+
+struct stk_world_rule {
+    const char *path;     /* exact; NULL: every file */
+    uint32_t    fault;    /* enum stk_fault */
+    uint32_t    every;    /* hits each n-th read, by hash of (seed, path, offset, try); 0 or 1: all */
+    uint32_t    times;    /* at most so often in all; 0: always */
+    uint64_t    offset;   /* TRUNCATED: the end; others: reads that touch this or later bytes */
+    uint64_t    latency_ns;
+};
+
+/* Gives *io_out; an empty world. The same seed gives the same faults. */
+int stk_world_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
+                   struct stoker_error *error);
+/* Copies bytes; parents are made. data NULL: a directory. */
+int stk_world_add(struct stk_io *io, const char *path, const void *data, size_t bytes);
+/* path -> target, for loops. */
+int stk_world_link(struct stk_io *io, const char *path, const char *target);
+int stk_world_rule(struct stk_io *io, const struct stk_world_rule *rule);
+
+#endif
