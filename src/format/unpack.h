@@ -16,12 +16,12 @@ uint32_t stk_packing_of(struct stk_view head);
 const char *stk_packing_name(uint32_t packing);
 
 struct stk_unpack;
-int  stk_unpack_open(struct stk_unpack **unpack_out, uint32_t packing, uint64_t bytes_max,
-                     uint32_t ratio_max, struct stoker_error *error);
+int stk_unpack_open(struct stk_unpack **unpack_out, uint32_t packing, uint64_t bytes_max,
+                    uint32_t ratio_max, struct stoker_error *error);
 void stk_unpack_close(struct stk_unpack *unpack);
 /* Takes from *in (advanced), writes to out; *written_out bytes. 1: more may come, 0: the end.
  * `last`: no more input will follow, so a stream that has not ended is TRUNCATED. */
-int  stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, uint8_t *out,
-                    size_t out_bytes, size_t *written_out, struct stoker_error *error);
+int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, uint8_t *out,
+                   size_t out_bytes, size_t *written_out, struct stoker_error *error);
 
 #endif

@@ -1,0 +1,74 @@
+/* format/shard.h: how index.c and shard.c keep shards; private to the room.
+ *
+ *   index.shards[i]:  empty -stk_shard_end-> tar (a part) | file (a label)
+ *
+ * Owner: the index. Threads: slot i only by the builder of shard i until finish; `locked` under
+ * the lock until finish; all const after it.
+ * Memory: one block for each array of a part. Bound: see index.h. */
+#ifndef FORMAT_SHARD_H
+#define FORMAT_SHARD_H
+
+#include "base/base.h"
+#include "format/index.h"
+#include "format/words.h"
+
+#include <pthread.h>
+
+enum { STK_EXTENSIONS_MAX = 65536, STK_EXTENSION_BYTES_MAX = 1024, STK_MEMBERS_MAX = 1 << 30 };
+/* Data in a tar begins at a block, so 32 bits of blocks reach 2 TiB. */
+enum { STK_OFFSET_UNIT = 512 };
+
+/* The members of one tar, grouped by sample; samples by their first member. */
+struct stk_part {
+    struct stk_words keys;  /* number: sample of the shard */
+    uint32_t *first_member; /* sample_count + 1 of them */
+    uint16_t *extensions;   /* of a member: number in the index's words */
+    uint32_t *units;        /* offsets in units; NULL if wide */
+    uint32_t *sizes;        /* NULL if wide */
+    uint64_t *wide;         /* else NULL: offset, size, offset, size, ... */
+    uint32_t member_count;
+    uint64_t bytes;
+    uint8_t identity[32];
+};
+
+enum stk_shard_kind { STK_SHARD_EMPTY = 0, STK_SHARD_TAR, STK_SHARD_FILE };
+
+struct stk_shard {
+    const char *path; /* in the arena */
+    union {
+        struct stk_part *part; /* tar: owned */
+        int64_t label;
+    } of;
+    uint64_t object_bytes;
+    uint16_t key_at, key_bytes; /* file: the key is path[key_at, key_at + key_bytes) */
+    uint16_t extension;         /* file */
+    uint8_t packing;            /* enum stk_packing */
+    uint8_t kind;               /* enum stk_shard_kind */
+};
+_Static_assert(sizeof(struct stk_shard) == 32, "one for each file of a folder");
+
+struct stk_arena_block {
+    struct stk_arena_block *next;
+    size_t used, capacity;
+    char text[];
+};
+
+struct stk_index {
+    struct stk_index_options options; /* const after open */
+    struct stk_shard *shards;         /* owned */
+    pthread_mutex_t lock;
+    struct {
+        struct stk_words extensions;   /* each with its NUL */
+        struct stk_arena_block *arena; /* owned: paths */
+    } locked;
+    /* Const after finish: */
+    bool finished, sequential;
+    uint64_t *starts; /* owned: shard_count + 1 first samples; NULL: sample i is shard i */
+    uint64_t sample_count, member_count, bytes, block_samples;
+    uint8_t identity[32];
+};
+
+uint64_t stk_shard_samples(const struct stk_shard *shard);
+void stk_part_close(struct stk_part *part);
+
+#endif
