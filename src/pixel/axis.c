@@ -1,0 +1,273 @@
+/* The weights of one axis. The arithmetic follows the definition of torch's antialiased uint8
+ * resize step by step: the order of the operations is part of the result. */
+#include "pixel/axis.h"
+
+#include <string.h>
+
+/* Beyond so many outputs, only those of the window decide about the fraction bits: the work for
+ * one picture stays bounded. */
+#define SCAN_MAX 65536u
+
+/* torch tries up to so many fraction bits. */
+#define SHIFT_MAX 22u
+
+struct scaling {
+    double   scale;   /* samples for one output */
+    double   support; /* half the filter's width, in samples */
+    double   inverse; /* of scale when it shrinks, else 1 */
+    uint32_t source;
+    uint32_t filter;
+};
+
+enum stk_axis_mode stk_axis_mode(const struct stk_axis_plan *plan)
+{
+    if (plan->source == plan->target) {
+        return plan->flip ? STK_AXIS_PICK : STK_AXIS_COPY;
+    }
+    return plan->filter == STOKER_NEAREST ? STK_AXIS_PICK : STK_AXIS_FILTER;
+}
+
+static struct scaling scaling_of(const struct stk_axis_plan *plan)
+{
+    double         half_width = plan->filter == STOKER_BICUBIC ? 2.0 : 1.0;
+    struct scaling scaling = { .source = plan->source, .filter = plan->filter };
+
+    scaling.scale = (double)plan->source / (double)plan->target;
+    scaling.support = scaling.scale >= 1.0 ? half_width * scaling.scale : half_width;
+    scaling.inverse = scaling.scale >= 1.0 ? 1.0 / scaling.scale : 1.0;
+    return scaling;
+}
+
+/* The samples under the filter of output i; never empty. Returns how many. */
+static uint32_t span(const struct scaling *scaling, uint32_t i, uint32_t *first_out)
+{
+    double  center = scaling->scale * ((double)i + 0.5);
+    int64_t low = (int64_t)(center - scaling->support + 0.5);
+    int64_t high = (int64_t)(center + scaling->support + 0.5);
+
+    low = low < 0 ? 0 : low;
+    high = high > (int64_t)scaling->source ? (int64_t)scaling->source : high;
+    STK_ASSERT(low < high);
+    *first_out = (uint32_t)low;
+    return (uint32_t)(high - low);
+}
+
+/* The triangle, and the cubic of Keys (1981) with a = -0.5. */
+static double filter_value(uint32_t filter, double x)
+{
+    x = x < 0.0 ? -x : x;
+    if (filter != STOKER_BICUBIC) {
+        return x < 1.0 ? 1.0 - x : 0.0;
+    }
+    if (x < 1.0) {
+        return (1.5 * x - 2.5) * x * x + 1.0;
+    }
+    return x < 2.0 ? ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0 : 0.0;
+}
+
+/* The exact weights of output i; returns how many. */
+static uint32_t weigh(const struct scaling *scaling, uint32_t i, uint32_t *first_out,
+                      double *weights_out)
+{
+    double   center = scaling->scale * ((double)i + 0.5), total = 0.0;
+    uint32_t count = span(scaling, i, first_out);
+
+    for (uint32_t t = 0; t < count; t++) {
+        double place = (double)(t + *first_out) - center + 0.5;
+
+        weights_out[t] = filter_value(scaling->filter, place * scaling->inverse);
+        total += weights_out[t];
+    }
+    for (uint32_t t = 0; t < count; t++) {
+        weights_out[t] /= total;
+    }
+    return count;
+}
+
+/* torch's index of nearest (not nearest-exact), in floats as there. */
+static uint32_t nearest(const struct stk_axis_plan *plan, uint32_t i)
+{
+    float scale = (float)plan->source / (float)plan->target;
+
+    if (plan->source == plan->target) {
+        return i;
+    }
+    if (plan->target == 2 * (uint64_t)plan->source) {
+        return i >> 1;
+    }
+    return (uint32_t)stk_min((uint64_t)((float)i * scale), plan->source - 1);
+}
+
+void stk_axis_range(const struct stk_axis_plan *plan, uint32_t *start, uint32_t *end)
+{
+    struct scaling scaling = scaling_of(plan);
+    uint32_t       last = plan->window + plan->window_count - 1;
+
+    STK_ASSERT(plan->window_count > 0 && last < plan->target);
+    if (stk_axis_mode(plan) == STK_AXIS_FILTER) {
+        span(&scaling, plan->window, start);
+        *end = span(&scaling, last, end) + *end;
+    } else {
+        *start = nearest(plan, plan->window);
+        *end = nearest(plan, last) + 1;
+    }
+}
+
+/* A filter of width 2 * support covers at most so many samples. */
+static uint32_t stride_of(const struct stk_axis_plan *plan)
+{
+    struct scaling scaling = scaling_of(plan);
+    uint64_t       taps = (uint64_t)(2.0 * scaling.support) + 1;
+
+    if (stk_axis_mode(plan) != STK_AXIS_FILTER) {
+        return 0;
+    }
+    return (uint32_t)stk_round_up(stk_min(taps, plan->source), 4);
+}
+
+uint32_t stk_axis_taps_max(const struct stk_axis_plan *plan)
+{
+    return stk_axis_mode(plan) == STK_AXIS_FILTER ? stride_of(plan) : 4;
+}
+
+/* How the memory is cut up: offsets of the tables, and the end. */
+struct cut {
+    uint64_t first, taps, weights, wide, exact, end;
+};
+
+static struct cut cut_of(const struct stk_axis_plan *plan, bool wide)
+{
+    uint64_t   outputs = stk_round_up(plan->window_count, 4);
+    uint64_t   weights = outputs * stride_of(plan);
+    struct cut cut = { 0 };
+
+    cut.taps = cut.first + stk_round_up(outputs * sizeof(uint32_t), 64);
+    cut.weights = cut.taps + stk_round_up(outputs * sizeof(uint32_t), 64);
+    cut.wide = cut.weights + stk_round_up(weights * sizeof(int16_t), 64);
+    cut.exact = cut.wide + stk_round_up(wide ? 4 * weights * sizeof(int16_t) : 0, 64);
+    cut.end = cut.exact + stk_round_up(weights * sizeof(double), 64);
+    return cut;
+}
+
+uint64_t stk_axis_bytes(const struct stk_axis_plan *plan, bool wide)
+{
+    return cut_of(plan, wide).end;
+}
+
+/* As many fraction bits as keep the largest weight below 1 << 15. */
+static uint32_t shift_of(double weight_max)
+{
+    uint32_t shift = 0;
+
+    while (shift < SHIFT_MAX && (int)(0.5 + weight_max * (double)(1 << (shift + 1))) < 1 << 15) {
+        shift++;
+    }
+    return shift;
+}
+
+/* Fills first, taps and the exact weights; returns the largest weight. */
+static double weigh_all(struct stk_axis *axis, const struct stk_axis_plan *plan, double *exact)
+{
+    struct scaling scaling = scaling_of(plan);
+    bool           scan = plan->target <= SCAN_MAX;
+    uint32_t       begin = scan ? 0 : plan->window, first;
+    uint32_t       end = scan ? plan->target : plan->window + plan->window_count;
+    double         weight_max = 0.0;
+
+    for (uint32_t i = begin; i < end; i++) {
+        uint32_t x = i - plan->window; /* wraps outside the window: not below window_count */
+        bool     wanted = x < plan->window_count;
+        /* Unwanted ones lend the place of output 0, which is filled after them or again. */
+        uint32_t slot = !wanted ? 0 : plan->flip ? plan->window_count - 1 - x : x;
+        double  *weights = exact + (uint64_t)slot * axis->stride;
+        uint32_t taps = weigh(&scaling, i, &first, weights);
+
+        for (uint32_t t = 0; t < taps; t++) {
+            weight_max = weights[t] > weight_max ? weights[t] : weight_max;
+        }
+        if (wanted) {
+            axis->first[slot] = first;
+            axis->taps[slot] = taps;
+        }
+    }
+    weigh(&scaling, plan->flip ? plan->window + plan->window_count - 1 : plan->window, &first,
+          exact);
+    return weight_max;
+}
+
+/* Rounds away from zero at the half, as torch does. */
+static void round_weights(struct stk_axis *axis, const double *exact)
+{
+    double one = (double)(1u << axis->shift);
+
+    for (uint32_t x = 0; x < axis->count; x++) {
+        const double *from = exact + (uint64_t)x * axis->stride;
+        int16_t      *to = axis->weights + (uint64_t)x * axis->stride;
+        int64_t       sum = 0;
+
+        for (uint32_t t = 0; t < axis->taps[x]; t++) {
+            int32_t value = (int32_t)(from[t] * one + (from[t] < 0.0 ? -0.5 : 0.5));
+
+            to[t] = (int16_t)value;
+            sum += value < 0 ? -value : value;
+        }
+        /* So the kernels' sums of weight * 255 and the rounding half cannot overflow. */
+        STK_ASSERT(sum * 255 < INT32_MAX - (1 << SHIFT_MAX));
+        memset(to + axis->taps[x], 0, (axis->stride - axis->taps[x]) * sizeof(*to));
+    }
+}
+
+static void widen(struct stk_axis *axis)
+{
+    uint32_t outputs = (uint32_t)stk_round_up(axis->count, 4), pairs = axis->stride / 2;
+
+    for (uint32_t x = 0; x < outputs; x++) {
+        const int16_t *from = axis->weights + (uint64_t)x * axis->stride;
+        int16_t       *to = axis->wide + ((uint64_t)(x / 2) * pairs * 2 + x % 2) * 8;
+
+        for (uint32_t p = 0; p < pairs; p++) {
+            for (int c = 0; c < 4; c++) {
+                memcpy(to + 16 * p + 2 * c, from + 2 * p, 2 * sizeof(*to));
+            }
+        }
+    }
+}
+
+void stk_axis_build(struct stk_axis *axis, const struct stk_axis_plan *plan, bool wide,
+                    void *memory)
+{
+    struct cut cut = cut_of(plan, wide);
+    uint8_t   *base = memory;
+    double    *exact = (double *)(void *)(base + cut.exact);
+    uint32_t   start, end;
+
+    *axis = (struct stk_axis){ .mode = stk_axis_mode(plan), .count = plan->window_count };
+    axis->stride = stride_of(plan);
+    axis->first = (uint32_t *)(void *)(base + cut.first);
+    axis->taps = (uint32_t *)(void *)(base + cut.taps);
+    axis->weights = (int16_t *)(void *)(base + cut.weights);
+    axis->wide = wide ? (int16_t *)(void *)(base + cut.wide) : NULL;
+
+    stk_axis_range(plan, &start, &end);
+    if (axis->mode == STK_AXIS_FILTER) {
+        axis->shift = shift_of(weigh_all(axis, plan, exact));
+        round_weights(axis, exact);
+    }
+    for (uint32_t x = 0; x < axis->count; x++) {
+        uint32_t i = plan->window + (plan->flip ? axis->count - 1 - x : x);
+
+        if (axis->mode != STK_AXIS_FILTER) {
+            axis->first[x] = nearest(plan, i);
+            axis->taps[x] = 1;
+        }
+        axis->first[x] -= start;
+    }
+    /* Vectors make 4 outputs at a time: those past the end sum samples of the first with 0. */
+    for (uint64_t x = axis->count; x < stk_round_up(axis->count, 4); x++) {
+        axis->first[x] = axis->first[0];
+        memset(axis->weights + x * axis->stride, 0, axis->stride * sizeof(int16_t));
+    }
+    if (wide && axis->mode == STK_AXIS_FILTER) {
+        widen(axis);
+    }
+}

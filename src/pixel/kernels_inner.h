@@ -1,0 +1,19 @@
+/* pixel/kernels_inner.h: what kernels.c lends to the vector files: the plain loops, for tails.
+ * Owner: const. Threads: any. Memory: none. Bound: none. */
+#ifndef PIXEL_KERNELS_INNER_H
+#define PIXEL_KERNELS_INNER_H
+
+#include "pixel/kernels.h"
+
+extern const struct stk_kernels stk_kernels_avx2;
+
+void stk_plain_horizontal(const struct stk_axis *axis, const uint8_t *in, uint8_t *out);
+void stk_plain_vertical(const uint8_t *const *rows, const int16_t *weights, uint32_t taps,
+                        uint32_t shift, uint32_t bytes, uint8_t *out);
+/* Pixels [x, width) of row y only. */
+void stk_plain_convert_from(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t x,
+                            uint32_t y, void *slot);
+void stk_plain_recolor(const struct stk_recolor *recolor, uint8_t *rgbx, uint64_t pixels);
+uint64_t stk_plain_grey_sum(const uint8_t *rgbx, uint64_t pixels);
+
+#endif
