@@ -277,8 +277,8 @@ def main():
     if args.kind == "bench":
         write_tars(args, photos)
     write_facts(done_file, made_of, size, count)
-    print(f"photos: {count:,} crops of {len(photos)} photographs, {size / count / 1000:.1f} kB each, "
-          f"in {args.out}", file=sys.stderr)
+    print(f"photos: {count:,} crops of {len(photos)} photographs, {size / count / 1000:.1f} kB "
+          f"each, in {args.out}", file=sys.stderr)
 
 
 if __name__ == "__main__":

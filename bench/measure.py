@@ -1,0 +1,151 @@
+"""Start a peer's script, read its JSON line, and watch the memory of its process tree.
+
+Memory is PSS (/proc/PID/smaps_rollup): a page that n processes share counts 1/n in each, so the
+sum over a tree counts every page once. What a process with the same imports needs while it does
+nothing is taken off: it is Python's and the libraries', not the loader's.
+"""
+import glob
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "peers"))
+from common import process_tree  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+SAMPLE_S = 0.02
+
+# Name on the command line: script, environment under the peers' folder.
+PEERS = {
+    "stoker": ("stoker_loader.py", "torch"),
+    "dali": ("dali_wds.py", "dali"),
+    "ffcv": ("ffcv_beton.py", "ffcv"),
+    "torchvision": ("torchvision_decode.py", "torchvision"),
+    "imagefolder": ("imagefolder_pil.py", "torch"),
+    "spdl": ("spdl_pipeline.py", "torch"),
+    "webdataset": ("webdataset_loader.py", "torch"),
+    "raw-stoker": ("raw_stoker.py", "torch"),
+    "raw-webdataset": ("raw_webdataset.py", "torch"),
+}
+
+
+class PeerFailed(Exception):
+    """A peer that is not installed, or that ended without its line."""
+
+
+def peers_folder():
+    return pathlib.Path(os.environ.get("STOKER_PEERS", ROOT / ".cache" / "peers"))
+
+
+def command_of(peer, arguments):
+    """The command line of a peer's script in its own environment."""
+    script, environment = PEERS[peer]
+    python = peers_folder() / environment / "bin" / "python"
+    if not python.exists():
+        raise PeerFailed(f"{python} is missing: run bench/setup_peers")
+    return [str(python), str(HERE / "peers" / script), *map(str, arguments)]
+
+
+def start(command):
+    build = os.environ.get("STOKER_BUILD", ROOT / "build")
+    environment = os.environ | {"PYTHONPATH": str(pathlib.Path(build) / "python")}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=environment)
+
+
+def result_of(process, peer):
+    """Wait for the script; return its line as a dict."""
+    out, err = process.communicate()
+    for line in reversed(out.splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    last = (err.strip().splitlines() or ["no message"])[-1]
+    raise PeerFailed(f"{peer} ended with {process.returncode}: {last}")
+
+
+def run_peer(peer, arguments):
+    return result_of(start(command_of(peer, arguments)), peer)
+
+
+def pss_mb(pid):
+    """PSS of a process tree in MB: (all, without the pages of files)."""
+    total = own = 0
+    for each in process_tree(pid):
+        try:
+            text = pathlib.Path(f"/proc/{each}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        for line in text.splitlines():
+            name, _, rest = line.partition(":")
+            if name == "Pss":
+                total += int(rest.split()[0])
+            elif name in ("Pss_Anon", "Pss_Shmem"):
+                own += int(rest.split()[0])
+    return total * 1024 / 1e6, own * 1024 / 1e6
+
+
+def idle_pss_mb(peer, arguments):
+    """PSS of a process that has the peer's imports and does nothing."""
+    process = start(command_of(peer, [*arguments, "--idle"]))
+    try:
+        if process.stdout.readline().strip() != "idle":
+            raise PeerFailed(f"{peer} does not import")
+        time.sleep(0.2)
+        return pss_mb(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def peak_memory_mb(peer, arguments):
+    """{"peak", "own_peak", "idle"}: the first two above an idle process, sampled while the peer
+    runs. Sampling walks page tables under the lock that page faults take, so timed runs and
+    sampled runs are not the same runs."""
+    idle, own_idle = idle_pss_mb(peer, arguments)
+    peak = own_peak = 0
+    process = start(command_of(peer, arguments))
+    next_at = time.monotonic()
+    while process.poll() is None:
+        total, own = pss_mb(process.pid)
+        peak, own_peak = max(peak, total), max(own_peak, own)
+        next_at = max(next_at + SAMPLE_S, time.monotonic())
+        time.sleep(next_at - time.monotonic() if next_at > time.monotonic() else 0)
+    result_of(process, peer)
+    return {"peak": round(peak - idle, 1), "own_peak": round(own_peak - own_idle, 1),
+            "idle": round(idle, 1)}
+
+
+def drop_caches():
+    """Forget every clean page of files, so that the next read comes from the disk."""
+    os.sync()
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
+def warm_up(paths):
+    """Read files once, so that their pages lie in memory."""
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(1 << 22):
+                pass
+
+
+def data_files(folder, pattern):
+    paths = sorted(glob.glob(str(folder / pattern)))
+    if not paths:
+        sys.exit(f"run: no {folder / pattern}: see bench/README.md on how to make the data")
+    return paths
+
+
+def machine():
+    """One line about where the numbers come from: they are comparable within it only."""
+    cpu = next((line.partition(":")[2].strip() for line in open("/proc/cpuinfo")
+                if line.startswith("model name")), "?")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"],
+                            capture_output=True, text=True, check=False).stdout.strip()
+    return (f"{cpu}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB, "
+            f"Linux {os.uname().release}, commit {commit or '?'}")

@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""stoker's own loader, with the defaults that its users get."""
+import stoker
+import torch
+
+import common
+
+used = {}
+
+
+def open_stream(options):
+    image = [stoker.RandomResizedCrop(common.SIDE), stoker.RandomHorizontalFlip()]
+    if options.dtype == "float32":
+        image.append(stoker.Normalize(common.MEAN, common.STD))
+    source = options.data / ("folder" if options.mode == "folder" else "tars/*.tar")
+    loader = stoker.Loader(str(source), batch_size=options.batch, seed=options.seed, image=image,
+                           threads=options.threads or None, batches_ahead=options.ahead or None)
+    used["loader"] = loader
+    epoch = 0
+    while True:
+        loader.set_epoch(epoch)
+        for images, _ in loader:
+            yield images
+        epoch += 1
+
+
+def notes():
+    return {**used["loader"].stats(), **used["loader"].engine.info(), "torch": torch.__version__}
+
+
+common.run("stoker", stoker.__version__, open_stream, notes=notes)

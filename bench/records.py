@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Make tars for the benches that need no pictures.
+
+usage: records.py --kind tiny|huge --out DIR
+
+tiny   300,000 text records of about 100 bytes in 6 tars: the cost of a record itself
+huge   128 records of 16 MB in 4 tars: memory and disk bandwidth
+"""
+import argparse
+import io
+import pathlib
+import tarfile
+
+import numpy
+
+KINDS = {  # extension, tars, records a tar, bytes
+    "tiny": ("txt", 6, 50_000, (60, 140)),
+    "huge": ("bin", 4, 32, (16_000_000, 16_000_001)),
+}
+
+
+def write_tar(path, rng, kind, first):
+    extension, _, records, (low, high) = KINDS[kind]
+    part = path.with_suffix(".part")
+    with tarfile.open(part, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for number in range(first, first + records):
+            data = rng.bytes(int(rng.integers(low, high)))
+            member = tarfile.TarInfo(f"{number:08d}.{extension}")
+            member.size, member.mtime = len(data), 0
+            tar.addfile(member, io.BytesIO(data))
+    part.rename(path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kind", choices=KINDS, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    args = parser.parse_args()
+    (args.out / "tars").mkdir(parents=True, exist_ok=True)
+    _, tars, records, _ = KINDS[args.kind]
+    for number in range(tars):
+        path = args.out / "tars" / f"train-{number:06d}.tar"
+        if not path.exists():
+            write_tar(path, numpy.random.default_rng([1, number]), args.kind, number * records)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+"""Measure stoker beside its peers, in turns, and write a table and bench/results/NAME.json.
+
+usage: run.py images|raw|cold|first-batch|scaling|tuning --data DIR [options]
+
+  images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
+  raw          samples/s without decoding
+  cold         O_DIRECT reads of tars from the disk, beside fio
+  first-batch  from Loader() to its first batch, page cache warm and cold
+  scaling      one thread to two, and the time that threads sleep
+  tuning       settings found by themselves, beside a sweep by hand
+
+Every round runs each candidate once (A B C A B C ...), so that a machine that slows down slows
+all of them; ratios are taken within a round. The table shows medians, and the lowest and highest.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import measure
+
+IMAGE_PEERS = "stoker,dali,ffcv,torchvision,imagefolder,spdl,webdataset"
+
+
+def say(text):
+    print(f"run: {text}", file=sys.stderr, flush=True)
+
+
+class Table:
+    """Values by row, column and round; rows and columns in the order of their first value."""
+
+    def __init__(self):
+        self.values = {}
+
+    def add(self, row, turn, **columns):
+        for column, value in columns.items():
+            self.values.setdefault(row, {}).setdefault(column, {})[turn] = value
+
+    def add_ratios(self, column, base, name):
+        """Add a column: each value over that of the row `base` in the same round."""
+        theirs = self.values.get(base, {}).get(column, {})
+        for row in list(self.values):
+            for turn, value in self.values[row].get(column, {}).items():
+                if turn in theirs:
+                    self.add(row, turn, **{name: value / theirs[turn]})
+
+    def text(self):
+        columns = list(dict.fromkeys(c for row in self.values.values() for c in row))
+        lines = [["", *columns]]
+        for row, values in self.values.items():
+            lines.append([row, *(self.cell([*values.get(column, {}).values()])
+                                for column in columns)])
+        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+        return "\n".join("  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
+                                   for i, (cell, width) in enumerate(zip(line, widths)))
+                         for line in lines)
+
+    @staticmethod
+    def cell(values):
+        if not values:
+            return "-"
+
+        def short(value):
+            return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+        if len(values) == 1:
+            return short(values[0])
+        low, high = short(min(values)), short(max(values))
+        return f"{short(statistics.median(values))} ({low} - {high})"
+
+
+def attempt(table, row, action):
+    """Run one candidate; one that fails is said once a round and left out."""
+    try:
+        say(row)
+        return action()
+    except measure.PeerFailed as failure:
+        say(f"{row} left out: {failure}")
+        return None
+
+
+def peer_arguments(args, **more):
+    given = {"data": args.data, "mode": args.mode, "dtype": args.dtype, "threads": args.threads,
+             "batch": args.batch, "seconds": args.seconds} | more
+    return [text for name, value in given.items() for text in (f"--{name}", str(value))]
+
+
+# ---- images ----
+
+def bench_images(args, table):
+    peers = (args.peers or IMAGE_PEERS).split(",")
+    facts = {}
+    measure.warm_up(measure.data_files(args.data, "tars/*.tar"))
+    measure.warm_up(measure.data_files(args.data, "folder/*/*.jpg"))
+    for turn in range(args.runs):
+        say(f"round {turn + 1} of {args.runs}")
+        for seed, peer in enumerate(peers, turn * 100):
+            arguments = peer_arguments(args, seed=seed)
+            result = attempt(table, peer, lambda: measure.run_peer(peer, arguments))
+            if result:
+                facts[peer] = {key: result[key] for key in ("version", "mode", "notes")}
+                table.add(peer, turn, **{"images/s": result["images_per_s"],
+                                         "CPU ms/image": result["cpu_ms_per_image"]})
+        for peer in peers if args.memory_seconds else []:
+            arguments = peer_arguments(args, seconds=args.memory_seconds)
+            result = attempt(table, peer, lambda: measure.peak_memory_mb(peer, arguments))
+            if result:
+                table.add(peer, turn, **{"memory MB": result["peak"],
+                                         "no files MB": result["own_peak"]})
+    table.add_ratios("images/s", "dali", "x DALI")
+    return facts
+
+
+# ---- raw ----
+
+def bench_raw(args, table):
+    measure.warm_up(measure.data_files(args.data, "tars/*.tar"))
+    candidates = [("webdataset, dicts of bytes", "raw-webdataset", []),
+                  ("stoker, bytes", "raw-stoker", ["--give", "bytes"]),
+                  ("stoker, lent views", "raw-stoker", ["--give", "views"])]
+    for turn in range(args.runs):
+        say(f"round {turn + 1} of {args.runs}")
+        for row, peer, more in candidates:
+            arguments = peer_arguments(args, mode="tars", seed=turn) + more
+            result = attempt(table, row, lambda: measure.run_peer(peer, arguments))
+            if result:
+                table.add(row, turn, **{"samples/s": result["images_per_s"],
+                                        "CPU us/sample": result["cpu_ms_per_image"] * 1000})
+    table.add_ratios("samples/s", candidates[0][0], "x webdataset")
+    return {}
+
+
+# ---- cold ----
+
+def run_fio(files, seconds):
+    """Sequential O_DIRECT reads of 4 MiB, 16 in flight, over the files: MB/s."""
+    command = ["fio", "--name=cold", "--readonly", "--rw=read", "--bs=4M", "--direct=1",
+               "--ioengine=io_uring", "--iodepth=16", "--file_service_type=sequential",
+               f"--filename={':'.join(files)}", "--output-format=json"]
+    command += ["--time_based", f"--runtime={seconds}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise measure.PeerFailed(done.stderr.strip() or "fio failed")
+    return json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]["read"]["bw_bytes"] / 1e6
+
+
+def bench_cold(args, table):
+    files = measure.data_files(args.data, "tars/*.tar")
+    args.batch = args.batch if args.extension == "jpg" else 4
+    for turn in range(args.runs):
+        say(f"round {turn + 1} of {args.runs}")
+        measure.drop_caches()
+        rate = attempt(table, "fio", lambda: run_fio(files, args.seconds))
+        if rate:
+            table.add("fio", turn, **{"MB/s": rate})
+        measure.drop_caches()
+        arguments = peer_arguments(args, seed=turn, extension=args.extension,
+                                   shuffle="none", direct="always")
+        result = attempt(table, "stoker", lambda: measure.run_peer("raw-stoker", arguments))
+        if result:
+            rate = result["images_per_s"] * result["notes"]["bytes_a_sample"] / 1e6
+            table.add("stoker", turn, **{"MB/s": rate,
+                                         "cold reads %": 100 * cold_share(result["notes"])})
+    table.add_ratios("MB/s", "fio", "x fio")
+    return {"files": len(files), "block": "4 MiB"}
+
+
+def cold_share(stats):
+    reads = stats["cold_reads"] + stats["warm_reads"]
+    return stats["cold_reads"] / reads if reads else 0
+
+
+# ---- first batch ----
+
+def bench_first_batch(args, table):
+    peers = (args.peers or "stoker,dali,webdataset,imagefolder").split(",")
+    files = measure.data_files(args.data, "tars/*.tar")
+    files += measure.data_files(args.data, "folder/*/*.jpg")
+    for turn in range(args.runs):
+        say(f"round {turn + 1} of {args.runs}")
+        for cache in ("warm", "cold"):
+            for dtype in ("float32", "uint8"):
+                for peer in peers:
+                    measure.warm_up(files) if cache == "warm" else measure.drop_caches()
+                    arguments = peer_arguments(args, dtype=dtype, batches=1, seed=turn)
+                    result = attempt(table, peer, lambda: measure.run_peer(peer, arguments))
+                    if result:
+                        table.add(peer, turn,
+                                  **{f"{cache} {dtype} s": result["first_batch_s"]})
+    return {}
+
+
+# ---- scaling ----
+
+def bench_scaling(args, table):
+    measure.warm_up(measure.data_files(args.data, "tars/*.tar"))
+    for turn in range(args.runs):
+        say(f"round {turn + 1} of {args.runs}")
+        for threads in (1, 2):
+            row = f"{threads} thread{'s' if threads > 1 else ''}"
+            arguments = peer_arguments(args, threads=threads, warmup=2, seed=turn)
+            result = attempt(table, row, lambda: measure.run_peer("stoker", arguments))
+            if result:
+                stats = result["notes"]
+                thread_ns = stats["run_ns"] * threads
+                table.add(row, turn, **{"images/s": result["images_per_s"],
+                                        "asleep %": 100 * result["asleep"],
+                                        "locks %": 100 * stats["lock_wait_ns"] / thread_ns,
+                                        "no work %": 100 * stats["idle_ns"] / thread_ns})
+    table.add_ratios("images/s", "1 thread", "x 1 thread")
+    return {}
+
+
+# ---- tuning ----
+
+def tuning_workloads(args):
+    """(name, peer, arguments) of the three workloads."""
+    common = {"seconds": args.seconds, "warmup": 4}
+    tiny = peer_arguments(args, data=args.tiny, extension="txt", batch=1024, **common)
+    jpeg = peer_arguments(args, **common)
+    huge = peer_arguments(args, data=args.huge, extension="bin", batch=4, **common)
+    return [("tiny", "raw-stoker", tiny), ("jpeg", "stoker", jpeg), ("huge", "raw-stoker", huge)]
+
+
+def sweep(args, table, name, peer, arguments):
+    """One run of every setting; return the best (threads, ahead) by hand."""
+    best, best_rate = None, 0
+    for threads in range(1, len(os.sched_getaffinity(0)) + 1):
+        for ahead in (1, 2, 3, 4, 6, 8):
+            row = f"{name}, {threads} threads, {ahead} ahead"
+            more = ["--threads", threads, "--ahead", ahead]
+            result = attempt(table, row, lambda: measure.run_peer(peer, arguments + more))
+            if result:
+                table.add(row, 0, **{"samples/s": result["images_per_s"]})
+                if result["images_per_s"] > best_rate:
+                    best, best_rate = (threads, ahead), result["images_per_s"]
+    return best
+
+
+def bench_tuning(args, table):
+    """The best of a sweep is the luckiest too: it is run again, in turns with the tuned one."""
+    found = {}
+    for folder in (args.data, args.tiny, args.huge):
+        measure.warm_up(measure.data_files(folder, "tars/*.tar"))
+    for name, peer, arguments in tuning_workloads(args):
+        best = sweep(args, table, name, peer, arguments)
+        if not best:
+            continue
+        found[name] = {"threads": best[0], "ahead": best[1]}
+        for turn in range(args.runs):
+            for row, threads, ahead in ((f"{name}, best by hand", *best), (f"{name}, auto", 0, 0)):
+                more = ["--threads", threads, "--ahead", ahead, "--seed", turn]
+                result = attempt(table, row, lambda: measure.run_peer(peer, arguments + more))
+                if result:
+                    table.add(row, turn, **{"samples/s": result["images_per_s"]})
+        table.add_ratios("samples/s", f"{name}, best by hand", f"x {name}")
+    return found
+
+
+BENCHES = {"images": bench_images, "raw": bench_raw, "cold": bench_cold,
+           "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning}
+SECONDS = {"images": 30, "raw": 5, "cold": 5, "first-batch": 1, "scaling": 15, "tuning": 6}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("bench", choices=BENCHES)
+    parser.add_argument("--data", type=pathlib.Path, required=True,
+                        help="made by photos.py --kind bench; for cold: any folder with tars/")
+    parser.add_argument("--peers", help=f"of {IMAGE_PEERS}")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, help="a run, without its first batch")
+    parser.add_argument("--memory-seconds", type=float, default=10, help="0: no memory runs")
+    parser.add_argument("--mode", choices=["tars", "folder"], default="tars")
+    parser.add_argument("--dtype", choices=["float32", "uint8"], default="float32")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--extension", default="jpg", help="of the members that cold reads")
+    parser.add_argument("--tiny", type=pathlib.Path, help="records.py --kind tiny, for tuning")
+    parser.add_argument("--huge", type=pathlib.Path, help="records.py --kind huge, for tuning")
+    parser.add_argument("--name", help="of the file under bench/results")
+    args = parser.parse_args()
+    if args.bench == "tuning" and not (args.tiny and args.huge):
+        parser.error("tuning needs --tiny and --huge: see bench/README.md")
+    args.seconds = args.seconds or SECONDS[args.bench]
+    args.name = args.name or args.bench
+    return args
+
+
+def write_results(args, table, facts):
+    folder = measure.HERE / "results"
+    folder.mkdir(exist_ok=True)
+    options = {key: str(value) if isinstance(value, pathlib.Path) else value
+               for key, value in vars(args).items() if value is not None}
+    medians = {row: {column: statistics.median(values.values())
+                     for column, values in columns.items()}
+               for row, columns in table.values.items()}
+    result = {"machine": measure.machine(), "options": options, "facts": facts,
+              "medians": medians, "rounds": table.values}
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as part:
+        json.dump(result, part, indent=1)
+    os.chmod(part.name, 0o644)
+    os.rename(part.name, folder / f"{args.name}.json")
+    return folder / f"{args.name}.json"
+
+
+def main():
+    args = parse_arguments()
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        say(f"load average {load:.1f}: other programs run, which moves the absolute numbers")
+    table = Table()
+    facts = BENCHES[args.bench](args, table)
+    path = write_results(args, table, facts)
+    print(f"\n{args.bench}: {args.runs} rounds of {args.seconds:g} s, batches of {args.batch}, "
+          f"{args.dtype}, {args.threads} threads\n{measure.machine()}\n\n{table.text()}\n")
+    for row, each in facts.items():
+        if isinstance(each, dict) and isinstance(each.get("notes"), str):
+            print(f"{row}: {each['version']}, from {each['mode']}; {each['notes']}")
+    say(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
