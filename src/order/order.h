@@ -1,11 +1,18 @@
 /* order/order.h: (seed, epoch, position) -> sample, O(1) time and state. Version 1.
  *
+ *   position --group and window--> block of the window, sample in it --keys--> sample
+ *   step = G positions --sorted by home group, cut in equal slices--> slots of a rank
+ *
  * Pure: no I/O, no threads, no clock, no memory.
- * Owner: values. Threads: any. Memory: none. Bound: 2^56 samples. */
+ * Owner: values. Threads: any. Memory: none. Bound: STK_ORDER_SAMPLES_MAX samples. */
 #ifndef ORDER_ORDER_H
 #define ORDER_ORDER_H
 
 #include "base/base.h"
+
+#define STK_ORDER_SAMPLES_MAX (UINT64_C(1) << 56)
+/* Fewer blocks a group than this, and much of the data would be left over by the groups. */
+#define STK_ORDER_GROUP_BLOCKS_MIN 4
 
 struct stk_order_options {
     uint64_t sample_count;
@@ -19,24 +26,31 @@ struct stk_order_options {
 /* Made by init; const. */
 struct stk_order {
     struct stk_order_options options;
-    uint64_t full_blocks;    /* F: whole blocks in the data set */
-    uint64_t group_blocks;   /* K = F / H */
-    uint64_t group_samples;  /* K * S */
-    uint64_t windows;        /* windows of a group */
-    uint64_t key_run;        /* key of the run: tau */
+    uint64_t full_blocks;   /* F: whole blocks in the data set */
+    uint64_t group_blocks;  /* K = F / H */
+    uint64_t group_samples; /* K * S */
+    uint64_t windows;       /* windows of a group, before they are staggered */
+    uint64_t window_base;   /* blocks of a window; the first window_extra have one more */
+    uint64_t window_extra;
+    uint64_t pool_samples; /* outside the groups: F mod H blocks and the short tail */
+    uint64_t key_run;      /* key of the run: which block belongs to which group */
 };
 
-/* The keys of one epoch; const. Cheap to make: one a batch is fine. */
+/* The keys of one epoch; const. Cheap to make: one a batch is fine. Borrows the order. */
 struct stk_order_epoch {
     const struct stk_order *order;
-    uint64_t epoch, key, rotation;
+    uint64_t epoch;
+    uint64_t key_sample, key_block, key_pool;
+    uint64_t rotation;   /* of the blocks over the groups */
+    uint64_t pool_first; /* position of the pool, a multiple of H */
 };
 
-/* ARGUMENT when groups are too many for the blocks, or a count is out of bounds. */
-int      stk_order_init(struct stk_order *order, const struct stk_order_options *options,
-                        struct stoker_error *error);
-void     stk_order_begin(struct stk_order_epoch *epoch_out, const struct stk_order *order,
-                         uint64_t epoch);
+/* ARGUMENT when groups are too many for the blocks, or a count is out of bounds. Only a block
+ * shuffle looks at blocks and groups. Less than one window of blocks, also none, is fine. */
+int stk_order_init(struct stk_order *order, const struct stk_order_options *options,
+                   struct stoker_error *error);
+void stk_order_begin(struct stk_order_epoch *epoch_out, const struct stk_order *order,
+                     uint64_t epoch);
 /* position < sample_count. */
 uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position);
 
@@ -44,7 +58,8 @@ uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position
 uint64_t stk_permute(uint64_t key, uint64_t index, uint64_t count);
 
 /* How an epoch is cut into steps, and steps into ranks. Positions run over the whole run:
- * run position = epoch * sample_count + position in the epoch. */
+ * run position = epoch * sample_count + position in the epoch. A step is batch_size * world_size
+ * positions; which ones never depends on how they are shared out. */
 struct stk_partition {
     uint64_t sample_count;
     uint32_t batch_size, rank, world_size, tail; /* tail: enum stoker_tail */
@@ -55,21 +70,28 @@ struct stk_partition {
 struct stk_place {
     uint64_t epoch;    /* differs from the asked one only past a wrapped tail */
     uint64_t position; /* in that epoch */
-    bool     real;     /* false: padding (a repeat) */
+    bool real;         /* false: padding (a repeat) */
 };
 
-/* The position (in the epoch) where an epoch's first step begins: 0 but under wrap. */
+/* ARGUMENT when a number is out of bounds; the other functions expect a checked partition. */
+int stk_partition_check(const struct stk_partition *partition, struct stoker_error *error);
+/* The position (in the epoch) where an epoch's first step begins: 0 but under wrap, where the
+ * steps tile the run from its start. It may lie past an epoch shorter than a step. A wrapped run
+ * that changed its batch or world size goes on where its last step ended, not here. */
 uint64_t stk_partition_first(const struct stk_partition *partition, uint64_t epoch);
-/* Steps of an epoch: the same for every rank. */
+/* Steps of an epoch: the same for every rank. Under wrap, those that begin in it. */
 uint64_t stk_partition_steps(const struct stk_partition *partition, uint64_t epoch);
-/* Steps left when the epoch stands at `position`. */
+/* Steps left when the epoch stands at `position`: any, also one between two steps of this
+ * partition, as after a resume with another batch size. */
 uint64_t stk_partition_steps_from(const struct stk_partition *partition, uint64_t epoch,
                                   uint64_t position);
 /* Slots that this rank has in the step that begins at `position`: batch_size, fewer (also 0)
  * only in a kept tail. */
 uint32_t stk_partition_slots(const struct stk_partition *partition, uint64_t epoch,
                              uint64_t position);
-/* Slot i of this rank in the step that begins at `position`. */
+/* Slot i of this rank in the step that begins at `position`. The step's positions, sorted by
+ * (position mod group_count, position), are cut into one slice a rank: a rank meets nearly only
+ * its own groups' blocks. */
 void stk_partition_place(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
                          uint32_t slot, struct stk_place *place_out);
 

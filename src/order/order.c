@@ -1,0 +1,248 @@
+/* The order of an epoch. Letters as in the header: S samples a block, F whole blocks, H groups
+ * of K blocks each.
+ *
+ * A block shuffle lays the positions of an epoch out so:
+ *
+ *   0                    pool_first        pool_first + pool_samples                    N
+ *   |  groups, interleaved   |        pool        |        groups, interleaved          |
+ *
+ * Position p belongs to group p mod H everywhere but in the pool. Each group walks its K blocks
+ * in an order of the epoch, window by window, and mixes the samples of a window. The pool holds
+ * what the groups leave over: F mod H blocks and the samples after the last whole block. Were it
+ * always last, a dropped tail would drop the same samples every epoch: so its place is drawn
+ * anew. Groups take equal turns on both sides of it, as the positions before it are a multiple
+ * of H, and so are those behind it. */
+#include "order/order.h"
+
+#include "base/hash.h"
+
+/* What a key is for: two uses never share random numbers. */
+enum use { USE_RUN = 1, USE_EPOCH, USE_SAMPLE, USE_BLOCK, USE_POOL, USE_PLACE };
+
+struct window {
+    uint64_t first;  /* block of the group's order */
+    uint64_t blocks; /* > 0 */
+    uint64_t number; /* unique in the group */
+};
+
+static int check(const struct stk_order_options *options, struct stoker_error *error);
+static void lay_out(struct stk_order *order);
+static uint64_t sample_of_block(const struct stk_order_epoch *epoch, uint64_t block,
+                                uint64_t inner);
+static uint64_t sample_of_pool(const struct stk_order_epoch *epoch, uint64_t index);
+static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t position);
+static struct window window_of(const struct stk_order *order, uint64_t group, uint64_t block);
+
+int stk_order_init(struct stk_order *order, const struct stk_order_options *options,
+                   struct stoker_error *error)
+{
+    int status = check(options, error);
+
+    *order = (struct stk_order){0};
+    if (status < 0) {
+        return status;
+    }
+    order->options = *options;
+    order->key_run = stk_key(stk_key(options->seed, STOKER_ORDER_VERSION), USE_RUN);
+    if (options->shuffle == STOKER_SHUFFLE_BLOCK) {
+        lay_out(order);
+    }
+    return 0;
+}
+
+void stk_order_begin(struct stk_order_epoch *epoch_out, const struct stk_order *order,
+                     uint64_t epoch)
+{
+    uint64_t key = stk_key(stk_key(order->key_run, USE_EPOCH), epoch);
+    uint64_t groups = order->options.group_count;
+
+    *epoch_out = (struct stk_order_epoch){
+        .order = order,
+        .epoch = epoch,
+        .key_sample = stk_key(key, USE_SAMPLE),
+        .key_block = stk_key(key, USE_BLOCK),
+        .key_pool = stk_key(key, USE_POOL),
+    };
+    if (order->full_blocks > 0) {
+        __extension__ unsigned __int128 turn = epoch % order->full_blocks;
+        epoch_out->rotation = (uint64_t)(turn * groups % order->full_blocks);
+    }
+    if (order->pool_samples > 0) {
+        /* The bias of a remainder is below 2^-8 even for the largest data set. */
+        uint64_t place = stk_key(key, USE_PLACE) % (order->group_samples + 1);
+        epoch_out->pool_first = place * groups;
+    }
+}
+
+uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position)
+{
+    const struct stk_order *order = epoch->order;
+    uint64_t count = order->options.sample_count;
+
+    STK_ASSERT(position < count);
+    switch (order->options.shuffle) {
+    case STOKER_SHUFFLE_NONE:
+        return position;
+    case STOKER_SHUFFLE_FULL:
+        return stk_permute(epoch->key_sample, position, count);
+    default:
+        break;
+    }
+    if (position - epoch->pool_first < order->pool_samples) { /* false also before it: wraps */
+        return sample_of_pool(epoch, position - epoch->pool_first);
+    }
+    return sample_of_group(epoch, position);
+}
+
+int stoker_order_at(uint64_t sample_count, uint64_t block_samples, uint32_t window_blocks,
+                    uint32_t group_count, uint32_t shuffle, uint64_t seed, uint64_t epoch,
+                    uint64_t position, uint64_t *sample_out)
+{
+    struct stk_order_options options = {
+        .sample_count = sample_count,
+        .block_samples = block_samples,
+        .window_blocks = window_blocks,
+        .group_count = group_count,
+        .shuffle = shuffle,
+        .seed = seed,
+    };
+    struct stk_order order;
+    struct stk_order_epoch keys;
+    int status = stk_order_init(&order, &options, NULL);
+
+    if (status < 0) {
+        return status;
+    }
+    if (position >= sample_count || !sample_out) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    stk_order_begin(&keys, &order, epoch);
+    *sample_out = stk_order_sample(&keys, position);
+    return 0;
+}
+
+static int check(const struct stk_order_options *options, struct stoker_error *error)
+{
+    uint64_t blocks;
+
+    if (options->sample_count > STK_ORDER_SAMPLES_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many samples for one order",
+                        "split the data set", "sample_count %llu, at most 2^56",
+                        (unsigned long long)options->sample_count);
+    }
+    if (options->shuffle < STOKER_SHUFFLE_BLOCK || options->shuffle > STOKER_SHUFFLE_NONE) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such shuffle",
+                        "take block, full or none", "shuffle %u", options->shuffle);
+    }
+    if (options->shuffle != STOKER_SHUFFLE_BLOCK) {
+        return 0;
+    }
+    if (!options->block_samples || !options->window_blocks || !options->group_count) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a count of the block shuffle is 0",
+                        "give 1 or more of each",
+                        "block_samples %llu window_blocks %u group_count %u",
+                        (unsigned long long)options->block_samples, options->window_blocks,
+                        options->group_count);
+    }
+    blocks = options->sample_count / options->block_samples;
+    if (options->group_count > 1 && blocks / options->group_count < STK_ORDER_GROUP_BLOCKS_MIN) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many groups for the data set",
+                        "take fewer groups, or smaller blocks",
+                        "group_count %u, but %llu blocks allow at most %llu", options->group_count,
+                        (unsigned long long)blocks,
+                        (unsigned long long)stk_max(1, blocks / STK_ORDER_GROUP_BLOCKS_MIN));
+    }
+    return 0;
+}
+
+/* Counts of a block shuffle. No product here is more than sample_count. */
+static void lay_out(struct stk_order *order)
+{
+    const struct stk_order_options *options = &order->options;
+    uint64_t groups = options->group_count;
+
+    order->full_blocks = options->sample_count / options->block_samples;
+    order->group_blocks = order->full_blocks / groups;
+    order->group_samples = order->group_blocks * options->block_samples;
+    order->pool_samples = options->sample_count - groups * order->group_samples;
+    if (order->group_blocks > 0) {
+        order->windows = (order->group_blocks - 1) / options->window_blocks + 1;
+        order->window_base = order->group_blocks / order->windows;
+        order->window_extra = order->group_blocks % order->windows;
+    }
+}
+
+/* `block` counts the blocks as the epoch deals them to the groups: the first K * H go round the
+ * groups, the rest to the pool. The deal of the run is the same in every epoch but for the
+ * rotation, so a node finds most of its blocks in its cache, and other blocks are left over. */
+static uint64_t sample_of_block(const struct stk_order_epoch *epoch, uint64_t block, uint64_t inner)
+{
+    const struct stk_order *order = epoch->order;
+    uint64_t dealt = block + epoch->rotation;
+
+    if (order->options.group_count == 1) {
+        dealt = block; /* one group has all the blocks, in an order of the epoch already */
+    } else {
+        dealt -= dealt >= order->full_blocks ? order->full_blocks : 0;
+        dealt = stk_permute(order->key_run, dealt, order->full_blocks);
+    }
+    return dealt * order->options.block_samples + inner;
+}
+
+static uint64_t sample_of_pool(const struct stk_order_epoch *epoch, uint64_t index)
+{
+    const struct stk_order *order = epoch->order;
+    uint64_t block_samples = order->options.block_samples;
+    uint64_t dealt = order->group_blocks * order->options.group_count;
+    uint64_t left_over = order->full_blocks - dealt;
+    uint64_t drawn = stk_permute(epoch->key_pool, index, order->pool_samples);
+
+    if (drawn < left_over * block_samples) {
+        return sample_of_block(epoch, dealt + drawn / block_samples, drawn % block_samples);
+    }
+    return order->full_blocks * block_samples + (drawn - left_over * block_samples);
+}
+
+static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t position)
+{
+    const struct stk_order *order = epoch->order;
+    uint64_t groups = order->options.group_count;
+    uint64_t block_samples = order->options.block_samples;
+    uint64_t skipped = position < epoch->pool_first ? 0 : order->pool_samples;
+    uint64_t turn = (position - skipped) / groups, group = position % groups;
+    struct window window = window_of(order, group, turn / block_samples);
+    uint64_t start = window.first * block_samples;
+    uint64_t drawn, block;
+
+    drawn = stk_permute(stk_key(epoch->key_sample, window.number * groups + group), turn - start,
+                        window.blocks * block_samples);
+    block = stk_permute(stk_key(epoch->key_block, group), window.first + drawn / block_samples,
+                        order->group_blocks);
+    return sample_of_block(epoch, block * groups + group, drawn % block_samples);
+}
+
+/* The window of a group that holds the block. All windows are as long as each other, or one
+ * block longer; group g begins g / H of a window late, so that the groups do not all turn over
+ * to new blocks at once. Its first window is shorter by that, and the piece comes last. */
+static struct window window_of(const struct stk_order *order, uint64_t group, uint64_t block)
+{
+    uint64_t late =
+        order->windows > 1 ? group * order->window_base / order->options.group_count : 0;
+    uint64_t at = block + late;
+    uint64_t longer = order->window_base + 1, border = order->window_extra * longer;
+    uint64_t number, start, end;
+
+    if (at < border) {
+        number = at / longer;
+        start = number * longer;
+        end = start + longer;
+    } else {
+        uint64_t past = (at - border) / order->window_base;
+        number = order->window_extra + past;
+        start = border + past * order->window_base;
+        end = start + order->window_base;
+    }
+    start = start > late ? start - late : 0;
+    end = stk_min(end - late, order->group_blocks);
+    return (struct window){.first = start, .blocks = end - start, .number = number};
+}

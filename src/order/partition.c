@@ -1,0 +1,141 @@
+/* Steps of an epoch and slices of ranks, by arithmetic on positions alone. */
+#include "order/order.h"
+
+/* a * b mod m without overflow. */
+static uint64_t multiply_mod(uint64_t a, uint64_t b, uint64_t m)
+{
+    __extension__ unsigned __int128 product = a % m;
+
+    return (uint64_t)(product * (b % m) % m);
+}
+
+static uint64_t step_size(const struct stk_partition *partition)
+{
+    return (uint64_t)partition->batch_size * partition->world_size;
+}
+
+/* Positions of the step, padding included: fewer than a whole step only in a kept tail. */
+static uint64_t step_positions(const struct stk_partition *partition, uint64_t position)
+{
+    uint64_t size = step_size(partition);
+
+    return partition->tail == STOKER_TAIL_KEEP ? stk_min(size, partition->sample_count - position)
+                                               : size;
+}
+
+/* The index-th of the positions first .. first + count - 1, sorted by (position mod groups,
+ * position).
+ *
+ * Each remainder is met count / groups times, and once more by the count % groups remainders
+ * that follow first % groups, which may run past groups - 1 and on from 0. So the sorted list is
+ * three runs of remainders that are met equally often. */
+static uint64_t sorted_position(uint64_t first, uint64_t count, uint64_t groups, uint64_t index)
+{
+    uint64_t start = first % groups, often = count / groups, more = count % groups;
+    uint64_t stop = start + more, remainder = 0;
+    bool wraps = stop > groups;
+    /* Remainders [0, low), [low, high), [high, groups); the outer two are alike. */
+    uint64_t low = wraps ? stop - groups : start, high = wraps ? start : stop;
+    uint64_t outer = often + (wraps ? 1 : 0), inner = often + (wraps ? 0 : 1);
+    uint64_t each, turn;
+
+    if (index < low * outer) {
+        each = outer;
+    } else if (index < low * outer + (high - low) * inner) {
+        index -= low * outer;
+        remainder = low;
+        each = inner;
+    } else {
+        index -= low * outer + (high - low) * inner;
+        remainder = high;
+        each = outer;
+    }
+    remainder += index / each;
+    turn = index % each;
+    return first + (remainder + groups - start) % groups + turn * groups;
+}
+
+int stk_partition_check(const struct stk_partition *partition, struct stoker_error *error)
+{
+    if (!partition->batch_size || !partition->world_size || !partition->group_count) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a count of the partition is 0",
+                        "give 1 or more of each", "batch_size %u world_size %u group_count %u",
+                        partition->batch_size, partition->world_size, partition->group_count);
+    }
+    if (partition->rank >= partition->world_size) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the rank is outside the world",
+                        "ranks count from 0 to world_size - 1", "rank %u of world_size %u",
+                        partition->rank, partition->world_size);
+    }
+    if (partition->tail < STOKER_TAIL_DROP || partition->tail > STOKER_TAIL_KEEP) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such tail",
+                        "take drop, pad, wrap or keep", "tail %u", partition->tail);
+    }
+    if (partition->sample_count > STK_ORDER_SAMPLES_MAX ||
+        step_size(partition) > STK_ORDER_SAMPLES_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a count of the partition is too large",
+                        "take at most 2^56 samples in the data set and in a step",
+                        "sample_count %llu batch_size %u world_size %u",
+                        (unsigned long long)partition->sample_count, partition->batch_size,
+                        partition->world_size);
+    }
+    return 0;
+}
+
+uint64_t stk_partition_first(const struct stk_partition *partition, uint64_t epoch)
+{
+    uint64_t size = step_size(partition), past;
+
+    if (partition->tail != STOKER_TAIL_WRAP) {
+        return 0;
+    }
+    past = multiply_mod(epoch, partition->sample_count, size);
+    return past ? size - past : 0;
+}
+
+uint64_t stk_partition_steps(const struct stk_partition *partition, uint64_t epoch)
+{
+    return stk_partition_steps_from(partition, epoch, stk_partition_first(partition, epoch));
+}
+
+uint64_t stk_partition_steps_from(const struct stk_partition *partition, uint64_t epoch,
+                                  uint64_t position)
+{
+    uint64_t size = step_size(partition), left;
+
+    (void)epoch; /* where a step begins says all; asked for so that calls look alike */
+    if (position >= partition->sample_count) {
+        return 0;
+    }
+    left = partition->sample_count - position;
+    return partition->tail == STOKER_TAIL_DROP ? left / size : (left - 1) / size + 1;
+}
+
+uint32_t stk_partition_slots(const struct stk_partition *partition, uint64_t epoch,
+                             uint64_t position)
+{
+    uint64_t count = step_positions(partition, position);
+
+    (void)epoch;
+    return (uint32_t)(count / partition->world_size +
+                      (partition->rank < count % partition->world_size ? 1 : 0));
+}
+
+void stk_partition_place(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
+                         uint32_t slot, struct stk_place *place_out)
+{
+    uint64_t samples = partition->sample_count, world = partition->world_size;
+    uint64_t rank = partition->rank, count, index, found;
+
+    STK_ASSERT(position < samples);
+    STK_ASSERT(slot < stk_partition_slots(partition, epoch, position));
+    count = step_positions(partition, position);
+    index = rank * (count / world) + stk_min(rank, count % world) + slot;
+    found = sorted_position(position, count, partition->group_count, index);
+    *place_out = (struct stk_place){.epoch = epoch, .position = found, .real = true};
+    if (found >= samples) {
+        place_out->position = found % samples;
+        place_out->real = partition->tail == STOKER_TAIL_WRAP;
+        place_out->epoch += place_out->real ? found / samples : 0;
+    }
+}
