@@ -48,4 +48,9 @@ int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count
 /* Ends the picture, finished or not. */
 void stk_codec_end(struct stk_codec *codec);
 
+/* Bytes of scratch held now, for this picture and kept for the next. */
+uint64_t stk_codec_bytes(const struct stk_codec *codec);
+/* Between pictures: gives the scratch back if it is more than keep_bytes (after a huge one). */
+void stk_codec_trim(struct stk_codec *codec, uint64_t keep_bytes);
+
 #endif

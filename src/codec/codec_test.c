@@ -1,0 +1,383 @@
+/* Goal: bad input is a typed error, takes no memory and no time; nothing of one picture reaches
+ * the next; memory is bounded and used again.
+ * Method: rows of known bytes; files cut at every byte and damaged at random; headers that lie;
+ * fail-nth on allocation. Takes a seed as its argument. */
+#include "codec/picture_test.h"
+
+#include "base/mem.h"
+#include "test/t.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- bad input -------------------------------------------------------------------------- */
+
+static const struct format_row {
+    const char *name, *bytes;
+    size_t      length;
+    const char *where;
+} format_rows[] = {
+    { "empty", "", 0, "an empty file" },
+    { "text", "hello, this is no picture\n", 26, "text of 26 bytes, beginning 68 65" },
+    { "html", "\r\n <!DOCTYPE html><html>", 23, "an HTML page" },
+    { "xml", "<?xml version='1.0'?>", 21, "XML or HTML" },
+    { "json", "{\"error\": 404}", 14, "JSON" },
+    { "lfs", "version https://git-lfs.github.com/spec/v1\n", 43, "a Git LFS pointer" },
+    { "gif", "GIF89a......", 12, "a GIF" },
+    { "bmp", "BM..........", 12, "a BMP" },
+    { "tiff", "II*\0........", 12, "a TIFF" },
+    { "avif", "\0\0\0\x1c" "ftypavif", 12, "an AVIF" },
+    { "zeros", "\0\0\0\0\0\0\0\0", 8, "a block of zeros" },
+    { "riff", "RIFF\4\0\0\0WAVE", 12, "unknown data" },
+    { "one byte", "\xff", 1, "text" },
+    { "binary", "\1\2\3\4\5", 5, "unknown data of 5 bytes, beginning 01 02 03 04 05" },
+};
+
+static void test_formats(void)
+{
+    T_EACH(format_row, row, format_rows)
+    {
+        struct stk_view         bytes = { (const uint8_t *)row->bytes, row->length };
+        struct stk_picture_info info;
+        struct stoker_error     error = { 0 };
+
+        T_EQ(row->name, stk_picture_probe(bytes, PIXELS_MAX, &info, &error), STOKER_ERROR_FORMAT);
+        T_ERROR(row->name, &error);
+        T_HAS(row->name, error.where, row->where);
+    }
+}
+
+/* Every prefix of `made`: an error, or (the end may be dispensable) the right pixels. The bytes
+ * lie in a block of exactly their size, so that a sanitizer sees a read past their end. */
+static void check_prefixes(const char *name)
+{
+    struct stk_box box = { 0, 0, made.width, made.height };
+    int            truncated = 0, corrupt = 0, whole = 0, wrong = 0;
+
+    for (size_t bytes = 0; bytes < made.bytes; bytes++) {
+        uint8_t            *copy = stk_alloc(bytes ? bytes : 1, 1);
+        struct stoker_error error = { 0 };
+        int                 status;
+
+        memcpy(copy, made.file, bytes);
+        status = decode_box((struct stk_view){ copy, bytes }, &made, &box, &error);
+        truncated += status == STOKER_ERROR_TRUNCATED;
+        corrupt += status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_FORMAT;
+        whole += status == 0;
+        wrong += status > 0;
+        if (status < 0) {
+            T_ERROR(name, &error);
+        }
+        stk_free(copy);
+    }
+    T_EQ(name, wrong, 0);
+    T_TRUE(name, truncated > (int)made.bytes * 9 / 10);
+    T_TRUE(name, whole < 20 && truncated + corrupt + whole == (int)made.bytes);
+}
+
+static void test_truncation(void)
+{
+    for (int mode = 0; mode < MODE_COUNT; mode++) {
+        make_jpeg(&made, &sampling_rows[2], (enum jpeg_mode)mode, 37, 29);
+        check_prefixes(mode_names[mode]);
+    }
+    make_png(&made, &png_rows[5], false, 20, 20);
+    check_prefixes("png");
+    make_png(&made, &png_rows[13], true, 15, 20);
+    check_prefixes("interlaced png");
+    for (int mode = 0; mode < WEBP_MODE_COUNT; mode++) {
+        make_webp(&made, (enum webp_mode)mode, 33, 21);
+        check_prefixes(webp_names[mode]);
+    }
+}
+
+/* Damage anywhere: any answer but a crash or an empty error. */
+static void test_damage(void)
+{
+    for (int i = 0; i < 3000; i++) {
+        struct stoker_error error = { 0 };
+        struct stk_box      box = { 0, 0, 1, 1 };
+        int                 status;
+
+        if (i % 100 == 0) {
+            uint32_t kind = draw(3);
+
+            if (kind == 0) {
+                make_jpeg(&other, &sampling_rows[draw(STK_COUNT(sampling_rows))],
+                          (enum jpeg_mode)draw(MODE_COUNT), 1 + draw(60), 1 + draw(60));
+            } else if (kind == 1) {
+                make_png(&other, &png_rows[draw(STK_COUNT(png_rows))], draw(2), 1 + draw(60),
+                         1 + draw(60));
+            } else {
+                make_webp(&other, (enum webp_mode)draw(WEBP_MODE_COUNT), 1 + draw(60),
+                          1 + draw(60));
+            }
+        }
+        memcpy(made.file, other.file, other.bytes);
+        made.bytes = other.bytes;
+        for (uint32_t n = 1 + draw(4); n > 0; n--) {
+            made.file[draw(draw(2) ? 64 : (uint32_t)made.bytes)] = (uint8_t)draw(256);
+        }
+        status = decode_box(view_of(&made), &made, &box, &error);
+        if (status < 0) {
+            T_ERROR("damaged", &error);
+        }
+    }
+}
+
+/* ---- limits ------------------------------------------------------------------------------- */
+
+/* Writes a side into the frame header, and finds where the scan begins. */
+static void set_jpeg_sides(struct made *picture, uint32_t side)
+{
+    for (size_t i = 2; i + 9 < picture->bytes;
+         i += 2 + (size_t)(picture->file[i + 2] << 8 | picture->file[i + 3])) {
+        if (picture->file[i + 1] == 0xc0 || picture->file[i + 1] == 0xc2) {
+            picture->file[i + 5] = picture->file[i + 7] = (uint8_t)(side >> 8);
+            picture->file[i + 6] = picture->file[i + 8] = (uint8_t)side;
+            return;
+        }
+    }
+}
+
+static void test_huge(void)
+{
+    struct stk_picture_info info = { 0 };
+    struct stoker_error     error = { 0 };
+    struct stk_box          box = { 100, 50000, 10, 10 };
+    uint32_t                row_pixels, skip;
+
+    make_jpeg(&made, &sampling_rows[2], PROGRESSIVE, 32, 32);
+    set_jpeg_sides(&made, 60000);
+    T_EQ("pixels", stk_picture_probe(view_of(&made), PIXELS_MAX, &info, &error),
+         STOKER_ERROR_LIMIT);
+    T_HAS("pixels", error.where, "60000x60000");
+    T_EQ("allowed", stk_picture_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
+    T_TRUE("estimate", info.memory_bytes > UINT64_C(3) * 60000 * 60000);
+    stk_codec_trim(codec, 0);
+    T_EQ("memory", stk_codec_begin(codec, view_of(&made), &info, &box, MEMORY_MAX, &row_pixels,
+                                   &skip, &error),
+         STOKER_ERROR_LIMIT);
+    T_ERROR("memory", &error);
+    T_EQ("nothing taken", stk_codec_bytes(codec), 0);
+
+    /* A header that lies to the estimate still meets the bound. */
+    info.memory_bytes = 0;
+    T_EQ("hard bound", stk_codec_begin(codec, view_of(&made), &info, &box, MEMORY_MAX,
+                                       &row_pixels, &skip, &error),
+         STOKER_ERROR_LIMIT);
+    T_ERROR("hard bound", &error);
+    T_TRUE("little taken", stk_codec_bytes(codec) < (4u << 20));
+
+    make_jpeg(&made, &sampling_rows[2], BASELINE, 32, 32);
+    set_jpeg_sides(&made, 60000);
+    T_EQ("baseline", stk_picture_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
+    T_TRUE("a baseline picture needs rows only", info.memory_bytes < (8u << 20));
+    /* Its end marker comes early, which libjpeg warns of and PIL tolerates: the rest is grey. */
+    T_EQ("early end", stk_codec_begin(codec, view_of(&made), &info, &box, MEMORY_MAX, &row_pixels,
+                                      &skip, &error),
+         0);
+    stk_codec_end(codec);
+    made.bytes -= 2;
+    T_EQ("no end", stk_codec_begin(codec, view_of(&made), &info, &box, MEMORY_MAX, &row_pixels,
+                                   &skip, &error),
+         STOKER_ERROR_TRUNCATED);
+
+    make_png(&made, &png_rows[5], true, 8, 8);
+    memcpy(made.file + 16, "\0\0\xea\x60\0\0\xea\x60", 8);
+    T_EQ("png", stk_picture_probe(view_of(&made), PIXELS_MAX, &info, &error), STOKER_ERROR_LIMIT);
+    T_EQ("png", stk_picture_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
+    T_TRUE("png estimate", info.memory_bytes > UINT64_C(3) * 60000 * 60000);
+}
+
+/* A progressive picture with its last scan sent 600 times. */
+static void test_scans(void)
+{
+    struct stoker_error error = { 0 };
+    size_t              scan = 0, length;
+
+    make_jpeg(&made, &sampling_rows[0], PROGRESSIVE, 8, 8);
+    for (size_t i = 0; i + 1 < made.bytes; i++) {
+        scan = made.file[i] == 0xff && made.file[i + 1] == 0xda ? i : scan;
+    }
+    length = made.bytes - 2 - scan;
+    for (int i = 0; i < 600; i++) {
+        memmove(made.file + made.bytes - 2 + length, made.file + made.bytes - 2, 2);
+        memcpy(made.file + made.bytes - 2, made.file + scan, length);
+        made.bytes += length;
+    }
+    T_EQ("600 scans", decode_box(view_of(&made), &made, &(struct stk_box){ 0, 0, 8, 8 }, &error),
+         STOKER_ERROR_LIMIT);
+    T_HAS("600 scans", error.what, "too many scans");
+}
+
+/* Without its tables a picture fails, also right after one that had them. */
+static void test_history(void)
+{
+    struct stk_box      box = { 0, 0, 16, 16 };
+    struct stoker_error error = { 0 };
+    size_t              at = 2;
+
+    make_jpeg(&other, &sampling_rows[2], BASELINE, 16, 16);
+    made = other;
+    while (made.file[at + 1] != 0xdb) {
+        at += 2 + (size_t)(made.file[at + 2] << 8 | made.file[at + 3]);
+    }
+    made.file[at + 1] = 0xfe; /* a comment in place of the first quantisation table */
+    T_EQ("whole", decode_box(view_of(&other), &other, &box, &error), 0);
+    T_EQ("no table", decode_box(view_of(&made), &made, &box, &error), STOKER_ERROR_CORRUPT);
+    T_HAS("no table", error.where, "uantization table");
+}
+
+/* ---- orientation ------------------------------------------------------------------------- */
+
+static const struct exif_row {
+    const char *name, *bytes;
+    size_t      length;
+    int         want;
+} exif_rows[] = {
+    { "little 6", "II*\0\10\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0\0", 22, 6 },
+    { "big 8", "MM\0*\0\0\0\10\0\1\1\x12\0\3\0\0\0\1\0\10\0\0", 22, 8 },
+    { "long", "MM\0*\0\0\0\10\0\1\1\x12\0\4\0\0\0\1\0\0\0\3", 22, 3 },
+    { "nine", "II*\0\10\0\0\0\1\0\x12\1\3\0\1\0\0\0\11\0\0\0", 22, 1 },
+    { "two values", "II*\0\10\0\0\0\1\0\x12\1\3\0\2\0\0\0\6\0\0\0", 22, 1 },
+    { "cut", "II*\0\10\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0", 21, 1 },
+    { "offset out", "II*\0\xff\xff\xff\xff\1\0\x12\1\3\0\1\0\0\0\6\0\0\0", 22, 1 },
+    { "many entries", "II*\0\10\0\0\0\xff\xff\x13\1\3\0\1\0\0\0\6\0\0\0", 22, 1 },
+    { "no tiff", "IM*\0\10\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0\0", 22, 1 },
+    { "tiny", "II*\0", 4, 1 },
+};
+
+static int orientation_of(struct stk_view bytes)
+{
+    struct stk_picture_info info = { 0 };
+
+    return stk_picture_probe(bytes, PIXELS_MAX, &info, NULL) < 0 ? -1 : info.orientation;
+}
+
+/* The rows as APP1 of a JPEG, eXIf of a PNG and EXIF of a WebP. */
+static void test_orientation(void)
+{
+    T_EACH(exif_row, row, exif_rows)
+    {
+        uint8_t segment[64] = { 0xff, 0xe1, 0, (uint8_t)(row->length + 8), 'E', 'x', 'i', 'f' };
+        size_t  bytes = row->length + 10;
+
+        memcpy(segment + 10, row->bytes, row->length);
+        make_jpeg(&made, &sampling_rows[0], BASELINE, 8, 8);
+        memmove(made.file + 2 + bytes, made.file + 2, made.bytes - 2);
+        memcpy(made.file + 2, segment, bytes);
+        made.bytes += bytes;
+        T_EQ(row->name, orientation_of(view_of(&made)), row->want);
+
+        memcpy(segment, (const uint8_t[8]){ 0, 0, 0, (uint8_t)row->length, 'e', 'X', 'I', 'f' }, 8);
+        memcpy(segment + 8, row->bytes, row->length);
+        make_png(&made, &png_rows[3], false, 8, 8);
+        memmove(made.file + 33 + row->length + 12, made.file + 33, made.bytes - 33);
+        memcpy(made.file + 33, segment, row->length + 12);
+        made.bytes += row->length + 12;
+        T_EQ(row->name, orientation_of(view_of(&made)), row->want);
+        T_EQ(row->name, decode_box(view_of(&made), &made, &(struct stk_box){ 0, 0, 8, 8 }, NULL),
+             0);
+
+        make_webp(&made, LOSSY, 8, 8);
+        made.bytes += put_chunk(made.file + made.bytes, "EXIF", (const uint8_t *)row->bytes,
+                                (uint32_t)row->length);
+        made.file[4] = (uint8_t)(made.bytes - 8);
+        made.file[5] = (uint8_t)((made.bytes - 8) >> 8);
+        T_EQ(row->name, orientation_of(view_of(&made)), row->want);
+    }
+}
+
+/* ---- memory ------------------------------------------------------------------------------- */
+
+static void make_kind(int kind)
+{
+    if (kind == 0) {
+        make_jpeg(&made, &sampling_rows[2], PROGRESSIVE, 150, 150);
+    } else if (kind == 1) {
+        make_png(&made, &png_rows[5], true, 150, 150);
+    } else {
+        make_webp(&made, LOSSY, 150, 150);
+    }
+}
+
+static void test_fail_nth(void)
+{
+    struct stk_box    box = { 10, 20, 100, 100 };
+    struct stk_codec *kept = codec;
+    int64_t           alive = stk_mem_alive();
+
+    for (int kind = 0; kind < 3; kind++) {
+        int status = -1;
+        int n;
+
+        make_kind(kind);
+        for (n = 1; status < 0 && n < 100; n++) {
+            struct stoker_error error = { 0 };
+
+            codec = NULL;
+            stk_mem_fail_nth((uint64_t)n);
+            status = stk_codec_open(&codec, &error);
+            if (status == 0) {
+                status = decode_box(view_of(&made), &made, &box, &error);
+            }
+            stk_mem_fail_nth(0);
+            if (status < 0) {
+                T_ERROR("failed allocation", &error);
+                T_EQ("failed allocation", error.status, -ENOMEM);
+            }
+            if (codec) {
+                T_EQ("usable", decode_box(view_of(&made), &made, &box, &error), 0);
+            }
+            stk_codec_close(codec);
+            T_EQ("no leak", stk_mem_alive(), alive);
+        }
+        T_EQ("in the end", status, 0);
+        T_TRUE("several were failed", n > 4);
+    }
+    codec = kept;
+}
+
+static void test_reuse(void)
+{
+    struct stk_box box = { 10, 20, 100, 100 };
+
+    for (int kind = 0; kind < 3; kind++) {
+        uint64_t calls;
+
+        make_kind(kind);
+        T_EQ("first", decode_box(view_of(&made), &made, &box, NULL), 0);
+        T_TRUE("scratch is kept", stk_codec_bytes(codec) > 0);
+        calls = stk_mem_calls();
+        T_EQ("second", decode_box(view_of(&made), &made, &box, NULL), 0);
+        T_EQ("no allocation when warm", stk_mem_calls(), calls);
+        stk_codec_trim(codec, UINT64_MAX);
+        T_TRUE("trim keeps", stk_codec_bytes(codec) > 0);
+        stk_codec_trim(codec, 0);
+        T_EQ("trim frees", stk_codec_bytes(codec), 0);
+    }
+}
+
+int main(int count, char **arguments)
+{
+    struct stoker_error error = { 0 };
+    int64_t             alive = stk_mem_alive();
+
+    seed = count > 1 ? strtoull(arguments[1], NULL, 0) : seed;
+    printf("seed %llu\n", (unsigned long long)seed);
+    T_EQ("open", stk_codec_open(&codec, &error), 0);
+    test_formats();
+    test_truncation();
+    test_damage();
+    test_huge();
+    test_scans();
+    test_history();
+    test_orientation();
+    test_fail_nth();
+    test_reuse();
+    stk_codec_close(codec);
+    stk_codec_close(NULL);
+    T_EQ("no leak", stk_mem_alive(), alive);
+    return t_finish();
+}
