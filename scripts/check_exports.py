@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Compare what libstoker.so exports with what the public header declares.
+
+usage: check_exports.py LIBRARY [HEADER]
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+
+def declared(header):
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", header.read_text(), flags=re.S)
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
+    return set(re.findall(r"\bSTOKER_API\b[^;(]*?(\w+)\s*\(", text))
+
+
+def exported(library):
+    table = subprocess.run(["nm", "-D", "--defined-only", library], check=True,
+                           capture_output=True, text=True).stdout
+    return {line.split()[-1].split("@")[0] for line in table.splitlines()}
+
+
+def main():
+    library = sys.argv[1]
+    header = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else
+                          pathlib.Path(__file__).parent.parent / "include/stoker/stoker.h")
+    have, want = exported(library), declared(header)
+    findings = []
+    for name in sorted(have - want):
+        reason = "declare it with STOKER_API" if name.startswith("stoker_") else "hide it"
+        findings.append(f"{library}:0: exported: '{name}' is exported; {reason}")
+    for name in sorted(want - have):
+        findings.append(f"{header}:0: missing: '{name}' is declared and not exported; define it")
+    print(*findings, sep="\n", end="\n" if findings else "")
+    print(f"exports: {len(have)} names, {len(findings)} findings")
+    return bool(findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Refuse what the house style rules out and a script can see.
+
+usage: tidy.py [ROOT]
+
+Prints one line a finding, `path:line: rule: advice`, and exits with 1 if there is one.
+scripts/tidy-exceptions.txt lists what may stay, each with its reason; an exception that excuses
+nothing any more is a finding too.
+"""
+import bisect
+import pathlib
+import re
+import sys
+from collections import defaultdict, namedtuple
+
+LINES_MAX = 800
+FUNCTION_LINES_MAX = 70
+PARAMETERS_MAX = 6
+COLUMNS_MAX = 100
+SOURCES_MAX = 8  # a room; tests and fuzz targets beside them do not count
+PARSER_ROOMS = {"format", "codec"}  # they read bytes that anybody may have written
+HEADER_WORDS = ("Owner", "Threads", "Memory", "Bound")
+FOLDERS = ("include", "src", "python", "scripts", "bench", "examples", ".ci")
+SKIPPED = re.compile(r"build.*|\..*venv.*|__pycache__|.*\.egg-info|corpus|results|data")
+EXCEPTIONS = "scripts/tidy-exceptions.txt"
+
+# Calls that have one home. Each: rule, names, where they are at home, what to do instead.
+CALLS = [
+    ("memory", "malloc calloc realloc free strdup strndup posix_memalign aligned_alloc",
+     r"src/base/mem\.c", "use base/mem.h, so that tests can fail and count it"),
+    ("output", "printf vprintf fprintf vfprintf puts fputs putchar perror exit _exit abort",
+     None, "return a struct stoker_error; only src/cli speaks to the user"),
+    ("outside", "open openat creat fopen read pread preadv readv clock_gettime gettimeofday time"
+     " rand random srand getrandom nanosleep usleep sleep",
+     r"src/io/.*", "go through io/io.h, so that tests can simulate it"),
+]
+UNSAFE = "strcpy strcat sprintf vsprintf strtok atoi atol atof gets"
+
+Finding = namedtuple("Finding", "path line rule name advice")
+Function = namedtuple("Function", "name line lines parameters")
+
+
+class Source:
+    """A file, with views of it that a regular expression may trust."""
+
+    def __init__(self, root, path):
+        self.path = path.relative_to(root).as_posix()
+        self.name = path.name
+        self.stem = path.stem
+        self.text = path.read_text(encoding="utf-8", errors="replace")
+        self.lines = self.text.splitlines()
+        self.is_c = path.suffix in (".c", ".h")
+        parts = self.path.split("/")
+        self.room = parts[1] if parts[0] == "src" and len(parts) == 3 else None
+        self.is_test = self.room == "test" or self.stem.endswith(("_test", "_fuzz"))
+        self.code = blank(self.text) if self.is_c else ""
+        self.starts = [0] + [match.end() for match in re.finditer("\n", self.text)]
+
+    def line_at(self, offset):
+        return bisect.bisect_right(self.starts, offset)
+
+    def is_library(self):
+        """In a room of the library: the command, Python and tests may call what they like."""
+        return self.room not in (None, "cli", "test") and not self.is_test
+
+
+def blank(text):
+    """The text with comments, strings and characters blanked; every offset stays."""
+    pattern = r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
+    return re.sub(pattern, lambda match: re.sub(r"[^\n]", " ", match[0]), text, flags=re.S)
+
+
+def without_directives(code):
+    return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda match: re.sub(r"[^\n]", " ", match[0]),
+                  code, flags=re.M)
+
+
+def functions(source):
+    """The functions that a C file defines: blocks at depth 0 that follow a parameter list."""
+    code = without_directives(source.code)
+    depth, since, found = 0, 0, None
+    for match in re.finditer(r"[{};]", code):
+        if match[0] == "{":
+            head = re.sub(r"__attribute__\s*\(\(.*?\)\)", lambda m: " " * len(m[0]),
+                          code[since:match.start()], flags=re.S)
+            if depth == 0 and head.rstrip().endswith(")"):
+                found = parameter_list(head) + (since + len(head) - len(head.lstrip()),)
+            if depth == 0 and re.fullmatch(r"\s*extern\s*", head):
+                continue  # extern "C" {: its block is the file
+            depth += 1
+        elif match[0] == "}":
+            depth = max(0, depth - 1)
+            if depth == 0 and found:
+                line = source.line_at(found[2])
+                yield Function(found[0], line, source.line_at(match.start()) - line + 1, found[1])
+                found = None
+        if depth == 0:
+            since = match.end()
+
+
+def parameter_list(head):
+    """Name and number of parameters of a declarator that ends with its list."""
+    depth, commas, end = 0, 0, head.rindex(")")
+    for at in range(end, -1, -1):
+        depth += {")": 1, "(": -1}.get(head[at], 0)
+        commas += head[at] == "," and depth == 1
+        if depth == 0:
+            break
+    name = re.search(r"(\w+)\s*$", head[:at])
+    inside = head[at + 1:end].strip()
+    return (name[1] if name else "?", 0 if inside in ("", "void") else commas + 1)
+
+
+def check_text(source):
+    """Rules for every file that people write."""
+    if len(source.lines) > LINES_MAX:
+        yield (LINES_MAX + 1, "file-lines", "", f"{len(source.lines)} lines; split the file, "
+               f"at most {LINES_MAX}")
+    for number, line in enumerate(source.lines, 1):
+        if len(line) > COLUMNS_MAX:
+            yield number, "columns", "", f"{len(line)} columns; break the line at {COLUMNS_MAX}"
+        if "\t" in line:
+            yield number, "tab", "", "indent with spaces"
+        mark = re.search(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b", line)
+        if mark:
+            yield number, "leftover", mark[1], "do it now, or write an issue"
+
+
+def check_c(source):
+    for function in functions(source):
+        if function.lines > FUNCTION_LINES_MAX:
+            yield (function.line, "function-lines", function.name, f"'{function.name}' has "
+                   f"{function.lines} lines; split it, at most {FUNCTION_LINES_MAX}")
+        if function.parameters > PARAMETERS_MAX:
+            yield (function.line, "parameters", function.name, f"'{function.name}' has "
+                   f"{function.parameters} parameters; pass a struct, at most {PARAMETERS_MAX}")
+    for match in re.finditer(r"\btypedef\s+(?:struct|enum|union)\b", source.code):
+        yield (source.line_at(match.start()), "typedef", "", "say struct or enum where it is used")
+    for match in re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n]*\\\n)*[^\n]*)", source.code,
+                             re.M):
+        if re.search(r"\b(return|goto)\b", match[2]):
+            yield (source.line_at(match.start()), "macro", match[1],
+                   f"'{match[1]}' hides a return or goto; write it where it happens")
+    yield from check_calls(source)
+    if source.name.endswith(".h"):
+        yield from check_header(source)
+    elif source.room:
+        yield from check_own_header(source)
+
+
+def calls(source, names):
+    """Calls of these functions; a member of the same name (x->read, x.open) is none."""
+    pattern = r"(?<![\w.>])(" + "|".join(names.split()) + r")\s*\("
+    for match in re.finditer(pattern, source.code):
+        yield source.line_at(match.start()), match[1]
+
+
+def check_calls(source):
+    for line, name in calls(source, UNSAFE):
+        yield line, "unsafe", name, f"'{name}' has no bound or no error; use snprintf or strtol"
+    if not source.is_library():
+        return
+    for rule, names, home, advice in CALLS:
+        if not home or not re.fullmatch(home, source.path):
+            for line, name in calls(source, names):
+                yield line, rule, name, f"'{name}': {advice}"
+    for match in re.finditer(r"\b(stderr|stdout)\b", source.code):
+        yield (source.line_at(match.start()), "output", match[1], f"'{match[1]}': {CALLS[1][3]}")
+
+
+def check_header(source):
+    folder = source.path.partition("/")[2]
+    guard = re.sub(r"\W", "_", folder).upper()
+    found = re.search(r"^#ifndef (\w+)\n#define (\w+)$", source.text, re.M)
+    if not found or found[1] != guard or found[2] != guard:
+        yield (source.line_at(found.start()) if found else 1, "guard", "",
+               f"guard the header with {guard}")
+    if source.room:
+        comment = re.match(r"/\*.*?\*/", source.text, re.S)
+        missing = [word for word in HEADER_WORDS
+                   if not comment or not re.search(rf"\b{word}:", comment[0])]
+        if missing:
+            yield 1, "contract", "", f"say {', '.join(missing)} in the first comment"
+
+
+def check_own_header(source):
+    includes = re.findall(r'^[ \t]*#[ \t]*include[ \t]+["<]([^">]+)', source.text, re.M)
+    own = f"{source.room}/{source.stem}.h"
+    if own in includes and includes[0] != own:
+        yield 1, "own-header", "", f'include "{own}" first: it proves to stand alone'
+
+
+def names_file(test, source):
+    """Whether a test says that it is about the file: by its name, its text or its header."""
+    stem = source.stem.removesuffix("_avx2")
+    return (test.stem.rpartition("_")[0] == stem or re.search(rf"\b{stem}\.c\b", test.text)
+            or f'"{source.room}/{stem}.h"' in test.text)
+
+
+def check_rooms(sources):
+    """Rules between files."""
+    rooms, names = defaultdict(list), defaultdict(list)
+    for source in sources:
+        if source.room and source.room != "test":
+            rooms[source.room].append(source)
+        if source.name not in ("__init__.py", "conftest.py"):
+            names[source.name].append(source)
+    for name, same in names.items():
+        for source in same[1:]:
+            yield Finding(source.path, 1, "unique", name, f"{same[0].path} has that name already")
+    for room, files in rooms.items():
+        products = [file for file in files if file.name.endswith(".c") and not file.is_test]
+        if len(products) > SOURCES_MAX:
+            yield Finding(f"src/{room}", 1, "room", "", f"{len(products)} sources, at most "
+                          f"{SOURCES_MAX}; it is two rooms, or one idea too many")
+        for source in products:
+            wanted = ["test"] + (["fuzz"] if room in PARSER_ROOMS else [])
+            for kind in wanted:
+                beside = [file for file in files if file.stem.endswith("_" + kind)]
+                if not any(names_file(file, source) for file in beside):
+                    yield Finding(source.path, 1, kind, "", f"add {source.stem}_{kind}.c, or "
+                                  f"name {source.name} in the _{kind}.c that covers it")
+
+
+def find_sources(root):
+    for path in sorted(root.iterdir()):
+        if path.is_file() and path.read_bytes()[:2] == b"#!":
+            yield Source(root, path)
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            parts = path.relative_to(root).parts[1:]
+            if not path.is_file() or any(SKIPPED.fullmatch(part) for part in parts):
+                continue
+            if path.suffix in (".c", ".h", ".py", ".pyi") or path.read_bytes()[:2] == b"#!":
+                yield Source(root, path)
+
+
+def excuse(root, findings):
+    """The findings that no exception names, and the exceptions that name no finding."""
+    path = root / EXCEPTIONS
+    rows, kept = [], list(findings)
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        rule, target, reason = (line.split(maxsplit=2) + ["", ""])[:3]
+        excused = [finding for finding in kept if finding.rule == rule
+                   and target in (finding.path, f"{finding.path}:{finding.name}")]
+        kept = [finding for finding in kept if finding not in excused]
+        if not excused:
+            rows.append(Finding(EXCEPTIONS, number, "stale", "", f"'{rule} {target}' excuses "
+                                "nothing; take the line out"))
+        elif not reason:
+            rows.append(Finding(EXCEPTIONS, number, "reason", "", "say why it may stay"))
+    return kept + rows
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1
+                        else pathlib.Path(__file__).parent.parent).resolve()
+    sources, findings = list(find_sources(root)), []
+    for source in sources:
+        for line, rule, name, advice in check_text(source):
+            findings.append(Finding(source.path, line, rule, name, advice))
+        for line, rule, name, advice in check_c(source) if source.is_c else ():
+            findings.append(Finding(source.path, line, rule, name, advice))
+    findings = sorted(excuse(root, findings + list(check_rooms(sources))))
+    for finding in findings:
+        print(f"{finding.path}:{finding.line}: {finding.rule}: {finding.advice}")
+    print(f"tidy: {len(sources)} files, {len(findings)} findings")
+    return bool(findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
