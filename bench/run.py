@@ -24,6 +24,7 @@ import tempfile
 
 import measure
 
+WARMUP_S = 3  # compilers, first touch of memory, workers that start together and finish together
 IMAGE_PEERS = "stoker,dali,ffcv,torchvision,imagefolder,spdl,webdataset"
 
 
@@ -100,7 +101,7 @@ def bench_images(args, table):
     for turn in range(args.runs):
         say(f"round {turn + 1} of {args.runs}")
         for seed, peer in enumerate(peers, turn * 100):
-            arguments = peer_arguments(args, seed=seed)
+            arguments = peer_arguments(args, seed=seed, warmup=WARMUP_S)
             result = attempt(table, peer, lambda: measure.run_peer(peer, arguments))
             if result:
                 facts[peer] = {key: result[key] for key in ("version", "mode", "notes")}
@@ -203,7 +204,7 @@ def bench_scaling(args, table):
         say(f"round {turn + 1} of {args.runs}")
         for threads in (1, 2):
             row = f"{threads} thread{'s' if threads > 1 else ''}"
-            arguments = peer_arguments(args, threads=threads, warmup=2, seed=turn)
+            arguments = peer_arguments(args, threads=threads, warmup=WARMUP_S, seed=turn)
             result = attempt(table, row, lambda: measure.run_peer("stoker", arguments))
             if result:
                 stats = result["notes"]

@@ -3,11 +3,11 @@
 A script names its peer, imports it, and hands over open_stream(options): an iterator of image
 batches that never ends (epoch after epoch). Here the stream is opened, checked and timed:
 
-    t0 -- open_stream() -- first batch -- ............ batches for --seconds ............ -- end
-    |----- first_batch_s -------------|------- images, seconds, CPU of the process tree ------|
+    t0 -- open_stream() -- first batch -- --warmup -- ...... batches for --seconds ...... -- end
+    |----- first_batch_s -------------|             |--- images, seconds, CPU of the tree ---|
 
-The first batch is not counted: at its end every queue is as empty as at the end of the run,
-because this loop asks faster than any loader answers.
+The counted part begins and ends with a batch, and this loop asks faster than any loader answers:
+the queues are as empty at its beginning as at its end.
 """
 import argparse
 import glob
