@@ -1,0 +1,17 @@
+/* io/machine.h: what the machine grants, under a prefix so that tests can bring their own /proc.
+ * Owner: values. Threads: any. Memory: the stack. Bound: STK_MACHINE_TEXT_BYTES a file. */
+#ifndef IO_MACHINE_H
+#define IO_MACHINE_H
+
+#include "base/base.h"
+
+#define STK_MACHINE_TEXT_BYTES (64u << 10)
+
+/* The smaller of affinity_cores and the cgroup's processor quotas, rounded up; at least 1. */
+uint32_t stk_machine_cores(const char *prefix, uint32_t affinity_cores);
+/* The least of the cgroup's memory limits and the machine's memory. */
+uint64_t stk_machine_memory_bytes(const char *prefix);
+/* Reads a small text file, cut to fit and NUL-ended; false if it cannot be read. */
+bool stk_machine_text(const char *path, char *text, size_t text_bytes);
+
+#endif
