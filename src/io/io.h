@@ -54,7 +54,6 @@ struct stk_read {
     uint32_t         capacity; /* of buffer: at least stk_read_capacity(bytes) */
     int64_t          result;  /* out: bytes read (short only at the end of file), or -errno */
     bool             lost;    /* out */
-    uint64_t         deadline_ns; /* internal */
     struct stk_read *next;        /* internal */
     void            *owner;       /* the submitter's */
 };

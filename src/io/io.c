@@ -1,0 +1,195 @@
+/* The seam's functions: through the table, and the making of listings. */
+#include "io/io.h"
+
+#include "base/mem.h"
+#include "io/listing.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int reserve(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes);
+static int compare_names(const void *left, const void *right);
+
+void stk_io_close(struct stk_io *io)
+{
+    if (io) {
+        io->table->close(io);
+    }
+}
+
+int stk_io_open_file(struct stk_io *io, const char *path, struct stk_file **file_out,
+                     struct stoker_error *error)
+{
+    return io->table->open_file(io, path, file_out, error);
+}
+
+void stk_io_close_file(struct stk_io *io, struct stk_file *file)
+{
+    if (file) {
+        io->table->close_file(io, file);
+    }
+}
+
+int stk_io_stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
+                     struct stoker_error *error)
+{
+    return io->table->stat_file(io, file, stat_out, error);
+}
+
+int stk_io_stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_out,
+                     struct stoker_error *error)
+{
+    return io->table->stat_path(io, path, stat_out, error);
+}
+
+int stk_io_list(struct stk_io *io, const char *path, struct stk_listing *listing_out,
+                struct stoker_error *error)
+{
+    return io->table->list(io, path, listing_out, error);
+}
+
+int64_t stk_io_read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                        size_t bytes)
+{
+    return io->table->read_now(io, file, offset, buffer, bytes);
+}
+
+int64_t stk_io_read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                         size_t bytes)
+{
+    return io->table->read_wait(io, file, offset, buffer, bytes);
+}
+
+int stk_io_queue_open(struct stk_io *io, struct stk_queue **queue_out, struct stoker_error *error)
+{
+    return io->table->queue_open(io, queue_out, error);
+}
+
+void stk_io_queue_close(struct stk_io *io, struct stk_queue *queue)
+{
+    if (queue) {
+        io->table->queue_close(io, queue);
+    }
+}
+
+int stk_io_submit(struct stk_io *io, struct stk_queue *queue, struct stk_read *reads)
+{
+    return io->table->submit(io, queue, reads);
+}
+
+struct stk_read *stk_io_reap(struct stk_io *io, struct stk_queue *queue, uint32_t timeout_ms)
+{
+    return io->table->reap(io, queue, timeout_ms);
+}
+
+void stk_io_wake(struct stk_io *io, struct stk_queue *queue)
+{
+    io->table->wake(io, queue);
+}
+
+uint64_t stk_io_clock_ns(struct stk_io *io)
+{
+    return io->table->clock_ns(io);
+}
+
+const char *stk_io_backend(struct stk_io *io, const char **reason_out)
+{
+    return io->table->backend(io, reason_out);
+}
+
+uint64_t stk_io_lost_bytes(struct stk_io *io)
+{
+    return io->table->lost_bytes(io);
+}
+
+void stk_listing_free(struct stk_listing *listing)
+{
+    stk_free(listing->memory);
+    *listing = (struct stk_listing){0};
+}
+
+int stk_listing_add(struct stk_listing_builder *builder, const struct stk_entry *entry)
+{
+    uint64_t bytes = strlen(entry->name) + 1;
+    void *entries = builder->entries, *names = builder->names;
+    struct stk_entry *mine;
+    int status;
+
+    if (bytes > STK_LISTING_NAMES_BYTES_MAX - builder->names_bytes) {
+        return -ENOMEM;
+    }
+    status = reserve(&entries, &builder->capacity, builder->count + 1, sizeof *mine);
+    builder->entries = entries;
+    if (status == 0) {
+        status = reserve(&names, &builder->names_capacity, builder->names_bytes + bytes, 1);
+        builder->names = names;
+    }
+    if (status < 0) {
+        return status;
+    }
+    memcpy(builder->names + builder->names_bytes, entry->name, bytes);
+    mine = &builder->entries[builder->count++];
+    *mine = *entry;
+    mine->name = NULL; /* the names still move: build sets it, in the order of adding */
+    builder->names_bytes += bytes;
+    return 0;
+}
+
+int stk_listing_build(struct stk_listing_builder *builder, struct stk_listing *listing_out)
+{
+    uint64_t entries_bytes = builder->count * sizeof(struct stk_entry);
+    uint8_t *memory = stk_alloc(entries_bytes + builder->names_bytes, 1);
+    struct stk_entry *entries;
+    char *name;
+
+    if (!memory) {
+        return -ENOMEM;
+    }
+    entries = (struct stk_entry *)(void *)memory;
+    name = (char *)memory + entries_bytes;
+    if (builder->count > 0) {
+        memcpy(entries, builder->entries, entries_bytes);
+        memcpy(name, builder->names, builder->names_bytes);
+        for (uint64_t i = 0; i < builder->count; i++) {
+            entries[i].name = name;
+            name += strlen(name) + 1;
+        }
+        qsort(entries, builder->count, sizeof *entries, compare_names);
+    }
+    *listing_out = (struct stk_listing){entries, builder->count, memory};
+    return 0;
+}
+
+void stk_listing_builder_deinit(struct stk_listing_builder *builder)
+{
+    stk_free(builder->entries);
+    stk_free(builder->names);
+    *builder = (struct stk_listing_builder){0};
+}
+
+static int reserve(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes)
+{
+    uint64_t more = stk_max(*capacity * 2, 64);
+    void *grown;
+
+    if (want <= *capacity) {
+        return 0;
+    }
+    more = stk_max(more, want);
+    grown = stk_realloc(*block, *capacity, more, item_bytes);
+    if (!grown) {
+        return -ENOMEM;
+    }
+    *block = grown;
+    *capacity = more;
+    return 0;
+}
+
+/* strcmp compares as unsigned bytes. */
+static int compare_names(const void *left, const void *right)
+{
+    const struct stk_entry *a = left, *b = right;
+
+    return strcmp(a->name, b->name);
+}

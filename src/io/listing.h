@@ -1,0 +1,26 @@
+/* io/listing.h: makes a struct stk_listing out of names that come in any order.
+ *
+ *   zeroed --add--> growing --build--> a listing, given (sorted)
+ *
+ * Owner: the call. Threads: one. Memory: grows by doubling; deinit frees what was not built.
+ * Bound: STK_LISTING_NAMES_BYTES_MAX. */
+#ifndef IO_LISTING_H
+#define IO_LISTING_H
+
+#include "io/io.h"
+
+#define STK_LISTING_NAMES_BYTES_MAX (1ull << 34)
+
+struct stk_listing_builder {
+    struct stk_entry *entries; /* `name` is NULL until build */
+    char *names;
+    uint64_t count, capacity;
+    uint64_t names_bytes, names_capacity;
+};
+
+/* 0 or -ENOMEM. Copies the name of *entry. */
+int stk_listing_add(struct stk_listing_builder *builder, const struct stk_entry *entry);
+int stk_listing_build(struct stk_listing_builder *builder, struct stk_listing *listing_out);
+void stk_listing_builder_deinit(struct stk_listing_builder *builder);
+
+#endif
