@@ -16,7 +16,16 @@ enum stk_fault {
     STK_FAULT_HANG,      /* never completes */
     STK_FAULT_TRUNCATED, /* the file ends at `offset` though stat says otherwise */
     STK_FAULT_COLD,      /* read_now gives -EAGAIN */
+    STK_FAULT_DENIED,    /* open and list fail with EACCES */
 };
+
+/* What a read meets. A read in a queue, or one that waits, keeps the promise of io/io.h: SHORT
+ * makes it go on, piece by piece, and each piece may meet the next fault; only read_now gives
+ * the short count. What EIO, SLOW or HANG may hit is not in memory: read_now gives -EAGAIN.
+ *
+ * The clock stands still but for these: a reap with reads in flight jumps to the next that ends
+ * or passes its deadline (its timeout at the latest), a reap without waits in earnest for a wake
+ * and then adds its timeout, and read_wait adds what it waits. */
 
 struct stk_world_rule {
     const char *path;     /* exact; NULL: every file */
@@ -30,7 +39,8 @@ struct stk_world_rule {
 /* Gives *io_out; an empty world. The same seed gives the same faults. */
 int stk_world_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
                    struct stoker_error *error);
-/* Copies bytes; parents are made. data NULL: a directory. */
+/* Copies bytes; parents are made. data NULL: a directory. 0, -ENOMEM, -EEXIST or -ENOTDIR.
+ * A relative path starts at the root. */
 int stk_world_add(struct stk_io *io, const char *path, const void *data, size_t bytes);
 /* path -> target, for loops. */
 int stk_world_link(struct stk_io *io, const char *path, const char *target);
