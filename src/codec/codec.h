@@ -35,20 +35,25 @@ struct stk_codec; /* decoder objects of the libraries, kept for re-use */
 int  stk_codec_open(struct stk_codec **codec_out, struct stoker_error *error);
 void stk_codec_close(struct stk_codec *codec);
 
-/* Begins to decode `box` of a probed picture (bytes stay lent until end). *row_pixels_out: how
- * wide a row buffer must be (>= box.width: margins), *skip_out: pixels before the box in it. */
+/* Begins to decode `box`, which lies inside a probed picture (bytes stay lent until end).
+ * *row_pixels_out: how wide a row buffer must be (box.width and margins; never wider than the
+ * picture), *skip_out: pixels before the box in it. A begin that fails has ended.
+ * LIMIT: it would take, or took, more than memory_bytes_max; found before memory is taken. */
 int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
                     const struct stk_picture_info *info, const struct stk_box *box,
                     uint64_t memory_bytes_max, uint32_t *row_pixels_out, uint32_t *skip_out,
                     struct stoker_error *error);
-/* The next rows of the box, top down, into rows[0..count): returns how many (>= 1), or an error
- * (TRUNCATED: the data ends before the box does). Call until box.height rows were given. */
+/* The next rows of the box, top down, into rows[0..count): returns how many (count, or what is
+ * left of the box), or an error, after which only end may follow (TRUNCATED: the data ends before
+ * the box does; what is missing below the box is not noticed). Call until box.height rows were
+ * given. */
 int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count,
                    struct stoker_error *error);
 /* Ends the picture, finished or not. */
 void stk_codec_end(struct stk_codec *codec);
 
-/* Bytes of scratch held now, for this picture and kept for the next. */
+/* Bytes of scratch held now, for this picture and kept for the next; libwebp's own memory, which
+ * it gives back before begin returns, is not in it. */
 uint64_t stk_codec_bytes(const struct stk_codec *codec);
 /* Between pictures: gives the scratch back if it is more than keep_bytes (after a huge one). */
 void stk_codec_trim(struct stk_codec *codec, uint64_t keep_bytes);

@@ -51,7 +51,8 @@ static void test_jpeg_regions(void)
     T_EACH(sampling_row, row, sampling_rows)
     {
         for (int mode = 0; mode < MODE_COUNT; mode++) {
-            for (uint32_t i = 0; i < 46; i++) {
+            /* The usual samplings at every width, the odd ones at every third. */
+            for (uint32_t i = 0; i < 46; i += row - sampling_rows < 5 ? 1 : 3) {
                 uint32_t width, height;
 
                 each_size(i, &width, &height);

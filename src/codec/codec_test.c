@@ -47,6 +47,70 @@ static void test_formats(void)
     }
 }
 
+#define JPEG_START "\xff\xd8\xff"
+#define JPEG_FRAME "\xc0\0\x0b\10\0\x10\0\x10\1\1\x11\0" /* 16x16, grey */
+#define PNG_START "\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+
+static const struct header_row {
+    const char *name, *bytes;
+    size_t      length;
+    int         status;
+    const char *what;
+} header_rows[] = {
+#define ROW(name, bytes, status, what) { name, bytes, sizeof(bytes) - 1, status, what }
+    ROW("no scan", JPEG_START JPEG_FRAME, STOKER_ERROR_TRUNCATED, "ends inside its header"),
+    ROW("cut frame", JPEG_START "\xc0\0\x0b\10\0", STOKER_ERROR_TRUNCATED, "ends inside"),
+    ROW("huge segment", JPEG_START "\xe1\xff\xff\0\0\0", STOKER_ERROR_TRUNCATED,
+        "ends inside"),
+    ROW("only the start", JPEG_START, STOKER_ERROR_TRUNCATED, "ends inside"),
+    ROW("lossless", JPEG_START "\xc3\0\x0b\10\0\x10\0\x10\1\1\x11\0",
+        STOKER_ERROR_UNSUPPORTED, "lossless"),
+    ROW("12 bits", JPEG_START "\xc1\0\x0b\14\0\x10\0\x10\1\1\x11\0", STOKER_ERROR_UNSUPPORTED,
+        "8 bits"),
+    ROW("2 components", JPEG_START "\xc0\0\x0e\10\0\x10\0\x10\2\1\x11\0\2\x11\0",
+        STOKER_ERROR_UNSUPPORTED, "not grey, colour or CMYK"),
+    ROW("too wide", JPEG_START "\xc0\0\x0b\10\0\x10\xff\xdd\1\1\x11\0",
+        STOKER_ERROR_UNSUPPORTED, "longer than libjpeg reads"),
+    ROW("no rows", JPEG_START "\xc0\0\x0b\10\0\0\0\x10\1\1\x11\0", STOKER_ERROR_CORRUPT,
+        "no pixels"),
+    ROW("sampling 0", JPEG_START "\xc0\0\x0b\10\0\x10\0\x10\1\1\x10\0", STOKER_ERROR_CORRUPT,
+        "sampling factors"),
+    ROW("short frame", JPEG_START "\xc0\0\x0a\10\0\x10\0\x10\1\1\x11\0", STOKER_ERROR_CORRUPT,
+        "too short"),
+    ROW("two frames", JPEG_START JPEG_FRAME "\xff" JPEG_FRAME, STOKER_ERROR_CORRUPT,
+        "two frame headers"),
+    ROW("length 1", JPEG_START "\xe0\0\1\0\0", STOKER_ERROR_CORRUPT, "impossible length"),
+    ROW("end first", JPEG_START "\xd9", STOKER_ERROR_CORRUPT, "no picture"),
+    ROW("scan first", JPEG_START "\xda\0\3\1", STOKER_ERROR_CORRUPT, "before its frame"),
+    ROW("png start", PNG_START, STOKER_ERROR_TRUNCATED, "ends too early"),
+    ROW("png 0 wide", PNG_START "\0\0\0\0\0\0\0\1\10\2\0\0\0____", STOKER_ERROR_CORRUPT,
+        "header is damaged"),
+    ROW("png 2^31 wide", PNG_START "\x80\0\0\0\0\0\0\1\10\2\0\0\0____",
+        STOKER_ERROR_CORRUPT, "header is damaged"),
+    ROW("png colour 5", PNG_START "\0\0\0\1\0\0\0\1\10\5\0\0\0____", STOKER_ERROR_CORRUPT,
+        "header is damaged"),
+    ROW("png depth 3", PNG_START "\0\0\0\1\0\0\0\1\3\0\0\0\0____", STOKER_ERROR_CORRUPT,
+        "png is damaged"),
+    ROW("webp cut", "RIFF\xff\0\0\0WEBP", STOKER_ERROR_TRUNCATED, "ends too early"),
+    ROW("webp garbage", "RIFF\x20\0\0\0WEBPVP8 \x14\0\0\0____________________", STOKER_ERROR_CORRUPT,
+        "webp is damaged"),
+#undef ROW
+};
+
+static void test_headers(void)
+{
+    T_EACH(header_row, row, header_rows)
+    {
+        struct stk_view     bytes = { (const uint8_t *)row->bytes, row->length };
+        struct stoker_error error = { 0 };
+
+        T_EQ(row->name, decode_box(bytes, &made, &(struct stk_box){ 0, 0, 1, 1 }, &error),
+             row->status);
+        T_ERROR(row->name, &error);
+        T_HAS(row->name, error.what, row->what);
+    }
+}
+
 /* Every prefix of `made`: an error, or (the end may be dispensable) the right pixels. The bytes
  * lie in a block of exactly their size, so that a sanitizer sees a read past their end. */
 static void check_prefixes(const char *name)
@@ -289,6 +353,46 @@ static void test_orientation(void)
     }
 }
 
+static const struct xmp_row {
+    const char *name, *packet;
+    int         want;
+} xmp_rows[] = {
+    { "attribute", "<rdf:Description tiff:Orientation=\"8\"/>", 8 },
+    { "element", "<tiff:Orientation>6</tiff:Orientation>", 6 },
+    { "second", "tiff:Orientation tiff:Orientation=\"3\"", 3 },
+    { "zero", "<tiff:Orientation>0</tiff:Orientation>", 1 },
+    { "cut", "<tiff:Orientation>", 1 },
+    { "cut attribute", "tiff:Orientation=\"", 1 },
+    { "absent", "<rdf:Description/>", 1 },
+};
+
+/* XMP speaks where EXIF is silent. */
+static void test_xmp(void)
+{
+    static const char start[] = "http://ns.adobe.com/xap/1.0/"; /* and its zero */
+
+    T_EACH(xmp_row, row, xmp_rows)
+    {
+        size_t  bytes = sizeof start + strlen(row->packet);
+        uint8_t segment[128] = { 0xff, 0xe1, 0, (uint8_t)(bytes + 2) };
+
+        memcpy(segment + 4, start, sizeof start);
+        memcpy(segment + 4 + sizeof start, row->packet, strlen(row->packet));
+        make_jpeg(&made, &sampling_rows[0], BASELINE, 8, 8);
+        memmove(made.file + 2 + 4 + bytes, made.file + 2, made.bytes - 2);
+        memcpy(made.file + 2, segment, 4 + bytes);
+        made.bytes += 4 + bytes;
+        T_EQ(row->name, orientation_of(view_of(&made)), row->want);
+
+        make_webp(&made, LOSSY, 8, 8);
+        made.bytes += put_chunk(made.file + made.bytes, "XMP ", (const uint8_t *)row->packet,
+                                (uint32_t)strlen(row->packet));
+        made.file[4] = (uint8_t)(made.bytes - 8);
+        made.file[5] = (uint8_t)((made.bytes - 8) >> 8);
+        T_EQ(row->name, orientation_of(view_of(&made)), row->want);
+    }
+}
+
 /* ---- memory ------------------------------------------------------------------------------- */
 
 static void make_kind(int kind)
@@ -368,12 +472,14 @@ int main(int count, char **arguments)
     printf("seed %llu\n", (unsigned long long)seed);
     T_EQ("open", stk_codec_open(&codec, &error), 0);
     test_formats();
+    test_headers();
     test_truncation();
     test_damage();
     test_huge();
     test_scans();
     test_history();
     test_orientation();
+    test_xmp();
     test_fail_nth();
     test_reuse();
     stk_codec_close(codec);

@@ -206,5 +206,6 @@ uint64_t stk_jpeg_header_bytes(const struct stk_jpeg_header *header)
         /* jdcoefct.c: all coefficients, and a pointer to each row of blocks. */
         bytes += header->multi_scan ? wide * high * 128 + high * 8 : 0;
     }
-    return bytes;
+    /* jpeg.c, when libjpeg smooths: one row of pixels passed over. */
+    return bytes + (header->progressive ? 4 * (uint64_t)header->width : 0);
 }

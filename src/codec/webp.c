@@ -17,12 +17,14 @@
 #define FIXED_BYTES (256u << 10)
 /* libwebp's lossy decoder keeps lines, not the picture: samples, contexts and filter state. */
 #define LOSSY_COLUMN_BYTES 128u
-/* Of the lossless decoder: prefix codes of one group of pixels (src/dec/vp8l_dec.c: tables of
- * at most 2,970 entries of 4 bytes, and 600 bytes), and how many bytes of file such a group has
- * at least when an encoder made it. */
+/* Of the lossless decoder: the prefix codes of one group of pixels (src/dec/vp8l_dec.c: tables of
+ * at most 2,970 entries of 4 bytes, and 600 bytes). How many groups there are is not known before
+ * the picture is half decoded. libwebp's encoder writes at most 2,600 (histogram_enc.c,
+ * MAX_HUFF_IMAGE_SIZE), none smaller than this in the file. A file made to hurt can have 65,536,
+ * 0.8 GB, and libwebp takes no allocator that could stop it. */
 #define LOSSLESS_GROUP_BYTES 12500u
-#define LOSSLESS_GROUP_FILE_BYTES 64u
-#define LOSSLESS_GROUPS_MAX 65536u
+#define LOSSLESS_GROUP_FILE_BYTES 512u
+#define LOSSLESS_GROUPS_MAX 2600u
 
 struct frame {
     struct stk_view bytes; /* what WebPDecode takes */
@@ -147,10 +149,10 @@ int stk_webp_probe(struct stk_view bytes, struct stk_picture_info *info_out,
     uint8_t               orientation = 0;
     int                   status;
 
-    if (bytes.bytes < 12 || stk_little32(bytes.data + 4) > bytes.bytes - 8) {
+    if (stk_little32(bytes.data + 4) > bytes.bytes - 8) { /* its magic took 12 */
         return stk_fail(error, STOKER_ERROR_TRUNCATED, "the webp's data ends too early",
                         STK_ADVICE_DAMAGED, "%zu bytes of %llu", bytes.bytes,
-                        bytes.bytes < 12 ? 12ULL : stk_little32(bytes.data + 4) + 8ULL);
+                        stk_little32(bytes.data + 4) + 8ULL);
     }
     status = fail_status(WebPGetFeatures(bytes.data, bytes.bytes, &features), error);
     if (status == 0) {
