@@ -2,6 +2,8 @@
  *
  *   open(kind) -> run(in, out) -> ... -> done       concatenated streams go on
  *
+ * Between and after streams zeros are padding (xz: by its own rule of 4); anything else that is
+ * no stream is CORRUPT. Skippable frames of zstd are skipped.
  * Pure: no I/O. Owner: the scanner. Threads: one. Memory: the library's window.
  * Bound: bytes_max out, ratio_max out/in, window 128 MiB (zstd), 256 MiB (xz). */
 #ifndef FORMAT_UNPACK_H
@@ -13,14 +15,18 @@ enum stk_packing { STK_PLAIN = 0, STK_GZIP, STK_ZSTD, STK_BZIP2, STK_XZ };
 
 /* By the first bytes (at least 6); names are not trusted. */
 uint32_t stk_packing_of(struct stk_view head);
+/* "plain", "gzip", "zstd", "bzip2", "xz"; lent for ever. */
 const char *stk_packing_name(uint32_t packing);
 
 struct stk_unpack;
+/* packing: not plain. bytes_max 0: 1 TiB; ratio_max 0: 1,100. */
 int stk_unpack_open(struct stk_unpack **unpack_out, uint32_t packing, uint64_t bytes_max,
                     uint32_t ratio_max, struct stoker_error *error);
 void stk_unpack_close(struct stk_unpack *unpack);
-/* Takes from *in (advanced), writes to out; *written_out bytes. 1: more may come, 0: the end.
- * `last`: no more input will follow, so a stream that has not ended is TRUNCATED. */
+/* Takes from *in (advanced), writes to out; *written_out bytes. 1: more may come: *in is used up
+ * or out is full; 0: the end, maybe with the last bytes. `last`: no more input follows what *in
+ * holds, so a stream that has not ended is TRUNCATED. LIMIT: bytes_max, ratio_max (after the
+ * first MiB out) or the window. error->offset counts packed bytes. After a failure: only close. */
 int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, uint8_t *out,
                    size_t out_bytes, size_t *written_out, struct stoker_error *error);
 
