@@ -470,12 +470,13 @@ static size_t put_piece(uint8_t *at, const struct piece *piece)
         memcpy(at, piece->name, strlen(piece->name));
         memcpy(at + 100, "0000644", 7);
         if (piece->size_field) {
-            memcpy(at + 124, piece->size_field, 12);
+            bool is_binary = piece->size_field[0] & 0x80;
+            memcpy(at + 124, piece->size_field, is_binary ? 12 : strlen(piece->size_field));
         } else {
             put_octal(at + 124, 11, bytes);
         }
         at[156] = piece->type;
-        memcpy(at + 257, piece->magic ? piece->magic : "ustar", 6);
+        memcpy(at + 257, piece->magic ? piece->magic : "ustar", 6); /* its NUL too */
         if (piece->prefix) {
             memcpy(at + 345, piece->prefix, strlen(piece->prefix));
         }
@@ -483,10 +484,7 @@ static size_t put_piece(uint8_t *at, const struct piece *piece)
         at += 512;
     }
     if (piece->data) {
-        memcpy(at, piece->data,
-               piece->bytes && piece->bytes > given && !is_raw ? piece->bytes
-               : piece->bytes && piece->bytes < given          ? piece->bytes
-                                                               : given);
+        memcpy(at, piece->data, is_raw ? given : bytes);
     } else if (!is_raw) {
         memset(at, 'd', bytes);
     }
