@@ -1,0 +1,87 @@
+/* Fuzz: any bytes as a tar, read whole and in portions, with its size known and unknown, and put
+ * into an index. The last byte chooses how. No crash, no hang, no member outside of the tar. */
+#include "base/base.h"
+#include "format/index.h"
+#include "format/tar.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void look_up_all(const struct stk_index *index)
+{
+    for (uint64_t i = 0; i < stk_index_samples(index); i++) {
+        struct stk_sample sample;
+        struct stk_member member;
+
+        stk_index_sample(index, i, &sample);
+        STK_ASSERT(sample.key.bytes > 0 && sample.member_count > 0);
+        for (uint32_t j = 0; j < sample.member_count; j++) {
+            stk_index_member(index, &sample, j, &member);
+            STK_ASSERT(stk_index_extension(index, member.extension) != NULL);
+        }
+    }
+}
+
+static int read_tar(struct stk_view tar, size_t chunk, bool is_known,
+                    struct stk_shard_builder *builder)
+{
+    struct stk_tar_limits limits = {.name_bytes_max = 300, .header_bytes_max = 8192};
+    struct stk_tar *reader = NULL;
+    struct stk_tar_step step = {0};
+    struct stk_view input = {0};
+    struct stoker_error error = {0};
+    int status = stk_tar_open(&reader, is_known ? tar.bytes : UINT64_MAX, &limits, &error);
+
+    while (status == 0 && step.event != STK_TAR_END) {
+        status = stk_tar_step(reader, input, &step, &error);
+        if (status == 0 && step.event == STK_TAR_NEED) {
+            size_t left = step.offset < tar.bytes ? tar.bytes - step.offset : 0;
+            input.data = tar.data + (left ? step.offset : 0);
+            input.bytes = stk_min(left, chunk);
+        } else if (status == 0 && step.event == STK_TAR_MEMBER) {
+            STK_ASSERT(step.header < step.offset && step.offset % 512 == 0);
+            STK_ASSERT(!is_known || step.bytes <= tar.bytes - step.offset);
+            STK_ASSERT(step.name.bytes <= limits.name_bytes_max);
+            if (step.type == '0') {
+                status = stk_shard_add(builder, step.name, step.offset, step.bytes, &error);
+            }
+        }
+    }
+    STK_ASSERT(status == 0 || (error.status == status && error.what[0] && error.where[0] &&
+                               error.advice[0] && error.offset != STOKER_NO_OFFSET));
+    stk_tar_close(reader);
+    return status;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static const size_t chunks[] = {SIZE_MAX, 1, 512, 700};
+    struct stk_index_options options = {.shard_count = 1, .key_bytes_max = 100};
+    struct stk_index *index = NULL;
+    struct stk_shard_builder *builder = NULL;
+    uint8_t how;
+    int status;
+
+    if (bytes == 0) {
+        return 0;
+    }
+    how = data[bytes - 1];
+    options.join_distance = how >> 4;
+    status = stk_index_open(&index, &options, NULL);
+    if (status == 0) {
+        status = stk_shard_begin(index, 0, "fuzz.tar", &builder, NULL);
+    }
+    if (status == 0) {
+        struct stk_view tar = {data, bytes - 1};
+        status = read_tar(tar, chunks[how % 4], how & 4, builder);
+    }
+    if (status < 0) {
+        stk_shard_abandon(builder);
+    } else {
+        status = stk_shard_end(builder, bytes, 0, NULL);
+    }
+    if (status == 0 && stk_index_finish(index, 0, NULL) == 0) {
+        look_up_all(index);
+    }
+    stk_index_close(index);
+    return 0;
+}
