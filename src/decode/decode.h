@@ -24,9 +24,9 @@ struct stk_decode_options {
     uint64_t                       memory_bytes_max; /* of one picture's decode */
 };
 
-/* ARGUMENT: transforms that do not go together, or do not give a fixed size; says which order
- * is understood: [RandomResizedCrop | Resize | CenterCrop | RandomCrop]*, flips, jitter,
- * Normalize. */
+/* ARGUMENT: transforms that do not go together, or do not give a fixed size; says which order is
+ * understood: [CenterCrop | RandomCrop]* with at most one RandomResizedCrop or Resize among them,
+ * then flips and jitter, then Normalize. */
 int  stk_decode_plan_open(struct stk_decode_plan **plan_out,
                           const struct stk_decode_options *options, struct stoker_error *error);
 void stk_decode_plan_close(struct stk_decode_plan *plan);

@@ -1,0 +1,20 @@
+/* decode/decode_plan.h: what stk_decode_plan_open made of the transforms.
+ * Owner: whoever opened it. Threads: any; const after open. Memory: the transforms' copy.
+ * Bound: TRANSFORMS_MAX transforms, outputs up to SIDE_MAX pixels a side. */
+#ifndef DECODE_DECODE_PLAN_H
+#define DECODE_DECODE_PLAN_H
+
+#include "decode/decode.h"
+#include "pixel/kernels.h"
+
+struct stk_decode_plan {
+    struct stoker_transform *transforms; /* owned */
+    size_t                   transform_count;
+    struct stk_decode_shape  shape;
+    struct stk_convert       convert;
+    bool                     exif;
+    bool                     jitters; /* there is a ColorJitter */
+    uint64_t                 pixels_max, memory_bytes_max;
+};
+
+#endif
