@@ -35,16 +35,22 @@ struct stoker_batch {
     struct {
         uint8_t  *data;
         uint64_t  capacity; /* of data */
-        uint64_t *offsets;  /* BYTES: [slots + 1] */
+        uint64_t *offsets;  /* BYTES: [slots + 1], made by the filler */
     } fields[STK_BATCH_FIELDS_MAX];
 };
 
-/* The budget is shared with the engine and must outlive the pool: `keeper` is released (by
- * release(keeper)) when the pool dies. */
-int  stk_batch_pool_open(struct stk_batch_pool **pool_out, struct stk_budget *budget,
+/* Whoever keeps the budget alive (the engine), seen from below. */
+struct stk_batch_keeper {
+    struct stk_budget *budget;
+    void              *keeper;
+    void (*returned)(void *keeper); /* a batch came back: from any thread, no lock held */
+    void (*release)(void *keeper);  /* the pool is gone */
+};
+
+/* The pool takes one reference of the keeper, which it gives back by release(). */
+int  stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch_keeper *keeper,
                          const struct stk_field_shape *fields, uint32_t field_count,
-                         uint32_t slots, void (*release)(void *keeper), void *keeper,
-                         struct stoker_error *error);
+                         uint32_t slots, struct stoker_error *error);
 /* Lets go: free batches are freed now, others when they come back. */
 void stk_batch_pool_close(struct stk_batch_pool *pool);
 
@@ -54,6 +60,9 @@ int stk_batch_take(struct stk_batch_pool *pool, uint32_t samples, const uint64_t
                    struct stoker_batch **batch_out, struct stoker_error *error);
 /* Batches that are out (taken and not closed). Any thread. */
 uint32_t stk_batch_pool_out(const struct stk_batch_pool *pool);
+/* Gives BYTES field `field` room for `bytes`, its values lost. BUDGET when there is none. */
+int stk_batch_grow(struct stoker_batch *batch, uint32_t field, uint64_t bytes,
+                   struct stoker_error *error);
 /* Frees free batches, to make room in the budget for others; returns bytes freed. */
 uint64_t stk_batch_pool_trim(struct stk_batch_pool *pool);
 
