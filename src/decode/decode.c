@@ -56,6 +56,13 @@ struct job {
 
 /* ---- decoder ---- */
 
+const char *stk_decode_vector(uint32_t vector)
+{
+    const struct stk_kernels *kernels = stk_kernels_get(vector);
+
+    return kernels ? kernels->name : "none";
+}
+
 int stk_decoder_open(struct stk_decoder **decoder_out, uint32_t vector, struct stoker_error *error)
 {
     const struct stk_kernels *kernels = stk_kernels_get(vector);

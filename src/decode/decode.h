@@ -37,6 +37,9 @@ struct stk_decode_shape {
 };
 void stk_decode_plan_shape(const struct stk_decode_plan *plan, struct stk_decode_shape *shape_out);
 
+/* "avx2" or "none": what enum stoker_vector comes to here. Lends for ever. */
+const char *stk_decode_vector(uint32_t vector);
+
 struct stk_decoder; /* a worker's: codec, resizer, scratch */
 int  stk_decoder_open(struct stk_decoder **decoder_out, uint32_t vector,
                       struct stoker_error *error);
