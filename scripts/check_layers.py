@@ -4,8 +4,8 @@
 usage: check_layers.py [ROOT]
 
 Rooms see themselves, the public header and the rooms that their line names, all listed above it:
-so no cycle can exist. The command, Python, examples and benchmarks see the public header only.
-Tests and fuzz targets also see src/test, which itself may see everything.
+so no cycle can exist. The command, Python and examples see the public header only. Tests and fuzz
+targets also see src/test, which itself may see everything, as benchmarks may.
 """
 import pathlib
 import re
@@ -67,7 +67,7 @@ def main():
     layers, findings = read_layers(root)
     files = [path for path in sorted((root / "src").rglob("*.[ch]"))
              if path.relative_to(root / "src").parts[0] != "test"]
-    users = [path for folder in ("include", "python", "examples", "bench")
+    users = [path for folder in ("include", "python", "examples")
              for path in sorted((root / folder).rglob("*.[ch]"))]
     for path in files + users:
         found = check_user(path) if path in users else check_room(root, path, layers)

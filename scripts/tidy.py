@@ -191,10 +191,12 @@ def check_own_header(source):
 
 
 def names_file(test, source):
-    """Whether a test says that it is about the file: by its name, its text or its header."""
+    """Whether a test says that it is about the file: by its name, in its text, or by including
+    the header that the file implements (its first include)."""
     stem = source.stem.removesuffix("_avx2")
+    header = re.search(r'^#include "(\S+)"', source.text, re.M)
     return (test.stem.rpartition("_")[0] == stem or re.search(rf"\b{stem}\.c\b", test.text)
-            or f'"{source.room}/{stem}.h"' in test.text)
+            or header is not None and f'"{header[1]}"' in test.text)
 
 
 def check_rooms(sources):
@@ -203,7 +205,8 @@ def check_rooms(sources):
     for source in sources:
         if source.room and source.room != "test":
             rooms[source.room].append(source)
-        if source.name not in ("__init__.py", "conftest.py"):
+        if source.path.startswith(("src/", "include/", "scripts/", "python/")) and \
+                source.name not in ("__init__.py", "conftest.py"):
             names[source.name].append(source)
     for name, same in names.items():
         for source in same[1:]:
