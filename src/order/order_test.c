@@ -208,7 +208,7 @@ static void test_windows(void)
     struct stk_order_epoch epoch;
     uint32_t left[513], fresh[64] = {0};
     uint32_t open = 0, open_max = 0, fresh_max = 0, same = 0;
-    uint64_t last = UINT64_MAX, stretch = row.window * row.groups * row.block / 4;
+    uint64_t last = UINT64_MAX, stretch = row.block * row.window * row.groups / 4;
 
     begin(&order, &epoch, &row, 9, 4);
     for (size_t i = 0; i < STK_COUNT(left); i++) {
