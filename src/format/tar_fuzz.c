@@ -1,5 +1,6 @@
-/* Fuzz: any bytes as a tar, read whole and in portions, with its size known and unknown, and put
- * into an index. The last byte chooses how. No crash, no hang, no member outside of the tar. */
+/* Fuzz of tar.c, wds.c, words.c, shard.c and index.c: any bytes as a tar, read whole and in
+ * portions, with its size known and unknown, and put into an index. The last byte chooses how. No
+ * crash, no hang, no member outside of the tar. */
 #include "base/base.h"
 #include "format/index.h"
 #include "format/tar.h"

@@ -163,7 +163,7 @@ int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, ui
     *written_out = 0;
     /* Each turn takes input or fills out, or it is the last one. */
     while (!unpack->done && written < out_bytes) {
-        struct turn turn = {.last = last};
+        struct turn turn = {.out = out + written};
         size_t room = stk_min(out_bytes - written, TURN_BYTES_MAX);
         size_t given; /* input of this turn */
         bool starved;
@@ -184,7 +184,6 @@ int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, ui
         }
         turn.in = *in;
         turn.in.bytes = given = stk_min(in->bytes, TURN_BYTES_MAX);
-        turn.out = out + written;
         turn.out_bytes = room;
         turn.last = last && given == in->bytes;
         status = take_turn(unpack, &turn);

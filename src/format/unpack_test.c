@@ -58,24 +58,33 @@ struct outcome {
     uint64_t offset;
 };
 
-/* Unpacks with at most in_step bytes in and out_step bytes room a call. */
-static struct outcome unpack_all(const char *name, uint32_t packing, const uint8_t *packed,
-                                 size_t packed_bytes, size_t in_step, size_t out_step,
-                                 uint64_t bytes_max, uint8_t *out, size_t capacity)
+/* How to unpack: at most in_step bytes in and out_step bytes room a call; 0: all. */
+struct way {
+    uint32_t packing;
+    size_t in_step, out_step;
+    uint64_t bytes_max;
+};
+
+enum { DATA_BYTES = 3000, ROOM = 1 << 16 };
+static uint8_t data[DATA_BYTES], packed[ROOM], out[ROOM];
+
+/* Into `out`. */
+static struct outcome unpack_all(struct way way, const uint8_t *bytes, size_t count)
 {
+    const char *name = stk_packing_name(way.packing);
     struct stk_unpack *unpack = NULL;
     struct stoker_error error = {.offset = STOKER_NO_OFFSET};
     struct outcome outcome = {0};
     size_t given = 0;
     int more = 1;
 
-    outcome.status = stk_unpack_open(&unpack, packing, bytes_max, 0, &error);
+    outcome.status = stk_unpack_open(&unpack, way.packing, way.bytes_max, 0, &error);
     while (outcome.status == 0 && more > 0) {
-        size_t step = stk_min(in_step, packed_bytes - given);
-        size_t room = stk_min(out_step, capacity - outcome.bytes);
-        struct stk_view in = {packed + given, step};
+        size_t step = stk_min(way.in_step ? way.in_step : count, count - given);
+        size_t room = stk_min(way.out_step ? way.out_step : ROOM, ROOM - outcome.bytes);
+        struct stk_view in = {bytes + given, step};
         size_t written;
-        bool last = given + step == packed_bytes;
+        bool last = given + step == count;
 
         if (room == 0) {
             T_TRUE(name, !"more bytes than there should be");
@@ -85,7 +94,7 @@ static struct outcome unpack_all(const char *name, uint32_t packing, const uint8
         if (more < 0) {
             outcome.status = more;
             T_ERROR(name, &error);
-            T_TRUE(name, error.offset <= packed_bytes);
+            T_TRUE(name, error.offset <= count);
             break;
         }
         T_TRUE(name, more == 0 || in.bytes == 0 || written == room);
@@ -96,9 +105,6 @@ static struct outcome unpack_all(const char *name, uint32_t packing, const uint8
     stk_unpack_close(unpack);
     return outcome;
 }
-
-enum { DATA_BYTES = 3000, ROOM = 1 << 16 };
-static uint8_t data[DATA_BYTES], packed[ROOM], out[ROOM];
 
 static void fill_data(void)
 {
@@ -120,7 +126,7 @@ static void test_portions(uint32_t packing)
     for (size_t i = 0; i < STK_COUNT(steps); i++) {
         for (size_t j = 0; j < STK_COUNT(steps); j++) {
             struct outcome outcome =
-                unpack_all(name, packing, packed, bytes, steps[i], steps[j], 0, out, sizeof out);
+                unpack_all((struct way){packing, steps[i], steps[j], 0}, packed, bytes);
             T_EQ(name, outcome.status, 0);
             T_EQ(name, outcome.bytes, DATA_BYTES);
             T_TRUE(name, memcmp(out, data, DATA_BYTES) == 0);
@@ -141,8 +147,7 @@ static void test_streams(uint32_t packing, size_t gap, bool good)
         bytes += gap;
     }
     for (size_t step = 1; step < 5000; step = step * 3 + 1) {
-        struct outcome outcome =
-            unpack_all(name, packing, packed, bytes, step, 777, 0, out, sizeof out);
+        struct outcome outcome = unpack_all((struct way){packing, step, 777, 0}, packed, bytes);
 
         T_EQ(name, outcome.status, good ? 0 : STOKER_ERROR_CORRUPT);
         if (good) {
@@ -151,7 +156,7 @@ static void test_streams(uint32_t packing, size_t gap, bool good)
         }
     }
     memcpy(packed + bytes, "garbage!garbage!", 16); /* xz judges 12 bytes at once */
-    T_EQ(name, unpack_all(name, packing, packed, bytes + 16, 100, 100, 0, out, sizeof out).status,
+    T_EQ(name, unpack_all((struct way){packing, 100, 100, 0}, packed, bytes + 16).status,
          STOKER_ERROR_CORRUPT);
 }
 
@@ -165,8 +170,7 @@ static void test_cuts(uint32_t packing)
 
         memcpy(exact, packed, cut);
         for (size_t step = 1; step <= 10000; step *= 10) {
-            struct outcome outcome =
-                unpack_all(name, packing, exact, cut, step, 1000, 0, out, sizeof out);
+            struct outcome outcome = unpack_all((struct way){packing, step, 1000, 0}, exact, cut);
             T_EQ(name, outcome.status, STOKER_ERROR_TRUNCATED);
             T_EQ(name, outcome.offset, cut);
         }
@@ -186,7 +190,7 @@ static void test_damage(uint32_t packing)
             struct outcome outcome;
 
             packed[at] ^= 1 << bit;
-            outcome = unpack_all(name, packing, packed, bytes, 64, 1000, 0, out, sizeof out);
+            outcome = unpack_all((struct way){packing, 64, 1000, 0}, packed, bytes);
             refused += outcome.status < 0;
             if (outcome.status == 0) {
                 T_TRUE(name, outcome.bytes == 300 && memcmp(out, data, 300) == 0);
@@ -210,11 +214,11 @@ static void test_limits(uint32_t packing)
     int status;
 
     bytes = make_packed(packing, data, DATA_BYTES, packed, sizeof packed);
-    outcome = unpack_all(name, packing, packed, bytes, 100, 100, DATA_BYTES, out, sizeof out);
+    outcome = unpack_all((struct way){packing, 100, 100, DATA_BYTES}, packed, bytes);
     T_EQ("bytes_max itself is fine", outcome.status, 0);
-    outcome = unpack_all(name, packing, packed, bytes, 100, 100, DATA_BYTES - 1, out, sizeof out);
+    outcome = unpack_all((struct way){packing, 100, 100, DATA_BYTES - 1}, packed, bytes);
     T_EQ("one more is not", outcome.status, STOKER_ERROR_LIMIT);
-    outcome = unpack_all(name, packing, packed, bytes, 100, 100, UINT64_MAX, out, sizeof out);
+    outcome = unpack_all((struct way){packing, 100, 100, UINT64_MAX}, packed, bytes);
     T_EQ("no limit", outcome.status, 0);
 
     bytes = make_packed(packing, zeros, BOMB_BYTES, packed, sizeof packed);
@@ -245,7 +249,7 @@ static void test_memory(uint32_t packing)
 
     for (struct outcome outcome = {-1, 0, 0}; outcome.status < 0 && n < 50;) {
         stk_mem_fail_nth(++n);
-        outcome = unpack_all(name, packing, packed, bytes, 1000, 1000, 0, out, sizeof out);
+        outcome = unpack_all((struct way){packing, 1000, 1000, 0}, packed, bytes);
         T_TRUE(name, outcome.status == 0 || outcome.status == -ENOMEM);
         T_EQ(name, stk_mem_alive(), alive);
     }
@@ -266,12 +270,10 @@ static void test_windows(void)
     uint8_t *filter;
     uint32_t sum;
 
-    T_EQ("zstd window",
-         unpack_all("zstd", STK_ZSTD, zstd, sizeof zstd, 99, 99, 0, out, sizeof out).status,
+    T_EQ("zstd window", unpack_all((struct way){STK_ZSTD, 99, 99, 0}, zstd, sizeof zstd).status,
          STOKER_ERROR_LIMIT);
     T_EQ("zstd dictionary",
-         unpack_all("zstd", STK_ZSTD, dictionary, sizeof dictionary, 99, 99, 0, out, sizeof out)
-             .status,
+         unpack_all((struct way){STK_ZSTD, 99, 99, 0}, dictionary, sizeof dictionary).status,
          STOKER_ERROR_UNSUPPORTED);
     T_EQ("skippable", stk_packing_of((struct stk_view){skippable, sizeof skippable}), STK_ZSTD);
 
@@ -281,8 +283,7 @@ static void test_windows(void)
     filter[2] = 40;
     sum = lzma_crc32(block, block_bytes - 4, 0);
     memcpy(block + block_bytes - 4, &sum, 4);
-    T_EQ("xz memory",
-         unpack_all("xz", STK_XZ, packed, bytes, 9999, 9999, 0, out, sizeof out).status,
+    T_EQ("xz memory", unpack_all((struct way){STK_XZ, 9999, 9999, 0}, packed, bytes).status,
          STOKER_ERROR_LIMIT);
 
     memcpy(packed, skippable, sizeof skippable);
@@ -291,7 +292,7 @@ static void test_windows(void)
     memcpy(packed + bytes, skippable, sizeof skippable);
     bytes += sizeof skippable;
     T_EQ("skippable frames around",
-         unpack_all("zstd", STK_ZSTD, packed, bytes, 5, 999, 0, out, sizeof out).bytes, DATA_BYTES);
+         unpack_all((struct way){STK_ZSTD, 5, 999, 0}, packed, bytes).bytes, DATA_BYTES);
 }
 
 static const struct packing_row {
