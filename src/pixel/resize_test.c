@@ -45,6 +45,7 @@ static int run(struct stk_resize *resize, const struct stk_resize_plan *plan,
     status = stk_resize_begin(resize, plan, x1 - x0 + 2 * skip, skip, 1 << 30, NULL);
     for (uint32_t row = 0; status == 0 && row < plan->window_height; row++) {
         while ((count = stk_resize_need(resize, row, rows, chunk)) > 0) {
+            T_TRUE("libjpeg-turbo would pass by the caches", (uintptr_t)rows[0] % 32 != 0);
             for (uint32_t i = 0; i < count; i++, y0++) {
                 memset(rows[i], 0xee, 4 * (size_t)(x1 - x0 + 2 * skip));
                 memcpy(rows[i] + 4 * skip, picture + 4 * ((size_t)y0 * plan->source_width + x0),
