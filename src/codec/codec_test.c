@@ -92,8 +92,8 @@ static const struct header_row {
     ROW("png depth 3", PNG_START "\0\0\0\1\0\0\0\1\3\0\0\0\0____", STOKER_ERROR_CORRUPT,
         "png is damaged"),
     ROW("webp cut", "RIFF\xff\0\0\0WEBP", STOKER_ERROR_TRUNCATED, "ends too early"),
-    ROW("webp garbage", "RIFF\x20\0\0\0WEBPVP8 \x14\0\0\0____________________",
-        STOKER_ERROR_CORRUPT, "webp is damaged"),
+    ROW("webp garbage", "RIFF\x20\0\0\0WEBPVP8 \x14\0\0\0____________________", STOKER_ERROR_CORRUPT,
+        "webp is damaged"),
 #undef ROW
 };
 

@@ -1,0 +1,237 @@
+/* The engine: its life, and what the user asks of it. The workers are in worker.c. */
+#include "loader/engine.h"
+
+#include "loader/fetch.h"
+#include "loader/worker.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static void engine_free(struct stoker_engine *engine);
+static int  resolve(struct stoker_engine_options *options, uint32_t cores,
+                    const struct stoker_engine_options *given, struct stoker_error *error);
+
+int stoker_engine_open(struct stoker_engine **engine_out,
+                       const struct stoker_engine_options *options, struct stoker_error *error)
+{
+    return stk_engine_open_on(engine_out, NULL, options, error);
+}
+
+static int open_io(struct stoker_engine *engine, struct stoker_error *error)
+{
+    struct stk_io_options options = { .backend = engine->options.io_backend,
+                                      .direct = engine->options.direct,
+                                      .depth = engine->options.io_depth,
+                                      .read_timeout_ms = engine->options.read_timeout_ms };
+
+    return engine->io ? 0 : stk_io_open(&engine->io, &options, error);
+}
+
+int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
+                       const struct stoker_engine_options *options, struct stoker_error *error)
+{
+    struct stoker_engine *engine;
+    pthread_condattr_t    monotonic;
+    int                   status;
+
+    *engine_out = NULL;
+    engine = stk_alloc(1, sizeof *engine);
+    if (!engine) {
+        stk_io_close(io);
+        return stk_fail(error, -ENOMEM, "cannot open an engine", "free memory", "engine");
+    }
+    engine->io = io;
+    engine->pid = getpid();
+    engine->references = 1;
+    engine->cores = stk_io_cores();
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&engine->work, &monotonic);
+    pthread_cond_init(&engine->done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+
+    status = resolve(&engine->options, engine->cores, options, error);
+    engine->budget.bytes_max = engine->options.memory_bytes_max;
+    status = status < 0 ? status : open_io(engine, error);
+    status = status < 0 ? status : stk_fetcher_open(&engine->fetcher, engine, error);
+    status = status < 0 ? status : stk_workers_start(engine, error);
+    if (status < 0) {
+        engine_free(engine);
+        return status;
+    }
+    *engine_out = engine;
+    return 0;
+}
+
+static int resolve(struct stoker_engine_options *options, uint32_t cores,
+                   const struct stoker_engine_options *given, struct stoker_error *error)
+{
+    uint32_t reserved;
+
+    if (given) {
+        if (given->struct_size < offsetof(struct stoker_engine_options, memory_bytes_max) ||
+            given->struct_size > 4096) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                            "set options.struct_size = sizeof options", "engine options");
+        }
+        memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    }
+    options->struct_size = sizeof *options;
+    if (options->threads > STK_THREADS_MAX || options->vector > STOKER_VECTOR_AVX2 ||
+        options->io_backend > STOKER_IO_THREADS || options->direct > STOKER_DIRECT_ALWAYS) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "an engine option is out of its range",
+                        "use at most 1024 threads and the values of the enums", "engine options");
+    }
+    reserved = options->cores_reserved < cores ? options->cores_reserved : cores - 1;
+    options->threads = options->threads ? options->threads : cores - reserved;
+    options->memory_bytes_max =
+        options->memory_bytes_max ? options->memory_bytes_max : stk_io_memory_bytes() / 2;
+    options->io_depth = options->io_depth ? options->io_depth : 128;
+    options->io_bytes_max = options->io_bytes_max ? options->io_bytes_max : 4u << 20;
+    options->io_gap_bytes = options->io_gap_bytes ? options->io_gap_bytes : 64u << 10;
+    options->read_timeout_ms = options->read_timeout_ms ? options->read_timeout_ms : 30000;
+    options->open_files_max = options->open_files_max ? options->open_files_max : 256;
+    return 0;
+}
+
+static void engine_free(struct stoker_engine *engine)
+{
+    stk_workers_stop(engine);
+    stk_fetcher_close(engine->fetcher);
+    stk_io_close(engine->io);
+    pthread_cond_destroy(&engine->work);
+    pthread_cond_destroy(&engine->done);
+    pthread_mutex_destroy(&engine->lock);
+    stk_free(engine);
+}
+
+int stk_engine_check(const struct stoker_engine *engine, struct stoker_error *error)
+{
+    if (engine->pid == getpid()) {
+        return 0;
+    }
+    return stk_fail(error, STOKER_ERROR_FORKED, "the engine was opened in another process",
+                    "open it after fork, or start processes by spawn", "process %ld, opened in %ld",
+                    (long)getpid(), (long)engine->pid);
+}
+
+void stk_engine_hold(struct stoker_engine *engine)
+{
+    atomic_fetch_add_explicit(&engine->references, 1, memory_order_relaxed);
+}
+
+static void *reaper_main(void *engine)
+{
+    engine_free(engine);
+    return NULL;
+}
+
+void stk_engine_release(struct stoker_engine *engine)
+{
+    pthread_t reaper;
+
+    /* A child of fork has no threads to join and locks of unknown state: it lets all lie. */
+    if (engine->pid != getpid() ||
+        atomic_fetch_sub_explicit(&engine->references, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    if (!stk_workers_is_one(engine)) {
+        engine_free(engine);
+        return;
+    }
+    /* A worker that ended the last loader cannot join itself. */
+    if (pthread_create(&reaper, NULL, reaper_main, engine) == 0) {
+        pthread_detach(reaper);
+    }
+}
+
+void stoker_engine_close(struct stoker_engine *engine)
+{
+    if (engine) {
+        stk_engine_release(engine);
+    }
+}
+
+int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *info)
+{
+    struct stoker_engine_info full = { 0 };
+
+    if (info->struct_size > sizeof full || info->struct_size < sizeof info->struct_size) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    full.struct_size = info->struct_size;
+    full.threads = engine->worker_count;
+    full.cores = engine->cores;
+    full.memory_bytes_max = engine->budget.bytes_max;
+    full.memory_bytes = atomic_load_explicit(&engine->budget.bytes, memory_order_relaxed);
+    full.memory_bytes_peak =
+        atomic_load_explicit(&engine->budget.bytes_peak, memory_order_relaxed);
+    full.lost_bytes = stk_io_lost_bytes(engine->io);
+    full.io_backend = stk_io_backend(engine->io, &full.io_reason);
+    full.vector = stk_decode_vector(engine->options.vector);
+    memcpy(info, &full, info->struct_size);
+    return 0;
+}
+
+uint64_t stk_engine_now(struct stoker_engine *engine)
+{
+    return stk_io_clock_ns(engine->io);
+}
+
+struct timespec stk_engine_after(uint64_t timeout_ns)
+{
+    struct timespec when;
+    uint64_t        ns;
+
+    clock_gettime(CLOCK_MONOTONIC, &when);
+    ns = (uint64_t)when.tv_nsec + timeout_ns;
+    when.tv_sec += (time_t)(ns / 1000000000u);
+    when.tv_nsec = (long)(ns % 1000000000u);
+    return when;
+}
+
+void stk_engine_lock(struct stoker_engine *engine, struct stk_worker *worker)
+{
+    uint64_t before;
+
+    if (pthread_mutex_trylock(&engine->lock) == 0) {
+        return;
+    }
+    before = stk_engine_now(engine);
+    pthread_mutex_lock(&engine->lock);
+    if (worker) {
+        atomic_fetch_add_explicit(&worker->lock_wait_ns, stk_engine_now(engine) - before,
+                                  memory_order_relaxed);
+    }
+}
+
+void stk_engine_unlock(struct stoker_engine *engine)
+{
+    pthread_mutex_unlock(&engine->lock);
+}
+
+int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wait_ms,
+                       const char *what, struct stoker_error *error)
+{
+    uint64_t give_up = stk_engine_now(engine) + wait_ms * 1000000ull;
+
+    while (!stk_budget_reserve(&engine->budget, bytes)) {
+        struct timespec pause = { .tv_nsec = 1000000 };
+
+        if (stk_loaders_trim(engine) > 0) {
+            continue;
+        }
+        if (bytes > engine->budget.bytes_max || stk_engine_now(engine) >= give_up) {
+            return stk_fail(error, STOKER_ERROR_BUDGET, "cannot take memory for a sample",
+                            "grant more memory, or close batches that you keep",
+                            "%s: %llu bytes wanted, %llu of %llu in use", what,
+                            (unsigned long long)bytes,
+                            (unsigned long long)atomic_load(&engine->budget.bytes),
+                            (unsigned long long)engine->budget.bytes_max);
+        }
+        nanosleep(&pause, NULL);
+    }
+    return 0;
+}

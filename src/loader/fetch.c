@@ -1,0 +1,507 @@
+/* The fetcher: one thread that turns cold spans into few deep reads. */
+#include "loader/fetch.h"
+
+#include "loader/worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#define CLASS_MIN_SHIFT  16u /* 64 KiB */
+#define CLASS_COUNT      16u
+#define KEPT_BYTES_MAX   (64u << 20)
+/* Larger spans are read by the worker itself: one request's length is 32 bits. */
+#define FETCH_BYTES_MAX  (1u << 30)
+#define WAIT_ROOM_MS     2u
+#define WAIT_READS_MS    100u
+
+struct stk_chunk {
+    struct stk_chunk *next; /* in a free list */
+    uint8_t          *buffer;
+    uint64_t          capacity;
+    int32_t           class_index; /* -1: not kept */
+    _Atomic uint32_t  holders;
+    uint64_t          begin; /* offset of the first wanted byte in the file */
+    struct stk_fetch *fetches;
+    struct stk_read   read;
+};
+
+struct stk_fetcher {
+    struct stoker_engine *engine; /* const after open */
+    struct stk_queue     *queue;
+    pthread_t             thread;
+    bool                  started;
+    _Atomic uint64_t      requests;
+    _Atomic uint32_t      chunks_out; /* with bytes for workers, or being read */
+    pthread_mutex_t       lock;
+    struct {
+        struct stk_fetch *in, **in_tail;
+        struct stk_chunk *kept[CLASS_COUNT];
+        uint64_t          kept_bytes;
+        bool              stopping;
+    } locked;
+    struct { /* the fetcher's thread only */
+        struct stk_fetch *pending, **pending_tail;
+        uint32_t          in_flight;
+    } own;
+};
+
+static void *fetcher_main(void *argument);
+
+int stk_fetcher_open(struct stk_fetcher **fetcher_out, struct stoker_engine *engine,
+                     struct stoker_error *error)
+{
+    struct stk_fetcher *fetcher = stk_alloc(1, sizeof *fetcher);
+    sigset_t            all, before;
+    int                 status, number;
+
+    *fetcher_out = NULL;
+    if (!fetcher) {
+        return stk_fail(error, -ENOMEM, "cannot open the fetcher", "free memory", "fetcher");
+    }
+    fetcher->engine = engine;
+    fetcher->locked.in_tail = &fetcher->locked.in;
+    fetcher->own.pending_tail = &fetcher->own.pending;
+    pthread_mutex_init(&fetcher->lock, NULL);
+    status = stk_io_queue_open(engine->io, &fetcher->queue, error);
+    if (status == 0) {
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        number = pthread_create(&fetcher->thread, NULL, fetcher_main, fetcher);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        fetcher->started = number == 0;
+        status = number == 0 ? 0
+                             : stk_fail_errno(error, number, "cannot start the fetcher's thread",
+                                              "raise the limit of processes", "fetcher");
+    }
+    if (status < 0) {
+        stk_fetcher_close(fetcher);
+        return status;
+    }
+    *fetcher_out = fetcher;
+    return 0;
+}
+
+static void chunk_free(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
+{
+    stk_pages_free(chunk->buffer, chunk->capacity);
+    stk_budget_release(&fetcher->engine->budget, chunk->capacity);
+    stk_free(chunk);
+}
+
+void stk_fetcher_close(struct stk_fetcher *fetcher)
+{
+    if (!fetcher) {
+        return;
+    }
+    if (fetcher->started) {
+        pthread_mutex_lock(&fetcher->lock);
+        fetcher->locked.stopping = true;
+        pthread_mutex_unlock(&fetcher->lock);
+        stk_io_wake(fetcher->engine->io, fetcher->queue);
+        pthread_join(fetcher->thread, NULL);
+    }
+    if (fetcher->queue) {
+        stk_io_queue_close(fetcher->engine->io, fetcher->queue);
+    }
+    stk_fetcher_trim(fetcher);
+    pthread_mutex_destroy(&fetcher->lock);
+    stk_free(fetcher);
+}
+
+uint64_t stk_fetcher_trim(struct stk_fetcher *fetcher)
+{
+    struct stk_chunk *list = NULL, *next;
+    uint64_t          bytes;
+
+    pthread_mutex_lock(&fetcher->lock);
+    for (uint32_t i = 0; i < CLASS_COUNT; i++) {
+        struct stk_chunk *chunk = fetcher->locked.kept[i];
+        for (; chunk; chunk = next) {
+            next = chunk->next;
+            chunk->next = list;
+            list = chunk;
+        }
+        fetcher->locked.kept[i] = NULL;
+    }
+    bytes = fetcher->locked.kept_bytes;
+    fetcher->locked.kept_bytes = 0;
+    pthread_mutex_unlock(&fetcher->lock);
+    for (; list; list = next) {
+        next = list->next;
+        chunk_free(fetcher, list);
+    }
+    return bytes;
+}
+
+uint64_t stk_fetcher_requests(const struct stk_fetcher *fetcher)
+{
+    return atomic_load_explicit(&fetcher->requests, memory_order_relaxed);
+}
+
+/* ---- chunks ---- */
+
+static int32_t class_of(uint64_t bytes)
+{
+    for (uint32_t i = 0; i < CLASS_COUNT; i++) {
+        if (bytes <= 1ull << (CLASS_MIN_SHIFT + i)) {
+            return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
+/* A chunk of at least `bytes`; NULL: no room in the budget (now), or no memory. */
+static struct stk_chunk *chunk_take(struct stk_fetcher *fetcher, uint64_t bytes)
+{
+    int32_t           class_index = class_of(bytes);
+    struct stk_chunk *chunk = NULL;
+
+    if (class_index >= 0) {
+        bytes = 1ull << (CLASS_MIN_SHIFT + (uint32_t)class_index);
+        pthread_mutex_lock(&fetcher->lock);
+        chunk = fetcher->locked.kept[class_index];
+        if (chunk) {
+            fetcher->locked.kept[class_index] = chunk->next;
+            fetcher->locked.kept_bytes -= chunk->capacity;
+        }
+        pthread_mutex_unlock(&fetcher->lock);
+    }
+    if (!chunk) {
+        if (!stk_budget_reserve(&fetcher->engine->budget, bytes)) {
+            return NULL;
+        }
+        chunk = stk_alloc(1, sizeof *chunk);
+        if (chunk) {
+            chunk->buffer = stk_pages_alloc(bytes);
+        }
+        if (!chunk || !chunk->buffer) {
+            stk_budget_release(&fetcher->engine->budget, bytes);
+            stk_free(chunk);
+            return NULL;
+        }
+        chunk->capacity = bytes;
+        chunk->class_index = class_index;
+    }
+    chunk->fetches = NULL;
+    atomic_store_explicit(&chunk->holders, 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&fetcher->chunks_out, 1, memory_order_relaxed);
+    return chunk;
+}
+
+static void chunk_give(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
+{
+    bool kept = false;
+
+    pthread_mutex_lock(&fetcher->lock);
+    if (chunk->class_index >= 0 && fetcher->locked.kept_bytes + chunk->capacity <= KEPT_BYTES_MAX) {
+        chunk->next = fetcher->locked.kept[chunk->class_index];
+        fetcher->locked.kept[chunk->class_index] = chunk;
+        fetcher->locked.kept_bytes += chunk->capacity;
+        kept = true;
+    }
+    pthread_mutex_unlock(&fetcher->lock);
+    if (!kept) {
+        chunk_free(fetcher, chunk);
+    }
+    atomic_fetch_sub_explicit(&fetcher->chunks_out, 1, memory_order_relaxed);
+}
+
+void stk_fetch_release(struct stk_fetcher *fetcher, struct stk_fetch *fetch)
+{
+    struct stk_chunk *chunk = fetch->chunk;
+
+    /* Acquire-release: the last holder may hand the bytes to another read. */
+    if (chunk && atomic_fetch_sub_explicit(&chunk->holders, 1, memory_order_acq_rel) == 1) {
+        chunk_give(fetcher, chunk);
+    }
+    stk_free(fetch);
+}
+
+int stk_fetch_room(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64_t bytes,
+                   uint8_t **data_out, struct stoker_error *error)
+{
+    struct stoker_engine *engine = fetcher->engine;
+    struct stk_chunk     *chunk;
+    int                   status;
+
+    chunk = chunk_take(fetcher, stk_max(bytes, 1));
+    while (!chunk) {
+        /* Reserving waits for room; giving it straight back lets chunk_take have it. */
+        status = stk_engine_reserve(engine, stk_max(2 * bytes, 1u << CLASS_MIN_SHIFT),
+                                    engine->options.read_timeout_ms, "bytes of a packed shard",
+                                    error);
+        if (status < 0) {
+            return status;
+        }
+        stk_budget_release(&engine->budget, stk_max(2 * bytes, 1u << CLASS_MIN_SHIFT));
+        chunk = chunk_take(fetcher, stk_max(bytes, 1));
+    }
+    atomic_store_explicit(&chunk->holders, 1, memory_order_relaxed);
+    fetch->chunk = chunk;
+    *data_out = chunk->buffer;
+    return 0;
+}
+
+/* ---- lists ---- */
+
+static bool before(const struct stk_fetch *a, const struct stk_fetch *b)
+{
+    if (a->span.shard != b->span.shard) {
+        return a->span.shard < b->span.shard;
+    }
+    return a->span.offset < b->span.offset;
+}
+
+static struct stk_fetch *merge(struct stk_fetch *a, struct stk_fetch *b)
+{
+    struct stk_fetch *list = NULL, **tail = &list;
+
+    while (a && b) {
+        struct stk_fetch **least = before(b, a) ? &b : &a;
+        *tail = *least;
+        *least = (*least)->next;
+        tail = &(*tail)->next;
+    }
+    *tail = a ? a : b;
+    return list;
+}
+
+/* Bottom-up merge sort: slot i of `runs` holds a sorted run of 2^i. */
+static struct stk_fetch *sort(struct stk_fetch *list)
+{
+    struct stk_fetch *runs[32] = { NULL }, *next, *sorted = NULL;
+
+    for (; list; list = next) {
+        uint32_t i = 0;
+        next = list->next;
+        list->next = NULL;
+        for (sorted = list; i < 31 && runs[i]; i++) {
+            sorted = merge(runs[i], sorted);
+            runs[i] = NULL;
+        }
+        runs[i] = merge(runs[i], sorted);
+    }
+    sorted = NULL;
+    for (uint32_t i = 0; i < 32; i++) {
+        sorted = merge(runs[i], sorted);
+    }
+    return sorted;
+}
+
+void stk_fetcher_push(struct stk_fetcher *fetcher, struct stk_fetch *list)
+{
+    if (!list) {
+        return;
+    }
+    list = sort(list);
+    pthread_mutex_lock(&fetcher->lock);
+    *fetcher->locked.in_tail = list;
+    while (*fetcher->locked.in_tail) {
+        fetcher->locked.in_tail = &(*fetcher->locked.in_tail)->next;
+    }
+    pthread_mutex_unlock(&fetcher->lock);
+    stk_io_wake(fetcher->engine->io, fetcher->queue);
+}
+
+void stk_fetch_deliver(struct stoker_engine *engine, struct stk_fetch *list)
+{
+    struct stk_fetch *next;
+    uint64_t          count = 0;
+
+    for (struct stk_fetch *fetch = list; fetch; fetch = fetch->next) {
+        if (fetch->file) {
+            stk_dataset_unpin(fetch->flight->loader->dataset, fetch->span.shard, fetch->file);
+            fetch->file = NULL;
+        }
+    }
+    stk_engine_lock(engine, NULL);
+    for (; list; list = next) {
+        struct stoker_loader *loader = list->flight->loader;
+        next = list->next;
+        list->next = NULL;
+        if (!loader->locked.fetched) {
+            loader->locked.fetched_tail = &loader->locked.fetched;
+        }
+        *loader->locked.fetched_tail = list;
+        loader->locked.fetched_tail = &list->next;
+        count++;
+    }
+    if (count > 0) {
+        stk_engine_signal_locked(engine, count);
+    }
+    stk_engine_unlock(engine);
+}
+
+/* ---- the fetcher's thread ---- */
+
+static struct stk_fetch *pop_pending(struct stk_fetcher *fetcher)
+{
+    struct stk_fetch *fetch = fetcher->own.pending;
+
+    fetcher->own.pending = fetch->next;
+    if (!fetcher->own.pending) {
+        fetcher->own.pending_tail = &fetcher->own.pending;
+    }
+    fetch->next = NULL;
+    return fetch;
+}
+
+/* What needs no read goes straight on: failed, empty, huge or unwanted. */
+static bool needs_read(const struct stk_fetch *fetch)
+{
+    return fetch->error.status == 0 && fetch->file && fetch->span.bytes > 0 &&
+           fetch->span.bytes <= FETCH_BYTES_MAX && !fetch->span.scattered &&
+           !atomic_load_explicit(&fetch->flight->abandoned, memory_order_relaxed);
+}
+
+/* How far a read that begins at the first pending fetch goes. */
+static uint64_t group_end(const struct stk_fetcher *fetcher)
+{
+    const struct stoker_engine_options *options = &fetcher->engine->options;
+    const struct stk_fetch             *first = fetcher->own.pending;
+    uint64_t                            begin = first->span.offset;
+    uint64_t                            end = begin + first->span.bytes;
+
+    for (const struct stk_fetch *it = first->next; it && needs_read(it); it = it->next) {
+        uint64_t it_end = it->span.offset + it->span.bytes;
+        if (it->file != first->file || it->span.offset < begin ||
+            it->span.offset > end + options->io_gap_bytes ||
+            stk_max(end, it_end) - begin > options->io_bytes_max) {
+            break;
+        }
+        end = stk_max(end, it_end);
+    }
+    return end;
+}
+
+static void fail_all(struct stk_fetcher *fetcher, struct stk_fetch *list, int status,
+                     const char *what)
+{
+    for (struct stk_fetch *it = list; it; it = it->next) {
+        struct stk_index *index = it->flight->loader->dataset->index;
+        stk_fail(&it->error, status, what,
+                 status == STOKER_ERROR_TIMEOUT ? "check the file system, or raise read_timeout_ms"
+                 : status == STOKER_ERROR_BUDGET ? "grant more memory"
+                                                 : "check the file and its disk",
+                 "%s", stoker_status_text(status));
+        stk_error_place(&it->error, stk_index_shard_path(index, it->span.shard), it->span.offset,
+                        NULL);
+    }
+    stk_fetch_deliver(fetcher->engine, list);
+}
+
+/* Begins one read for the first pending fetches. False: no room for it now. */
+static bool issue(struct stk_fetcher *fetcher)
+{
+    struct stk_fetch  *first = fetcher->own.pending, **tail;
+    struct stk_chunk  *chunk;
+    uint64_t           end;
+
+    if (!needs_read(first)) {
+        stk_fetch_deliver(fetcher->engine, pop_pending(fetcher));
+        return true;
+    }
+    end = group_end(fetcher);
+    chunk = chunk_take(fetcher, stk_read_capacity((uint32_t)(end - first->span.offset)));
+    if (!chunk) {
+        if (stk_loaders_trim(fetcher->engine) > 0 ||
+            atomic_load_explicit(&fetcher->chunks_out, memory_order_relaxed) > 0) {
+            return false;
+        }
+        fail_all(fetcher, pop_pending(fetcher), STOKER_ERROR_BUDGET,
+                 "no memory in the budget to read a sample");
+        return true;
+    }
+    chunk->begin = first->span.offset;
+    tail = &chunk->fetches;
+    while (fetcher->own.pending && needs_read(fetcher->own.pending) &&
+           fetcher->own.pending->file == first->file &&
+           fetcher->own.pending->span.offset >= chunk->begin &&
+           fetcher->own.pending->span.offset + fetcher->own.pending->span.bytes <= end) {
+        *tail = pop_pending(fetcher);
+        tail = &(*tail)->next;
+    }
+    chunk->read = (struct stk_read){ .file = first->file,
+                                     .offset = chunk->begin,
+                                     .buffer = chunk->buffer,
+                                     .bytes = (uint32_t)(end - chunk->begin),
+                                     .capacity = (uint32_t)chunk->capacity,
+                                     .owner = chunk };
+    STK_ASSERT(stk_io_submit(fetcher->engine->io, fetcher->queue, &chunk->read) == 1);
+    fetcher->own.in_flight++;
+    atomic_fetch_add_explicit(&fetcher->requests, 1, memory_order_relaxed);
+    return true;
+}
+
+static void complete(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
+{
+    struct stk_fetch *list = chunk->fetches;
+    uint64_t          got = chunk->read.result > 0 ? (uint64_t)chunk->read.result : 0;
+    uint32_t          count = 0;
+    int               status;
+
+    fetcher->own.in_flight--;
+    chunk->fetches = NULL;
+    if (chunk->read.lost || chunk->read.result < 0) {
+        status = chunk->read.lost ? STOKER_ERROR_TIMEOUT : (int)chunk->read.result;
+        if (chunk->read.lost) {
+            /* The kernel may still write to the buffer: its memory stays reserved for ever. */
+            stk_free(chunk);
+            atomic_fetch_sub_explicit(&fetcher->chunks_out, 1, memory_order_relaxed);
+        } else {
+            chunk_give(fetcher, chunk);
+        }
+        fail_all(fetcher, list, status, "cannot read a sample");
+        return;
+    }
+    for (struct stk_fetch *it = list; it; it = it->next) {
+        uint64_t skip = it->span.offset - chunk->begin;
+        it->bytes.data = chunk->buffer + chunk->read.skip + skip;
+        it->bytes.bytes = got > skip ? stk_min(got - skip, it->span.bytes) : 0;
+        it->chunk = chunk;
+        count++;
+    }
+    /* Relaxed: deliver's lock publishes it to the workers. */
+    atomic_store_explicit(&chunk->holders, count, memory_order_relaxed);
+    stk_fetch_deliver(fetcher->engine, list);
+}
+
+static bool take_in(struct stk_fetcher *fetcher)
+{
+    bool stopping;
+
+    pthread_mutex_lock(&fetcher->lock);
+    if (fetcher->locked.in) {
+        *fetcher->own.pending_tail = fetcher->locked.in;
+        fetcher->own.pending_tail = fetcher->locked.in_tail;
+        fetcher->locked.in = NULL;
+        fetcher->locked.in_tail = &fetcher->locked.in;
+    }
+    stopping = fetcher->locked.stopping;
+    pthread_mutex_unlock(&fetcher->lock);
+    return !stopping;
+}
+
+static void *fetcher_main(void *argument)
+{
+    struct stk_fetcher *fetcher = argument;
+    struct stk_io      *io = fetcher->engine->io;
+    uint32_t            depth = fetcher->engine->options.io_depth;
+
+    pthread_setname_np(pthread_self(), "stoker-fetch");
+    while (take_in(fetcher)) {
+        struct stk_read *finished, *next;
+        bool             room = true;
+
+        while (room && fetcher->own.pending && fetcher->own.in_flight < depth) {
+            room = issue(fetcher);
+        }
+        finished = stk_io_reap(io, fetcher->queue, room ? WAIT_READS_MS : WAIT_ROOM_MS);
+        for (; finished; finished = next) {
+            next = finished->next;
+            complete(fetcher, finished->owner);
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,45 @@
+/* loader/fetch.h: cold bytes, by one thread with a deep queue.
+ *
+ *   worker: cold sample -> push -> fetcher: coalesce, read, split -> loader's fetched list
+ *                                                             -> any worker decodes -> release
+ *
+ * Pushed lists are sorted by place, so neighbours become one read of up to io_bytes_max.
+ * Owner: the engine. Threads: push, release: any; the rest is the fetcher's own thread.
+ * Memory: chunks by size class from the budget, kept for re-use.
+ * Bound: io_depth reads in flight, the budget; fetches: slots in flight. */
+#ifndef LOADER_FETCH_H
+#define LOADER_FETCH_H
+
+#include "loader/flight.h"
+
+struct stk_chunk;
+
+/* One sample's bytes on their way. */
+struct stk_fetch {
+    struct stk_fetch   *next;
+    struct stk_flight  *flight;
+    uint32_t            slot;
+    struct stk_span     span;
+    struct stk_file    *file;  /* pinned until the read came back */
+    struct stk_chunk   *chunk; /* holds the bytes; NULL when they are warm after all */
+    struct stk_view     bytes;
+    struct stoker_error error; /* status < 0: it failed */
+};
+
+int  stk_fetcher_open(struct stk_fetcher **fetcher_out, struct stoker_engine *engine,
+                      struct stoker_error *error);
+void stk_fetcher_close(struct stk_fetcher *fetcher);
+/* Takes a list of fetches; each comes back on its loader's fetched list. */
+void stk_fetcher_push(struct stk_fetcher *fetcher, struct stk_fetch *list);
+/* Frees a fetch and lets its chunk go. */
+void stk_fetch_release(struct stk_fetcher *fetcher, struct stk_fetch *fetch);
+/* A chunk of its own for bytes that the caller puts there (packed shards). */
+int  stk_fetch_room(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64_t bytes,
+                    uint8_t **data_out, struct stoker_error *error);
+/* Hands finished fetches to their loaders. Lock not held. */
+void stk_fetch_deliver(struct stoker_engine *engine, struct stk_fetch *list);
+/* Frees kept chunks; the bytes that came free. */
+uint64_t stk_fetcher_trim(struct stk_fetcher *fetcher);
+uint64_t stk_fetcher_requests(const struct stk_fetcher *fetcher);
+
+#endif

@@ -1,0 +1,634 @@
+/* Flights: opened, claimed, done; the one place that decides what a worker does for a loader. */
+#include "loader/flight.h"
+
+#include "base/hash.h"
+#include "loader/fetch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A claim lasts about this long, so that the lock is taken seldom and the tail stays short. */
+#define CLAIM_NS      200000u
+#define CLAIM_MAX     64u
+#define EXTRACT_SLOTS 8u
+
+static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
+static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
+static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
+static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
+static void flight_free(struct stk_flight *flight);
+
+bool stk_flight_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
+{
+    if (loader->locked.closed) {
+        return fetched_step_locked(loader, worker);
+    }
+    return fetched_step_locked(loader, worker) ||
+           (loader->sequential ? extract_step_locked(loader, worker)
+                               : claim_step_locked(loader, worker)) ||
+           open_step_locked(loader, worker);
+}
+
+/* ---- work on slots ---- */
+
+static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
+{
+    struct stoker_engine *engine = loader->engine;
+    struct stk_fetch     *fetch = loader->locked.fetched;
+    struct stk_counters   counters = { 0 };
+    struct stk_flight    *flight;
+
+    if (!fetch) {
+        return false;
+    }
+    loader->locked.fetched = fetch->next;
+    if (!fetch->next) {
+        loader->locked.fetched_tail = &loader->locked.fetched;
+    }
+    stk_engine_unlock(engine);
+    flight = fetch->flight;
+    if (atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
+        /* Nobody will see it. */
+    } else if (fetch->chunk || fetch->error.status < 0) {
+        counters.cold_reads = 1;
+        stk_sample_finish(flight, fetch->slot, worker, fetch->bytes,
+                          fetch->error.status < 0 ? &fetch->error : NULL, &counters);
+    } else {
+        struct stk_span span;
+        stk_sample_work(flight, fetch->slot, worker, true, &counters, &span);
+    }
+    stk_fetch_release(engine->fetcher, fetch);
+    stk_engine_lock(engine, worker);
+    stk_flight_done_locked(flight, 1, &counters);
+    return true;
+}
+
+/* The oldest flight with unclaimed slots. */
+static struct stk_flight *claimable_locked(struct stoker_loader *loader)
+{
+    struct stk_flight *flight = loader->locked.head;
+
+    while (flight && flight->locked.next_slot >= flight->samples) {
+        flight = flight->next;
+    }
+    return flight;
+}
+
+static uint32_t claim_size_locked(const struct stoker_loader *loader,
+                                  const struct stk_flight *flight)
+{
+    uint32_t left = flight->samples - flight->locked.next_slot;
+    uint64_t sample_ns = loader->locked.sample_ns;
+    uint64_t size = sample_ns ? CLAIM_NS / sample_ns : 1;
+
+    /* A fair share of what is left, so that all workers end a batch together. */
+    size = stk_min(size, left / (2 * loader->engine->worker_count));
+    return (uint32_t)stk_min(stk_max(stk_min(size, CLAIM_MAX), 1), left);
+}
+
+/* A fetch for a slot; NULL when there is no memory (then the slot is done the slow way). */
+static struct stk_fetch *fetch_new(struct stk_flight *flight, uint32_t slot,
+                                   const struct stk_span *span)
+{
+    struct stk_fetch *fetch = stk_alloc(1, sizeof *fetch);
+
+    if (!fetch) {
+        return NULL;
+    }
+    fetch->flight = flight;
+    fetch->slot = slot;
+    fetch->span = *span;
+    if (span->bytes != 0 && stk_dataset_pin(flight->loader->dataset, span->shard, &fetch->file,
+                                            &fetch->error) < 0) {
+        stk_error_place(&fetch->error,
+                        stk_index_shard_path(flight->loader->dataset->index, span->shard),
+                        STOKER_NO_OFFSET, NULL);
+    }
+    return fetch;
+}
+
+/* One cold sample seldom comes alone: all unclaimed slots of its flight are asked for now, so
+ * that the fetcher sees them together. Those that are warm go back to workers as they are. */
+static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
+                       struct stk_fetch *list)
+{
+    struct stoker_loader *loader = flight->loader;
+    struct stoker_engine *engine = loader->engine;
+    struct stk_fetch     *warm = NULL;
+    uint32_t              first, end;
+
+    stk_engine_lock(engine, worker);
+    first = flight->locked.next_slot;
+    end = loader->dataset->locked.files ? flight->samples : first; /* folders: one by one */
+    flight->locked.next_slot = end;
+    stk_engine_unlock(engine);
+    for (uint32_t slot = first; slot < end; slot++) {
+        struct stk_span   span;
+        struct stk_fetch *fetch;
+        uint8_t           probe;
+
+        stk_sample_span(loader, flight->batch->ids[slot], &span);
+        fetch = fetch_new(flight, slot, &span);
+        if (!fetch) {
+            struct stoker_error error;
+            stk_fail(&error, -ENOMEM, "cannot fetch a sample", "free memory", "fetch");
+            stk_engine_lock(engine, worker);
+            stk_flight_fail_locked(flight, slot, &error);
+            stk_flight_done_locked(flight, 1, &(struct stk_counters){ 0 });
+            stk_engine_unlock(engine);
+            continue;
+        }
+        if (span.scattered || (fetch->file && stk_io_read_now(engine->io, fetch->file,
+                                                              span.offset, &probe, 1) == 1)) {
+            fetch->next = warm;
+            warm = fetch;
+        } else {
+            fetch->next = list;
+            list = fetch;
+        }
+    }
+    stk_fetch_deliver(engine, warm);
+    stk_fetcher_push(engine->fetcher, list);
+}
+
+static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
+{
+    struct stoker_engine *engine = loader->engine;
+    struct stk_flight    *flight = claimable_locked(loader);
+    struct stk_counters   counters = { 0 };
+    struct stk_fetch     *cold = NULL;
+    uint32_t              first, count, done = 0;
+
+    if (!flight) {
+        return false;
+    }
+    first = flight->locked.next_slot;
+    count = claim_size_locked(loader, flight);
+    flight->locked.next_slot += count;
+    stk_engine_unlock(engine);
+    for (uint32_t slot = first; slot < first + count; slot++) {
+        struct stk_span   span;
+        struct stk_fetch *fetch = NULL;
+
+        if (!atomic_load_explicit(&flight->abandoned, memory_order_relaxed) &&
+            stk_sample_work(flight, slot, worker, loader->cached, &counters, &span) == -EAGAIN) {
+            fetch = fetch_new(flight, slot, &span);
+            if (!fetch) {
+                stk_sample_work(flight, slot, worker, true, &counters, &span);
+            }
+        }
+        if (fetch) {
+            fetch->next = cold;
+            cold = fetch;
+        } else {
+            done++;
+        }
+    }
+    if (cold) {
+        fetch_rest(flight, worker, cold);
+    }
+    stk_engine_lock(engine, worker);
+    if (done > 0) {
+        stk_flight_done_locked(flight, done, &counters);
+    }
+    return true;
+}
+
+/* ---- packed shards: bytes come front to back, from one worker at a time ---- */
+
+static int extract_slot(struct stk_flight *flight, struct stk_fetch *fetch,
+                        struct stoker_error *error)
+{
+    struct stoker_loader  *loader = flight->loader;
+    struct stoker_dataset *dataset = loader->dataset;
+    struct stk_span       *span = &fetch->span;
+    const char            *path = stk_index_shard_path(dataset->index, span->shard);
+    uint8_t               *data;
+    int                    status = 0;
+
+    if (span->scattered) {
+        return stk_fail(error, STOKER_ERROR_SCATTERED,
+                        "members of a sample lie too far apart in a packed shard",
+                        "pack the data set anew", "'%s'", path);
+    }
+    if (!loader->extract.stream || loader->extract.shard != span->shard) {
+        stk_stream_close(loader->extract.stream);
+        loader->extract.stream = NULL;
+        status = stk_stream_open(&loader->extract.stream, dataset, span->shard, path, error);
+        loader->extract.shard = span->shard;
+    }
+    status = status < 0 ? status
+                        : stk_fetch_room(loader->engine->fetcher, fetch, span->bytes, &data, error);
+    if (status < 0) {
+        return status;
+    }
+    fetch->bytes.data = data;
+    return stk_stream_read(loader->extract.stream, span->offset, data, span->bytes,
+                           &fetch->bytes.bytes, error);
+}
+
+static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
+{
+    struct stoker_engine *engine = loader->engine;
+    struct stk_flight    *flight = claimable_locked(loader);
+    struct stk_fetch     *list = NULL, **tail = &list;
+    uint32_t              first, count, failed = 0;
+
+    if (!flight || loader->locked.extracting) {
+        return false;
+    }
+    loader->locked.extracting = true;
+    first = flight->locked.next_slot;
+    count = (uint32_t)stk_min(EXTRACT_SLOTS, flight->samples - first);
+    flight->locked.next_slot += count;
+    stk_engine_unlock(engine);
+    for (uint32_t slot = first; slot < first + count; slot++) {
+        struct stk_fetch *fetch = stk_alloc(1, sizeof *fetch);
+
+        if (!fetch) {
+            failed++;
+            continue;
+        }
+        fetch->flight = flight;
+        fetch->slot = slot;
+        stk_sample_span(loader, flight->batch->ids[slot], &fetch->span);
+        if (!atomic_load_explicit(&flight->abandoned, memory_order_relaxed) &&
+            extract_slot(flight, fetch, &fetch->error) < 0) {
+            stk_error_place(&fetch->error,
+                            stk_index_shard_path(loader->dataset->index, fetch->span.shard),
+                            STOKER_NO_OFFSET, NULL);
+        }
+        *tail = fetch;
+        tail = &fetch->next;
+    }
+    stk_fetch_deliver(engine, list);
+    stk_engine_lock(engine, worker);
+    loader->locked.extracting = false;
+    stk_engine_signal_locked(engine, count);
+    if (failed > 0) {
+        struct stoker_error error;
+        stk_fail(&error, -ENOMEM, "cannot read a sample", "free memory", "packed shard");
+        stk_flight_fail_locked(flight, first, &error);
+        stk_flight_done_locked(flight, failed, &(struct stk_counters){ 0 });
+    }
+    return true;
+}
+
+/* ---- opening ---- */
+
+/* Steps on to the next step that a flight would serve; false: nothing more to open. */
+static bool next_step_locked(struct stoker_loader *loader)
+{
+    const struct stk_partition *partition = &loader->partition;
+
+    if (stk_partition_steps_from(partition, loader->locked.open_epoch,
+                                 loader->locked.open_position) > 0) {
+        return true;
+    }
+    if (!loader->prefetch_epochs || loader->locked.open_epoch != loader->locked.epoch ||
+        stk_partition_steps(partition, loader->locked.open_epoch + 1) == 0) {
+        return false;
+    }
+    loader->locked.open_epoch++;
+    loader->locked.open_position = stk_partition_first(partition, loader->locked.open_epoch);
+    return true;
+}
+
+static uint64_t key_bytes_of(struct stoker_loader *loader, uint64_t sample)
+{
+    struct stk_sample found;
+
+    stk_index_sample(loader->dataset->index, sample, &found);
+    return found.key.bytes;
+}
+
+/* Ids, mask and places of a flight, and the room that its variable values need. */
+static int plan_flight(struct stk_flight *flight, struct stoker_error *error)
+{
+    struct stoker_loader  *loader = flight->loader;
+    struct stk_order_epoch keys[2];
+    uint64_t               value_bytes[STK_BATCH_FIELDS_MAX] = { 0 };
+    uint64_t              *ids = stk_alloc(flight->samples, sizeof *ids);
+    int                    status;
+
+    if (!ids) {
+        return stk_fail(error, -ENOMEM, "cannot plan a batch", "free memory", "%u samples",
+                        flight->samples);
+    }
+    stk_order_begin(&keys[0], &loader->order, flight->epoch);
+    stk_order_begin(&keys[1], &loader->order, flight->epoch + 1);
+    for (uint32_t i = 0; i < flight->samples; i++) {
+        struct stk_place *place = &flight->places[i];
+        stk_partition_place(&loader->partition, flight->epoch, flight->position, i, place);
+        if (place->epoch > flight->epoch + 1) { /* a data set smaller than a step */
+            struct stk_order_epoch other;
+            stk_order_begin(&other, &loader->order, place->epoch);
+            ids[i] = stk_order_sample(&other, place->position);
+        } else {
+            ids[i] = stk_order_sample(&keys[place->epoch - flight->epoch], place->position);
+        }
+    }
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        const struct stk_field *field = &loader->fields[f];
+        for (uint32_t i = 0; field->shape.dtype == STOKER_BYTES && i < flight->samples; i++) {
+            value_bytes[f] += field->kind == STOKER_FIELD_KEY
+                                  ? key_bytes_of(loader, ids[i])
+                                  : stk_sample_value_bytes(loader, field, ids[i]);
+        }
+    }
+    status = stk_batch_take(loader->pool, flight->samples, value_bytes, &flight->batch, error);
+    for (uint32_t i = 0; status == 0 && i < flight->samples; i++) {
+        flight->batch->ids[i] = ids[i];
+        flight->batch->mask[i] = flight->places[i].real;
+    }
+    for (uint32_t f = 0; status == 0 && f < loader->field_count; f++) {
+        const struct stk_field *field = &loader->fields[f];
+        uint64_t               *offsets = flight->batch->fields[f].offsets;
+        for (uint32_t i = 0; field->shape.dtype == STOKER_BYTES && i < flight->samples; i++) {
+            uint64_t bytes = field->kind == STOKER_FIELD_KEY
+                                 ? key_bytes_of(loader, ids[i])
+                                 : stk_sample_value_bytes(loader, field, ids[i]);
+            offsets[0] = i == 0 ? 0 : offsets[0];
+            offsets[i + 1] = offsets[i] + bytes;
+        }
+    }
+    stk_free(ids);
+    return status;
+}
+
+/* Adds an opened flight to the ring, unless the loader was turned elsewhere meanwhile. */
+static void launch_locked(struct stk_flight *flight)
+{
+    struct stoker_loader *loader = flight->loader;
+
+    if (loader->locked.tail) {
+        loader->locked.tail->next = flight;
+    } else {
+        loader->locked.head = flight;
+    }
+    loader->locked.tail = flight;
+    loader->locked.flight_count++;
+    if (flight->samples == 0) {
+        pthread_cond_broadcast(&loader->ready);
+    }
+    stk_engine_signal_locked(loader->engine, flight->samples);
+}
+
+static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epoch,
+                                      uint64_t position, struct stoker_error *error)
+{
+    const struct stk_partition *partition = &loader->partition;
+    struct stk_flight          *flight = stk_alloc(1, sizeof *flight);
+    int                         status = -ENOMEM;
+
+    if (flight) {
+        flight->loader = loader;
+        flight->epoch = epoch;
+        flight->position = position;
+        flight->next_position = position + (uint64_t)partition->batch_size * partition->world_size;
+        flight->samples = stk_partition_slots(partition, epoch, position);
+        flight->places = stk_alloc(flight->samples, sizeof *flight->places);
+    }
+    if (!flight || !flight->places) {
+        stk_fail(error, -ENOMEM, "cannot open a batch", "free memory", "flight");
+    } else {
+        status = plan_flight(flight, error);
+    }
+    if (status < 0) {
+        flight_free(flight);
+        return NULL;
+    }
+    return flight;
+}
+
+static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
+{
+    struct stoker_engine *engine = loader->engine;
+    struct stk_flight    *flight;
+    struct stoker_error   error = { 0 };
+    uint64_t              generation = loader->locked.generation;
+
+    if (loader->locked.opening || loader->locked.starved ||
+        loader->locked.flight_count >= loader->locked.ahead ||
+        stk_batch_pool_out(loader->pool) >= loader->locked.out_limit || !next_step_locked(loader)) {
+        return false;
+    }
+    loader->locked.opening = true;
+    loader->locked.pins++;
+    uint64_t epoch = loader->locked.open_epoch, position = loader->locked.open_position;
+    stk_engine_unlock(engine);
+    flight = flight_open(loader, epoch, position, &error);
+    stk_engine_lock(engine, worker);
+    loader->locked.opening = false;
+    if (flight && loader->locked.generation == generation) {
+        loader->locked.open_position = flight->next_position;
+        launch_locked(flight); /* the pin is the flight's now */
+        return true;
+    }
+    if (!flight) {
+        loader->locked.starved = true;
+        loader->locked.open_error = error;
+        pthread_cond_broadcast(&loader->ready);
+    }
+    stk_engine_unlock(engine);
+    flight_free(flight);
+    stk_engine_lock(engine, worker);
+    stk_loader_unpin_locked(loader);
+    return true;
+}
+
+/* ---- ending ---- */
+
+static void flight_free(struct stk_flight *flight)
+{
+    struct stk_override *override, *next;
+
+    if (!flight) {
+        return;
+    }
+    for (override = flight->locked.overrides; override; override = next) {
+        next = override->next;
+        stk_free(override->data);
+        stk_free(override);
+    }
+    stoker_batch_close(flight->batch);
+    stk_free(flight->places);
+    stk_free(flight);
+}
+
+/* The value of a slot after substitutions: the last override, else what is in its place. */
+static struct stk_view value_of(const struct stk_flight *flight, uint32_t field, uint32_t slot)
+{
+    const uint64_t *offsets = flight->batch->fields[field].offsets;
+
+    for (struct stk_override *it = flight->locked.overrides; it; it = it->next) {
+        if (it->field == field && it->slot == slot) {
+            return (struct stk_view){ it->data, it->bytes };
+        }
+    }
+    return (struct stk_view){ flight->batch->fields[field].data + offsets[slot],
+                              offsets[slot + 1] - offsets[slot] };
+}
+
+/* Values of other sizes came in by substitution: lays a field out anew. */
+static int relay_field(struct stk_flight *flight, uint32_t field, struct stoker_error *error)
+{
+    struct stoker_batch *batch = flight->batch;
+    uint64_t             total = 0, offset = 0;
+    uint8_t             *copy;
+    uint64_t            *offsets;
+    int                  status = 0;
+
+    for (uint32_t slot = 0; slot < flight->samples; slot++) {
+        total += value_of(flight, field, slot).bytes;
+    }
+    copy = stk_alloc(total, 1);
+    offsets = stk_alloc(flight->samples + 1u, sizeof *offsets);
+    if (!copy || !offsets) {
+        status = stk_fail(error, -ENOMEM, "cannot lay out substituted values", "free memory",
+                          "%llu bytes", (unsigned long long)total);
+        goto done;
+    }
+    for (uint32_t slot = 0; slot < flight->samples; slot++) {
+        struct stk_view value = value_of(flight, field, slot);
+        memcpy(copy + offset, value.data, value.bytes);
+        offset += value.bytes;
+        offsets[slot + 1] = offset;
+    }
+    status = stk_batch_grow(batch, field, total, error);
+    if (status == 0) {
+        memcpy(batch->fields[field].data, copy, total);
+        memcpy(batch->fields[field].offsets, offsets, (flight->samples + 1u) * sizeof *offsets);
+    }
+done:
+    stk_free(copy);
+    stk_free(offsets);
+    return status;
+}
+
+static void relay(struct stk_flight *flight)
+{
+    struct stoker_loader *loader = flight->loader;
+    bool                  touched[STK_BATCH_FIELDS_MAX] = { false };
+    struct stoker_error   error = { 0 };
+
+    for (struct stk_override *it = flight->locked.overrides; it; it = it->next) {
+        touched[it->field] = true;
+    }
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        if (touched[f] && relay_field(flight, f, &error) < 0) {
+            flight->locked.error = error;
+            flight->locked.error_slot = 0;
+        }
+    }
+}
+
+void stk_flight_finish_locked(struct stk_flight *flight)
+{
+    struct stoker_loader *loader = flight->loader;
+    struct stoker_engine *engine = loader->engine;
+
+    stk_engine_unlock(engine);
+    flight_free(flight);
+    stk_engine_lock(engine, NULL);
+    stk_loader_unpin_locked(loader);
+}
+
+void stk_loader_unpin_locked(struct stoker_loader *loader)
+{
+    struct stoker_engine  *engine = loader->engine;
+    struct stoker_loader **link = &engine->locked.loaders;
+
+    STK_ASSERT(loader->locked.pins > 0);
+    if (--loader->locked.pins > 0) {
+        return;
+    }
+    STK_ASSERT(loader->locked.closed); /* an open loader has the user's pin */
+    for (; *link != loader; link = &(*link)->next_loader) {
+    }
+    *link = loader->next_loader;
+    /* The engine outlives this: a worker is joined before it goes, a caller holds it. */
+    stk_engine_unlock(engine);
+    stk_loader_free(loader);
+    stk_engine_lock(engine, NULL);
+}
+
+void stk_flight_done_locked(struct stk_flight *flight, uint32_t count,
+                            const struct stk_counters *counters)
+{
+    struct stoker_loader *loader = flight->loader;
+    struct stk_counters  *sum = &loader->locked.counters;
+    uint64_t              work_ns = counters->read_ns + counters->decode_ns;
+
+    sum->samples += counters->samples;
+    sum->bytes += counters->bytes;
+    sum->read_ns += counters->read_ns;
+    sum->decode_ns += counters->decode_ns;
+    sum->warm_reads += counters->warm_reads;
+    sum->cold_reads += counters->cold_reads;
+    if (counters->samples > 0) {
+        uint64_t each = work_ns / counters->samples + 1;
+        uint64_t smooth = loader->locked.sample_ns;
+        loader->locked.sample_ns = smooth ? (7 * smooth + each) / 8 : each;
+    }
+    flight->locked.substituted += (uint32_t)counters->substituted;
+    flight->locked.done_count += count;
+    STK_ASSERT(flight->locked.done_count <= flight->samples);
+    if (flight->locked.done_count < flight->samples) {
+        return;
+    }
+    if (atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
+        stk_flight_finish_locked(flight);
+        return;
+    }
+    if (flight->locked.overrides && flight->locked.error.status == 0) {
+        /* Only this thread touches a flight whose slots are all done but not announced. */
+        flight->locked.done_count--;
+        stk_engine_unlock(loader->engine);
+        relay(flight);
+        stk_engine_lock(loader->engine, NULL);
+        flight->locked.done_count++;
+        if (atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
+            stk_flight_finish_locked(flight);
+            return;
+        }
+    }
+    if (flight == loader->locked.head) {
+        pthread_cond_broadcast(&loader->ready);
+    }
+}
+
+void stk_flight_fail_locked(struct stk_flight *flight, uint32_t slot,
+                            const struct stoker_error *error)
+{
+    if (flight->locked.error.status == 0 || slot < flight->locked.error_slot) {
+        flight->locked.error = *error;
+        flight->locked.error_slot = slot;
+    }
+}
+
+void stk_flights_abandon_locked(struct stoker_loader *loader)
+{
+    struct stk_flight *flight = loader->locked.head, *next, *finished = NULL;
+
+    for (; flight; flight = next) {
+        next = flight->next;
+        atomic_store_explicit(&flight->abandoned, true, memory_order_relaxed);
+        /* Slots that nobody claimed count as done. */
+        flight->locked.done_count += flight->samples - flight->locked.next_slot;
+        flight->locked.next_slot = flight->samples;
+        if (flight->locked.done_count >= flight->samples) {
+            flight->next = finished;
+            finished = flight;
+        }
+    }
+    loader->locked.head = loader->locked.tail = NULL;
+    loader->locked.flight_count = 0;
+    loader->locked.generation++;
+    loader->locked.starved = false;
+    for (; finished; finished = next) {
+        next = finished->next;
+        stk_flight_finish_locked(finished);
+    }
+}

@@ -1,0 +1,647 @@
+/* The loader as its caller sees it: open, next, state, stats, close. */
+#include "loader/fetch.h"
+#include "loader/worker.h"
+
+#include "base/hash.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* In flight to begin with: enough for a local disk; slow storage deepens it. */
+#define AHEAD_BYTES       (64u << 20)
+#define AHEAD_DEFAULT_MAX 16u
+#define STARVED_WAIT_NS 10000000000ull
+
+static int  open_fields(struct stoker_loader *loader, const struct stoker_loader_options *options,
+                        struct stoker_error *error);
+static int  open_order(struct stoker_loader *loader, const struct stoker_loader_options *options,
+                       struct stoker_error *error);
+static int  open_pool(struct stoker_loader *loader, struct stoker_error *error);
+static void start_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position);
+
+static int resolve(struct stoker_loader_options *options,
+                   const struct stoker_loader_options *given, bool sequential,
+                   struct stoker_error *error)
+{
+    const char *refused = NULL;
+
+    if (!given || given->struct_size < offsetof(struct stoker_loader_options, shuffle) ||
+        given->struct_size > 4096) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set options.struct_size = sizeof options", "loader options");
+    }
+    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    options->struct_size = sizeof *options;
+    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
+    /* Packed shards have no random access: they are read front to back, in shard order. */
+    options->shuffle = sequential ? STOKER_SHUFFLE_NONE : options->shuffle;
+    options->tail = options->tail ? options->tail : STOKER_TAIL_DROP;
+    options->window_blocks = options->window_blocks ? options->window_blocks : 64;
+    options->group_count = options->group_count ? options->group_count : 1;
+    options->world_size = options->world_size ? options->world_size : 1;
+    options->on_error = options->on_error ? options->on_error : STOKER_ON_ERROR_RAISE;
+    options->pixels_max = options->pixels_max ? options->pixels_max : 178956970;
+    options->decode_bytes_max = options->decode_bytes_max ? options->decode_bytes_max : 1u << 30;
+    if (options->batch_size == 0 || options->batch_size > 1u << 24) {
+        refused = "batch_size must be 1 to 16,777,216";
+    } else if (options->rank >= options->world_size) {
+        refused = "rank must be below world_size";
+    } else if (options->field_count == 0 || options->field_count > STK_BATCH_FIELDS_MAX) {
+        refused = "a loader has 1 to 64 fields";
+    } else if (options->shuffle > STOKER_SHUFFLE_NONE || options->tail > STOKER_TAIL_KEEP ||
+               options->on_error > STOKER_ON_ERROR_SKIP ||
+               options->batches_ahead > STK_AHEAD_MAX) {
+        refused = "shuffle, tail, on_error or batches_ahead (64 at most) is out of its range";
+    }
+    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "a loader option is not usable",
+                              refused, "loader options")
+                   : 0;
+}
+
+int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset *dataset,
+                       const struct stoker_loader_options *given, struct stoker_error *error)
+{
+    struct stoker_engine        *engine = dataset->engine;
+    struct stoker_loader_options options = { 0 };
+    struct stoker_loader        *loader;
+    pthread_condattr_t           monotonic;
+    int                          status = stk_engine_check(engine, error);
+
+    *loader_out = NULL;
+    if (status < 0) {
+        return status;
+    }
+    loader = stk_alloc(1, sizeof *loader);
+    if (!loader) {
+        return stk_fail(error, -ENOMEM, "cannot open a loader", "free memory", "loader");
+    }
+    loader->engine = engine;
+    loader->dataset = dataset;
+    loader->opened_ns = stk_engine_now(engine);
+    stk_dataset_hold(dataset);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&loader->ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    loader->sequential = stk_index_sequential(dataset->index);
+    status = resolve(&options, given, loader->sequential, error);
+    status = status < 0 ? status : open_order(loader, &options, error);
+    status = status < 0 ? status : open_fields(loader, &options, error);
+    status = status < 0 ? status : open_pool(loader, error);
+    if (status < 0) {
+        stk_loader_free(loader);
+        return status;
+    }
+    for (uint32_t i = 0; i < engine->worker_count; i++) {
+        loader->idle_before_ns += atomic_load(&engine->workers[i].idle_ns);
+        loader->lock_wait_before_ns += atomic_load(&engine->workers[i].lock_wait_ns);
+    }
+    stk_engine_lock(engine, NULL);
+    loader->locked.pins = 1;
+    loader->locked.fetched_tail = &loader->locked.fetched;
+    start_locked(loader, 0, stk_partition_first(&loader->partition, 0));
+    loader->next_loader = engine->locked.loaders;
+    engine->locked.loaders = loader;
+    stk_engine_signal_locked(engine, engine->worker_count);
+    stk_engine_unlock(engine);
+    *loader_out = loader;
+    return 0;
+}
+
+static int open_order(struct stoker_loader *loader, const struct stoker_loader_options *options,
+                      struct stoker_error *error)
+{
+    struct stk_index        *index = loader->dataset->index;
+    struct stk_order_options order = { .sample_count = stk_index_samples(index),
+                                       .block_samples = stk_index_block_samples(index),
+                                       .window_blocks = options->window_blocks,
+                                       .group_count = options->group_count,
+                                       .shuffle = options->shuffle,
+                                       .seed = options->seed };
+
+    loader->partition = (struct stk_partition){ .sample_count = order.sample_count,
+                                                .batch_size = options->batch_size,
+                                                .rank = options->rank,
+                                                .world_size = options->world_size,
+                                                .tail = options->tail,
+                                                .group_count = options->group_count };
+    loader->seed = options->seed;
+    loader->shuffle = options->shuffle;
+    loader->on_error = options->on_error;
+    loader->cached = options->cached;
+    loader->ahead_asked = options->batches_ahead;
+    /* A validation pass ends at its last batch; training runs on into the next epoch. */
+    loader->prefetch_epochs = options->tail != STOKER_TAIL_KEEP;
+    return stk_order_init(&loader->order, &order, error);
+}
+
+static int set_extensions(struct stoker_loader *loader, struct stk_field *field, const char *list,
+                          struct stoker_error *error)
+{
+    char *copy = stk_strdup(list);
+
+    if (!copy) {
+        return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "'%s'", list);
+    }
+    field->wanted = stk_strdup(list);
+    for (char *part = copy, *next; part && *part; part = next) {
+        int64_t id;
+
+        next = strchr(part, ';');
+        if (next) {
+            *next++ = 0;
+        }
+        id = stk_index_extension_id(loader->dataset->index, part);
+        if (id >= 0 && field->extension_count < STK_EXTENSIONS_MAX) {
+            field->extensions[field->extension_count++] = (uint32_t)id;
+        }
+    }
+    stk_free(copy);
+    if (!field->wanted) {
+        return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "'%s'", list);
+    }
+    if (field->extension_count == 0 && stk_index_samples(loader->dataset->index) > 0) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "no sample has a member for a field",
+                        "'stoker ls' shows the members; name one of their extensions",
+                        "extensions '%s'", list);
+    }
+    return 0;
+}
+
+static int open_image(struct stk_field *field, const struct stoker_field_options *asked,
+                      const struct stoker_loader_options *options, struct stoker_error *error)
+{
+    struct stk_decode_options decode = { .transforms = asked->transforms,
+                                         .transform_count = asked->transform_count,
+                                         .dtype = asked->dtype,
+                                         .layout = asked->layout,
+                                         .exif = asked->exif,
+                                         .pixels_max = options->pixels_max,
+                                         .memory_bytes_max = options->decode_bytes_max };
+    struct stk_decode_shape   shape;
+    int                       status = stk_decode_plan_open(&field->plan, &decode, error);
+
+    if (status < 0) {
+        return status;
+    }
+    stk_decode_plan_shape(field->plan, &shape);
+    field->shape.dtype = shape.dtype;
+    field->shape.dimension_count = 3;
+    field->shape.slot_bytes = shape.slot_bytes;
+    if (shape.layout == STOKER_NCHW) {
+        memcpy(field->shape.shape, (int64_t[]){ 3, shape.height, shape.width },
+               sizeof field->shape.shape);
+        memcpy(field->shape.strides, (int64_t[]){ (int64_t)shape.height * shape.width, shape.width, 1 },
+               sizeof field->shape.strides);
+    } else {
+        memcpy(field->shape.shape, (int64_t[]){ shape.height, shape.width, 3 },
+               sizeof field->shape.shape);
+        memcpy(field->shape.strides, (int64_t[]){ (int64_t)shape.width * 3, 3, 1 },
+               sizeof field->shape.strides);
+    }
+    return 0;
+}
+
+static int open_field(struct stoker_loader *loader, struct stk_field *field,
+                      const struct stoker_field_options *asked,
+                      const struct stoker_loader_options *options, struct stoker_error *error)
+{
+    bool        folder = loader->dataset->objects.kind == STK_SOURCE_FOLDER;
+    const char *extensions = asked->extensions;
+
+    field->kind = asked->kind;
+    field->shape.slot_bytes = 8;
+    switch (asked->kind) {
+    case STOKER_FIELD_IMAGE:
+        if (!folder && !extensions) {
+            extensions = "jpg;jpeg;jpe;jfif;png;webp";
+        }
+        if (open_image(field, asked, options, error) < 0) {
+            return error ? error->status : STOKER_ERROR_ARGUMENT;
+        }
+        break;
+    case STOKER_FIELD_LABEL:
+        field->shape.dtype = STOKER_INT64;
+        extensions = folder ? NULL : extensions ? extensions : "cls";
+        break;
+    case STOKER_FIELD_SAMPLE:
+        field->shape.dtype = STOKER_INT64;
+        extensions = NULL;
+        break;
+    case STOKER_FIELD_FLOAT:
+        field->shape.dtype = STOKER_FLOAT64;
+        break;
+    case STOKER_FIELD_KEY:
+    case STOKER_FIELD_BYTES:
+        field->shape.dtype = STOKER_BYTES;
+        field->shape.slot_bytes = 0;
+        extensions = asked->kind == STOKER_FIELD_KEY ? NULL : extensions;
+        break;
+    default:
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a field has no such kind",
+                        "use enum stoker_field_kind", "kind %u", asked->kind);
+    }
+    return extensions ? set_extensions(loader, field, extensions, error) : 0;
+}
+
+static int open_fields(struct stoker_loader *loader, const struct stoker_loader_options *options,
+                       struct stoker_error *error)
+{
+    struct stoker_error own = { 0 };
+    int                 status = 0;
+
+    for (size_t i = 0; i < options->field_count && status == 0; i++) {
+        loader->field_count = (uint32_t)i + 1; /* what was half made is freed, too */
+        status = open_field(loader, &loader->fields[i], &options->fields[i], options, &own);
+    }
+    if (status < 0 && error) {
+        *error = own;
+    }
+    return status;
+}
+
+static void batch_returned(void *keeper)
+{
+    struct stoker_engine *engine = keeper;
+
+    if (stk_engine_check(engine, NULL) < 0) {
+        return;
+    }
+    stk_engine_lock(engine, NULL);
+    for (struct stoker_loader *it = engine->locked.loaders; it; it = it->next_loader) {
+        it->locked.starved = false;
+    }
+    stk_engine_signal_locked(engine, 1);
+    stk_engine_unlock(engine);
+}
+
+static void pool_gone(void *keeper)
+{
+    stk_engine_release(keeper);
+}
+
+static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
+{
+    struct stoker_engine   *engine = loader->engine;
+    struct stk_batch_keeper keeper = { &engine->budget, engine, batch_returned, pool_gone };
+    struct stk_field_shape  shapes[STK_BATCH_FIELDS_MAX];
+    struct stk_index       *index = loader->dataset->index;
+    uint64_t                samples = stk_max(stk_index_samples(index), 1);
+    uint64_t                slot_bytes = 0;
+    int                     status;
+
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        shapes[f] = loader->fields[f].shape;
+        slot_bytes += shapes[f].dtype == STOKER_BYTES ? stk_index_bytes(index) / samples
+                                                      : shapes[f].slot_bytes;
+    }
+    loader->batch_bytes = stk_max(slot_bytes * loader->partition.batch_size, 1);
+    loader->locked.ahead =
+        loader->ahead_asked
+            ? loader->ahead_asked
+            : (uint32_t)stk_min(stk_max(AHEAD_BYTES / loader->batch_bytes, 2), AHEAD_DEFAULT_MAX);
+    loader->locked.out_limit = loader->locked.ahead + 1;
+    status = stk_batch_pool_open(&loader->pool, &keeper, shapes, loader->field_count,
+                                 loader->partition.batch_size, error);
+    if (status == 0) {
+        stk_engine_hold(engine); /* the pool's, given back by pool_gone */
+    }
+    return status;
+}
+
+void stk_loader_free(struct stoker_loader *loader)
+{
+    struct stoker_dataset *dataset = loader->dataset;
+
+    stk_stream_close(loader->extract.stream);
+    stk_batch_pool_close(loader->pool);
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        char *wanted = loader->fields[f].wanted;
+        stk_decode_plan_close(loader->fields[f].plan);
+        stk_free(wanted);
+    }
+    pthread_cond_destroy(&loader->ready);
+    stk_free(loader);
+    stk_dataset_release(dataset);
+}
+
+void stoker_loader_close(struct stoker_loader *loader)
+{
+    struct stoker_engine *engine;
+
+    if (!loader || stk_engine_check(loader->engine, NULL) < 0) {
+        return;
+    }
+    engine = loader->engine;
+    stk_engine_hold(engine);
+    stk_engine_lock(engine, NULL);
+    loader->locked.closed = true;
+    stk_flights_abandon_locked(loader);
+    /* Samples in work end in the background; the last of them frees the loader. */
+    stk_loader_unpin_locked(loader);
+    stk_engine_unlock(engine);
+    stk_engine_release(engine);
+}
+
+/* Turns the stream to a place; flights that already head there are kept by the caller. */
+static void start_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position)
+{
+    loader->locked.epoch = loader->locked.open_epoch = epoch;
+    loader->locked.position = loader->locked.open_position = position;
+    stk_engine_signal_locked(loader->engine, 1);
+}
+
+int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
+                            struct stoker_error *error)
+{
+    struct stoker_engine *engine = loader->engine;
+    uint64_t              first = stk_partition_first(&loader->partition, epoch);
+    int                   status = stk_engine_check(engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    stk_engine_lock(engine, NULL);
+    bool there = loader->locked.epoch == epoch &&
+                 (loader->locked.position == first || loader->locked.resumed);
+    struct stk_flight *head = loader->locked.head;
+    bool next = epoch == loader->locked.epoch + 1 && head && head->epoch == epoch &&
+                head->position == first;
+    if (next) { /* read ahead over the epoch's end */
+        loader->locked.epoch = epoch;
+        loader->locked.position = first;
+    } else if (!there) {
+        stk_flights_abandon_locked(loader);
+        start_locked(loader, epoch, first);
+    }
+    loader->locked.resumed = false;
+    stk_engine_unlock(engine);
+    return 0;
+}
+
+/* The end of an epoch: the next call begins the next one. */
+static void turn_epoch_locked(struct stoker_loader *loader)
+{
+    uint64_t next = loader->locked.epoch + 1;
+
+    loader->locked.epoch = next;
+    loader->locked.position = stk_partition_first(&loader->partition, next);
+    if (loader->locked.open_epoch < next) {
+        loader->locked.open_epoch = next;
+        loader->locked.open_position = loader->locked.position;
+        stk_engine_signal_locked(loader->engine, 1);
+    }
+}
+
+static struct stoker_batch *take_head_locked(struct stoker_loader *loader)
+{
+    struct stk_flight   *flight = loader->locked.head;
+    struct stoker_batch *batch = flight->batch;
+
+    loader->locked.head = flight->next;
+    if (!flight->next) {
+        loader->locked.tail = NULL;
+    }
+    loader->locked.flight_count--;
+    loader->locked.position = flight->next_position;
+    loader->locked.batches++;
+    loader->locked.delivered += flight->samples;
+    loader->locked.counters.substituted += flight->locked.substituted;
+    flight->batch = NULL;
+    stk_flight_finish_locked(flight);
+    stk_engine_signal_locked(loader->engine, 1);
+    return batch;
+}
+
+/* Why nothing can come: the caller holds all the memory, or it never sufficed. */
+static bool starved_locked(struct stoker_loader *loader, uint64_t waited_ns)
+{
+    return loader->locked.starved && !loader->locked.head &&
+           (stk_batch_pool_out(loader->pool) > 0 || waited_ns > STARVED_WAIT_NS ||
+            loader->locked.open_error.status != STOKER_ERROR_BUDGET);
+}
+
+/* One look at the head: 1 and the batch, 0 at the end, an error, or AGAIN. */
+static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch_out,
+                       uint64_t waited_ns, struct stoker_error *error)
+{
+    struct stk_flight *head = loader->locked.head;
+
+    if (stk_partition_steps_from(&loader->partition, loader->locked.epoch,
+                                 loader->locked.position) == 0) {
+        turn_epoch_locked(loader);
+        return 0;
+    }
+    if (head && head->locked.done_count == head->samples) {
+        STK_ASSERT(head->epoch == loader->locked.epoch);
+        STK_ASSERT(head->position == loader->locked.position);
+        if (head->locked.error.status < 0) {
+            if (error) {
+                *error = head->locked.error;
+            }
+            return head->locked.error.status;
+        }
+        *batch_out = take_head_locked(loader);
+        return 1;
+    }
+    if (starved_locked(loader, waited_ns)) {
+        if (error) {
+            *error = loader->locked.open_error;
+        }
+        loader->locked.starved = false; /* the next call tries again */
+        return loader->locked.open_error.status;
+    }
+    return STOKER_ERROR_AGAIN;
+}
+
+/* The caller waits while every worker sleeps and the ring is full: reads are what is slow, and
+ * more of them under way is the cure. Where decoding is what is slow, nobody sleeps, and memory
+ * is left alone. */
+static void deepen_locked(struct stoker_loader *loader)
+{
+    struct stoker_engine *engine = loader->engine;
+    uint64_t              more = (uint64_t)loader->locked.ahead + 2;
+
+    if (loader->ahead_asked || loader->locked.opening || loader->locked.ahead >= STK_AHEAD_MAX ||
+        engine->locked.sleeping < engine->worker_count ||
+        loader->locked.flight_count < loader->locked.ahead ||
+        more * loader->batch_bytes > engine->budget.bytes_max / 2) {
+        return;
+    }
+    loader->locked.ahead++;
+    loader->locked.out_limit++;
+}
+
+/* Waits for the head until the deadline. */
+static int wait_locked(struct stoker_loader *loader, uint64_t begin_ns, uint32_t timeout_ms,
+                       struct stoker_batch **batch_out, struct stoker_error *error)
+{
+    struct stoker_engine *engine = loader->engine;
+    struct timespec       until = stk_engine_after(timeout_ms * 1000000ull);
+    bool                  expired = false;
+    int                   status;
+
+    for (;;) {
+        status = look_locked(loader, batch_out, stk_engine_now(engine) - begin_ns, error);
+        if (status != STOKER_ERROR_AGAIN || expired) {
+            return status;
+        }
+        deepen_locked(loader);
+        stk_engine_signal_locked(engine, 1);
+        expired = pthread_cond_timedwait(&loader->ready, &engine->lock, &until) == ETIMEDOUT;
+    }
+}
+
+int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
+                       struct stoker_batch **batch_out, struct stoker_error *error)
+{
+    struct stoker_engine *engine = loader->engine;
+    uint64_t              begin;
+    int                   status = stk_engine_check(engine, error);
+
+    *batch_out = NULL;
+    if (status < 0) {
+        return status;
+    }
+    begin = stk_engine_now(engine);
+    stk_engine_lock(engine, NULL);
+    if (loader->locked.first_next_ns == 0) {
+        loader->locked.first_next_ns = begin;
+    }
+    /* What the caller keeps comes on top of what is in flight, so that it costs no speed. */
+    uint32_t out = stk_batch_pool_out(loader->pool);
+    uint32_t flying = loader->locked.flight_count + loader->locked.opening;
+    uint32_t held = out > flying ? out - flying : 0;
+    loader->locked.out_limit = loader->locked.ahead + (held > 1 ? held : 1);
+    loader->locked.resumed = false;
+    loader->locked.waiting++;
+    status = wait_locked(loader, begin, timeout_ms, batch_out, error);
+    loader->locked.waiting--;
+    loader->locked.wait_ns += stk_engine_now(engine) - begin;
+    if (status == 1 && loader->locked.first_batch_ns == 0) {
+        loader->locked.first_batch_ns = stk_engine_now(engine) - loader->opened_ns;
+    }
+    stk_engine_unlock(engine);
+    if (status == STOKER_ERROR_AGAIN) {
+        stk_fail(error, status, "no batch is ready yet", "call again", "%u ms waited", timeout_ms);
+    }
+    return status;
+}
+
+uint64_t stoker_loader_batches(const struct stoker_loader *loader, uint64_t epoch)
+{
+    return stk_partition_steps(&loader->partition, epoch);
+}
+
+static void identity_of(const struct stoker_loader *loader, struct stoker_state *state)
+{
+    memset(state, 0, sizeof *state);
+    state->order_version = STOKER_ORDER_VERSION;
+    state->shuffle = loader->shuffle;
+    state->tail = loader->partition.tail;
+    state->window_blocks = loader->order.options.window_blocks;
+    state->group_count = loader->order.options.group_count;
+    state->seed = loader->seed;
+    state->sample_count = loader->order.options.sample_count;
+    state->block_samples = loader->order.options.block_samples;
+    memcpy(state->identity, stk_index_identity(loader->dataset->index), sizeof state->identity);
+}
+
+int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state *state_out)
+{
+    int status = stk_engine_check(loader->engine, NULL);
+
+    if (status < 0) {
+        return status;
+    }
+    identity_of(loader, state_out);
+    stk_engine_lock(loader->engine, NULL);
+    state_out->epoch = loader->locked.epoch;
+    state_out->position = loader->locked.position;
+    stk_engine_unlock(loader->engine);
+    return 0;
+}
+
+int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_state *state,
+                            struct stoker_error *error)
+{
+    struct stoker_state own;
+    int                 status = stk_engine_check(loader->engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    identity_of(loader, &own);
+    const struct {
+        const char *name;
+        uint64_t    has, wants;
+    } parts[] = {
+        { "order version", state->order_version, own.order_version },
+        { "shuffle", state->shuffle, own.shuffle },
+        { "tail", state->tail, own.tail },
+        { "window", state->window_blocks, own.window_blocks },
+        { "groups", state->group_count, own.group_count },
+        { "seed", state->seed, own.seed },
+        { "number of samples", state->sample_count, own.sample_count },
+        { "samples a block", state->block_samples, own.block_samples },
+        { "identity of the data set", memcmp(state->identity, own.identity, 32) != 0, 0 },
+        { "position past the end", state->position > own.sample_count * 2 + (1ull << 40), 0 },
+    };
+    for (size_t i = 0; i < STK_COUNT(parts); i++) {
+        if (parts[i].has != parts[i].wants) {
+            return stk_fail(error, STOKER_ERROR_STATE, "the state belongs to another stream",
+                            "open the loader with the data set and settings of the saved run",
+                            "%s: %llu in the state, %llu here", parts[i].name,
+                            (unsigned long long)parts[i].has, (unsigned long long)parts[i].wants);
+        }
+    }
+    stk_engine_lock(loader->engine, NULL);
+    stk_flights_abandon_locked(loader);
+    start_locked(loader, state->epoch, state->position);
+    loader->locked.resumed = true;
+    stk_engine_unlock(loader->engine);
+    return 0;
+}
+
+int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats *stats_out)
+{
+    struct stoker_engine *engine = loader->engine;
+    struct stoker_stats   full = { 0 };
+    int                   status = stk_engine_check(engine, NULL);
+
+    if (status < 0) {
+        return status;
+    }
+    if (stats_out->struct_size > sizeof full ||
+        stats_out->struct_size < sizeof stats_out->struct_size) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    stk_engine_lock(engine, NULL);
+    full.struct_size = stats_out->struct_size;
+    full.batches = loader->locked.batches;
+    full.samples = loader->locked.delivered;
+    full.substituted = loader->locked.counters.substituted;
+    full.bytes = loader->locked.counters.bytes;
+    full.read_ns = loader->locked.counters.read_ns;
+    full.decode_ns = loader->locked.counters.decode_ns;
+    full.warm_reads = loader->locked.counters.warm_reads;
+    full.cold_reads = loader->locked.counters.cold_reads;
+    full.wait_ns = loader->locked.wait_ns;
+    full.first_batch_ns = loader->locked.first_batch_ns;
+    full.batches_ahead = loader->locked.ahead;
+    if (loader->locked.first_next_ns) {
+        full.run_ns = stk_engine_now(engine) - loader->locked.first_next_ns;
+    }
+    stk_engine_unlock(engine);
+    full.io_requests = stk_fetcher_requests(engine->fetcher);
+    full.memory_bytes_peak = atomic_load(&engine->budget.bytes_peak);
+    full.threads = engine->worker_count;
+    for (uint32_t i = 0; i < engine->worker_count; i++) {
+        full.idle_ns += atomic_load(&engine->workers[i].idle_ns);
+        full.lock_wait_ns += atomic_load(&engine->workers[i].lock_wait_ns);
+    }
+    full.idle_ns -= loader->idle_before_ns;
+    full.lock_wait_ns -= loader->lock_wait_before_ns;
+    memcpy(stats_out, &full, stats_out->struct_size);
+    return 0;
+}

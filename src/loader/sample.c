@@ -1,0 +1,603 @@
+/* The work of one slot: find the members, read, decode into the batch, substitute what is
+ * damaged. */
+#include "base/hash.h"
+#include "format/unpack.h"
+#include "loader/fetch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMBER_BYTES_MAX 64u /* text of a label or a float */
+
+/* A sample's members as the loader's fields want them. */
+struct parts {
+    struct stk_sample sample;
+    struct stk_member members[STK_BATCH_FIELDS_MAX];
+    struct stk_view   views[STK_BATCH_FIELDS_MAX];
+    bool              found[STK_BATCH_FIELDS_MAX];
+    bool              whole; /* a file of a folder, its size not in the index */
+};
+
+/* One slot with all that its work needs. */
+struct task {
+    struct stk_flight   *flight;
+    struct stk_worker   *worker;
+    struct stk_counters *counters;
+    uint32_t             slot;
+    uint64_t             sample;
+    struct stoker_error  error;
+};
+
+static int  fill(struct task *task, struct parts *parts);
+static void substitute(struct task *task);
+
+static bool wants_member(const struct stoker_loader *loader, const struct stk_field *field)
+{
+    switch (field->kind) {
+    case STOKER_FIELD_KEY:
+    case STOKER_FIELD_SAMPLE:
+        return false;
+    case STOKER_FIELD_LABEL:
+        return loader->dataset->objects.kind == STK_SOURCE_TARS;
+    default:
+        return true;
+    }
+}
+
+/* The member whose extension the field likes best; a field without wishes takes the first. */
+static bool find_member(const struct stoker_loader *loader, const struct stk_field *field,
+                        const struct stk_sample *sample, struct stk_member *member_out)
+{
+    const struct stk_index *index = loader->dataset->index;
+    uint32_t                best = UINT32_MAX;
+    uint32_t                count = (uint32_t)stk_min(sample->member_count, STK_SAMPLE_MEMBERS);
+
+    for (uint32_t i = 0; i < count && best > 0; i++) {
+        struct stk_member member;
+
+        stk_index_member(index, sample, i, &member);
+        if (field->extension_count == 0) {
+            *member_out = member;
+            return true;
+        }
+        for (uint32_t e = 0; e < field->extension_count && e < best; e++) {
+            if (field->extensions[e] == member.extension) {
+                best = e;
+                *member_out = member;
+            }
+        }
+    }
+    return best != UINT32_MAX;
+}
+
+static void find_parts(const struct stoker_loader *loader, uint64_t sample, struct parts *parts,
+                       struct stk_span *span)
+{
+    uint64_t first = UINT64_MAX, end = 0, sum = 0;
+
+    stk_index_sample(loader->dataset->index, sample, &parts->sample);
+    parts->whole = false;
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        const struct stk_field *field = &loader->fields[f];
+
+        parts->found[f] = wants_member(loader, field) &&
+                          find_member(loader, field, &parts->sample, &parts->members[f]);
+        if (!parts->found[f]) {
+            continue;
+        }
+        parts->whole = parts->whole || parts->members[f].bytes == STK_WHOLE;
+        first = stk_min(first, parts->members[f].offset);
+        end = stk_max(end, parts->members[f].offset +
+                               (parts->members[f].bytes == STK_WHOLE ? 0 : parts->members[f].bytes));
+        sum += parts->members[f].bytes;
+    }
+    memset(span, 0, sizeof *span);
+    span->shard = parts->sample.shard;
+    if (parts->whole) {
+        span->bytes = STK_WHOLE;
+    } else if (first != UINT64_MAX) {
+        span->offset = first;
+        span->bytes = end - first;
+        span->scattered = span->bytes > sum + STK_SPAN_GAP_BYTES;
+    }
+}
+
+void stk_sample_span(const struct stoker_loader *loader, uint64_t sample,
+                     struct stk_span *span_out)
+{
+    struct parts parts;
+
+    find_parts(loader, sample, &parts, span_out);
+}
+
+uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_field *field,
+                                uint64_t sample)
+{
+    struct stk_sample found;
+    struct stk_member member;
+    struct stk_stat   about;
+
+    stk_index_sample(loader->dataset->index, sample, &found);
+    if (!find_member(loader, field, &found, &member)) {
+        return 0;
+    }
+    if (member.bytes != STK_WHOLE) {
+        return member.bytes;
+    }
+    if (stk_io_stat_path(loader->engine->io,
+                         stk_index_shard_path(loader->dataset->index, member.shard), &about,
+                         NULL) < 0) {
+        return 0;
+    }
+    return about.bytes;
+}
+
+/* ---- reading ---- */
+
+static int read_failed(struct task *task, const struct stk_span *span, int64_t got)
+{
+    if (got < 0) {
+        return stk_fail(&task->error, (int)got, "cannot read a sample",
+                        "check the file and its disk", "%s", stoker_status_text((int)got));
+    }
+    stk_fail(&task->error, STOKER_ERROR_TRUNCATED, "the file ends inside a sample",
+             "the file changed after it was indexed: fetch it again", "%lld of %llu bytes",
+             (long long)got, (unsigned long long)span->bytes);
+    return STOKER_ERROR_TRUNCATED;
+}
+
+/* Where a span's bytes shall go: straight to the slot when they are one value and nothing else
+ * (so that raw bytes are copied once), else to the worker's scratch. */
+static uint8_t *span_room(struct task *task, const struct parts *parts, uint64_t bytes)
+{
+    const struct stoker_loader *loader = task->flight->loader;
+    struct stoker_batch        *batch = task->flight->batch;
+    uint32_t                    only = UINT32_MAX;
+
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        if (parts->found[f]) {
+            only = only == UINT32_MAX ? f : STK_BATCH_FIELDS_MAX;
+        }
+    }
+    if (only < STK_BATCH_FIELDS_MAX && loader->fields[only].kind == STOKER_FIELD_BYTES) {
+        const uint64_t *offsets = batch->fields[only].offsets;
+        if (offsets[task->slot + 1] - offsets[task->slot] == bytes) {
+            return batch->fields[only].data + offsets[task->slot];
+        }
+    }
+    return stk_worker_scratch(task->worker, bytes, &task->error);
+}
+
+/* The span to where it shall go. -EAGAIN when it is cold and shall not be waited for. */
+static int read_span(struct task *task, const struct parts *parts, struct stk_span *span,
+                     bool wait, struct stk_view *view)
+{
+    struct stk_worker     *worker = task->worker;
+    struct stoker_dataset *dataset = task->flight->loader->dataset;
+    struct stk_io         *io = worker->engine->io;
+    struct stk_file       *file;
+    struct stk_stat        about;
+    uint8_t               *room;
+    int64_t                got;
+    int                    status = stk_dataset_pin(dataset, span->shard, &file, &task->error);
+
+    if (status < 0) {
+        return status;
+    }
+    if (span->bytes == STK_WHOLE) {
+        status = stk_io_stat_file(io, file, &about, &task->error);
+        span->bytes = status < 0 ? 0 : about.bytes;
+    }
+    room = status < 0 ? NULL : span_room(task, parts, span->bytes);
+    if (!room) {
+        status = task->error.status;
+        goto done;
+    }
+    got = stk_io_read_now(io, file, span->offset, room, span->bytes);
+    if (got < 0 || (uint64_t)got < span->bytes) {
+        if (!wait) {
+            status = -EAGAIN;
+            goto done;
+        }
+        got = stk_io_read_wait(io, file, span->offset, room, span->bytes);
+    }
+    if (got < 0 || (uint64_t)got < span->bytes) {
+        status = read_failed(task, span, got);
+        goto done;
+    }
+    *view = (struct stk_view){ room, span->bytes };
+done:
+    stk_dataset_unpin(dataset, span->shard, file);
+    return status;
+}
+
+static void place_views(const struct stoker_loader *loader, struct parts *parts,
+                        const struct stk_span *span, struct stk_view bytes)
+{
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        if (!parts->found[f]) {
+            continue;
+        }
+        if (parts->members[f].bytes == STK_WHOLE) {
+            parts->views[f] = bytes;
+        } else {
+            parts->views[f] = (struct stk_view){
+                bytes.data + (parts->members[f].offset - span->offset), parts->members[f].bytes
+            };
+        }
+    }
+}
+
+/* Members far apart: one read each, one after the other in the scratch. */
+static int read_scattered(struct task *task, struct parts *parts)
+{
+    struct stoker_loader *loader = task->flight->loader;
+    struct stk_io        *io = task->worker->engine->io;
+    struct stk_file      *file;
+    uint64_t              sum = 0, at = 0;
+    uint8_t              *scratch;
+    int                   status;
+
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        sum += parts->found[f] ? parts->members[f].bytes : 0;
+    }
+    scratch = stk_worker_scratch(task->worker, sum, &task->error);
+    if (!scratch) {
+        return task->error.status;
+    }
+    status = stk_dataset_pin(loader->dataset, parts->sample.shard, &file, &task->error);
+    if (status < 0) {
+        return status;
+    }
+    for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
+        struct stk_span span = { .shard = parts->sample.shard };
+        int64_t         got;
+
+        if (!parts->found[f]) {
+            continue;
+        }
+        span.bytes = parts->members[f].bytes;
+        got = stk_io_read_wait(io, file, parts->members[f].offset, scratch + at, span.bytes);
+        if (got < 0 || (uint64_t)got < span.bytes) {
+            status = read_failed(task, &span, got);
+        }
+        parts->views[f] = (struct stk_view){ scratch + at, span.bytes };
+        at += span.bytes;
+    }
+    stk_dataset_unpin(loader->dataset, parts->sample.shard, file);
+    return status;
+}
+
+/* A sample of a packed shard out of the stream's turn (a substitute): from the shard's start. */
+static int read_packed(struct task *task, const struct stk_span *span, struct stk_view *view)
+{
+    struct stoker_dataset *dataset = task->flight->loader->dataset;
+    uint8_t               *scratch = stk_worker_scratch(task->worker, span->bytes, &task->error);
+    struct stk_stream     *stream;
+    size_t                 got = 0;
+    int                    status;
+
+    if (!scratch) {
+        return task->error.status;
+    }
+    status = stk_stream_open(&stream, dataset, span->shard,
+                             stk_index_shard_path(dataset->index, span->shard), &task->error);
+    if (status < 0) {
+        return status;
+    }
+    status = stk_stream_read(stream, span->offset, scratch, span->bytes, &got, &task->error);
+    stk_stream_close(stream);
+    if (status == 0 && got < span->bytes) {
+        status = read_failed(task, span, (int64_t)got);
+    }
+    *view = (struct stk_view){ scratch, span->bytes };
+    return status;
+}
+
+static int read_parts(struct task *task, struct parts *parts, struct stk_span *span, bool wait)
+{
+    struct stoker_loader *loader = task->flight->loader;
+    uint64_t              before = stk_engine_now(loader->engine);
+    struct stk_view       view = { (const uint8_t *)"", 0 };
+    bool                  packed =
+        stk_index_shard_packing(loader->dataset->index, span->shard) != STK_PLAIN;
+    int status = 0;
+
+    if (span->scattered && !packed) {
+        status = wait ? read_scattered(task, parts) : -EAGAIN;
+    } else if (span->bytes > 0) {
+        status = packed ? read_packed(task, span, &view) : read_span(task, parts, span, wait, &view);
+        if (status == 0) {
+            place_views(loader, parts, span, view);
+        }
+    } else {
+        place_views(loader, parts, span, view);
+    }
+    if (status == 0) {
+        task->counters->warm_reads += !wait;
+        task->counters->bytes += span->bytes;
+    }
+    task->counters->read_ns += stk_engine_now(loader->engine) - before;
+    return status;
+}
+
+/* ---- filling ---- */
+
+static int missing(struct task *task, const struct stk_field *field)
+{
+    return stk_fail(&task->error, STOKER_ERROR_MISSING, "the sample lacks a field",
+                    "'stoker ls' shows what it has; name another extension or skip such samples",
+                    "no member '%s'", field->wanted ? field->wanted : "");
+}
+
+static int number_text(struct task *task, struct stk_view view, char text[NUMBER_BYTES_MAX + 1])
+{
+    if (view.bytes == 0 || view.bytes > NUMBER_BYTES_MAX) {
+        return stk_fail(&task->error, STOKER_ERROR_CORRUPT, "a number is empty or too long",
+                        "look at the member with 'stoker cat'", "%zu bytes", view.bytes);
+    }
+    memcpy(text, view.data, view.bytes);
+    text[view.bytes] = 0;
+    return 0;
+}
+
+static int fill_number(struct task *task, const struct stk_field *field, struct stk_view view,
+                       void *slot)
+{
+    char  text[NUMBER_BYTES_MAX + 1];
+    char *end = text;
+    int   status = number_text(task, view, text);
+
+    if (status < 0) {
+        return status;
+    }
+    errno = 0;
+    if (field->kind == STOKER_FIELD_LABEL) {
+        *(int64_t *)slot = strtoll(text, &end, 10);
+    } else {
+        *(double *)slot = strtod(text, &end);
+    }
+    while (*end == ' ' || *end == '\n' || *end == '\r' || *end == '\t') {
+        end++;
+    }
+    if (end == text || *end != 0 || errno == ERANGE || end - text != (ptrdiff_t)view.bytes) {
+        return stk_fail(&task->error, STOKER_ERROR_CORRUPT, "a member is not a number",
+                        "look at it with 'stoker cat', or read it as bytes", "'%.32s'", text);
+    }
+    return 0;
+}
+
+/* The value goes to its planned place; a substitute of another size goes aside. */
+static int fill_value(struct task *task, uint32_t field, struct stk_view value)
+{
+    struct stoker_batch *batch = task->flight->batch;
+    uint64_t             begin = batch->fields[field].offsets[task->slot];
+    uint64_t             room = batch->fields[field].offsets[task->slot + 1] - begin;
+    struct stk_override *override;
+
+    if (value.data == batch->fields[field].data + begin) {
+        return 0; /* read straight into its place */
+    }
+    if (value.bytes == room) {
+        memcpy(batch->fields[field].data + begin, value.data, value.bytes);
+        return 0;
+    }
+    override = stk_alloc(1, sizeof *override);
+    if (override) {
+        override->data = stk_alloc(value.bytes, 1);
+    }
+    if (!override || !override->data) {
+        stk_free(override);
+        return stk_fail(&task->error, -ENOMEM, "cannot keep a value", "free memory", "%zu bytes",
+                        value.bytes);
+    }
+    memcpy(override->data, value.data, value.bytes);
+    override->bytes = value.bytes;
+    override->field = field;
+    override->slot = task->slot;
+    stk_engine_lock(task->worker->engine, task->worker);
+    override->next = task->flight->locked.overrides;
+    task->flight->locked.overrides = override;
+    stk_engine_unlock(task->worker->engine);
+    return 0;
+}
+
+static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
+{
+    struct stoker_loader   *loader = task->flight->loader;
+    const struct stk_field *field = &loader->fields[f];
+    const struct stk_place *place = &task->flight->places[task->slot];
+    struct stoker_engine   *engine = loader->engine;
+    uint64_t                key = stk_key(stk_key(loader->seed, place->epoch), place->position);
+    uint64_t                ticket = 0;
+    int status = stk_decode_ticket(field->plan, bytes, &ticket, &task->error);
+
+    if (status < 0) {
+        return status;
+    }
+    /* Usual pictures live in the decoder's kept scratch; big ones ask for their memory first. */
+    if (ticket > STK_SCRATCH_KEEP_BYTES) {
+        status = stk_engine_reserve(engine, ticket, engine->options.read_timeout_ms,
+                                    "decoding a large picture", &task->error);
+        if (status < 0) {
+            return status;
+        }
+    }
+    status = stk_decode(task->worker->decoder, field->plan, bytes, stk_key(key, f),
+                        stk_batch_slot(task->flight->batch, f, field->shape.slot_bytes, task->slot),
+                        &task->error);
+    if (ticket > STK_SCRATCH_KEEP_BYTES) {
+        stk_decoder_trim(task->worker->decoder, STK_SCRATCH_KEEP_BYTES);
+        stk_budget_release(&engine->budget, ticket);
+    }
+    return status;
+}
+
+static int fill_field(struct task *task, struct parts *parts, uint32_t f)
+{
+    struct stoker_loader   *loader = task->flight->loader;
+    const struct stk_field *field = &loader->fields[f];
+    void *slot = stk_batch_slot(task->flight->batch, f, field->shape.slot_bytes, task->slot);
+
+    if (wants_member(loader, field) && !parts->found[f]) {
+        return missing(task, field);
+    }
+    switch (field->kind) {
+    case STOKER_FIELD_IMAGE:
+        return fill_image(task, f, parts->views[f]);
+    case STOKER_FIELD_LABEL:
+        if (!parts->found[f]) {
+            *(int64_t *)slot = parts->sample.label;
+            return 0;
+        }
+        return fill_number(task, field, parts->views[f], slot);
+    case STOKER_FIELD_FLOAT:
+        return fill_number(task, field, parts->views[f], slot);
+    case STOKER_FIELD_SAMPLE:
+        *(int64_t *)slot = (int64_t)task->sample;
+        return 0;
+    case STOKER_FIELD_KEY:
+        return fill_value(task, f, parts->sample.key);
+    default:
+        return fill_value(task, f, parts->views[f]);
+    }
+}
+
+static int fill(struct task *task, struct parts *parts)
+{
+    struct stoker_loader *loader = task->flight->loader;
+    uint64_t              before = stk_engine_now(loader->engine);
+    int                   status = 0;
+
+    for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
+        status = fill_field(task, parts, f);
+        if (status < 0) {
+            char     key[sizeof task->error.key];
+            uint64_t base = parts->found[f] ? parts->members[f].offset : 0;
+
+            snprintf(key, sizeof key, "%.*s", (int)stk_min(parts->sample.key.bytes, sizeof key - 1),
+                     (const char *)parts->sample.key.data);
+            /* The decoder's offset counts from the member's begin. */
+            if (task->error.offset != STOKER_NO_OFFSET) {
+                base += task->error.offset;
+                task->error.offset = STOKER_NO_OFFSET;
+            }
+            stk_error_place(&task->error,
+                            stk_index_shard_path(loader->dataset->index, parts->sample.shard),
+                            base, key);
+        }
+    }
+    task->counters->decode_ns += stk_engine_now(loader->engine) - before;
+    task->counters->samples += status == 0;
+    return status;
+}
+
+/* Damage in the data itself; what the machine or network did is never skipped. */
+static bool is_damage(int status)
+{
+    return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
+           status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_UNSUPPORTED ||
+           status == STOKER_ERROR_LIMIT || status == STOKER_ERROR_MISSING;
+}
+
+/* Ends a task that failed: a substitute, or its error noted in the flight. */
+static void fail(struct task *task)
+{
+    struct stoker_engine *engine = task->worker->engine;
+
+    if (task->flight->loader->on_error == STOKER_ON_ERROR_SKIP && is_damage(task->error.status)) {
+        substitute(task);
+    }
+    if (task->error.status < 0) {
+        stk_engine_lock(engine, task->worker);
+        stk_flight_fail_locked(task->flight, task->slot, &task->error);
+        stk_engine_unlock(engine);
+    }
+}
+
+/* Another sample instead, a pure function of (seed, epoch, position, attempt). On success the
+ * error is cleared. */
+static void substitute(struct task *task)
+{
+    struct stoker_loader   *loader = task->flight->loader;
+    const struct stk_place *place = &task->flight->places[task->slot];
+    uint64_t                key = stk_key(stk_key(loader->seed, place->epoch), place->position);
+    uint64_t                count = stk_index_samples(loader->dataset->index);
+
+    for (uint32_t attempt = 1; attempt <= STK_SUBSTITUTES_MAX; attempt++) {
+        struct stoker_error first = task->error;
+        struct parts        parts;
+        struct stk_span     span;
+
+        task->sample = stk_key(key, 0x73756273ull << 8 | attempt) % count;
+        task->error.status = 0;
+        find_parts(loader, task->sample, &parts, &span);
+        if (read_parts(task, &parts, &span, true) == 0 && fill(task, &parts) == 0) {
+            task->error.status = 0;
+            task->flight->batch->ids[task->slot] = task->sample;
+            task->counters->substituted++;
+            return;
+        }
+        if (!is_damage(task->error.status)) {
+            return;
+        }
+        task->error = first;
+    }
+}
+
+int stk_sample_work(struct stk_flight *flight, uint32_t slot, struct stk_worker *worker,
+                    bool wait, struct stk_counters *counters, struct stk_span *span_out)
+{
+    struct task task = { .flight = flight, .worker = worker, .counters = counters, .slot = slot };
+    struct parts parts;
+    int          status;
+
+    task.sample = flight->batch->ids[slot];
+    find_parts(flight->loader, task.sample, &parts, span_out);
+    status = read_parts(&task, &parts, span_out, wait);
+    if (status == -EAGAIN) {
+        return status;
+    }
+    if (status < 0) {
+        stk_error_place(&task.error,
+                        stk_index_shard_path(flight->loader->dataset->index, parts.sample.shard),
+                        span_out->offset, NULL);
+    } else {
+        status = fill(&task, &parts);
+    }
+    if (status < 0) {
+        fail(&task);
+    }
+    return 0;
+}
+
+void stk_sample_finish(struct stk_flight *flight, uint32_t slot, struct stk_worker *worker,
+                       struct stk_view bytes, const struct stoker_error *error,
+                       struct stk_counters *counters)
+{
+    struct task task = { .flight = flight, .worker = worker, .counters = counters, .slot = slot };
+    struct parts    parts;
+    struct stk_span span;
+    int             status;
+
+    task.sample = flight->batch->ids[slot];
+    find_parts(flight->loader, task.sample, &parts, &span);
+    if (error) {
+        task.error = *error;
+        status = error->status;
+    } else if (span.bytes != STK_WHOLE && bytes.bytes < span.bytes) {
+        status = read_failed(&task, &span, (int64_t)bytes.bytes);
+    } else {
+        place_views(flight->loader, &parts, &span, bytes);
+        counters->bytes += bytes.bytes;
+        status = fill(&task, &parts);
+    }
+    if (status < 0) {
+        stk_error_place(&task.error,
+                        stk_index_shard_path(flight->loader->dataset->index, parts.sample.shard),
+                        STOKER_NO_OFFSET, NULL);
+        fail(&task);
+    }
+}

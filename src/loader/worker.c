@@ -1,0 +1,234 @@
+/* The threads of an engine, and jobs that run on all of them. */
+#include "loader/worker.h"
+
+#include "loader/fetch.h"
+
+#include <errno.h>
+#include <signal.h>
+
+static void *worker_main(void *argument);
+
+int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
+{
+    sigset_t all, before;
+    int      status = 0;
+
+    engine->workers = stk_alloc(engine->options.threads, sizeof *engine->workers);
+    if (!engine->workers) {
+        return stk_fail(error, -ENOMEM, "cannot start workers", "free memory", "%u threads",
+                        engine->options.threads);
+    }
+    /* Signals belong to the caller's threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (uint32_t i = 0; i < engine->options.threads && status == 0; i++) {
+        struct stk_worker *worker = &engine->workers[i];
+        int                number;
+
+        worker->engine = engine;
+        worker->index = i;
+        status = stk_decoder_open(&worker->decoder, engine->options.vector, error);
+        if (status < 0) {
+            break;
+        }
+        number = pthread_create(&worker->thread, NULL, worker_main, worker);
+        if (number != 0) {
+            stk_decoder_close(worker->decoder);
+            status = stk_fail_errno(error, number, "cannot start a worker thread",
+                                    "raise the limit of processes or use fewer threads",
+                                    "thread %u", i);
+            break;
+        }
+        engine->worker_count = i + 1;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+void stk_workers_stop(struct stoker_engine *engine)
+{
+    stk_engine_lock(engine, NULL);
+    engine->locked.stopping = true;
+    pthread_cond_broadcast(&engine->work);
+    stk_engine_unlock(engine);
+    for (uint32_t i = 0; i < engine->worker_count; i++) {
+        struct stk_worker *worker = &engine->workers[i];
+        pthread_join(worker->thread, NULL);
+        stk_decoder_close(worker->decoder);
+        stk_pages_free(worker->scratch, worker->scratch_bytes);
+    }
+    stk_free(engine->workers);
+}
+
+bool stk_workers_is_one(const struct stoker_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->worker_count; i++) {
+        if (pthread_equal(engine->workers[i].thread, pthread_self())) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t stk_loaders_trim(struct stoker_engine *engine)
+{
+    uint64_t bytes = stk_fetcher_trim(engine->fetcher);
+
+    stk_engine_lock(engine, NULL);
+    for (struct stoker_loader *it = engine->locked.loaders; it; it = it->next_loader) {
+        bytes += stk_batch_pool_trim(it->pool);
+    }
+    stk_engine_unlock(engine);
+    return bytes;
+}
+
+void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count)
+{
+    if (count >= engine->locked.sleeping) {
+        if (engine->locked.sleeping > 0) {
+            pthread_cond_broadcast(&engine->work);
+        }
+        return;
+    }
+    for (; count > 0; count--) {
+        pthread_cond_signal(&engine->work);
+    }
+}
+
+/* One round of the job; false when none is left to begin. */
+static bool job_step_locked(struct stoker_engine *engine, struct stk_job *job)
+{
+    struct stoker_error error = { 0 };
+    uint64_t            round;
+    int                 status;
+
+    if (job->locked.next_round >= job->locked.rounds) {
+        return false;
+    }
+    round = job->locked.next_round++;
+    job->locked.running++;
+    stk_engine_unlock(engine);
+    status = job->run(job->context, round, &error);
+    stk_engine_lock(engine, NULL);
+    if (status < 0 && (job->locked.status == 0 || round < job->locked.failed_round)) {
+        job->locked.status = status;
+        job->locked.failed_round = round;
+        job->locked.error = error;
+        /* No new rounds; those that began before this one still finish. */
+        job->locked.rounds = job->locked.next_round;
+    }
+    job->locked.running--;
+    if (job->locked.running == 0) {
+        pthread_cond_broadcast(&engine->done);
+    }
+    return true;
+}
+
+int stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
+                        int (*run)(void *context, uint64_t round, struct stoker_error *error),
+                        void *context, struct stoker_error *error)
+{
+    struct stk_job   job = { .run = run, .context = context, .locked.rounds = rounds };
+    struct stk_job **link;
+
+    stk_engine_lock(engine, NULL);
+    job.next = engine->locked.jobs;
+    engine->locked.jobs = &job;
+    stk_engine_signal_locked(engine, rounds);
+    while (job_step_locked(engine, &job)) {
+    }
+    for (link = &engine->locked.jobs; *link != &job; link = &(*link)->next) {
+    }
+    *link = job.next;
+    while (job.locked.running > 0) {
+        pthread_cond_wait(&engine->done, &engine->lock);
+    }
+    stk_engine_unlock(engine);
+    if (job.locked.status < 0 && error) {
+        *error = job.locked.error;
+    }
+    return job.locked.status;
+}
+
+static bool jobs_step_locked(struct stoker_engine *engine)
+{
+    for (struct stk_job *job = engine->locked.jobs; job; job = job->next) {
+        if (job_step_locked(engine, job)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Any loader's work, those first whose caller waits. */
+static bool loaders_step_locked(struct stoker_engine *engine, struct stk_worker *worker)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        struct stoker_loader *loader = engine->locked.loaders;
+        for (; loader; loader = loader->next_loader) {
+            if ((loader->locked.waiting > 0) == (pass == 0) &&
+                stk_flight_step_locked(loader, worker)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error)
+{
+    struct stoker_engine *engine = worker->engine;
+
+    /* A huge sample's scratch goes back as soon as a usual one comes. */
+    if (bytes <= worker->scratch_bytes &&
+        (worker->scratch_bytes <= STK_SCRATCH_KEEP_BYTES || bytes > worker->scratch_bytes / 4)) {
+        return worker->scratch;
+    }
+    stk_pages_free(worker->scratch, worker->scratch_bytes);
+    stk_budget_release(&engine->budget, worker->scratch_bytes);
+    worker->scratch = NULL;
+    worker->scratch_bytes = 0;
+    if (bytes > UINT64_MAX / 4) {
+        stk_fail(error, STOKER_ERROR_BUDGET, "a sample is larger than memory",
+                 "check the shard's headers", "%llu bytes", (unsigned long long)bytes);
+        return NULL;
+    }
+    bytes = stk_round_up(stk_max(bytes + bytes / 4, 256u << 10), 4096);
+    if (stk_engine_reserve(engine, bytes, engine->options.read_timeout_ms, "a sample's bytes",
+                           error) < 0) {
+        return NULL;
+    }
+    worker->scratch = stk_pages_alloc(bytes);
+    if (!worker->scratch) {
+        stk_budget_release(&engine->budget, bytes);
+        stk_fail(error, -ENOMEM, "cannot take memory for a sample", "free memory", "%llu bytes",
+                 (unsigned long long)bytes);
+        return NULL;
+    }
+    worker->scratch_bytes = bytes;
+    return worker->scratch;
+}
+
+static void *worker_main(void *argument)
+{
+    struct stk_worker    *worker = argument;
+    struct stoker_engine *engine = worker->engine;
+
+    pthread_setname_np(pthread_self(), "stoker-worker");
+    stk_engine_lock(engine, worker);
+    while (!engine->locked.stopping) {
+        uint64_t before;
+
+        if (jobs_step_locked(engine) || loaders_step_locked(engine, worker)) {
+            continue;
+        }
+        before = stk_engine_now(engine);
+        engine->locked.sleeping++;
+        pthread_cond_wait(&engine->work, &engine->lock);
+        engine->locked.sleeping--;
+        atomic_fetch_add_explicit(&worker->idle_ns, stk_engine_now(engine) - before,
+                                  memory_order_relaxed);
+    }
+    stk_engine_unlock(engine);
+    return NULL;
+}
