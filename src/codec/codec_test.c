@@ -155,6 +155,23 @@ static void test_truncation(void)
     }
 }
 
+/* An end marker that comes too early leaves rows grey: that is no picture. */
+static void test_early_end(void)
+{
+    struct stoker_error error = { 0 };
+    size_t              half;
+
+    make_jpeg(&made, &sampling_rows[2], (enum jpeg_mode)0, 37, 29);
+    half = made.bytes * 3 / 4;
+    made.file[half] = 0xff;
+    made.file[half + 1] = 0xd9;
+    T_EQ("early end",
+         decode_box((struct stk_view){ made.file, half + 2 }, &made,
+                    &(struct stk_box){ 0, 0, made.width, made.height }, &error),
+         STOKER_ERROR_TRUNCATED);
+    T_ERROR("early end", &error);
+}
+
 /* Damage anywhere: any answer but a crash or an empty error. */
 static void test_damage(void)
 {
@@ -237,11 +254,10 @@ static void test_huge(void)
     set_jpeg_sides(&made, 60000);
     T_EQ("baseline", stk_picture_probe(view_of(&made), UINT64_MAX, &info, &error), 0);
     T_TRUE("a baseline picture needs rows only", info.memory_bytes < (8u << 20));
-    /* Its end marker comes early, which libjpeg warns of and PIL tolerates: the rest is grey. */
+    /* Its end marker comes early: libjpeg and PIL would give grey rows, which are no picture. */
     T_EQ("early end", stk_codec_begin(codec, view_of(&made), &info, &box, MEMORY_MAX, &row_pixels,
                                       &skip, &error),
-         0);
-    stk_codec_end(codec);
+         STOKER_ERROR_TRUNCATED);
     made.bytes -= 2;
     T_EQ("no end", stk_codec_begin(codec, view_of(&made), &info, &box, MEMORY_MAX, &row_pixels,
                                    &skip, &error),
@@ -474,6 +490,7 @@ int main(int count, char **arguments)
     test_formats();
     test_headers();
     test_truncation();
+    test_early_end();
     test_damage();
     test_huge();
     test_scans();

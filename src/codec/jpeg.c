@@ -332,12 +332,14 @@ static void error_exit(j_common_ptr cinfo)
 }
 
 /* Warnings are tolerated, as PIL does, but for the one that says that bits were wanted and the
- * data had ended. (The same warning at a marker that comes too early is tolerated.) */
+ * data had ended, or its end marker came: the rest of the picture would be grey. (The same
+ * warning at another marker is damage that the decoder gets over, and is tolerated.) */
 static void emit_message(j_common_ptr cinfo, int level)
 {
     struct stk_jpeg *jpeg = cinfo->client_data;
 
-    if (level < 0 && cinfo->err->msg_code == JWRN_HIT_MARKER && jpeg->data_ended) {
+    if (level < 0 && cinfo->err->msg_code == JWRN_HIT_MARKER &&
+        (jpeg->data_ended || jpeg->cinfo.unread_marker == JPEG_EOI)) {
         refuse_truncated(jpeg);
     }
 }
