@@ -245,6 +245,38 @@ INLINE void convert_pixels(const struct stk_convert *convert, const uint8_t *rgb
     stk_plain_convert_from(convert, rgbx, x, y, slot);
 }
 
+/* A float32 batch is far larger than the caches, and nobody reads it on this core: written past
+ * them, its lines need not be fetched first. Needs rows of whole vectors, aligned. */
+static void convert_streamed(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
+                             float *slot)
+{
+    const size_t  plane = (size_t)convert->width * convert->height;
+    const size_t  row = (size_t)y * convert->width;
+    const __m256i byte = _mm256_set1_epi32(255);
+
+    for (size_t c = 0; c < 3; c++) {
+        const __m256  scale = _mm256_set1_ps(convert->scale[c]);
+        const __m256  bias = _mm256_set1_ps(convert->bias[c]);
+        const __m128i shift = _mm_cvtsi32_si128((int)(8 * c));
+        float        *out = slot + plane * c + row;
+
+        for (uint32_t x = 0; x < convert->width; x += 8) {
+            __m256i pixels = load256(rgbx + 4 * (size_t)x);
+            __m256i values = _mm256_and_si256(_mm256_srl_epi32(pixels, shift), byte);
+
+            _mm256_stream_ps(out + x, scaled(values, scale, bias));
+        }
+    }
+    if (y == 0 || y + 1 == convert->height) {
+        _mm_sfence(); /* the picture's last row, whichever end it came from */
+    }
+}
+
+static bool can_stream(const struct stk_convert *convert, const void *slot)
+{
+    return (uintptr_t)slot % 32 == 0 && convert->width % 8 == 0;
+}
+
 static void convert_bytes(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
                           uint8_t *slot)
 {
@@ -286,6 +318,8 @@ static void avx2_convert(const struct stk_convert *convert, const uint8_t *rgbx,
         convert_bytes(convert, rgbx, y, slot);
     } else if (convert->dtype == STOKER_FLOAT32 && pixels) {
         convert_pixels(convert, rgbx, y, slot, STOKER_FLOAT32);
+    } else if (convert->dtype == STOKER_FLOAT32 && can_stream(convert, slot)) {
+        convert_streamed(convert, rgbx, y, slot);
     } else if (convert->dtype == STOKER_FLOAT32) {
         convert_planes(convert, rgbx, y, slot, STOKER_FLOAT32);
     } else if (convert->dtype == STOKER_FLOAT16 && pixels) {
