@@ -1,0 +1,133 @@
+/* py.h: what the files of the extension module share. They see <stoker/stoker.h> and the limited
+ * API of CPython (abi3), nothing else.
+ *
+ *   Engine <-- Dataset <-- Loader --next()--> Batch --> Array, Bytes --> memoryview, DLPack
+ *
+ * Owner: Python's reference counts; a batch is held once by each object that shows its memory.
+ * Threads: the GIL guards every field here; it is released around each call that may wait.
+ * Memory: PyMem_*, and malloc for what a DLPack consumer frees without the GIL.
+ * Bound: STK_PY_FIELDS_MAX fields, STK_PY_TRANSFORMS_MAX transforms each. */
+#ifndef SRC_PY_H
+#define SRC_PY_H
+
+#ifndef Py_LIMITED_API
+#    define Py_LIMITED_API 0x030b0000 /* CPython 3.11: the first with Py_buffer in the ABI */
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stoker/stoker.h>
+#include <sys/types.h>
+
+#define STK_PY_FIELDS_MAX 64
+#define STK_PY_TRANSFORMS_MAX 32
+#define STK_PY_SLICE_MS 50 /* between two looks at pending signals */
+
+struct stk_py_module {
+    PyTypeObject *engine_type, *dataset_type, *loader_type, *batch_type, *array_type, *bytes_type;
+};
+
+/* ---- errors (py_error.c) ---- */
+
+/* Sets the exception of stoker.errors that belongs to the status. Always returns NULL. */
+void *stk_py_raise(int status, const struct stoker_error *error);
+/* The same for a mistake found in this module. */
+void *stk_py_raise_text(int status, const char *what, const char *where, const char *advice);
+/* Whether the process is a fork's child of the one that made the object; the error is set. */
+bool stk_py_forked(pid_t process, const char *object);
+/* Bytes that may not be UTF-8 (paths, keys), as tarfile and os.fsdecode give them. */
+PyObject *stk_py_text(const char *text, size_t bytes);
+
+/* ---- numbers (py_error.c): converters for "O&", with a range check ---- */
+
+int stk_py_u32(PyObject *number, void *u32_out);
+int stk_py_u64(PyObject *number, void *u64_out);
+
+/* ---- a hold on a batch (py_batch.c) ---- */
+
+struct stk_py_hold {
+    struct stoker_batch *batch;
+    pid_t process; /* that was given the batch */
+};
+
+struct stk_py_hold stk_py_hold_share(const struct stk_py_hold *hold);
+/* Any thread, with or without the GIL. In a fork's child it only forgets: the pool's locks may be
+ * held by a thread that does not exist there. */
+void stk_py_hold_close(struct stk_py_hold *hold);
+
+/* ---- Array (py_array.c, py_dlpack.c) ---- */
+
+/* What a dtype is called by Python, struct and DLPack. */
+struct stk_py_dtype {
+    uint32_t dtype; /* enum stoker_dtype, or STK_PY_BOOL */
+    const char *name;
+    const char *format; /* of the buffer protocol */
+    uint32_t bytes;
+    uint8_t dlpack_code;
+};
+
+#define STK_PY_BOOL 100 /* beside enum stoker_dtype: a mask */
+
+struct stk_py_array {
+    PyObject_HEAD struct stk_py_hold hold;
+    void *data;
+    const struct stk_py_dtype *dtype;
+    int dimension_count;
+    Py_ssize_t shape[4];
+    Py_ssize_t strides[4]; /* in bytes */
+    Py_ssize_t bytes;      /* of the elements */
+    bool read_only;
+};
+
+/* A new Array over memory of the batch; shares the hold. */
+PyObject *stk_py_array_new(struct stk_py_module *module, const struct stk_py_hold *hold,
+                           const struct stoker_array *array, bool read_only);
+PyObject *stk_py_array_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords);
+PyObject *stk_py_array_dlpack_device(PyObject *self, PyObject *nothing);
+
+/* ---- Batch and Bytes (py_batch.c) ---- */
+
+/* Takes the batch, also on failure. */
+PyObject *stk_py_batch_new(struct stk_py_module *module, struct stoker_batch *batch);
+
+/* ---- Engine and Dataset ---- */
+
+/* A handle that several threads use and one may close: the last one out closes it. */
+struct stk_py_gate {
+    uint32_t users;
+    bool closed;
+    pid_t process;
+};
+
+/* false: the exception is set. Each enter needs its leave; leave answers whether the caller is
+ * to close the handle now. */
+bool stk_py_gate_enter(struct stk_py_gate *gate, const char *object);
+bool stk_py_gate_leave(struct stk_py_gate *gate);
+/* Whether the caller is to close the handle now. */
+bool stk_py_gate_close(struct stk_py_gate *gate);
+
+struct stk_py_engine {
+    PyObject_HEAD struct stoker_engine *engine;
+    struct stk_py_gate gate;
+};
+
+struct stk_py_dataset {
+    PyObject_HEAD struct stoker_dataset *dataset;
+    struct stk_py_gate gate;
+};
+
+/* ---- types ---- */
+
+extern PyType_Spec stk_py_engine_spec, stk_py_dataset_spec, stk_py_loader_spec, stk_py_batch_spec,
+    stk_py_array_spec, stk_py_bytes_spec;
+
+static inline struct stk_py_module *stk_py_module_of(PyObject *self)
+{
+    return PyType_GetModuleState(Py_TYPE(self)); /* no type of ours can be subclassed */
+}
+
+/* Frees the memory of an object of a heap type and drops its type. */
+void stk_py_object_free(PyObject *self);
+
+#endif

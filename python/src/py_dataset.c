@@ -1,0 +1,324 @@
+/* Dataset: the samples of a folder or of tars. */
+#include "py.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define MEMBERS_MAX 256 /* of one sample, in one call */
+
+static void dataset_close_now(struct stk_py_dataset *self)
+{
+    struct stoker_dataset *dataset = self->dataset;
+
+    self->dataset = NULL;
+    Py_BEGIN_ALLOW_THREADS stoker_dataset_close(dataset);
+    Py_END_ALLOW_THREADS
+}
+
+static void dataset_leave(struct stk_py_dataset *self)
+{
+    if (stk_py_gate_leave(&self->gate)) {
+        dataset_close_now(self);
+    }
+}
+
+/* The urls (a tuple of bytes) as an array of pointers into them; NULL with an exception. */
+static const char **urls_of(PyObject *tuple)
+{
+    Py_ssize_t count = PyTuple_Size(tuple);
+    const char **urls = count < 0 ? NULL : PyMem_Calloc((size_t)count + 1, sizeof *urls);
+
+    if (!urls && !PyErr_Occurred()) {
+        PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; urls && i < count; i++) {
+        char *text;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(tuple, i), &text, NULL) < 0) {
+            PyMem_Free(urls); /* a NUL inside, or not bytes */
+            return NULL;
+        }
+        urls[i] = text;
+    }
+    return urls;
+}
+
+/* Opens on the engine with the GIL released; the caller holds `urls`. */
+static int dataset_open(struct stk_py_dataset *self, struct stk_py_engine *engine,
+                        const struct stoker_dataset_options *options, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = NULL;
+    int status;
+
+    if (!stk_py_gate_enter(&engine->gate, "engine")) {
+        return 1; /* the exception is set */
+    }
+    Py_BEGIN_ALLOW_THREADS status = stoker_dataset_open(&dataset, engine->engine, options, error);
+    Py_END_ALLOW_THREADS if (stk_py_gate_leave(&engine->gate))
+    {
+        stoker_engine_close(engine->engine);
+        engine->engine = NULL;
+    }
+    self->dataset = dataset;
+    return status;
+}
+
+static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"engine",
+                            "urls",
+                            "key_bytes_max",
+                            "header_bytes_max",
+                            "join_distance",
+                            "unpacked_bytes_max",
+                            "unpacked_ratio_max",
+                            "block_bytes",
+                            NULL};
+
+    struct stoker_dataset_options options = {.struct_size = sizeof options};
+    struct stk_py_module *module = PyType_GetModuleState(type);
+    struct stoker_error error = {0};
+    struct stk_py_dataset *self;
+    PyObject *engine, *tuple;
+    const char **urls;
+    int status;
+
+    if (!PyArg_ParseTupleAndKeywords(
+            arguments, keywords, "O!O!|$O&O&O&O&O&O&:Dataset", names, module->engine_type, &engine,
+            &PyTuple_Type, &tuple, stk_py_u32, &options.key_bytes_max, stk_py_u32,
+            &options.header_bytes_max, stk_py_u32, &options.join_distance, stk_py_u64,
+            &options.unpacked_bytes_max, stk_py_u32, &options.unpacked_ratio_max, stk_py_u32,
+            &options.block_bytes)) {
+        return NULL;
+    }
+    urls = urls_of(tuple);
+    self = urls ? (struct stk_py_dataset *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0)
+                : NULL;
+    if (!self) {
+        PyMem_Free(urls);
+        return NULL;
+    }
+    options.urls = urls;
+    options.url_count = (size_t)PyTuple_Size(tuple);
+    self->gate.process = getpid();
+    status = dataset_open(self, (struct stk_py_engine *)engine, &options, &error);
+    PyMem_Free(urls);
+    if (status != 0) {
+        self->gate.closed = true;
+        Py_DECREF(self);
+        return status < 0 ? stk_py_raise(status, &error) : NULL;
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *dataset_close(PyObject *object, PyObject *nothing)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+
+    (void)nothing;
+    if (stk_py_gate_close(&self->gate)) {
+        dataset_close_now(self);
+    }
+    Py_RETURN_NONE;
+}
+
+static void dataset_dealloc(PyObject *object)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+
+    if (stk_py_gate_close(&self->gate)) {
+        dataset_close_now(self);
+    }
+    stk_py_object_free(object);
+}
+
+static PyObject *dataset_info(PyObject *object, PyObject *nothing)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
+    PyObject *result = NULL;
+    int status;
+
+    (void)nothing;
+    if (!stk_py_gate_enter(&self->gate, "data set")) {
+        return NULL;
+    }
+    status = stoker_dataset_info(self->dataset, &info);
+    if (status < 0) {
+        stk_py_raise(status, NULL);
+    } else {
+        result = Py_BuildValue("{sssKsKsKsKsKsKsOsy#}", "kind", info.kind, "sample_count",
+                               (unsigned long long)info.sample_count, "member_count",
+                               (unsigned long long)info.member_count, "shard_count",
+                               (unsigned long long)info.shard_count, "class_count",
+                               (unsigned long long)info.class_count, "bytes",
+                               (unsigned long long)info.bytes, "block_samples",
+                               (unsigned long long)info.block_samples, "sequential",
+                               info.sequential ? Py_True : Py_False, "identity",
+                               (const char *)info.identity, (Py_ssize_t)sizeof info.identity);
+    }
+    dataset_leave(self);
+    return result;
+}
+
+/* classes() -> list of names */
+static PyObject *dataset_classes(PyObject *object, PyObject *nothing)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
+    PyObject *list = NULL;
+    int status;
+
+    (void)nothing;
+    if (!stk_py_gate_enter(&self->gate, "data set")) {
+        return NULL;
+    }
+    status = stoker_dataset_info(self->dataset, &info);
+    list = status < 0 ? NULL : PyList_New((Py_ssize_t)info.class_count);
+    for (uint64_t i = 0; list && i < info.class_count; i++) {
+        const char *name = "";
+        PyObject *text;
+        status = stoker_dataset_class(self->dataset, i, &name);
+        text = status < 0 ? NULL : stk_py_text(name, strlen(name));
+        if (!text) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SetItem(list, (Py_ssize_t)i, text);
+        }
+    }
+    dataset_leave(self);
+    return list || PyErr_Occurred() ? list : stk_py_raise(status, NULL);
+}
+
+/* [(shard, extension, offset, bytes | None), ...] */
+static PyObject *members_of(const struct stoker_member_info *members, size_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+
+    for (size_t i = 0; list && i < count; i++) {
+        PyObject *bytes = members[i].bytes == UINT64_MAX
+                              ? Py_NewRef(Py_None)
+                              : PyLong_FromUnsignedLongLong(members[i].bytes);
+        PyObject *tuple =
+            Py_BuildValue("NNKN", stk_py_text(members[i].shard, strlen(members[i].shard)),
+                          stk_py_text(members[i].extension, strlen(members[i].extension)),
+                          (unsigned long long)members[i].offset, bytes);
+        if (!tuple) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SetItem(list, (Py_ssize_t)i, tuple);
+        }
+    }
+    return list;
+}
+
+/* sample(index) -> (key, members) */
+static PyObject *dataset_sample(PyObject *object, PyObject *index)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+    struct stoker_member_info members[MEMBERS_MAX];
+    struct stoker_error error = {0};
+    size_t count = MEMBERS_MAX;
+    char *key = NULL;
+    size_t key_capacity = 1u << 20; /* above any key_bytes_max in use */
+    uint64_t sample;
+    PyObject *result = NULL;
+    int status;
+
+    if (!stk_py_u64(index, &sample) || !stk_py_gate_enter(&self->gate, "data set")) {
+        return NULL;
+    }
+    key = PyMem_Malloc(key_capacity);
+    if (!key) {
+        PyErr_NoMemory();
+    } else {
+        status = stoker_dataset_sample(self->dataset, sample, key, key_capacity, members, &count,
+                                       &error);
+        if (status < 0) {
+            stk_py_raise(status, &error);
+        } else {
+            PyObject *list = members_of(members, count < MEMBERS_MAX ? count : MEMBERS_MAX);
+            PyObject *text = list ? stk_py_text(key, strlen(key)) : NULL;
+            result = text ? PyTuple_Pack(2, text, list) : NULL;
+            Py_XDECREF(text);
+            Py_XDECREF(list);
+        }
+    }
+    PyMem_Free(key);
+    dataset_leave(self);
+    return result;
+}
+
+/* One try with a buffer of *capacity bytes; *capacity becomes what the member needs. */
+static PyObject *read_into(struct stk_py_dataset *self, uint64_t sample, const char *extension,
+                           size_t *capacity, int *status_out)
+{
+    struct stoker_error error = {0};
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)*capacity);
+    size_t size = 0, room = *capacity;
+    int status;
+
+    *status_out = 0;
+    if (!bytes) {
+        return NULL;
+    }
+    char *buffer = PyBytes_AsString(bytes);
+    Py_BEGIN_ALLOW_THREADS status =
+        stoker_dataset_read(self->dataset, sample, extension, buffer, room, &size, &error);
+    Py_END_ALLOW_THREADS *capacity = size;
+    *status_out = status;
+    if (status < 0) {
+        Py_DECREF(bytes);
+        return status == STOKER_ERROR_LIMIT && size > room ? NULL : stk_py_raise(status, &error);
+    }
+    if (size < room) {
+        PyObject *exact = PyBytes_FromStringAndSize(buffer, (Py_ssize_t)size);
+        Py_DECREF(bytes);
+        bytes = exact;
+    }
+    return bytes;
+}
+
+/* read(index, extension) -> bytes */
+static PyObject *dataset_read(PyObject *object, PyObject *arguments)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+    const char *extension;
+    size_t capacity = 256u << 10;
+    uint64_t sample;
+    PyObject *bytes = NULL;
+    int status = 0;
+
+    if (!PyArg_ParseTuple(arguments, "O&z:read", stk_py_u64, &sample, &extension) ||
+        !stk_py_gate_enter(&self->gate, "data set")) {
+        return NULL;
+    }
+    /* The second try has the size that the first learned; a third means the file is growing. */
+    for (int i = 0; i < 3 && !bytes && !PyErr_Occurred(); i++) {
+        bytes = read_into(self, sample, extension, &capacity, &status);
+    }
+    dataset_leave(self);
+    return bytes || PyErr_Occurred() ? bytes : stk_py_raise(status, NULL);
+}
+
+static PyMethodDef dataset_methods[] = {
+    {"info", dataset_info, METH_NOARGS, "Counts and identity, as a dict."},
+    {"classes", dataset_classes, METH_NOARGS, "Names of the classes."},
+    {"sample", dataset_sample, METH_O, "(key, [(shard, extension, offset, bytes), ...])"},
+    {"read", dataset_read, METH_VARARGS, "A member's bytes."},
+    {"close", dataset_close, METH_NOARGS, "Lets go; loaders keep what they use."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot dataset_slots[] = {
+    {Py_tp_new, dataset_new},
+    {Py_tp_dealloc, dataset_dealloc},
+    {Py_tp_methods, dataset_methods},
+    {0, NULL},
+};
+
+PyType_Spec stk_py_dataset_spec = {
+    .name = "stoker._stoker.Dataset",
+    .basicsize = sizeof(struct stk_py_dataset),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = dataset_slots,
+};

@@ -1,0 +1,445 @@
+/* Loader: a stream of batches. Its calls are serialised by a lock, since libstoker wants one
+ * thread at a time in a loader, while Python may close it or ask it from any. */
+#include "py.h"
+
+#include <unistd.h>
+
+struct loader_object {
+    PyObject_HEAD struct stoker_loader *loader; /* only with `lock` */
+    PyThread_type_lock lock;
+    bool closed;
+    pid_t process;
+};
+
+/* The options of stoker_loader_open, with what they borrow. */
+struct request {
+    struct stoker_loader_options options;
+    struct stoker_field_options fields[STK_PY_FIELDS_MAX];
+    struct stoker_transform *transforms[STK_PY_FIELDS_MAX]; /* owned */
+};
+
+static bool request_fields(struct request *request, PyObject *fields);
+static void request_deinit(struct request *request);
+
+/* Waits for the loader; false: the exception is set (forked, closed, a signal). */
+static bool enter(struct loader_object *self)
+{
+    while (true) {
+        PyLockStatus locked;
+
+        if (stk_py_forked(self->process, "loader")) {
+            return false;
+        }
+        if (self->closed) {
+            stk_py_raise_text(STOKER_ERROR_CLOSED, "the loader is closed", "loader",
+                              "make a new one; batches in hand stay valid");
+            return false;
+        }
+        locked = PyThread_acquire_lock_timed(self->lock, 0, 0);
+        if (locked != PY_LOCK_ACQUIRED) {
+            Py_BEGIN_ALLOW_THREADS locked =
+                PyThread_acquire_lock_timed(self->lock, STK_PY_SLICE_MS * 1000, 0);
+            Py_END_ALLOW_THREADS
+        }
+        if (locked == PY_LOCK_ACQUIRED && !self->closed) {
+            return true;
+        }
+        if (locked == PY_LOCK_ACQUIRED) {
+            PyThread_release_lock(self->lock); /* closed while we waited */
+        } else if (PyErr_CheckSignals() < 0) {
+            return false;
+        }
+    }
+}
+
+static void leave(struct loader_object *self)
+{
+    PyThread_release_lock(self->lock);
+}
+
+/* A call inside the library is over within STK_PY_SLICE_MS, so this wait is short. */
+static void close_now(struct loader_object *self)
+{
+    struct stoker_loader *loader;
+
+    if (self->closed || self->process != getpid()) {
+        self->closed = true; /* a fork's child forgets its parent's loader */
+        return;
+    }
+    self->closed = true;
+    Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(self->lock, WAIT_LOCK);
+    loader = self->loader;
+    self->loader = NULL;
+    stoker_loader_close(loader);
+    PyThread_release_lock(self->lock);
+    Py_END_ALLOW_THREADS
+}
+
+static PyObject *loader_close(PyObject *object, PyObject *nothing)
+{
+    (void)nothing;
+    close_now((struct loader_object *)object);
+    Py_RETURN_NONE;
+}
+
+static void loader_dealloc(PyObject *object)
+{
+    struct loader_object *self = (struct loader_object *)object;
+
+    if (self->lock) {
+        close_now(self);
+        PyThread_free_lock(self->lock);
+    }
+    stk_py_object_free(object);
+}
+
+/* ---- open ---- */
+
+static bool request_parse(struct request *request, PyTypeObject *type, PyObject *arguments,
+                          PyObject *keywords, PyObject **dataset_out)
+{
+    static char *names[] = {"dataset",     "fields",
+                            "batch_size",  "shuffle",
+                            "tail",        "window_blocks",
+                            "group_count", "rank",
+                            "world_size",  "seed",
+                            "on_error",    "batches_ahead",
+                            "pixels_max",  "decode_bytes_max",
+                            "cached",      NULL};
+
+    struct stk_py_module *module = PyType_GetModuleState(type);
+    struct stoker_loader_options *options = &request->options;
+    PyObject *fields;
+
+    options->struct_size = sizeof *options;
+    if (!PyArg_ParseTupleAndKeywords(
+            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&:Loader", names,
+            module->dataset_type, dataset_out, &PyTuple_Type, &fields, stk_py_u32,
+            &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail,
+            stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32,
+            &options->rank, stk_py_u32, &options->world_size, stk_py_u64, &options->seed,
+            stk_py_u32, &options->on_error, stk_py_u32, &options->batches_ahead, stk_py_u64,
+            &options->pixels_max, stk_py_u64, &options->decode_bytes_max, stk_py_u32,
+            &options->cached)) {
+        return false;
+    }
+    return request_fields(request, fields);
+}
+
+static bool open_on(struct loader_object *self, PyObject *object, struct request *request)
+{
+    struct stk_py_dataset *dataset = (struct stk_py_dataset *)object;
+    struct stoker_error error = {0};
+    int status;
+
+    if (!stk_py_gate_enter(&dataset->gate, "data set")) {
+        return false;
+    }
+    Py_BEGIN_ALLOW_THREADS status =
+        stoker_loader_open(&self->loader, dataset->dataset, &request->options, &error);
+    Py_END_ALLOW_THREADS if (stk_py_gate_leave(&dataset->gate))
+    {
+        stoker_dataset_close(dataset->dataset);
+        dataset->dataset = NULL;
+    }
+    if (status < 0) {
+        stk_py_raise(status, &error);
+    }
+    return status >= 0;
+}
+
+static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    struct request *request = PyMem_Calloc(1, sizeof *request);
+    struct loader_object *self = NULL;
+    PyObject *dataset;
+    bool open = false;
+
+    if (!request) {
+        return PyErr_NoMemory();
+    }
+    if (!request_parse(request, type, arguments, keywords, &dataset)) {
+        goto done;
+    }
+    self = (struct loader_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (!self) {
+        goto done;
+    }
+    self->process = getpid();
+    self->lock = PyThread_allocate_lock();
+    if (!self->lock) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    open = open_on(self, dataset, request);
+done:
+    request_deinit(request);
+    PyMem_Free(request);
+    if (!open) {
+        Py_CLEAR(self);
+    }
+    return (PyObject *)self;
+}
+
+/* (kind, height, width, filter, max_size, scale, ratio, probability, brightness, contrast,
+ * saturation, hue, mean, std) */
+static bool transform_parse(PyObject *tuple, struct stoker_transform *transform)
+{
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "a transform is a tuple here");
+        return false;
+    }
+    return PyArg_ParseTuple(
+        tuple, "O&O&O&O&O&(dd)(dd)d(dd)(dd)(dd)(dd)(fff)(fff):transform", stk_py_u32,
+        &transform->kind, stk_py_u32, &transform->height, stk_py_u32, &transform->width, stk_py_u32,
+        &transform->filter, stk_py_u32, &transform->max_size, &transform->scale[0],
+        &transform->scale[1], &transform->ratio[0], &transform->ratio[1], &transform->probability,
+        &transform->brightness[0], &transform->brightness[1], &transform->contrast[0],
+        &transform->contrast[1], &transform->saturation[0], &transform->saturation[1],
+        &transform->hue[0], &transform->hue[1], &transform->mean[0], &transform->mean[1],
+        &transform->mean[2], &transform->std[0], &transform->std[1], &transform->std[2]);
+}
+
+/* (name, kind, extensions | None, transforms, dtype, layout, exif): the text is lent by the
+ * tuple, which the caller of Loader() holds. */
+static bool field_parse(struct request *request, size_t index, PyObject *tuple)
+{
+    struct stoker_field_options *field = &request->fields[index];
+    struct stoker_transform *transforms;
+    PyObject *list;
+    uint32_t exif;
+    Py_ssize_t count;
+
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "a field is a tuple here");
+        return false;
+    }
+    if (!PyArg_ParseTuple(tuple, "sO&zO!O&O&O&:field", &field->name, stk_py_u32, &field->kind,
+                          &field->extensions, &PyTuple_Type, &list, stk_py_u32, &field->dtype,
+                          stk_py_u32, &field->layout, stk_py_u32, &exif)) {
+        return false;
+    }
+    field->exif = exif != 0;
+    count = PyTuple_Size(list);
+    if (count > STK_PY_TRANSFORMS_MAX) {
+        stk_py_raise_text(STOKER_ERROR_ARGUMENT, "too many transforms", field->name,
+                          "a field takes 32 at most");
+        return false;
+    }
+    transforms = PyMem_Calloc((size_t)count + 1, sizeof *transforms);
+    request->transforms[index] = transforms;
+    if (!transforms) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!transform_parse(PyTuple_GetItem(list, i), &transforms[i])) {
+            return false;
+        }
+    }
+    field->transforms = transforms;
+    field->transform_count = (size_t)count;
+    return true;
+}
+
+static bool request_fields(struct request *request, PyObject *fields)
+{
+    Py_ssize_t count = PyTuple_Size(fields);
+
+    if (count > STK_PY_FIELDS_MAX) {
+        stk_py_raise_text(STOKER_ERROR_ARGUMENT, "too many fields", "fields",
+                          "a loader takes 64 at most");
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!field_parse(request, (size_t)i, PyTuple_GetItem(fields, i))) {
+            return false;
+        }
+    }
+    request->options.fields = request->fields;
+    request->options.field_count = (size_t)count;
+    return true;
+}
+
+static void request_deinit(struct request *request)
+{
+    for (size_t i = 0; i < STK_PY_FIELDS_MAX; i++) {
+        PyMem_Free(request->transforms[i]);
+    }
+}
+
+/* ---- batches ---- */
+
+/* next(timeout_ms) -> Batch, or None at the epoch's end. 0: waits as long as it takes. */
+static PyObject *loader_next(PyObject *object, PyObject *timeout)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    struct stoker_batch *batch = NULL;
+    struct stoker_error error = {0};
+    uint64_t timeout_ms, waited_ms = 0;
+    int status;
+
+    if (!stk_py_u64(timeout, &timeout_ms)) {
+        return NULL;
+    }
+    while (true) {
+        if (!enter(self)) {
+            return NULL;
+        }
+        Py_BEGIN_ALLOW_THREADS status =
+            stoker_loader_next(self->loader, STK_PY_SLICE_MS, &batch, &error);
+        Py_END_ALLOW_THREADS leave(self);
+        if (status != STOKER_ERROR_AGAIN) {
+            break;
+        }
+        if (PyErr_CheckSignals() < 0) {
+            return NULL;
+        }
+        waited_ms += STK_PY_SLICE_MS;
+        if (timeout_ms > 0 && waited_ms >= timeout_ms) {
+            return stk_py_raise_text(STOKER_ERROR_TIMEOUT, "no batch within the timeout", "loader",
+                                     "look at stats(), or give a longer timeout");
+        }
+    }
+    if (status < 0) {
+        return stk_py_raise(status, &error);
+    }
+    return status == 0 ? Py_NewRef(Py_None) : stk_py_batch_new(stk_py_module_of(object), batch);
+}
+
+static PyObject *loader_set_epoch(PyObject *object, PyObject *number)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    struct stoker_error error = {0};
+    uint64_t epoch;
+    int status;
+
+    if (!stk_py_u64(number, &epoch) || !enter(self)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = stoker_loader_set_epoch(self->loader, epoch, &error);
+    Py_END_ALLOW_THREADS leave(self);
+    return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
+}
+
+static PyObject *loader_batches(PyObject *object, PyObject *number)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    uint64_t epoch, batches;
+
+    if (!stk_py_u64(number, &epoch) || !enter(self)) {
+        return NULL;
+    }
+    batches = stoker_loader_batches(self->loader, epoch);
+    leave(self);
+    return PyLong_FromUnsignedLongLong(batches);
+}
+
+/* ---- state ---- */
+
+/* state() -> (order_version, shuffle, tail, window_blocks, group_count, seed, epoch, position,
+ * sample_count, block_samples, identity) */
+static PyObject *loader_state(PyObject *object, PyObject *nothing)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    struct stoker_state state;
+    int status;
+
+    (void)nothing;
+    if (!enter(self)) {
+        return NULL;
+    }
+    status = stoker_loader_state(self->loader, &state);
+    leave(self);
+    if (status < 0) {
+        return stk_py_raise(status, NULL);
+    }
+    return Py_BuildValue("IIIIIKKKKKy#", state.order_version, state.shuffle, state.tail,
+                         state.window_blocks, state.group_count, (unsigned long long)state.seed,
+                         (unsigned long long)state.epoch, (unsigned long long)state.position,
+                         (unsigned long long)state.sample_count,
+                         (unsigned long long)state.block_samples, (const char *)state.identity,
+                         (Py_ssize_t)sizeof state.identity);
+}
+
+static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    struct stoker_state state = {0};
+    struct stoker_error error = {0};
+    const char *identity;
+    Py_ssize_t identity_bytes;
+    int status;
+
+    if (!PyTuple_Check(tuple) ||
+        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&y#:set_state", stk_py_u32,
+                          &state.order_version, stk_py_u32, &state.shuffle, stk_py_u32, &state.tail,
+                          stk_py_u32, &state.window_blocks, stk_py_u32, &state.group_count,
+                          stk_py_u64, &state.seed, stk_py_u64, &state.epoch, stk_py_u64,
+                          &state.position, stk_py_u64, &state.sample_count, stk_py_u64,
+                          &state.block_samples, &identity, &identity_bytes)) {
+        return NULL;
+    }
+    if (identity_bytes != (Py_ssize_t)sizeof state.identity) {
+        return stk_py_raise_text(STOKER_ERROR_STATE, "the identity is not of 32 bytes", "state",
+                                 "give what state_dict() gave");
+    }
+    for (size_t i = 0; i < sizeof state.identity; i++) {
+        state.identity[i] = (uint8_t)identity[i];
+    }
+    if (!enter(self)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = stoker_loader_set_state(self->loader, &state, &error);
+    Py_END_ALLOW_THREADS leave(self);
+    return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
+}
+
+static PyObject *loader_stats(PyObject *object, PyObject *nothing)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    struct stoker_stats stats = {.struct_size = sizeof stats};
+    int status;
+
+    (void)nothing;
+    if (!enter(self)) {
+        return NULL;
+    }
+    status = stoker_loader_stats(self->loader, &stats);
+    leave(self);
+    if (status < 0) {
+        return stk_py_raise(status, NULL);
+    }
+#define N(field) #field, (unsigned long long)stats.field
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsK}", N(batches), N(samples), N(bytes),
+                         N(substituted), N(run_ns), N(wait_ns), N(first_batch_ns), N(read_ns),
+                         N(decode_ns), N(warm_reads), N(cold_reads), N(io_requests),
+                         N(memory_bytes_peak), N(lock_wait_ns), N(threads), N(batches_ahead),
+                         N(idle_ns));
+#undef N
+}
+
+static PyMethodDef loader_methods[] = {
+    {"next", loader_next, METH_O, "next(timeout_ms) -> Batch | None"},
+    {"set_epoch", loader_set_epoch, METH_O, "Starts an epoch at its first batch."},
+    {"batches", loader_batches, METH_O, "Batches that an epoch holds for this rank."},
+    {"state", loader_state, METH_NOARGS, "Where the stream stands, as a tuple."},
+    {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},
+    {"stats", loader_stats, METH_NOARGS, "Counts and times, as a dict."},
+    {"close", loader_close, METH_NOARGS, "Ends the work; batches in hand stay valid."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot loader_slots[] = {
+    {Py_tp_new, loader_new},
+    {Py_tp_dealloc, loader_dealloc},
+    {Py_tp_methods, loader_methods},
+    {0, NULL},
+};
+
+PyType_Spec stk_py_loader_spec = {
+    .name = "stoker._stoker.Loader",
+    .basicsize = sizeof(struct loader_object),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = loader_slots,
+};

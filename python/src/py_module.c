@@ -1,0 +1,190 @@
+/* The module stoker._stoker: types, numbers of the public header, and the order. */
+#include "py.h"
+
+static struct PyModuleDef definition;
+
+/* order_at(sample_count, block_samples, window_blocks, group_count, shuffle, seed, epoch,
+ * position) -> sample */
+static PyObject *order_at(PyObject *self, PyObject *arguments)
+{
+    uint64_t sample_count, block_samples, seed, epoch, position, sample;
+    uint32_t window_blocks, group_count, shuffle;
+    int status;
+
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O&O&O&O&O&:order_at", stk_py_u64, &sample_count,
+                          stk_py_u64, &block_samples, stk_py_u32, &window_blocks, stk_py_u32,
+                          &group_count, stk_py_u32, &shuffle, stk_py_u64, &seed, stk_py_u64, &epoch,
+                          stk_py_u64, &position)) {
+        return NULL;
+    }
+    status = stoker_order_at(sample_count, block_samples, window_blocks, group_count, shuffle, seed,
+                             epoch, position, &sample);
+    return status < 0 ? stk_py_raise(status, NULL) : PyLong_FromUnsignedLongLong(sample);
+}
+
+static PyMethodDef functions[] = {
+    {"order_at", order_at, METH_VARARGS, "The sample at a position of an epoch."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int add_constants(PyObject *module)
+{
+    static const struct {
+        const char *name;
+        long value;
+    } constants[] = {
+        {"RANDOM_RESIZED_CROP", STOKER_RANDOM_RESIZED_CROP},
+        {"RESIZE", STOKER_RESIZE},
+        {"CENTER_CROP", STOKER_CENTER_CROP},
+        {"RANDOM_CROP", STOKER_RANDOM_CROP},
+        {"RANDOM_HORIZONTAL_FLIP", STOKER_RANDOM_HORIZONTAL_FLIP},
+        {"RANDOM_VERTICAL_FLIP", STOKER_RANDOM_VERTICAL_FLIP},
+        {"COLOR_JITTER", STOKER_COLOR_JITTER},
+        {"NORMALIZE", STOKER_NORMALIZE},
+        {"BILINEAR", STOKER_BILINEAR},
+        {"BICUBIC", STOKER_BICUBIC},
+        {"NEAREST", STOKER_NEAREST},
+        {"UINT8", STOKER_UINT8},
+        {"FLOAT32", STOKER_FLOAT32},
+        {"FLOAT16", STOKER_FLOAT16},
+        {"BFLOAT16", STOKER_BFLOAT16},
+        {"NCHW", STOKER_NCHW},
+        {"NHWC", STOKER_NHWC},
+        {"IO_AUTO", STOKER_IO_AUTO},
+        {"IO_URING", STOKER_IO_URING},
+        {"IO_THREADS", STOKER_IO_THREADS},
+        {"DIRECT_AUTO", STOKER_DIRECT_AUTO},
+        {"DIRECT_NEVER", STOKER_DIRECT_NEVER},
+        {"DIRECT_ALWAYS", STOKER_DIRECT_ALWAYS},
+        {"VECTOR_AUTO", STOKER_VECTOR_AUTO},
+        {"VECTOR_NONE", STOKER_VECTOR_NONE},
+        {"VECTOR_AVX2", STOKER_VECTOR_AVX2},
+        {"SHUFFLE_BLOCK", STOKER_SHUFFLE_BLOCK},
+        {"SHUFFLE_FULL", STOKER_SHUFFLE_FULL},
+        {"SHUFFLE_NONE", STOKER_SHUFFLE_NONE},
+        {"TAIL_DROP", STOKER_TAIL_DROP},
+        {"TAIL_PAD", STOKER_TAIL_PAD},
+        {"TAIL_WRAP", STOKER_TAIL_WRAP},
+        {"TAIL_KEEP", STOKER_TAIL_KEEP},
+        {"FIELD_IMAGE", STOKER_FIELD_IMAGE},
+        {"FIELD_LABEL", STOKER_FIELD_LABEL},
+        {"FIELD_BYTES", STOKER_FIELD_BYTES},
+        {"FIELD_KEY", STOKER_FIELD_KEY},
+        {"FIELD_FLOAT", STOKER_FIELD_FLOAT},
+        {"FIELD_SAMPLE", STOKER_FIELD_SAMPLE},
+        {"ON_ERROR_RAISE", STOKER_ON_ERROR_RAISE},
+        {"ON_ERROR_SKIP", STOKER_ON_ERROR_SKIP},
+        {"ORDER_VERSION", STOKER_ORDER_VERSION},
+    };
+
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) {
+            return -1;
+        }
+    }
+    return PyModule_AddStringConstant(module, "__version__", stoker_version());
+}
+
+/* STATUSES: {"CORRUPT": -5001, ...}, for the table of exceptions. */
+static int add_statuses(PyObject *module)
+{
+    static const struct {
+        const char *name;
+        int status;
+    } statuses[] = {
+#define X(number, name, sentence) {#name, number},
+        STOKER_ERRORS(X)
+#undef X
+    };
+    PyObject *dict = PyDict_New();
+    int result = dict ? 0 : -1;
+
+    for (size_t i = 0; result == 0 && i < sizeof statuses / sizeof *statuses; i++) {
+        PyObject *number = PyLong_FromLong(statuses[i].status);
+        result = number ? PyDict_SetItemString(dict, statuses[i].name, number) : -1;
+        Py_XDECREF(number);
+    }
+    if (result == 0) {
+        result = PyModule_AddObjectRef(module, "STATUSES", dict);
+    }
+    Py_XDECREF(dict);
+    return result;
+}
+
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type_out)
+{
+    *type_out = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return *type_out ? PyModule_AddType(module, *type_out) : -1;
+}
+
+static int module_exec(PyObject *self)
+{
+    struct stk_py_module *module = PyModule_GetState(self);
+
+    if (add_type(self, &stk_py_engine_spec, &module->engine_type) < 0 ||
+        add_type(self, &stk_py_dataset_spec, &module->dataset_type) < 0 ||
+        add_type(self, &stk_py_loader_spec, &module->loader_type) < 0 ||
+        add_type(self, &stk_py_batch_spec, &module->batch_type) < 0 ||
+        add_type(self, &stk_py_array_spec, &module->array_type) < 0 ||
+        add_type(self, &stk_py_bytes_spec, &module->bytes_type) < 0) {
+        return -1;
+    }
+    return add_constants(self) < 0 ? -1 : add_statuses(self);
+}
+
+static int module_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    struct stk_py_module *module = PyModule_GetState(self);
+
+    Py_VISIT(module->engine_type);
+    Py_VISIT(module->dataset_type);
+    Py_VISIT(module->loader_type);
+    Py_VISIT(module->batch_type);
+    Py_VISIT(module->array_type);
+    Py_VISIT(module->bytes_type);
+    return 0;
+}
+
+static int module_clear(PyObject *self)
+{
+    struct stk_py_module *module = PyModule_GetState(self);
+
+    Py_CLEAR(module->engine_type);
+    Py_CLEAR(module->dataset_type);
+    Py_CLEAR(module->loader_type);
+    Py_CLEAR(module->batch_type);
+    Py_CLEAR(module->array_type);
+    Py_CLEAR(module->bytes_type);
+    return 0;
+}
+
+void stk_py_object_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "stoker._stoker",
+    .m_doc = "Binding of libstoker; stoker is the package to import.",
+    .m_size = sizeof(struct stk_py_module),
+    .m_methods = functions,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+};
+
+PyMODINIT_FUNC PyInit__stoker(void);
+PyMODINIT_FUNC PyInit__stoker(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,110 @@
+"""stoker: training data, from files to batches, in one process.
+
+A folder of pictures (torchvision's ImageFolder) or tars (WebDataset) becomes an exactly ordered
+stream of decoded, augmented batches::
+
+    import stoker
+
+    loader = stoker.Loader("train/", batch_size=256, seed=0,
+                           image=[stoker.RandomResizedCrop(224),
+                                  stoker.RandomHorizontalFlip(), stoker.Normalize()])
+    for epoch in range(90):
+        loader.set_epoch(epoch)
+        for images, labels in loader:   # torch tensors, else NumPy arrays; no copy
+            ...
+
+With ``fields=`` the loop gets dicts::
+
+    loader = stoker.Loader("train-{000..099}.tar", batch_size=256,
+                           fields={"image": stoker.Image("jpg", [stoker.Resize((224, 224))]),
+                                   "label": stoker.Int("cls"), "key": "__key__"})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as _Sequence
+
+from ._stoker import ORDER_VERSION, Array, __version__
+from ._stoker import Bytes as BytesColumn
+from .dataset import Dataset, Engine, Member, Sample, default_engine, order_at
+from .errors import (
+    ArgumentError,
+    BudgetError,
+    ChangedError,
+    ClosedError,
+    CorruptError,
+    EmptyError,
+    Error,
+    ForkedError,
+    FormatError,
+    IOError,
+    LimitError,
+    MissingError,
+    ScatteredError,
+    StateError,
+    TimeoutError,
+    TruncatedError,
+    UnsupportedError,
+)
+from .fields import Bytes, Field, Float, Image, Int, Label, Text
+from .loader import Loader
+from .transforms import (
+    CenterCrop,
+    ColorJitter,
+    Normalize,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    Transform,
+)
+
+_Sequence.register(BytesColumn)
+
+__all__ = [
+    "ORDER_VERSION",
+    "ArgumentError",
+    "Array",
+    "BudgetError",
+    "Bytes",
+    "BytesColumn",
+    "CenterCrop",
+    "ChangedError",
+    "ClosedError",
+    "ColorJitter",
+    "CorruptError",
+    "Dataset",
+    "EmptyError",
+    "Engine",
+    "Error",
+    "Field",
+    "Float",
+    "ForkedError",
+    "FormatError",
+    "IOError",
+    "Image",
+    "Int",
+    "Label",
+    "LimitError",
+    "Loader",
+    "Member",
+    "MissingError",
+    "Normalize",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomVerticalFlip",
+    "Resize",
+    "Sample",
+    "ScatteredError",
+    "StateError",
+    "Text",
+    "TimeoutError",
+    "Transform",
+    "TruncatedError",
+    "UnsupportedError",
+    "__version__",
+    "default_engine",
+    "order_at",
+]

@@ -1,0 +1,152 @@
+"""The extension module: a thin binding of libstoker. stoker is the package to use."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+__version__: str
+ORDER_VERSION: int
+STATUSES: dict[str, int]
+
+RANDOM_RESIZED_CROP: int
+RESIZE: int
+CENTER_CROP: int
+RANDOM_CROP: int
+RANDOM_HORIZONTAL_FLIP: int
+RANDOM_VERTICAL_FLIP: int
+COLOR_JITTER: int
+NORMALIZE: int
+BILINEAR: int
+BICUBIC: int
+NEAREST: int
+UINT8: int
+FLOAT32: int
+FLOAT16: int
+BFLOAT16: int
+NCHW: int
+NHWC: int
+IO_AUTO: int
+IO_URING: int
+IO_THREADS: int
+DIRECT_AUTO: int
+DIRECT_NEVER: int
+DIRECT_ALWAYS: int
+VECTOR_AUTO: int
+VECTOR_NONE: int
+VECTOR_AVX2: int
+SHUFFLE_BLOCK: int
+SHUFFLE_FULL: int
+SHUFFLE_NONE: int
+TAIL_DROP: int
+TAIL_PAD: int
+TAIL_WRAP: int
+TAIL_KEEP: int
+FIELD_IMAGE: int
+FIELD_LABEL: int
+FIELD_BYTES: int
+FIELD_KEY: int
+FIELD_FLOAT: int
+FIELD_SAMPLE: int
+ON_ERROR_RAISE: int
+ON_ERROR_SKIP: int
+
+def order_at(
+    sample_count: int,
+    block_samples: int,
+    window_blocks: int,
+    group_count: int,
+    shuffle: int,
+    seed: int,
+    epoch: int,
+    position: int,
+    /,
+) -> int: ...
+
+class Engine:
+    def __new__(cls, **options: int) -> Engine: ...
+    def info(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+class Dataset:
+    def __new__(cls, engine: Engine, urls: tuple[bytes, ...], **options: int) -> Dataset: ...
+    def info(self) -> dict[str, Any]: ...
+    def classes(self) -> list[str]: ...
+    def sample(self, index: int, /) -> tuple[str, list[tuple[str, str, int, int | None]]]: ...
+    def read(self, index: int, extension: str, /) -> bytes: ...
+    def close(self) -> None: ...
+
+class Loader:
+    def __new__(
+        cls, dataset: Dataset, fields: tuple[Any, ...], batch_size: int = ..., **options: int
+    ) -> Loader: ...
+    def next(self, timeout_ms: int, /) -> Batch | None: ...
+    def set_epoch(self, epoch: int, /) -> None: ...
+    def batches(self, epoch: int, /) -> int: ...
+    def state(self) -> tuple[Any, ...]: ...
+    def set_state(self, state: tuple[Any, ...], /) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+    def close(self) -> None: ...
+
+class Batch:
+    @property
+    def samples(self) -> int: ...
+    @property
+    def ids(self) -> Array: ...
+    @property
+    def mask(self) -> Array: ...
+    def array(self, field: int, /) -> Any: ...
+    def close(self) -> None: ...
+
+class Array:
+    """Memory of a batch, shown without a copy by DLPack and the buffer protocol.
+
+    It keeps the batch's memory until it and all that was made of it are gone.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next, as in NumPy."""
+    @property
+    def dtype(self) -> str:
+        """ "uint8", "float32", "float16", "bfloat16", "int64", "float64" or "bool"."""
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def address(self) -> int:
+        """Where the first element lies."""
+    def tolist(self) -> list[Any]: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+class Bytes(Sequence[memoryview]):
+    """A field of variable length: a sequence of read-only views of the batch, no copy.
+
+    Each view keeps the batch's memory.
+    """
+
+    @property
+    def values(self) -> Array:
+        """uint8: all values, one after the other; read-only."""
+    @property
+    def offsets(self) -> Array:
+        """int64 [items + 1]: where each begins in values; read-only."""
+    def tolist(self) -> list[bytes]:
+        """Copies, made in one pass."""
+    def text(self, errors: str, /) -> list[str]:
+        """UTF-8 decoded, in one pass."""
+    @overload
+    def __getitem__(self, index: int, /) -> memoryview: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> list[memoryview]: ...
+    def __iter__(self) -> Iterator[memoryview]: ...
+    def __len__(self) -> int: ...

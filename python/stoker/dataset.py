@@ -1,0 +1,387 @@
+"""Engine and Dataset: the machine's part and the data's part of a loader."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from . import _stoker
+from .errors import ArgumentError
+from .output import paths_of
+
+__all__ = ["Dataset", "Engine", "Member", "Sample", "default_engine", "order_at"]
+
+T = TypeVar("T")
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+
+IO_BACKENDS = {"auto": _stoker.IO_AUTO, "io_uring": _stoker.IO_URING, "threads": _stoker.IO_THREADS}
+DIRECTS = {
+    "auto": _stoker.DIRECT_AUTO,
+    "never": _stoker.DIRECT_NEVER,
+    "always": _stoker.DIRECT_ALWAYS,
+}
+VECTORS = {"auto": _stoker.VECTOR_AUTO, "none": _stoker.VECTOR_NONE, "avx2": _stoker.VECTOR_AVX2}
+SHUFFLES = {
+    "block": _stoker.SHUFFLE_BLOCK,
+    "full": _stoker.SHUFFLE_FULL,
+    "none": _stoker.SHUFFLE_NONE,
+}
+
+
+def word(value: Any, words: dict[str, int], where: str) -> int:
+    """The number of a word."""
+    try:
+        return words[value]
+    except (KeyError, TypeError):
+        raise ArgumentError(f"{value!r}", where, f"give one of {', '.join(words)}") from None
+
+
+def count(value: Any, where: str, low: int = 0, high: int = 2**32 - 1) -> int:
+    """A whole number within bounds; None is 0, the library's default."""
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentError(f"{value!r} is not a whole number", where, f"give {low} to {high}")
+    number = int(value.__index__())
+    if not low <= number <= high:
+        raise ArgumentError(f"{number} is out of bounds", where, f"give {low} to {high}")
+    return number
+
+
+def parse_bytes(value: Any, where: str) -> int:
+    """Bytes of an int or of text such as "2GiB" or "512 MB"; None is 0."""
+    if not isinstance(value, str):
+        return count(value, where, low=1, high=2**63)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+    unit = match[2].lower() if match else "?"
+    if not match or unit not in _UNITS or float(match[1]) <= 0:
+        raise ArgumentError(f"{value!r} is not a number of bytes", where, "give '2GiB' or an int")
+    return count(int(float(match[1]) * _UNITS[unit]), where, low=1, high=2**63)
+
+
+def milliseconds(value: float | None, where: str) -> int:
+    """Whole milliseconds of seconds, at least one; None and 0 are 0: no limit, or the default."""
+    if value is None or value == 0:
+        return 0
+    if not 0 < value < 4_000_000:
+        raise ArgumentError(f"{value!r} seconds", where, "give a positive number of seconds")
+    return max(1, int(value * 1000))
+
+
+def refuse_pickle(thing: str) -> NoReturn:
+    raise TypeError(
+        f"a stoker.{thing} cannot be pickled: it holds threads and memory of this process; "
+        "make it in the process that uses it (stoker needs no worker processes), and send its "
+        "arguments, or a loader's state_dict()"
+    )
+
+
+def interruptible(function: Callable[[], T]) -> T:
+    """Runs a call that may wait long, so that Ctrl-C in the main thread is answered at once.
+
+    The call goes on in its thread then, and what it made is let go when it ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    result: list[T] = []
+    failure: list[BaseException] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            result.append(function())
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name="stoker-open", daemon=True).start()
+    try:
+        done.wait()
+        if failure:
+            raise failure[0]
+        return result.pop()
+    finally:
+        failure.clear()  # a traceback refers to this frame: no cycle is left
+
+
+class Engine:
+    """Threads, reading and memory of this process, shared by its loaders.
+
+    Args:
+        memory: the budget, as bytes or text (``"2GiB"``), never passed. Default: half of what
+            the cgroup grants.
+        threads: decoder threads. Default: the granted cores less ``cores_reserved``, tuned
+            while running.
+        cores_reserved: cores left for the training loop.
+        io_backend: ``"auto"``, ``"io_uring"`` or ``"threads"``.
+        direct: O_DIRECT for cold reads: ``"auto"``, ``"never"`` or ``"always"``.
+        io_depth: reads in flight. io_bytes_max, io_gap_bytes: bounds of a coalesced read.
+        read_timeout: seconds after which a read is given up. Default 30.
+        vector: ``"auto"``, ``"none"`` or ``"avx2"``: the pixels are the same.
+        open_files_max: files kept open at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        memory: int | str | None = None,
+        threads: int | None = None,
+        cores_reserved: int = 0,
+        io_backend: str = "auto",
+        direct: str = "auto",
+        io_depth: int | None = None,
+        io_bytes_max: int | str | None = None,
+        io_gap_bytes: int | str | None = None,
+        read_timeout: float | None = None,
+        vector: str = "auto",
+        open_files_max: int | None = None,
+    ) -> None:
+        where = "Engine"
+        self._native = _stoker.Engine(
+            memory_bytes_max=parse_bytes(memory, f"{where} memory"),
+            threads=count(threads, f"{where} threads", low=1, high=4096),
+            cores_reserved=count(cores_reserved, f"{where} cores_reserved", high=4096),
+            io_backend=word(io_backend, IO_BACKENDS, f"{where} io_backend"),
+            direct=word(direct, DIRECTS, f"{where} direct"),
+            io_depth=count(io_depth, f"{where} io_depth", low=1),
+            io_bytes_max=parse_bytes(io_bytes_max, f"{where} io_bytes_max"),
+            io_gap_bytes=parse_bytes(io_gap_bytes, f"{where} io_gap_bytes"),
+            read_timeout_ms=milliseconds(read_timeout, f"{where} read_timeout"),
+            vector=word(vector, VECTORS, f"{where} vector"),
+            open_files_max=count(open_files_max, f"{where} open_files_max", low=1),
+        )
+
+    def info(self) -> dict[str, Any]:
+        """What the engine has and uses: ``threads``, ``cores``, ``memory_bytes``,
+        ``memory_bytes_max``, ``memory_bytes_peak``, ``lost_bytes`` (buffers of reads that never
+        came back), ``io_backend``, ``io_reason``, ``vector``."""
+        return self._native.info()
+
+    def close(self) -> None:
+        """Lets go. Its threads end when its last loader is closed."""
+        self._native.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle("Engine")
+
+
+_default: tuple[int, Engine] | None = None
+_default_lock = threading.Lock()
+
+
+def default_engine() -> Engine:
+    """The engine of this process's loaders that name none; made at its first use."""
+    global _default
+    with _default_lock:
+        if _default is None or _default[0] != os.getpid():
+            _default = (os.getpid(), Engine())  # a fork's child gets its own
+        return _default[1]
+
+
+def _forget_lock() -> None:
+    global _default_lock
+    _default_lock = threading.Lock()  # the parent's may be held by a thread that is not here
+
+
+os.register_at_fork(after_in_child=_forget_lock)
+
+
+class Member(NamedTuple):
+    """One file of a sample."""
+
+    shard: str
+    """Path of the tar, or of the file itself."""
+    extension: str
+    """Lower case, without the first dot: ``"jpg"``, ``"left.jpg"``."""
+    offset: int
+    """Where its data begin in the (unpacked) shard, in bytes."""
+    bytes: int | None
+    """Its size; ``None``: the whole file, not asked."""
+
+
+class Sample(NamedTuple):
+    """A sample as it lies in the data set."""
+
+    key: str
+    members: list[Member]
+
+
+class Dataset:
+    """The samples of a class folder (torchvision's ImageFolder) or of tars (WebDataset).
+
+    Opening reads headers only, in parallel. It may be shared by loaders.
+
+    Args:
+        source: a folder, a tar, a glob, braces (``"train-{000..099}.tar"``), or a list of them.
+        engine: default: the process's.
+        key_bytes_max: longest key. header_bytes_max: longest tar name or PAX block.
+        join_distance: members that may lie between two parts of one sample.
+        unpacked_bytes_max, unpacked_ratio_max: bounds of a compressed shard.
+        block_bytes: aim for a block of the order.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        engine: Engine | None = None,
+        key_bytes_max: int | None = None,
+        header_bytes_max: int | str | None = None,
+        join_distance: int | None = None,
+        unpacked_bytes_max: int | str | None = None,
+        unpacked_ratio_max: int | None = None,
+        block_bytes: int | str | None = None,
+    ) -> None:
+        where = "Dataset"
+        if engine is not None and not isinstance(engine, Engine):
+            raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
+        self.engine = engine if engine is not None else default_engine()
+        native, urls = self.engine._native, tuple(paths_of(source))
+        options = {
+            "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
+            "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
+            "join_distance": count(join_distance, f"{where} join_distance"),
+            "unpacked_bytes_max": parse_bytes(unpacked_bytes_max, f"{where} unpacked_bytes_max"),
+            "unpacked_ratio_max": count(unpacked_ratio_max, f"{where} unpacked_ratio_max", low=1),
+            "block_bytes": parse_bytes(block_bytes, f"{where} block_bytes"),
+        }
+        self._native = interruptible(lambda: _stoker.Dataset(native, urls, **options))
+        self._info = self._native.info()
+        self._classes: list[str] | None = None
+
+    @property
+    def kind(self) -> str:
+        """``"imagefolder"`` or ``"webdataset"``."""
+        return str(self._info["kind"])
+
+    @property
+    def shard_count(self) -> int:
+        return int(self._info["shard_count"])
+
+    @property
+    def member_count(self) -> int:
+        return int(self._info["member_count"])
+
+    @property
+    def bytes(self) -> int:
+        """Of all members; 0 for a folder, whose files are not asked."""
+        return int(self._info["bytes"])
+
+    @property
+    def block_samples(self) -> int:
+        """Samples of a block of the order."""
+        return int(self._info["block_samples"])
+
+    @property
+    def sequential(self) -> bool:
+        """Whether shards are compressed: read front to back, in shard order."""
+        return bool(self._info["sequential"])
+
+    @property
+    def identity(self) -> str:
+        """Hash of names, sizes and members: 64 hexadecimal digits."""
+        return str(self._info["identity"].hex())
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes of a folder, sorted; a label is an index into them."""
+        if self._classes is None:
+            self._classes = self._native.classes()
+        return list(self._classes)
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """torchvision's name for the index of each class."""
+        return {name: index for index, name in enumerate(self.classes)}
+
+    def __len__(self) -> int:
+        return int(self._info["sample_count"])
+
+    def sample(self, index: int) -> Sample:
+        """Key and members of a sample; a negative index counts from the end."""
+        key, members = self._native.sample(self._index(index))
+        return Sample(key, [Member(*member) for member in members])
+
+    def read(self, index: int, extension: str | None = None) -> Any:
+        """A member's bytes; of the first member if no extension is given."""
+        number = self._index(index)
+        if extension is None:
+            extension = self.sample(number).members[0].extension
+        return self._native.read(number, extension)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """``{"__key__": key, extension: bytes, ...}``, as webdataset gives it."""
+        number = self._index(index)
+        sample = self.sample(number)
+        members = {m.extension: self._native.read(number, m.extension) for m in sample.members}
+        return {"__key__": sample.key, **members}
+
+    def _index(self, index: int) -> int:
+        number = index.__index__()
+        if number < 0:
+            number += len(self)
+        if not 0 <= number < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        return number
+
+    def close(self) -> None:
+        """Lets go; loaders keep what they use."""
+        self._native.close()
+
+    def __enter__(self) -> Dataset:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<stoker.Dataset {self.kind}, {len(self)} samples, {self.shard_count} shards>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle("Dataset")
+
+
+def order_at(
+    sample_count: int,
+    position: int,
+    *,
+    seed: int = 0,
+    epoch: int = 0,
+    shuffle: str = "block",
+    block_samples: int = 1,
+    window: int = 64,
+    groups: int = 1,
+) -> int:
+    """The sample at a position of an epoch: the pure function behind every loader."""
+    return _stoker.order_at(
+        sample_count,
+        block_samples,
+        window,
+        groups,
+        word(shuffle, SHUFFLES, "shuffle"),
+        seed,
+        epoch,
+        position,
+    )

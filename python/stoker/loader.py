@@ -1,0 +1,580 @@
+"""Loader: a folder of pictures or tars, as a stream of training batches."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from . import _stoker
+from .dataset import (
+    SHUFFLES,
+    Dataset,
+    Engine,
+    count,
+    default_engine,
+    milliseconds,
+    parse_bytes,
+    refuse_pickle,
+    word,
+)
+from .errors import ArgumentError, BudgetError, ClosedError, EmptyError, ForkedError, StateError
+from .fields import Field, Image, Label, resolve
+from .output import Column, Pinner, check_word, choose, converter, mask_of, pin
+from .transforms import Transform
+
+__all__ = ["Loader"]
+
+TAILS = {
+    "drop": _stoker.TAIL_DROP,
+    "pad": _stoker.TAIL_PAD,
+    "wrap": _stoker.TAIL_WRAP,
+    "keep": _stoker.TAIL_KEEP,
+}
+ON_ERRORS = {"raise": _stoker.ON_ERROR_RAISE, "skip": _stoker.ON_ERROR_SKIP}
+
+STATE_NAMES = (
+    "order_version",
+    "shuffle",
+    "tail",
+    "window",
+    "groups",
+    "seed",
+    "epoch",
+    "position",
+    "sample_count",
+    "block_samples",
+    "identity",
+)
+
+
+class Loader:
+    """A stream of batches for one rank: decoded, augmented and exactly ordered.
+
+    One process, native threads. Every ``for`` over the loader is one epoch::
+
+        loader = stoker.Loader("train/", batch_size=256, seed=0,
+                               image=[stoker.RandomResizedCrop(224),
+                                      stoker.RandomHorizontalFlip(), stoker.Normalize()])
+        for epoch in range(90):
+            loader.set_epoch(epoch)
+            for images, labels in loader:   # float32 [256, 3, 224, 224], int64 [256]
+                ...
+
+    Args:
+        source: a class folder, a tar, a glob, braces (``"train-{000..099}.tar"``), a list of
+            them, or a :class:`Dataset`.
+        batch_size: samples of a batch, of this rank.
+        seed: of the order and of what is random in the pictures.
+        image: transforms of the picture; the loop gets pairs (images, labels).
+        fields: a dict of fields (see :mod:`stoker.fields`) instead of ``image``; the loop gets
+            dicts with the same names.
+        shuffle: ``"block"`` (blocks over the whole set, then samples within a window of blocks),
+            ``"full"`` (one permutation) or ``"none"``.
+        tail: what becomes of the last batch. ``"drop"``; ``"pad"``: repeats fill it, and
+            :attr:`mask` (or a field ``"__mask__"``) tells them apart; ``"wrap"``: it goes on
+            into the next epoch; ``"keep"``: it is short (for validation). Ranks always get equal
+            numbers of batches.
+        rank, world_size: default: torch.distributed if it is initialised, else the environment's
+            RANK and WORLD_SIZE, else 0 of 1.
+        dtype: of images: ``"uint8"``, ``"float32"``, ``"float16"``, ``"bfloat16"``, or torch's
+            or NumPy's objects. Default: float32 if normalised, else uint8.
+        layout: of images: ``"NCHW"`` [B, 3, H, W] or ``"NHWC"`` [B, H, W, 3].
+        threads, memory: of an engine of this loader's own; ``memory`` in bytes or ``"2GiB"``.
+        on_error: ``"raise"``; or ``"skip"``: a damaged sample is replaced by another, counted in
+            ``stats()["substituted"]``. Failures of the machine are always raised.
+        window: blocks mixed with each other. groups: home groups of blocks.
+        exif: turn pictures by their EXIF orientation.
+        transform: called with each batch as the loop would get it; the loop gets its result.
+        pin_memory: copy tensors to pinned memory, one batch ahead, by a thread. Without CUDA it
+            is ignored.
+        output: ``"torch"``, ``"numpy"``, ``"array"`` (:class:`stoker.Array`: DLPack and the
+            buffer protocol, nothing imported) or ``"auto"``: torch if importable, else NumPy.
+        engine: an :class:`Engine` shared with others. Default: the process's own.
+        batches_ahead: batches being made ahead. Default: tuned while running.
+        cached: the data are known to be in the page cache: no direct reads.
+        timeout: seconds to wait for a batch before :class:`stoker.TimeoutError`. Default: none.
+        pixels_max: of one picture. decode_bytes_max: memory of one picture's decoder.
+
+    A batch's memory is its own until the last tensor that shows it is gone, also after
+    :meth:`close`, from any thread. Kept batches cost new memory up to the engine's budget, then
+    :class:`stoker.BudgetError`.
+
+    Attributes:
+        batch_size, rank, world_size, seed, tail, shuffle: as given or found.
+        dataset: the :class:`Dataset`.
+        engine: the :class:`Engine`.
+        mask: with ``tail="pad"``: bool [B] of the last batch, False for padding; else ``None``.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        batch_size: int = 1,
+        *,
+        seed: int = 0,
+        image: Sequence[Transform] | Transform | None = None,
+        fields: dict[str, Field | str] | None = None,
+        shuffle: str = "block",
+        tail: str = "drop",
+        rank: int | None = None,
+        world_size: int | None = None,
+        dtype: Any = None,
+        layout: str | None = None,
+        threads: int | None = None,
+        memory: int | str | None = None,
+        on_error: str = "raise",
+        window: int | None = None,
+        groups: int | None = None,
+        exif: bool = False,
+        transform: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        output: str = "auto",
+        engine: Engine | None = None,
+        batches_ahead: int | None = None,
+        cached: bool = False,
+        timeout: float | None = None,
+        pixels_max: int | None = None,
+        decode_bytes_max: int | str | None = None,
+    ) -> None:
+        where = "Loader"
+        self._closed = True  # until it is open
+        self.batch_size = count(batch_size, f"{where} batch_size", low=1)
+        self.seed = count(seed, f"{where} seed", high=2**64 - 1)
+        self.shuffle, self.tail = shuffle, tail
+        self.rank, self.world_size = _ranks(rank, world_size)
+        self.transform = transform
+        if transform is not None and not callable(transform):
+            raise ArgumentError(
+                f"transform {transform!r} cannot be called", where, "give a function of one batch"
+            )
+        options = {
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "shuffle": word(shuffle, SHUFFLES, f"{where} shuffle"),
+            "tail": word(tail, TAILS, f"{where} tail"),
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
+            "window_blocks": count(window, f"{where} window", low=1),
+            "group_count": count(groups, f"{where} groups", low=1),
+            "batches_ahead": count(batches_ahead, f"{where} batches_ahead", low=1),
+            "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
+            "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
+            "cached": int(bool(cached)),
+        }
+        self._timeout_ms = milliseconds(timeout, f"{where} timeout")
+        self._output_word = check_word(output)
+        self._pin = pin_memory
+        self._pair = fields is None
+        native_fields = self._columns(image, fields, Image(None, [], dtype, layout, exif))
+        self._open(source, engine, threads, memory, native_fields, options)
+
+    # ---- opening ----
+
+    def _columns(
+        self,
+        image: Sequence[Transform] | Transform | None,
+        fields: dict[str, Field | str] | None,
+        defaults: Image,
+    ) -> tuple[Any, ...]:
+        """Fills in self._fields; answers the fields as _stoker.Loader parses them."""
+        if fields is None:
+            fields = {"image": Image(None, image or []), "label": Label()}
+        elif image is not None:
+            raise ArgumentError(
+                "image= beside fields=",
+                "Loader",
+                "put the transforms in fields: Image('jpg', [...])",
+            )
+        elif not isinstance(fields, dict):
+            raise ArgumentError(f"fields {fields!r}", "Loader", "give a dict: name to field")
+        native: list[Any] = []
+        self._fields: list[Column] = []
+        for name, field in resolve(fields).items():
+            if field._kind == 0:
+                self._fields.append(Column(name, field, -1))
+            else:
+                self._fields.append(Column(name, field, len(native)))
+                native.append(field._native(name, defaults))
+        return tuple(native)
+
+    def _open(
+        self,
+        source: Any,
+        engine: Engine | None,
+        threads: int | None,
+        memory: int | str | None,
+        fields: tuple[Any, ...],
+        options: dict[str, int],
+    ) -> None:
+        self._owned: list[Any] = []  # closed with the loader
+        own = threads is not None or memory is not None
+        if engine is not None and not isinstance(engine, Engine):
+            raise ArgumentError(f"engine {engine!r}", "Loader", "give a stoker.Engine, or none")
+        if own and engine is not None:
+            raise ArgumentError(
+                "engine= beside threads= or memory=",
+                "Loader",
+                "give threads and memory to the Engine",
+            )
+        if isinstance(source, Dataset):
+            if own or engine not in (None, source.engine):
+                raise ArgumentError(
+                    "another engine than the Dataset's", "Loader", "give engine= to the Dataset"
+                )
+            self.dataset, self.engine = source, source.engine
+        else:
+            if own:
+                engine = Engine(threads=threads, memory=memory)
+                self._owned.append(engine)
+            self.engine = engine if engine is not None else default_engine()
+            try:
+                self.dataset = Dataset(source, engine=self.engine)
+            except BaseException:
+                self._close_owned()
+                raise
+            self._owned.append(self.dataset)
+        try:
+            if len(self.dataset) == 0:
+                raise EmptyError(
+                    "the data set has no samples",
+                    f"source {source!r}",
+                    "look at it with 'stoker ls'; a sample's name has a dot in its base name",
+                )
+            self._native = _stoker.Loader(self.dataset._native, fields, **options)
+        except BaseException:
+            self._close_owned()
+            raise
+        self._closed = False
+        self._pid = os.getpid()
+        self._output: str | None = None
+        self._convert: Callable[[Any], Any] | None = None
+        self._epoch = 0
+        self._taken = False  # batches of this epoch were given to an iterator
+        self._turning = threading.Lock()
+        self._turn = 0  # grows when the iterator in use becomes stale
+        self._pinner: Pinner | None = None
+        self._delivered: Any = None  # the state that belongs to the batch last given, if pinned
+        self.mask: Any = None
+        _open_loaders.add(self)
+
+    def _close_owned(self) -> None:
+        while self._owned:
+            self._owned.pop().close()
+
+    # ---- iterating ----
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch. It begins where :meth:`load_state_dict` went, else at the epoch's start:
+        also when an earlier ``for`` left this epoch in the middle."""
+        self._check_open()
+        self._stale()
+        if self._taken:
+            self._native.set_epoch(self._epoch)
+            self._taken = False
+        if self._pins():
+            self._pinner = Pinner(self._producer())
+        return _Epoch(self, self._turn)
+
+    def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkedError(
+                "the object was made in another process",
+                "loader",
+                "make it again in this process, after the fork",
+            )
+        if self._closed:
+            raise ClosedError(
+                "the loader is closed", "loader", "make a new one; batches in hand stay valid"
+            )
+
+    def __len__(self) -> int:
+        """Batches that an epoch holds for this rank."""
+        return self._native.batches(self._epoch)
+
+    def _stale(self) -> None:
+        """Ends the iterator in use."""
+        self._turn += 1
+        if self._pinner is not None:
+            self._pinner.stop()
+            self._pinner = None
+            self._delivered = None
+            self._taken = True  # what the thread took ahead is lost
+
+    def _next(self, turn: int) -> Any:
+        self._check_open()
+        with self._turning:  # threads that share an iterator take turns, and end together
+            value = self._take(turn)
+        if value is None or self.transform is None:
+            return value
+        return self.transform(value)
+
+    def _take(self, turn: int) -> Any:
+        if turn != self._turn:
+            self._check_open()
+            raise StateError(
+                "this iterator is not in use any more",
+                "loader",
+                "set_epoch(), load_state_dict() and a new loop end it",
+            )
+        if self._pinner is not None:
+            value, mask, state = self._pinner.take()
+            if isinstance(value, BaseException):
+                self._pinner = Pinner(self._producer())  # the next call tries again
+                raise value
+            self._delivered = state
+        else:
+            self._taken = True
+            value, mask = self._produce()
+        if value is None:
+            self._end()
+        self.mask = mask
+        return value
+
+    def _end(self) -> None:
+        self._pinner, self._delivered = None, None  # its thread has ended
+        self._epoch = self._native.state()[6]
+        self._taken = False
+        self._turn += 1
+
+    def _produce(self) -> tuple[Any, Any]:
+        try:
+            batch = self._native.next(self._timeout_ms)
+        except BudgetError:
+            gc.collect()  # batches may lie in garbage that has cycles
+            batch = self._native.next(self._timeout_ms)
+        return (None, None) if batch is None else self._assemble(batch)
+
+    def _assemble(self, batch: _stoker.Batch) -> tuple[Any, Any]:
+        if self._convert is None:
+            self._output = choose(self._output_word)
+            self._convert = converter(self._output)
+        assert self._output is not None
+        mask = mask_of(batch, self._output) if self.tail == "pad" else None
+        values = [column.take(batch, self._output, self._convert) for column in self._fields]
+        if self._pair:
+            return tuple(values), mask
+        return {column.name: v for column, v in zip(self._fields, values, strict=True)}, mask
+
+    # ---- pinned memory ----
+
+    def _pins(self) -> bool:
+        if not self._pin or choose(self._output_word) != "torch":
+            return False
+        import torch
+
+        return bool(torch.cuda.is_available())
+
+    def _producer(self) -> Callable[[], Any]:
+        """What the pinning thread calls; it refers to the loader weakly."""
+        reference = weakref.ref(self)
+        self._delivered = self._native.state()
+
+        def produce() -> Any:
+            loader = reference()
+            if loader is None:
+                return None, None, None
+            value, mask = loader._produce()
+            state = loader._native.state()
+            del loader
+            return pin(value), mask, state
+
+        return produce
+
+    # ---- epochs and states ----
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that runs, or that the next loop gives."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next loop gives this epoch.
+
+        Where the loader already stands before it, nothing changes; so in
+        ``for epoch in range(loader.epoch, 90): loader.set_epoch(epoch); for ... in loader`` a
+        loader that was put in the middle of an epoch by :meth:`load_state_dict` goes on there.
+        """
+        number = count(epoch, "set_epoch", high=2**64 - 1)
+        if not self._taken and self._pinner is None and number == self._epoch:
+            return
+        self._stale()
+        self._native.set_epoch(number)
+        self._epoch, self._taken = number, False
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Where the stream stands: a few numbers, the same on every rank, fit for JSON.
+
+        What the loop has got is behind it. It is valid for any number of threads, ranks or
+        batches ahead; it belongs to the data set, the seed and the order's settings.
+        """
+        state = self._delivered if self._delivered is not None else self._native.state()
+        values: dict[str, int | str] = dict(zip(STATE_NAMES, state, strict=True))
+        values["identity"] = state[-1].hex()
+        return values
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes to where the state stands; the next loop gives the rest of its epoch.
+
+        Raises:
+            StateError: the state belongs to another data set, setting or order version.
+        """
+        missing = [name for name in STATE_NAMES if name not in state]
+        if missing:
+            raise StateError(
+                f"the state has no {missing[0]!r}", "load_state_dict", "give what state_dict() gave"
+            )
+        try:
+            values = [int(state[name]) for name in STATE_NAMES[:-1]]
+            identity = bytes.fromhex(state["identity"])
+            self._check_numbers(values)
+        except (TypeError, ValueError) as error:
+            raise StateError(
+                f"the state cannot be read: {error}",
+                "load_state_dict",
+                "give what state_dict() gave",
+            ) from error
+        self._stale()
+        self._taken = True  # the iterator in use is ended, also if the state is refused
+        self._native.set_state((*values, identity))
+        self._epoch, self._taken = values[6], False
+
+    @staticmethod
+    def _check_numbers(values: list[int]) -> None:
+        for name, value in zip(STATE_NAMES, values, strict=False):
+            if not 0 <= value < (2**32 if name in STATE_NAMES[:5] else 2**64):
+                raise ValueError(f"{name} is {value}")
+
+    get_state, set_state = state_dict, load_state_dict
+
+    # ---- the rest ----
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes of a folder; a label is an index into them."""
+        return self.dataset.classes
+
+    @property
+    def drop_last(self) -> bool:
+        """torch's name for ``tail == "drop"``."""
+        return self.tail == "drop"
+
+    def stats(self) -> dict[str, Any]:
+        """What the loader did and where its time went.
+
+        ``batches``, ``samples`` and ``bytes`` delivered; ``substituted``: samples replaced under
+        ``on_error="skip"``; ``wait_share``: of the time since the first batch was asked for, the
+        share that the training loop waited for data (0 to 1); times in seconds:
+        ``run_seconds``, ``wait_seconds``, ``first_batch_seconds`` (since the loader was made),
+        and of all threads together ``read_seconds``, ``decode_seconds``, ``idle_seconds``,
+        ``lock_wait_seconds``; ``samples_per_second``; ``warm_reads``, ``cold_reads``,
+        ``io_requests``; ``memory_bytes_peak`` of the engine; ``threads`` and ``batches_ahead``
+        as tuned now.
+        """
+        native = self._native.stats()
+        stats: dict[str, Any] = {}
+        for name, value in native.items():
+            if name.endswith("_ns"):
+                stats[name.removesuffix("_ns") + "_seconds"] = value / 1e9
+            else:
+                stats[name] = value
+        run = stats["run_seconds"]
+        stats["wait_share"] = min(1.0, stats["wait_seconds"] / run) if run > 0 else 0.0
+        stats["samples_per_second"] = stats["samples"] / run if run > 0 else 0.0
+        return stats
+
+    def close(self) -> None:
+        """Ends the work, within 0.2 s. Batches in hand stay valid."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._pid == os.getpid():
+            self._stale()
+        self._native.close()
+        self._close_owned()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<stoker.Loader of {self.dataset!r}, batches of {self.batch_size}, "
+            f"rank {self.rank} of {self.world_size}>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle("Loader")
+
+
+class _Epoch:
+    """The iterator of one epoch. It keeps no batch."""
+
+    def __init__(self, loader: Loader, turn: int) -> None:
+        self._loader: Loader | None = loader
+        self._turn = turn
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __next__(self) -> Any:
+        if self._loader is None:
+            raise StopIteration
+        value = self._loader._next(self._turn)
+        if value is None:
+            self._loader = None
+            raise StopIteration
+        return value
+
+
+_open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for loader in list(_open_loaders):
+        loader.close()
+
+
+atexit.register(_close_all)
+
+
+def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """The rank and world size: given, or torch.distributed's, or the environment's."""
+    where = "Loader rank"
+    if (rank is None) != (world_size is None):
+        raise ArgumentError("one of rank and world_size alone", where, "give both, or none")
+    if rank is None:
+        rank, world_size = _found_ranks()
+    assert world_size is not None
+    world = count(world_size, "Loader world_size", low=1)
+    return count(rank, where, high=world - 1), world
+
+
+def _found_ranks() -> tuple[int, int]:
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    texts = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if texts[0] is None or texts[1] is None:
+        return 0, 1
+    try:
+        return int(texts[0]), int(texts[1])
+    except ValueError:
+        raise ArgumentError(
+            f"RANK={texts[0]!r} WORLD_SIZE={texts[1]!r}",
+            "the environment",
+            "set both to numbers, or give rank= and world_size=",
+        ) from None

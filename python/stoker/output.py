@@ -1,0 +1,199 @@
+"""From a batch of the library to what the training loop gets: tensors, arrays, lists.
+
+Nothing is imported before it is needed: torch is looked up in ``sys.modules`` first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import queue
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import _stoker
+from .errors import ArgumentError, FormatError
+from .fields import Field
+
+__all__ = ["Column", "Pinner", "choose"]
+
+Convert = Callable[[Any], Any]
+
+WORDS = ("auto", "torch", "numpy", "array")
+
+
+def choose(output: str) -> str:
+    """ "auto" as one of the others: torch if it is importable, else NumPy, else "array"."""
+    if output != "auto":
+        return output
+    for name in ("torch", "numpy"):
+        if name in sys.modules:
+            if sys.modules[name] is not None:
+                return name
+        elif importlib.util.find_spec(name) is not None:
+            return name
+    return "array"
+
+
+def check_word(output: str) -> str:
+    if output not in WORDS:
+        raise ArgumentError(f"output {output!r}", "Loader", f"give one of {', '.join(WORDS)}")
+    return output
+
+
+def converter(output: str) -> Convert:
+    """What makes a tensor of a stoker.Array without a copy."""
+    if output == "torch":
+        return _import("torch").from_dlpack  # type: ignore[no-any-return]
+    if output == "numpy":
+        return _numpy
+    return _same
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ArgumentError(
+            f"output={name!r}, and {name} cannot be imported: {error}",
+            "Loader",
+            f"install {name}, or give output='array'",
+        ) from error
+
+
+def _numpy(array: Any) -> Any:
+    result = _import("numpy").asarray(array)
+    if array.dtype == "bfloat16" and "ml_dtypes" in sys.modules:
+        return result.view(sys.modules["ml_dtypes"].bfloat16)
+    return result  # bfloat16 without ml_dtypes: its bits, as uint16
+
+
+def _same(array: Any) -> Any:
+    return array
+
+
+def mask_of(batch: _stoker.Batch, output: str) -> Any:
+    """bool [B], a copy: the library's own is for reading only."""
+    flags = batch.mask.tolist()
+    if output == "torch":
+        torch = _import("torch")
+        return torch.tensor(flags, dtype=torch.bool)
+    if output == "numpy":
+        numpy = _import("numpy")
+        return numpy.array(flags, dtype=bool)
+    return flags
+
+
+class Column:
+    """Where a field of a batch is, and how it is given."""
+
+    def __init__(self, name: str, field: Field, index: int) -> None:
+        self.name, self.index = name, index
+        self.kind = "mask" if index < 0 else field._list
+        self.errors = str(getattr(field, "errors", "strict"))
+
+    def take(self, batch: _stoker.Batch, output: str, convert: Convert) -> Any:
+        if self.kind == "mask":
+            return mask_of(batch, output)
+        array = batch.array(self.index)
+        if self.kind == "text":
+            return self._text(batch, array)
+        return array if self.kind == "bytes" else convert(array)
+
+    def _text(self, batch: _stoker.Batch, column: Any) -> list[str]:
+        try:
+            return column.text(self.errors)  # type: ignore[no-any-return]
+        except UnicodeDecodeError as error:
+            for sample, value in zip(batch.ids.tolist(), column.tolist(), strict=True):
+                if value == error.object:
+                    break
+            raise FormatError(
+                f"text is not UTF-8: {error.reason}",
+                f"field {self.name!r} sample {sample}",
+                "give Text(..., errors='replace'), or take Bytes",
+                offset=error.start,
+            ) from error
+
+
+def pin(value: Any) -> Any:
+    """Tensors copied to pinned memory; dicts, tuples and lists keep their form."""
+    if isinstance(value, dict):
+        return {name: pin(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(pin(item) for item in value)
+    if hasattr(value, "pin_memory"):
+        return value.pin_memory()
+    return value
+
+
+Item = tuple[Any, Any, Any]  # value, mask, state; or an exception in place of the value
+
+
+class Pinner:
+    """A thread that keeps one batch ahead in pinned memory.
+
+    It holds neither the loader nor the iterator, so that both can be let go while it works.
+    """
+
+    def __init__(self, produce: Callable[[], Item]) -> None:
+        self._ready: queue.Queue[Item] = queue.Queue(maxsize=1)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._work,
+            args=(produce, self._ready, self._stopped),
+            daemon=True,
+            name="stoker-pin",
+        )
+        self._thread.start()
+
+    @staticmethod
+    def _work(
+        produce: Callable[[], Item], ready: queue.Queue[Item], stopped: threading.Event
+    ) -> None:
+        while not stopped.is_set():
+            try:
+                item = produce()
+            except BaseException as error:  # raised again in the loop's thread
+                item = (error, None, None)
+            last = item[0] is None or isinstance(item[0], BaseException)
+            while not stopped.is_set():
+                try:
+                    ready.put(item, timeout=0.05)
+                    break
+                except queue.Full:
+                    continue
+            del item
+            if last:
+                return
+
+    def take(self) -> Item:
+        """The next item. After one that is an exception, or None, there is no other."""
+        return self._ready.get()
+
+    def stop(self) -> None:
+        """The thread ends within a slice of the library's wait."""
+        self._stopped.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=5.0)
+
+
+def paths_of(source: Any) -> Sequence[bytes]:
+    """The urls of a source as bytes: one path or several."""
+    import os
+
+    many = [source] if isinstance(source, (str, bytes, os.PathLike)) else source
+    try:
+        urls = [os.fsencode(path) for path in many]
+    except TypeError:
+        raise ArgumentError(
+            f"source {source!r}", "source", "give a path, or a list of paths"
+        ) from None
+    if not urls or any(not url or b"\0" in url for url in urls):
+        raise ArgumentError(
+            f"source {source!r} has an empty path, or one with a NUL",
+            "source",
+            "give a folder, tars, braces or a list of them",
+        )
+    return urls

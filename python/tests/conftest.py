@@ -1,0 +1,68 @@
+"""Small data sets, made once a session: class folders of pictures, and tars."""
+
+from __future__ import annotations
+
+import gc
+
+import make
+import pytest
+import stoker
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """40 JPEGs of different sizes in 4 classes: 10 each."""
+    root = tmp_path_factory.mktemp("folder")
+    for number in range(40):
+        make.jpeg(root / f"class{number % 4}" / f"{number:03}.jpg", number)
+    return root
+
+
+@pytest.fixture(scope="session")
+def tars(tmp_path_factory):
+    """103 samples (jpg, cls, txt, bin) in 5 tars."""
+    root = tmp_path_factory.mktemp("tars")
+    number = 0
+    for shard, samples in enumerate((20, 31, 1, 40, 11)):
+        members = []
+        for _ in range(samples):
+            members += make.sample(number)
+            number += 1
+        make.tar(root / f"train-{shard:03}.tar", members)
+    return root
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory):
+    """A function: a tar of n samples of one small member each, to follow the order."""
+    root = tmp_path_factory.mktemp("plain")
+
+    def get(count: int) -> str:
+        path = root / f"plain{count}.tar"
+        if not path.exists():
+            make.tar(path, [(f"{i:06}.txt", f"text {i}".encode()) for i in range(count)])
+        return str(path)
+
+    return get
+
+
+@pytest.fixture
+def engine():
+    """An engine of the test's own, small."""
+    with stoker.Engine(threads=2, memory="256MiB") as made:
+        yield made
+    gc.collect()
+
+
+@pytest.fixture(scope="session")
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="session")
+def torchvision_v2(torch):
+    try:
+        from torchvision.transforms import v2
+    except (ImportError, RuntimeError) as error:  # a build for another torch: RuntimeError
+        pytest.skip(f"torchvision cannot be imported: {error}")
+    return v2
