@@ -1,0 +1,394 @@
+/* Options of every command in one table; parsing by hand, because getopt_long neither names the
+ * nearest option nor knows units. */
+#include "cli/args.h"
+
+#include "cli/term.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum option_kind {
+    OPTION_FLAG,
+    OPTION_NUMBER,
+    OPTION_BYTES,
+    OPTION_SECONDS,
+    OPTION_CHOICE,
+    OPTION_TEXT
+};
+
+struct option {
+    const char *name;
+    const char *value; /* how the help calls the value; choices: "a|b|c", counted from `low` */
+    uint32_t commands;
+    uint32_t kind;
+    size_t field; /* offset in struct args */
+    uint64_t low, high;
+    const char *help;
+};
+
+#define FIELD(name) offsetof(struct args, name)
+#define ALL (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH)
+#define STREAM (COMMAND_INFO | COMMAND_BENCH)
+
+/* clang-format off */
+static const struct option options[] = {
+    {"json", NULL, COMMAND_LS | STREAM, OPTION_FLAG, FIELD(json), 0, 0,
+     "JSON, one object a line"},
+    {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
+     "a line for each shard (of a folder: each class folder) instead of each sample"},
+    {"limit", "N", COMMAND_LS, OPTION_NUMBER, FIELD(limit), 1, UINT64_MAX,
+     "stop after N lines"},
+    {"batch", "N", STREAM, OPTION_NUMBER, FIELD(batch), 1, 1u << 20,
+     "samples a batch; default 256"},
+    {"image", "PIXELS", STREAM, OPTION_NUMBER, FIELD(image), 1, 1u << 14,
+     "decode to PIXELS x PIXELS, as training does: RandomResizedCrop, flip; default 224"},
+    {"dtype", "uint8|float32|float16|bfloat16", STREAM, OPTION_CHOICE, FIELD(dtype),
+     STOKER_UINT8, 0,
+     "of pixels; all but uint8 are normalised; default float32"},
+    {"layout", "nchw|nhwc", COMMAND_BENCH, OPTION_CHOICE, FIELD(layout), STOKER_NCHW, 0,
+     "of pixels; default nchw"},
+    {"raw", NULL, COMMAND_BENCH, OPTION_FLAG, FIELD(raw), 0, 0,
+     "bytes of the members, nothing is decoded"},
+    {"fields", "EXT,EXT", COMMAND_BENCH, OPTION_TEXT, FIELD(fields), 0, 0,
+     "with --raw: members to read (jpg;png,cls: jpg or png, and cls); default: those of the first "
+     "sample"},
+    {"shuffle", "block|full|none", STREAM, OPTION_CHOICE, FIELD(shuffle), STOKER_SHUFFLE_BLOCK, 0,
+     "the order; default block"},
+    {"window", "N", STREAM, OPTION_NUMBER, FIELD(window), 1, UINT32_MAX,
+     "blocks that are mixed with each other; default 64"},
+    {"groups", "N", STREAM, OPTION_NUMBER, FIELD(groups), 1, UINT32_MAX,
+     "home groups of blocks; default 1"},
+    {"seed", "N", COMMAND_BENCH, OPTION_NUMBER, FIELD(seed), 0, UINT64_MAX,
+     "of the order and of augmentation; default 0"},
+    {"seconds", "S", COMMAND_BENCH, OPTION_SECONDS, FIELD(seconds), 0, 0,
+     "stop after S seconds; default 10, or none where --epochs is given"},
+    {"epochs", "N", COMMAND_BENCH, OPTION_NUMBER, FIELD(epochs), 1, UINT64_MAX,
+     "stop after N epochs"},
+    {"cold", NULL, COMMAND_BENCH, OPTION_FLAG, FIELD(cold), 0, 0,
+     "drop the data set's pages from the page cache first"},
+    {"on-error", "raise|skip", COMMAND_BENCH, OPTION_CHOICE, FIELD(on_error),
+     STOKER_ON_ERROR_RAISE, 0,
+     "a damaged sample stops the run, or is replaced and counted; default raise"},
+    {"threads", "N", STREAM, OPTION_NUMBER, FIELD(threads), 1, 4096,
+     "decode threads; default: the cores granted"},
+    {"memory", "BYTES", ALL, OPTION_BYTES, FIELD(memory_bytes), 1u << 20, UINT64_MAX,
+     "the budget, like 512M or 4G; default: half of what is granted"},
+    {"io", "uring|threads", ALL, OPTION_CHOICE, FIELD(io), STOKER_IO_URING, 0,
+     "how cold data is read; default: found out"},
+    {"direct", "never|always", ALL, OPTION_CHOICE, FIELD(direct), STOKER_DIRECT_NEVER, 0,
+     "O_DIRECT for cold data; default: by size"},
+    {"help", NULL, ALL, OPTION_FLAG, FIELD(help), 0, 0, "this text"},
+};
+/* clang-format on */
+#define OPTION_COUNT (sizeof options / sizeof options[0])
+#define WORD_MAX 64 /* bytes of a choice or of a word that is compared */
+
+static const struct option *option_find(const struct command *command, const char *name,
+                                        size_t name_bytes);
+static int option_unknown(const struct command *command, const char *typed, size_t typed_bytes);
+static int option_set(struct args *args, const struct option *option, const char *text);
+static int choice_find(const char *words, const char *text, uint64_t low, uint64_t *value_out);
+static bool number_parse(const char *text, bool with_unit, uint64_t *value_out);
+static unsigned distance(const char *a, const char *b);
+
+int args_parse(struct args *args, const struct command *command, int argc, char **argv)
+{
+    size_t paths = 0;
+    bool only_paths = false;
+
+    for (int i = 0; i < argc; i++) {
+        const char *word = argv[i];
+        if (only_paths || word[0] != '-' || word[1] == 0) {
+            argv[paths++] = argv[i];
+            continue;
+        }
+        if (strcmp(word, "--") == 0) {
+            only_paths = true;
+            continue;
+        }
+        const char *name = strcmp(word, "-h") == 0 ? "help" : word + strspn(word, "-");
+        size_t name_bytes = strcspn(name, "=");
+        const struct option *option = word[1] == '-' || strcmp(word, "-h") == 0
+                                          ? option_find(command, name, name_bytes)
+                                          : NULL;
+        if (!option) {
+            return option_unknown(command, word, strcspn(word, "="));
+        }
+        const char *value = name[name_bytes] == '=' ? name + name_bytes + 1 : NULL;
+        if (option->kind == OPTION_FLAG && value) {
+            return term_usage(command->name, "this option takes no value", word,
+                              "write it without '='");
+        }
+        if (option->kind != OPTION_FLAG && !value) {
+            if (i + 1 >= argc) {
+                return term_usage(command->name, "this option needs a value", word, option->help);
+            }
+            value = argv[++i];
+        }
+        int status = option_set(args, option, value);
+        if (status != EXIT_FINE) {
+            return status;
+        }
+    }
+    args->paths = (const char *const *)argv;
+    args->path_count = paths;
+    return EXIT_FINE;
+}
+
+void args_help(FILE *out, const struct command *command)
+{
+    fprintf(out, "usage: stoker %s %s\n\n%s\n", command->name, command->usage, command->summary);
+    if (command->more) {
+        fprintf(out, "\n%s", command->more);
+    }
+    fprintf(out, "\nOptions\n");
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        const struct option *option = &options[i];
+        if (option->commands & command->bit) {
+            fprintf(out, "  --%s%s%s\n        %s\n", option->name, option->value ? " " : "",
+                    option->value ? option->value : "", option->help);
+        }
+    }
+    fprintf(out, "\nExit status: 0 fine, 1 findings in the data, 2 usage, 3 environment, "
+                 "130 interrupted.\n");
+}
+
+const char *args_nearest(const char *typed, const char *const *words)
+{
+    const char *best = NULL;
+    unsigned best_distance = 3; /* further away it is no slip of the finger */
+
+    for (; *words; words++) {
+        unsigned steps = distance(typed, *words);
+        if (steps < best_distance && steps < strlen(*words)) {
+            best = *words;
+            best_distance = steps;
+        }
+    }
+    return best;
+}
+
+int args_open(const struct args *args, struct stoker_engine **engine_out,
+              struct stoker_dataset **dataset_out)
+{
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = NULL;
+    struct stoker_engine_options engine_options = {
+        .struct_size = sizeof engine_options,
+        .memory_bytes_max = args->memory_bytes,
+        .threads = (uint32_t)args->threads,
+        .io_backend = (uint32_t)args->io,
+        .direct = (uint32_t)args->direct,
+    };
+    struct stoker_dataset_options dataset_options = {
+        .struct_size = sizeof dataset_options,
+        .urls = args->paths,
+        .url_count = args->path_count,
+    };
+    int status = stoker_engine_open(&engine, &engine_options, &error);
+
+    if (status >= 0) {
+        status = stoker_dataset_open(dataset_out, engine, &dataset_options, &error);
+    }
+    if (status < 0) {
+        stoker_engine_close(engine);
+        return term_error(status, &error);
+    }
+    *engine_out = engine;
+    return EXIT_FINE;
+}
+
+const char *args_dtype_name(uint64_t dtype)
+{
+    switch (dtype) {
+    case STOKER_UINT8:
+        return "uint8";
+    case STOKER_FLOAT16:
+        return "float16";
+    case STOKER_BFLOAT16:
+        return "bfloat16";
+    default:
+        return "float32";
+    }
+}
+
+uint64_t args_dtype_bytes(uint64_t dtype)
+{
+    return dtype == STOKER_UINT8 ? 1 : dtype == STOKER_FLOAT32 ? 4 : 2;
+}
+
+const char *args_shuffle_name(uint64_t shuffle)
+{
+    switch (shuffle) {
+    case STOKER_SHUFFLE_FULL:
+        return "full";
+    case STOKER_SHUFFLE_NONE:
+        return "none";
+    default:
+        return "block";
+    }
+}
+
+static const struct option *option_find(const struct command *command, const char *name,
+                                        size_t name_bytes)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if ((options[i].commands & command->bit) && strlen(options[i].name) == name_bytes &&
+            memcmp(options[i].name, name, name_bytes) == 0) {
+            return &options[i];
+        }
+    }
+    return NULL;
+}
+
+/* Says which option was likely meant, or which command knows the one that was typed. */
+static int option_unknown(const struct command *command, const char *typed, size_t typed_bytes)
+{
+    const char *words[OPTION_COUNT + 1] = {0};
+    char text[WORD_MAX], advice[160];
+    const char *name = text;
+    size_t count = 0;
+
+    snprintf(text, sizeof text, "%.*s",
+             (int)(typed_bytes < sizeof text ? typed_bytes : sizeof text), typed);
+    name += strspn(text, "-");
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (options[i].commands & command->bit) {
+            words[count++] = options[i].name;
+        }
+    }
+    const char *nearest = args_nearest(name, words);
+    if (nearest) {
+        snprintf(advice, sizeof advice, "did you mean '--%s'? 'stoker help %s' lists all", nearest,
+                 command->name);
+    } else {
+        snprintf(advice, sizeof advice,
+                 "'stoker help %s' lists the options; a path that begins with "
+                 "'-' goes after '--'",
+                 command->name);
+    }
+    return term_usage(command->name, "unknown option", text, advice);
+}
+
+static int option_set(struct args *args, const struct option *option, const char *text)
+{
+    void *field = (char *)args + option->field;
+    char advice[200], most[40] = "";
+    uint64_t number = 0;
+    double seconds = 0;
+    char *end = NULL;
+
+    switch ((enum option_kind)option->kind) {
+    case OPTION_FLAG:
+        *(bool *)field = true;
+        return EXIT_FINE;
+    case OPTION_TEXT:
+        *(const char **)field = text;
+        return EXIT_FINE;
+    case OPTION_CHOICE:
+        if (choice_find(option->value, text, option->low, field) == 0) {
+            return EXIT_FINE;
+        }
+        snprintf(advice, sizeof advice, "--%s is one of %s", option->name, option->value);
+        return term_usage(NULL, "no such choice", text, advice);
+    case OPTION_SECONDS:
+        seconds = strtod(text, &end);
+        if (end != text && *end == 0 && isfinite(seconds) && seconds > 0 && seconds < 1e9) {
+            *(double *)field = seconds;
+            return EXIT_FINE;
+        }
+        snprintf(advice, sizeof advice, "--%s takes seconds above 0, like 2.5", option->name);
+        return term_usage(NULL, "not a number of seconds", text, advice);
+    case OPTION_NUMBER:
+    case OPTION_BYTES:
+        if (number_parse(text, option->kind == OPTION_BYTES, &number) && number >= option->low &&
+            number <= option->high) {
+            *(uint64_t *)field = number;
+            return EXIT_FINE;
+        }
+        if (option->high < UINT64_MAX) {
+            snprintf(most, sizeof most, ", at most %llu", (unsigned long long)option->high);
+        }
+        snprintf(advice, sizeof advice, "--%s takes %s, at least %llu%s%s", option->name,
+                 option->kind == OPTION_BYTES ? "bytes" : "a whole number",
+                 (unsigned long long)option->low, most,
+                 option->kind == OPTION_BYTES ? ", with K, M, G or T" : "");
+        return term_usage(NULL, "not a number that fits", text, advice);
+    }
+    return EXIT_USAGE;
+}
+
+/* The place of `text` in "a|b|c", counted from low. */
+static int choice_find(const char *words, const char *text, uint64_t low, uint64_t *value_out)
+{
+    size_t bytes = strlen(text);
+
+    for (const char *word = words; *word; low++) {
+        size_t word_bytes = strcspn(word, "|");
+        if (word_bytes == bytes && memcmp(word, text, bytes) == 0) {
+            *value_out = low;
+            return 0;
+        }
+        word += word_bytes + (word[word_bytes] == '|');
+    }
+    return -1;
+}
+
+/* Digits, and for bytes a unit of 1,024: K, KB, KiB ... T. */
+static bool number_parse(const char *text, bool with_unit, uint64_t *value_out)
+{
+    static const char units[] = "KMGT";
+    char *end = NULL;
+    unsigned shift = 0;
+
+    if (text[0] < '0' || text[0] > '9') {
+        return false; /* strtoull would take a sign and make it huge */
+    }
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno) {
+        return false;
+    }
+    if (with_unit && *end) {
+        char letter = (char)(*end >= 'a' && *end <= 'z' ? *end - 'a' + 'A' : *end);
+        const char *unit = strchr(units, letter);
+        if (!unit) {
+            return false;
+        }
+        shift = 10 * (unsigned)(unit - units + 1);
+        end++;
+        if (strcmp(end, "B") == 0 || strcmp(end, "iB") == 0) {
+            end += strlen(end);
+        }
+    }
+    if (*end || value > UINT64_MAX >> shift) {
+        return false;
+    }
+    *value_out = value << shift;
+    return true;
+}
+
+/* Levenshtein's distance, one row at a time. Words of more than WORD_MAX are cut. */
+static unsigned distance(const char *a, const char *b)
+{
+    unsigned row[WORD_MAX + 1];
+    size_t width = strnlen(b, WORD_MAX), height = strnlen(a, WORD_MAX);
+
+    for (unsigned x = 0; x <= width; x++) {
+        row[x] = x;
+    }
+    for (size_t y = 1; y <= height; y++) {
+        unsigned diagonal = row[0];
+        row[0] = (unsigned)y;
+        for (size_t x = 1; x <= width; x++) {
+            unsigned change = diagonal + (a[y - 1] != b[x - 1]);
+            unsigned steps = row[x] < row[x - 1] ? row[x] + 1 : row[x - 1] + 1;
+            diagonal = row[x];
+            row[x] = steps < change ? steps : change;
+        }
+    }
+    return row[width];
+}

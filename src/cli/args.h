@@ -1,0 +1,74 @@
+/* cli/args.h: the command line -> struct args. One table tells every option of every command, so
+ * that parsing, advice and `stoker help` never disagree.
+ *
+ *   argv --args_parse--> struct args --args_open--> engine + data set --args_close-->
+ *
+ * Owner: main. Threads: one. Memory: none but the array of paths, which is argv itself.
+ * Bound: argv. */
+#ifndef CLI_ARGS_H
+#define CLI_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stoker/stoker.h>
+
+/* Exit statuses, the same for every command. */
+enum exit_status {
+    EXIT_FINE = 0,
+    EXIT_FINDINGS = 1,    /* the data set has a fault, or does not have what was asked for */
+    EXIT_USAGE = 2,       /* the command line cannot be meant like this */
+    EXIT_ENVIRONMENT = 3, /* files, memory, kernel: the same command may work elsewhere */
+    EXIT_SIGNAL = 128,    /* plus its number: Ctrl-C is 130 */
+};
+
+/* Which commands know an option. */
+enum command_bit {
+    COMMAND_LS = 1,
+    COMMAND_CAT = 2,
+    COMMAND_INFO = 4,
+    COMMAND_BENCH = 8,
+};
+
+struct args {
+    const char *const *paths;
+    size_t path_count;
+    const char *name; /* of cat: KEY[.ext] */
+    /* Fields below are written by the table in args.c; 0 means "not given". */
+    uint64_t batch, image, threads, limit, epochs, seed, window, groups;
+    uint64_t memory_bytes;
+    double seconds;
+    uint64_t dtype, layout, shuffle, on_error, io, direct; /* enums of stoker.h, as uint64_t */
+    const char *fields;
+    bool json, shards, raw, cold, help;
+};
+
+/* A command of `stoker`. */
+struct command {
+    const char *name;
+    uint32_t bit;
+    const char *usage;   /* after "stoker NAME " */
+    const char *summary; /* one line */
+    const char *more;    /* further lines of its help */
+    int (*run)(struct args *args);
+};
+
+/* argv without the program's and the command's name; moves the paths to its front.
+ * EXIT_FINE, or EXIT_USAGE after saying what is wrong. */
+int args_parse(struct args *args, const struct command *command, int argc, char **argv);
+/* Prints the help of a command, options included. */
+void args_help(FILE *out, const struct command *command);
+/* The word of `words` (ended by NULL) that is nearest to what was typed; NULL: none is near. */
+const char *args_nearest(const char *typed, const char *const *words);
+
+/* Gives both; prints the error and returns an exit status otherwise. */
+int args_open(const struct args *args, struct stoker_engine **engine_out,
+              struct stoker_dataset **dataset_out);
+/* For tables: the name of dtype, shuffle ... as the option spells it. */
+const char *args_dtype_name(uint64_t dtype);
+const char *args_shuffle_name(uint64_t shuffle);
+uint64_t args_dtype_bytes(uint64_t dtype);
+
+extern const struct command command_ls, command_cat, command_info, command_bench;
+
+#endif

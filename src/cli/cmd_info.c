@@ -1,0 +1,153 @@
+/* stoker info: what a data set is, how it will be read and ordered, and what a stream of it takes.
+ */
+#include "cli/args.h"
+
+#include "cli/term.h"
+
+#include <string.h>
+
+#define WINDOW_DEFAULT 64 /* blocks, as stoker.h says */
+/* How many batches a loader keeps in flight by itself: docs/ARCHITECTURE.md, "Memory". */
+#define AHEAD_BYTES (64u << 20)
+#define AHEAD_MIN 2
+#define AHEAD_MAX 16
+
+struct facts {
+    struct stoker_engine_info engine;
+    struct stoker_dataset_info dataset;
+    uint64_t batch, image, dtype, window, groups, shuffle;
+    uint64_t batch_bytes, batches_ahead;
+    char identity[65];
+};
+
+static int run(struct args *args);
+static void facts_print(const struct facts *facts);
+static void facts_print_json(const struct facts *facts);
+
+const struct command command_info = {
+    .name = "info",
+    .bit = COMMAND_INFO,
+    .usage = "[options] PATH...",
+    .summary = "Say what a data set is, and how it will be read and ordered",
+    .more =
+        "The memory that a stream takes is worked out for the given batch and picture; nothing\n"
+        "is decoded.\n",
+    .run = run,
+};
+
+static int run(struct args *args)
+{
+    struct stoker_engine *engine = NULL;
+    struct stoker_dataset *dataset = NULL;
+    struct facts facts = {
+        .engine.struct_size = sizeof facts.engine,
+        .dataset.struct_size = sizeof facts.dataset,
+        .batch = args->batch ? args->batch : 256,
+        .image = args->image ? args->image : 224,
+        .dtype = args->dtype ? args->dtype : STOKER_FLOAT32,
+        .window = args->window ? args->window : WINDOW_DEFAULT,
+        .groups = args->groups ? args->groups : 1,
+        .shuffle = args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK,
+    };
+
+    if (args->path_count == 0) {
+        return term_usage("info", "no path given", NULL, "usage: stoker info [options] PATH...");
+    }
+    int status = args_open(args, &engine, &dataset);
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    stoker_engine_info(engine, &facts.engine);
+    stoker_dataset_info(dataset, &facts.dataset);
+    facts.batch_bytes = facts.batch * facts.image * facts.image * 3 * args_dtype_bytes(facts.dtype);
+    facts.batches_ahead = AHEAD_BYTES / facts.batch_bytes;
+    facts.batches_ahead = facts.batches_ahead < AHEAD_MIN   ? AHEAD_MIN
+                          : facts.batches_ahead > AHEAD_MAX ? AHEAD_MAX
+                                                            : facts.batches_ahead;
+    for (size_t i = 0; i < sizeof facts.dataset.identity; i++) {
+        snprintf(facts.identity + 2 * i, 3, "%02x", facts.dataset.identity[i]);
+    }
+    if (args->json) {
+        facts_print_json(&facts);
+    } else {
+        facts_print(&facts);
+    }
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+    return EXIT_FINE;
+}
+
+static void facts_print(const struct facts *facts)
+{
+    const struct stoker_dataset_info *dataset = &facts->dataset;
+    const struct stoker_engine_info *engine = &facts->engine;
+    const uint64_t mixed = facts->window * dataset->block_samples;
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+
+    printf("data\n");
+    printf("  kind        %s%s\n", dataset->kind,
+           dataset->sequential ? ", compressed: read front to back, in shard order" : "");
+    printf("  samples     %s in %s %s\n", term_count(a, dataset->sample_count),
+           term_count(b, dataset->shard_count),
+           strcmp(dataset->kind, "imagefolder") == 0 ? "files" : "shards");
+    printf("  members     %s", term_count(a, dataset->member_count));
+    if (dataset->bytes) {
+        printf(", %s", term_bytes(b, dataset->bytes));
+    }
+    printf("\n  classes     %s\n", term_count(a, dataset->class_count));
+    printf("  identity    %.16s\n", facts->identity);
+    printf("order\n");
+    printf("  version     %d, %s shuffle\n", STOKER_ORDER_VERSION,
+           args_shuffle_name(facts->shuffle));
+    printf("  block       %s samples\n", term_count(a, dataset->block_samples));
+    printf("  window      %s blocks: %s samples are mixed\n", term_count(a, facts->window),
+           term_count(b, mixed < dataset->sample_count ? mixed : dataset->sample_count));
+    printf("  groups      %s\n", term_count(a, facts->groups));
+    printf("machine\n");
+    printf("  cores       %u granted, %u decode threads\n", engine->cores, engine->threads);
+    printf("  memory      %s budget\n", term_bytes(a, engine->memory_bytes_max));
+    printf("  io          %s: %s\n", engine->io_backend, engine->io_reason);
+    printf("  vector      %s\n", engine->vector);
+    printf("memory of a stream\n");
+    printf("  one batch   %s = %llu samples x 3 x %llu x %llu x %llu bytes (%s)\n",
+           term_bytes(a, facts->batch_bytes), (unsigned long long)facts->batch,
+           (unsigned long long)facts->image, (unsigned long long)facts->image,
+           (unsigned long long)args_dtype_bytes(facts->dtype), args_dtype_name(facts->dtype));
+    printf("  in flight   %s = %llu batches ahead and the one in your hands\n",
+           term_bytes(a, facts->batch_bytes * (facts->batches_ahead + 1)),
+           (unsigned long long)facts->batches_ahead);
+    printf("  besides     for each of %u threads a sample's bytes and the decoder's rows;\n"
+           "              one batch more for each that you keep, up to the budget\n",
+           engine->threads);
+}
+
+static void facts_print_json(const struct facts *facts)
+{
+    const struct stoker_dataset_info *dataset = &facts->dataset;
+    const struct stoker_engine_info *engine = &facts->engine;
+
+    json_open(NULL, '{');
+    json_string("kind", dataset->kind);
+    json_u64("samples", dataset->sample_count);
+    json_u64("shards", dataset->shard_count);
+    json_u64("members", dataset->member_count);
+    json_u64("classes", dataset->class_count);
+    json_u64("bytes", dataset->bytes);
+    json_bool("sequential", dataset->sequential);
+    json_string("identity", facts->identity);
+    json_u64("order_version", STOKER_ORDER_VERSION);
+    json_string("shuffle", args_shuffle_name(facts->shuffle));
+    json_u64("block_samples", dataset->block_samples);
+    json_u64("window_blocks", facts->window);
+    json_u64("group_count", facts->groups);
+    json_u64("cores", engine->cores);
+    json_u64("threads", engine->threads);
+    json_u64("memory_bytes_max", engine->memory_bytes_max);
+    json_string("io_backend", engine->io_backend);
+    json_string("io_reason", engine->io_reason);
+    json_string("vector", engine->vector);
+    json_u64("batch_size", facts->batch);
+    json_u64("batch_bytes", facts->batch_bytes);
+    json_u64("batches_ahead", facts->batches_ahead);
+    json_close('}');
+}

@@ -1,0 +1,129 @@
+/* The `stoker` command: finds the sub-command, owns signals and the exit status. */
+#include "cli/main.h"
+#include "cli/args.h"
+#include "cli/term.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct command *const commands[] = {&command_ls, &command_cat, &command_info,
+                                                 &command_bench};
+#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+
+static volatile sig_atomic_t interrupted; /* written by the handler */
+static volatile sig_atomic_t graceful;    /* read by the handler */
+
+static void on_interrupt(int number);
+static const struct command *command_find(const char *name);
+static int command_unknown(const char *typed);
+static int help(int argc, char **argv);
+static void overview(FILE *out);
+
+int main(int argc, char **argv)
+{
+    struct sigaction interrupt = {.sa_handler = on_interrupt};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct args args = {0};
+
+    term_init();
+    sigaction(SIGINT, &interrupt, NULL);
+    sigaction(SIGTERM, &interrupt, NULL);
+    sigaction(SIGPIPE, &ignore, NULL); /* seen as EPIPE by term_finish, which is quiet */
+    if (argc < 2) {
+        overview(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
+        printf("stoker %s\n", stoker_version());
+        return term_finish(EXIT_FINE);
+    }
+    if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
+        strcmp(argv[1], "-h") == 0) {
+        return term_finish(help(argc - 2, argv + 2));
+    }
+    const struct command *command = command_find(argv[1]);
+    if (!command) {
+        return command_unknown(argv[1]);
+    }
+    int status = args_parse(&args, command, argc - 2, argv + 2);
+    if (status == EXIT_FINE && args.help) {
+        args_help(stdout, command);
+    } else if (status == EXIT_FINE) {
+        status = command->run(&args);
+    }
+    return term_finish(status);
+}
+
+int main_signal(void)
+{
+    return interrupted;
+}
+
+void main_graceful(bool on)
+{
+    graceful = on;
+}
+
+/* A command that can stop in the middle and report asks for it by main_graceful; all others, and
+ * a second signal, end at once. */
+static void on_interrupt(int number)
+{
+    if (!graceful || interrupted) {
+        term_restore_in_signal();
+        _exit(128 + number);
+    }
+    interrupted = number;
+}
+
+static const struct command *command_find(const char *name)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(commands[i]->name, name) == 0) {
+            return commands[i];
+        }
+    }
+    return NULL;
+}
+
+static int command_unknown(const char *typed)
+{
+    const char *words[COMMAND_COUNT + 2] = {0};
+    char advice[96] = "'stoker help' lists the commands";
+
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        words[i] = commands[i]->name;
+    }
+    words[COMMAND_COUNT] = "help";
+    const char *nearest = args_nearest(typed, words);
+    if (nearest) {
+        snprintf(advice, sizeof advice, "did you mean 'stoker %s'?", nearest);
+    }
+    return term_usage(NULL, typed[0] == '-' ? "unknown option" : "unknown command", typed, advice);
+}
+
+static int help(int argc, char **argv)
+{
+    if (argc == 0) {
+        overview(stdout);
+        return EXIT_FINE;
+    }
+    const struct command *command = command_find(argv[0]);
+    if (!command) {
+        return command_unknown(argv[0]);
+    }
+    args_help(stdout, command);
+    return EXIT_FINE;
+}
+
+static void overview(FILE *out)
+{
+    fprintf(out, "usage: stoker COMMAND [options] PATH...\n\n"
+                 "Looks at training data and measures how fast it can be fed.\n\n");
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+    }
+    fprintf(out, "  %-8s %s\n", "help", "The options of a command: stoker help COMMAND");
+    fprintf(out, "\nPATH is a folder of class folders, a tar, a glob or a brace list such as\n"
+                 "'train-{000..099}.tar'. stoker --version says which version this is.\n");
+}
