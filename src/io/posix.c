@@ -103,6 +103,8 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
     if (status < 0) {
         goto done;
     }
+    /* Left set, it would tell io_uring that a read of this file never blocks (io_uring/rw.c). */
+    (void)fcntl(file->fd, F_SETFL, 0);
     file->regular = S_ISREG(stat.st_mode);
     file->bytes = (uint64_t)stat.st_size;
     *file_out = (struct stk_file *)(void *)file;
@@ -400,6 +402,7 @@ void stk_span_init(struct stk_span *span, struct stk_posix *posix, struct stk_re
     *span = (struct stk_span){
         .fd = file->fd,
         .buffered_fd = file->fd,
+        .far = file->far,
         .buffer = read->buffer,
         .offset = read->offset,
         .wanted_offset = read->offset,

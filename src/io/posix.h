@@ -69,6 +69,7 @@ struct stk_span {
     int fd;
     int buffered_fd;
     bool direct;
+    bool far;     /* may hang: never to be begun by the submitter */
     bool refused; /* out: O_DIRECT was, the file should learn it */
     uint8_t *buffer;
     uint64_t offset; /* of buffer[0] in the file */

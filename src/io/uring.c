@@ -413,7 +413,9 @@ static void prepare(struct uring_queue *queue, struct io_uring_sqe *sqe, struct 
     io_uring_prep_read(sqe, span->fd, span->buffer + span->done, span->bytes - span->done,
                        span->offset + span->done);
     sqe->user_data = (uint64_t)(slot - queue->slots) << 2 | OF_READ;
-    if (!span->direct && span->bytes - span->done >= ASYNC_BYTES_MIN) {
+    /* A file system that hangs must hang in a kernel thread: some (FUSE past the page cache) wait
+     * although they are asked not to. */
+    if (span->far || (!span->direct && span->bytes - span->done >= ASYNC_BYTES_MIN)) {
         sqe->flags |= IOSQE_ASYNC;
     }
     slot->state = SLOT_FLYING;
