@@ -23,9 +23,10 @@ enum call_kind { CALL_OPEN = 1, CALL_STAT_PATH, CALL_STAT_FILE, CALL_LIST, CALL_
 /* One call that may hang, with all that it needs: its caller may be gone when it returns. */
 struct call {
     struct stk_task task;
-    uint32_t kind; /* enum call_kind */
-    int fd, direct_fd;
-    uint64_t direct_bytes_min; /* open smaller files without O_DIRECT */
+    uint32_t kind;               /* enum call_kind */
+    struct stk_posix_file *file; /* a user of it; NULL: the call is by path */
+    int fd, direct_fd;           /* made by the call */
+    uint64_t direct_bytes_min;   /* open smaller files without O_DIRECT */
     uint64_t offset;
     size_t bytes;
     int64_t result;
@@ -35,11 +36,11 @@ struct call {
     uint8_t memory[]; /* the path, or the bytes read */
 };
 
+static const struct stk_io_table uring_table, threads_table;
+
 static int check_options(struct stk_io_options *options, struct stoker_error *error);
 static int choose_backend(struct stk_posix *posix, struct stoker_error *error);
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path);
-static int fail_timeout(struct stoker_error *error, const char *what, const char *path,
-                        uint32_t timeout_ms);
 static int check_kind(const struct stat *stat, const char *path, struct stoker_error *error);
 static uint64_t direct_bytes_min(const struct stk_posix *posix);
 static int open_direct(int fd);
@@ -53,7 +54,9 @@ static int64_t read_near(int fd, uint64_t offset, uint8_t *buffer, size_t bytes)
 static int64_t read_far(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
                         uint8_t *buffer, size_t bytes);
 static struct call *call_new(struct stk_posix *posix, uint32_t kind, const char *path,
-                             size_t bytes);
+                             struct stk_posix_file *file, size_t bytes);
+static int call_wait(struct stk_posix *posix, struct call *call, struct call **call_out);
+static void call_free(struct call *call);
 static void call_run(struct stk_task *task);
 static void call_drop(struct stk_task *task);
 
@@ -69,6 +72,7 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
     if (!file) {
         return fail_path(error, ENOMEM, "cannot open the file", path);
     }
+    stk_posix_file_acquire(file);
     atomic_init(&file->direct_fd, STK_DIRECT_UNTRIED);
     /* O_NONBLOCK: a FIFO in a folder must not stop the job; it does nothing to files. */
     file->fd = stk_place_open(posix->places, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
@@ -77,17 +81,8 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
     } else if (file->fd != -EXDEV) {
         status = file->fd;
     } else {
-        call = call_new(posix, CALL_OPEN, path, 0);
-        status = call ? stk_pool_call(posix->calls, &call->task, posix->options.read_timeout_ms)
-                      : -ENOMEM;
-        if (status == STOKER_ERROR_TIMEOUT) {
-            call = NULL;
-            fail_timeout(error, "opening the file took too long", path,
-                         posix->options.read_timeout_ms);
-            goto done;
-        }
+        status = call_wait(posix, call_new(posix, CALL_OPEN, path, NULL, 0), &call);
         if (status == 0) {
-            status = (int)call->result;
             stat = call->stat;
             file->fd = call->fd;
             file->far = !call->local;
@@ -110,9 +105,7 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
     *file_out = (struct stk_file *)(void *)file;
     file = NULL;
 done:
-    if (call) {
-        call_drop(&call->task);
-    }
+    call_free(call);
     stk_io_close_file(io, (struct stk_file *)(void *)file);
     return status;
 }
@@ -122,24 +115,12 @@ static void close_file(struct stk_io *io, struct stk_file *opaque)
 {
     struct stk_posix *posix = stk_posix(io);
     struct stk_posix_file *file = stk_posix_file(opaque);
-    int direct = atomic_load_explicit(&file->direct_fd, memory_order_relaxed);
-    struct call *call = file->far ? call_new(posix, CALL_CLOSE, NULL, 0) : NULL;
+    struct call *call = file->far ? call_new(posix, CALL_CLOSE, NULL, file, 0) : NULL;
 
-    if (call) {
-        call->fd = file->fd;
-        call->direct_fd = direct;
-        if (stk_pool_call(posix->calls, &call->task, STK_POOL_CLOSE_MS) == 0) {
-            call_drop(&call->task);
-        }
-    } else {
-        if (file->fd >= 0) {
-            close(file->fd);
-        }
-        if (direct >= 0) {
-            close(direct);
-        }
+    stk_posix_file_release(file);
+    if (call && stk_pool_call(posix->calls, &call->task, STK_POOL_CLOSE_MS) == 0) {
+        call_free(call);
     }
-    stk_free(file);
 }
 
 static int stat_file(struct stk_io *io, struct stk_file *opaque, struct stk_stat *stat_out,
@@ -147,29 +128,17 @@ static int stat_file(struct stk_io *io, struct stk_file *opaque, struct stk_stat
 {
     struct stk_posix *posix = stk_posix(io);
     struct stk_posix_file *file = stk_posix_file(opaque);
-    struct call *call;
+    struct call *call = NULL;
     struct stat stat;
     int status;
 
     if (!file->far) {
         status = fstat(file->fd, &stat) < 0 ? -errno : 0;
     } else {
-        call = call_new(posix, CALL_STAT_FILE, NULL, 0);
-        if (call) {
-            call->fd = file->fd;
-        }
-        status = call ? stk_pool_call(posix->calls, &call->task, posix->options.read_timeout_ms)
-                      : -ENOMEM;
-        if (status == STOKER_ERROR_TIMEOUT) {
-            return fail_timeout(error, "asking for the size took too long", "an open file",
-                                posix->options.read_timeout_ms);
-        }
-        if (status == 0) {
-            status = (int)call->result;
-            stat = call->stat;
-            call_drop(&call->task);
-        }
+        status = call_wait(posix, call_new(posix, CALL_STAT_FILE, NULL, file, 0), &call);
+        stat = call ? call->stat : (struct stat){0};
     }
+    call_free(call);
     if (status < 0) {
         return fail_path(error, -status, "cannot ask for the size", "an open file");
     }
@@ -181,7 +150,7 @@ static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_
                      struct stoker_error *error)
 {
     struct stk_posix *posix = stk_posix(io);
-    struct call *call;
+    struct call *call = NULL;
     struct stat stat;
     int status, fd = stk_place_open(posix->places, path, O_PATH);
 
@@ -191,19 +160,10 @@ static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_
     } else if (fd != -EXDEV) {
         status = fd;
     } else {
-        call = call_new(posix, CALL_STAT_PATH, path, 0);
-        status = call ? stk_pool_call(posix->calls, &call->task, posix->options.read_timeout_ms)
-                      : -ENOMEM;
-        if (status == STOKER_ERROR_TIMEOUT) {
-            return fail_timeout(error, "looking at the path took too long", path,
-                                posix->options.read_timeout_ms);
-        }
-        if (status == 0) {
-            status = (int)call->result;
-            stat = call->stat;
-            call_drop(&call->task);
-        }
+        status = call_wait(posix, call_new(posix, CALL_STAT_PATH, path, NULL, 0), &call);
+        stat = call ? call->stat : (struct stat){0};
     }
+    call_free(call);
     if (status < 0) {
         return fail_path(error, -status, "cannot find the path", path);
     }
@@ -221,15 +181,8 @@ static int list(struct stk_io *io, const char *path, struct stk_listing *listing
 
     if (status == -EXDEV) {
         stk_listing_builder_deinit(&builder);
-        call = call_new(posix, CALL_LIST, path, 0);
-        status = call ? stk_pool_call(posix->calls, &call->task, posix->options.read_timeout_ms)
-                      : -ENOMEM;
-        if (status == STOKER_ERROR_TIMEOUT) {
-            return fail_timeout(error, "listing the folder took too long", path,
-                                posix->options.read_timeout_ms);
-        }
-        if (status == 0) {
-            status = (int)call->result;
+        status = call_wait(posix, call_new(posix, CALL_LIST, path, NULL, 0), &call);
+        if (call) {
             builder = call->builder;
             call->builder = (struct stk_listing_builder){0};
         }
@@ -237,14 +190,9 @@ static int list(struct stk_io *io, const char *path, struct stk_listing *listing
     if (status == 0) {
         status = stk_listing_build(&builder, listing_out);
     }
-    if (status < 0) {
-        fail_path(error, -status, "cannot list the folder", path);
-    }
-    if (call) {
-        call_drop(&call->task);
-    }
+    call_free(call);
     stk_listing_builder_deinit(&builder);
-    return status;
+    return status < 0 ? fail_path(error, -status, "cannot list the folder", path) : 0;
 }
 
 static int64_t read_now(struct stk_io *io, struct stk_file *opaque, uint64_t offset, void *buffer,
@@ -298,20 +246,12 @@ static uint64_t clock_ns(struct stk_io *io)
     return stk_clock_ns();
 }
 
-static const char *backend_uring(struct stk_io *io, const char **reason_out)
+static const char *backend(struct stk_io *io, const char **reason_out)
 {
     if (reason_out) {
         *reason_out = stk_posix(io)->reason;
     }
-    return "io_uring";
-}
-
-static const char *backend_threads(struct stk_io *io, const char **reason_out)
-{
-    if (reason_out) {
-        *reason_out = stk_posix(io)->reason;
-    }
-    return "threads";
+    return io->table == &uring_table ? "io_uring" : "threads";
 }
 
 static uint64_t lost_bytes(struct stk_io *io)
@@ -341,7 +281,7 @@ static const struct stk_io_table uring_table = {open_file,
                                                 stk_uring_reap,
                                                 stk_uring_wake,
                                                 clock_ns,
-                                                backend_uring,
+                                                backend,
                                                 lost_bytes,
                                                 posix_close};
 
@@ -358,7 +298,7 @@ static const struct stk_io_table threads_table = {open_file,
                                                   stk_threads_reap,
                                                   stk_threads_wake,
                                                   clock_ns,
-                                                  backend_threads,
+                                                  backend,
                                                   lost_bytes,
                                                   posix_close};
 
@@ -469,6 +409,22 @@ void stk_span_finish(const struct stk_span *span, struct stk_read *read)
     }
 }
 
+void stk_posix_file_release(struct stk_posix_file *file)
+{
+    /* Release and acquire: the last one sees all that the others did with it. */
+    if (atomic_fetch_sub_explicit(&file->users, 1, memory_order_acq_rel) == 1) {
+        int direct = atomic_load_explicit(&file->direct_fd, memory_order_relaxed);
+
+        if (file->fd >= 0) {
+            close(file->fd);
+        }
+        if (direct >= 0) {
+            close(direct);
+        }
+        stk_free(file);
+    }
+}
+
 void stk_posix_give_up(struct stk_posix *posix, struct stk_read *read, int status, bool lost)
 {
     read->result = status;
@@ -535,20 +491,17 @@ static int fail_path(struct stoker_error *error, int number, const char *what, c
     };
     const char *advice = "see errno(3) for the reason; check the file system";
 
+    if (number == -STOKER_ERROR_TIMEOUT) {
+        return stk_fail(error, STOKER_ERROR_TIMEOUT, what,
+                        "no answer in time: check the server or mount, or raise read_timeout_ms",
+                        "'%s'", path);
+    }
     for (size_t i = 0; i < STK_COUNT(table); i++) {
         if (table[i].number == number) {
             advice = table[i].advice;
         }
     }
     return stk_fail_errno(error, number, what, advice, "'%s'", path);
-}
-
-static int fail_timeout(struct stoker_error *error, const char *what, const char *path,
-                        uint32_t timeout_ms)
-{
-    return stk_fail(error, STOKER_ERROR_TIMEOUT, what,
-                    "check the server or mount, or raise read_timeout_ms", "'%s', after %u ms",
-                    path, timeout_ms);
 }
 
 static int check_kind(const struct stat *stat, const char *path, struct stoker_error *error)
@@ -686,42 +639,43 @@ static int64_t read_near(int fd, uint64_t offset, uint8_t *buffer, size_t bytes)
 }
 
 /* Piece by piece through a buffer of the call, so that a late answer cannot write into memory
- * that is no longer ours; one deadline for all of it. */
+ * that is no longer ours. */
 static int64_t read_far(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
                         uint8_t *buffer, size_t bytes)
 {
-    uint64_t now_ns = stk_clock_ns();
-    uint64_t until_ns = now_ns + posix->options.read_timeout_ms * 1000000ull;
-    size_t done = 0, piece;
-    int64_t count;
+    uint64_t until_ns = stk_clock_ns() + posix->options.read_timeout_ms * 1000000ull;
+    size_t done = 0;
 
-    do {
-        struct call *call;
+    while (done < bytes) {
+        size_t piece = stk_min(bytes - done, CALL_READ_BYTES_MAX);
+        struct call *call = call_new(posix, CALL_READ, NULL, file, piece);
+        int64_t count;
 
-        piece = stk_min(bytes - done, CALL_READ_BYTES_MAX);
-        call = call_new(posix, CALL_READ, NULL, piece);
-        if (!call) {
-            return -ENOMEM;
+        if (call) {
+            call->offset = offset + done;
         }
-        call->fd = file->fd;
-        call->offset = offset + done;
-        now_ns = stk_min(stk_clock_ns(), until_ns);
-        count = stk_pool_call(posix->calls, &call->task,
-                              (uint32_t)((until_ns - now_ns + 999999) / 1000000));
-        if (count < 0) {
-            return count;
-        }
-        count = call->result;
-        if (count > 0) {
+        count = call_wait(posix, call, &call);
+        if (call && call->result > 0) {
+            count = call->result;
             memcpy(buffer + done, call->memory, (size_t)count);
             done += (size_t)count;
         }
-        call_drop(&call->task);
-    } while (count == (int64_t)piece && done < bytes);
-    return count < 0 ? count : (int64_t)done;
+        call_free(call);
+        if (count < 0) {
+            return count;
+        }
+        if ((size_t)count < piece) {
+            break;
+        }
+        if (done < bytes && stk_clock_ns() >= until_ns) {
+            return STOKER_ERROR_TIMEOUT;
+        }
+    }
+    return (int64_t)done;
 }
 
-static struct call *call_new(struct stk_posix *posix, uint32_t kind, const char *path, size_t bytes)
+static struct call *call_new(struct stk_posix *posix, uint32_t kind, const char *path,
+                             struct stk_posix_file *file, size_t bytes)
 {
     size_t path_bytes = path ? strlen(path) + 1 : 0;
     struct call *call = stk_alloc(1, sizeof *call + path_bytes + bytes);
@@ -733,9 +687,39 @@ static struct call *call_new(struct stk_posix *posix, uint32_t kind, const char 
         call->direct_fd = STK_DIRECT_REFUSED;
         call->direct_bytes_min = direct_bytes_min(posix);
         call->bytes = bytes;
-        memcpy(call->memory, path ? path : "", path_bytes);
+        call->file = file;
+        if (file) {
+            stk_posix_file_acquire(file);
+        }
+        if (path) {
+            memcpy(call->memory, path, path_bytes);
+        }
     }
     return call;
+}
+
+/* Runs a call within its deadline and gives it back with its result, to be freed; NULL when it
+ * was left behind. Takes a NULL call for want of memory. */
+static int call_wait(struct stk_posix *posix, struct call *call, struct call **call_out)
+{
+    int status = -ENOMEM;
+
+    *call_out = NULL;
+    if (call) {
+        status = stk_pool_call(posix->calls, &call->task, posix->options.read_timeout_ms);
+    }
+    if (call && status == 0) {
+        status = call->result < 0 ? (int)call->result : 0;
+        *call_out = call;
+    }
+    return status;
+}
+
+static void call_free(struct call *call)
+{
+    if (call) {
+        call_drop(&call->task);
+    }
 }
 
 static void call_run(struct stk_task *task)
@@ -758,37 +742,36 @@ static void call_run(struct stk_task *task)
         call->result = stat(path, &call->stat) < 0 ? -errno : 0;
         break;
     case CALL_STAT_FILE:
-        call->result = fstat(call->fd, &call->stat) < 0 ? -errno : 0;
+        call->result = fstat(call->file->fd, &call->stat) < 0 ? -errno : 0;
         break;
     case CALL_LIST:
         call->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         call->result = call->fd < 0 ? -errno : stk_place_list(NULL, call->fd, &call->builder);
         break;
     case CALL_READ:
-        call->result = read_near(call->fd, call->offset, call->memory, call->bytes);
+        call->result = read_near(call->file->fd, call->offset, call->memory, call->bytes);
         break;
     default: /* CALL_CLOSE */
-        close(call->fd);
-        if (call->direct_fd >= 0) {
-            close(call->direct_fd);
-        }
+        stk_posix_file_release(call->file);
+        call->file = NULL;
         break;
     }
 }
 
-/* What the call made is freed; a descriptor that it only borrowed is not. One whose close never
- * got a thread stays open: better than to hang here. */
+/* What the call made is freed. A file whose close never got a thread stays open: better than to
+ * hang here. */
 static void call_drop(struct stk_task *task)
 {
     struct call *call = (struct call *)(void *)task;
 
-    if (call->kind == CALL_OPEN || call->kind == CALL_LIST) {
-        if (call->fd >= 0) {
-            close(call->fd);
-        }
-        if (call->direct_fd >= 0) {
-            close(call->direct_fd);
-        }
+    if (call->fd >= 0) {
+        close(call->fd);
+    }
+    if (call->direct_fd >= 0) {
+        close(call->direct_fd);
+    }
+    if (call->file && call->kind != CALL_CLOSE) {
+        stk_posix_file_release(call->file);
     }
     stk_listing_builder_deinit(&call->builder);
     stk_free(call);

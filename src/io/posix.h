@@ -41,6 +41,7 @@ struct stk_posix {
 };
 
 struct stk_posix_file {
+    _Atomic uint32_t users; /* its opener, and every call or read on a thread, lost ones too */
     int fd;
     bool far;
     bool regular;
@@ -62,6 +63,13 @@ static inline struct stk_posix *stk_posix(struct stk_io *io)
 {
     return (struct stk_posix *)(void *)io;
 }
+
+/* A thread that hangs in a file keeps it open, so that its number names no other file. */
+static inline void stk_posix_file_acquire(struct stk_posix_file *file)
+{
+    atomic_fetch_add_explicit(&file->users, 1, memory_order_relaxed);
+}
+void stk_posix_file_release(struct stk_posix_file *file);
 
 /* The part of one read that is still to be asked from the kernel. A value: it stays usable after
  * its read was given up. */

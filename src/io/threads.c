@@ -20,6 +20,7 @@ struct slot {
     struct stk_task task; /* first */
     struct stk_span span;
     struct stk_read *read;
+    struct stk_posix_file *file; /* a user of it, also when the read is lost */
     uint64_t deadline_ns;
     struct slot *next, *previous; /* in `flying`, by deadline; or in `free` by next */
     struct slot_home *home;
@@ -101,6 +102,7 @@ void stk_threads_queue_close(struct stk_io *io, struct stk_queue *opaque)
             stk_pool_abandon_locked(queue->pool, &slot->task);
             stk_posix_give_up(queue->posix, slot->read, STOKER_ERROR_CLOSED, false);
             flying_remove(queue, slot);
+            stk_posix_file_release(slot->file);
         }
     }
     while (queue->first && now_ns < heard_ns + STK_CLOSE_QUIET_MS * 1000000ull &&
@@ -143,6 +145,8 @@ int stk_threads_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_r
         slot->read = read;
         slot->deadline_ns = deadline_ns;
         stk_span_init(&slot->span, posix, read);
+        slot->file = stk_posix_file(read->file);
+        stk_posix_file_acquire(slot->file);
         flying_add(queue, slot);
         stk_pool_submit_locked(queue->pool, &slot->task);
     }
@@ -215,6 +219,7 @@ static void flying_remove(struct threads_queue *queue, struct slot *slot)
 static void slot_free_locked(struct slot *slot)
 {
     slot->read = NULL;
+    slot->file = NULL;
     slot->next = slot->home->free;
     slot->home->free = slot;
 }
@@ -230,6 +235,7 @@ static void take_finished_locked(struct threads_queue *queue, uint64_t until_ns)
         flying_remove(queue, slot);
         stk_span_finish(&slot->span, slot->read);
         stk_reads_add(&queue->finished, slot->read);
+        stk_posix_file_release(slot->file);
         slot_free_locked(slot);
     }
 }
@@ -245,6 +251,7 @@ static void expire_locked(struct threads_queue *queue, uint64_t now_ns, int stat
         stk_posix_give_up(queue->posix, slot->read, status, !unused);
         stk_reads_add(&queue->finished, slot->read);
         if (unused) {
+            stk_posix_file_release(slot->file);
             slot_free_locked(slot);
         }
     }
@@ -265,6 +272,8 @@ static void slot_drop(struct stk_task *task)
 {
     struct slot *slot = (struct slot *)(void *)task;
 
+    /* The last user, if the file was closed meanwhile; closing may hang again. */
+    stk_posix_file_release(slot->file);
     pthread_mutex_lock(&slot->home->pool->lock);
     slot_free_locked(slot);
     pthread_mutex_unlock(&slot->home->pool->lock);

@@ -260,7 +260,7 @@ static bool read_end(const char **cursor, const char *end, int64_t *value_out, b
         return true;
     }
     for (at += minus; at < end && *at >= '0' && *at <= '9' && digits <= DIGITS_MAX; at++) {
-        value = value * 10 + (*at - '0');
+        value = digits < DIGITS_MAX ? value * 10 + (*at - '0') : value;
         digits++;
     }
     *value_out = minus ? -value : value;
