@@ -125,7 +125,8 @@ int64_t stk_io_read_wait(struct stk_io *io, struct stk_file *file, uint64_t offs
 
 int  stk_io_queue_open(struct stk_io *io, struct stk_queue **queue_out,
                        struct stoker_error *error);
-/* Reads still in flight are given up: their buffers count as lost. */
+/* Gives up the reads in flight, with a short wait while they still come back. Then every read is
+ * its submitter's again, and `lost` says whose buffer the kernel keeps. */
 void stk_io_queue_close(struct stk_io *io, struct stk_queue *queue);
 /* A list linked by `next`; takes all or as many as depth allows: returns how many, the rest
  * stays with the caller. Never waits for a read. */

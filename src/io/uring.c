@@ -24,7 +24,8 @@
 /* How long a cancelled read may take to come back before its buffer is lost. */
 #define CANCEL_GRACE_MS 50u
 /* A buffered read that the page cache lacks is copied by whoever reaps, piece by piece as pages
- * arrive; from here on that is worth a kernel thread of its own. */
+ * arrive. From here on a kernel thread of its own pays: cold 4 MiB reads, 16 deep, gave 0.4 to 0.6
+ * GB/s without and 0.7 to 2.5 with; 100 kB reads gain nothing and cost a third more processor. */
 #define ASYNC_BYTES_MIN (256u << 10)
 /* Kernel threads of a queue, for such reads and for file systems that cannot do without. */
 #define KERNEL_THREADS_MAX 32u

@@ -30,7 +30,7 @@ enum stk_fault {
 struct stk_world_rule {
     const char *path;     /* exact; NULL: every file */
     uint32_t    fault;    /* enum stk_fault */
-    uint32_t    every;    /* hits each n-th read, by hash of (seed, path, offset, try); 0 or 1: all */
+    uint32_t    every;    /* one in n reads, by hash of (seed, path, offset, try); 0, 1: all */
     uint32_t    times;    /* at most so often in all; 0: always */
     uint64_t    offset;   /* TRUNCATED: the end; others: reads that touch this or later bytes */
     uint64_t    latency_ns;
