@@ -4,7 +4,7 @@
  * numbers (padded when either end has a leading zero) and letters, a step, nesting, '\' before
  * a literal brace, comma or backslash. The pattern becomes a tree whose nodes know how many names
  * they stand for, so a pattern for too many is refused before any is written. */
-#include "source/source.h"
+#include "source/names.h"
 
 #include "base/mem.h"
 
@@ -33,6 +33,7 @@ struct node {
 
 struct tree {
     const char *pattern;
+    uint64_t count_max; /* names of the whole */
     struct node *nodes;
     uint32_t count, capacity;
     struct stoker_error *error;
@@ -58,7 +59,13 @@ static char *emit(const struct tree *tree, uint32_t index, uint64_t name, char *
 int stk_braces_expand(const char *pattern, char **text_out, size_t *count_out,
                       struct stoker_error *error)
 {
-    struct tree tree = {.pattern = pattern, .error = error};
+    return stk_braces_expand_max(pattern, STK_SOURCE_BRACES_MAX, text_out, count_out, error);
+}
+
+int stk_braces_expand_max(const char *pattern, uint64_t count_max, char **text_out,
+                          size_t *count_out, struct stoker_error *error)
+{
+    struct tree tree = {.pattern = pattern, .count_max = count_max, .error = error};
     size_t bytes = strlen(pattern);
     char *text = NULL, *cursor, *fitting;
     uint64_t text_bytes, used;
@@ -75,7 +82,7 @@ int stk_braces_expand(const char *pattern, char **text_out, size_t *count_out,
         goto done;
     }
     if (!stk_multiply(tree.nodes[root].count, tree.nodes[root].length_max + 1, &text_bytes) ||
-        tree.nodes[root].count > STK_SOURCE_BRACES_MAX || text_bytes > TEXT_BYTES_MAX) {
+        tree.nodes[root].count > count_max || text_bytes > TEXT_BYTES_MAX) {
         status = too_many(&tree);
         goto done;
     }
@@ -345,14 +352,14 @@ static int append(struct tree *tree, uint32_t parent, uint32_t *last, uint32_t c
         fits = stk_multiply(to->count, from->count, &to->count) &&
                stk_add(to->length_max, from->length_max, &to->length_max);
     }
-    return fits && to->count <= STK_SOURCE_BRACES_MAX ? 0 : too_many(tree);
+    return fits && to->count <= tree->count_max ? 0 : too_many(tree);
 }
 
 static int too_many(struct tree *tree)
 {
     return stk_fail(tree->error, STOKER_ERROR_LIMIT, "braces stand for too many names",
-                    "name the folder instead, or use a glob", "'%.200s', at most %u names",
-                    tree->pattern, STK_SOURCE_BRACES_MAX);
+                    "name the folder instead, or use a glob", "'%.200s', at most %llu names",
+                    tree->pattern, (unsigned long long)tree->count_max);
 }
 
 /* Writes the name-th expansion of a node; returns the end. */

@@ -48,6 +48,10 @@ void stk_folder_deinit(struct stk_folder *folder);
 bool stk_name_is_tar(const char *name);
 bool stk_name_is_picture(const char *name);
 
+/* braces.c: stk_braces_expand with another bound than STK_SOURCE_BRACES_MAX. Pure. */
+int stk_braces_expand_max(const char *pattern, uint64_t count_max, char **text_out,
+                          size_t *count_out, struct stoker_error *error);
+
 /* glob.c: adds the paths that exist and match, sorted: * ? [a-z] [!a-z] within a name, ** for
  * any number of folders. A name that begins with '.' is matched by a pattern that does. */
 int stk_glob(struct stk_io *io, const char *pattern, struct stk_names *names,
