@@ -179,14 +179,13 @@ static struct stoker_batch *batch_new(struct stk_batch_pool *pool)
     return batch;
 }
 
-int stk_batch_take(struct stk_batch_pool *pool, uint32_t samples, const uint64_t *value_bytes,
-                   struct stoker_batch **batch_out, struct stoker_error *error)
+/* A batch from the free list, or a new one, with room for the values. */
+static int take(struct stk_batch_pool *pool, const uint64_t *value_bytes,
+                struct stoker_batch **batch_out, struct stoker_error *error)
 {
     struct stoker_batch *batch;
     int                  status = 0;
 
-    STK_ASSERT(samples <= pool->slots);
-    *batch_out = NULL;
     pthread_mutex_lock(&pool->lock);
     batch = pool->locked.free_list;
     if (batch) {
@@ -207,6 +206,27 @@ int stk_batch_take(struct stk_batch_pool *pool, uint32_t samples, const uint64_t
     }
     if (status < 0) {
         batch_free(batch);
+        return status;
+    }
+    *batch_out = batch;
+    return 0;
+}
+
+int stk_batch_take(struct stk_batch_pool *pool, uint32_t samples, const uint64_t *value_bytes,
+                   struct stoker_batch **batch_out, struct stoker_error *error)
+{
+    struct stoker_batch *batch;
+    int                  status;
+
+    STK_ASSERT(samples <= pool->slots);
+    *batch_out = NULL;
+    status = take(pool, value_bytes, &batch, error);
+    if (status == STOKER_ERROR_BUDGET) {
+        /* A batch that was too small to grow went back to the budget: there may be room now. */
+        stk_batch_pool_trim(pool);
+        status = take(pool, value_bytes, &batch, error);
+    }
+    if (status < 0) {
         return status;
     }
     pthread_mutex_lock(&pool->lock);

@@ -80,8 +80,9 @@ static void test_budget(void)
     struct stoker_error    error = { 0 };
     int                    status = 0, count = 0;
 
-    while (count < 8 && (status = stk_batch_take(pool, 10, value_bytes, &batches[count], &error)) == 0) {
-        count++;
+    while (count < 8 && status == 0) {
+        status = stk_batch_take(pool, 10, value_bytes, &batches[count], &error);
+        count += status == 0;
     }
     T_EQ("refused", status, STOKER_ERROR_BUDGET);
     T_ERROR("refused", &error);

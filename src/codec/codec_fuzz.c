@@ -1,5 +1,6 @@
 /* Any bytes as a picture: probe, then a box that the first bytes choose. The first 5 bytes are
- * not part of the picture, so that box and content vary apart from each other. */
+ * not part of the picture, so that box and content vary apart from each other. Reaches jpeg.c,
+ * jpeg_header.c, jpeg_memory.c, scratch.c, png.c, webp.c and exif.c. */
 #include "base/mem.h"
 #include "codec/codec.h"
 

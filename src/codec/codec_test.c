@@ -1,7 +1,8 @@
 /* Goal: bad input is a typed error, takes no memory and no time; nothing of one picture reaches
  * the next; memory is bounded and used again.
  * Method: rows of known bytes; files cut at every byte and damaged at random; headers that lie;
- * fail-nth on allocation. Takes a seed as its argument. */
+ * fail-nth on allocation. Takes a seed as its argument. Covers jpeg.c, jpeg_header.c,
+ * jpeg_memory.c, scratch.c, png.c, webp.c and exif.c. */
 #include "codec/picture_test.h"
 
 #include "base/mem.h"
@@ -92,8 +93,8 @@ static const struct header_row {
     ROW("png depth 3", PNG_START "\0\0\0\1\0\0\0\1\3\0\0\0\0____", STOKER_ERROR_CORRUPT,
         "png is damaged"),
     ROW("webp cut", "RIFF\xff\0\0\0WEBP", STOKER_ERROR_TRUNCATED, "ends too early"),
-    ROW("webp garbage", "RIFF\x20\0\0\0WEBPVP8 \x14\0\0\0____________________", STOKER_ERROR_CORRUPT,
-        "webp is damaged"),
+    ROW("webp garbage", "RIFF\x20\0\0\0WEBPVP8 \x14\0\0\0____________________",
+        STOKER_ERROR_CORRUPT, "webp is damaged"),
 #undef ROW
 };
 

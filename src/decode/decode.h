@@ -18,7 +18,7 @@ struct stk_decode_plan; /* heap; const after open */
 struct stk_decode_options {
     const struct stoker_transform *transforms; /* borrowed */
     size_t                         transform_count;
-    uint32_t                       dtype, layout; /* 0: default (uint8, float32 if normalised; NCHW) */
+    uint32_t dtype, layout; /* 0: default (uint8, float32 if normalised; NCHW) */
     bool                           exif;
     uint64_t                       pixels_max;
     uint64_t                       memory_bytes_max; /* of one picture's decode */

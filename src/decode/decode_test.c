@@ -2,7 +2,7 @@
  * and orientation; plans that make no sense and pictures that are damaged are typed errors.
  * Method: PNGs made here, whose results by torchvision 0.28 (v2) are known by digest; random plans
  * on PNG and JPEG against a slow way over whole pictures; plain C against AVX2; fail-nth.
- * usage: decode_test [seed] */
+ * usage: decode_test [seed]. Covers decode_plan.c. */
 #include "decode/decode.h"
 
 #include "base/hash.h"

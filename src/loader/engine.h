@@ -63,6 +63,7 @@ struct stoker_engine {
     struct {
         struct stk_job       *jobs;
         struct stoker_loader *loaders; /* linked by next_loader */
+        uint64_t              returns; /* batches that came back so far */
         uint32_t              sleeping;
         bool                  stopping;
     } locked;

@@ -408,6 +408,7 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
     struct stk_flight    *flight;
     struct stoker_error   error = { 0 };
     uint64_t              generation = loader->locked.generation;
+    uint64_t              returns = engine->locked.returns;
 
     if (loader->locked.opening || loader->locked.starved ||
         loader->locked.flight_count >= loader->locked.ahead ||
@@ -426,7 +427,7 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
         launch_locked(flight); /* the pin is the flight's now */
         return true;
     }
-    if (!flight) {
+    if (!flight && engine->locked.returns == returns) { /* else: try again with what came back */
         loader->locked.starved = true;
         loader->locked.open_error = error;
         pthread_cond_broadcast(&loader->ready);

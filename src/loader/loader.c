@@ -191,7 +191,8 @@ static int open_image(struct stk_field *field, const struct stoker_field_options
     if (shape.layout == STOKER_NCHW) {
         memcpy(field->shape.shape, (int64_t[]){ 3, shape.height, shape.width },
                sizeof field->shape.shape);
-        memcpy(field->shape.strides, (int64_t[]){ (int64_t)shape.height * shape.width, shape.width, 1 },
+        memcpy(field->shape.strides,
+               (int64_t[]){ (int64_t)shape.height * shape.width, shape.width, 1 },
                sizeof field->shape.strides);
     } else {
         memcpy(field->shape.shape, (int64_t[]){ shape.height, shape.width, 3 },
@@ -268,6 +269,7 @@ static void batch_returned(void *keeper)
         return;
     }
     stk_engine_lock(engine, NULL);
+    engine->locked.returns++;
     for (struct stoker_loader *it = engine->locked.loaders; it; it = it->next_loader) {
         it->locked.starved = false;
     }
@@ -343,11 +345,13 @@ void stoker_loader_close(struct stoker_loader *loader)
     stk_engine_release(engine);
 }
 
-/* Turns the stream to a place; flights that already head there are kept by the caller. */
+/* Turns the stream to a place. The place comes first: dropping flights lets the lock go, and
+ * what workers open meanwhile must lie on the new way. */
 static void start_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position)
 {
     loader->locked.epoch = loader->locked.open_epoch = epoch;
     loader->locked.position = loader->locked.open_position = position;
+    stk_flights_abandon_locked(loader);
     stk_engine_signal_locked(loader->engine, 1);
 }
 
@@ -371,7 +375,6 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
         loader->locked.epoch = epoch;
         loader->locked.position = first;
     } else if (!there) {
-        stk_flights_abandon_locked(loader);
         start_locked(loader, epoch, first);
     }
     loader->locked.resumed = false;
@@ -596,7 +599,6 @@ int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_st
         }
     }
     stk_engine_lock(loader->engine, NULL);
-    stk_flights_abandon_locked(loader);
     start_locked(loader, state->epoch, state->position);
     loader->locked.resumed = true;
     stk_engine_unlock(loader->engine);

@@ -1,6 +1,7 @@
 /* Goal: batches come in the order's order, once each, the same bytes whatever the threads, the
  * faults and the restarts; memory stays in its budget; everything can be closed at any time.
- * Method: tars of numbered samples in the simulated world, read as bytes, labels and keys. */
+ * Method: tars of numbered samples in the simulated world, read as bytes, labels and keys. Covers
+ * loader.c, flight.c, sample.c and fetch.c. */
 #include "io/world.h"
 #include "loader/engine.h"
 #include "test/t.h"
@@ -247,7 +248,7 @@ static const struct fault_row {
 } fault_rows[] = {
     { "cold", { .fault = STK_FAULT_COLD }, 0 },
     { "short reads", { .fault = STK_FAULT_SHORT, .every = 3 }, 0 },
-    { "slow", { .fault = STK_FAULT_SLOW, .every = 2, .latency_ns = 1000000 }, 0 },
+    { "slow", { .fault = STK_FAULT_SLOW, .every = 2, .latency_ns = 800000 }, 0 },
     { "EIO", { .path = "/data/train-002.tar", .fault = STK_FAULT_EIO }, -EIO },
     { "truncated", { .path = "/data/train-001.tar", .fault = STK_FAULT_TRUNCATED, .offset = 9000 },
       STOKER_ERROR_TRUNCATED },
@@ -332,7 +333,7 @@ static void test_held(void)
     struct stoker_engine_info info = { .struct_size = sizeof info };
     int                  status = 1, count = 0;
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 2, .memory_bytes_max = 1000000 })) {
+    if (!rig_open(&rig, &(struct rig_options){ .threads = 2, .memory_bytes_max = 800000 })) {
         return;
     }
     loader = open_loader(&rig, (struct stoker_loader_options){ .batch_size = 4,
@@ -350,7 +351,7 @@ static void test_held(void)
     stoker_batch_close(held[1]);
     T_EQ("goes on", next(loader, &held[0], &error), 1);
     stoker_engine_info(rig.engine, &info);
-    T_TRUE("in budget", info.memory_bytes_peak <= 1000000);
+    T_TRUE("in budget", info.memory_bytes_peak <= 800000);
     stoker_loader_close(loader);
     rig_close(&rig);
     for (int i = 2; i < count; i++) {
@@ -407,6 +408,84 @@ static void test_raise(void)
     T_TRUE("offset", error.offset != STOKER_NO_OFFSET && error.offset > 512);
     T_ERROR("raise", &error);
     T_EQ("again", next(loader, &batch, &error), STOKER_ERROR_CORRUPT);
+    stoker_loader_close(loader);
+    rig_close(&rig);
+}
+
+/* A read that hangs for 49 days of the world's clock: longer than the test. */
+#define LONG_TIMEOUT_MS UINT32_MAX
+
+/* Opens a loader on a world whose `path` (NULL: every file) does not answer. */
+static struct stoker_loader *open_hanging(struct rig *rig, const char *path,
+                                          struct stoker_loader_options options)
+{
+    struct stk_world_rule hang = { .path = path, .fault = STK_FAULT_HANG };
+    struct stk_world_rule cold = { .fault = STK_FAULT_COLD };
+
+    if (!rig_open(rig, &(struct rig_options){ .threads = 2, .read_timeout_ms = LONG_TIMEOUT_MS })) {
+        return NULL;
+    }
+    stk_world_rule(rig->world, &hang);
+    stk_world_rule(rig->world, &cold);
+    return open_loader(rig, options);
+}
+
+/* The first shard does not answer: the samples behind it are worked on, none overtakes. */
+static void test_slow_sample(void)
+{
+    const uint64_t        behind = 6 * BATCH - SHARD_SAMPLES;
+    struct rig            rig;
+    struct stoker_batch  *batch;
+    struct stoker_stats   stats = { .struct_size = sizeof stats };
+    struct stoker_loader *loader =
+        open_hanging(&rig, "/data/train-000.tar",
+                     (struct stoker_loader_options){ .shuffle = STOKER_SHUFFLE_NONE,
+                                                     .batches_ahead = 6 });
+
+    for (int i = 0; loader && i < 1000 && stats.cold_reads < behind; i++) {
+        T_EQ("nothing overtakes", stoker_loader_next(loader, 5, &batch, NULL), STOKER_ERROR_AGAIN);
+        stoker_loader_stats(loader, &stats);
+    }
+    T_TRUE("what is behind it is done", stats.cold_reads == behind);
+    stoker_loader_close(loader);
+    rig_close(&rig);
+}
+
+/* Storage that does not answer in time: more reads are put under way; warm data needs none. */
+static void test_depth(void)
+{
+    struct rig            rig;
+    struct stoker_batch  *batch;
+    struct stoker_stats   stats = { .struct_size = sizeof stats };
+    struct stoker_loader *loader;
+    uint32_t              begin;
+
+    if (!rig_open(&rig, &(struct rig_options){ .threads = 2 })) {
+        return;
+    }
+    loader = open_loader(&rig, (struct stoker_loader_options){ .batch_size = 2 });
+    stoker_loader_stats(loader, &stats);
+    begin = stats.batches_ahead;
+    stoker_loader_close(loader);
+    rig_close(&rig);
+
+    loader = open_hanging(&rig, NULL, (struct stoker_loader_options){ .batch_size = 2 });
+    for (int i = 0; loader && i < 1000 && stats.batches_ahead < begin + 4; i++) {
+        T_EQ("hangs", stoker_loader_next(loader, 5, &batch, NULL), STOKER_ERROR_AGAIN);
+        stoker_loader_stats(loader, &stats);
+    }
+    T_TRUE("deeper", stats.batches_ahead >= begin + 4);
+    stoker_loader_close(loader);
+    rig_close(&rig);
+
+    /* What was asked for is not touched. */
+    loader = open_hanging(&rig, NULL, (struct stoker_loader_options){ .batch_size = 2,
+                                                                      .batches_ahead = 3 });
+    for (int i = 0; loader && i < 20; i++) {
+        stoker_loader_next(loader, 5, &batch, NULL);
+    }
+    stoker_loader_stats(loader, &stats);
+    T_EQ("asked", stats.batches_ahead, 3);
     stoker_loader_close(loader);
     rig_close(&rig);
 }
@@ -545,5 +624,7 @@ int main(void)
     test_two_loaders();
     test_fork();
     test_fail_nth();
+    test_slow_sample();
+    test_depth();
     return t_finish();
 }

@@ -89,9 +89,10 @@ static void find_parts(const struct stoker_loader *loader, uint64_t sample, stru
         }
         parts->whole = parts->whole || parts->members[f].bytes == STK_WHOLE;
         first = stk_min(first, parts->members[f].offset);
-        end = stk_max(end, parts->members[f].offset +
-                               (parts->members[f].bytes == STK_WHOLE ? 0 : parts->members[f].bytes));
-        sum += parts->members[f].bytes;
+        if (parts->members[f].bytes != STK_WHOLE) {
+            end = stk_max(end, parts->members[f].offset + parts->members[f].bytes);
+            sum += parts->members[f].bytes;
+        }
     }
     memset(span, 0, sizeof *span);
     span->shard = parts->sample.shard;
@@ -308,7 +309,8 @@ static int read_parts(struct task *task, struct parts *parts, struct stk_span *s
     if (span->scattered && !packed) {
         status = wait ? read_scattered(task, parts) : -EAGAIN;
     } else if (span->bytes > 0) {
-        status = packed ? read_packed(task, span, &view) : read_span(task, parts, span, wait, &view);
+        status = packed ? read_packed(task, span, &view)
+                        : read_span(task, parts, span, wait, &view);
         if (status == 0) {
             place_views(loader, parts, span, view);
         }

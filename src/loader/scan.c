@@ -8,7 +8,7 @@
 
 #define STREAM_IN_BYTES  (256u << 10)
 #define STREAM_SKIP_BYTES (64u << 10)
-/* The window over a plain tar's headers: grows while headers lie close, shrinks when they do not. */
+/* The window over a plain tar's headers: grows while headers lie close, else shrinks. */
 #define WINDOW_BYTES_MIN 2048u
 #define WINDOW_BYTES_MAX (256u << 10)
 #define FOLDER_ROUND     4096u /* files a round of the parallel loop */

@@ -2,7 +2,7 @@
  * Method: digests of what torch 2.13 gives for fixed pictures (torch.nn.functional.interpolate of
  * uint8, antialias=True); random plans against sums in doubles written down again here; plain C
  * against AVX2; windows and flips against parts of the whole; limits and fail-nth.
- * usage: resize_test [seed] */
+ * usage: resize_test [seed]. Covers axis.c. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "pixel/kernels.h"

@@ -10,7 +10,8 @@
 #define T_EACH(type, row, rows)                                                                \
     for (const struct type *row = (rows); row < (rows) + sizeof(rows) / sizeof(rows)[0]; row++)
 
-#define T_EQ(name, got, want)   t_equal(__FILE__, __LINE__, name, #got, (long long)(got), (long long)(want))
+#define T_EQ(name, got, want)                                                                  \
+    t_equal(__FILE__, __LINE__, name, #got, (long long)(got), (long long)(want))
 #define T_TRUE(name, condition) t_true(__FILE__, __LINE__, name, #condition, condition)
 #define T_STR(name, got, want)  t_string(__FILE__, __LINE__, name, #got, got, want)
 #define T_HAS(name, text, part) t_has(__FILE__, __LINE__, name, #text, text, part)
