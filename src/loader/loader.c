@@ -439,10 +439,16 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
         STK_ASSERT(head->epoch == loader->locked.epoch);
         STK_ASSERT(head->position == loader->locked.position);
         if (head->locked.error.status < 0) {
+            int status = head->locked.error.status;
+
             if (error) {
                 *error = head->locked.error;
             }
-            return head->locked.error.status;
+            if (!stk_sample_is_damage(status)) {
+                /* The disk, the network or memory: the next call tries the batch again. */
+                start_locked(loader, loader->locked.epoch, loader->locked.position);
+            }
+            return status;
         }
         *batch_out = take_head_locked(loader);
         return 1;

@@ -496,8 +496,7 @@ static int fill(struct task *task, struct parts *parts)
     return status;
 }
 
-/* Damage in the data itself; what the machine or network did is never skipped. */
-static bool is_damage(int status)
+bool stk_sample_is_damage(int status)
 {
     return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
            status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_UNSUPPORTED ||
@@ -509,7 +508,8 @@ static void fail(struct task *task)
 {
     struct stoker_engine *engine = task->worker->engine;
 
-    if (task->flight->loader->on_error == STOKER_ON_ERROR_SKIP && is_damage(task->error.status)) {
+    if (task->flight->loader->on_error == STOKER_ON_ERROR_SKIP &&
+        stk_sample_is_damage(task->error.status)) {
         substitute(task);
     }
     if (task->error.status < 0) {
@@ -542,7 +542,7 @@ static void substitute(struct task *task)
             task->counters->substituted++;
             return;
         }
-        if (!is_damage(task->error.status)) {
+        if (!stk_sample_is_damage(task->error.status)) {
             return;
         }
         task->error = first;

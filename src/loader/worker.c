@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <signal.h>
 
+#define SCRATCH_BYTES_MIN (256u << 10)
+
 static void *worker_main(void *argument);
 
 int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
@@ -31,9 +33,16 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
         if (status < 0) {
             break;
         }
+        /* Taken now: a caller that later holds the whole budget must not stop the workers. */
+        if (!stk_worker_scratch(worker, SCRATCH_BYTES_MIN, error)) {
+            stk_decoder_close(worker->decoder);
+            status = error ? error->status : STOKER_ERROR_BUDGET;
+            break;
+        }
         number = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (number != 0) {
             stk_decoder_close(worker->decoder);
+            stk_pages_free(worker->scratch, worker->scratch_bytes);
             status = stk_fail_errno(error, number, "cannot start a worker thread",
                                     "raise the limit of processes or use fewer threads",
                                     "thread %u", i);
@@ -193,7 +202,7 @@ uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct st
                  "check the shard's headers", "%llu bytes", (unsigned long long)bytes);
         return NULL;
     }
-    bytes = stk_round_up(stk_max(bytes + bytes / 4, 256u << 10), 4096);
+    bytes = stk_round_up(stk_max(bytes + bytes / 4, SCRATCH_BYTES_MIN), 4096);
     if (stk_engine_reserve(engine, bytes, engine->options.read_timeout_ms, "a sample's bytes",
                            error) < 0) {
         return NULL;
