@@ -266,6 +266,13 @@ def test_info(tars, folder):
     )["identity"]
 
 
+def test_info_of_packed_shards_tells_their_order(tmp_path):
+    with tarfile.open(tmp_path / "p.tar.gz", "w:gz") as tar:
+        add(tar, "a.bin", b"1")
+    facts = json.loads(stoker("info", "--json", "--shuffle", "full", tmp_path / "p.tar.gz").stdout)
+    assert facts["sequential"] and facts["shuffle"] == "none"
+
+
 # ---- bench ----------------------------------------------------------------------------------
 
 

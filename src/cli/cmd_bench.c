@@ -418,7 +418,7 @@ static void shares_fill(const struct measure *measure, struct share shares[SHARE
     }
     shares[0] = (struct share){"decode", "bytes to pixels", ratio((double)stats->decode_ns, whole)};
     shares[1] = (struct share){"read", "files to bytes", ratio((double)stats->read_ns, whole)};
-    shares[2] = (struct share){"idle", "no work: the loop or the disk is the limit",
+    shares[2] = (struct share){"idle", "no work: batches ahead are full, or bytes are awaited",
                                ratio((double)stats->idle_ns, whole)};
     shares[3] =
         (struct share){"lock", "waiting for each other", ratio((double)stats->lock_wait_ns, whole)};
@@ -439,8 +439,9 @@ static void report(const struct bench *bench)
     printf("  MB/s             %.1f\n", ratio((double)measure->stats.bytes / 1e6, seconds));
     printf("  CPU ms a sample  %.3f\n",
            ratio((double)measure->cpu_ns / 1e6, (double)measure->samples));
-    printf("  first batch      %s after the start",
-           measure->batches ? term_time(a, (double)measure->first_ns / 1e9) : "none");
+    printf("  first batch      %s%s",
+           measure->batches ? term_time(a, (double)measure->first_ns / 1e9) : "not in this time",
+           measure->batches ? " after the start" : "");
     printf(", index in %s\n", term_time(b, (double)measure->index_ns / 1e9));
     printf("  memory peak      %s of the process (VmHWM)",
            term_bytes(a, measure->process_bytes_peak));

@@ -59,6 +59,9 @@ static int run(struct args *args)
     }
     stoker_engine_info(engine, &facts.engine);
     stoker_dataset_info(dataset, &facts.dataset);
+    if (facts.dataset.sequential) {
+        facts.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does, whatever it is asked for */
+    }
     facts.batch_bytes = facts.batch * facts.image * facts.image * 3 * args_dtype_bytes(facts.dtype);
     facts.batches_ahead = AHEAD_BYTES / facts.batch_bytes;
     facts.batches_ahead = facts.batches_ahead < AHEAD_MIN   ? AHEAD_MIN
