@@ -2,6 +2,7 @@
  * rest goes on, closing does not wait for it, and what comes back later harms nobody.
  * Method: a file system in a child process (the kernel's FUSE protocol, linux/fuse.h) that answers
  * for the file "good" and stays silent for others; when the child dies the kernel ends the calls.
+ * Covers pool.c, and the deadlines of posix.c, uring.c, threads.c, place.c.
  * Needs root and /dev/fuse. */
 #include "io/io.h"
 

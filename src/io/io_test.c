@@ -1,7 +1,8 @@
 /* Goal: both real backends read the same bytes as pread, whatever the alignment, depth and kind
  * of file; the backend is chosen by what works, with the reason; paths give typed errors.
  * Method: rows run over every (backend, direct) pair on files of known bytes; a child process
- * forbids io_uring by a seccomp filter. usage: io_test [seed] */
+ * forbids io_uring by a seccomp filter. Covers posix.c, uring.c, threads.c, place.c; what hangs
+ * is left to hang_test.c. usage: io_test [seed] */
 #include "io/io.h"
 
 #include "base/hash.h"
