@@ -422,6 +422,9 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
     flight = flight_open(loader, epoch, position, &error);
     stk_engine_lock(engine, worker);
     loader->locked.opening = false;
+    if (flight) {
+        loader->locked.starved_since_ns = 0;
+    }
     if (flight && loader->locked.generation == generation) {
         loader->locked.open_position = flight->next_position;
         launch_locked(flight); /* the pin is the flight's now */
@@ -429,6 +432,9 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
     }
     if (!flight && engine->locked.returns == returns) { /* else: try again with what came back */
         loader->locked.starved = true;
+        if (loader->locked.starved_since_ns == 0) {
+            loader->locked.starved_since_ns = stk_engine_now(engine);
+        }
         loader->locked.open_error = error;
         pthread_cond_broadcast(&loader->ready);
     }

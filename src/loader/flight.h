@@ -91,6 +91,7 @@ struct stoker_loader {
         uint64_t           generation; /* counts how often flights were dropped */
         bool               opening, extracting, resumed, closed, starved;
         struct stoker_error open_error; /* why it is starved */
+        uint64_t           starved_since_ns; /* of the engine's clock; 0: memory was there */
         uint64_t           sample_ns;   /* smoothed work of a sample */
         struct stk_counters counters;
         uint64_t           batches, delivered, delivered_substitutes, wait_ns, first_next_ns,

@@ -10,10 +10,13 @@
 /* In flight to begin with: enough for a local disk; slow storage deepens it. */
 #define AHEAD_BYTES       (64u << 20)
 #define AHEAD_DEFAULT_MAX 16u
+/* A padded or wrapped tail ends behind the last sample, by at most a global batch. */
+#define POSITION_SLACK    (1ull << 32)
 #define STARVED_WAIT_NS 10000000000ull
 
 static int  open_fields(struct stoker_loader *loader, const struct stoker_loader_options *options,
                         struct stoker_error *error);
+static int  check_budget(const struct stoker_loader *loader, struct stoker_error *error);
 static int  open_order(struct stoker_loader *loader, const struct stoker_loader_options *options,
                        struct stoker_error *error);
 static int  open_pool(struct stoker_loader *loader, struct stoker_error *error);
@@ -88,6 +91,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     status = status < 0 ? status : open_order(loader, &options, error);
     status = status < 0 ? status : open_fields(loader, &options, error);
     status = status < 0 ? status : open_pool(loader, error);
+    status = status < 0 ? status : check_budget(loader, error);
     if (status < 0) {
         stk_loader_free(loader);
         return status;
@@ -261,6 +265,20 @@ static int open_fields(struct stoker_loader *loader, const struct stoker_loader_
     return status;
 }
 
+/* A batch that can never be had is an error now, not a wait later. */
+static int check_budget(const struct stoker_loader *loader, struct stoker_error *error)
+{
+    uint64_t bytes_max = loader->engine->budget.bytes_max;
+
+    if (loader->batch_bytes <= bytes_max) {
+        return 0;
+    }
+    return stk_fail(error, STOKER_ERROR_BUDGET, "one batch is larger than the memory budget",
+                    "lower batch_size, or grant memory for 3 batches and 1 MiB a thread",
+                    "a batch takes %llu bytes, the budget is %llu",
+                    (unsigned long long)loader->batch_bytes, (unsigned long long)bytes_max);
+}
+
 static void batch_returned(void *keeper)
 {
     struct stoker_engine *engine = keeper;
@@ -417,16 +435,19 @@ static struct stoker_batch *take_head_locked(struct stoker_loader *loader)
 }
 
 /* Why nothing can come: the caller holds all the memory, or it never sufficed. */
-static bool starved_locked(struct stoker_loader *loader, uint64_t waited_ns)
+static bool starved_locked(struct stoker_loader *loader)
 {
+    uint64_t since = loader->locked.starved_since_ns;
+
     return loader->locked.starved && !loader->locked.head &&
-           (stk_batch_pool_out(loader->pool) > 0 || waited_ns > STARVED_WAIT_NS ||
+           (stk_batch_pool_out(loader->pool) > 0 ||
+            stk_engine_now(loader->engine) - since > STARVED_WAIT_NS ||
             loader->locked.open_error.status != STOKER_ERROR_BUDGET);
 }
 
 /* One look at the head: 1 and the batch, 0 at the end, an error, or AGAIN. */
 static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch_out,
-                       uint64_t waited_ns, struct stoker_error *error)
+                       struct stoker_error *error)
 {
     struct stk_flight *head = loader->locked.head;
 
@@ -453,7 +474,7 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
         *batch_out = take_head_locked(loader);
         return 1;
     }
-    if (starved_locked(loader, waited_ns)) {
+    if (starved_locked(loader)) {
         if (error) {
             *error = loader->locked.open_error;
         }
@@ -482,7 +503,7 @@ static void deepen_locked(struct stoker_loader *loader)
 }
 
 /* Waits for the head until the deadline. */
-static int wait_locked(struct stoker_loader *loader, uint64_t begin_ns, uint32_t timeout_ms,
+static int wait_locked(struct stoker_loader *loader, uint32_t timeout_ms,
                        struct stoker_batch **batch_out, struct stoker_error *error)
 {
     struct stoker_engine *engine = loader->engine;
@@ -491,7 +512,7 @@ static int wait_locked(struct stoker_loader *loader, uint64_t begin_ns, uint32_t
     int                   status;
 
     for (;;) {
-        status = look_locked(loader, batch_out, stk_engine_now(engine) - begin_ns, error);
+        status = look_locked(loader, batch_out, error);
         if (status != STOKER_ERROR_AGAIN || expired) {
             return status;
         }
@@ -524,7 +545,7 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
     loader->locked.out_limit = loader->locked.ahead + (held > 1 ? held : 1);
     loader->locked.resumed = false;
     loader->locked.waiting++;
-    status = wait_locked(loader, begin, timeout_ms, batch_out, error);
+    status = wait_locked(loader, timeout_ms, batch_out, error);
     loader->locked.waiting--;
     loader->locked.wait_ns += stk_engine_now(engine) - begin;
     if (status == 1 && loader->locked.first_batch_ns == 0) {
@@ -594,7 +615,7 @@ int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_st
         { "number of samples", state->sample_count, own.sample_count },
         { "samples a block", state->block_samples, own.block_samples },
         { "identity of the data set", memcmp(state->identity, own.identity, 32) != 0, 0 },
-        { "position past the end", state->position > own.sample_count * 2 + (1ull << 40), 0 },
+        { "position past the end", state->position > own.sample_count + POSITION_SLACK, 0 },
     };
     for (size_t i = 0; i < STK_COUNT(parts); i++) {
         if (parts[i].has != parts[i].wants) {

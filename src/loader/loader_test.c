@@ -320,6 +320,9 @@ static void test_resume(void)
     state.seed = 8;
     T_EQ("other seed", stoker_loader_set_state(loader, &state, &error), STOKER_ERROR_STATE);
     T_HAS("other seed", error.where, "seed");
+    state.seed = 9;
+    state.position = 1ull << 40;
+    T_EQ("past the end", stoker_loader_set_state(loader, &state, &error), STOKER_ERROR_STATE);
     stoker_loader_close(loader);
     rig_close(&rig);
 }
@@ -359,6 +362,25 @@ static void test_held(void)
         stoker_batch_close(held[i]);
     }
     stoker_batch_close(held[0]);
+}
+
+/* One batch is more than the budget: said at open. */
+static void test_small_budget(void)
+{
+    struct stoker_loader_options options = { .struct_size = sizeof options, .fields = fields,
+                                             .field_count = STK_COUNT(fields),
+                                             .batch_size = 1u << 20 };
+    struct rig            rig;
+    struct stoker_loader *loader = NULL;
+    struct stoker_error   error = { 0 };
+
+    if (!rig_open(&rig, &(struct rig_options){ .threads = 1, .memory_bytes_max = 800000 })) {
+        return;
+    }
+    T_EQ("small", stoker_loader_open(&loader, rig.dataset, &options, &error), STOKER_ERROR_BUDGET);
+    T_ERROR("small", &error);
+    T_TRUE("none", loader == NULL);
+    rig_close(&rig);
 }
 
 static void test_skip(void)
@@ -619,6 +641,7 @@ int main(void)
     test_faults();
     test_resume();
     test_held();
+    test_small_budget();
     test_skip();
     test_raise();
     test_two_loaders();

@@ -135,6 +135,17 @@ uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_f
     return about.bytes;
 }
 
+/* The sample that an error is about: its shard and key. */
+static void place_error(struct task *task, const struct parts *parts, uint64_t offset)
+{
+    const struct stk_index *index = task->flight->loader->dataset->index;
+    char                    key[sizeof task->error.key];
+
+    snprintf(key, sizeof key, "%.*s", (int)stk_min(parts->sample.key.bytes, sizeof key - 1),
+             (const char *)parts->sample.key.data);
+    stk_error_place(&task->error, stk_index_shard_path(index, parts->sample.shard), offset, key);
+}
+
 /* ---- reading ---- */
 
 static int read_failed(struct task *task, const struct stk_span *span, int64_t got)
@@ -476,19 +487,14 @@ static int fill(struct task *task, struct parts *parts)
     for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
         status = fill_field(task, parts, f);
         if (status < 0) {
-            char     key[sizeof task->error.key];
             uint64_t base = parts->found[f] ? parts->members[f].offset : 0;
 
-            snprintf(key, sizeof key, "%.*s", (int)stk_min(parts->sample.key.bytes, sizeof key - 1),
-                     (const char *)parts->sample.key.data);
             /* The decoder's offset counts from the member's begin. */
             if (task->error.offset != STOKER_NO_OFFSET) {
                 base += task->error.offset;
                 task->error.offset = STOKER_NO_OFFSET;
             }
-            stk_error_place(&task->error,
-                            stk_index_shard_path(loader->dataset->index, parts->sample.shard),
-                            base, key);
+            place_error(task, parts, base);
         }
     }
     task->counters->decode_ns += stk_engine_now(loader->engine) - before;
@@ -563,9 +569,7 @@ int stk_sample_work(struct stk_flight *flight, uint32_t slot, struct stk_worker 
         return status;
     }
     if (status < 0) {
-        stk_error_place(&task.error,
-                        stk_index_shard_path(flight->loader->dataset->index, parts.sample.shard),
-                        span_out->offset, NULL);
+        place_error(&task, &parts, span_out->offset);
     } else {
         status = fill(&task, &parts);
     }
@@ -597,9 +601,7 @@ void stk_sample_finish(struct stk_flight *flight, uint32_t slot, struct stk_work
         status = fill(&task, &parts);
     }
     if (status < 0) {
-        stk_error_place(&task.error,
-                        stk_index_shard_path(flight->loader->dataset->index, parts.sample.shard),
-                        STOKER_NO_OFFSET, NULL);
+        place_error(&task, &parts, span.offset);
         fail(&task);
     }
 }
