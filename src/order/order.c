@@ -63,6 +63,9 @@ void stk_order_begin(struct stk_order_epoch *epoch_out, const struct stk_order *
         .key_block = stk_key(key, USE_BLOCK),
         .key_pool = stk_key(key, USE_POOL),
     };
+    if (order->options.shuffle == STOKER_SHUFFLE_FULL) {
+        stk_permutation_init(&epoch_out->whole, epoch_out->key_sample, order->options.sample_count);
+    }
     if (order->full_blocks > 0) {
         __extension__ unsigned __int128 turn = epoch % order->full_blocks;
         epoch_out->rotation = (uint64_t)(turn * groups % order->full_blocks);
@@ -84,7 +87,7 @@ uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position
     case STOKER_SHUFFLE_NONE:
         return position;
     case STOKER_SHUFFLE_FULL:
-        return stk_permute(epoch->key_sample, position, count);
+        return stk_permuted(&epoch->whole, position);
     default:
         break;
     }
@@ -165,6 +168,7 @@ static void lay_out(struct stk_order *order)
     order->group_blocks = order->full_blocks / groups;
     order->group_samples = order->group_blocks * options->block_samples;
     order->pool_samples = options->sample_count - groups * order->group_samples;
+    stk_permutation_init(&order->deal, order->key_run, order->full_blocks);
     if (order->group_blocks > 0) {
         order->windows = (order->group_blocks - 1) / options->window_blocks + 1;
         order->window_base = order->group_blocks / order->windows;
@@ -184,7 +188,7 @@ static uint64_t sample_of_block(const struct stk_order_epoch *epoch, uint64_t bl
         dealt = block; /* one group has all the blocks, in an order of the epoch already */
     } else {
         dealt -= dealt >= order->full_blocks ? order->full_blocks : 0;
-        dealt = stk_permute(order->key_run, dealt, order->full_blocks);
+        dealt = stk_permuted(&order->deal, dealt);
     }
     return dealt * order->options.block_samples + inner;
 }

@@ -23,6 +23,13 @@ struct stk_order_options {
     uint64_t seed;
 };
 
+/* A permutation of [0, count) with its key's rounds worked out, for keys that are used often. */
+#define STK_PERMUTE_ROUNDS_MAX 10
+struct stk_permutation {
+    uint64_t count;
+    uint64_t factor[STK_PERMUTE_ROUNDS_MAX], summand[STK_PERMUTE_ROUNDS_MAX];
+};
+
 /* Made by init; const. */
 struct stk_order {
     struct stk_order_options options;
@@ -33,7 +40,8 @@ struct stk_order {
     uint64_t window_base;   /* blocks of a window; the first window_extra have one more */
     uint64_t window_extra;
     uint64_t pool_samples; /* outside the groups: F mod H blocks and the short tail */
-    uint64_t key_run;      /* key of the run: which block belongs to which group */
+    uint64_t key_run;      /* key of the run */
+    struct stk_permutation deal; /* by key_run: which block belongs to which group */
 };
 
 /* The keys of one epoch; const. Cheap to make: one a batch is fine. Borrows the order. */
@@ -41,6 +49,7 @@ struct stk_order_epoch {
     const struct stk_order *order;
     uint64_t epoch;
     uint64_t key_sample, key_block, key_pool;
+    struct stk_permutation whole; /* by key_sample: the `full` order */
     uint64_t rotation;   /* of the blocks over the groups */
     uint64_t pool_first; /* position of the pool, a multiple of H */
 };
@@ -56,6 +65,9 @@ uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position
 
 /* A keyed bijection of [0, count); index < count. */
 uint64_t stk_permute(uint64_t key, uint64_t index, uint64_t count);
+/* The same in two parts: stk_permute(key, i, count) == stk_permuted(made from key, i). */
+void stk_permutation_init(struct stk_permutation *permutation, uint64_t key, uint64_t count);
+uint64_t stk_permuted(const struct stk_permutation *permutation, uint64_t index);
 
 /* How an epoch is cut into steps, and steps into ranks. Positions run over the whole run:
  * run position = epoch * sample_count + position in the epoch. A step is batch_size * world_size

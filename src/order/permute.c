@@ -16,42 +16,64 @@
 #include "base/hash.h"
 
 #define FEW_BITS 6         /* up to 64 numbers */
-#define FEW_BITS_ROUNDS 10 /* 8 still showed a skew in pairs of 5 and of 16 numbers */
+#define FEW_BITS_ROUNDS STK_PERMUTE_ROUNDS_MAX /* 8 still showed a skew in pairs of 5 and of 16 numbers */
 #define ROUNDS 6           /* 5 still showed one in differences of 128 and of 256 */
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio: keys of the rounds */
 
-static inline uint64_t walk(uint64_t key, uint64_t index, uint64_t count, int bits, int rounds)
+static inline void make_rounds(struct stk_permutation *permutation, uint64_t key, int rounds)
+{
+    for (int i = 0; i < rounds; i++) {
+        uint64_t word = stk_mix(key + (uint64_t)(i + 1) * GOLDEN);
+        permutation->factor[i] = word | 1;
+        permutation->summand[i] = word >> 32 | word << 32;
+    }
+}
+
+static inline uint64_t walk(const struct stk_permutation *permutation, uint64_t index, int bits,
+                            int rounds)
 {
     uint64_t mask = ~UINT64_C(0) >> (64 - bits);
     int shift = (bits + 1) / 2;
-    uint64_t factor[FEW_BITS_ROUNDS], summand[FEW_BITS_ROUNDS];
 
-    for (int i = 0; i < rounds; i++) {
-        uint64_t word = stk_mix(key + (uint64_t)(i + 1) * GOLDEN);
-        factor[i] = word | 1;
-        summand[i] = word >> 32 | word << 32;
-    }
     do {
         index ^= index >> shift;
         for (int i = 0; i < rounds; i++) {
-            index = (index * factor[i] + summand[i]) & mask;
+            index = (index * permutation->factor[i] + permutation->summand[i]) & mask;
             index ^= index >> shift;
         }
-    } while (index >= count);
+    } while (index >= permutation->count);
     return index;
+}
+
+static inline int bits_of(uint64_t count)
+{
+    return count > 1 ? 64 - __builtin_clzll(count - 1) : 0;
+}
+
+void stk_permutation_init(struct stk_permutation *permutation, uint64_t key, uint64_t count)
+{
+    permutation->count = count;
+    make_rounds(permutation, key, bits_of(count) <= FEW_BITS ? FEW_BITS_ROUNDS : ROUNDS);
+}
+
+uint64_t stk_permuted(const struct stk_permutation *permutation, uint64_t index)
+{
+    int bits = bits_of(permutation->count);
+
+    STK_ASSERT(index < permutation->count);
+    if (bits == 0) {
+        return 0;
+    }
+    /* The number of rounds is a constant in each call, so that the loops unroll. */
+    return bits <= FEW_BITS ? walk(permutation, index, bits, FEW_BITS_ROUNDS)
+                            : walk(permutation, index, bits, ROUNDS);
 }
 
 uint64_t stk_permute(uint64_t key, uint64_t index, uint64_t count)
 {
-    int bits;
+    struct stk_permutation permutation;
 
-    STK_ASSERT(index < count);
-    if (count == 1) {
-        return 0;
-    }
-    bits = 64 - __builtin_clzll(count - 1);
-    /* The number of rounds is a constant in each call, so that the loops unroll. */
-    return bits <= FEW_BITS ? walk(key, index, count, bits, FEW_BITS_ROUNDS)
-                            : walk(key, index, count, bits, ROUNDS);
+    stk_permutation_init(&permutation, key, count);
+    return stk_permuted(&permutation, index);
 }
