@@ -59,8 +59,19 @@ def torch():
     return pytest.importorskip("torch")
 
 
+def declare_operators(torch):
+    """What torchvision's compiled part would declare: its build does not load beside the CPU build
+    of torch, but its transforms are Python and only need the names to exist."""
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            library.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library
+
+
 @pytest.fixture(scope="session")
 def torchvision_v2(torch):
+    library = declare_operators(torch)  # noqa: F841 (declarations live as long as it does)
     try:
         from torchvision.transforms import v2
     except (ImportError, RuntimeError) as error:  # a build for another torch: RuntimeError
