@@ -136,6 +136,9 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
     loader->ahead_asked = options->batches_ahead;
     /* A validation pass ends at its last batch; training runs on into the next epoch. */
     loader->prefetch_epochs = options->tail != STOKER_TAIL_KEEP;
+    if (stk_partition_check(&loader->partition, error) < 0) {
+        return STOKER_ERROR_ARGUMENT;
+    }
     return stk_order_init(&loader->order, &order, error);
 }
 
@@ -387,11 +390,10 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
     bool there = loader->locked.epoch == epoch &&
                  (loader->locked.position == first || loader->locked.resumed);
     struct stk_flight *head = loader->locked.head;
-    bool next = epoch == loader->locked.epoch + 1 && head && head->epoch == epoch &&
-                head->position == first;
+    bool next = epoch == loader->locked.epoch + 1 && head && head->epoch == epoch;
     if (next) { /* read ahead over the epoch's end */
         loader->locked.epoch = epoch;
-        loader->locked.position = first;
+        loader->locked.position = head->position;
     } else if (!there) {
         start_locked(loader, epoch, first);
     }
@@ -405,8 +407,9 @@ static void turn_epoch_locked(struct stoker_loader *loader)
 {
     uint64_t next = loader->locked.epoch + 1;
 
+    loader->locked.position =
+        stk_flight_following(loader, loader->locked.epoch, loader->locked.position);
     loader->locked.epoch = next;
-    loader->locked.position = stk_partition_first(&loader->partition, next);
     if (loader->locked.open_epoch < next) {
         loader->locked.open_epoch = next;
         loader->locked.open_position = loader->locked.position;

@@ -327,6 +327,49 @@ static void test_resume(void)
     rig_close(&rig);
 }
 
+/* A wrapped run that goes on with another batch size: still each sample once in N positions. */
+static void test_wrap_resized(void)
+{
+    struct stoker_loader_options options = { .tail = STOKER_TAIL_WRAP, .batch_size = 30 };
+    struct rig                   rig;
+    struct stoker_loader        *loader;
+    struct stoker_state          state;
+    struct stoker_batch         *batch;
+    uint32_t                     seen[SAMPLES] = { 0 };
+    uint64_t                     ids[2 * SAMPLES], run = 0;
+
+    if (!rig_open(&rig, &(struct rig_options){ .threads = 2 })) {
+        return;
+    }
+    loader = open_loader(&rig, options);
+    for (; run < 90; run += 30) {
+        T_EQ("next", next(loader, &batch, NULL), 1);
+        memcpy(ids + run, stoker_batch_ids(batch), 30 * sizeof ids[0]);
+        stoker_batch_close(batch);
+    }
+    stoker_loader_state(loader, &state);
+    stoker_loader_close(loader);
+    options.batch_size = 16;
+    loader = open_loader(&rig, options);
+    T_EQ("state", stoker_loader_set_state(loader, &state, NULL), 0);
+    run += (uint64_t)stream("first epoch", loader, ids + run);
+    T_TRUE("over the end", run > SAMPLES);
+    while (run < 2 * SAMPLES - 16) {
+        T_EQ("second epoch", next(loader, &batch, NULL), 1);
+        memcpy(ids + run, stoker_batch_ids(batch), 16 * sizeof ids[0]);
+        stoker_batch_close(batch);
+        run += 16;
+    }
+    for (uint64_t i = 0; i < run; i++) {
+        seen[ids[i]]++;
+    }
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        T_TRUE("once in the first epoch, at most twice in both", seen[i] == 1 || seen[i] == 2);
+    }
+    stoker_loader_close(loader);
+    rig_close(&rig);
+}
+
 static void test_held(void)
 {
     struct rig           rig;
@@ -640,6 +683,7 @@ int main(void)
     test_order();
     test_faults();
     test_resume();
+    test_wrap_resized();
     test_held();
     test_small_budget();
     test_skip();

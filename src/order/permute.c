@@ -15,9 +15,10 @@
 
 #include "base/hash.h"
 
-#define FEW_BITS 6         /* up to 64 numbers */
-#define FEW_BITS_ROUNDS STK_PERMUTE_ROUNDS_MAX /* 8 still showed a skew in pairs of 5 and of 16 numbers */
-#define ROUNDS 6           /* 5 still showed one in differences of 128 and of 256 */
+#define FEW_BITS 6 /* up to 64 numbers */
+/* 8 still showed a skew in pairs of 5 and of 16 numbers. */
+#define FEW_BITS_ROUNDS STK_PERMUTE_ROUNDS_MAX
+#define ROUNDS 6 /* 5 still showed one in differences of 128 and of 256 */
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio: keys of the rounds */
 
