@@ -90,6 +90,8 @@ static int resolve(struct stoker_engine_options *options, uint32_t cores,
         options->memory_bytes_max ? options->memory_bytes_max : stk_io_memory_bytes() / 2;
     options->io_depth = options->io_depth ? options->io_depth : 128;
     options->io_bytes_max = options->io_bytes_max ? options->io_bytes_max : 4u << 20;
+    /* A read's length with its alignment is 32 bits. */
+    options->io_bytes_max = (uint32_t)stk_min(options->io_bytes_max, 1u << 30);
     options->io_gap_bytes = options->io_gap_bytes ? options->io_gap_bytes : 64u << 10;
     options->read_timeout_ms = options->read_timeout_ms ? options->read_timeout_ms : 30000;
     options->open_files_max = options->open_files_max ? options->open_files_max : 256;
@@ -212,18 +214,37 @@ void stk_engine_unlock(struct stoker_engine *engine)
     pthread_mutex_unlock(&engine->lock);
 }
 
+static void reserve_ends(struct stoker_engine *engine, bool asked)
+{
+    if (asked) {
+        stk_engine_lock(engine, NULL);
+        engine->locked.reserving--;
+        stk_engine_unlock(engine);
+    }
+}
+
 int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wait_ms,
                        const char *what, struct stoker_error *error)
 {
-    uint64_t give_up = stk_engine_now(engine) + wait_ms * 1000000ull;
+    uint32_t waited_ms = 0; /* of real time: a simulated clock may stand still */
+    bool     asked = false;
 
     while (!stk_budget_reserve(&engine->budget, bytes)) {
         struct timespec pause = { .tv_nsec = 1000000 };
 
+        if (!asked && wait_ms > 0) { /* idle workers give back what they keep */
+            asked = true;
+            stk_engine_lock(engine, NULL);
+            engine->locked.reserving++;
+            pthread_cond_broadcast(&engine->work);
+            stk_engine_unlock(engine);
+        }
+
         if (stk_loaders_trim(engine) > 0) {
             continue;
         }
-        if (bytes > engine->budget.bytes_max || stk_engine_now(engine) >= give_up) {
+        if (bytes > engine->budget.bytes_max || waited_ms++ >= wait_ms) {
+            reserve_ends(engine, asked);
             return stk_fail(error, STOKER_ERROR_BUDGET, "cannot take memory for a sample",
                             "grant more memory, or close batches that you keep",
                             "%s: %llu bytes wanted, %llu of %llu in use", what,
@@ -233,5 +254,6 @@ int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wa
         }
         nanosleep(&pause, NULL);
     }
+    reserve_ends(engine, asked);
     return 0;
 }

@@ -32,6 +32,7 @@ struct stk_worker {
     struct stk_decoder   *decoder;
     uint8_t              *scratch; /* bytes of the sample in hand */
     uint64_t              scratch_bytes;
+    bool                  started; /* const while the thread runs */
     _Atomic uint64_t      idle_ns, lock_wait_ns; /* written by the worker, read by stats */
 };
 
@@ -65,6 +66,7 @@ struct stoker_engine {
         struct stoker_loader *loaders; /* linked by next_loader */
         uint64_t              returns; /* batches that came back so far */
         uint32_t              sleeping;
+        uint32_t              reserving; /* threads that wait for memory */
         bool                  stopping;
     } locked;
 };

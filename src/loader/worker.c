@@ -39,6 +39,7 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
             status = error ? error->status : STOKER_ERROR_BUDGET;
             break;
         }
+        worker->started = true;
         number = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (number != 0) {
             stk_decoder_close(worker->decoder);
@@ -169,9 +170,26 @@ static bool jobs_step_locked(struct stoker_engine *engine)
     return false;
 }
 
+/* Another loader comes first at each step, so that two share the workers' time evenly. */
+static void rotate_locked(struct stoker_engine *engine)
+{
+    struct stoker_loader  *first = engine->locked.loaders;
+    struct stoker_loader **link = &engine->locked.loaders;
+
+    if (!first || !first->next_loader) {
+        return;
+    }
+    *link = first->next_loader;
+    for (; *link; link = &(*link)->next_loader) {
+    }
+    *link = first;
+    first->next_loader = NULL;
+}
+
 /* Any loader's work, those first whose caller waits. */
 static bool loaders_step_locked(struct stoker_engine *engine, struct stk_worker *worker)
 {
+    rotate_locked(engine);
     for (int pass = 0; pass < 2; pass++) {
         struct stoker_loader *loader = engine->locked.loaders;
         for (; loader; loader = loader->next_loader) {
@@ -184,6 +202,27 @@ static bool loaders_step_locked(struct stoker_engine *engine, struct stk_worker 
     return false;
 }
 
+static void scratch_free(struct stk_worker *worker)
+{
+    stk_pages_free(worker->scratch, worker->scratch_bytes);
+    stk_budget_release(&worker->engine->budget, worker->scratch_bytes);
+    worker->scratch = NULL;
+    worker->scratch_bytes = 0;
+}
+
+/* A huge sample's scratch is kept for the next one, but not while another thread waits for
+ * memory, which may well be this. */
+static bool lend_scratch_locked(struct stk_worker *worker)
+{
+    if (worker->engine->locked.reserving == 0 || worker->scratch_bytes <= STK_SCRATCH_KEEP_BYTES) {
+        return false;
+    }
+    stk_engine_unlock(worker->engine);
+    scratch_free(worker);
+    stk_engine_lock(worker->engine, worker);
+    return true;
+}
+
 uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error)
 {
     struct stoker_engine *engine = worker->engine;
@@ -193,18 +232,16 @@ uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct st
         (worker->scratch_bytes <= STK_SCRATCH_KEEP_BYTES || bytes > worker->scratch_bytes / 4)) {
         return worker->scratch;
     }
-    stk_pages_free(worker->scratch, worker->scratch_bytes);
-    stk_budget_release(&engine->budget, worker->scratch_bytes);
-    worker->scratch = NULL;
-    worker->scratch_bytes = 0;
+    scratch_free(worker);
     if (bytes > UINT64_MAX / 4) {
         stk_fail(error, STOKER_ERROR_BUDGET, "a sample is larger than memory",
                  "check the shard's headers", "%llu bytes", (unsigned long long)bytes);
         return NULL;
     }
     bytes = stk_round_up(stk_max(bytes + bytes / 4, SCRATCH_BYTES_MIN), 4096);
-    if (stk_engine_reserve(engine, bytes, engine->options.read_timeout_ms, "a sample's bytes",
-                           error) < 0) {
+    /* Before the threads run, nobody could give anything back. */
+    if (stk_engine_reserve(engine, bytes, worker->started ? engine->options.read_timeout_ms : 0,
+                           "a sample's bytes", error) < 0) {
         return NULL;
     }
     worker->scratch = stk_pages_alloc(bytes);
@@ -228,7 +265,8 @@ static void *worker_main(void *argument)
     while (!engine->locked.stopping) {
         uint64_t before;
 
-        if (jobs_step_locked(engine) || loaders_step_locked(engine, worker)) {
+        if (lend_scratch_locked(worker) || jobs_step_locked(engine) ||
+            loaders_step_locked(engine, worker)) {
             continue;
         }
         before = stk_engine_now(engine);
