@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 struct stk_batch_pool {
     struct stk_batch_keeper keeper;                     /* const after open */
     struct stk_field_shape  fields[STK_BATCH_FIELDS_MAX]; /* const after open */
     uint32_t                field_count, slots;         /* const after open */
+    pid_t                   pid;                        /* const after open */
     _Atomic uint32_t        out_count;
     pthread_mutex_t         lock;
     struct {
@@ -38,6 +40,7 @@ int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch
     memcpy(pool->fields, fields, field_count * sizeof *fields);
     pool->field_count = field_count;
     pool->slots = slots;
+    pool->pid = getpid();
     pthread_mutex_init(&pool->lock, NULL);
     *pool_out = pool;
     return 0;
@@ -132,6 +135,10 @@ static int field_reserve(struct stoker_batch *batch, uint32_t field, uint64_t by
     stk_budget_release(pool->keeper.budget, capacity);
     batch->bytes -= capacity;
 
+    if (bytes > UINT64_MAX / 4) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a batch is larger than memory",
+                        "lower the batch size", "%llu bytes", (unsigned long long)bytes);
+    }
     /* Variable fields grow by an eighth, so that a pool settles after a few batches. */
     if (pool->fields[field].dtype == STOKER_BYTES) {
         bytes += bytes / 8;
@@ -262,8 +269,10 @@ void stoker_batch_close(struct stoker_batch *batch)
     struct stk_batch_pool *pool;
     bool                   closed, last;
 
-    /* Acquire-release: the last holder sees what all others did to the batch. */
-    if (!batch || atomic_fetch_sub_explicit(&batch->holders, 1, memory_order_acq_rel) != 1) {
+    /* In a child of fork the lock may be held by a thread that is not there: all is let lie.
+     * Acquire-release: the last holder sees what all others did to the batch. */
+    if (!batch || batch->pool->pid != getpid() ||
+        atomic_fetch_sub_explicit(&batch->holders, 1, memory_order_acq_rel) != 1) {
         return;
     }
     pool = batch->pool;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define CLASS_MIN_SHIFT  16u /* 64 KiB */
-#define CLASS_COUNT      16u
+#define CLASS_COUNT      9u /* up to 16 MiB; what is larger has its own size */
 #define KEPT_BYTES_MAX   (64u << 20)
 /* Larger spans are read by the worker itself: one request's length is 32 bits. */
 #define FETCH_BYTES_MAX  (1u << 30)
@@ -168,6 +168,10 @@ static struct stk_chunk *chunk_take(struct stk_fetcher *fetcher, uint64_t bytes)
         pthread_mutex_unlock(&fetcher->lock);
     }
     if (!chunk) {
+        if (bytes > STK_WHOLE / 4) {
+            return NULL;
+        }
+        bytes = stk_round_up(bytes, STK_IO_ALIGN);
         if (!stk_budget_reserve(&fetcher->engine->budget, bytes)) {
             return NULL;
         }
@@ -222,19 +226,20 @@ int stk_fetch_room(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64_
                    uint8_t **data_out, struct stoker_error *error)
 {
     struct stoker_engine *engine = fetcher->engine;
+    uint64_t              most = stk_max(2 * stk_min(bytes, STK_WHOLE / 4), 1u << CLASS_MIN_SHIFT);
     struct stk_chunk     *chunk;
     int                   status;
 
     chunk = chunk_take(fetcher, stk_max(bytes, 1));
     while (!chunk) {
         /* Reserving waits for room; giving it straight back lets chunk_take have it. */
-        status = stk_engine_reserve(engine, stk_max(2 * bytes, 1u << CLASS_MIN_SHIFT),
+        status = stk_engine_reserve(engine, most,
                                     engine->options.read_timeout_ms, "bytes of a packed shard",
                                     error);
         if (status < 0) {
             return status;
         }
-        stk_budget_release(&engine->budget, stk_max(2 * bytes, 1u << CLASS_MIN_SHIFT));
+        stk_budget_release(&engine->budget, most);
         chunk = chunk_take(fetcher, stk_max(bytes, 1));
     }
     atomic_store_explicit(&chunk->holders, 1, memory_order_relaxed);
@@ -382,8 +387,7 @@ static void fail_all(struct stk_fetcher *fetcher, struct stk_fetch *list, int st
         struct stk_index *index = it->flight->loader->dataset->index;
         stk_fail(&it->error, status, what,
                  status == STOKER_ERROR_TIMEOUT ? "check the file system, or raise read_timeout_ms"
-                 : status == STOKER_ERROR_BUDGET ? "grant more memory"
-                                                 : "check the file and its disk",
+                                                  : "check the file and its disk",
                  "%s", stoker_status_text(status));
         stk_error_place(&it->error, stk_index_shard_path(index, it->span.shard), it->span.offset,
                         NULL);
@@ -409,12 +413,15 @@ static bool issue(struct stk_fetcher *fetcher)
             atomic_load_explicit(&fetcher->chunks_out, memory_order_relaxed) > 0) {
             return false;
         }
-        fail_all(fetcher, pop_pending(fetcher), STOKER_ERROR_BUDGET,
-                 "no memory in the budget to read a sample");
+        /* Without bytes and without an error a worker reads it, with the scratch that it has. */
+        stk_fetch_deliver(fetcher->engine, pop_pending(fetcher));
         return true;
     }
+    /* The first goes in whatever happens to its flight meanwhile: a read without a fetch would
+     * have no holder who gives its chunk back, nor a pin on its file. */
     chunk->begin = first->span.offset;
-    tail = &chunk->fetches;
+    chunk->fetches = pop_pending(fetcher);
+    tail = &first->next;
     while (fetcher->own.pending && needs_read(fetcher->own.pending) &&
            fetcher->own.pending->file == first->file &&
            fetcher->own.pending->span.offset >= chunk->begin &&

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "loader/fetch.h"
+#include "loader/worker.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,6 +13,9 @@
 #define CLAIM_NS      200000u
 #define CLAIM_MAX     64u
 #define EXTRACT_SLOTS 8u
+/* One worker unpacks this much before others may have it: were it without bound, eight huge
+ * samples would wait for memory that only their own delivery frees. */
+#define EXTRACT_BYTES (4u << 20)
 
 static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
 static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
@@ -228,6 +232,21 @@ static int extract_slot(struct stk_flight *flight, struct stk_fetch *fetch,
                            &fetch->bytes.bytes, error);
 }
 
+/* How many slots the next extraction takes: one, and small ones behind it. */
+static uint32_t extract_size(const struct stk_flight *flight, uint32_t first)
+{
+    uint32_t limit = (uint32_t)stk_min(EXTRACT_SLOTS, flight->samples - first), count = 0;
+    uint64_t bytes = 0;
+
+    do {
+        struct stk_span span;
+        stk_sample_span(flight->loader, flight->batch->ids[first + count], &span);
+        bytes = stk_min(span.bytes, EXTRACT_BYTES) + bytes;
+        count++;
+    } while (count < limit && bytes < EXTRACT_BYTES);
+    return count;
+}
+
 static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
 {
     struct stoker_engine *engine = loader->engine;
@@ -239,8 +258,9 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
         return false;
     }
     loader->locked.extracting = true;
+    loader->locked.pins++; /* what is delivered may end, and end a closed loader, at once */
     first = flight->locked.next_slot;
-    count = (uint32_t)stk_min(EXTRACT_SLOTS, flight->samples - first);
+    count = extract_size(flight, first);
     flight->locked.next_slot += count;
     stk_engine_unlock(engine);
     for (uint32_t slot = first; slot < first + count; slot++) {
@@ -272,6 +292,7 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
         stk_flight_fail_locked(flight, first, &error);
         stk_flight_done_locked(flight, failed, &(struct stk_counters){ 0 });
     }
+    stk_loader_unpin_locked(loader);
     return true;
 }
 
@@ -307,27 +328,37 @@ static bool next_step_locked(struct stoker_loader *loader)
     return true;
 }
 
-static uint64_t key_bytes_of(struct stoker_loader *loader, uint64_t sample)
+/* A batch, if need be in place of what lies unused in the engine. */
+static int take_batch(struct stk_flight *flight, const uint64_t *value_bytes,
+                      struct stoker_error *error)
+{
+    struct stoker_loader *loader = flight->loader;
+    int status = stk_batch_take(loader->pool, flight->samples, value_bytes, &flight->batch, error);
+
+    if (status == STOKER_ERROR_BUDGET && stk_loaders_trim(loader->engine) > 0) {
+        status = stk_batch_take(loader->pool, flight->samples, value_bytes, &flight->batch, error);
+    }
+    return status;
+}
+
+static uint64_t value_bytes_of(struct stoker_loader *loader, const struct stk_field *field,
+                               uint64_t sample)
 {
     struct stk_sample found;
 
+    if (field->kind != STOKER_FIELD_KEY) {
+        return stk_sample_value_bytes(loader, field, sample);
+    }
     stk_index_sample(loader->dataset->index, sample, &found);
     return found.key.bytes;
 }
 
-/* Ids, mask and places of a flight, and the room that its variable values need. */
-static int plan_flight(struct stk_flight *flight, struct stoker_error *error)
+/* The samples of a flight's slots, and where they stand in the order. */
+static void plan_ids(struct stk_flight *flight, uint64_t *ids)
 {
     struct stoker_loader  *loader = flight->loader;
     struct stk_order_epoch keys[2];
-    uint64_t               value_bytes[STK_BATCH_FIELDS_MAX] = { 0 };
-    uint64_t              *ids = stk_alloc(flight->samples, sizeof *ids);
-    int                    status;
 
-    if (!ids) {
-        return stk_fail(error, -ENOMEM, "cannot plan a batch", "free memory", "%u samples",
-                        flight->samples);
-    }
     stk_order_begin(&keys[0], &loader->order, flight->epoch);
     stk_order_begin(&keys[1], &loader->order, flight->epoch + 1);
     for (uint32_t i = 0; i < flight->samples; i++) {
@@ -341,29 +372,62 @@ static int plan_flight(struct stk_flight *flight, struct stoker_error *error)
             ids[i] = stk_order_sample(&keys[place->epoch - flight->epoch], place->position);
         }
     }
-    for (uint32_t f = 0; f < loader->field_count; f++) {
-        const struct stk_field *field = &loader->fields[f];
-        for (uint32_t i = 0; field->shape.dtype == STOKER_BYTES && i < flight->samples; i++) {
-            value_bytes[f] += field->kind == STOKER_FIELD_KEY
-                                  ? key_bytes_of(loader, ids[i])
-                                  : stk_sample_value_bytes(loader, field, ids[i]);
+}
+
+/* Offsets of a BYTES field's values. Sizes are asked once: those of a folder's files may change
+ * between two looks. */
+static int plan_offsets(struct stk_flight *flight, const struct stk_field *field,
+                        const uint64_t *ids, uint64_t *offsets, struct stoker_error *error)
+{
+    for (uint32_t i = 0; i < flight->samples; i++) {
+        uint64_t bytes = value_bytes_of(flight->loader, field, ids[i]);
+
+        if (!stk_add(offsets[i], bytes, &offsets[i + 1]) || offsets[i + 1] > UINT64_MAX / 4) {
+            return stk_fail(error, STOKER_ERROR_LIMIT, "the values of a batch are too large",
+                            "check the shards' headers, or lower batch_size", "%u samples",
+                            flight->samples);
         }
     }
-    status = stk_batch_take(loader->pool, flight->samples, value_bytes, &flight->batch, error);
+    return 0;
+}
+
+/* Ids, mask and places of a flight, and the room that its variable values need. */
+static int plan_flight(struct stk_flight *flight, struct stoker_error *error)
+{
+    struct stoker_loader *loader = flight->loader;
+    uint64_t              value_bytes[STK_BATCH_FIELDS_MAX] = { 0 };
+    uint64_t             *offsets[STK_BATCH_FIELDS_MAX] = { NULL };
+    uint64_t             *ids = stk_alloc(flight->samples, sizeof *ids);
+    int                   status = 0;
+
+    if (!ids) {
+        return stk_fail(error, -ENOMEM, "cannot plan a batch", "free memory", "%u samples",
+                        flight->samples);
+    }
+    plan_ids(flight, ids);
+    for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
+        if (loader->fields[f].shape.dtype != STOKER_BYTES) {
+            continue;
+        }
+        offsets[f] = stk_alloc(flight->samples + 1u, sizeof *offsets[f]);
+        status = offsets[f] ? plan_offsets(flight, &loader->fields[f], ids, offsets[f], error)
+                            : stk_fail(error, -ENOMEM, "cannot plan a batch", "free memory",
+                                       "%u samples", flight->samples);
+        value_bytes[f] = offsets[f] ? offsets[f][flight->samples] : 0;
+    }
+    if (status == 0) {
+        status = take_batch(flight, value_bytes, error);
+    }
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        if (status == 0 && offsets[f]) {
+            memcpy(flight->batch->fields[f].offsets, offsets[f],
+                   (flight->samples + 1u) * sizeof *offsets[f]);
+        }
+        stk_free(offsets[f]);
+    }
     for (uint32_t i = 0; status == 0 && i < flight->samples; i++) {
         flight->batch->ids[i] = ids[i];
         flight->batch->mask[i] = flight->places[i].real;
-    }
-    for (uint32_t f = 0; status == 0 && f < loader->field_count; f++) {
-        const struct stk_field *field = &loader->fields[f];
-        uint64_t               *offsets = flight->batch->fields[f].offsets;
-        for (uint32_t i = 0; field->shape.dtype == STOKER_BYTES && i < flight->samples; i++) {
-            uint64_t bytes = field->kind == STOKER_FIELD_KEY
-                                 ? key_bytes_of(loader, ids[i])
-                                 : stk_sample_value_bytes(loader, field, ids[i]);
-            offsets[0] = i == 0 ? 0 : offsets[0];
-            offsets[i + 1] = offsets[i] + bytes;
-        }
     }
     stk_free(ids);
     return status;
@@ -468,6 +532,7 @@ static void flight_free(struct stk_flight *flight)
     }
     for (override = flight->locked.overrides; override; override = next) {
         next = override->next;
+        stk_budget_release(&flight->loader->engine->budget, override->bytes);
         stk_free(override->data);
         stk_free(override);
     }
@@ -493,6 +558,7 @@ static struct stk_view value_of(const struct stk_flight *flight, uint32_t field,
 /* Values of other sizes came in by substitution: lays a field out anew. */
 static int relay_field(struct stk_flight *flight, uint32_t field, struct stoker_error *error)
 {
+    struct stoker_engine *engine = flight->loader->engine;
     struct stoker_batch *batch = flight->batch;
     uint64_t             total = 0, offset = 0;
     uint8_t             *copy;
@@ -501,6 +567,11 @@ static int relay_field(struct stk_flight *flight, uint32_t field, struct stoker_
 
     for (uint32_t slot = 0; slot < flight->samples; slot++) {
         total += value_of(flight, field, slot).bytes;
+    }
+    status = stk_engine_reserve(engine, total, engine->options.read_timeout_ms,
+                                "laying out substituted values", error);
+    if (status < 0) {
+        return status;
     }
     copy = stk_alloc(total, 1);
     offsets = stk_alloc(flight->samples + 1u, sizeof *offsets);
@@ -523,6 +594,7 @@ static int relay_field(struct stk_flight *flight, uint32_t field, struct stoker_
 done:
     stk_free(copy);
     stk_free(offsets);
+    stk_budget_release(&engine->budget, total);
     return status;
 }
 

@@ -27,6 +27,7 @@ struct task {
     struct stk_counters *counters;
     uint32_t             slot;
     uint64_t             sample;
+    bool                 substitute; /* an attempt to replace what was damaged */
     struct stoker_error  error;
 };
 
@@ -382,6 +383,28 @@ static int fill_number(struct task *task, const struct stk_field *field, struct 
     return 0;
 }
 
+/* What an attempt that failed in a later field left aside: this attempt's value counts. */
+static void drop_overrides(struct task *task, uint32_t field)
+{
+    struct stk_override **link = &task->flight->locked.overrides, *gone = NULL;
+
+    stk_engine_lock(task->worker->engine, task->worker);
+    while (*link) {
+        if ((*link)->field == field && (*link)->slot == task->slot) {
+            gone = *link; /* one at most: each attempt begins here */
+            *link = gone->next;
+            break;
+        }
+        link = &(*link)->next;
+    }
+    stk_engine_unlock(task->worker->engine);
+    if (gone) {
+        stk_budget_release(&task->worker->engine->budget, gone->bytes);
+        stk_free(gone->data);
+        stk_free(gone);
+    }
+}
+
 /* The value goes to its planned place; a substitute of another size goes aside. */
 static int fill_value(struct task *task, uint32_t field, struct stk_view value)
 {
@@ -390,6 +413,9 @@ static int fill_value(struct task *task, uint32_t field, struct stk_view value)
     uint64_t             room = batch->fields[field].offsets[task->slot + 1] - begin;
     struct stk_override *override;
 
+    if (task->substitute) {
+        drop_overrides(task, field);
+    }
     if (value.data == batch->fields[field].data + begin) {
         return 0; /* read straight into its place */
     }
@@ -397,12 +423,18 @@ static int fill_value(struct task *task, uint32_t field, struct stk_view value)
         memcpy(batch->fields[field].data + begin, value.data, value.bytes);
         return 0;
     }
+    if (stk_engine_reserve(task->worker->engine, value.bytes,
+                           task->worker->engine->options.read_timeout_ms, "a substitute's value",
+                           &task->error) < 0) {
+        return task->error.status;
+    }
     override = stk_alloc(1, sizeof *override);
     if (override) {
         override->data = stk_alloc(value.bytes, 1);
     }
     if (!override || !override->data) {
         stk_free(override);
+        stk_budget_release(&task->worker->engine->budget, value.bytes);
         return stk_fail(&task->error, -ENOMEM, "cannot keep a value", "free memory", "%zu bytes",
                         value.bytes);
     }
@@ -541,8 +573,13 @@ static void substitute(struct task *task)
 
         task->sample = stk_key(key, 0x73756273ull << 8 | attempt) % count;
         task->error.status = 0;
+        task->substitute = true;
         find_parts(loader, task->sample, &parts, &span);
-        if (read_parts(task, &parts, &span, true) == 0 && fill(task, &parts) == 0) {
+        int status = read_parts(task, &parts, &span, true);
+        if (status < 0) {
+            place_error(task, &parts, span.offset);
+        }
+        if (status == 0 && fill(task, &parts) == 0) {
             task->error.status = 0;
             task->flight->batch->ids[task->slot] = task->sample;
             task->counters->substituted++;
