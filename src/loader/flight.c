@@ -478,6 +478,17 @@ static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epo
     return flight;
 }
 
+/* Another loader's caller waits for memory: what nobody waits for must not take it. */
+static bool yields_locked(const struct stoker_loader *loader)
+{
+    const struct stoker_loader *it = loader->engine->locked.loaders;
+
+    while (it && !it->locked.hungry) {
+        it = it->next_loader;
+    }
+    return it && loader->locked.waiting == 0;
+}
+
 static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
 {
     struct stoker_engine *engine = loader->engine;
@@ -488,7 +499,8 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
 
     if (loader->locked.opening || loader->locked.starved ||
         loader->locked.flight_count >= loader->locked.ahead ||
-        stk_batch_pool_out(loader->pool) >= loader->locked.out_limit || !next_step_locked(loader)) {
+        stk_batch_pool_out(loader->pool) >= loader->locked.out_limit || yields_locked(loader) ||
+        !next_step_locked(loader)) {
         return false;
     }
     loader->locked.opening = true;
@@ -500,6 +512,7 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
     loader->locked.opening = false;
     if (flight) {
         loader->locked.starved_since_ns = 0;
+        loader->locked.hungry = false;
     }
     if (flight && loader->locked.generation == generation) {
         loader->locked.open_position = flight->next_position;

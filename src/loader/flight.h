@@ -90,6 +90,7 @@ struct stoker_loader {
         uint32_t           ahead, out_limit;
         uint64_t           generation; /* counts how often flights were dropped */
         bool               opening, extracting, resumed, closed, starved;
+        bool               hungry; /* its caller waits, and no memory is there for a batch */
         struct stoker_error open_error; /* why it is starved */
         uint64_t           starved_since_ns; /* of the engine's clock; 0: memory was there */
         uint64_t           sample_ns;   /* smoothed work of a sample */

@@ -13,6 +13,9 @@
 /* A padded or wrapped tail ends behind the last sample, by at most a global batch. */
 #define POSITION_SLACK    (1ull << 32)
 #define STARVED_WAIT_NS 10000000000ull
+/* A caller that holds batches is told sooner, but not for what is short only for a moment. */
+#define STARVED_HOLDING_NS 100000000ull
+#define STARVED_LOOK_NS    20000000ull
 
 static int  open_fields(struct stoker_loader *loader, const struct stoker_loader_options *options,
                         struct stoker_error *error);
@@ -440,12 +443,40 @@ static struct stoker_batch *take_head_locked(struct stoker_loader *loader)
 /* Why nothing can come: the caller holds all the memory, or it never sufficed. */
 static bool starved_locked(struct stoker_loader *loader)
 {
-    uint64_t since = loader->locked.starved_since_ns;
+    uint64_t waited_ns = stk_engine_now(loader->engine) - loader->locked.starved_since_ns;
+    bool     holding = stk_batch_pool_out(loader->pool) > 0;
 
     return loader->locked.starved && !loader->locked.head &&
-           (stk_batch_pool_out(loader->pool) > 0 ||
-            stk_engine_now(loader->engine) - since > STARVED_WAIT_NS ||
+           (waited_ns > (holding ? STARVED_HOLDING_NS : STARVED_WAIT_NS) ||
             loader->locked.open_error.status != STOKER_ERROR_BUDGET);
+}
+
+/* Memory is short: half of what is read ahead. False when one batch at a time is left. */
+static bool shrink_locked(struct stoker_loader *loader)
+{
+    bool more = loader->locked.ahead > 1;
+
+    loader->locked.ahead -= loader->locked.ahead / 2;
+    loader->locked.out_limit = stk_min(loader->locked.out_limit, loader->locked.ahead + 1u);
+    return more;
+}
+
+/* A caller waits without a batch on its way, while another loader, whose caller is elsewhere,
+ * keeps memory for what it read ahead: that is dropped, to be read again when it is wanted. */
+static void steal_locked(struct stoker_loader *loader)
+{
+    struct stoker_loader *it = loader->engine->locked.loaders;
+
+    while (it && (it == loader || it->locked.closed || it->locked.waiting > 0 ||
+                  it->locked.flight_count == 0)) {
+        it = it->next_loader;
+    }
+    if (it) {
+        it->locked.pins++; /* its caller may close it while the lock is let go */
+        shrink_locked(it);
+        start_locked(it, it->locked.epoch, it->locked.position);
+        stk_loader_unpin_locked(it);
+    }
 }
 
 /* One look at the head: 1 and the batch, 0 at the end, an error, or AGAIN. */
@@ -467,6 +498,11 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
 
             if (error) {
                 *error = head->locked.error;
+            }
+            if (status == STOKER_ERROR_BUDGET && shrink_locked(loader)) {
+                /* The batches behind may have what a sample of this one lacks. */
+                start_locked(loader, loader->locked.epoch, loader->locked.position);
+                return STOKER_ERROR_AGAIN;
             }
             if (!stk_sample_is_damage(status)) {
                 /* The disk, the network or memory: the next call tries the batch again. */
@@ -505,13 +541,18 @@ static void deepen_locked(struct stoker_loader *loader)
     loader->locked.out_limit++;
 }
 
+static bool before(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+}
+
 /* Waits for the head until the deadline. */
 static int wait_locked(struct stoker_loader *loader, uint32_t timeout_ms,
                        struct stoker_batch **batch_out, struct stoker_error *error)
 {
     struct stoker_engine *engine = loader->engine;
-    struct timespec       until = stk_engine_after(timeout_ms * 1000000ull);
-    bool                  expired = false;
+    struct timespec       until = stk_engine_after(timeout_ms * 1000000ull), slice;
+    bool                  expired = false, lapsed = true;
     int                   status;
 
     for (;;) {
@@ -520,8 +561,19 @@ static int wait_locked(struct stoker_loader *loader, uint32_t timeout_ms,
             return status;
         }
         deepen_locked(loader);
+        if (loader->locked.starved && !loader->locked.head) {
+            loader->locked.hungry = true;
+            if (lapsed) {
+                /* Not every byte that comes free is announced: so this tries again and again. */
+                steal_locked(loader);
+                loader->locked.starved = false;
+            }
+        }
         stk_engine_signal_locked(engine, 1);
-        expired = pthread_cond_timedwait(&loader->ready, &engine->lock, &until) == ETIMEDOUT;
+        slice = loader->locked.hungry ? stk_engine_after(STARVED_LOOK_NS) : until;
+        slice = before(&slice, &until) ? slice : until;
+        lapsed = pthread_cond_timedwait(&loader->ready, &engine->lock, &slice) == ETIMEDOUT;
+        expired = lapsed && !before(&slice, &until);
     }
 }
 
@@ -550,6 +602,10 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
     loader->locked.waiting++;
     status = wait_locked(loader, timeout_ms, batch_out, error);
     loader->locked.waiting--;
+    if (loader->locked.hungry) { /* others may read ahead again */
+        loader->locked.hungry = false;
+        stk_engine_signal_locked(engine, 1);
+    }
     loader->locked.wait_ns += stk_engine_now(engine) - begin;
     if (status == 1 && loader->locked.first_batch_ns == 0) {
         loader->locked.first_batch_ns = stk_engine_now(engine) - loader->opened_ns;

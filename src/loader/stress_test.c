@@ -436,6 +436,60 @@ static void run_history(uint64_t seed)
     alarm(0);
 }
 
+/* A loader whose caller is elsewhere holds the memory by what it read ahead: the one that is
+ * waited for gets it. Both streams are whole. */
+static void test_idle_neighbour(void)
+{
+    static const struct stoker_field_options fields[] = {
+        {.name = "bin", .kind = STOKER_FIELD_BYTES, .extensions = "bin"}};
+    struct stoker_engine_options engine_options = {
+        .struct_size = sizeof engine_options, .threads = 1, .memory_bytes_max = 430000};
+    struct stoker_dataset_options about = {
+        .struct_size = sizeof about,
+        .urls = (const char *const[]){"/d/{000..002}.tar"},
+        .url_count = 1};
+    struct stoker_loader_options options = {.struct_size = sizeof options,
+                                            .fields = fields,
+                                            .field_count = 1,
+                                            .batch_size = 4,
+                                            .batches_ahead = 30};
+    struct stoker_loader *idle = NULL, *busy = NULL;
+    struct stoker_engine *engine = NULL;
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_engine_info info = {.struct_size = sizeof info};
+    struct stoker_batch *batch;
+    struct stoker_error error = {0};
+    struct stk_io *world = NULL;
+    int batches[2] = {0}, status;
+
+    T_EQ("world", stk_world_open(&world, 1, NULL, NULL), 0);
+    add_shards(world, false);
+    T_EQ("engine", stk_engine_open_on(&engine, world, &engine_options, &error), 0);
+    T_EQ("data", stoker_dataset_open(&dataset, engine, &about, &error), 0);
+    T_EQ("idle", stoker_loader_open(&idle, dataset, &options, &error), 0);
+    do { /* until it read ahead all that it can */
+        usleep(20000);
+        status = (int)info.memory_bytes;
+        stoker_engine_info(engine, &info);
+    } while (status != (int)info.memory_bytes);
+    options.batch_size = 30;
+    T_EQ("busy", stoker_loader_open(&busy, dataset, &options, &error), 0);
+    for (int i = 0; i < 2; i++) {
+        struct stoker_loader *loader = i == 0 ? busy : idle;
+        while ((status = stoker_loader_next(loader, 9000, &batch, &error)) == 1) {
+            batches[i]++;
+            stoker_batch_close(batch);
+        }
+        T_EQ("whole", status, 0);
+    }
+    T_EQ("busy", batches[0], SAMPLES / 30);
+    T_EQ("idle", batches[1], SAMPLES / 4);
+    stoker_loader_close(idle);
+    stoker_loader_close(busy);
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+}
+
 int main(int argument_count, char **arguments)
 {
     uint64_t seed = argument_count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
@@ -449,5 +503,6 @@ int main(int argument_count, char **arguments)
     for (uint64_t i = 0; i < count; i++) {
         run_history(seed + i);
     }
+    test_idle_neighbour();
     return t_finish();
 }
