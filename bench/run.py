@@ -208,11 +208,11 @@ def bench_scaling(args, table):
             result = attempt(table, row, lambda: measure.run_peer("stoker", arguments))
             if result:
                 stats = result["notes"]
-                thread_ns = stats["run_ns"] * threads
+                thread_s = stats["run_seconds"] * threads
                 table.add(row, turn, **{"images/s": result["images_per_s"],
                                         "asleep %": 100 * result["asleep"],
-                                        "locks %": 100 * stats["lock_wait_ns"] / thread_ns,
-                                        "no work %": 100 * stats["idle_ns"] / thread_ns})
+                                        "locks %": 100 * stats["lock_wait_seconds"] / thread_s,
+                                        "no work %": 100 * stats["idle_seconds"] / thread_s})
     table.add_ratios("images/s", "1 thread", "x 1 thread")
     return {}
 

@@ -115,7 +115,8 @@ int  stk_io_list(struct stk_io *io, const char *path, struct stk_listing *listin
 void stk_listing_free(struct stk_listing *listing);
 
 /* Warm bytes only, by the calling thread: the count, less than `bytes` where the rest is cold
- * (or at the end of file); -EAGAIN when nothing of it is in memory (or it cannot be told). */
+ * (or at the end of file); -EAGAIN when nothing of it is in memory (or it cannot be told), and for
+ * files read past the page cache also when only a part is. */
 int64_t stk_io_read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
                         size_t bytes);
 /* Waits, at most read_timeout_ms (then STOKER_ERROR_TIMEOUT, buffer untouched afterwards):

@@ -438,6 +438,12 @@ static void test_cold(struct stk_io *io)
         }
         T_EQ("part of it", stk_io_read_wait(io, file, 0, buffer, 4096), 4096);
         T_TRUE("at least", stk_io_read_now(io, file, 0, buffer, 4096) == 4096);
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        T_EQ("a page of it", stk_io_read_wait(io, file, 2 << 20, buffer, 100), 100);
+        for (int i = 0; i < 3; i++) {
+            T_EQ("the rest is cold", stk_io_read_now(io, file, 2 << 20, buffer, 1 << 20), -EAGAIN);
+            usleep(20000);
+        }
     }
     T_EQ("end", stk_io_read_now(io, file, BIG_BYTES, buffer, 10), 0);
     close(fd);

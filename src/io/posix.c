@@ -14,6 +14,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+/* Reading less than this is about as dear as asking first. */
+#define PROBE_BYTES_MIN 16384u
 #define CALL_THREADS_MAX 8u
 #define CALL_READ_BYTES_MAX (1u << 20)
 #define NANOSECONDS 1000000000ull
@@ -567,7 +569,7 @@ static int direct_fd(struct stk_posix *posix, struct stk_posix_file *file)
 
 /* RWF_NOWAIT starts read-ahead of what it misses (mm/filemap.c, filemap_get_pages), and the
  * direct read that follows would fetch the same bytes from the disk again. cachestat asks
- * without that; while reads find their bytes it is left out. */
+ * without that; while small reads find their bytes it is left out. */
 static bool range_is_cold(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
                           size_t bytes)
 {
@@ -581,7 +583,7 @@ static bool range_is_cold(struct stk_posix *posix, struct stk_posix_file *file, 
     const long cachestat_number = 451; /* the same on every architecture */
 
     if (!file->regular || bytes == 0 || file->bytes < direct_bytes_min(posix) ||
-        atomic_load_explicit(&file->warm, memory_order_relaxed) ||
+        (bytes < PROBE_BYTES_MIN && atomic_load_explicit(&file->warm, memory_order_relaxed)) ||
         atomic_load_explicit(&posix->probe_refused, memory_order_relaxed)) {
         return false;
     }
@@ -590,7 +592,12 @@ static bool range_is_cold(struct stk_posix *posix, struct stk_posix_file *file, 
         atomic_store_explicit(&posix->probe_refused, errno == ENOSYS, memory_order_relaxed);
         return false;
     }
-    return found.cached == 0 && offset < file->bytes;
+    if (offset >= file->bytes) {
+        return false;
+    }
+    /* One page missing is enough: a sample's first page often came with its header. */
+    uint64_t end = stk_min(offset + bytes, file->bytes);
+    return found.cached < (end - 1) / STK_IO_ALIGN - offset / STK_IO_ALIGN + 1;
 }
 
 static int list_near(struct stk_posix *posix, const char *path, struct stk_listing_builder *builder)
