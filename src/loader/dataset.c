@@ -136,7 +136,13 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
     int                   status;
 
     if (!dataset->locked.files) {
-        return stk_io_open_file(io, path, file_out, error);
+        status = stk_io_open_file(io, path, file_out, error);
+        if (status == 0) {
+            pthread_mutex_lock(&dataset->lock);
+            dataset->locked.in_use++;
+            pthread_mutex_unlock(&dataset->lock);
+        }
+        return status;
     }
     pthread_mutex_lock(&dataset->lock);
     entry = &dataset->locked.files[shard];
@@ -158,7 +164,7 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
             dataset->locked.open_count++;
         }
     }
-    entry->pins++;
+    dataset->locked.in_use += entry->pins++ == 0;
     entry->recent = true;
     *file_out = entry->file;
     pthread_mutex_unlock(&dataset->lock);
@@ -168,15 +174,25 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
     return 0;
 }
 
+bool stk_dataset_crowded(struct stoker_dataset *dataset, uint32_t shard)
+{
+    bool crowded;
+
+    pthread_mutex_lock(&dataset->lock);
+    crowded = dataset->locked.in_use >= dataset->engine->options.open_files_max &&
+              (!dataset->locked.files || dataset->locked.files[shard].pins == 0);
+    pthread_mutex_unlock(&dataset->lock);
+    return crowded;
+}
+
 void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file)
 {
     if (!dataset->locked.files) {
         stk_io_close_file(dataset->engine->io, file);
-        return;
     }
     pthread_mutex_lock(&dataset->lock);
-    STK_ASSERT(dataset->locked.files[shard].pins > 0);
-    dataset->locked.files[shard].pins--;
+    STK_ASSERT(!dataset->locked.files || dataset->locked.files[shard].pins > 0);
+    dataset->locked.in_use -= !dataset->locked.files || --dataset->locked.files[shard].pins == 0;
     pthread_mutex_unlock(&dataset->lock);
 }
 

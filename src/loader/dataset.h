@@ -27,6 +27,7 @@ struct stoker_dataset {
     struct {
         struct stk_open_file *files; /* one a shard; NULL for a folder */
         uint32_t              open_count, hand;
+        uint32_t              in_use; /* files with a pin */
     } locked;
 };
 
@@ -35,6 +36,9 @@ void stk_dataset_release(struct stoker_dataset *dataset);
 /* Lends the shard's open file until unpin. */
 int  stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file **file_out,
                      struct stoker_error *error);
+/* As many files are in use as may be kept open, and this one is not: who has the choice reads
+ * without keeping another one open for long. */
+bool stk_dataset_crowded(struct stoker_dataset *dataset, uint32_t shard);
 void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file);
 
 /* Reads all headers into the index. */

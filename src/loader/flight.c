@@ -103,8 +103,10 @@ static struct stk_fetch *fetch_new(struct stk_flight *flight, uint32_t slot,
     fetch->flight = flight;
     fetch->slot = slot;
     fetch->span = *span;
-    if (span->bytes != 0 && stk_dataset_pin(flight->loader->dataset, span->shard, &fetch->file,
-                                            &fetch->error) < 0) {
+    /* Each cold file of a folder on its way is an open one: beyond the bound there is no file
+     * here, and the worker that gets the fetch back reads by itself. */
+    if (span->bytes != 0 && !stk_dataset_crowded(flight->loader->dataset, span->shard) &&
+        stk_dataset_pin(flight->loader->dataset, span->shard, &fetch->file, &fetch->error) < 0) {
         stk_error_place(&fetch->error,
                         stk_index_shard_path(flight->loader->dataset->index, span->shard),
                         STOKER_NO_OFFSET, NULL);

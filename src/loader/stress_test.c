@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "io/world.h"
-#include "loader/engine.h"
+#include "loader/dataset.h"
 #include "test/t.h"
 #include "test/tars.h"
 
@@ -444,10 +444,9 @@ static void test_idle_neighbour(void)
         {.name = "bin", .kind = STOKER_FIELD_BYTES, .extensions = "bin"}};
     struct stoker_engine_options engine_options = {
         .struct_size = sizeof engine_options, .threads = 1, .memory_bytes_max = 430000};
-    struct stoker_dataset_options about = {
-        .struct_size = sizeof about,
-        .urls = (const char *const[]){"/d/{000..002}.tar"},
-        .url_count = 1};
+    struct stoker_dataset_options about = {.struct_size = sizeof about,
+                                           .urls = (const char *const[]){"/d/{000..002}.tar"},
+                                           .url_count = 1};
     struct stoker_loader_options options = {.struct_size = sizeof options,
                                             .fields = fields,
                                             .field_count = 1,
@@ -490,6 +489,53 @@ static void test_idle_neighbour(void)
     stoker_engine_close(engine);
 }
 
+/* A folder on storage that does not answer: the files on their way stay within their bound. */
+static void test_open_files(void)
+{
+    static const struct stoker_field_options fields[] = {
+        {.name = "bytes", .kind = STOKER_FIELD_BYTES}};
+    struct stk_io_options io = {.depth = 4, .read_timeout_ms = UINT32_MAX};
+    struct stoker_engine_options engine_options = {.struct_size = sizeof engine_options,
+                                                   .threads = 2,
+                                                   .io_depth = 4,
+                                                   .open_files_max = 8,
+                                                   .read_timeout_ms = 1000};
+    struct stoker_dataset_options about = {
+        .struct_size = sizeof about, .urls = (const char *const[]){"/f"}, .url_count = 1};
+    struct stoker_loader_options options = {
+        .struct_size = sizeof options, .fields = fields, .field_count = 1, .batch_size = 100};
+    struct stk_world_rule hang = {.fault = STK_FAULT_HANG};
+    struct stoker_loader *loader = NULL;
+    struct stoker_engine *engine = NULL;
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_batch *batch;
+    struct stk_io *world = NULL;
+    uint32_t in_use, most = 0;
+    char path[32];
+
+    T_EQ("world", stk_world_open(&world, 1, &io, NULL), 0);
+    for (int i = 0; i < 300; i++) {
+        snprintf(path, sizeof path, "/f/a/%03d.jpg", i);
+        T_EQ("add", stk_world_add(world, path, path, sizeof path), 0);
+    }
+    stk_world_rule(world, &hang);
+    T_EQ("engine", stk_engine_open_on(&engine, world, &engine_options, NULL), 0);
+    T_EQ("data", stoker_dataset_open(&dataset, engine, &about, NULL), 0);
+    T_EQ("loader", stoker_loader_open(&loader, dataset, &options, NULL), 0);
+    for (int i = 0; i < 20; i++) {
+        stoker_loader_next(loader, 5, &batch, NULL);
+        stoker_batch_close(batch);
+        pthread_mutex_lock(&dataset->lock);
+        in_use = dataset->locked.in_use;
+        pthread_mutex_unlock(&dataset->lock);
+        most = in_use > most ? in_use : most;
+    }
+    T_TRUE("open files", most > 0 && most <= 8 + 2 * 2);
+    stoker_loader_close(loader);
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+}
+
 int main(int argument_count, char **arguments)
 {
     uint64_t seed = argument_count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
@@ -504,5 +550,6 @@ int main(int argument_count, char **arguments)
         run_history(seed + i);
     }
     test_idle_neighbour();
+    test_open_files();
     return t_finish();
 }
