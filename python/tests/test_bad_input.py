@@ -335,7 +335,7 @@ try:
 except PermissionError as error:
     print(type(error).__mro__[1].__name__, error.shard or error.where)
 """
-    for path in [tmp_path / "root", *tmp_path.parents]:
+    for path in [tmp_path / "root", tmp_path, *tmp_path.parents]:
         if path.owner() == "root" or os.geteuid() == 0:
             os.chmod(path, path.stat().st_mode | 0o055) if str(path).startswith("/tmp/") else None
     os.chmod(tmp_path / "root" / "b", 0)

@@ -103,6 +103,13 @@ void stk_pages_free(void *pages, size_t bytes)
     }
 }
 
+void stk_pages_lose(void *pages)
+{
+    if (pages) {
+        atomic_fetch_sub_explicit(&alive_count, 1, memory_order_relaxed);
+    }
+}
+
 void stk_mem_fail_nth(uint64_t n)
 {
     uint64_t call = atomic_load_explicit(&call_count, memory_order_relaxed);

@@ -18,6 +18,8 @@ void  stk_free(void *block);
 /* Pages for batches and reads: page-aligned, huge pages where the kernel grants them. */
 void *stk_pages_alloc(size_t bytes);
 void  stk_pages_free(void *pages, size_t bytes);
+/* The kernel may write to them at any time: they are never freed, and no longer counted alive. */
+void  stk_pages_lose(void *pages);
 
 /* For tests: the n-th call from now fails (0: never); how many blocks are alive. */
 void     stk_mem_fail_nth(uint64_t n);

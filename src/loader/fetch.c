@@ -454,6 +454,7 @@ static void complete(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
         status = chunk->read.lost ? STOKER_ERROR_TIMEOUT : (int)chunk->read.result;
         if (chunk->read.lost) {
             /* The kernel may still write to the buffer: its memory stays reserved for ever. */
+            stk_pages_lose(chunk->buffer);
             stk_free(chunk);
             atomic_fetch_sub_explicit(&fetcher->chunks_out, 1, memory_order_relaxed);
         } else {
