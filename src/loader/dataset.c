@@ -343,8 +343,8 @@ static int read_packed(struct stoker_dataset *dataset, const struct stk_member *
                         "call again with more room", "%llu bytes",
                         (unsigned long long)member->bytes);
     }
-    status = stk_stream_open(&stream, dataset, member->shard,
-                             stk_index_shard_path(dataset->index, member->shard), error);
+    status = stk_stream_open(&stream, dataset, stk_index_shard_path(dataset->index, member->shard),
+                             error);
     if (status == 0) {
         status = stk_stream_read(stream, member->offset, buffer, member->bytes, &got, error);
         stk_stream_close(stream);

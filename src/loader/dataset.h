@@ -48,12 +48,10 @@ int  stk_scan(struct stoker_dataset *dataset, struct stoker_error *error);
  * Threads: one. Memory: 320 KiB and the library's window. */
 struct stk_stream;
 int  stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *dataset,
-                     uint32_t shard, const char *path, struct stoker_error *error);
+                     const char *path, struct stoker_error *error);
 void stk_stream_close(struct stk_stream *stream);
 /* *got_out: fewer than bytes only at the end. */
 int  stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
                      size_t *got_out, struct stoker_error *error);
-uint32_t stk_stream_packing(const struct stk_stream *stream);
-uint64_t stk_stream_object_bytes(const struct stk_stream *stream);
 
 #endif

@@ -221,7 +221,7 @@ static int extract_slot(struct stk_flight *flight, struct stk_fetch *fetch,
     if (!loader->extract.stream || loader->extract.shard != span->shard) {
         stk_stream_close(loader->extract.stream);
         loader->extract.stream = NULL;
-        status = stk_stream_open(&loader->extract.stream, dataset, span->shard, path, error);
+        status = stk_stream_open(&loader->extract.stream, dataset, path, error);
         loader->extract.shard = span->shard;
     }
     status = status < 0 ? status

@@ -295,8 +295,8 @@ static int read_packed(struct task *task, const struct stk_span *span, struct st
     if (!scratch) {
         return task->error.status;
     }
-    status = stk_stream_open(&stream, dataset, span->shard,
-                             stk_index_shard_path(dataset->index, span->shard), &task->error);
+    status = stk_stream_open(&stream, dataset, stk_index_shard_path(dataset->index, span->shard),
+                             &task->error);
     if (status < 0) {
         return status;
     }

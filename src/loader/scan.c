@@ -177,7 +177,7 @@ static int scan_shard(void *context, uint64_t round, struct stoker_error *error)
 
     status = stk_shard_begin(dataset->index, (uint32_t)round, path, &builder, error);
     status = status < 0 ? status
-                        : stk_stream_open(&window.stream, dataset, (uint32_t)round, path, error);
+                        : stk_stream_open(&window.stream, dataset, path, error);
     if (status < 0) {
         goto done;
     }
@@ -207,14 +207,13 @@ done:
 }
 
 int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *dataset,
-                    uint32_t shard, const char *path, struct stoker_error *error)
+                    const char *path, struct stoker_error *error)
 {
     struct stk_io     *io = dataset->engine->io;
     struct stk_stream *stream = stk_alloc(1, sizeof *stream);
     struct stk_stat    about;
     int                status;
 
-    (void)shard;
     *stream_out = NULL;
     if (!stream) {
         return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "'%s'", path);
@@ -258,16 +257,6 @@ void stk_stream_close(struct stk_stream *stream)
     stk_unpack_close(stream->unpack);
     stk_free(stream->in);
     stk_free(stream);
-}
-
-uint32_t stk_stream_packing(const struct stk_stream *stream)
-{
-    return stream->packing;
-}
-
-uint64_t stk_stream_object_bytes(const struct stk_stream *stream)
-{
-    return stream->object_bytes;
 }
 
 static int stream_restart(struct stk_stream *stream, struct stoker_error *error)
