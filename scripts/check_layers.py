@@ -5,7 +5,8 @@ usage: check_layers.py [ROOT]
 
 Rooms see themselves, the public header and the rooms that their line names, all listed above it:
 so no cycle can exist. The command, Python and examples see the public header only. Tests and fuzz
-targets also see src/test, which itself may see everything, as benchmarks may.
+targets also see src/world, the simulated one, and src/test, which itself may see everything, as
+benchmarks may.
 """
 import pathlib
 import re
@@ -44,7 +45,7 @@ def check_room(root, path, layers):
         return
     may = layers[room] | {room}
     if path.stem.endswith(("_test", "_fuzz")):
-        may = may | {"test"}
+        may = may | {"test", "world"}
     for number, target in includes(path):
         if target == PUBLIC:
             continue

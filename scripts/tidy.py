@@ -219,7 +219,9 @@ def check_rooms(sources):
         for source in products:
             wanted = ["test"] + (["fuzz"] if room in PARSER_ROOMS else [])
             for kind in wanted:
-                beside = [file for file in files if file.stem.endswith("_" + kind)]
+                # A fuzz target may stand higher up, where more of the path runs.
+                beside = [file for file in (files if kind == "test" else sources)
+                          if file.stem.endswith("_" + kind)]
                 if not any(names_file(file, source) for file in beside):
                     yield Finding(source.path, 1, kind, "", f"add {source.stem}_{kind}.c, or "
                                   f"name {source.name} in the _{kind}.c that covers it")

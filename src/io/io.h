@@ -4,7 +4,7 @@
  *                                              --submit----> cold reads, deep; --reap--> done
  *
  * Implementations: io_uring and a pool of threads (posix.c picks one at run time and says why),
- * and a simulated world with faults (world.c) for tests.
+ * and a simulated world with faults (the room world) for tests.
  * Owner: the engine. Threads: any, but submit/reap/wake of one queue: one thread (wake: any).
  * Memory: taken in open. Bound: depth reads in flight. */
 #ifndef IO_IO_H

@@ -1,7 +1,7 @@
 /* The fetcher: one thread that turns cold spans into few deep reads. */
 #include "loader/fetch.h"
 
-#include "loader/worker.h"
+#include "engine/worker.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -27,7 +27,8 @@ struct stk_chunk {
 };
 
 struct stk_fetcher {
-    struct stoker_engine *engine; /* const after open */
+    struct stk_service    service; /* first: the engine's view of the fetcher */
+    struct stoker_engine *engine;  /* const after open */
     struct stk_queue     *queue;
     pthread_t             thread;
     bool                  started;
@@ -46,19 +47,22 @@ struct stk_fetcher {
     } own;
 };
 
-static void *fetcher_main(void *argument);
+static void    *fetcher_main(void *argument);
+static void     fetcher_close(struct stk_service *service);
+static uint64_t fetcher_trim(struct stk_service *service);
 
-int stk_fetcher_open(struct stk_fetcher **fetcher_out, struct stoker_engine *engine,
-                     struct stoker_error *error)
+static int fetcher_open(struct stk_service **service_out, struct stoker_engine *engine,
+                        struct stoker_error *error)
 {
     struct stk_fetcher *fetcher = stk_alloc(1, sizeof *fetcher);
     sigset_t            all, before;
     int                 status, number;
 
-    *fetcher_out = NULL;
+    *service_out = NULL;
     if (!fetcher) {
         return stk_fail(error, -ENOMEM, "cannot open the fetcher", "free memory", "fetcher");
     }
+    fetcher->service = (struct stk_service){ .close = fetcher_close, .trim = fetcher_trim };
     fetcher->engine = engine;
     fetcher->locked.in_tail = &fetcher->locked.in;
     fetcher->own.pending_tail = &fetcher->own.pending;
@@ -75,11 +79,21 @@ int stk_fetcher_open(struct stk_fetcher **fetcher_out, struct stoker_engine *eng
                                               "raise the limit of processes", "fetcher");
     }
     if (status < 0) {
-        stk_fetcher_close(fetcher);
+        fetcher_close(&fetcher->service);
         return status;
     }
-    *fetcher_out = fetcher;
+    *service_out = &fetcher->service;
     return 0;
+}
+
+int stk_fetcher_of(struct stoker_engine *engine, struct stk_fetcher **fetcher_out,
+                   struct stoker_error *error)
+{
+    struct stk_service *service;
+    int                 status = stk_engine_service(engine, fetcher_open, &service, error);
+
+    *fetcher_out = status < 0 ? NULL : (struct stk_fetcher *)service;
+    return status;
 }
 
 static void chunk_free(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
@@ -89,11 +103,10 @@ static void chunk_free(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
     stk_free(chunk);
 }
 
-void stk_fetcher_close(struct stk_fetcher *fetcher)
+static void fetcher_close(struct stk_service *service)
 {
-    if (!fetcher) {
-        return;
-    }
+    struct stk_fetcher *fetcher = (struct stk_fetcher *)service;
+
     if (fetcher->started) {
         pthread_mutex_lock(&fetcher->lock);
         fetcher->locked.stopping = true;
@@ -104,14 +117,15 @@ void stk_fetcher_close(struct stk_fetcher *fetcher)
     if (fetcher->queue) {
         stk_io_queue_close(fetcher->engine->io, fetcher->queue);
     }
-    stk_fetcher_trim(fetcher);
+    fetcher_trim(service);
     pthread_mutex_destroy(&fetcher->lock);
     stk_free(fetcher);
 }
 
-uint64_t stk_fetcher_trim(struct stk_fetcher *fetcher)
+static uint64_t fetcher_trim(struct stk_service *service)
 {
-    struct stk_chunk *list = NULL, *next;
+    struct stk_fetcher *fetcher = (struct stk_fetcher *)service;
+    struct stk_chunk   *list = NULL, *next;
     uint64_t          bytes;
 
     pthread_mutex_lock(&fetcher->lock);
@@ -409,7 +423,7 @@ static bool issue(struct stk_fetcher *fetcher)
     end = group_end(fetcher);
     chunk = chunk_take(fetcher, stk_read_capacity((uint32_t)(end - first->span.offset)));
     if (!chunk) {
-        if (stk_loaders_trim(fetcher->engine) > 0 ||
+        if (stk_engine_trim(fetcher->engine) > 0 ||
             atomic_load_explicit(&fetcher->chunks_out, memory_order_relaxed) > 0) {
             return false;
         }

@@ -26,9 +26,9 @@ struct stk_fetch {
     struct stoker_error error; /* status < 0: it failed */
 };
 
-int  stk_fetcher_open(struct stk_fetcher **fetcher_out, struct stoker_engine *engine,
-                      struct stoker_error *error);
-void stk_fetcher_close(struct stk_fetcher *fetcher);
+/* The engine's fetcher, made by the first loader; lent until the engine ends. */
+int  stk_fetcher_of(struct stoker_engine *engine, struct stk_fetcher **fetcher_out,
+                    struct stoker_error *error);
 /* Takes a list of fetches; each comes back on its loader's fetched list. */
 void stk_fetcher_push(struct stk_fetcher *fetcher, struct stk_fetch *list);
 /* Frees a fetch and lets its chunk go. */
@@ -38,8 +38,6 @@ int  stk_fetch_room(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64
                     uint8_t **data_out, struct stoker_error *error);
 /* Hands finished fetches to their loaders. Lock not held. */
 void stk_fetch_deliver(struct stoker_engine *engine, struct stk_fetch *list);
-/* Frees kept chunks; the bytes that came free. */
-uint64_t stk_fetcher_trim(struct stk_fetcher *fetcher);
 uint64_t stk_fetcher_requests(const struct stk_fetcher *fetcher);
 
 #endif

@@ -2,8 +2,8 @@
 #include "loader/flight.h"
 
 #include "base/hash.h"
+#include "engine/worker.h"
 #include "loader/fetch.h"
-#include "loader/worker.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,8 +23,15 @@ static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *w
 static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
 static void flight_free(struct stk_flight *flight);
 
-bool stk_flight_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
+struct stoker_loader *stk_loader_of(struct stk_client *client)
 {
+    return (struct stoker_loader *)client; /* its first member */
+}
+
+bool stk_flight_step_locked(struct stk_client *client, struct stk_worker *worker)
+{
+    struct stoker_loader *loader = stk_loader_of(client);
+
     if (loader->locked.closed) {
         return fetched_step_locked(loader, worker);
     }
@@ -62,7 +69,7 @@ static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker 
         struct stk_span span;
         stk_sample_work(flight, fetch->slot, worker, true, &counters, &span);
     }
-    stk_fetch_release(engine->fetcher, fetch);
+    stk_fetch_release(loader->fetcher, fetch);
     stk_engine_lock(engine, worker);
     stk_flight_done_locked(flight, 1, &counters);
     return true;
@@ -155,7 +162,7 @@ static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
         }
     }
     stk_fetch_deliver(engine, warm);
-    stk_fetcher_push(engine->fetcher, list);
+    stk_fetcher_push(loader->fetcher, list);
 }
 
 static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
@@ -225,7 +232,7 @@ static int extract_slot(struct stk_flight *flight, struct stk_fetch *fetch,
         loader->extract.shard = span->shard;
     }
     status = status < 0 ? status
-                        : stk_fetch_room(loader->engine->fetcher, fetch, span->bytes, &data, error);
+                        : stk_fetch_room(loader->fetcher, fetch, span->bytes, &data, error);
     if (status < 0) {
         return status;
     }
@@ -337,7 +344,7 @@ static int take_batch(struct stk_flight *flight, const uint64_t *value_bytes,
     struct stoker_loader *loader = flight->loader;
     int status = stk_batch_take(loader->pool, flight->samples, value_bytes, &flight->batch, error);
 
-    if (status == STOKER_ERROR_BUDGET && stk_loaders_trim(loader->engine) > 0) {
+    if (status == STOKER_ERROR_BUDGET && stk_engine_trim(loader->engine) > 0) {
         status = stk_batch_take(loader->pool, flight->samples, value_bytes, &flight->batch, error);
     }
     return status;
@@ -483,12 +490,12 @@ static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epo
 /* Another loader's caller waits for memory: what nobody waits for must not take it. */
 static bool yields_locked(const struct stoker_loader *loader)
 {
-    const struct stoker_loader *it = loader->engine->locked.loaders;
+    struct stk_client *it = loader->engine->locked.clients;
 
-    while (it && !it->locked.hungry) {
-        it = it->next_loader;
+    while (it && !stk_loader_of(it)->locked.hungry) {
+        it = it->next;
     }
-    return it && loader->locked.waiting == 0;
+    return it && loader->client.waiting == 0;
 }
 
 static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
@@ -643,17 +650,14 @@ void stk_flight_finish_locked(struct stk_flight *flight)
 
 void stk_loader_unpin_locked(struct stoker_loader *loader)
 {
-    struct stoker_engine  *engine = loader->engine;
-    struct stoker_loader **link = &engine->locked.loaders;
+    struct stoker_engine *engine = loader->engine;
 
     STK_ASSERT(loader->locked.pins > 0);
     if (--loader->locked.pins > 0) {
         return;
     }
     STK_ASSERT(loader->locked.closed); /* an open loader has the user's pin */
-    for (; *link != loader; link = &(*link)->next_loader) {
-    }
-    *link = loader->next_loader;
+    stk_engine_remove_locked(engine, &loader->client);
     /* The engine outlives this: a worker is joined before it goes, a caller holds it. */
     stk_engine_unlock(engine);
     stk_loader_free(loader);

@@ -14,7 +14,7 @@
 #define LOADER_FLIGHT_H
 
 #include "batch/batch.h"
-#include "loader/dataset.h"
+#include "dataset/dataset.h"
 #include "order/order.h"
 
 #define STK_AHEAD_MAX         64u
@@ -64,8 +64,9 @@ struct stk_counters {
 };
 
 struct stoker_loader {
-    struct stoker_loader *next_loader; /* in the engine's list; under its lock */
-    struct stoker_engine *engine;      /* const after open, as all down to `ready` */
+    struct stk_client     client; /* first: the engine's view of this loader */
+    struct stoker_engine *engine; /* const after open, as all down to `ready` */
+    struct stk_fetcher   *fetcher;
     struct stoker_dataset *dataset;
     struct stk_batch_pool *pool;
     struct stk_order       order;
@@ -86,7 +87,6 @@ struct stoker_loader {
         struct stk_fetch **fetched_tail;
         uint64_t           epoch, position;           /* delivered up to here */
         uint64_t           open_epoch, open_position; /* the next flight begins here */
-        uint32_t           waiting;  /* callers in next() */
         uint32_t           ahead, out_limit;
         uint64_t           generation; /* counts how often flights were dropped */
         bool               opening, extracting, resumed, closed, starved;
@@ -104,8 +104,10 @@ struct stoker_loader {
     } extract;
 };
 
+/* Of the engine's clients, which all are loaders. */
+struct stoker_loader *stk_loader_of(struct stk_client *client);
 /* One piece of work; false (and the lock never let go) when there is none. */
-bool stk_flight_step_locked(struct stoker_loader *loader, struct stk_worker *worker);
+bool stk_flight_step_locked(struct stk_client *client, struct stk_worker *worker);
 /* Where the epoch after `epoch` begins when that one ended at `position`. */
 uint64_t stk_flight_following(const struct stoker_loader *loader, uint64_t epoch,
                               uint64_t position);

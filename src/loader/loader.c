@@ -1,8 +1,7 @@
 /* The loader as its caller sees it: open, next, state, stats, close. */
-#include "loader/fetch.h"
-#include "loader/worker.h"
-
 #include "base/hash.h"
+#include "engine/worker.h"
+#include "loader/fetch.h"
 
 #include <errno.h>
 #include <string.h>
@@ -24,6 +23,7 @@ static int  open_order(struct stoker_loader *loader, const struct stoker_loader_
                        struct stoker_error *error);
 static int  open_pool(struct stoker_loader *loader, struct stoker_error *error);
 static void start_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position);
+static uint64_t trim_locked(struct stk_client *client);
 
 static int resolve(struct stoker_loader_options *options,
                    const struct stoker_loader_options *given, bool sequential,
@@ -82,6 +82,8 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
         return stk_fail(error, -ENOMEM, "cannot open a loader", "free memory", "loader");
     }
     loader->engine = engine;
+    loader->client.step_locked = stk_flight_step_locked;
+    loader->client.trim_locked = trim_locked;
     loader->dataset = dataset;
     loader->opened_ns = stk_engine_now(engine);
     stk_dataset_hold(dataset);
@@ -91,6 +93,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     pthread_condattr_destroy(&monotonic);
     loader->sequential = stk_index_sequential(dataset->index);
     status = resolve(&options, given, loader->sequential, error);
+    status = status < 0 ? status : stk_fetcher_of(engine, &loader->fetcher, error);
     status = status < 0 ? status : open_order(loader, &options, error);
     status = status < 0 ? status : open_fields(loader, &options, error);
     status = status < 0 ? status : open_pool(loader, error);
@@ -107,8 +110,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     loader->locked.pins = 1;
     loader->locked.fetched_tail = &loader->locked.fetched;
     start_locked(loader, 0, stk_partition_first(&loader->partition, 0));
-    loader->next_loader = engine->locked.loaders;
-    engine->locked.loaders = loader;
+    stk_engine_add_locked(engine, &loader->client);
     stk_engine_signal_locked(engine, engine->worker_count);
     stk_engine_unlock(engine);
     *loader_out = loader;
@@ -285,6 +287,11 @@ static int check_budget(const struct stoker_loader *loader, struct stoker_error 
                     (unsigned long long)loader->batch_bytes, (unsigned long long)bytes_max);
 }
 
+static uint64_t trim_locked(struct stk_client *client)
+{
+    return stk_batch_pool_trim(stk_loader_of(client)->pool);
+}
+
 static void batch_returned(void *keeper)
 {
     struct stoker_engine *engine = keeper;
@@ -294,8 +301,8 @@ static void batch_returned(void *keeper)
     }
     stk_engine_lock(engine, NULL);
     engine->locked.returns++;
-    for (struct stoker_loader *it = engine->locked.loaders; it; it = it->next_loader) {
-        it->locked.starved = false;
+    for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
+        stk_loader_of(it)->locked.starved = false;
     }
     stk_engine_signal_locked(engine, 1);
     stk_engine_unlock(engine);
@@ -465,13 +472,16 @@ static bool shrink_locked(struct stoker_loader *loader)
  * keeps memory for what it read ahead: that is dropped, to be read again when it is wanted. */
 static void steal_locked(struct stoker_loader *loader)
 {
-    struct stoker_loader *it = loader->engine->locked.loaders;
+    struct stk_client    *client = loader->engine->locked.clients;
+    struct stoker_loader *it;
 
-    while (it && (it == loader || it->locked.closed || it->locked.waiting > 0 ||
-                  it->locked.flight_count == 0)) {
-        it = it->next_loader;
+    while (client && (client == &loader->client || client->waiting > 0 ||
+                      stk_loader_of(client)->locked.closed ||
+                      stk_loader_of(client)->locked.flight_count == 0)) {
+        client = client->next;
     }
-    if (it) {
+    if (client) {
+        it = stk_loader_of(client);
         it->locked.pins++; /* its caller may close it while the lock is let go */
         shrink_locked(it);
         start_locked(it, it->locked.epoch, it->locked.position);
@@ -599,9 +609,9 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
     uint32_t held = out > flying ? out - flying : 0;
     loader->locked.out_limit = loader->locked.ahead + (held > 1 ? held : 1);
     loader->locked.resumed = false;
-    loader->locked.waiting++;
+    loader->client.waiting++;
     status = wait_locked(loader, timeout_ms, batch_out, error);
-    loader->locked.waiting--;
+    loader->client.waiting--;
     if (loader->locked.hungry) { /* others may read ahead again */
         loader->locked.hungry = false;
         stk_engine_signal_locked(engine, 1);
@@ -721,7 +731,7 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
         full.run_ns = stk_engine_now(engine) - loader->locked.first_next_ns;
     }
     stk_engine_unlock(engine);
-    full.io_requests = stk_fetcher_requests(engine->fetcher);
+    full.io_requests = stk_fetcher_requests(loader->fetcher);
     full.memory_bytes_peak = atomic_load(&engine->budget.bytes_peak);
     full.threads = engine->worker_count;
     for (uint32_t i = 0; i < engine->worker_count; i++) {

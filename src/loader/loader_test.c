@@ -2,10 +2,10 @@
  * faults and the restarts; memory stays in its budget; everything can be closed at any time.
  * Method: tars of numbered samples in the simulated world, read as bytes, labels and keys. Covers
  * loader.c, flight.c, sample.c and fetch.c. */
-#include "io/world.h"
-#include "loader/engine.h"
+#include "engine/engine.h"
 #include "test/t.h"
 #include "test/tars.h"
+#include "world/world.h"
 
 #include <errno.h>
 #include <stdlib.h>

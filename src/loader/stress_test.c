@@ -7,10 +7,10 @@
  * Covers loader.c, flight.c, fetch.c, worker.c and batch.c under races. */
 #include "base/hash.h"
 #include "base/mem.h"
-#include "io/world.h"
-#include "loader/dataset.h"
+#include "dataset/dataset.h"
 #include "test/t.h"
 #include "test/tars.h"
+#include "world/world.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "source/source.h"
 
 #include "base/mem.h"
-#include "io/world.h"
+#include "world/world.h"
 #include "source/names.h"
 #include "test/t.h"
 

@@ -1,8 +1,7 @@
 /* The engine: its life, and what the user asks of it. The workers are in worker.c. */
-#include "loader/engine.h"
+#include "engine/engine.h"
 
-#include "loader/fetch.h"
-#include "loader/worker.h"
+#include "engine/worker.h"
 
 #include <errno.h>
 #include <string.h>
@@ -55,7 +54,6 @@ int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
     status = resolve(&engine->options, engine->cores, options, error);
     engine->budget.bytes_max = engine->options.memory_bytes_max;
     status = status < 0 ? status : open_io(engine, error);
-    status = status < 0 ? status : stk_fetcher_open(&engine->fetcher, engine, error);
     status = status < 0 ? status : stk_workers_start(engine, error);
     if (status < 0) {
         engine_free(engine);
@@ -101,7 +99,9 @@ static int resolve(struct stoker_engine_options *options, uint32_t cores,
 static void engine_free(struct stoker_engine *engine)
 {
     stk_workers_stop(engine);
-    stk_fetcher_close(engine->fetcher);
+    if (engine->locked.service) {
+        engine->locked.service->close(engine->locked.service);
+    }
     stk_io_close(engine->io);
     pthread_cond_destroy(&engine->work);
     pthread_cond_destroy(&engine->done);
@@ -214,6 +214,52 @@ void stk_engine_unlock(struct stoker_engine *engine)
     pthread_mutex_unlock(&engine->lock);
 }
 
+void stk_engine_add_locked(struct stoker_engine *engine, struct stk_client *client)
+{
+    client->next = engine->locked.clients;
+    engine->locked.clients = client;
+}
+
+void stk_engine_remove_locked(struct stoker_engine *engine, struct stk_client *client)
+{
+    struct stk_client **link = &engine->locked.clients;
+
+    for (; *link != client; link = &(*link)->next) {
+    }
+    *link = client->next;
+}
+
+int stk_engine_service(struct stoker_engine *engine,
+                       int (*make)(struct stk_service **service_out, struct stoker_engine *engine,
+                                   struct stoker_error *error),
+                       struct stk_service **service_out, struct stoker_error *error)
+{
+    struct stk_service *made = NULL;
+    int                 status;
+
+    stk_engine_lock(engine, NULL);
+    *service_out = engine->locked.service;
+    stk_engine_unlock(engine);
+    if (*service_out) {
+        return 0;
+    }
+    status = make(&made, engine, error);
+    if (status < 0) {
+        return status;
+    }
+    stk_engine_lock(engine, NULL);
+    if (!engine->locked.service) {
+        engine->locked.service = made;
+        made = NULL;
+    }
+    *service_out = engine->locked.service;
+    stk_engine_unlock(engine);
+    if (made) {
+        made->close(made);
+    }
+    return 0;
+}
+
 static void reserve_ends(struct stoker_engine *engine, bool asked)
 {
     if (asked) {
@@ -240,7 +286,7 @@ int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wa
             stk_engine_unlock(engine);
         }
 
-        if (stk_loaders_trim(engine) > 0) {
+        if (stk_engine_trim(engine) > 0) {
             continue;
         }
         if (bytes > engine->budget.bytes_max || waited_ms++ >= wait_ms) {

@@ -2,8 +2,8 @@
  * portions, with its size known and unknown, and put into an index. The last byte chooses how. No
  * crash, no hang, no member outside of the tar. */
 #include "base/base.h"
-#include "format/index.h"
 #include "format/tar.h"
+#include "index/index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -1,9 +1,9 @@
 /* The samples of a data set: shards side by side, numbered once all of them are there. */
-#include "format/index.h"
+#include "index/index.h"
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "format/shard.h"
+#include "index/shard.h"
 
 #include <errno.h>
 #include <stdlib.h>

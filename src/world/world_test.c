@@ -2,7 +2,7 @@
  * only waiting moves.
  * Method: each fault is set up in turn and met by every kind of read; two worlds of one seed are
  * compared, and two of different seeds. */
-#include "io/world.h"
+#include "world/world.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* A shard's part of the index: members are grouped into samples as they come, and packed once
  * all are there. */
-#include "format/shard.h"
+#include "index/shard.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

@@ -1,7 +1,7 @@
 /* Reading headers into the index, in parallel; and streams of packed shards. */
 #include "format/tar.h"
 #include "format/unpack.h"
-#include "loader/dataset.h"
+#include "dataset/dataset.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Data sets: opening, open files, and single reads for tools. */
-#include "loader/dataset.h"
+#include "dataset/dataset.h"
 
 #include "format/unpack.h"
 

@@ -2,7 +2,7 @@
  * failed allocations, and limits hold.
  * Method: many words against a plain array; then the edges one by one. */
 #include "base/mem.h"
-#include "format/words.h"
+#include "index/words.h"
 #include "test/t.h"
 
 #include <errno.h>

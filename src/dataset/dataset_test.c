@@ -2,10 +2,10 @@
  * packed; jobs of the engine report the lowest failed round; wrong options are named.
  * Method: tars in the simulated world; rows of damage; counts. Covers dataset.c, scan.c,
  * engine.c and worker.c. */
-#include "io/world.h"
-#include "loader/dataset.h"
+#include "dataset/dataset.h"
 #include "test/t.h"
 #include "test/tars.h"
+#include "world/world.h"
 
 #include <errno.h>
 #include <string.h>

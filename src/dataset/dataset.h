@@ -1,14 +1,14 @@
-/* loader/dataset.h: a data set: its index, and its files, of which a bounded number is open.
+/* dataset/dataset.h: a data set: its index, and its files, of which a bounded number is open.
  *
  *   list (source) -> scan headers in parallel (format) -> index, const -> pin/unpin files
  *
  * Owner: the user and the loaders on it (one reference each). Threads: any after open.
  * Memory: the index; a table of open files (tars). Bound: open_files_max, plus those in use. */
-#ifndef LOADER_DATASET_H
-#define LOADER_DATASET_H
+#ifndef DATASET_DATASET_H
+#define DATASET_DATASET_H
 
-#include "format/index.h"
-#include "loader/engine.h"
+#include "engine/engine.h"
+#include "index/index.h"
 #include "source/source.h"
 
 struct stk_open_file {

@@ -1,16 +1,16 @@
-/* format/shard.h: how index.c and shard.c keep shards; private to the room.
+/* index/shard.h: how index.c and shard.c keep shards; private to the room.
  *
  *   index.shards[i]:  empty -stk_shard_end-> tar (a part) | file (a label)
  *
  * Owner: the index. Threads: slot i only by the builder of shard i until finish; `locked` under
  * the lock until finish; all const after it.
  * Memory: one block for each array of a part. Bound: see index.h. */
-#ifndef FORMAT_SHARD_H
-#define FORMAT_SHARD_H
+#ifndef INDEX_SHARD_H
+#define INDEX_SHARD_H
 
 #include "base/base.h"
-#include "format/index.h"
-#include "format/words.h"
+#include "index/index.h"
+#include "index/words.h"
 
 #include <pthread.h>
 

@@ -1,11 +1,11 @@
-/* io/world.h: a simulated world behind the seam: files in memory, faults by rule, its own clock.
+/* world/world.h: a simulated world behind the seam: files in memory, faults by rule, its own clock.
  *
  *   world_open -> add files -> set rules -> use as any stk_io -> stk_io_close
  *
  * Owner: the test. Threads: any (one lock). Memory: copies of the files.
  * Bound: what the test adds. */
-#ifndef IO_WORLD_H
-#define IO_WORLD_H
+#ifndef WORLD_WORLD_H
+#define WORLD_WORLD_H
 
 #include "io/io.h"
 

@@ -1,14 +1,14 @@
-/* loader/engine.h: threads, rings and memory of a process, and the lists of work.
+/* engine/engine.h: threads and memory of a process, and who gives them work.
  *
- *   workers: rounds of jobs (opening a data set) > fetched samples > new samples > new flights
- *   fetcher: one thread: cold ranges, coalesced, deep in the ring; see loader/fetch.h
+ *   workers: rounds of jobs (opening a data set) > steps of clients (the loaders)
+ *   service: what the clients share beside workers (the loader's fetcher)
  *
  * Owner: the user, its data sets, loaders and batch pools (one reference each).
  * Threads: any. One lock for all scheduling; it is never held over I/O or decoding. Lock order:
  * batch pool before engine.
  * Memory: workers' scratch and fetch chunks, all from `budget`. Bound: memory_bytes_max. */
-#ifndef LOADER_ENGINE_H
-#define LOADER_ENGINE_H
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
 
 #include "base/mem.h"
 #include "decode/decode.h"
@@ -17,9 +17,6 @@
 #include <pthread.h>
 #include <sys/types.h>
 #include <time.h>
-
-struct stk_fetcher;
-struct stoker_loader;
 
 #define STK_THREADS_MAX 1024u
 /* Scratch that a worker keeps between samples. */
@@ -48,11 +45,26 @@ struct stk_job {
     } locked;
 };
 
+/* Who gives the workers steps to do, and memory back: a loader begins with one. */
+struct stk_client {
+    struct stk_client *next; /* in the engine's list; under its lock */
+    /* One piece of work; false (and the lock never let go) when there is none. */
+    bool (*step_locked)(struct stk_client *client, struct stk_worker *worker);
+    /* Frees memory that it only keeps; the bytes. Called under the engine's lock. */
+    uint64_t (*trim_locked)(struct stk_client *client);
+    uint32_t waiting; /* callers that wait for it: served first; under the engine's lock */
+};
+
+/* What clients share, with threads and memory of its own; made by the first that needs it. */
+struct stk_service {
+    void (*close)(struct stk_service *service);    /* takes */
+    uint64_t (*trim)(struct stk_service *service); /* no lock held; the bytes that came free */
+};
+
 struct stoker_engine {
     struct stk_io               *io; /* const after open, as all down to the lock */
     struct stoker_engine_options options; /* resolved: no zero is left */
     struct stk_budget            budget;
-    struct stk_fetcher          *fetcher;
     struct stk_worker           *workers;
     uint32_t                     worker_count;
     uint32_t                     cores;
@@ -63,7 +75,8 @@ struct stoker_engine {
     pthread_cond_t               done; /* a job's round ended; with lock */
     struct {
         struct stk_job       *jobs;
-        struct stoker_loader *loaders; /* linked by next_loader */
+        struct stk_client    *clients;
+        struct stk_service   *service; /* set once */
         uint64_t              returns; /* batches that came back so far */
         uint32_t              sleeping;
         uint32_t              reserving; /* threads that wait for memory */
@@ -81,6 +94,14 @@ void stk_engine_release(struct stoker_engine *engine); /* the last one ends the 
 /* Takes the lock; waiting is counted on worker (which may be NULL). */
 void stk_engine_lock(struct stoker_engine *engine, struct stk_worker *worker);
 void stk_engine_unlock(struct stoker_engine *engine);
+void stk_engine_add_locked(struct stoker_engine *engine, struct stk_client *client);
+void stk_engine_remove_locked(struct stoker_engine *engine, struct stk_client *client);
+/* The engine's service, made by make() when it has none. make: no lock held; of two that made
+ * one at the same time, one is closed again. */
+int stk_engine_service(struct stoker_engine *engine,
+                       int (*make)(struct stk_service **service_out, struct stoker_engine *engine,
+                                   struct stoker_error *error),
+                       struct stk_service **service_out, struct stoker_error *error);
 /* New work for about `count` workers. */
 void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count);
 /* Runs run(context, 0..rounds-1) on the workers and the caller; the error of the lowest failed

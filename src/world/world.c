@@ -1,5 +1,5 @@
 /* The simulated world: files in memory, faults by rule, a clock that only waiting moves. */
-#include "io/world.h"
+#include "world/world.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

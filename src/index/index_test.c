@@ -4,7 +4,7 @@
  * threads in many orders, sizes that need wide numbers, folders, memory a member, and every
  * allocation failing once. */
 #include "base/mem.h"
-#include "format/index.h"
+#include "index/index.h"
 #include "format/unpack.h"
 #include "test/t.h"
 

@@ -1,5 +1,5 @@
 /* Byte strings with dense numbers: an open-addressed table of numbers over one block of bytes. */
-#include "format/words.h"
+#include "index/words.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

@@ -1,12 +1,12 @@
-/* format/words.h: byte strings with dense numbers, each kept once, end to end in one block.
+/* index/words.h: byte strings with dense numbers, each kept once, end to end in one block.
  *
  *   zeroed = empty -> intern ... -> settle (no more intern, the hash table is gone) -> deinit
  *
  * Owner: whoever holds the struct. Threads: one, or any after the last intern.
  * Memory: 4 bytes and the string each, 8 more until settle. Bound: count_max <= 2^30, 2 GiB of
  * bytes. */
-#ifndef FORMAT_WORDS_H
-#define FORMAT_WORDS_H
+#ifndef INDEX_WORDS_H
+#define INDEX_WORDS_H
 
 #include "base/base.h"
 

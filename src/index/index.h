@@ -1,4 +1,4 @@
-/* format/index.h: the samples of a data set, in memory, const after finish.
+/* index/index.h: the samples of a data set, in memory, const after finish.
  *
  *   init -> shards in any order, from any thread (one builder each) -> finish -> look-ups
  *
@@ -7,8 +7,8 @@
  * Memory: 10 bytes a member (18 in a shard past 2 TiB or with a member past 4 GiB), 8 and the key
  * a sample; a file of a folder: 32 and its path.
  * Bound: 2^30 members and 2 GiB of keys a shard, 65,536 extensions of up to 1,024 bytes. */
-#ifndef FORMAT_INDEX_H
-#define FORMAT_INDEX_H
+#ifndef INDEX_INDEX_H
+#define INDEX_INDEX_H
 
 #include "base/base.h"
 

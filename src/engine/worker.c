@@ -1,7 +1,5 @@
 /* The threads of an engine, and jobs that run on all of them. */
-#include "loader/worker.h"
-
-#include "loader/fetch.h"
+#include "engine/worker.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -80,16 +78,18 @@ bool stk_workers_is_one(const struct stoker_engine *engine)
     return false;
 }
 
-uint64_t stk_loaders_trim(struct stoker_engine *engine)
+uint64_t stk_engine_trim(struct stoker_engine *engine)
 {
-    uint64_t bytes = stk_fetcher_trim(engine->fetcher);
+    struct stk_service *service;
+    uint64_t            bytes = 0;
 
     stk_engine_lock(engine, NULL);
-    for (struct stoker_loader *it = engine->locked.loaders; it; it = it->next_loader) {
-        bytes += stk_batch_pool_trim(it->pool);
+    service = engine->locked.service;
+    for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
+        bytes += it->trim_locked(it);
     }
     stk_engine_unlock(engine);
-    return bytes;
+    return bytes + (service ? service->trim(service) : 0);
 }
 
 void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count)
@@ -170,31 +170,29 @@ static bool jobs_step_locked(struct stoker_engine *engine)
     return false;
 }
 
-/* Another loader comes first at each step, so that two share the workers' time evenly. */
+/* Another client comes first at each step, so that two share the workers' time evenly. */
 static void rotate_locked(struct stoker_engine *engine)
 {
-    struct stoker_loader  *first = engine->locked.loaders;
-    struct stoker_loader **link = &engine->locked.loaders;
+    struct stk_client  *first = engine->locked.clients;
+    struct stk_client **link = &engine->locked.clients;
 
-    if (!first || !first->next_loader) {
+    if (!first || !first->next) {
         return;
     }
-    *link = first->next_loader;
-    for (; *link; link = &(*link)->next_loader) {
+    *link = first->next;
+    for (; *link; link = &(*link)->next) {
     }
     *link = first;
-    first->next_loader = NULL;
+    first->next = NULL;
 }
 
-/* Any loader's work, those first whose caller waits. */
-static bool loaders_step_locked(struct stoker_engine *engine, struct stk_worker *worker)
+/* Any client's work, those first whose caller waits. */
+static bool clients_step_locked(struct stoker_engine *engine, struct stk_worker *worker)
 {
     rotate_locked(engine);
     for (int pass = 0; pass < 2; pass++) {
-        struct stoker_loader *loader = engine->locked.loaders;
-        for (; loader; loader = loader->next_loader) {
-            if ((loader->locked.waiting > 0) == (pass == 0) &&
-                stk_flight_step_locked(loader, worker)) {
+        for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
+            if ((it->waiting > 0) == (pass == 0) && it->step_locked(it, worker)) {
                 return true;
             }
         }
@@ -266,7 +264,7 @@ static void *worker_main(void *argument)
         uint64_t before;
 
         if (lend_scratch_locked(worker) || jobs_step_locked(engine) ||
-            loaders_step_locked(engine, worker)) {
+            clients_step_locked(engine, worker)) {
             continue;
         }
         before = stk_engine_now(engine);
