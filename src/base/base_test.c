@@ -76,10 +76,18 @@ static void test_memory(void)
     T_EQ("peak", (long long)budget.bytes_peak, 100);
 }
 
+/* Test vector of XXH3's own sanity test: no bytes, seed 0. */
+static void test_sum(void)
+{
+    T_TRUE("empty", stk_sum64("", 0) == 0x2d06800538d394c2ULL);
+    T_TRUE("differs", stk_sum64("a", 1) != stk_sum64("b", 1));
+}
+
 int main(void)
 {
     test_digests();
     test_errors();
     test_memory();
+    test_sum();
     return t_finish();
 }

@@ -23,11 +23,12 @@ static inline uint64_t stk_key(uint64_t key, uint64_t word)
     return stk_mix(stk_mix(key + 0x9e3779b97f4a7c15ULL) ^ (word * 0xd6e8feb86659fd93ULL + 1));
 }
 
-/* SHA-256 (FIPS 180-4). */
+/* XXH3-64 (libxxhash): against damage, not against forgers. */
+uint64_t stk_sum64(const void *data, size_t bytes);
+
+/* SHA-256 (FIPS 180-4), by libcrypto: it uses the processor's own instructions. */
 struct stk_sha256 {
-    uint32_t state[8];
-    uint64_t bytes;
-    uint8_t  block[64];
+    uint64_t context[14]; /* a SHA256_CTX */
 };
 
 void stk_sha256_init(struct stk_sha256 *sha);

@@ -1,0 +1,39 @@
+/* io/write.h: writing files, so that a final name never stands on half a file.
+ *
+ *   create "x.part" -write-> ... -sync-> close -rename-> "x" -sync_directory-> it stays
+ *
+ * All calls block the caller; only pack, index and tools write, on threads of their own.
+ * Owner: whoever created the out. Threads: one an out; different ones side by side.
+ * Memory: one block an out. Bound: none of its own; a full disk is -ENOSPC with the path. */
+#ifndef IO_WRITE_H
+#define IO_WRITE_H
+
+#include "io/io.h"
+
+struct stk_out; /* a file being written, front to back */
+
+/* Creates path, mode 0666 less the umask. fresh: fails with -EEXIST when something is there;
+ * else what is there is cut to nothing. Never follows a link in the last part. */
+int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+                  struct stoker_error *error);
+/* All of it, or an error; after one the out can only be closed. */
+int stk_io_write(struct stk_io *io, struct stk_out *out, const void *data, size_t bytes,
+                 struct stoker_error *error);
+/* What was written survives a power cut (fdatasync). */
+int stk_io_sync_out(struct stk_io *io, struct stk_out *out, struct stoker_error *error);
+/* Takes out; NULL is fine. The file stays as it is: remove it by name when it is not wanted. */
+void stk_io_close_out(struct stk_io *io, struct stk_out *out);
+
+/* Atomic, within one file system. fresh: fails with -EEXIST when `to` is there (also for
+ * directories: RENAME_NOREPLACE). */
+int stk_io_rename(struct stk_io *io, const char *from, const char *to, bool fresh,
+                  struct stoker_error *error);
+/* Makes one directory; an existing one is fine unless fresh. */
+int stk_io_make_directory(struct stk_io *io, const char *path, bool fresh,
+                          struct stoker_error *error);
+/* A file, a link (itself) or an empty directory; a missing one is fine. */
+int stk_io_remove(struct stk_io *io, const char *path, struct stoker_error *error);
+/* The names in a directory survive a power cut. */
+int stk_io_sync_directory(struct stk_io *io, const char *path, struct stoker_error *error);
+
+#endif
