@@ -1,14 +1,14 @@
-/* Nanoseconds for one position of the order, singly: 100 million samples, all three shuffles.
- * cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/order.c build/libstoker-all.a -o order && ./order
- * (bench/run.py order does that.) Prints one JSON line a shuffle: median of 5. */
+/* Nanoseconds for one position of the order, singly, in every kind of shuffle; and for one of
+ * grain's, whose library (libindex_shuffle.so of its wheel) the first argument names.
+ * bench/run.py order compiles and runs it. Prints one JSON line a case: one timing of POSITIONS
+ * positions. */
 #include "order/order.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 #define POSITIONS 4000000u
-#define RUNS      5
 
 static double seconds(void)
 {
@@ -18,41 +18,72 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static int ascending(const void *a, const void *b)
+static int time_case(const char *name, const struct stk_order_options *options)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    struct stk_order       order;
+    struct stk_order_epoch epoch;
+    uint64_t               sum = 0, position = 0;
+    double                 begin;
 
-    return (x > y) - (x < y);
+    if (stk_order_init(&order, options, NULL) < 0) {
+        return 1;
+    }
+    stk_order_begin(&epoch, &order, 3);
+    begin = seconds();
+    for (uint64_t i = 0; i < POSITIONS; i++) {
+        sum += stk_order_sample(&epoch, position);
+        position += 23;
+        position -= position >= options->sample_count ? options->sample_count : 0;
+    }
+    printf("{\"case\": \"%s\", \"ns\": %.1f, \"check\": %llu}\n", name,
+           (seconds() - begin) / POSITIONS * 1e9, (unsigned long long)sum);
+    return 0;
 }
 
-int main(void)
+/* grain::random::index_shuffle(index, max_index, seed, rounds), with the rounds that grain uses. */
+static int time_grain(const char *library, uint64_t samples)
 {
-    static const char *const names[] = { "", "block", "full", "none" };
+    typedef uint64_t (*shuffle)(uint64_t, uint64_t, uint32_t, uint32_t);
+    void    *handle = dlopen(library, RTLD_NOW);
+    shuffle  index_shuffle =
+        handle ? (shuffle)dlsym(handle, "_ZN5grain6random13index_shuffleEmmjj") : NULL;
+    uint64_t sum = 0;
+    double   begin = seconds();
 
-    for (uint32_t shuffle = STOKER_SHUFFLE_BLOCK; shuffle <= STOKER_SHUFFLE_NONE; shuffle++) {
-        struct stk_order_options options = { .sample_count = 100000000, .block_samples = 86,
-                                             .window_blocks = 64, .group_count = 8,
-                                             .shuffle = shuffle, .seed = 1 };
-        struct stk_order         order;
-        struct stk_order_epoch   epoch;
-        double                   ns[RUNS];
-        uint64_t                 sum = 0;
+    if (!index_shuffle) {
+        fprintf(stderr, "order: %s\n", dlerror());
+        return 1;
+    }
+    for (uint64_t i = 0; i < POSITIONS; i++) {
+        sum += index_shuffle(i * 23 % samples, samples - 1, 3, 4);
+    }
+    printf("{\"case\": \"grain, full, %llu M samples\", \"ns\": %.1f, \"check\": %llu}\n",
+           (unsigned long long)(samples / 1000000), (seconds() - begin) / POSITIONS * 1e9,
+           (unsigned long long)sum);
+    return 0;
+}
 
-        if (stk_order_init(&order, &options, NULL) < 0) {
+int main(int count, char **arguments)
+{
+    static const struct {
+        const char *name;
+        uint64_t    samples;
+        uint32_t    shuffle, groups;
+    } cases[] = {
+        { "block, 1.28 M samples", 1281167, STOKER_SHUFFLE_BLOCK, 1 },
+        { "block, 100 M samples", 100000000, STOKER_SHUFFLE_BLOCK, 1 },
+        { "block, 100 M samples, 8 groups", 100000000, STOKER_SHUFFLE_BLOCK, 8 },
+        { "full, 100 M samples", 100000000, STOKER_SHUFFLE_FULL, 1 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct stk_order_options options = { .sample_count = cases[i].samples,
+                                             .block_samples = 86, .window_blocks = 64,
+                                             .group_count = cases[i].groups,
+                                             .shuffle = cases[i].shuffle, .seed = 1 };
+        if (time_case(cases[i].name, &options)) {
             return 1;
         }
-        for (int run = 0; run < RUNS; run++) {
-            double begin = seconds();
-            stk_order_begin(&epoch, &order, (uint64_t)run);
-            for (uint64_t i = 0; i < POSITIONS; i++) {
-                sum += stk_order_sample(&epoch, i * 23);
-            }
-            ns[run] = (seconds() - begin) / POSITIONS * 1e9;
-        }
-        qsort(ns, RUNS, sizeof ns[0], ascending);
-        printf("{\"shuffle\": \"%s\", \"ns_a_position\": %.1f, \"min\": %.1f, \"max\": %.1f, "
-               "\"check\": %llu}\n", names[shuffle], ns[RUNS / 2], ns[0], ns[RUNS - 1],
-               (unsigned long long)sum);
     }
-    return 0;
+    return count > 1 ? time_grain(arguments[1], 1281167) | time_grain(arguments[1], 100000000) : 0;
 }

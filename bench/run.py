@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure stoker beside its peers, in turns, and write a table and bench/results/NAME.json.
 
-usage: run.py images|raw|cold|first-batch|scaling|tuning --data DIR [options]
+usage: run.py images|raw|cold|first-batch|scaling|tuning|order --data DIR [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
   raw          samples/s without decoding
@@ -9,6 +9,7 @@ usage: run.py images|raw|cold|first-batch|scaling|tuning --data DIR [options]
   first-batch  from Loader() to its first batch, page cache warm and cold
   scaling      one thread to two, and the time that threads sleep
   tuning       settings found by themselves, beside a sweep by hand
+  order        nanoseconds for one position of the order, beside grain's index_shuffle
 
 Every round runs each candidate once (A B C A B C ...), so that a machine that slows down slows
 all of them; ratios are taken within a round. The table shows medians, and the lowest and highest.
@@ -246,9 +247,10 @@ def sweep(args, table, name, peer, arguments):
 def bench_tuning(args, table):
     """The best of a sweep is the luckiest too: it is run again, in turns with the tuned one."""
     found = {}
-    for folder in (args.data, args.tiny, args.huge):
-        measure.warm_up(measure.data_files(folder, "tars/*.tar"))
     for name, peer, arguments in tuning_workloads(args):
+        if name not in args.workloads.split(","):
+            continue
+        measure.warm_up(measure.data_files(arguments[1], "tars/*.tar"))
         best = sweep(args, table, name, peer, arguments)
         if not best:
             continue
@@ -263,15 +265,38 @@ def bench_tuning(args, table):
     return found
 
 
+# ---- order ----
+
+def bench_order(args, table):
+    """order.c is compiled against the build's library, and calls grain's if that is installed."""
+    build = pathlib.Path(os.environ.get("STOKER_BUILD", measure.ROOT / "build"))
+    grain = sorted(measure.peers_folder().glob("torch/lib/python*/site-packages/grain/**/"
+                                               "libindex_shuffle.so"))
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/order"
+        subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", f"-I{measure.ROOT}/include",
+                        f"-I{measure.ROOT}/src", str(measure.HERE / "order.c"),
+                        str(build / "libstoker-all.a"), "-lcrypto", "-lxxhash", "-o", program],
+                       check=True)
+        for turn in range(args.runs):
+            lines = subprocess.run([program, *map(str, grain[:1])], capture_output=True, text=True,
+                                   check=True).stdout
+            for case in map(json.loads, lines.splitlines()):
+                table.add(case["case"], turn, ns=case["ns"])
+    return {}
+
+
 BENCHES = {"images": bench_images, "raw": bench_raw, "cold": bench_cold,
-           "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning}
-SECONDS = {"images": 30, "raw": 5, "cold": 5, "first-batch": 1, "scaling": 15, "tuning": 6}
+           "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning,
+           "order": bench_order}
+SECONDS = {"images": 30, "raw": 5, "cold": 5, "first-batch": 1, "scaling": 15, "tuning": 6,
+           "order": 1}
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("bench", choices=BENCHES)
-    parser.add_argument("--data", type=pathlib.Path, required=True,
+    parser.add_argument("--data", type=pathlib.Path,
                         help="made by photos.py --kind bench; for cold: any folder with tars/")
     parser.add_argument("--peers", help=f"of {IMAGE_PEERS}")
     parser.add_argument("--runs", type=int, default=5)
@@ -284,8 +309,11 @@ def parse_arguments():
     parser.add_argument("--extension", default="jpg", help="of the members that cold reads")
     parser.add_argument("--tiny", type=pathlib.Path, help="records.py --kind tiny, for tuning")
     parser.add_argument("--huge", type=pathlib.Path, help="records.py --kind huge, for tuning")
+    parser.add_argument("--workloads", default="tiny,jpeg,huge", help="of tuning: one or more")
     parser.add_argument("--name", help="of the file under bench/results")
     args = parser.parse_args()
+    if args.bench != "order" and not args.data:
+        parser.error("--data is missing: see bench/README.md")
     if args.bench == "tuning" and not (args.tiny and args.huge):
         parser.error("tuning needs --tiny and --huge: see bench/README.md")
     args.seconds = args.seconds or SECONDS[args.bench]

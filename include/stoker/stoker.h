@@ -127,7 +127,7 @@ struct stoker_engine_options {
     size_t   struct_size;
     uint64_t memory_bytes_max;  /* never passed; default: half of what the cgroup grants */
     uint32_t threads;           /* decode threads; default: the cores that the cgroup grants
-                                   less cores_reserved, tuned while running */
+                                   less cores_reserved; those without work sleep */
     uint32_t cores_reserved;    /* left for the training loop; default 0 */
     uint32_t io_backend;        /* enum stoker_io_backend */
     uint32_t direct;            /* enum stoker_direct: O_DIRECT for cold reads */

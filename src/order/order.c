@@ -25,6 +25,10 @@ struct window {
     uint64_t number; /* unique in the group */
 };
 
+struct quotient {
+    uint64_t whole, rest;
+};
+
 static int check(const struct stk_order_options *options, struct stoker_error *error);
 static void lay_out(struct stk_order *order);
 static uint64_t sample_of_block(const struct stk_order_epoch *epoch, uint64_t block,
@@ -32,6 +36,23 @@ static uint64_t sample_of_block(const struct stk_order_epoch *epoch, uint64_t bl
 static uint64_t sample_of_pool(const struct stk_order_epoch *epoch, uint64_t index);
 static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t position);
 static struct window window_of(const struct stk_order *order, uint64_t group, uint64_t block);
+
+static struct stk_divisor divisor(uint64_t number)
+{
+    return (struct stk_divisor){number, UINT64_MAX / number};
+}
+
+/* With value < 2^56 the product is less than 1 + 2^-7 below value / number, so its whole part is
+ * the quotient or one less. */
+static inline struct quotient divide(uint64_t value, const struct stk_divisor *by)
+{
+    __extension__ unsigned __int128 product = (unsigned __int128)value * by->reciprocal;
+    uint64_t whole = product >> 64;
+    uint64_t rest = value - whole * by->number;
+    uint64_t more = rest >= by->number;
+
+    return (struct quotient){whole + more, rest - (by->number & -more)};
+}
 
 int stk_order_init(struct stk_order *order, const struct stk_order_options *options,
                    struct stoker_error *error)
@@ -164,6 +185,8 @@ static void lay_out(struct stk_order *order)
     const struct stk_order_options *options = &order->options;
     uint64_t groups = options->group_count;
 
+    order->by_groups = divisor(groups);
+    order->by_block = divisor(options->block_samples);
     order->full_blocks = options->sample_count / options->block_samples;
     order->group_blocks = order->full_blocks / groups;
     order->group_samples = order->group_blocks * options->block_samples;
@@ -173,6 +196,8 @@ static void lay_out(struct stk_order *order)
         order->windows = (order->group_blocks - 1) / options->window_blocks + 1;
         order->window_base = order->group_blocks / order->windows;
         order->window_extra = order->group_blocks % order->windows;
+        order->by_base = divisor(order->window_base);
+        order->by_longer = divisor(order->window_base + 1);
     }
 }
 
@@ -213,16 +238,19 @@ static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t po
     uint64_t groups = order->options.group_count;
     uint64_t block_samples = order->options.block_samples;
     uint64_t skipped = position < epoch->pool_first ? 0 : order->pool_samples;
-    uint64_t turn = (position - skipped) / groups, group = position % groups;
-    struct window window = window_of(order, group, turn / block_samples);
+    struct quotient round = divide(position - skipped, &order->by_groups);
+    uint64_t turn = round.whole, group = divide(position, &order->by_groups).rest;
+    struct window window = window_of(order, group, divide(turn, &order->by_block).whole);
     uint64_t start = window.first * block_samples;
-    uint64_t drawn, block;
+    struct quotient drawn;
+    uint64_t block;
 
-    drawn = stk_permute(stk_key(epoch->key_sample, window.number * groups + group), turn - start,
-                        window.blocks * block_samples);
-    block = stk_permute(stk_key(epoch->key_block, group), window.first + drawn / block_samples,
+    drawn = divide(stk_permute(stk_key(epoch->key_sample, window.number * groups + group),
+                               turn - start, window.blocks * block_samples),
+                   &order->by_block);
+    block = stk_permute(stk_key(epoch->key_block, group), window.first + drawn.whole,
                         order->group_blocks);
-    return sample_of_block(epoch, block * groups + group, drawn % block_samples);
+    return sample_of_block(epoch, block * groups + group, drawn.rest);
 }
 
 /* The window of a group that holds the block. All windows are as long as each other, or one
@@ -231,17 +259,17 @@ static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t po
 static struct window window_of(const struct stk_order *order, uint64_t group, uint64_t block)
 {
     uint64_t late =
-        order->windows > 1 ? group * order->window_base / order->options.group_count : 0;
+        order->windows > 1 ? divide(group * order->window_base, &order->by_groups).whole : 0;
     uint64_t at = block + late;
     uint64_t longer = order->window_base + 1, border = order->window_extra * longer;
     uint64_t number, start, end;
 
     if (at < border) {
-        number = at / longer;
+        number = divide(at, &order->by_longer).whole;
         start = number * longer;
         end = start + longer;
     } else {
-        uint64_t past = (at - border) / order->window_base;
+        uint64_t past = divide(at - border, &order->by_base).whole;
         number = order->window_extra + past;
         start = border + past * order->window_base;
         end = start + order->window_base;

@@ -30,9 +30,17 @@ struct stk_permutation {
     uint64_t factor[STK_PERMUTE_ROUNDS_MAX], summand[STK_PERMUTE_ROUNDS_MAX];
 };
 
+/* A number to divide by, with its reciprocal: half a dozen divisions make one position, and each
+ * took four times as long as the multiplication that replaces it. */
+struct stk_divisor {
+    uint64_t number, reciprocal; /* floor((2^64 - 1) / number) */
+};
+
 /* Made by init; const. */
 struct stk_order {
     struct stk_order_options options;
+    struct stk_divisor by_groups, by_block; /* group_count, block_samples */
+    struct stk_divisor by_base, by_longer;  /* window_base, window_base + 1 */
     uint64_t full_blocks;   /* F: whole blocks in the data set */
     uint64_t group_blocks;  /* K = F / H */
     uint64_t group_samples; /* K * S */
