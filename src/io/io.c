@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "io/listing.h"
+#include "io/write.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -101,6 +102,52 @@ const char *stk_io_backend(struct stk_io *io, const char **reason_out)
 uint64_t stk_io_lost_bytes(struct stk_io *io)
 {
     return io->table->lost_bytes(io);
+}
+
+int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    return io->table->write->create(io, path, fresh, out_out, error);
+}
+
+int stk_io_write(struct stk_io *io, struct stk_out *out, const void *data, size_t bytes,
+                 struct stoker_error *error)
+{
+    return io->table->write->write(io, out, data, bytes, error);
+}
+
+int stk_io_sync_out(struct stk_io *io, struct stk_out *out, struct stoker_error *error)
+{
+    return io->table->write->sync_out(io, out, error);
+}
+
+void stk_io_close_out(struct stk_io *io, struct stk_out *out)
+{
+    if (out) {
+        io->table->write->close_out(io, out);
+    }
+}
+
+int stk_io_rename(struct stk_io *io, const char *from, const char *to, bool fresh,
+                  struct stoker_error *error)
+{
+    return io->table->write->rename(io, from, to, fresh, error);
+}
+
+int stk_io_make_directory(struct stk_io *io, const char *path, bool fresh,
+                          struct stoker_error *error)
+{
+    return io->table->write->make_directory(io, path, fresh, error);
+}
+
+int stk_io_remove(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    return io->table->write->remove(io, path, error);
+}
+
+int stk_io_sync_directory(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    return io->table->write->sync_directory(io, path, error);
 }
 
 void stk_listing_free(struct stk_listing *listing)

@@ -15,6 +15,7 @@
 struct stk_io;
 struct stk_file;  /* an open object; closed by its opener, after its reads came back */
 struct stk_queue; /* reads in flight of one thread */
+struct stk_write_table;
 
 struct stk_io_options {
     uint32_t backend;         /* enum stoker_io_backend */
@@ -90,6 +91,7 @@ struct stk_io_table {
     const char *(*backend)(struct stk_io *io, const char **reason_out);
     uint64_t (*lost_bytes)(struct stk_io *io);
     void (*close)(struct stk_io *io);
+    const struct stk_write_table *write; /* io/write.h */
 };
 
 struct stk_io {

@@ -285,7 +285,8 @@ static const struct stk_io_table uring_table = {open_file,
                                                 clock_ns,
                                                 backend,
                                                 lost_bytes,
-                                                posix_close};
+                                                posix_close,
+                                                &stk_posix_write_table};
 
 static const struct stk_io_table threads_table = {open_file,
                                                   close_file,
@@ -302,7 +303,8 @@ static const struct stk_io_table threads_table = {open_file,
                                                   clock_ns,
                                                   backend,
                                                   lost_bytes,
-                                                  posix_close};
+                                                  posix_close,
+                                                  &stk_posix_write_table};
 
 int stk_io_open(struct stk_io **io_out, const struct stk_io_options *options,
                 struct stoker_error *error)

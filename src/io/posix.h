@@ -142,6 +142,9 @@ int stk_threads_submit(struct stk_io *io, struct stk_queue *queue, struct stk_re
 struct stk_read *stk_threads_reap(struct stk_io *io, struct stk_queue *queue, uint32_t timeout_ms);
 void stk_threads_wake(struct stk_io *io, struct stk_queue *queue);
 
+/* write.c: files being written; both backends. */
+extern const struct stk_write_table stk_posix_write_table;
+
 /* place.c: opens a path confined to a mount that is known to be local. A descriptor or -errno;
  * -EXDEV: not known to be local, so ask on a pool thread. */
 int stk_places_open(struct stk_places **places_out, struct stk_pool *calls);

@@ -12,11 +12,28 @@
 
 struct stk_out; /* a file being written, front to back */
 
+/* The table behind the functions below; struct stk_io_table points to it. */
+struct stk_write_table {
+    int (*create)(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+                  struct stoker_error *error);
+    int (*write)(struct stk_io *io, struct stk_out *out, const void *data, size_t bytes,
+                 struct stoker_error *error);
+    int (*sync_out)(struct stk_io *io, struct stk_out *out, struct stoker_error *error);
+    void (*close_out)(struct stk_io *io, struct stk_out *out);
+    int (*rename)(struct stk_io *io, const char *from, const char *to, bool fresh,
+                  struct stoker_error *error);
+    int (*make_directory)(struct stk_io *io, const char *path, bool fresh,
+                          struct stoker_error *error);
+    int (*remove)(struct stk_io *io, const char *path, struct stoker_error *error);
+    int (*sync_directory)(struct stk_io *io, const char *path, struct stoker_error *error);
+};
+
 /* Creates path, mode 0666 less the umask. fresh: fails with -EEXIST when something is there;
  * else what is there is cut to nothing. Never follows a link in the last part. */
 int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
                   struct stoker_error *error);
-/* All of it, or an error; after one the out can only be closed. */
+/* All of it, or an error; after one the out can only be closed: each further write or sync gives
+ * that error again, so that no sync can hide a lost write. */
 int stk_io_write(struct stk_io *io, struct stk_out *out, const void *data, size_t bytes,
                  struct stoker_error *error);
 /* What was written survives a power cut (fdatasync). */
@@ -24,14 +41,14 @@ int stk_io_sync_out(struct stk_io *io, struct stk_out *out, struct stoker_error 
 /* Takes out; NULL is fine. The file stays as it is: remove it by name when it is not wanted. */
 void stk_io_close_out(struct stk_io *io, struct stk_out *out);
 
-/* Atomic, within one file system. fresh: fails with -EEXIST when `to` is there (also for
- * directories: RENAME_NOREPLACE). */
+/* Atomic, within one file system (else -EXDEV). What is at `to` is replaced: a file by a file, an
+ * empty directory by a directory. fresh: fails with -EEXIST when anything is there. */
 int stk_io_rename(struct stk_io *io, const char *from, const char *to, bool fresh,
                   struct stoker_error *error);
-/* Makes one directory; an existing one is fine unless fresh. */
+/* Makes one directory, mode 0777 less the umask; an existing one is fine unless fresh. */
 int stk_io_make_directory(struct stk_io *io, const char *path, bool fresh,
                           struct stoker_error *error);
-/* A file, a link (itself) or an empty directory; a missing one is fine. */
+/* Removes a file, a link (itself) or an empty directory; a missing one is fine. */
 int stk_io_remove(struct stk_io *io, const char *path, struct stoker_error *error);
 /* The names in a directory survive a power cut. */
 int stk_io_sync_directory(struct stk_io *io, const char *path, struct stoker_error *error);

@@ -1,41 +1,20 @@
 /* The simulated world: files in memory, faults by rule, a clock that only waiting moves. */
-#include "world/world.h"
+#include "world/inner.h"
 
 #include "base/hash.h"
 #include "base/mem.h"
 #include "io/listing.h"
 #include "io/posix.h"
+#include "io/write.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#define RULES_MAX 64u
-#define TRIES_COUNT (1u << 14)
-#define LINKS_MAX 40  /* as Linux, path_resolution(7) */
 #define PIECES_MAX 64 /* of one read that meets SHORT again and again */
-#define CLOCK_START 1000000000ull
 #define TICKS_MS 1000000ull
 #define NEVER UINT64_MAX
-
-/* A path is kept without a '/' at either end and without empty or "." parts; "" is the root. */
-struct node {
-    char *path;
-    uint8_t *data; /* file */
-    char *target;  /* link */
-    uint64_t bytes, inode;
-    uint64_t hash; /* of path */
-    uint32_t kind; /* enum stk_entry_kind; OTHER: link */
-};
-
-struct rule {
-    struct stk_world_rule given;
-    char *path; /* NULL: every file */
-    uint32_t hits;
-};
 
 struct flight {
     struct stk_read *read;
@@ -50,116 +29,103 @@ struct world_queue {
     struct stk_reads finished;
 };
 
-struct world {
-    struct stk_io io; /* first */
-    struct stk_io_options options;
-    uint64_t seed;
-    pthread_mutex_t lock; /* of all below */
-    pthread_cond_t wake;
-    struct node **nodes; /* sorted by path */
-    uint64_t count, capacity;
-    struct rule rules[RULES_MAX];
-    uint32_t rule_count;
-    uint32_t tries[TRIES_COUNT];         /* by hash of (path, offset) */
-    _Atomic uint64_t now_ns, lost_bytes; /* written under the lock */
-};
-
 struct outcome {
     int64_t result;      /* bytes or -errno */
     uint64_t latency_ns; /* NEVER: hangs */
 };
 
 static bool canonical(const char *path, char *out);
-static uint64_t lower_bound(const struct world *world, const char *path);
-static struct node *find(const struct world *world, const char *path);
-static int insert(struct world *world, const char *path, struct node **node_out);
-static int put(struct world *world, const char *path, struct node **node_out);
-static int resolve(struct world *world, const char *path, struct node **node_out);
-static bool denied(struct world *world, const struct node *node);
-static bool touches(const struct rule *rule, const struct node *node, uint64_t offset,
+static int put(struct stk_world *world, const char *path, uint32_t kind,
+               struct stk_node **node_out);
+static bool path_below(const struct stk_node *directory, const char *name, char *out);
+static int find(struct stk_world *world, const char *path, struct stk_node **node_out);
+static uint64_t next_try(struct stk_world *world, const struct stk_node *node, uint64_t offset);
+static bool touches(const struct stk_rule *rule, const struct stk_node *node, uint64_t offset,
                     uint64_t bytes);
-static bool hits(struct world *world, struct rule *rule, const struct node *node, uint64_t offset,
-                 uint64_t word);
-static uint64_t end_of(struct world *world, const struct node *node);
-static struct outcome meet(struct world *world, const struct node *node, uint64_t offset,
+static bool hits(struct stk_world *world, struct stk_rule *rule, const struct stk_node *node,
+                 uint64_t offset, uint64_t word);
+static uint64_t end_of(struct stk_world *world, const struct stk_node *node);
+static struct outcome meet(struct stk_world *world, const struct stk_node *node, uint64_t offset,
                            uint64_t bytes);
-static void fill(struct world *world, struct stk_read *read);
-static void settle(struct world *world, struct world_queue *queue);
+static void fill(struct stk_world *world, struct stk_read *read);
+static void settle(struct stk_world *world, struct world_queue *queue);
 
-static struct world *world_of(struct stk_io *io)
+static struct stk_node *node_of(struct stk_file *file)
 {
-    return (struct world *)(void *)io;
+    return (struct stk_node *)(void *)file;
 }
 
-static bool matches(const struct rule *rule, const struct node *node)
+static bool matches(const struct stk_rule *rule, const struct stk_node *node)
 {
-    return !rule->path || strcmp(rule->path, node->path) == 0;
+    return !rule->path || stk_node_is_at(node, rule->path);
 }
 
-static void stat_fill(const struct node *node, struct stk_stat *stat)
+static void stat_fill(const struct stk_node *node, struct stk_stat *stat)
 {
-    *stat = (struct stk_stat){node->bytes, CLOCK_START, 1, node->inode, node->kind};
-}
-
-static int fail(struct stoker_error *error, int number, const char *what, const char *path)
-{
-    return stk_fail_errno(error, number, what, "this is a simulated world: see the test's rules",
-                          "'%s'", path);
+    *stat = (struct stk_stat){node->bytes, node->mtime_ns, 1, node->inode, node->kind};
 }
 
 int stk_world_add(struct stk_io *io, const char *path, const void *data, size_t bytes)
 {
-    struct world *world = world_of(io);
-    struct node *node = NULL;
+    struct stk_world *world = stk_world_of(io);
+    struct stk_node *node = NULL;
+    uint8_t *copy = data ? stk_alloc(bytes, 1) : NULL;
     int status;
 
+    if (data && !copy) {
+        return -ENOMEM;
+    }
+    if (copy && bytes > 0) {
+        memcpy(copy, data, bytes);
+    }
     pthread_mutex_lock(&world->lock);
-    status = put(world, path, &node);
+    status = put(world, path, data ? STK_ENTRY_FILE : STK_ENTRY_DIRECTORY, &node);
     if (status == -EEXIST && !data && node->kind == STK_ENTRY_DIRECTORY) {
         status = 0;
     } else if (status == 0 && data) {
-        node->kind = STK_ENTRY_FILE;
-        node->data = stk_alloc(bytes, 1);
-        status = node->data ? 0 : -ENOMEM;
-        node->bytes = node->data ? bytes : 0;
-        if (node->bytes > 0) {
-            memcpy(node->data, data, bytes);
-        }
+        node->data = copy;
+        node->bytes = node->bytes_synced = node->capacity = bytes;
+        copy = NULL;
     }
     pthread_mutex_unlock(&world->lock);
+    stk_free(copy);
     return status;
 }
 
 int stk_world_link(struct stk_io *io, const char *path, const char *target)
 {
-    struct world *world = world_of(io);
-    struct node *node = NULL;
+    struct stk_world *world = stk_world_of(io);
+    struct stk_node *node = NULL;
+    char *copy = stk_strdup(target);
     int status;
 
+    if (!copy) {
+        return -ENOMEM;
+    }
     pthread_mutex_lock(&world->lock);
-    status = put(world, path, &node);
+    status = put(world, path, STK_ENTRY_OTHER, &node);
     if (status == 0) {
-        node->kind = STK_ENTRY_OTHER;
-        node->target = stk_strdup(target);
-        status = node->target ? 0 : -ENOMEM;
+        node->target = copy;
+        copy = NULL;
     }
     pthread_mutex_unlock(&world->lock);
+    stk_free(copy);
     return status;
 }
 
 int stk_world_rule(struct stk_io *io, const struct stk_world_rule *rule)
 {
-    struct world *world = world_of(io);
+    struct stk_world *world = stk_world_of(io);
     char name[PATH_MAX];
-    struct rule *mine;
+    struct stk_rule *mine;
     int status = 0;
 
     pthread_mutex_lock(&world->lock);
-    mine = &world->rules[stk_min(world->rule_count, RULES_MAX - 1)];
-    if (world->rule_count == RULES_MAX) {
+    mine = &world->rules[stk_min(world->rule_count, STK_WORLD_RULES_MAX - 1)];
+    if (world->rule_count == STK_WORLD_RULES_MAX) {
         status = -ENOSPC;
     } else {
-        *mine = (struct rule){.given = *rule};
+        *mine = (struct stk_rule){.given = *rule};
         if (rule->path) {
             mine->path = canonical(rule->path, name) ? stk_strdup(name) : NULL;
             status = mine->path ? 0 : -ENOMEM;
@@ -173,20 +139,22 @@ int stk_world_rule(struct stk_io *io, const struct stk_world_rule *rule)
 static int open_file(struct stk_io *io, const char *path, struct stk_file **file_out,
                      struct stoker_error *error)
 {
-    struct world *world = world_of(io);
-    struct node *node = NULL;
+    struct stk_world *world = stk_world_of(io);
+    struct stk_node *node = NULL;
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = resolve(world, path, &node);
-    if (status == 0 && denied(world, node)) {
+    status = find(world, path, &node);
+    if (status == 0 && stk_world_denied(world, node)) {
         status = -EACCES;
     } else if (status == 0 && node->kind == STK_ENTRY_DIRECTORY) {
         status = -EISDIR;
+    } else if (status == 0) {
+        stk_node_hold(node);
     }
     pthread_mutex_unlock(&world->lock);
     if (status < 0) {
-        return fail(error, -status, "cannot open the file", path);
+        return stk_world_fail(error, -status, "cannot open the file", path);
     }
     *file_out = (struct stk_file *)(void *)node;
     return 0;
@@ -194,60 +162,65 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
 
 static void close_file(struct stk_io *io, struct stk_file *file)
 {
-    (void)io, (void)file; /* a node, the world's */
+    struct stk_world *world = stk_world_of(io);
+
+    pthread_mutex_lock(&world->lock);
+    stk_node_drop(world, node_of(file));
+    pthread_mutex_unlock(&world->lock);
 }
 
 static int stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
                      struct stoker_error *error)
 {
-    (void)io, (void)error;
-    stat_fill((const struct node *)(void *)file, stat_out);
-    return 0;
+    struct stk_world *world = stk_world_of(io);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = stk_world_strike(world);
+    if (status == 0) {
+        stat_fill(node_of(file), stat_out);
+    }
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 ? stk_world_fail(error, -status, "cannot ask for the size", "an open file")
+                      : 0;
 }
 
 static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_out,
                      struct stoker_error *error)
 {
-    struct world *world = world_of(io);
-    struct node *node = NULL;
+    struct stk_world *world = stk_world_of(io);
+    struct stk_node *node = NULL;
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = resolve(world, path, &node);
+    status = find(world, path, &node);
     if (status == 0) {
         stat_fill(node, stat_out);
     }
     pthread_mutex_unlock(&world->lock);
-    return status < 0 ? fail(error, -status, "cannot find the path", path) : 0;
+    return status < 0 ? stk_world_fail(error, -status, "cannot find the path", path) : 0;
 }
 
-/* Children lie behind their parent's path and a '/', among its other descendants. */
-static int list_node(struct world *world, const struct node *node,
+static int list_node(struct stk_world *world, struct stk_node *node,
                      struct stk_listing_builder *builder)
 {
-    char prefix[PATH_MAX + 1];
-    size_t bytes = strlen(node->path);
-    uint64_t at;
+    char target[PATH_MAX];
     int status = 0;
 
-    memcpy(prefix, node->path, bytes + 1);
-    if (bytes > 0) {
-        prefix[bytes++] = '/';
-        prefix[bytes] = '\0';
-    }
-    for (at = lower_bound(world, prefix);
-         status == 0 && at < world->count && strncmp(world->nodes[at]->path, prefix, bytes) == 0;
-         at++) {
-        struct node *child = world->nodes[at], *real = NULL;
-        struct stk_entry entry = {.name = child->path + bytes, .kind = STK_ENTRY_OTHER};
+    for (uint64_t i = 0; i < node->names.count && status == 0; i++) {
+        struct stk_node *real = node->names.items[i].node;
+        struct stk_entry entry = {.name = node->names.items[i].text, .kind = real->kind};
 
-        if (!entry.name[0] || strchr(entry.name, '/')) {
-            continue;
+        if (real->target) {
+            if (!path_below(node, entry.name, target) ||
+                stk_node_resolve(world, target, &real) < 0) {
+                real = NULL;
+            }
+            entry.kind = real ? real->kind : STK_ENTRY_OTHER;
         }
-        if (resolve(world, child->path, &real) == 0) {
-            entry.kind = real->kind;
-            entry.device = real->kind == STK_ENTRY_DIRECTORY;
-            entry.inode = real->kind == STK_ENTRY_DIRECTORY ? real->inode : 0;
+        if (entry.kind == STK_ENTRY_DIRECTORY) {
+            entry.device = 1;
+            entry.inode = real->inode;
         }
         status = stk_listing_add(builder, &entry);
     }
@@ -257,16 +230,16 @@ static int list_node(struct world *world, const struct node *node,
 static int list(struct stk_io *io, const char *path, struct stk_listing *listing_out,
                 struct stoker_error *error)
 {
-    struct world *world = world_of(io);
+    struct stk_world *world = stk_world_of(io);
     struct stk_listing_builder builder = {0};
-    struct node *node = NULL;
+    struct stk_node *node = NULL;
     int status;
 
     pthread_mutex_lock(&world->lock);
-    status = resolve(world, path, &node);
+    status = find(world, path, &node);
     if (status == 0 && node->kind != STK_ENTRY_DIRECTORY) {
         status = -ENOTDIR;
-    } else if (status == 0 && denied(world, node)) {
+    } else if (status == 0 && stk_world_denied(world, node)) {
         status = -EACCES;
     } else if (status == 0) {
         status = list_node(world, node, &builder);
@@ -276,24 +249,25 @@ static int list(struct stk_io *io, const char *path, struct stk_listing *listing
         status = stk_listing_build(&builder, listing_out);
     }
     stk_listing_builder_deinit(&builder);
-    return status < 0 ? fail(error, -status, "cannot list the folder", path) : 0;
+    return status < 0 ? stk_world_fail(error, -status, "cannot list the folder", path) : 0;
 }
 
 static int64_t read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
                         size_t bytes)
 {
-    struct world *world = world_of(io);
-    const struct node *node = (const struct node *)(void *)file;
-    bool cold = false;
+    struct stk_world *world = stk_world_of(io);
+    const struct stk_node *node = node_of(file);
+    bool cold = false, failed;
     uint64_t end, count = 0;
 
     pthread_mutex_lock(&world->lock);
+    failed = stk_world_strike(world) < 0;
     end = end_of(world, node);
-    if (offset < end) {
+    if (offset < end && !failed) {
         count = stk_min(bytes, end - offset);
     }
     for (uint32_t i = 0; i < world->rule_count && count > 0; i++) {
-        struct rule *rule = &world->rules[i];
+        struct stk_rule *rule = &world->rules[i];
         uint32_t fault = rule->given.fault;
 
         if (!touches(rule, node, offset, count)) {
@@ -310,14 +284,14 @@ static int64_t read_now(struct stk_io *io, struct stk_file *file, uint64_t offse
         memcpy(buffer, node->data + offset, count);
     }
     pthread_mutex_unlock(&world->lock);
-    return cold ? -EAGAIN : (int64_t)count;
+    return failed ? -EIO : cold ? -EAGAIN : (int64_t)count;
 }
 
 static int64_t read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
                          size_t bytes)
 {
-    struct world *world = world_of(io);
-    const struct node *node = (const struct node *)(void *)file;
+    struct stk_world *world = stk_world_of(io);
+    const struct stk_node *node = node_of(file);
     uint64_t timeout_ns = world->options.read_timeout_ms * TICKS_MS;
     struct outcome outcome;
 
@@ -335,15 +309,23 @@ static int64_t read_wait(struct stk_io *io, struct stk_file *file, uint64_t offs
 
 static int queue_open(struct stk_io *io, struct stk_queue **queue_out, struct stoker_error *error)
 {
+    struct stk_world *world = stk_world_of(io);
     struct world_queue *queue = stk_alloc(1, sizeof *queue);
+    int status = -ENOMEM;
 
     if (queue) {
-        queue->depth = world_of(io)->options.depth;
+        queue->depth = world->options.depth;
         queue->flights = stk_alloc(queue->depth, sizeof *queue->flights);
     }
-    if (!queue || !queue->flights) {
+    if (queue && queue->flights) {
+        pthread_mutex_lock(&world->lock);
+        status = stk_world_strike(world);
+        pthread_mutex_unlock(&world->lock);
+    }
+    if (status < 0) {
+        stk_free(queue ? queue->flights : NULL);
         stk_free(queue);
-        return fail(error, ENOMEM, "cannot open a queue of reads", "world");
+        return stk_world_fail(error, -status, "cannot open a queue of reads", "world");
     }
     *queue_out = (struct stk_queue *)(void *)queue;
     return 0;
@@ -351,7 +333,7 @@ static int queue_open(struct stk_io *io, struct stk_queue **queue_out, struct st
 
 static void queue_close(struct stk_io *io, struct stk_queue *opaque)
 {
-    struct world *world = world_of(io);
+    struct stk_world *world = stk_world_of(io);
     struct world_queue *queue = (struct world_queue *)(void *)opaque;
 
     pthread_mutex_lock(&world->lock);
@@ -370,13 +352,13 @@ static void queue_close(struct stk_io *io, struct stk_queue *opaque)
 
 static int submit(struct stk_io *io, struct stk_queue *opaque, struct stk_read *reads)
 {
-    struct world *world = world_of(io);
+    struct stk_world *world = stk_world_of(io);
     struct world_queue *queue = (struct world_queue *)(void *)opaque;
     int taken = 0;
 
     pthread_mutex_lock(&world->lock);
     for (struct stk_read *read = reads; read && queue->live < queue->depth; read = read->next) {
-        const struct node *node = (const struct node *)(void *)read->file;
+        const struct stk_node *node = node_of(read->file);
         struct outcome outcome = meet(world, node, read->offset, read->bytes);
 
         queue->flights[queue->count++] = (struct flight){
@@ -394,7 +376,7 @@ static int submit(struct stk_io *io, struct stk_queue *opaque, struct stk_read *
 
 static struct stk_read *reap(struct stk_io *io, struct stk_queue *opaque, uint32_t timeout_ms)
 {
-    struct world *world = world_of(io);
+    struct stk_world *world = stk_world_of(io);
     struct world_queue *queue = (struct world_queue *)(void *)opaque;
     uint64_t until_ns, real_ns = stk_clock_ns() + timeout_ms * TICKS_MS;
     struct timespec until = {.tv_sec = (time_t)(real_ns / 1000000000u),
@@ -431,7 +413,7 @@ static struct stk_read *reap(struct stk_io *io, struct stk_queue *opaque, uint32
 
 static void wake(struct stk_io *io, struct stk_queue *opaque)
 {
-    struct world *world = world_of(io);
+    struct stk_world *world = stk_world_of(io);
 
     pthread_mutex_lock(&world->lock);
     ((struct world_queue *)(void *)opaque)->woken = true;
@@ -441,7 +423,7 @@ static void wake(struct stk_io *io, struct stk_queue *opaque)
 
 static uint64_t clock_ns(struct stk_io *io)
 {
-    return atomic_load_explicit(&world_of(io)->now_ns, memory_order_relaxed);
+    return atomic_load_explicit(&stk_world_of(io)->now_ns, memory_order_relaxed);
 }
 
 static const char *backend(struct stk_io *io, const char **reason_out)
@@ -455,55 +437,65 @@ static const char *backend(struct stk_io *io, const char **reason_out)
 
 static uint64_t lost_bytes(struct stk_io *io)
 {
-    return atomic_load_explicit(&world_of(io)->lost_bytes, memory_order_relaxed);
+    return atomic_load_explicit(&stk_world_of(io)->lost_bytes, memory_order_relaxed);
 }
 
 static void world_close(struct stk_io *io)
 {
-    struct world *world = world_of(io);
+    struct stk_world *world = stk_world_of(io);
 
-    for (uint64_t i = 0; i < world->count; i++) {
-        stk_free(world->nodes[i]->path);
-        stk_free(world->nodes[i]->data);
-        stk_free(world->nodes[i]->target);
-        stk_free(world->nodes[i]);
-    }
+    stk_nodes_deinit(world);
     for (uint32_t i = 0; i < world->rule_count; i++) {
         stk_free(world->rules[i].path);
     }
     pthread_cond_destroy(&world->wake);
     pthread_mutex_destroy(&world->lock);
-    stk_free(world->nodes);
     stk_free(world);
 }
 
 static const struct stk_io_table world_table = {
-    open_file,   close_file, stat_file, stat_path, list,     read_now, read_wait,  queue_open,
-    queue_close, submit,     reap,      wake,      clock_ns, backend,  lost_bytes, world_close,
+    open_file,
+    close_file,
+    stat_file,
+    stat_path,
+    list,
+    read_now,
+    read_wait,
+    queue_open,
+    queue_close,
+    submit,
+    reap,
+    wake,
+    clock_ns,
+    backend,
+    lost_bytes,
+    world_close,
+    &stk_world_write_table,
 };
 
 int stk_world_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
                    struct stoker_error *error)
 {
-    struct world *world = stk_alloc(1, sizeof *world);
-    struct node *root = NULL;
+    struct stk_world *world = stk_alloc(1, sizeof *world);
 
     if (!world) {
-        return fail(error, ENOMEM, "cannot open a world", "world");
+        return stk_world_fail(error, ENOMEM, "cannot open a world", "world");
     }
     pthread_mutex_init(&world->lock, NULL);
     pthread_cond_init(&world->wake, NULL);
     world->io.table = &world_table;
     world->seed = seed;
-    world->now_ns = CLOCK_START;
+    world->now_ns = STK_WORLD_CLOCK_START;
     world->options = options ? *options : (struct stk_io_options){0};
     world->options.depth = world->options.depth ? world->options.depth : STK_DEPTH_DEFAULT;
     world->options.read_timeout_ms =
         world->options.read_timeout_ms ? world->options.read_timeout_ms : STK_TIMEOUT_DEFAULT_MS;
-    if (insert(world, "", &root) < 0) {
+    world->root = stk_node_new(world, STK_ENTRY_DIRECTORY);
+    if (!world->root) {
         world_close(&world->io);
-        return fail(error, ENOMEM, "cannot open a world", "world");
+        return stk_world_fail(error, ENOMEM, "cannot open a world", "world");
     }
+    stk_node_hold(world->root);
     *io_out = &world->io;
     return 0;
 }
@@ -532,141 +524,82 @@ static bool canonical(const char *path, char *out)
     return true;
 }
 
-static uint64_t lower_bound(const struct world *world, const char *path)
+/* Into out[PATH_MAX]: the path of a name in a directory; false if it is too long. */
+static bool path_below(const struct stk_node *directory, const char *name, char *out)
 {
-    uint64_t low = 0, high = world->count;
+    size_t at = PATH_MAX - 1, bytes = strlen(name);
 
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-
-        if (strcmp(world->nodes[middle]->path, path) < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
+    out[at] = '\0';
+    for (;;) {
+        if (bytes + 1 > at) {
+            return false;
         }
-    }
-    return low;
-}
-
-static struct node *find(const struct world *world, const char *path)
-{
-    uint64_t at = lower_bound(world, path);
-
-    return at < world->count && strcmp(world->nodes[at]->path, path) == 0 ? world->nodes[at] : NULL;
-}
-
-/* A directory, until the caller makes it something else. -EEXIST gives the node too. */
-static int insert(struct world *world, const char *path, struct node **node_out)
-{
-    uint64_t at = lower_bound(world, path), capacity;
-    struct node **grown, *node;
-
-    *node_out = find(world, path);
-    if (*node_out) {
-        return -EEXIST;
-    }
-    if (world->count == world->capacity) {
-        capacity = stk_max(64, world->capacity * 2);
-        grown = stk_realloc(world->nodes, world->capacity, capacity, sizeof(struct node *));
-        if (!grown) {
-            return -ENOMEM;
+        at -= bytes;
+        memcpy(out + at, name, bytes);
+        out[--at] = '/';
+        if (!directory->parent) {
+            memmove(out, out + at, PATH_MAX - at);
+            return true;
         }
-        world->nodes = grown;
-        world->capacity = capacity;
+        name = directory->name;
+        bytes = strlen(name);
+        directory = directory->parent;
     }
-    node = stk_alloc(1, sizeof *node);
-    if (!node || !(node->path = stk_strdup(path))) {
-        stk_free(node);
-        return -ENOMEM;
-    }
-    node->kind = STK_ENTRY_DIRECTORY;
-    node->inode = world->count + 1;
-    for (const char *c = path; *c; c++) {
-        node->hash = stk_key(node->hash, (uint8_t)*c);
-    }
-    memmove(world->nodes + at + 1, world->nodes + at, (world->count - at) * sizeof *world->nodes);
-    world->nodes[at] = node;
-    world->count++;
-    *node_out = node;
-    return 0;
 }
 
-/* A new directory with its parents; -EEXIST gives the node that is there. */
-static int put(struct world *world, const char *path, struct node **node_out)
+/* One call that names a path. */
+static int find(struct stk_world *world, const char *path, struct stk_node **node_out)
+{
+    int status = stk_world_strike(world);
+
+    return status < 0 ? status : stk_node_resolve(world, path, node_out);
+}
+
+/* A new node with its parents, all of it synced; -EEXIST gives the node that is there. */
+static int put(struct stk_world *world, const char *path, uint32_t kind, struct stk_node **node_out)
 {
     char name[PATH_MAX];
-    int status = 0;
+    struct stk_node *directory = world->root, *node;
+    char *part = name;
+    int status;
 
     if (!canonical(path, name)) {
         return -ENAMETOOLONG;
     }
-    for (char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        status = insert(world, name, node_out);
-        *slash = '/';
-        if (status < 0 && (status != -EEXIST || (*node_out)->kind != STK_ENTRY_DIRECTORY)) {
-            return status == -EEXIST ? -ENOTDIR : status;
+    *node_out = world->root;
+    for (char *slash = name; *part; part = slash) {
+        slash = part + strcspn(part, "/");
+        if (*slash) {
+            *slash++ = '\0';
         }
-    }
-    return insert(world, name, node_out);
-}
-
-/* Walks a path part by part and follows its links. */
-static int resolve(struct world *world, const char *path, struct node **node_out)
-{
-    char rest[PATH_MAX], next[PATH_MAX], at[PATH_MAX] = "";
-    struct node *node = find(world, "");
-    int links = 0;
-    char *part;
-
-    if (snprintf(rest, sizeof rest, "%s", path) >= PATH_MAX) {
-        return -ENAMETOOLONG;
-    }
-    for (part = rest; *part;) {
-        size_t bytes = strcspn(part, "/"), used = strlen(at);
-        char *slash;
-
-        if (bytes == 0 || (bytes == 1 && part[0] == '.')) {
-            part += bytes + (part[bytes] == '/');
-            continue;
-        }
-        if (node->kind != STK_ENTRY_DIRECTORY) {
+        if (directory->kind != STK_ENTRY_DIRECTORY) {
             return -ENOTDIR;
         }
-        if (bytes == 2 && part[0] == '.' && part[1] == '.') {
-            slash = strrchr(at, '/');
-            *(slash ? slash : at) = '\0';
-        } else if (used + bytes + 2 > PATH_MAX) {
-            return -ENAMETOOLONG;
-        } else {
-            at[used] = '/';
-            memcpy(at + used + (used > 0), part, bytes);
-            at[used + (used > 0) + bytes] = '\0';
-        }
-        part += bytes;
-        node = find(world, at);
+        node = stk_node_child(directory, part);
+        *node_out = node;
         if (!node) {
-            return -ENOENT;
-        }
-        if (node->target) {
-            if (++links > LINKS_MAX) {
-                return -ELOOP;
+            node = stk_node_new(world, *slash ? STK_ENTRY_DIRECTORY : kind);
+            status = node ? stk_node_link(world, directory, part, node) : -ENOMEM;
+            if (status < 0) {
+                stk_node_drop(world, node);
+                return status;
             }
-            if (snprintf(next, sizeof next, "%s%s", node->target, part) >= PATH_MAX) {
-                return -ENAMETOOLONG;
+            status = stk_node_sync_name(world, directory, part);
+            if (status < 0) {
+                stk_node_unlink(world, directory, part);
+                return status;
             }
-            memcpy(rest, next, sizeof rest);
-            part = rest;
-            slash = strrchr(at, '/');
-            *(slash && rest[0] != '/' ? slash : at) = '\0';
-            node = find(world, at);
         }
+        directory = node;
     }
-    *node_out = node;
+    if (*node_out) {
+        return -EEXIST;
+    }
+    *node_out = directory;
     return 0;
 }
 
-static bool denied(struct world *world, const struct node *node)
+bool stk_world_denied(struct stk_world *world, const struct stk_node *node)
 {
     bool found = false;
 
@@ -677,15 +610,51 @@ static bool denied(struct world *world, const struct node *node)
     return found;
 }
 
-static bool touches(const struct rule *rule, const struct node *node, uint64_t offset,
+int stk_world_fail(struct stoker_error *error, int number, const char *what, const char *path)
+{
+    return stk_fail_errno(error, number, what, "this is a simulated world: see the test's rules",
+                          "'%s'", path);
+}
+
+int stk_world_strike(struct stk_world *world)
+{
+    uint64_t call = ++world->calls;
+
+    return call == world->fail_at || (world->cut_at > 0 && call >= world->cut_at) ? -EIO : 0;
+}
+
+const struct stk_world_rule *stk_world_meets(struct stk_world *world, uint32_t fault,
+                                             const struct stk_node *node, uint64_t offset,
+                                             uint64_t bytes)
+{
+    uint64_t word = next_try(world, node, offset);
+
+    for (uint32_t i = 0; i < world->rule_count; i++) {
+        struct stk_rule *rule = &world->rules[i];
+
+        if (rule->given.fault == fault && touches(rule, node, offset, bytes) &&
+            hits(world, rule, node, offset, word + i)) {
+            return &rule->given;
+        }
+    }
+    return NULL;
+}
+
+static bool touches(const struct stk_rule *rule, const struct stk_node *node, uint64_t offset,
                     uint64_t bytes)
 {
     return matches(rule, node) && offset + bytes > rule->given.offset;
 }
 
+/* A word that each try of the bytes at offset has for itself. */
+static uint64_t next_try(struct stk_world *world, const struct stk_node *node, uint64_t offset)
+{
+    return stk_key(1, world->tries[stk_key(node->hash, offset) % STK_WORLD_TRIES_COUNT]++);
+}
+
 /* word: tells rules apart, and the tries of one read. */
-static bool hits(struct world *world, struct rule *rule, const struct node *node, uint64_t offset,
-                 uint64_t word)
+static bool hits(struct stk_world *world, struct stk_rule *rule, const struct stk_node *node,
+                 uint64_t offset, uint64_t word)
 {
     uint64_t key = stk_key(stk_key(stk_key(world->seed, node->hash), offset), word);
 
@@ -697,12 +666,12 @@ static bool hits(struct world *world, struct rule *rule, const struct node *node
     return true;
 }
 
-static uint64_t end_of(struct world *world, const struct node *node)
+static uint64_t end_of(struct stk_world *world, const struct stk_node *node)
 {
     uint64_t end = node->bytes;
 
     for (uint32_t i = 0; i < world->rule_count; i++) {
-        const struct rule *rule = &world->rules[i];
+        const struct stk_rule *rule = &world->rules[i];
 
         if (rule->given.fault == STK_FAULT_TRUNCATED && matches(rule, node)) {
             end = stk_min(end, rule->given.offset);
@@ -712,24 +681,26 @@ static uint64_t end_of(struct world *world, const struct node *node)
 }
 
 /* One read, with all its pieces. */
-static struct outcome meet(struct world *world, const struct node *node, uint64_t offset,
+static struct outcome meet(struct stk_world *world, const struct stk_node *node, uint64_t offset,
                            uint64_t bytes)
 {
     uint64_t end = end_of(world, node), done = 0;
     uint64_t want = offset < end ? stk_min(bytes, end - offset) : 0;
-    struct outcome outcome = {0};
+    struct outcome outcome = {.result = stk_world_strike(world)};
 
+    if (outcome.result < 0) {
+        return outcome;
+    }
     for (int piece = 0; done < want; piece++) {
         uint64_t at = offset + done, step = want - done;
-        uint32_t *tries = &world->tries[stk_key(node->hash, at) % TRIES_COUNT];
-        uint64_t word = stk_key(1, (*tries)++);
+        uint64_t word = next_try(world, node, at);
 
         for (uint32_t i = 0; i < world->rule_count; i++) {
-            struct rule *rule = &world->rules[i];
+            struct stk_rule *rule = &world->rules[i];
             uint32_t fault = rule->given.fault;
 
             if (fault == STK_FAULT_COLD || fault == STK_FAULT_TRUNCATED ||
-                fault == STK_FAULT_DENIED || (fault == STK_FAULT_SHORT && step == 1) ||
+                fault >= STK_FAULT_DENIED || (fault == STK_FAULT_SHORT && step == 1) ||
                 !touches(rule, node, at, step) || !hits(world, rule, node, at, word + i)) {
                 continue;
             }
@@ -753,14 +724,16 @@ static struct outcome meet(struct world *world, const struct node *node, uint64_
 }
 
 /* Copies what a read gives, with the bytes around it where it would be a direct one. */
-static void fill(struct world *world, struct stk_read *read)
+static void fill(struct stk_world *world, struct stk_read *read)
 {
-    const struct node *node = (const struct node *)(void *)read->file;
+    const struct stk_node *node = node_of(read->file);
+    uint64_t left = node->bytes > read->offset ? node->bytes - read->offset : 0;
     bool direct =
         world->options.direct == STOKER_DIRECT_ALWAYS ||
         (world->options.direct == STOKER_DIRECT_AUTO && node->bytes >= STK_DIRECT_BYTES_MIN);
-    uint64_t bytes = (uint64_t)read->result;
+    uint64_t bytes = stk_min((uint64_t)read->result, left); /* it may have been cut meanwhile */
 
+    read->result = (int64_t)bytes;
     read->skip = direct ? (uint32_t)(read->offset & (STK_IO_ALIGN - 1)) : 0;
     STK_ASSERT(read->capacity >= read->skip + bytes);
     if (bytes > 0) {
@@ -769,7 +742,7 @@ static void fill(struct world *world, struct stk_read *read)
 }
 
 /* Finishes what is ready or past its deadline, in the order of submission. */
-static void settle(struct world *world, struct world_queue *queue)
+static void settle(struct stk_world *world, struct world_queue *queue)
 {
     uint32_t kept = 0;
 

@@ -1,0 +1,283 @@
+/* Writing on the real machine. Each call goes straight to the kernel and waits: what writes is a
+ * tool, on a thread of its own. */
+#include "io/write.h"
+
+#include "base/mem.h"
+#include "io/posix.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct out {
+    int fd;
+    int failure; /* 0, or the -errno that every further call gives */
+    char path[]; /* for errors */
+};
+
+static int fail_path(struct stoker_error *error, int number, const char *what, const char *path);
+static int fail_place(struct stoker_error *error, int number, const char *what, const char *place);
+static int open_out(const char *path, bool fresh);
+static int sync_fd(int fd, bool data_only);
+static int rename_fresh(const char *from, const char *to);
+static int rename_checked(const char *from, const char *to);
+
+static struct out *out_of(struct stk_out *out)
+{
+    return (struct out *)(void *)out;
+}
+
+static int create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    size_t path_bytes = strlen(path) + 1;
+    struct out *out = stk_alloc(1, sizeof *out + path_bytes);
+
+    (void)io;
+    if (!out) {
+        return fail_path(error, ENOMEM, "cannot create the file", path);
+    }
+    memcpy(out->path, path, path_bytes);
+    out->fd = open_out(path, fresh);
+    if (out->fd < 0) {
+        int status = fail_path(error, -out->fd, "cannot create the file", path);
+
+        stk_free(out);
+        return status;
+    }
+    *out_out = (struct stk_out *)(void *)out;
+    return 0;
+}
+
+static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data, size_t bytes,
+                     struct stoker_error *error)
+{
+    struct out *out = out_of(opaque);
+    size_t done = 0;
+
+    (void)io;
+    while (out->failure == 0 && done < bytes) {
+        ssize_t count = write(out->fd, (const uint8_t *)data + done, bytes - done);
+
+        if (count > 0) {
+            done += (size_t)count;
+        } else if (count == 0) {
+            out->failure = -EIO; /* write(2) knows no such answer for a file */
+        } else if (errno != EINTR) {
+            out->failure = -errno;
+        }
+    }
+    return out->failure == 0
+               ? 0
+               : fail_path(error, -out->failure, "cannot write to the file", out->path);
+}
+
+/* After a failed sync Linux takes the lost pages for clean, and the next sync would succeed
+ * (fsync(2), errors): so the failure stays. */
+static int sync_out(struct stk_io *io, struct stk_out *opaque, struct stoker_error *error)
+{
+    struct out *out = out_of(opaque);
+
+    (void)io;
+    if (out->failure == 0) {
+        out->failure = sync_fd(out->fd, true);
+    }
+    return out->failure == 0
+               ? 0
+               : fail_path(error, -out->failure, "cannot bring the file to the disk", out->path);
+}
+
+static void close_out(struct stk_io *io, struct stk_out *opaque)
+{
+    (void)io;
+    close(out_of(opaque)->fd);
+    stk_free(out_of(opaque));
+}
+
+static int rename_path(struct stk_io *io, const char *from, const char *to, bool fresh,
+                       struct stoker_error *error)
+{
+    char place[sizeof error->where];
+    int status;
+
+    (void)io;
+    if (fresh) {
+        status = rename_fresh(from, to);
+    } else {
+        status = rename(from, to) < 0 ? -errno : 0;
+    }
+    if (status < 0) {
+        snprintf(place, sizeof place, "'%s' to '%s'", from, to);
+        return fail_place(error, -status, "cannot rename", place);
+    }
+    return 0;
+}
+
+static int make_directory(struct stk_io *io, const char *path, bool fresh,
+                          struct stoker_error *error)
+{
+    struct stat found;
+    int status = mkdir(path, 0777) < 0 ? -errno : 0;
+
+    (void)io;
+    if (status == -EEXIST && !fresh && stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
+        status = 0;
+    }
+    return status < 0 ? fail_path(error, -status, "cannot make the folder", path) : 0;
+}
+
+static int remove_path(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    int status = unlink(path) < 0 ? -errno : 0;
+
+    (void)io;
+    if (status == -EISDIR) { /* Linux's own answer; POSIX would have EPERM */
+        status = rmdir(path) < 0 ? -errno : 0;
+    }
+    return status < 0 && status != -ENOENT ? fail_path(error, -status, "cannot remove", path) : 0;
+}
+
+static int sync_directory(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int status = fd < 0 ? -errno : sync_fd(fd, false);
+
+    (void)io;
+    if (fd >= 0) {
+        close(fd);
+        /* Some network file systems cannot sync a folder, for the server does it anyway. */
+        status = status == -EINVAL || status == -EOPNOTSUPP ? 0 : status;
+    }
+    return status < 0 ? fail_path(error, -status, "cannot bring the folder to the disk", path) : 0;
+}
+
+const struct stk_write_table stk_posix_write_table = {
+    create,      write_out,      sync_out,    close_out,
+    rename_path, make_directory, remove_path, sync_directory,
+};
+
+static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)
+{
+    char place[sizeof error->where];
+
+    snprintf(place, sizeof place, "'%s'", path);
+    return fail_place(error, number, what, place);
+}
+
+static int fail_place(struct stoker_error *error, int number, const char *what, const char *place)
+{
+    static const struct {
+        int number;
+        const char *advice;
+    } table[] = {
+        {ENOSPC, "free space or choose another place"},
+        {EDQUOT, "free space, ask for a larger quota or choose another place"},
+        {EFBIG, "use smaller files: the file system or a limit (ulimit -f) allows no larger one"},
+        {EROFS, "choose another place: this file system is read-only"},
+        {EACCES, "let this user write there (chmod, or run as its owner)"},
+        {EPERM, "let this user write there (chmod, or run as its owner)"},
+        {EXDEV, "keep both names on one file system"},
+        {EEXIST, "remove what is there, or choose another name"},
+        {ENOTEMPTY, "empty the folder first, or choose another name"},
+        {ENOENT, "make its folder first; a relative path starts at the working directory"},
+        {ENOTDIR, "check the path: a part of it is a file"},
+        {EISDIR, "check the path: it is a folder, not a file"},
+        {ELOOP, "name the file itself: the path ends in a symbolic link, or in a circle of them"},
+        {ENXIO, "choose another name: a pipe or device is there"},
+        {EBUSY, "choose another name: the system uses this one (a mount point?)"},
+        {ETXTBSY, "choose another name: that file is a program that runs"},
+        {ENAMETOOLONG, "shorten the path to less than 4096 bytes, each name to less than 256"},
+        {EMFILE, "raise the limit of open files (ulimit -n)"},
+        {ENFILE, "raise the limit of open files of the machine (sysctl fs.file-max)"},
+        {ENOMEM, "give the process more memory"},
+        {EIO, "check the disk and the kernel's log (dmesg): what was written may be lost"},
+        {ESTALE, "the file was replaced on the server: start again"},
+    };
+    const char *advice = "see errno(3) for the reason; check the file system";
+
+    for (size_t i = 0; i < STK_COUNT(table); i++) {
+        if (table[i].number == number) {
+            advice = table[i].advice;
+        }
+    }
+    return stk_fail_errno(error, number, what, advice, "%s", place);
+}
+
+/* A descriptor or -errno. Cut only once it is known to be a file: O_TRUNC would come first. */
+static int open_out(const char *path, bool fresh)
+{
+    /* O_NONBLOCK: a pipe without a reader must not stop us here. */
+    int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    struct stat found;
+    int fd, status = 0;
+
+    do {
+        fd = open(path, flags | (fresh ? O_EXCL : 0), 0666);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (fstat(fd, &found) < 0) {
+        status = -errno;
+    } else if (!S_ISREG(found.st_mode)) {
+        status = -ENXIO;
+    } else if (found.st_size > 0 && ftruncate(fd, 0) < 0) {
+        status = -errno;
+    }
+    if (status < 0) {
+        close(fd);
+        return status;
+    }
+    (void)fcntl(fd, F_SETFL, 0);
+    return fd;
+}
+
+/* A signal may end a sync on a network mount; whoever wants to stop does not call again. */
+static int sync_fd(int fd, bool data_only)
+{
+    int result;
+
+    do {
+        result = data_only ? fdatasync(fd) : fsync(fd);
+    } while (result < 0 && errno == EINTR);
+    return result < 0 ? -errno : 0;
+}
+
+static int rename_fresh(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
+        return 0;
+    }
+    /* EINVAL: the file system does not know the flag. ENOSYS, EPERM: an old seccomp filter. */
+    return errno == EINVAL || errno == ENOSYS || errno == EPERM ? rename_checked(from, to) : -errno;
+}
+
+/* Without RENAME_NOREPLACE. A file gets its second name by link, which never replaces; a kill in
+ * between leaves both names on the whole file. A folder that comes up after the check is replaced
+ * only if it is empty (rename(2)), so nothing is lost. */
+static int rename_checked(const char *from, const char *to)
+{
+    struct stat source, target;
+
+    if (lstat(from, &source) < 0) {
+        return -errno;
+    }
+    if (lstat(to, &target) == 0) {
+        return -EEXIST;
+    }
+    if (S_ISREG(source.st_mode)) {
+        if (link(from, to) == 0) {
+            return unlink(from) < 0 ? -errno : 0;
+        }
+        if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) {
+            return -errno;
+        }
+    }
+    if (rename(from, to) == 0) {
+        return 0;
+    }
+    return errno == ENOTEMPTY ? -EEXIST : -errno;
+}
