@@ -281,7 +281,17 @@ struct stoker_loader_options {
     uint64_t                           decode_bytes_max; /* of one picture's decoder; default
                                                             1 GiB, within the engine's budget */
     uint32_t                           cached; /* 1: never read ahead by direct I/O */
+    uint64_t                           bad_samples_max; /* damaged samples met; 0: no limit */
+    double                             bad_share_max; /* of samples delivered, once they are
+                                                         1,000; 0: no limit */
+    uint32_t                           bad_list_max; /* kept in the quarantine; default 10,000 */
+    uint32_t                           io_retries; /* of a read that fails with EIO, ESTALE and
+                                                      the like; default 3; STOKER_NO_RETRIES */
+    uint32_t                           io_retry_wait_ms; /* before the first; doubles, up to
+                                                            10 s; default 100 */
 };
+
+#define STOKER_NO_RETRIES UINT32_MAX
 
 /* Gives *loader_out. The dataset and engine stay alive until loader close. */
 STOKER_API int stoker_loader_open(struct stoker_loader **loader_out,
@@ -298,7 +308,8 @@ STOKER_API int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t ep
 /* 1: gives *batch_out. 0: the epoch's end (*batch_out NULL; the next call begins the next
  * epoch). STOKER_ERROR_AGAIN: nothing within timeout_ms (call again; used to answer signals).
  * STOKER_ERROR_BUDGET: the caller holds all the memory that the budget grants: close batches and
- * call again. Other failures: a sample's error; the loader stays before that batch. */
+ * call again. STOKER_ERROR_LIMIT: bad_samples_max or bad_share_max is passed. Other failures: a
+ * sample's error. The loader stays before that batch. */
 STOKER_API int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
                                   struct stoker_batch **batch_out, struct stoker_error *error);
 
@@ -334,9 +345,26 @@ struct stoker_stats {
     uint64_t lock_wait_ns;            /* thread time */
     uint32_t threads, batches_ahead;  /* as tuned now */
     uint64_t idle_ns;                 /* thread time without work: the caller is the limit */
+    uint64_t retries;                 /* of reads */
+    uint64_t bad_samples;             /* damaged samples met in what was delivered */
 };
 STOKER_API int stoker_loader_stats(const struct stoker_loader *loader,
                                    struct stoker_stats *stats_out);
+
+/* The quarantine: each damaged sample that the delivered batches (or the error of next) met, once,
+ * in the order of delivery, whatever the threads. */
+struct stoker_quarantine_entry {
+    size_t      struct_size;
+    int         status; /* STOKER_ERROR_CORRUPT ... */
+    uint64_t    sample;
+    uint64_t    offset; /* in the shard; STOKER_NO_OFFSET */
+    const char *shard, *key, *reason; /* lent until loader close */
+};
+/* How many are listed: at most bad_list_max. */
+STOKER_API uint64_t stoker_loader_quarantine_count(const struct stoker_loader *loader);
+/* STOKER_ERROR_ARGUMENT past the end. */
+STOKER_API int stoker_loader_quarantine(const struct stoker_loader *loader, uint64_t index,
+                                        struct stoker_quarantine_entry *entry_out);
 
 /* ---- batch ---------------------------------------------------------------------------- */
 

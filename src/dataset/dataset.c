@@ -185,6 +185,22 @@ bool stk_dataset_crowded(struct stoker_dataset *dataset, uint32_t shard)
     return crowded;
 }
 
+void stk_dataset_forget(struct stoker_dataset *dataset, uint32_t shard)
+{
+    struct stk_file *gone = NULL;
+
+    pthread_mutex_lock(&dataset->lock);
+    if (dataset->locked.files && dataset->locked.files[shard].pins == 0) {
+        gone = dataset->locked.files[shard].file;
+        dataset->locked.files[shard].file = NULL;
+        dataset->locked.open_count -= gone != NULL;
+    }
+    pthread_mutex_unlock(&dataset->lock);
+    if (gone) {
+        stk_io_close_file(dataset->engine->io, gone);
+    }
+}
+
 void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file)
 {
     if (!dataset->locked.files) {

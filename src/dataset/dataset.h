@@ -39,6 +39,8 @@ int  stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_
 /* As many files are in use as may be kept open, and this one is not: who has the choice reads
  * without keeping another one open for long. */
 bool stk_dataset_crowded(struct stoker_dataset *dataset, uint32_t shard);
+/* The next pin opens the shard anew, unless it is in use now (after ESTALE and the like). */
+void stk_dataset_forget(struct stoker_dataset *dataset, uint32_t shard);
 void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file);
 
 /* Reads all headers into the index. */

@@ -22,6 +22,7 @@ struct stk_fetch {
     struct stk_span     span;
     struct stk_file    *file;  /* pinned until the read came back */
     struct stk_chunk   *chunk; /* holds the bytes; NULL when they are warm after all */
+    uint8_t            *room;  /* packed shards: where in the chunk */
     struct stk_view     bytes;
     struct stoker_error error; /* status < 0: it failed */
 };

@@ -4,6 +4,8 @@
 #include "base/hash.h"
 #include "engine/worker.h"
 #include "loader/fetch.h"
+#include "loader/quarantine.h"
+#include "loader/retry.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -140,11 +142,14 @@ static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
         struct stk_span   span;
         struct stk_fetch *fetch;
         uint8_t           probe;
+        struct stoker_error error;
 
         stk_sample_span(loader, flight->batch->ids[slot], &span);
+        if (stk_quarantine_knows(loader->quarantine, flight->batch->ids[slot], &error)) {
+            span.bytes = 0; /* nothing is read of it */
+        }
         fetch = fetch_new(flight, slot, &span);
         if (!fetch) {
-            struct stoker_error error;
             stk_fail(&error, -ENOMEM, "cannot fetch a sample", "free memory", "fetch");
             stk_engine_lock(engine, worker);
             stk_flight_fail_locked(flight, slot, &error);
@@ -210,14 +215,13 @@ static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *w
 
 /* ---- packed shards: bytes come front to back, from one worker at a time ---- */
 
-static int extract_slot(struct stk_flight *flight, struct stk_fetch *fetch,
+static int extract_once(struct stk_flight *flight, struct stk_fetch *fetch,
                         struct stoker_error *error)
 {
     struct stoker_loader  *loader = flight->loader;
     struct stoker_dataset *dataset = loader->dataset;
     struct stk_span       *span = &fetch->span;
     const char            *path = stk_index_shard_path(dataset->index, span->shard);
-    uint8_t               *data;
     int                    status = 0;
 
     if (span->scattered) {
@@ -231,14 +235,39 @@ static int extract_slot(struct stk_flight *flight, struct stk_fetch *fetch,
         status = stk_stream_open(&loader->extract.stream, dataset, path, error);
         loader->extract.shard = span->shard;
     }
-    status = status < 0 ? status
-                        : stk_fetch_room(loader->fetcher, fetch, span->bytes, &data, error);
+    status = status < 0 || fetch->chunk
+                 ? status
+                 : stk_fetch_room(loader->fetcher, fetch, span->bytes, &fetch->room, error);
     if (status < 0) {
         return status;
     }
-    fetch->bytes.data = data;
-    return stk_stream_read(loader->extract.stream, span->offset, data, span->bytes,
+    fetch->bytes.data = fetch->room;
+    return stk_stream_read(loader->extract.stream, span->offset, fetch->room, span->bytes,
                            &fetch->bytes.bytes, error);
+}
+
+/* The bytes of a slot; failures that may pass are tried again with the stream opened anew. */
+static void extract_slot(struct stk_fetch *fetch, struct stk_worker *worker,
+                         struct stk_counters *counters)
+{
+    struct stoker_loader *loader = fetch->flight->loader;
+    int                   status = extract_once(fetch->flight, fetch, &fetch->error);
+    uint32_t              tries = 0;
+
+    while (status < 0 && stk_retry_wait(fetch->flight, worker, status, tries + 1)) {
+        tries++;
+        counters->retries++;
+        stk_stream_close(loader->extract.stream);
+        loader->extract.stream = NULL;
+        memset(&fetch->error, 0, sizeof fetch->error);
+        status = extract_once(fetch->flight, fetch, &fetch->error);
+    }
+    if (status < 0) {
+        stk_retry_tell(&fetch->error, tries);
+        stk_error_place(&fetch->error,
+                        stk_index_shard_path(loader->dataset->index, fetch->span.shard),
+                        STOKER_NO_OFFSET, NULL);
+    }
 }
 
 /* How many slots the next extraction takes: one, and small ones behind it. */
@@ -261,6 +290,7 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
     struct stoker_engine *engine = loader->engine;
     struct stk_flight    *flight = claimable_locked(loader);
     struct stk_fetch     *list = NULL, **tail = &list;
+    struct stk_counters   counters = { 0 };
     uint32_t              first, count, failed = 0;
 
     if (!flight || loader->locked.extracting) {
@@ -282,11 +312,8 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
         fetch->flight = flight;
         fetch->slot = slot;
         stk_sample_span(loader, flight->batch->ids[slot], &fetch->span);
-        if (!atomic_load_explicit(&flight->abandoned, memory_order_relaxed) &&
-            extract_slot(flight, fetch, &fetch->error) < 0) {
-            stk_error_place(&fetch->error,
-                            stk_index_shard_path(loader->dataset->index, fetch->span.shard),
-                            STOKER_NO_OFFSET, NULL);
+        if (!atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
+            extract_slot(fetch, worker, &counters);
         }
         *tail = fetch;
         tail = &fetch->next;
@@ -294,6 +321,7 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
     stk_fetch_deliver(engine, list);
     stk_engine_lock(engine, worker);
     loader->locked.extracting = false;
+    loader->locked.counters.retries += counters.retries;
     stk_engine_signal_locked(engine, count);
     if (failed > 0) {
         struct stoker_error error;
@@ -559,6 +587,7 @@ static void flight_free(struct stk_flight *flight)
         stk_free(override);
     }
     stoker_batch_close(flight->batch);
+    stk_notes_free(flight->locked.notes);
     stk_free(flight->places);
     stk_free(flight);
 }
@@ -677,6 +706,7 @@ void stk_flight_done_locked(struct stk_flight *flight, uint32_t count,
     sum->decode_ns += counters->decode_ns;
     sum->warm_reads += counters->warm_reads;
     sum->cold_reads += counters->cold_reads;
+    sum->retries += counters->retries;
     if (counters->samples > 0) {
         uint64_t each = work_ns / counters->samples + 1;
         uint64_t smooth = loader->locked.sample_ns;
@@ -712,7 +742,12 @@ void stk_flight_done_locked(struct stk_flight *flight, uint32_t count,
 void stk_flight_fail_locked(struct stk_flight *flight, uint32_t slot,
                             const struct stoker_error *error)
 {
-    if (flight->locked.error.status == 0 || slot < flight->locked.error_slot) {
+    int had = flight->locked.error.status;
+
+    if (had < 0 && !stk_sample_is_damage(had) && !stk_sample_is_damage(error->status)) {
+        return; /* the first was retried in full, others gave up when they saw it */
+    }
+    if (had == 0 || slot < flight->locked.error_slot) {
         flight->locked.error = *error;
         flight->locked.error_slot = slot;
     }
@@ -737,6 +772,7 @@ void stk_flights_abandon_locked(struct stoker_loader *loader)
     loader->locked.flight_count = 0;
     loader->locked.generation++;
     loader->locked.starved = false;
+    pthread_cond_broadcast(&loader->ready); /* who waits for a retry need not */
     for (; finished; finished = next) {
         next = finished->next;
         stk_flight_finish_locked(finished);

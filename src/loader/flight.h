@@ -31,6 +31,7 @@ struct stk_field {
     uint32_t                extension_count;
     char                   *wanted;  /* as the user wrote it, for errors; owned */
     struct stk_decode_plan *plan;    /* IMAGE; owned */
+    bool                    random;  /* what is decoded of it is drawn */
     struct stk_field_shape  shape;
 };
 
@@ -41,6 +42,9 @@ struct stk_override {
     uint64_t             bytes;
     uint8_t             *data;
 };
+
+struct stk_note; /* damage that a slot met: loader/quarantine.h */
+struct stk_quarantine;
 
 struct stk_flight {
     struct stk_flight    *next;   /* in the ring */
@@ -53,6 +57,7 @@ struct stk_flight {
     struct {
         uint32_t             next_slot, done_count, error_slot, substituted;
         struct stk_override *overrides;
+        struct stk_note     *notes;
         struct stoker_error  error; /* of the lowest failed slot */
     } locked;
 };
@@ -60,7 +65,7 @@ struct stk_flight {
 struct stk_fetch;
 
 struct stk_counters {
-    uint64_t samples, bytes, read_ns, decode_ns, warm_reads, cold_reads, substituted;
+    uint64_t samples, bytes, read_ns, decode_ns, warm_reads, cold_reads, substituted, retries;
 };
 
 struct stoker_loader {
@@ -73,7 +78,9 @@ struct stoker_loader {
     struct stk_partition   partition;
     struct stk_field       fields[STK_BATCH_FIELDS_MAX];
     uint32_t               field_count;
+    struct stk_quarantine *quarantine;
     uint32_t               on_error, shuffle;
+    uint32_t               io_retries, io_retry_wait_ms;
     uint32_t               ahead_asked; /* 0: tuned */
     bool                   cached, sequential, prefetch_epochs;
     uint64_t               seed, opened_ns, idle_before_ns, lock_wait_before_ns;
@@ -117,7 +124,8 @@ void stk_flight_done_locked(struct stk_flight *flight, uint32_t count,
                             const struct stk_counters *counters);
 /* Frees a complete flight that left the ring (its batch was taken). Lets the lock go. */
 void stk_flight_finish_locked(struct stk_flight *flight);
-/* Notes the error of a slot (the lowest slot's is kept). */
+/* Notes the error of a slot: the lowest slot's is kept; of failures that are no damage, the
+ * first. */
 void stk_flight_fail_locked(struct stk_flight *flight, uint32_t slot,
                             const struct stoker_error *error);
 /* Drops all flights of the ring; their memory comes back as their slots end. Lets the lock go

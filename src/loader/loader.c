@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "engine/worker.h"
 #include "loader/fetch.h"
+#include "loader/quarantine.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,6 +20,8 @@
 static int  open_fields(struct stoker_loader *loader, const struct stoker_loader_options *options,
                         struct stoker_error *error);
 static int  check_budget(const struct stoker_loader *loader, struct stoker_error *error);
+static int  open_policy(struct stoker_loader *loader, const struct stoker_loader_options *options,
+                        struct stoker_error *error);
 static int  open_order(struct stoker_loader *loader, const struct stoker_loader_options *options,
                        struct stoker_error *error);
 static int  open_pool(struct stoker_loader *loader, struct stoker_error *error);
@@ -48,6 +51,10 @@ static int resolve(struct stoker_loader_options *options,
     options->on_error = options->on_error ? options->on_error : STOKER_ON_ERROR_RAISE;
     options->pixels_max = options->pixels_max ? options->pixels_max : 178956970;
     options->decode_bytes_max = options->decode_bytes_max ? options->decode_bytes_max : 1u << 30;
+    options->bad_list_max = options->bad_list_max ? options->bad_list_max : 10000;
+    options->io_retries = options->io_retries ? options->io_retries : 3;
+    options->io_retries = options->io_retries == STOKER_NO_RETRIES ? 0 : options->io_retries;
+    options->io_retry_wait_ms = options->io_retry_wait_ms ? options->io_retry_wait_ms : 100;
     if (options->batch_size == 0 || options->batch_size > 1u << 24) {
         refused = "batch_size must be 1 to 16,777,216";
     } else if (options->rank >= options->world_size) {
@@ -58,6 +65,8 @@ static int resolve(struct stoker_loader_options *options,
                options->on_error > STOKER_ON_ERROR_SKIP ||
                options->batches_ahead > STK_AHEAD_MAX) {
         refused = "shuffle, tail, on_error or batches_ahead (64 at most) is out of its range";
+    } else if (!(options->bad_share_max >= 0 && options->bad_share_max <= 1)) {
+        refused = "bad_share_max is a share: 0 to 1";
     }
     return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "a loader option is not usable",
                               refused, "loader options")
@@ -94,6 +103,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     loader->sequential = stk_index_sequential(dataset->index);
     status = resolve(&options, given, loader->sequential, error);
     status = status < 0 ? status : stk_fetcher_of(engine, &loader->fetcher, error);
+    status = status < 0 ? status : open_policy(loader, &options, error);
     status = status < 0 ? status : open_order(loader, &options, error);
     status = status < 0 ? status : open_fields(loader, &options, error);
     status = status < 0 ? status : open_pool(loader, error);
@@ -117,6 +127,19 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     return 0;
 }
 
+static int open_policy(struct stoker_loader *loader, const struct stoker_loader_options *options,
+                       struct stoker_error *error)
+{
+    struct stk_quarantine_options quarantine = { .list_max = options->bad_list_max,
+                                                 .samples_max = options->bad_samples_max,
+                                                 .share_max = options->bad_share_max };
+
+    loader->on_error = options->on_error;
+    loader->io_retries = options->io_retries;
+    loader->io_retry_wait_ms = options->io_retry_wait_ms;
+    return stk_quarantine_open(&loader->quarantine, &quarantine, error);
+}
+
 static int open_order(struct stoker_loader *loader, const struct stoker_loader_options *options,
                       struct stoker_error *error)
 {
@@ -136,7 +159,6 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
                                                 .group_count = options->group_count };
     loader->seed = options->seed;
     loader->shuffle = options->shuffle;
-    loader->on_error = options->on_error;
     loader->cached = options->cached;
     loader->ahead_asked = options->batches_ahead;
     /* A validation pass ends at its last batch; training runs on into the next epoch. */
@@ -180,6 +202,12 @@ static int set_extensions(struct stoker_loader *loader, struct stk_field *field,
     return 0;
 }
 
+/* Whether it draws which part of a picture is decoded. */
+static bool is_random(uint32_t kind)
+{
+    return kind == STOKER_RANDOM_RESIZED_CROP || kind == STOKER_RANDOM_CROP;
+}
+
 static int open_image(struct stk_field *field, const struct stoker_field_options *asked,
                       const struct stoker_loader_options *options, struct stoker_error *error)
 {
@@ -195,6 +223,9 @@ static int open_image(struct stk_field *field, const struct stoker_field_options
 
     if (status < 0) {
         return status;
+    }
+    for (size_t i = 0; i < asked->transform_count; i++) {
+        field->random = field->random || is_random(asked->transforms[i].kind);
     }
     stk_decode_plan_shape(field->plan, &shape);
     field->shape.dtype = shape.dtype;
@@ -347,6 +378,7 @@ void stk_loader_free(struct stoker_loader *loader)
     struct stoker_dataset *dataset = loader->dataset;
 
     stk_stream_close(loader->extract.stream);
+    stk_quarantine_close(loader->quarantine);
     stk_batch_pool_close(loader->pool);
     for (uint32_t f = 0; f < loader->field_count; f++) {
         char *wanted = loader->fields[f].wanted;
@@ -503,6 +535,7 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
     if (head && head->locked.done_count == head->samples) {
         STK_ASSERT(head->epoch == loader->locked.epoch);
         STK_ASSERT(head->position == loader->locked.position);
+        int listed = stk_quarantine_deliver_locked(head, error);
         if (head->locked.error.status < 0) {
             int status = head->locked.error.status;
 
@@ -519,6 +552,9 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
                 start_locked(loader, loader->locked.epoch, loader->locked.position);
             }
             return status;
+        }
+        if (listed < 0) {
+            return listed;
         }
         *batch_out = take_head_locked(loader);
         return 1;
@@ -724,6 +760,8 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     full.decode_ns = loader->locked.counters.decode_ns;
     full.warm_reads = loader->locked.counters.warm_reads;
     full.cold_reads = loader->locked.counters.cold_reads;
+    full.retries = loader->locked.counters.retries;
+    full.bad_samples = stk_quarantine_met(loader->quarantine);
     full.wait_ns = loader->locked.wait_ns;
     full.first_batch_ns = loader->locked.first_batch_ns;
     full.batches_ahead = loader->locked.ahead;

@@ -3,6 +3,8 @@
 #include "base/hash.h"
 #include "format/unpack.h"
 #include "loader/fetch.h"
+#include "loader/quarantine.h"
+#include "loader/retry.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,6 +30,7 @@ struct task {
     uint32_t             slot;
     uint64_t             sample;
     bool                 substitute; /* an attempt to replace what was damaged */
+    bool                 drawn;      /* another draw of the sample may be fine */
     struct stoker_error  error;
 };
 
@@ -337,6 +340,27 @@ static int read_parts(struct task *task, struct parts *parts, struct stk_span *s
     return status;
 }
 
+/* Reads what failed once more, as often as may help. */
+static int read_again(struct task *task, struct parts *parts, struct stk_span *span, int status)
+{
+    struct stk_flight *flight = task->flight;
+    uint32_t           tries = 0;
+
+    while (status < 0 && stk_retry_wait(flight, task->worker, status, tries + 1)) {
+        tries++;
+        task->counters->retries++;
+        stk_dataset_forget(flight->loader->dataset, span->shard);
+        memset(&task->error, 0, sizeof task->error);
+        find_parts(flight->loader, task->sample, parts, span);
+        status = read_parts(task, parts, span, true);
+    }
+    if (status < 0) {
+        stk_retry_tell(&task->error, tries);
+        place_error(task, parts, span->offset);
+    }
+    return status;
+}
+
 /* ---- filling ---- */
 
 static int missing(struct task *task, const struct stk_field *field)
@@ -473,6 +497,7 @@ static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
     status = stk_decode(task->worker->decoder, field->plan, bytes, stk_key(key, f),
                         stk_batch_slot(task->flight->batch, f, field->shape.slot_bytes, task->slot),
                         &task->error);
+    task->drawn = field->random && status < 0; /* damage outside a crop is not met */
     if (ticket > STK_SCRATCH_KEEP_BYTES) {
         stk_decoder_trim(task->worker->decoder, STK_SCRATCH_KEEP_BYTES);
         stk_budget_release(&engine->budget, ticket);
@@ -541,13 +566,35 @@ bool stk_sample_is_damage(int status)
            status == STOKER_ERROR_LIMIT || status == STOKER_ERROR_MISSING;
 }
 
+static bool known(struct task *task)
+{
+    return stk_quarantine_knows(task->flight->loader->quarantine, task->sample, &task->error);
+}
+
+/* Notes the damage in hand for the quarantine. False: no memory for it, which is the error now. */
+static bool note(struct task *task, uint32_t attempt)
+{
+    struct stk_finding  finding = { .sample = task->sample,
+                                    .slot = task->slot,
+                                    .attempt = attempt,
+                                    .drawn = task->drawn,
+                                    .error = &task->error };
+    struct stoker_error failed;
+
+    if (stk_quarantine_note(task->flight, &finding, &failed) == 0) {
+        return true;
+    }
+    task->error = failed;
+    return false;
+}
+
 /* Ends a task that failed: a substitute, or its error noted in the flight. */
 static void fail(struct task *task)
 {
     struct stoker_engine *engine = task->worker->engine;
 
-    if (task->flight->loader->on_error == STOKER_ON_ERROR_SKIP &&
-        stk_sample_is_damage(task->error.status)) {
+    if (stk_sample_is_damage(task->error.status) && note(task, 0) &&
+        task->flight->loader->on_error == STOKER_ON_ERROR_SKIP) {
         substitute(task);
     }
     if (task->error.status < 0) {
@@ -574,18 +621,19 @@ static void substitute(struct task *task)
         task->sample = stk_key(key, 0x73756273ull << 8 | attempt) % count;
         task->error.status = 0;
         task->substitute = true;
-        find_parts(loader, task->sample, &parts, &span);
-        int status = read_parts(task, &parts, &span, true);
-        if (status < 0) {
-            place_error(task, &parts, span.offset);
+        task->drawn = false;
+        if (!known(task)) {
+            find_parts(loader, task->sample, &parts, &span);
+            int status = read_parts(task, &parts, &span, true);
+            status = read_again(task, &parts, &span, status);
+            if (status == 0 && fill(task, &parts) == 0) {
+                task->error.status = 0;
+                task->flight->batch->ids[task->slot] = task->sample;
+                task->counters->substituted++;
+                return;
+            }
         }
-        if (status == 0 && fill(task, &parts) == 0) {
-            task->error.status = 0;
-            task->flight->batch->ids[task->slot] = task->sample;
-            task->counters->substituted++;
-            return;
-        }
-        if (!stk_sample_is_damage(task->error.status)) {
+        if (!stk_sample_is_damage(task->error.status) || !note(task, attempt)) {
             return;
         }
         task->error = first;
@@ -600,16 +648,17 @@ int stk_sample_work(struct stk_flight *flight, uint32_t slot, struct stk_worker 
     int          status;
 
     task.sample = flight->batch->ids[slot];
+    if (known(&task)) {
+        fail(&task);
+        return 0;
+    }
     find_parts(flight->loader, task.sample, &parts, span_out);
     status = read_parts(&task, &parts, span_out, wait);
-    if (status == -EAGAIN) {
+    if (status == -EAGAIN && !wait) {
         return status;
     }
-    if (status < 0) {
-        place_error(&task, &parts, span_out->offset);
-    } else {
-        status = fill(&task, &parts);
-    }
+    status = read_again(&task, &parts, span_out, status);
+    status = status < 0 ? status : fill(&task, &parts);
     if (status < 0) {
         fail(&task);
     }
@@ -627,9 +676,12 @@ void stk_sample_finish(struct stk_flight *flight, uint32_t slot, struct stk_work
 
     task.sample = flight->batch->ids[slot];
     find_parts(flight->loader, task.sample, &parts, &span);
-    if (error) {
+    if (known(&task)) {
+        status = task.error.status;
+    } else if (error) {
         task.error = *error;
-        status = error->status;
+        status = read_again(&task, &parts, &span, error->status);
+        status = status < 0 ? status : fill(&task, &parts);
     } else if (span.bytes != STK_WHOLE && bytes.bytes < span.bytes) {
         status = read_failed(&task, &span, (int64_t)bytes.bytes);
     } else {
