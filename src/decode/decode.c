@@ -52,6 +52,7 @@ struct job {
     uint32_t       next_row;            /* of the source canvas */
     uint32_t       skip;                /* pixels before x0 in a row given to the resizer */
     struct stk_turn turn;               /* bytes in decoder->stored; not used by orientation 1 */
+    uint8_t        *canvas;             /* where all finished rows stay; NULL: they are converted */
 };
 
 /* ---- decoder ---- */
@@ -407,35 +408,72 @@ static void recolor(const struct job *job, uint8_t *rgbx)
     }
 }
 
+/* Where row y of the output comes to lie. */
+static uint32_t turned_row(const struct job *job, uint32_t y)
+{
+    return job->geometry.flip_vertical ? job->plan->shape.height - 1 - y : y;
+}
+
 static void put_row(const struct job *job, uint32_t y, const uint8_t *rgbx, void *slot)
 {
-    uint32_t last = job->plan->shape.height - 1;
+    job->decoder->kernels->convert(&job->plan->convert, rgbx, turned_row(job, y), slot);
+}
 
-    job->decoder->kernels->convert(&job->plan->convert, rgbx,
-                                   job->geometry.flip_vertical ? last - y : y, slot);
+/* All rows into the canvas, turned and recolored. */
+static int produce_canvas(struct job *job, bool shown, struct stoker_error *error)
+{
+    uint64_t stride = 4 * (uint64_t)job->plan->shape.width;
+    int      status = 0;
+
+    for (uint32_t y = 0; y < job->plan->shape.height && status == 0; y++) {
+        status = make_row(job, y, shown, job->canvas + turned_row(job, y) * stride, error);
+    }
+    if (status == 0) {
+        recolor(job, job->canvas);
+    }
+    return status;
 }
 
 static int produce(struct job *job, bool shown, void *slot, struct stoker_error *error)
 {
-    const struct stk_decode_shape *shape = &job->plan->shape;
-    struct buffer                 *output = &job->decoder->output;
-    bool                           jitters = job->plan->jitters;
-    uint64_t                       stride = jitters ? 4 * (uint64_t)shape->width : 0;
-    int status = buffer_reserve(output, output_bytes(job->plan), job->plan->memory_bytes_max,
-                                error);
+    const struct stk_decode_plan *plan = job->plan;
+    struct buffer                *output = &job->decoder->output;
+    int status = buffer_reserve(output, output_bytes(plan), plan->memory_bytes_max, error);
 
-    for (uint32_t y = 0; y < shape->height && status == 0; y++) {
-        status = make_row(job, y, shown, output->data + y * stride, error);
-        if (status == 0 && !jitters) {
+    if (status == 0 && plan->jitters) {
+        job->canvas = output->data;
+        status = produce_canvas(job, shown, error);
+        if (status == 0) {
+            stk_decode_convert(job->decoder, plan, job->canvas, slot);
+        }
+        return status;
+    }
+    for (uint32_t y = 0; y < plan->shape.height && status == 0; y++) {
+        status = make_row(job, y, shown, output->data, error);
+        if (status == 0) {
             put_row(job, y, output->data, slot);
         }
     }
-    if (status == 0 && jitters) {
-        recolor(job, output->data);
-        for (uint32_t y = 0; y < shape->height; y++) {
-            put_row(job, y, output->data + y * stride, slot);
-        }
+    return status;
+}
+
+/* Into the slot, or into job->canvas when there is one. */
+static int decode(struct job *job, struct stk_view bytes, void *slot, struct stoker_error *error)
+{
+    bool shown;
+    int  status = look(job, bytes, error);
+
+    if (status < 0) {
+        return status;
     }
+    shown = locate(job);
+    if (shown) {
+        status = begin(job, bytes, error);
+    }
+    if (status == 0) {
+        status = job->canvas ? produce_canvas(job, shown, error) : produce(job, shown, slot, error);
+    }
+    stk_codec_end(job->decoder->codec);
     return status;
 }
 
@@ -443,21 +481,32 @@ int stk_decode(struct stk_decoder *decoder, const struct stk_decode_plan *plan,
                struct stk_view bytes, uint64_t key, void *slot, struct stoker_error *error)
 {
     struct job job = { .decoder = decoder, .plan = plan, .key = key };
-    bool       shown;
-    int        status = look(&job, bytes, error);
 
-    if (status < 0) {
-        return status;
+    return decode(&job, bytes, slot, error);
+}
+
+uint64_t stk_decode_canvas_bytes(const struct stk_decode_plan *plan)
+{
+    return 4 * (uint64_t)plan->shape.width * plan->shape.height;
+}
+
+int stk_decode_canvas(struct stk_decoder *decoder, const struct stk_decode_plan *plan,
+                      struct stk_view bytes, uint64_t key, uint8_t *canvas,
+                      struct stoker_error *error)
+{
+    struct job job = { .decoder = decoder, .plan = plan, .key = key, .canvas = canvas };
+
+    return decode(&job, bytes, NULL, error);
+}
+
+void stk_decode_convert(const struct stk_decoder *decoder, const struct stk_decode_plan *plan,
+                        const uint8_t *canvas, void *slot)
+{
+    uint64_t stride = 4 * (uint64_t)plan->shape.width;
+
+    for (uint32_t y = 0; y < plan->shape.height; y++) {
+        decoder->kernels->convert(&plan->convert, canvas + y * stride, y, slot);
     }
-    shown = locate(&job);
-    if (shown) {
-        status = begin(&job, bytes, error);
-    }
-    if (status == 0) {
-        status = produce(&job, shown, slot, error);
-    }
-    stk_codec_end(decoder->codec);
-    return status;
 }
 
 int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,

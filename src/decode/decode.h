@@ -57,4 +57,14 @@ int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
 int stk_decode(struct stk_decoder *decoder, const struct stk_decode_plan *plan,
                struct stk_view bytes, uint64_t key, void *slot, struct stoker_error *error);
 
+/* stk_decode in two halves, the first of which may run in another process: all that has to do
+ * with the picture's bytes into a canvas (rows of RGBX of the output's size, finished), then the
+ * canvas into the slot. Any canvas is good for convert: it only looks at values. */
+uint64_t stk_decode_canvas_bytes(const struct stk_decode_plan *plan);
+int  stk_decode_canvas(struct stk_decoder *decoder, const struct stk_decode_plan *plan,
+                       struct stk_view bytes, uint64_t key, uint8_t *canvas,
+                       struct stoker_error *error);
+void stk_decode_convert(const struct stk_decoder *decoder, const struct stk_decode_plan *plan,
+                        const uint8_t *canvas, void *slot);
+
 #endif

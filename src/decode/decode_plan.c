@@ -6,11 +6,10 @@
 
 #include <string.h>
 
-#define TRANSFORMS_MAX 32
-#define SIDE_MAX       16384u
-#define RATIO_MAX      1000.0
-#define SCALE_MAX      1000.0
-#define STD_MAX        1e6
+#define SIDE_MAX  16384u
+#define RATIO_MAX 1000.0
+#define SCALE_MAX 1000.0
+#define STD_MAX   1e6
 
 static const char order_advice[] =
     "write crops and at most one Resize or RandomResizedCrop, then flips and ColorJitter, then "
@@ -237,9 +236,9 @@ int stk_decode_plan_open(struct stk_decode_plan **plan_out,
     int                     status;
 
     *plan_out = NULL;
-    if (count > TRANSFORMS_MAX) {
+    if (count > STK_TRANSFORMS_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many transforms", order_advice,
-                        "%zu transforms, most %d", count, TRANSFORMS_MAX);
+                        "%zu transforms, most %d", count, STK_TRANSFORMS_MAX);
     }
     plan = stk_alloc(1, sizeof(*plan));
     if (plan) {

@@ -1,11 +1,13 @@
 /* decode/decode_plan.h: what stk_decode_plan_open made of the transforms.
  * Owner: whoever opened it. Threads: any; const after open. Memory: the transforms' copy.
- * Bound: TRANSFORMS_MAX transforms, outputs up to SIDE_MAX pixels a side. */
+ * Bound: STK_TRANSFORMS_MAX transforms, outputs up to SIDE_MAX pixels a side. */
 #ifndef DECODE_DECODE_PLAN_H
 #define DECODE_DECODE_PLAN_H
 
 #include "decode/decode.h"
 #include "pixel/kernels.h"
+
+#define STK_TRANSFORMS_MAX 32
 
 struct stk_decode_plan {
     struct stoker_transform *transforms; /* owned */
