@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """List the C sources of a kind, so that adding a file is all it takes to build it.
 
-usage: sources.py lib|avx2|test|fuzz|cli
+usage: sources.py lib|avx2|test|fuzz|cli|helper
 """
 import pathlib
 import sys
@@ -16,8 +16,8 @@ for path in sorted((root / "src").glob("*/*.c")):
         this = "test"
     elif name.endswith("_fuzz"):
         this = "fuzz"
-    elif room == "cli":
-        this = "cli"
+    elif room in ("cli", "helper"):
+        this = room
     elif name.endswith("_avx2"):
         this = "avx2"
     else:

@@ -109,13 +109,6 @@ enum stoker_dtype {
     STOKER_INT64,
     STOKER_FLOAT64,
     STOKER_BYTES, /* variable length: values and offsets */
-    STOKER_BOOL,  /* a byte, 0 or 1 */
-    STOKER_INT8,
-    STOKER_INT16,
-    STOKER_UINT16,
-    STOKER_INT32,
-    STOKER_UINT32,
-    STOKER_UINT64,
 };
 
 enum stoker_layout { STOKER_NCHW = 1, STOKER_NHWC };
@@ -144,6 +137,9 @@ struct stoker_engine_options {
     uint32_t read_timeout_ms;   /* a read is given up after it; default 30,000 */
     uint32_t vector;            /* enum stoker_vector: for tests and measurements */
     uint32_t open_files_max;    /* kept open at once; default 256 */
+    uint8_t  sandbox;           /* 1: decode in helper processes that can do nothing else */
+    uint32_t decode_timeout_ms; /* CPU time for a picture in the sandbox; default 10,000 */
+    const char *sandbox_helper; /* borrowed: path of stoker-decode; default: beside this library */
 };
 
 /* Gives *engine_out. */
@@ -164,6 +160,7 @@ struct stoker_engine_info {
     const char *io_backend;       /* "io_uring" or "threads"; lent for ever */
     const char *io_reason;        /* why; lent until engine close */
     const char *vector;           /* "avx2" or "none"; lent for ever */
+    const char *sandbox;          /* "off", or what the kernel enforces; lent until engine close */
 };
 STOKER_API int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *info);
 

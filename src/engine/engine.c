@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define ARENA_BYTES_MAX (8ull << 30)
+
 static void engine_free(struct stoker_engine *engine);
 static int  resolve(struct stoker_engine_options *options, uint32_t cores,
                     const struct stoker_engine_options *given, struct stoker_error *error);
@@ -25,6 +27,21 @@ static int open_io(struct stoker_engine *engine, struct stoker_error *error)
                                       .read_timeout_ms = engine->options.read_timeout_ms };
 
     return engine->io ? 0 : stk_io_open(&engine->io, &options, error);
+}
+
+static int open_sandbox(struct stoker_engine *engine, struct stoker_error *error)
+{
+    /* Nothing larger than the budget is ever reserved. */
+    struct stk_sandbox_options options = {
+        .helper = engine->options.sandbox_helper,
+        .arena_bytes = stk_min(engine->options.memory_bytes_max, ARENA_BYTES_MAX),
+        .timeout_ms = engine->options.decode_timeout_ms,
+        .vector = engine->options.vector,
+    };
+    int status = engine->options.sandbox ? stk_sandbox_open(&engine->sandbox, &options, error) : 0;
+
+    engine->options.sandbox_helper = NULL; /* was only lent */
+    return status;
 }
 
 int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
@@ -54,6 +71,7 @@ int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
     status = resolve(&engine->options, engine->cores, options, error);
     engine->budget.bytes_max = engine->options.memory_bytes_max;
     status = status < 0 ? status : open_io(engine, error);
+    status = status < 0 ? status : open_sandbox(engine, error);
     status = status < 0 ? status : stk_workers_start(engine, error);
     if (status < 0) {
         engine_free(engine);
@@ -78,7 +96,8 @@ static int resolve(struct stoker_engine_options *options, uint32_t cores,
     }
     options->struct_size = sizeof *options;
     if (options->threads > STK_THREADS_MAX || options->vector > STOKER_VECTOR_AVX2 ||
-        options->io_backend > STOKER_IO_THREADS || options->direct > STOKER_DIRECT_ALWAYS) {
+        options->io_backend > STOKER_IO_THREADS || options->direct > STOKER_DIRECT_ALWAYS ||
+        options->sandbox > 1) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "an engine option is out of its range",
                         "use at most 1024 threads and the values of the enums", "engine options");
     }
@@ -93,6 +112,7 @@ static int resolve(struct stoker_engine_options *options, uint32_t cores,
     options->io_gap_bytes = options->io_gap_bytes ? options->io_gap_bytes : 64u << 10;
     options->read_timeout_ms = options->read_timeout_ms ? options->read_timeout_ms : 30000;
     options->open_files_max = options->open_files_max ? options->open_files_max : 256;
+    options->decode_timeout_ms = options->decode_timeout_ms ? options->decode_timeout_ms : 10000;
     return 0;
 }
 
@@ -102,6 +122,7 @@ static void engine_free(struct stoker_engine *engine)
     if (engine->locked.service) {
         engine->locked.service->close(engine->locked.service);
     }
+    stk_sandbox_close(engine->sandbox);
     stk_io_close(engine->io);
     pthread_cond_destroy(&engine->work);
     pthread_cond_destroy(&engine->done);
@@ -173,6 +194,7 @@ int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *
     full.lost_bytes = stk_io_lost_bytes(engine->io);
     full.io_backend = stk_io_backend(engine->io, &full.io_reason);
     full.vector = stk_decode_vector(engine->options.vector);
+    full.sandbox = engine->sandbox ? stk_sandbox_name(engine->sandbox) : "off";
     memcpy(info, &full, info->struct_size);
     return 0;
 }

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "decode/decode.h"
 #include "io/io.h"
+#include "sandbox/sandbox.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -27,6 +28,8 @@ struct stk_worker {
     pthread_t             thread;
     uint32_t              index;
     struct stk_decoder   *decoder;
+    struct stk_jail      *jail;    /* NULL: it decodes here */
+    uint64_t              arena_bytes; /* of the jail, reserved */
     uint8_t              *scratch; /* bytes of the sample in hand */
     uint64_t              scratch_bytes;
     bool                  started; /* const while the thread runs */
@@ -65,6 +68,7 @@ struct stoker_engine {
     struct stk_io               *io; /* const after open, as all down to the lock */
     struct stoker_engine_options options; /* resolved: no zero is left */
     struct stk_budget            budget;
+    struct stk_sandbox          *sandbox; /* NULL: none was asked for */
     struct stk_worker           *workers;
     uint32_t                     worker_count;
     uint32_t                     cores;
@@ -114,6 +118,17 @@ int  stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t w
                         const char *what, struct stoker_error *error);
 /* The worker's scratch with room for `bytes`; NULL and *error when there is none. */
 uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error);
+/* A picture into its slot (see stk_decode), here or in the worker's sandbox, its memory reserved.
+ * The worker's own thread. CLOSED: a sandboxed one was cancelled. */
+struct stk_picture {
+    const struct stk_decode_plan *plan;
+    struct stk_view               bytes;
+    uint64_t                      key;
+    void                         *slot;
+    const _Atomic bool           *cancelled;
+};
+int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
+                      struct stoker_error *error);
 uint64_t stk_engine_now(struct stoker_engine *engine);
 /* An absolute time for pthread_cond_timedwait on the engine's conditions. */
 struct timespec stk_engine_after(uint64_t timeout_ns);

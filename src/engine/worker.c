@@ -28,11 +28,16 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
         worker->engine = engine;
         worker->index = i;
         status = stk_decoder_open(&worker->decoder, engine->options.vector, error);
+        if (status == 0 && engine->sandbox) {
+            status = stk_jail_open(&worker->jail, engine->sandbox, error);
+        }
         if (status < 0) {
+            stk_decoder_close(worker->decoder);
             break;
         }
         /* Taken now: a caller that later holds the whole budget must not stop the workers. */
         if (!stk_worker_scratch(worker, SCRATCH_BYTES_MIN, error)) {
+            stk_jail_close(worker->jail);
             stk_decoder_close(worker->decoder);
             status = error ? error->status : STOKER_ERROR_BUDGET;
             break;
@@ -40,6 +45,7 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
         worker->started = true;
         number = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (number != 0) {
+            stk_jail_close(worker->jail);
             stk_decoder_close(worker->decoder);
             stk_pages_free(worker->scratch, worker->scratch_bytes);
             status = stk_fail_errno(error, number, "cannot start a worker thread",
@@ -59,9 +65,13 @@ void stk_workers_stop(struct stoker_engine *engine)
     engine->locked.stopping = true;
     pthread_cond_broadcast(&engine->work);
     stk_engine_unlock(engine);
+    if (engine->sandbox) {
+        stk_sandbox_stop(engine->sandbox);
+    }
     for (uint32_t i = 0; i < engine->worker_count; i++) {
         struct stk_worker *worker = &engine->workers[i];
         pthread_join(worker->thread, NULL);
+        stk_jail_close(worker->jail);
         stk_decoder_close(worker->decoder);
         stk_pages_free(worker->scratch, worker->scratch_bytes);
     }

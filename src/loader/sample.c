@@ -478,30 +478,16 @@ static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
     struct stoker_loader   *loader = task->flight->loader;
     const struct stk_field *field = &loader->fields[f];
     const struct stk_place *place = &task->flight->places[task->slot];
-    struct stoker_engine   *engine = loader->engine;
     uint64_t                key = stk_key(stk_key(loader->seed, place->epoch), place->position);
-    uint64_t                ticket = 0;
-    int status = stk_decode_ticket(field->plan, bytes, &ticket, &task->error);
+    struct stk_picture      picture = { .plan = field->plan,
+                                        .bytes = bytes,
+                                        .key = stk_key(key, f),
+                                        .slot = stk_batch_slot(task->flight->batch, f,
+                                                               field->shape.slot_bytes, task->slot),
+                                        .cancelled = &task->flight->abandoned };
+    int status = stk_worker_decode(task->worker, &picture, &task->error);
 
-    if (status < 0) {
-        return status;
-    }
-    /* Usual pictures live in the decoder's kept scratch; big ones ask for their memory first. */
-    if (ticket > STK_SCRATCH_KEEP_BYTES) {
-        status = stk_engine_reserve(engine, ticket, engine->options.read_timeout_ms,
-                                    "decoding a large picture", &task->error);
-        if (status < 0) {
-            return status;
-        }
-    }
-    status = stk_decode(task->worker->decoder, field->plan, bytes, stk_key(key, f),
-                        stk_batch_slot(task->flight->batch, f, field->shape.slot_bytes, task->slot),
-                        &task->error);
     task->drawn = field->random && status < 0; /* damage outside a crop is not met */
-    if (ticket > STK_SCRATCH_KEEP_BYTES) {
-        stk_decoder_trim(task->worker->decoder, STK_SCRATCH_KEEP_BYTES);
-        stk_budget_release(&engine->budget, ticket);
-    }
     return status;
 }
 

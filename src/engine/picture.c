@@ -1,0 +1,110 @@
+/* A picture's bytes into its slot: by the worker itself, or by its helper process. Both ways ask
+ * the budget first where a picture takes more than what a decoder keeps anyway. */
+#include "decode/decode_plan.h"
+#include "engine/engine.h"
+
+#include <errno.h>
+
+/* Of an arena's memory: what is kept between pictures, reserved at the first. */
+#define ARENA_KEEP_BYTES (2u << 20)
+
+static int reserve(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error)
+{
+    struct stoker_engine *engine = worker->engine;
+
+    return stk_engine_reserve(engine, bytes, engine->options.read_timeout_ms,
+                              "decoding a large picture", error);
+}
+
+/* ---- here ---- */
+
+static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
+                       struct stoker_error *error)
+{
+    uint64_t ticket = 0;
+    int      status = stk_decode_ticket(job->plan, job->bytes, &ticket, error);
+
+    if (status < 0) {
+        return status;
+    }
+    /* A decoder never takes more than its bound: it says LIMIT before. */
+    ticket = stk_min(ticket, job->plan->memory_bytes_max);
+    /* Usual pictures live in the decoder's kept scratch; big ones ask for their memory first. */
+    if (ticket > STK_SCRATCH_KEEP_BYTES) {
+        status = reserve(worker, ticket, error);
+        if (status < 0) {
+            return status;
+        }
+    }
+    status = stk_decode(worker->decoder, job->plan, job->bytes, job->key, job->slot, error);
+    if (ticket > STK_SCRATCH_KEEP_BYTES) {
+        stk_decoder_trim(worker->decoder, STK_SCRATCH_KEEP_BYTES);
+        stk_budget_release(&worker->engine->budget, ticket);
+    }
+    return status;
+}
+
+/* ---- by the helper ---- */
+
+static void release_arena(struct stk_worker *worker)
+{
+    stk_jail_trim(worker->jail);
+    stk_budget_release(&worker->engine->budget, worker->arena_bytes);
+    worker->arena_bytes = 0;
+}
+
+static int reserve_arena(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error)
+{
+    int status;
+
+    bytes = stk_max(bytes, ARENA_KEEP_BYTES);
+    if (bytes <= worker->arena_bytes) {
+        return 0;
+    }
+    if (worker->arena_bytes > 0) {
+        release_arena(worker);
+    }
+    status = reserve(worker, bytes, error);
+    worker->arena_bytes = status < 0 ? 0 : bytes;
+    return status;
+}
+
+static int decode_jailed(struct stk_worker *worker, const struct stk_picture *picture,
+                         struct stoker_error *error)
+{
+    struct stk_jail_job job = { .plan = picture->plan, .bytes = picture->bytes,
+                                .key = picture->key, .cancelled = picture->cancelled,
+                                .granted_bytes = STK_SCRATCH_KEEP_BYTES };
+    uint64_t more = 0;
+    int      status = reserve_arena(worker, stk_jail_arena_bytes(&job), error);
+
+    if (status < 0) {
+        return status;
+    }
+    status = stk_jail_decode(worker->jail, &job, error);
+    if (status == -EAGAIN) {
+        more = stk_min(job.needed_bytes, job.plan->memory_bytes_max);
+        status = reserve(worker, more, error);
+        if (status < 0) {
+            more = 0;
+        } else {
+            job.granted_bytes = UINT64_MAX; /* its bound, memory_bytes_max, was reserved */
+            status = stk_jail_decode(worker->jail, &job, error);
+        }
+    }
+    if (status == 0) {
+        stk_decode_convert(worker->decoder, job.plan, job.canvas, picture->slot);
+    }
+    stk_budget_release(&worker->engine->budget, more);
+    if (worker->arena_bytes > ARENA_KEEP_BYTES) {
+        release_arena(worker);
+    }
+    return status;
+}
+
+int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
+                      struct stoker_error *error)
+{
+    return worker->jail ? decode_jailed(worker, picture, error)
+                        : decode_here(worker, picture, error);
+}

@@ -1,0 +1,64 @@
+/* sandbox/protocol.h: what an engine and its decode helper say to each other.
+ *
+ *   engine                                        helper (stoker-decode)
+ *   hello ------------------------------------>   maps the arena, gives all rights away
+ *         <------------------------------------   ready
+ *   command (where, how; the picture lies in the arena) ->
+ *         <------------------------------------   answer (pixels lie in the arena)
+ *   hang up ---------------------------------->   ends
+ *
+ * Messages are plain structs over a socket that keeps their borders (SOCK_SEQPACKET), so that what
+ * is believed is looked at in a copy; the arena holds only bytes of pictures and pixels. Both ends
+ * are of one version: PROTOCOL changes with every change here.
+ * Owner: values. Threads: one at each end. Memory: none. Bound: sizeof the messages. */
+#ifndef SANDBOX_PROTOCOL_H
+#define SANDBOX_PROTOCOL_H
+
+#include "decode/decode_plan.h"
+
+#define STK_SANDBOX_PROTOCOL 0x73746b01u
+/* Descriptors that a helper begins with, and no others. */
+#define STK_SANDBOX_SOCKET 3
+#define STK_SANDBOX_ARENA  4
+
+struct stk_sandbox_hello {
+    uint32_t protocol;
+    uint32_t vector; /* enum stoker_vector */
+    int32_t  parent; /* process id */
+    uint64_t arena_bytes;
+};
+
+struct stk_sandbox_ready {
+    uint32_t protocol;
+    uint32_t landlock; /* version of its interface; 0: the kernel has none */
+    int32_t  status;
+    char     step[64]; /* that failed */
+};
+
+/* The picture lies at the arena's begin. */
+struct stk_sandbox_command {
+    uint32_t protocol;
+    uint32_t sequence;
+    uint32_t transform_count, dtype, layout, exif;
+    uint64_t bytes, canvas_offset;
+    uint64_t key;
+    uint64_t granted_bytes; /* decode only if it takes no more than this */
+    uint64_t pixels_max, memory_bytes_max;
+    struct stoker_transform transforms[STK_TRANSFORMS_MAX]; /* only transform_count are sent */
+};
+
+enum stk_sandbox_kind { STK_SANDBOX_DONE = 1, STK_SANDBOX_NEEDS, STK_SANDBOX_FAILED };
+
+struct stk_sandbox_answer {
+    uint32_t protocol;
+    uint32_t sequence; /* of the command */
+    uint32_t kind;     /* enum stk_sandbox_kind */
+    int32_t  status;   /* FAILED */
+    uint64_t value;    /* NEEDS: bytes; FAILED: offset in the picture */
+    char     what[192], where[768], advice[256]; /* only FAILED sends them */
+};
+
+#define STK_SANDBOX_COMMAND_HEAD offsetof(struct stk_sandbox_command, transforms)
+#define STK_SANDBOX_ANSWER_HEAD  offsetof(struct stk_sandbox_answer, what)
+
+#endif

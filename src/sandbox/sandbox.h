@@ -1,0 +1,65 @@
+/* sandbox/sandbox.h: pictures decoded in a process that can do nothing else.
+ *
+ *   off --first picture--> running --picture--> running       (one helper process a worker)
+ *                             |  crashed, too slow, or it answers nonsense
+ *                             v
+ *                          killed: this picture is damaged; the next one starts another
+ *
+ * The helper (stoker-decode) sees the bytes of one picture in an arena that both map, and leaves
+ * pixels there. Before it sees any it has given up files, network, processes and all descriptors
+ * but two (helper/confine.h). Nothing that it says is believed: see sandbox.c.
+ * Owner: the engine; each worker its jail. Threads: stk_sandbox_stop: any; a jail: the worker that
+ * uses it, as the helper dies with that thread.
+ * Memory: an arena a jail (sparse; what was touched is the caller's to reserve), and a process of
+ * a few MiB. Bound: arena_bytes, decode_bytes_max, timeout_ms. */
+#ifndef SANDBOX_SANDBOX_H
+#define SANDBOX_SANDBOX_H
+
+#include "decode/decode.h"
+
+struct stk_sandbox; /* what an engine's jails share */
+struct stk_jail;    /* a worker's helper process */
+
+struct stk_sandbox_options {
+    const char *helper;      /* path of the program; NULL: beside this library or command */
+    uint64_t    arena_bytes; /* of a jail: most that a picture and its pixels take */
+    uint32_t    timeout_ms;  /* CPU time for one picture */
+    uint32_t    vector;      /* enum stoker_vector */
+};
+
+/* Starts a helper once, to know that it can be: what cannot be had is said here. */
+int  stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_options *options,
+                      struct stoker_error *error);
+void stk_sandbox_close(struct stk_sandbox *sandbox); /* after its jails */
+/* Pictures under way and later ones answer CLOSED, soon. */
+void stk_sandbox_stop(struct stk_sandbox *sandbox);
+/* What the kernel enforces, for people. Lends until close. */
+const char *stk_sandbox_name(const struct stk_sandbox *sandbox);
+
+int  stk_jail_open(struct stk_jail **jail_out, struct stk_sandbox *sandbox,
+                   struct stoker_error *error);
+void stk_jail_close(struct stk_jail *jail); /* kills the helper */
+/* Process id of the helper, 0 when none runs; helpers started so far. For tests. */
+int      stk_jail_process(const struct stk_jail *jail);
+uint64_t stk_jail_starts(const struct stk_jail *jail);
+
+struct stk_jail_job {
+    const struct stk_decode_plan *plan;
+    struct stk_view               bytes;
+    uint64_t                      key;
+    uint64_t                      granted_bytes; /* of memory, by the caller's budget */
+    const _Atomic bool           *cancelled;     /* nobody wants it any more: CLOSED. NULL: never */
+    uint64_t                      needed_bytes;  /* out, with -EAGAIN */
+    const uint8_t                *canvas;        /* out; lent until the next call */
+};
+
+/* Bytes of the arena that this job touches. */
+uint64_t stk_jail_arena_bytes(const struct stk_jail_job *job);
+/* 0: job->canvas is there for stk_decode_convert. -EAGAIN: it takes more memory than was granted.
+ * CORRUPT, too, when the decoder crashed, was too slow or talked nonsense; errno values and CLOSED
+ * (within 0.1 s) are about this machine, not about the picture. */
+int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stoker_error *error);
+/* Between pictures: gives the arena's memory back. */
+void stk_jail_trim(struct stk_jail *jail);
+
+#endif
