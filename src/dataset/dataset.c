@@ -89,6 +89,10 @@ void stk_dataset_release(struct stoker_dataset *dataset)
         }
     }
     stk_free(dataset->locked.files);
+    for (uint64_t i = 0; dataset->paths && i < stk_index_shards(dataset->index); i++) {
+        stk_free(dataset->paths[i]);
+    }
+    stk_free(dataset->paths);
     stk_index_close(dataset->index);
     stk_objects_deinit(&dataset->objects);
     pthread_mutex_destroy(&dataset->lock);
@@ -130,13 +134,14 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
                     struct stoker_error *error)
 {
     struct stk_io        *io = dataset->engine->io;
-    const char           *path = stk_index_shard_path(dataset->index, shard);
+    char                  path[STK_PATH_BYTES_MAX];
     struct stk_open_file *entry;
     struct stk_file      *file, *evicted = NULL;
     int                   status;
 
     if (!dataset->locked.files) {
-        status = stk_io_open_file(io, path, file_out, error);
+        status = stk_index_path(dataset->index, shard, path, error);
+        status = status < 0 ? status : stk_io_open_file(io, path, file_out, error);
         if (status == 0) {
             pthread_mutex_lock(&dataset->lock);
             dataset->locked.in_use++;
@@ -149,7 +154,8 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
     if (!entry->file) {
         /* Opened without the lock; whoever comes second closes his own again. */
         pthread_mutex_unlock(&dataset->lock);
-        status = stk_io_open_file(io, path, &file, error);
+        status = stk_index_path(dataset->index, shard, path, error);
+        status = status < 0 ? status : stk_io_open_file(io, path, &file, error);
         if (status < 0) {
             return status;
         }
@@ -172,6 +178,15 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
         stk_io_close_file(io, evicted);
     }
     return 0;
+}
+
+void stk_dataset_place(const struct stoker_dataset *dataset, struct stoker_error *error,
+                       uint32_t shard, uint64_t offset, const char *key)
+{
+    char path[STK_PATH_BYTES_MAX];
+
+    stk_index_path_text(dataset->index, shard, path);
+    stk_error_place(error, path, offset, key);
 }
 
 bool stk_dataset_crowded(struct stoker_dataset *dataset, uint32_t shard)
@@ -257,6 +272,37 @@ static int check_sample(const struct stoker_dataset *dataset, uint64_t sample,
                     (unsigned long long)stk_index_samples(dataset->index));
 }
 
+/* A shard's path, lent until the data set is closed. Made once, by whoever asks first. */
+static int lend_path(const struct stoker_dataset *dataset, uint32_t shard, const char **path_out,
+                     struct stoker_error *error)
+{
+    char  text[STK_PATH_BYTES_MAX];
+    char *path, *before = NULL;
+    int   status;
+
+    *path_out = stk_index_path_lent(dataset->index, shard);
+    if (!*path_out) {
+        *path_out = atomic_load_explicit(&dataset->paths[shard], memory_order_acquire);
+    }
+    if (*path_out) {
+        return 0;
+    }
+    status = stk_index_path(dataset->index, shard, text, error);
+    if (status < 0) {
+        return status;
+    }
+    path = stk_strdup(text);
+    if (!path) {
+        return stk_fail(error, -ENOMEM, "cannot name a shard", "free memory", "'%s'", text);
+    }
+    if (!atomic_compare_exchange_strong(&dataset->paths[shard], &before, path)) {
+        stk_free(path);
+        path = before;
+    }
+    *path_out = path;
+    return 0;
+}
+
 int stoker_dataset_sample(const struct stoker_dataset *dataset, uint64_t sample, char *key,
                           size_t key_capacity, struct stoker_member_info *members,
                           size_t *member_count, struct stoker_error *error)
@@ -269,7 +315,10 @@ int stoker_dataset_sample(const struct stoker_dataset *dataset, uint64_t sample,
     if (status < 0) {
         return status;
     }
-    stk_index_sample(dataset->index, sample, &found);
+    status = stk_index_sample(dataset->index, sample, &found, error);
+    if (status < 0) {
+        return status;
+    }
     if (key && key_capacity > 0) {
         size_t bytes = stk_min(found.key.bytes, key_capacity - 1);
         memcpy(key, found.key.data, bytes);
@@ -277,8 +326,13 @@ int stoker_dataset_sample(const struct stoker_dataset *dataset, uint64_t sample,
     }
     for (uint32_t i = 0; i < found.member_count && i < capacity; i++) {
         struct stk_member member;
-        stk_index_member(dataset->index, &found, i, &member);
-        members[i].shard = stk_index_shard_path(dataset->index, member.shard);
+        status = stk_index_member(dataset->index, &found, i, &member, error);
+        if (status == 0) {
+            status = lend_path(dataset, member.shard, &members[i].shard, error);
+        }
+        if (status < 0) {
+            return status;
+        }
         members[i].extension = stk_index_extension(dataset->index, member.extension);
         members[i].offset = member.offset;
         members[i].bytes = member.bytes;
@@ -293,7 +347,10 @@ static int find_member(const struct stoker_dataset *dataset, const struct stk_sa
                        struct stoker_error *error)
 {
     for (uint32_t i = 0; i < sample->member_count; i++) {
-        stk_index_member(dataset->index, sample, i, member_out);
+        int status = stk_index_member(dataset->index, sample, i, member_out, error);
+        if (status < 0) {
+            return status;
+        }
         if (!extension ||
             strcmp(stk_index_extension(dataset->index, member_out->extension), extension) == 0) {
             return 0;
@@ -359,8 +416,7 @@ static int read_packed(struct stoker_dataset *dataset, const struct stk_member *
                         "call again with more room", "%llu bytes",
                         (unsigned long long)member->bytes);
     }
-    status = stk_stream_open(&stream, dataset, stk_index_shard_path(dataset->index, member->shard),
-                             error);
+    status = stk_stream_open_shard(&stream, dataset, member->shard, error);
     if (status == 0) {
         status = stk_stream_read(stream, member->offset, buffer, member->bytes, &got, error);
         stk_stream_close(stream);
@@ -387,7 +443,10 @@ int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample, const c
     if (status < 0) {
         return status;
     }
-    stk_index_sample(dataset->index, sample, &found);
+    status = stk_index_sample(dataset->index, sample, &found, error);
+    if (status < 0) {
+        return status;
+    }
     status = find_member(dataset, &found, extension, &member, error);
     if (status == 0) {
         bool packed = stk_index_shard_packing(dataset->index, member.shard) != STK_PLAIN;
@@ -399,8 +458,7 @@ int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample, const c
     if (status < 0) {
         snprintf(key, sizeof key, "%.*s", (int)stk_min(found.key.bytes, sizeof key - 1),
                  (const char *)found.key.data);
-        stk_error_place(error, stk_index_shard_path(dataset->index, member.shard), member.offset,
-                        key);
+        stk_dataset_place(dataset, error, member.shard, member.offset, key);
     }
     return status;
 }

@@ -22,6 +22,7 @@ struct stoker_dataset {
     struct stoker_dataset_options options;
     struct stk_objects            objects; /* class names; paths are in the index */
     struct stk_index             *index;
+    _Atomic(char *)              *paths; /* owned, each too: asked for of a mapped index; or NULL */
     _Atomic uint32_t              references;
     pthread_mutex_t               lock;
     struct {
@@ -41,6 +42,9 @@ int  stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_
 bool stk_dataset_crowded(struct stoker_dataset *dataset, uint32_t shard);
 /* The next pin opens the shard anew, unless it is in use now (after ESTALE and the like). */
 void stk_dataset_forget(struct stoker_dataset *dataset, uint32_t shard);
+/* Says in an error where it happened, with the shard's path. */
+void stk_dataset_place(const struct stoker_dataset *dataset, struct stoker_error *error,
+                       uint32_t shard, uint64_t offset, const char *key);
 void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file);
 
 /* Reads all headers into the index. */
@@ -51,6 +55,8 @@ int  stk_scan(struct stoker_dataset *dataset, struct stoker_error *error);
 struct stk_stream;
 int  stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *dataset,
                      const char *path, struct stoker_error *error);
+int  stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                           uint32_t shard, struct stoker_error *error);
 void stk_stream_close(struct stk_stream *stream);
 /* *got_out: fewer than bytes only at the end. */
 int  stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,

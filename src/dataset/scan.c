@@ -246,6 +246,16 @@ int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *datas
     return 0;
 }
 
+int stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                          uint32_t shard, struct stoker_error *error)
+{
+    char path[STK_PATH_BYTES_MAX];
+    int  status = stk_index_path(dataset->index, shard, path, error);
+
+    *stream_out = NULL;
+    return status < 0 ? status : stk_stream_open(stream_out, dataset, path, error);
+}
+
 void stk_stream_close(struct stk_stream *stream)
 {
     if (!stream) {

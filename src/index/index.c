@@ -3,7 +3,8 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "index/shard.h"
+#include "format/unpack.h"
+#include "index/file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +12,6 @@
 
 static int sort_extensions(struct stk_index *index);
 static int number_samples(struct stk_index *index);
-static void choose_block(struct stk_index *index, uint32_t block_bytes);
 static void make_identity(struct stk_index *index);
 
 enum { KEY_BYTES_DEFAULT = 4096, BLOCK_BYTES_DEFAULT = 8 << 20, BLOCK_SAMPLES_DEFAULT = 256 };
@@ -25,7 +25,7 @@ static int no_memory(struct stoker_error *error, uint64_t shard_count)
 int stk_index_open(struct stk_index **index_out, const struct stk_index_options *options,
                    struct stoker_error *error)
 {
-    struct stk_index *index = stk_alloc(1, sizeof *index);
+    struct stk_index *index = stk_index_new(options);
 
     *index_out = NULL;
     STK_ASSERT(options->shard_count < UINT32_MAX);
@@ -33,16 +33,25 @@ int stk_index_open(struct stk_index **index_out, const struct stk_index_options 
         index->shards = stk_alloc(options->shard_count, sizeof *index->shards);
     }
     if (!index || !index->shards) {
-        stk_free(index);
+        stk_index_close(index);
         return no_memory(error, options->shard_count);
     }
-    index->options = *options;
-    if (index->options.key_bytes_max == 0) {
-        index->options.key_bytes_max = KEY_BYTES_DEFAULT;
-    }
-    pthread_mutex_init(&index->lock, NULL);
     *index_out = index;
     return 0;
+}
+
+struct stk_index *stk_index_new(const struct stk_index_options *options)
+{
+    struct stk_index *index = stk_alloc(1, sizeof *index);
+
+    if (index) {
+        index->options = *options;
+        if (index->options.key_bytes_max == 0) {
+            index->options.key_bytes_max = KEY_BYTES_DEFAULT;
+        }
+        pthread_mutex_init(&index->lock, NULL);
+    }
+    return index;
 }
 
 void stk_index_close(struct stk_index *index)
@@ -50,7 +59,7 @@ void stk_index_close(struct stk_index *index)
     if (!index) {
         return;
     }
-    for (uint64_t i = 0; i < index->options.shard_count; i++) {
+    for (uint64_t i = 0; index->shards && i < index->options.shard_count; i++) {
         if (index->shards[i].kind == STK_SHARD_TAR) {
             stk_part_close(index->shards[i].of.part);
         }
@@ -61,6 +70,10 @@ void stk_index_close(struct stk_index *index)
         index->locked.arena = next;
     }
     stk_words_deinit(&index->locked.extensions);
+    stk_words_deinit(&index->locked.classes);
+    stk_free(index->locked.file_sums);
+    stk_map_close(index->map);
+    stk_free(index->root);
     stk_free(index->starts);
     stk_free(index->shards);
     pthread_mutex_destroy(&index->lock);
@@ -75,6 +88,10 @@ int stk_index_finish(struct stk_index *index, uint32_t block_bytes, struct stoke
     for (uint64_t i = 0; i < index->options.shard_count; i++) {
         STK_ASSERT(index->shards[i].kind != STK_SHARD_EMPTY);
     }
+    if (index->locked.file_sum_count != index->options.shard_count) {
+        stk_free(index->locked.file_sums); /* all files have one, or none has */
+        index->locked.file_sums = NULL;
+    }
     status = sort_extensions(index);
     if (status == 0) {
         status = number_samples(index);
@@ -82,7 +99,7 @@ int stk_index_finish(struct stk_index *index, uint32_t block_bytes, struct stoke
     if (status < 0) {
         return no_memory(error, index->options.shard_count);
     }
-    choose_block(index, block_bytes ? block_bytes : BLOCK_BYTES_DEFAULT);
+    stk_index_set_block(index, 0, block_bytes);
     make_identity(index);
     index->finished = true;
     return 0;
@@ -152,6 +169,7 @@ static int number_samples(struct stk_index *index)
         index->sequential |= shard->packing != 0;
         if (shard->kind == STK_SHARD_FILE) {
             index->member_count++;
+            index->folder = true;
         } else {
             index->member_count += shard->of.part->member_count;
             /* Saturates: only lying streams get there. */
@@ -173,13 +191,14 @@ static int number_samples(struct stk_index *index)
     return 0;
 }
 
-static void choose_block(struct stk_index *index, uint32_t block_bytes)
+void stk_index_set_block(struct stk_index *index, uint64_t block_samples, uint32_t block_bytes)
 {
     uint64_t scaled;
 
-    index->block_samples = BLOCK_SAMPLES_DEFAULT;
-    if (index->bytes == 0) {
-        return; /* a folder: its files were not asked */
+    index->block_samples = block_samples ? block_samples : BLOCK_SAMPLES_DEFAULT;
+    block_bytes = block_bytes ? block_bytes : BLOCK_BYTES_DEFAULT;
+    if (block_samples || index->bytes == 0 || index->sample_count == 0) {
+        return; /* no bytes: a folder, whose files were not asked */
     }
     /* block_bytes / (bytes / samples), rounded. */
     if (stk_multiply(block_bytes, index->sample_count, &scaled) &&
@@ -266,12 +285,16 @@ static uint32_t find_shard(const struct stk_index *index, uint64_t sample)
     return low;
 }
 
-void stk_index_sample(const struct stk_index *index, uint64_t sample, struct stk_sample *sample_out)
+int stk_index_sample(const struct stk_index *index, uint64_t sample, struct stk_sample *sample_out,
+                     struct stoker_error *error)
 {
     const struct stk_shard *shard;
     const struct stk_part *part;
 
     STK_ASSERT(index->finished && sample < index->sample_count);
+    if (index->map) {
+        return stk_map_sample(index->map, sample, sample_out, error);
+    }
     sample_out->shard = sample;
     if (index->starts) {
         sample_out->shard = find_shard(index, sample);
@@ -279,6 +302,7 @@ void stk_index_sample(const struct stk_index *index, uint64_t sample, struct stk
     } else {
         sample = 0;
     }
+    sample_out->number = sample;
     shard = &index->shards[sample_out->shard];
     if (shard->kind == STK_SHARD_FILE) {
         sample_out->first_member = 0;
@@ -286,27 +310,32 @@ void stk_index_sample(const struct stk_index *index, uint64_t sample, struct stk
         sample_out->label = shard->of.label;
         sample_out->key.data = (const uint8_t *)shard->path + shard->key_at;
         sample_out->key.bytes = shard->key_bytes;
-        return;
+        return 0;
     }
     part = shard->of.part;
     sample_out->first_member = part->first_member[sample];
     sample_out->member_count = part->first_member[sample + 1] - part->first_member[sample];
-    sample_out->label = -1;
+    sample_out->label = part->labels ? part->labels[sample] : -1;
     sample_out->key = stk_words_at(&part->keys, sample);
+    return 0;
 }
 
-void stk_index_member(const struct stk_index *index, const struct stk_sample *sample,
-                      uint32_t member, struct stk_member *member_out)
+int stk_index_member(const struct stk_index *index, const struct stk_sample *sample,
+                     uint32_t member, struct stk_member *member_out, struct stoker_error *error)
 {
-    const struct stk_shard *shard = &index->shards[sample->shard];
+    const struct stk_shard *shard;
 
     STK_ASSERT(member < sample->member_count);
+    if (index->map) {
+        return stk_map_member(index->map, sample, member, member_out, error);
+    }
+    shard = &index->shards[sample->shard];
     member_out->shard = sample->shard;
     if (shard->kind == STK_SHARD_FILE) {
         member_out->offset = 0;
         member_out->bytes = STK_WHOLE;
         member_out->extension = shard->extension;
-        return;
+        return 0;
     }
     member += sample->first_member;
     member_out->extension = shard->of.part->extensions[member];
@@ -317,21 +346,223 @@ void stk_index_member(const struct stk_index *index, const struct stk_sample *sa
         member_out->offset = (uint64_t)shard->of.part->units[member] * STK_OFFSET_UNIT;
         member_out->bytes = shard->of.part->sizes[member];
     }
+    return 0;
 }
 
-const char *stk_index_shard_path(const struct stk_index *index, uint32_t shard)
+int stk_index_checksum(const struct stk_index *index, const struct stk_sample *sample,
+                       uint32_t member, uint64_t *sum_out, struct stoker_error *error)
 {
-    return index->shards[shard].path;
+    int status = STOKER_ERROR_MISSING;
+
+    STK_ASSERT(member < sample->member_count);
+    if (index->map) {
+        status = stk_map_checksum(index->map, sample, member, sum_out, error);
+    } else if (stk_index_shard_has_checksums(index, sample->shard)) {
+        const struct stk_shard *shard = &index->shards[sample->shard];
+
+        *sum_out = shard->kind == STK_SHARD_FILE
+                       ? index->locked.file_sums[sample->shard]
+                       : shard->of.part->sums[sample->first_member + member];
+        status = 0;
+    }
+    if (status == STOKER_ERROR_MISSING) {
+        char path[STK_PATH_BYTES_MAX];
+
+        stk_index_path_text(index, sample->shard, path);
+        stk_fail(error, status, "the index has no checksums",
+                 "make them with 'stoker index --checksums'", "'%.600s'", path);
+    }
+    return status;
+}
+
+int stk_index_path(const struct stk_index *index, uint32_t shard, char path_out[STK_PATH_BYTES_MAX],
+                   struct stoker_error *error)
+{
+    struct stk_view path = {NULL, 0};
+    size_t root_bytes = index->map && index->root ? strlen(index->root) : 0;
+    int status = 0;
+
+    STK_ASSERT(shard < index->options.shard_count);
+    if (index->map) {
+        status = stk_map_path(index->map, shard, &path, error);
+    } else {
+        const struct stk_shard *of = &index->shards[shard];
+
+        path = (struct stk_view){(const uint8_t *)of->path, strlen(of->path)};
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (root_bytes + path.bytes >= STK_PATH_BYTES_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a path is too long", "move the data set up",
+                        "'%.600s'", (const char *)path.data);
+    }
+    if (root_bytes > 0) {
+        memcpy(path_out, index->root, root_bytes);
+    }
+    memcpy(path_out + root_bytes, path.data, path.bytes);
+    path_out[root_bytes + path.bytes] = '\0';
+    return 0;
+}
+
+const char *stk_index_path_lent(const struct stk_index *index, uint32_t shard)
+{
+    STK_ASSERT(shard < index->options.shard_count);
+    return index->map ? NULL : index->shards[shard].path;
+}
+
+void stk_index_path_text(const struct stk_index *index, uint32_t shard,
+                         char path_out[STK_PATH_BYTES_MAX])
+{
+    if (stk_index_path(index, shard, path_out, NULL) < 0) {
+        memcpy(path_out, "?", 2);
+    }
+}
+
+int stk_index_set_root(struct stk_index *index, const char *root, struct stoker_error *error)
+{
+    char *copy = stk_strdup(root);
+
+    if (!copy) {
+        return stk_fail(error, -ENOMEM, "no memory for the index", "free memory", "'%s'", root);
+    }
+    stk_free(index->root);
+    index->root = copy;
+    return 0;
+}
+
+int stk_index_add_class(struct stk_index *index, const char *name, struct stoker_error *error)
+{
+    struct stk_view word = {(const uint8_t *)name, strlen(name) + 1};
+    uint32_t count = index->locked.classes.count, number;
+    int status = stk_words_intern(&index->locked.classes, word, STK_CLASSES_MAX, &number);
+
+    if (status == -ENOMEM) {
+        return stk_fail(error, status, "no memory for the index", "free memory", "'%s'", name);
+    }
+    if (status < 0) {
+        return stk_fail(error, status, "there are too many classes", "join some of them",
+                        "more than %u", STK_CLASSES_MAX);
+    }
+    if (number != count) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a class name comes twice",
+                        "name each class once", "'%s'", name);
+    }
+    return 0;
+}
+
+uint64_t stk_index_classes(const struct stk_index *index)
+{
+    return index->locked.classes.count;
+}
+
+const char *stk_index_class(const struct stk_index *index, uint64_t number)
+{
+    STK_ASSERT(number < index->locked.classes.count);
+    return (const char *)stk_words_at(&index->locked.classes, number).data;
+}
+
+uint64_t stk_index_shards(const struct stk_index *index)
+{
+    return index->options.shard_count;
+}
+
+bool stk_index_is_folder(const struct stk_index *index)
+{
+    return index->folder;
+}
+
+uint32_t stk_index_join_distance(const struct stk_index *index)
+{
+    return index->options.join_distance;
+}
+
+uint32_t stk_index_key_bytes_max(const struct stk_index *index)
+{
+    return index->options.key_bytes_max;
 }
 
 uint64_t stk_index_shard_bytes(const struct stk_index *index, uint32_t shard)
 {
+    STK_ASSERT(shard < index->options.shard_count);
+    if (index->map) {
+        return index->map->records ? index->map->records[shard].object_bytes : 0;
+    }
     return index->shards[shard].object_bytes;
 }
 
 uint32_t stk_index_shard_packing(const struct stk_index *index, uint32_t shard)
 {
+    STK_ASSERT(shard < index->options.shard_count);
+    if (index->map) {
+        return index->map->records ? index->map->records[shard].packing : STK_PLAIN;
+    }
     return index->shards[shard].packing;
+}
+
+uint64_t stk_index_shard_samples(const struct stk_index *index, uint32_t shard)
+{
+    STK_ASSERT(shard < index->options.shard_count);
+    if (index->map) {
+        return index->map->records ? index->map->records[shard].sample_count : 1;
+    }
+    return stk_shard_samples(&index->shards[shard]);
+}
+
+uint64_t stk_index_first_sample(const struct stk_index *index, uint32_t shard)
+{
+    STK_ASSERT(shard < index->options.shard_count);
+    if (index->map) {
+        return index->map->records ? index->map->records[shard].first_sample : shard;
+    }
+    return index->starts ? index->starts[shard] : shard;
+}
+
+bool stk_index_shard_has_checksums(const struct stk_index *index, uint32_t shard)
+{
+    const struct stk_part *part;
+
+    STK_ASSERT(shard < index->options.shard_count);
+    if (index->map) {
+        const struct stk_file_record *record =
+            index->map->records ? &index->map->records[shard] : NULL;
+
+        return record ? record->flags & STK_FILE_SUMS || record->member_count == 0
+                      : index->map->foot.sums.bytes > 0;
+    }
+    if (index->shards[shard].kind == STK_SHARD_FILE) {
+        return index->locked.file_sums != NULL;
+    }
+    part = index->shards[shard].of.part;
+    return part->sums || part->member_count == 0;
+}
+
+bool stk_index_shard_has_labels(const struct stk_index *index, uint32_t shard)
+{
+    STK_ASSERT(shard < index->options.shard_count);
+    if (index->map) {
+        return !index->map->records || index->map->records[shard].flags & STK_FILE_LABELS;
+    }
+    return index->shards[shard].kind == STK_SHARD_FILE || index->shards[shard].of.part->labels;
+}
+
+const uint8_t *stk_index_shard_digest(const struct stk_index *index, uint32_t shard)
+{
+    STK_ASSERT(shard < index->options.shard_count);
+    if (index->map) {
+        const struct stk_file_record *record =
+            index->map->records ? &index->map->records[shard] : NULL;
+
+        return record && record->flags & STK_FILE_DIGEST ? record->sha256 : NULL;
+    }
+    return index->shards[shard].kind == STK_SHARD_TAR && index->shards[shard].of.part->has_digest
+               ? index->shards[shard].of.part->sha256
+               : NULL;
+}
+
+uint64_t stk_index_extensions(const struct stk_index *index)
+{
+    return index->locked.extensions.count;
 }
 
 const char *stk_index_extension(const struct stk_index *index, uint32_t extension)
@@ -362,6 +593,8 @@ void stk_part_close(struct stk_part *part)
         stk_free(part->units);
         stk_free(part->sizes);
         stk_free(part->wide);
+        stk_free(part->sums);
+        stk_free(part->labels);
         stk_free(part);
     }
 }

@@ -85,13 +85,13 @@ static void list(const struct stk_index *index, char *text)
     for (uint64_t i = 0; i < stk_index_samples(index); i++) {
         struct stk_sample sample;
 
-        stk_index_sample(index, i, &sample);
+        T_EQ("sample", stk_index_sample(index, i, &sample, NULL), 0);
         used += snprintf(text + used, TEXT_BYTES_MAX - used, "%.*s", (int)sample.key.bytes,
                          (const char *)sample.key.data);
         for (uint32_t j = 0; j < sample.member_count; j++) {
             struct stk_member member;
 
-            stk_index_member(index, &sample, j, &member);
+            T_EQ("member", stk_index_member(index, &sample, j, &member, NULL), 0);
             used += snprintf(text + used, TEXT_BYTES_MAX - used, " %s@%llu+%llu",
                              stk_index_extension(index, member.extension),
                              (unsigned long long)member.offset, (unsigned long long)member.bytes);
@@ -205,7 +205,7 @@ static void test_any_order(void)
         T_EQ("bytes", stk_index_bytes(index), 24);
         T_EQ("1 MiB of 4.8 bytes", stk_index_block_samples(index), 218453);
         T_TRUE("random access", !stk_index_sequential(index));
-        T_STR("path", stk_index_shard_path(index, 2), "x/2.tar");
+        T_STR("path", stk_index_path_lent(index, 2), "x/2.tar");
         T_EQ("object", stk_index_shard_bytes(index, 2), 2048);
         T_EQ("packing", stk_index_shard_packing(index, 2), STK_PLAIN);
         if (round == 0) {
@@ -284,11 +284,11 @@ static void test_wide(void)
         T_EQ(row->name, stk_shard_add(builder, view("b.y"), row->offset, row->bytes, NULL), 0);
         T_EQ(row->name, stk_shard_end(builder, 4096, STK_ZSTD, NULL), 0);
         T_EQ(row->name, stk_index_finish(index, 0, NULL), 0);
-        stk_index_sample(index, 0, &sample);
-        stk_index_member(index, &sample, 0, &member);
+        stk_index_sample(index, 0, &sample, NULL);
+        stk_index_member(index, &sample, 0, &member, NULL);
         T_TRUE(row->name, member.offset == 512 && member.bytes == 9);
-        stk_index_sample(index, 1, &sample);
-        stk_index_member(index, &sample, 0, &member);
+        stk_index_sample(index, 1, &sample, NULL);
+        stk_index_member(index, &sample, 0, &member, NULL);
         T_TRUE(row->name, member.offset == row->offset && member.bytes == row->bytes);
         T_TRUE("packed shards are sequential", stk_index_sequential(index));
         stk_index_close(index);
@@ -320,10 +320,10 @@ static void test_folder(void)
           "dog/2.jpg jpg@0+18446744073709551615;");
     for (int i = 0; i < 3; i++) {
         struct stk_sample sample;
-        stk_index_sample(index, i, &sample);
+        T_EQ("sample", stk_index_sample(index, i, &sample, NULL), 0);
         T_EQ("label", sample.label, i * 5);
         T_EQ("shard", sample.shard, i);
-        T_STR("path", stk_index_shard_path(index, i), paths[i]);
+        T_STR("path", stk_index_path_lent(index, i), paths[i]);
     }
     T_EQ("block", stk_index_block_samples(index), 256);
     T_EQ("bytes", stk_index_bytes(index), 0);

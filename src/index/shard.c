@@ -25,7 +25,14 @@ struct stk_shard_builder {
     struct raw_member *members;  /* owned */
     uint32_t *last_member;       /* owned: of each sample */
     uint32_t member_count, member_capacity, sample_capacity;
-    uint32_t sample;       /* of the last member */
+    uint32_t sample; /* of the last member */
+    bool added;      /* the last member was not skipped */
+    uint64_t *sums;  /* owned: of each member; NULL: none */
+    int64_t *labels; /* owned: of each sample; NULL: none */
+    uint32_t sums_capacity, sum_count, labels_capacity;
+    uint64_t file_sum; /* of the file */
+    uint8_t sha256[32];
+    bool has_digest;
     bool joined;           /* some members of a sample do not follow each other */
     struct stk_shard file; /* what add_file made of it; kind empty: not called */
     char path[];           /* owned, with its NUL */
@@ -38,6 +45,7 @@ static int find_extension(struct stk_shard_builder *builder, struct stk_view ext
 static int make_part(struct stk_shard_builder *builder, struct stk_part **part_out,
                      struct stoker_error *error);
 static int group(struct stk_shard_builder *builder, struct stk_part *part);
+static int sort_members(struct stk_shard_builder *builder, const uint32_t *first);
 static int refuse_twins(const struct stk_shard_builder *builder, const struct stk_part *part,
                         struct stoker_error *error);
 static int pack(const struct stk_shard_builder *builder, struct stk_part *part);
@@ -45,6 +53,9 @@ static int number_extensions(const struct stk_shard_builder *builder, struct stk
 static void digest(const struct stk_shard_builder *builder, struct stk_part *part);
 static int intern_locked(struct stk_index *index, struct stk_view text, uint32_t *number_out);
 static const char *store_locked(struct stk_index *index, const char *path, struct stk_view key);
+static int take_extras(struct stk_shard_builder *builder, struct stk_part *part,
+                       struct stoker_error *error);
+static int put_file_sum(struct stk_shard_builder *builder);
 static int fail(const struct stk_shard_builder *builder, int status, uint64_t offset,
                 struct stk_view key, struct stoker_error *error);
 static int refuse(const struct stk_shard_builder *builder, struct stk_view key, uint64_t offset,
@@ -78,6 +89,8 @@ void stk_shard_abandon(struct stk_shard_builder *builder)
         stk_words_deinit(&builder->extensions);
         stk_free(builder->members);
         stk_free(builder->last_member);
+        stk_free(builder->sums);
+        stk_free(builder->labels);
         stk_free(builder);
     }
 }
@@ -91,6 +104,7 @@ int stk_shard_add(struct stk_shard_builder *builder, struct stk_view name, uint6
     int status;
 
     STK_ASSERT(builder->file.kind == STK_SHARD_EMPTY);
+    builder->added = false;
     if (refusal) {
         return refuse(builder, name, offset, refusal, error);
     }
@@ -126,7 +140,60 @@ int stk_shard_add(struct stk_shard_builder *builder, struct stk_view name, uint6
     member->bytes = bytes;
     member->sample = builder->sample;
     builder->last_member[builder->sample] = builder->member_count++;
+    builder->added = true;
     return 0;
+}
+
+int stk_shard_checksum(struct stk_shard_builder *builder, uint64_t sum, struct stoker_error *error)
+{
+    if (builder->file.kind == STK_SHARD_FILE) {
+        builder->file_sum = sum;
+        builder->sum_count = 1;
+        return 0;
+    }
+    if (!builder->added) {
+        return 0;
+    }
+    if (builder->sums_capacity < builder->member_count) {
+        uint64_t *sums = stk_realloc(builder->sums, builder->sums_capacity,
+                                     builder->member_capacity, sizeof *sums);
+        if (!sums) {
+            return fail(builder, -ENOMEM, STOKER_NO_OFFSET, no_key, error);
+        }
+        builder->sums = sums;
+        builder->sums_capacity = builder->member_capacity;
+    }
+    builder->sums[builder->member_count - 1] = sum;
+    builder->sum_count++;
+    return 0;
+}
+
+int stk_shard_label(struct stk_shard_builder *builder, int64_t label, struct stoker_error *error)
+{
+    STK_ASSERT(builder->file.kind == STK_SHARD_EMPTY);
+    if (!builder->added) {
+        return 0;
+    }
+    if (builder->labels_capacity < builder->keys.count) {
+        int64_t *labels = stk_realloc(builder->labels, builder->labels_capacity,
+                                      builder->sample_capacity, sizeof *labels);
+        if (!labels) {
+            return fail(builder, -ENOMEM, STOKER_NO_OFFSET, no_key, error);
+        }
+        for (uint32_t i = builder->labels_capacity; i < builder->sample_capacity; i++) {
+            labels[i] = -1;
+        }
+        builder->labels = labels;
+        builder->labels_capacity = builder->sample_capacity;
+    }
+    builder->labels[builder->sample] = label;
+    return 0;
+}
+
+void stk_shard_digest(struct stk_shard_builder *builder, const uint8_t sha256[32])
+{
+    memcpy(builder->sha256, sha256, sizeof builder->sha256);
+    builder->has_digest = true;
 }
 
 int stk_shard_add_file(struct stk_shard_builder *builder, struct stk_view key,
@@ -178,9 +245,7 @@ int stk_shard_end(struct stk_shard_builder *builder, uint64_t object_bytes, uint
         if (status < 0) {
             goto done;
         }
-        pthread_mutex_lock(&index->lock);
-        shard.path = store_locked(index, builder->path, no_key);
-        pthread_mutex_unlock(&index->lock);
+        shard.path = stk_index_store(index, builder->path, no_key);
         if (!shard.path) {
             status = fail(builder, -ENOMEM, STOKER_NO_OFFSET, no_key, error);
             goto done;
@@ -188,6 +253,12 @@ int stk_shard_end(struct stk_shard_builder *builder, uint64_t object_bytes, uint
         shard.kind = STK_SHARD_TAR;
         shard.of.part = part;
         part = NULL;
+    } else if (builder->sum_count > 0) {
+        status = put_file_sum(builder);
+        if (status < 0) {
+            fail(builder, status, STOKER_NO_OFFSET, no_key, error);
+            goto done;
+        }
     }
     shard.object_bytes = object_bytes;
     shard.packing = packing;
@@ -277,6 +348,10 @@ static int make_part(struct stk_shard_builder *builder, struct stk_part **part_o
         fail(builder, status, STOKER_NO_OFFSET, no_key, error);
         goto done;
     }
+    status = take_extras(builder, part, error);
+    if (status < 0) {
+        goto done;
+    }
     stk_words_settle(&builder->keys);
     part->keys = builder->keys;
     builder->keys = (struct stk_words){0};
@@ -305,21 +380,86 @@ static int group(struct stk_shard_builder *builder, struct stk_part *part)
     for (uint32_t i = 0; i < sample_count; i++) {
         first[i + 1] += first[i];
     }
-    if (builder->joined) {
-        struct raw_member *sorted = stk_alloc(builder->member_count, sizeof *sorted);
-        uint32_t *next = builder->last_member; /* not needed any more */
+    return builder->joined ? sort_members(builder, first) : 0;
+}
 
-        if (!sorted) {
-            return -ENOMEM;
-        }
-        memcpy(next, first, sample_count * sizeof *next);
-        for (uint32_t i = 0; i < builder->member_count; i++) {
-            sorted[next[builder->members[i].sample]++] = builder->members[i];
-        }
-        stk_free(builder->members);
-        builder->members = sorted;
+static int sort_members(struct stk_shard_builder *builder, const uint32_t *first)
+{
+    struct raw_member *sorted = stk_alloc(builder->member_count, sizeof *sorted);
+    uint64_t *sums = builder->sums ? stk_alloc(builder->member_count, sizeof *sums) : NULL;
+    uint32_t *next = builder->last_member; /* not needed any more */
+
+    if (!sorted || (builder->sums && !sums)) {
+        stk_free(sorted);
+        stk_free(sums);
+        return -ENOMEM;
     }
+    memcpy(next, first, builder->keys.count * sizeof *next);
+    for (uint32_t i = 0; i < builder->member_count; i++) {
+        uint32_t place = next[builder->members[i].sample]++;
+
+        sorted[place] = builder->members[i];
+        if (sums && i < builder->sums_capacity) {
+            sums[place] = builder->sums[i];
+        }
+    }
+    stk_free(builder->members);
+    stk_free(builder->sums);
+    builder->members = sorted;
+    builder->sums = sums;
+    builder->sums_capacity = sums ? builder->member_count : 0;
     return 0;
+}
+
+/* Checksums and labels, which the builder had beside the members. */
+static int take_extras(struct stk_shard_builder *builder, struct stk_part *part,
+                       struct stoker_error *error)
+{
+    if (builder->sum_count > 0 && builder->sum_count != builder->member_count) {
+        stk_fail(error, STOKER_ERROR_ARGUMENT, "some members have checksums and some have none",
+                 "give all members of a shard one, or none", "%u of %u members", builder->sum_count,
+                 builder->member_count);
+        stk_error_place(error, builder->path, STOKER_NO_OFFSET, NULL);
+        return STOKER_ERROR_ARGUMENT;
+    }
+    if (builder->labels && builder->labels_capacity < builder->keys.count) {
+        uint32_t count = builder->keys.count;
+        int64_t *labels = stk_realloc(builder->labels, builder->labels_capacity, count, 8);
+
+        if (!labels) {
+            return fail(builder, -ENOMEM, STOKER_NO_OFFSET, no_key, error);
+        }
+        for (uint32_t i = builder->labels_capacity; i < count; i++) {
+            labels[i] = -1;
+        }
+        builder->labels = labels;
+    }
+    part->sums = builder->sums;
+    part->labels = builder->labels;
+    builder->sums = NULL;
+    builder->labels = NULL;
+    part->has_digest = builder->has_digest;
+    memcpy(part->sha256, builder->sha256, sizeof part->sha256);
+    return 0;
+}
+
+static int put_file_sum(struct stk_shard_builder *builder)
+{
+    struct stk_index *index = builder->index;
+    int status = 0;
+
+    pthread_mutex_lock(&index->lock);
+    if (!index->locked.file_sums) {
+        index->locked.file_sums = stk_alloc(index->options.shard_count, sizeof(uint64_t));
+    }
+    if (index->locked.file_sums) {
+        index->locked.file_sums[builder->shard] = builder->file_sum;
+        index->locked.file_sum_count++;
+    } else {
+        status = -ENOMEM;
+    }
+    pthread_mutex_unlock(&index->lock);
+    return status;
 }
 
 /* An extension may come once in a sample. */
@@ -467,6 +607,26 @@ static const char *store_locked(struct stk_index *index, const char *path, struc
     memcpy(text, path, path_bytes);
     memcpy(text + path_bytes, key.data, key.bytes);
     block->used += bytes;
+    return text;
+}
+
+int stk_index_intern(struct stk_index *index, struct stk_view text, uint32_t *number_out)
+{
+    int status;
+
+    pthread_mutex_lock(&index->lock);
+    status = intern_locked(index, text, number_out);
+    pthread_mutex_unlock(&index->lock);
+    return status;
+}
+
+const char *stk_index_store(struct stk_index *index, const char *path, struct stk_view key)
+{
+    const char *text;
+
+    pthread_mutex_lock(&index->lock);
+    text = store_locked(index, path, key);
+    pthread_mutex_unlock(&index->lock);
     return text;
 }
 

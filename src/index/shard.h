@@ -15,6 +15,7 @@
 #include <pthread.h>
 
 enum { STK_EXTENSIONS_MAX = 65536, STK_EXTENSION_BYTES_MAX = 1024, STK_MEMBERS_MAX = 1 << 30 };
+#define STK_CLASSES_MAX (1u << 24)
 /* Data in a tar begins at a block, so 32 bits of blocks reach 2 TiB. */
 enum { STK_OFFSET_UNIT = 512 };
 
@@ -27,8 +28,12 @@ struct stk_part {
     uint32_t *sizes;        /* NULL if wide */
     uint64_t *wide;         /* else NULL: offset, size, offset, size, ... */
     uint32_t member_count;
+    uint64_t *sums;  /* of members; NULL: none */
+    int64_t *labels; /* of samples; NULL: none */
     uint64_t bytes;
     uint8_t identity[32];
+    uint8_t sha256[32];
+    bool has_digest;
 };
 
 enum stk_shard_kind { STK_SHARD_EMPTY = 0, STK_SHARD_TAR, STK_SHARD_FILE };
@@ -55,20 +60,31 @@ struct stk_arena_block {
 
 struct stk_index {
     struct stk_index_options options; /* const after open */
-    struct stk_shard *shards;         /* owned */
+    struct stk_shard *shards;         /* owned; NULL: mapped */
+    struct stk_map *map;              /* owned; NULL: in memory */
+    char *root;                       /* owned; NULL: not set */
     pthread_mutex_t lock;
     struct {
         struct stk_words extensions;   /* each with its NUL */
+        struct stk_words classes;      /* each with its NUL */
         struct stk_arena_block *arena; /* owned: paths */
+        uint64_t *file_sums;           /* owned: of each file of a folder; NULL: none */
+        uint64_t file_sum_count;
     } locked;
     /* Const after finish: */
-    bool finished, sequential;
+    bool finished, sequential, folder;
     uint64_t *starts; /* owned: shard_count + 1 first samples; NULL: sample i is shard i */
     uint64_t sample_count, member_count, bytes, block_samples;
     uint8_t identity[32];
 };
 
 uint64_t stk_shard_samples(const struct stk_shard *shard);
+/* An index with nothing in it but its lock and its options; shards are the caller's affair. */
+struct stk_index *stk_index_new(const struct stk_index_options *options);
+/* The path, and the key if it is not empty, in the arena: NULL: no memory. Takes the lock. */
+const char *stk_index_store(struct stk_index *index, const char *path, struct stk_view key);
+/* Numbers an extension (with its NUL) in the index. Takes the lock. */
+int stk_index_intern(struct stk_index *index, struct stk_view text, uint32_t *number_out);
 void stk_part_close(struct stk_part *part);
 
 #endif

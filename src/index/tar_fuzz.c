@@ -13,10 +13,10 @@ static void look_up_all(const struct stk_index *index)
         struct stk_sample sample;
         struct stk_member member;
 
-        stk_index_sample(index, i, &sample);
+        STK_ASSERT(stk_index_sample(index, i, &sample, NULL) == 0);
         STK_ASSERT(sample.key.bytes > 0 && sample.member_count > 0);
         for (uint32_t j = 0; j < sample.member_count; j++) {
-            stk_index_member(index, &sample, j, &member);
+            STK_ASSERT(stk_index_member(index, &sample, j, &member, NULL) == 0);
             STK_ASSERT(stk_index_extension(index, member.extension) != NULL);
         }
     }

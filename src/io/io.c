@@ -62,6 +62,19 @@ int64_t stk_io_read_wait(struct stk_io *io, struct stk_file *file, uint64_t offs
     return io->table->read_wait(io, file, offset, buffer, bytes);
 }
 
+int stk_io_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+               struct stoker_error *error)
+{
+    return io->table->map_file(io, file, view_out, error);
+}
+
+void stk_io_unmap(struct stk_io *io, struct stk_view view)
+{
+    if (view.bytes > 0) {
+        io->table->unmap(io, view);
+    }
+}
+
 int stk_io_queue_open(struct stk_io *io, struct stk_queue **queue_out, struct stoker_error *error)
 {
     return io->table->queue_open(io, queue_out, error);

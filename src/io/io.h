@@ -90,6 +90,9 @@ struct stk_io_table {
     uint64_t (*clock_ns)(struct stk_io *io);
     const char *(*backend)(struct stk_io *io, const char **reason_out);
     uint64_t (*lost_bytes)(struct stk_io *io);
+    int (*map_file)(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                    struct stoker_error *error);
+    void (*unmap)(struct stk_io *io, struct stk_view view);
     void (*close)(struct stk_io *io);
     const struct stk_write_table *write; /* io/write.h */
 };
@@ -125,6 +128,13 @@ int64_t stk_io_read_now(struct stk_io *io, struct stk_file *file, uint64_t offse
  * the count, short only at the end of file; or -errno. */
 int64_t stk_io_read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
                          size_t bytes);
+
+/* The whole file as memory, to be read only, also after the file is closed; page-aligned. What the
+ * file holds later may show, and cutting it ends in SIGBUS: only for files that are replaced by
+ * renames. An empty file is an empty view. */
+int  stk_io_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                struct stoker_error *error);
+void stk_io_unmap(struct stk_io *io, struct stk_view view);
 
 int  stk_io_queue_open(struct stk_io *io, struct stk_queue **queue_out,
                        struct stoker_error *error);

@@ -16,6 +16,7 @@
 #include <limits.h>
 #include <linux/openat2.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -238,6 +239,32 @@ uint32_t stk_place_kind(const struct stat *stat)
 }
 
 /* Without a readable table only the root is known, and the rest is far. */
+int stk_place_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                  struct stoker_error *error)
+{
+    const struct stk_posix_file *of = stk_posix_file(file);
+    void *memory;
+
+    (void)io;
+    *view_out = (struct stk_view){(const uint8_t *)"", 0};
+    if (of->bytes == 0) {
+        return 0;
+    }
+    memory = mmap(NULL, of->bytes, PROT_READ, MAP_PRIVATE, of->fd, 0);
+    if (memory == MAP_FAILED) {
+        return stk_fail_errno(error, errno, "cannot map a file", "check the file and its disk",
+                              "%llu bytes", (unsigned long long)of->bytes);
+    }
+    *view_out = (struct stk_view){memory, of->bytes};
+    return 0;
+}
+
+void stk_place_unmap(struct stk_io *io, struct stk_view view)
+{
+    (void)io;
+    munmap((void *)(uintptr_t)view.data, view.bytes);
+}
+
 static int read_table(char **text_out)
 {
     char *text = stk_alloc(1, TABLE_BYTES_MAX), *fitting;

@@ -158,5 +158,8 @@ int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder
 uint32_t stk_place_kind(const struct stat *stat); /* enum stk_entry_kind */
 /* Whether the file system of fd is on this machine. May hang if it is not. */
 bool stk_place_is_local(int fd);
+int stk_place_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                  struct stoker_error *error);
+void stk_place_unmap(struct stk_io *io, struct stk_view view);
 
 #endif

@@ -398,13 +398,12 @@ static void fail_all(struct stk_fetcher *fetcher, struct stk_fetch *list, int st
                      const char *what)
 {
     for (struct stk_fetch *it = list; it; it = it->next) {
-        struct stk_index *index = it->flight->loader->dataset->index;
         stk_fail(&it->error, status, what,
                  status == STOKER_ERROR_TIMEOUT ? "check the file system, or raise read_timeout_ms"
                                                   : "check the file and its disk",
                  "%s", stoker_status_text(status));
-        stk_error_place(&it->error, stk_index_shard_path(index, it->span.shard), it->span.offset,
-                        NULL);
+        stk_dataset_place(it->flight->loader->dataset, &it->error, it->span.shard,
+                          it->span.offset, NULL);
     }
     stk_fetch_deliver(fetcher->engine, list);
 }

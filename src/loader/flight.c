@@ -116,9 +116,8 @@ static struct stk_fetch *fetch_new(struct stk_flight *flight, uint32_t slot,
      * here, and the worker that gets the fetch back reads by itself. */
     if (span->bytes != 0 && !stk_dataset_crowded(flight->loader->dataset, span->shard) &&
         stk_dataset_pin(flight->loader->dataset, span->shard, &fetch->file, &fetch->error) < 0) {
-        stk_error_place(&fetch->error,
-                        stk_index_shard_path(flight->loader->dataset->index, span->shard),
-                        STOKER_NO_OFFSET, NULL);
+        stk_dataset_place(flight->loader->dataset, &fetch->error, span->shard, STOKER_NO_OFFSET,
+                          NULL);
     }
     return fetch;
 }
@@ -221,10 +220,12 @@ static int extract_once(struct stk_flight *flight, struct stk_fetch *fetch,
     struct stoker_loader  *loader = flight->loader;
     struct stoker_dataset *dataset = loader->dataset;
     struct stk_span       *span = &fetch->span;
-    const char            *path = stk_index_shard_path(dataset->index, span->shard);
     int                    status = 0;
 
     if (span->scattered) {
+        char path[STK_PATH_BYTES_MAX];
+
+        stk_index_path_text(dataset->index, span->shard, path);
         return stk_fail(error, STOKER_ERROR_SCATTERED,
                         "members of a sample lie too far apart in a packed shard",
                         "pack the data set anew", "'%s'", path);
@@ -232,7 +233,7 @@ static int extract_once(struct stk_flight *flight, struct stk_fetch *fetch,
     if (!loader->extract.stream || loader->extract.shard != span->shard) {
         stk_stream_close(loader->extract.stream);
         loader->extract.stream = NULL;
-        status = stk_stream_open(&loader->extract.stream, dataset, path, error);
+        status = stk_stream_open_shard(&loader->extract.stream, dataset, span->shard, error);
         loader->extract.shard = span->shard;
     }
     status = status < 0 || fetch->chunk
@@ -264,9 +265,8 @@ static void extract_slot(struct stk_fetch *fetch, struct stk_worker *worker,
     }
     if (status < 0) {
         stk_retry_tell(&fetch->error, tries);
-        stk_error_place(&fetch->error,
-                        stk_index_shard_path(loader->dataset->index, fetch->span.shard),
-                        STOKER_NO_OFFSET, NULL);
+        stk_dataset_place(loader->dataset, &fetch->error, fetch->span.shard, STOKER_NO_OFFSET,
+                          NULL);
     }
 }
 
@@ -386,8 +386,8 @@ static uint64_t value_bytes_of(struct stoker_loader *loader, const struct stk_fi
     if (field->kind != STOKER_FIELD_KEY) {
         return stk_sample_value_bytes(loader, field, sample);
     }
-    stk_index_sample(loader->dataset->index, sample, &found);
-    return found.key.bytes;
+    return stk_index_sample(loader->dataset->index, sample, &found, NULL) < 0 ? 0
+                                                                             : found.key.bytes;
 }
 
 /* The samples of a flight's slots, and where they stand in the order. */

@@ -20,6 +20,7 @@ struct parts {
     struct stk_view   views[STK_BATCH_FIELDS_MAX];
     bool              found[STK_BATCH_FIELDS_MAX];
     bool              whole; /* a file of a folder, its size not in the index */
+    bool              damaged; /* the index is, here */
 };
 
 /* One slot with all that its work needs. */
@@ -52,7 +53,8 @@ static bool wants_member(const struct stoker_loader *loader, const struct stk_fi
 
 /* The member whose extension the field likes best; a field without wishes takes the first. */
 static bool find_member(const struct stoker_loader *loader, const struct stk_field *field,
-                        const struct stk_sample *sample, struct stk_member *member_out)
+                        const struct stk_sample *sample, struct stk_member *member_out,
+                        bool *damaged)
 {
     const struct stk_index *index = loader->dataset->index;
     uint32_t                best = UINT32_MAX;
@@ -61,7 +63,10 @@ static bool find_member(const struct stoker_loader *loader, const struct stk_fie
     for (uint32_t i = 0; i < count && best > 0; i++) {
         struct stk_member member;
 
-        stk_index_member(index, sample, i, &member);
+        if (stk_index_member(index, sample, i, &member, NULL) < 0) {
+            *damaged = true;
+            return false;
+        }
         if (field->extension_count == 0) {
             *member_out = member;
             return true;
@@ -81,13 +86,15 @@ static void find_parts(const struct stoker_loader *loader, uint64_t sample, stru
 {
     uint64_t first = UINT64_MAX, end = 0, sum = 0;
 
-    stk_index_sample(loader->dataset->index, sample, &parts->sample);
+    parts->sample = (struct stk_sample){ 0 };
+    parts->damaged = stk_index_sample(loader->dataset->index, sample, &parts->sample, NULL) < 0;
     parts->whole = false;
     for (uint32_t f = 0; f < loader->field_count; f++) {
         const struct stk_field *field = &loader->fields[f];
 
-        parts->found[f] = wants_member(loader, field) &&
-                          find_member(loader, field, &parts->sample, &parts->members[f]);
+        parts->found[f] = !parts->damaged && wants_member(loader, field) &&
+                          find_member(loader, field, &parts->sample, &parts->members[f],
+                                      &parts->damaged);
         if (!parts->found[f]) {
             continue;
         }
@@ -123,31 +130,47 @@ uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_f
     struct stk_sample found;
     struct stk_member member;
     struct stk_stat   about;
+    char              path[STK_PATH_BYTES_MAX];
+    bool              damaged = false;
 
-    stk_index_sample(loader->dataset->index, sample, &found);
-    if (!find_member(loader, field, &found, &member)) {
+    /* What fails here fails again where the sample is read, and is told there. */
+    if (stk_index_sample(loader->dataset->index, sample, &found, NULL) < 0 ||
+        !find_member(loader, field, &found, &member, &damaged)) {
         return 0;
     }
     if (member.bytes != STK_WHOLE) {
         return member.bytes;
     }
-    if (stk_io_stat_path(loader->engine->io,
-                         stk_index_shard_path(loader->dataset->index, member.shard), &about,
-                         NULL) < 0) {
+    if (stk_index_path(loader->dataset->index, member.shard, path, NULL) < 0 ||
+        stk_io_stat_path(loader->engine->io, path, &about, NULL) < 0) {
         return 0;
     }
     return about.bytes;
 }
 
+/* A page of the index turned out damaged: the look-up again, for its error. */
+static int fail_damaged(struct task *task)
+{
+    const struct stk_index *index = task->flight->loader->dataset->index;
+    struct stk_sample       sample;
+    struct stk_member       member;
+    int                     status = stk_index_sample(index, task->sample, &sample, &task->error);
+
+    for (uint32_t i = 0; status == 0 && i < sample.member_count; i++) {
+        status = stk_index_member(index, &sample, i, &member, &task->error);
+    }
+    return status;
+}
+
 /* The sample that an error is about: its shard and key. */
 static void place_error(struct task *task, const struct parts *parts, uint64_t offset)
 {
-    const struct stk_index *index = task->flight->loader->dataset->index;
-    char                    key[sizeof task->error.key];
+    char key[sizeof task->error.key];
 
     snprintf(key, sizeof key, "%.*s", (int)stk_min(parts->sample.key.bytes, sizeof key - 1),
              (const char *)parts->sample.key.data);
-    stk_error_place(&task->error, stk_index_shard_path(index, parts->sample.shard), offset, key);
+    stk_dataset_place(task->flight->loader->dataset, &task->error, parts->sample.shard, offset,
+                      key);
 }
 
 /* ---- reading ---- */
@@ -298,8 +321,7 @@ static int read_packed(struct task *task, const struct stk_span *span, struct st
     if (!scratch) {
         return task->error.status;
     }
-    status = stk_stream_open(&stream, dataset, stk_index_shard_path(dataset->index, span->shard),
-                             &task->error);
+    status = stk_stream_open_shard(&stream, dataset, span->shard, &task->error);
     if (status < 0) {
         return status;
     }
@@ -321,6 +343,9 @@ static int read_parts(struct task *task, struct parts *parts, struct stk_span *s
         stk_index_shard_packing(loader->dataset->index, span->shard) != STK_PLAIN;
     int status = 0;
 
+    if (parts->damaged) {
+        return fail_damaged(task);
+    }
     if (span->scattered && !packed) {
         status = wait ? read_scattered(task, parts) : -EAGAIN;
     } else if (span->bytes > 0) {

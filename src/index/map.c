@@ -1,0 +1,602 @@
+/* A file of an index, used as it lies. Sums protect from damage, checks of every place from
+ * those who make right sums for wrong places. */
+#include "index/file.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "format/unpack.h"
+#include "io/io.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static int read_foot(struct stk_map *map, struct stoker_error *error);
+static int check_foot(const struct stk_map *map, struct stoker_error *error);
+static int check_records(struct stk_map *map, struct stoker_error *error);
+static int check_record(const struct stk_map *map, uint64_t shard, uint64_t first_sample,
+                        struct stoker_error *error);
+static int read_texts(const struct stk_map *map, const struct stk_file_section *section,
+                      uint32_t count_max, struct stk_words *words, struct stoker_error *error);
+static int start(struct stk_index **index_out, struct stk_map *map, struct stoker_error *error);
+
+static struct stk_map *new_map(const char *name, struct stoker_error *error)
+{
+    size_t bytes = strlen(name) + 1;
+    struct stk_map *map = stk_alloc(sizeof *map + bytes, 1);
+
+    if (!map) {
+        stk_fail(error, -ENOMEM, "cannot map an index", "free memory", "'%s'", name);
+        return NULL;
+    }
+    memcpy(map->name, name, bytes);
+    return map;
+}
+
+int stk_index_map_image(struct stk_index **index_out, struct stk_view image, const char *name,
+                        struct stoker_error *error)
+{
+    struct stk_map *map = new_map(name, error);
+
+    *index_out = NULL;
+    STK_ASSERT((uintptr_t)image.data % 8 == 0);
+    if (!map) {
+        return -ENOMEM;
+    }
+    map->image = image;
+    return start(index_out, map, error);
+}
+
+int stk_index_map(struct stk_index **index_out, struct stk_io *io, const char *path,
+                  struct stoker_error *error)
+{
+    struct stk_map *map = new_map(path, error);
+    struct stk_file *file = NULL;
+    int status;
+
+    *index_out = NULL;
+    if (!map) {
+        return -ENOMEM;
+    }
+    status = stk_io_open_file(io, path, &file, error);
+    if (status == 0) {
+        status = stk_io_map(io, file, &map->image, error);
+    }
+    if (file) {
+        stk_io_close_file(io, file);
+    }
+    if (status < 0) {
+        stk_map_close(map);
+        return status;
+    }
+    map->io = io;
+    status = start(index_out, map, error);
+    if (status == 0) {
+        const char *slash = strrchr(path, '/');
+        char root[STK_PATH_BYTES_MAX];
+        size_t bytes = stk_min(slash ? slash + 1 - path : 0, sizeof root - 1);
+
+        memcpy(root, path, bytes);
+        root[bytes] = '\0';
+        status = stk_index_set_root(*index_out, root, error);
+        if (status < 0) {
+            stk_index_close(*index_out);
+            *index_out = NULL;
+        }
+    }
+    return status;
+}
+
+void stk_map_close(struct stk_map *map)
+{
+    if (map) {
+        if (map->io) {
+            stk_io_unmap(map->io, map->image);
+        }
+        stk_free(map->good);
+        stk_free(map);
+    }
+}
+
+/* Takes the map. */
+static int start(struct stk_index **index_out, struct stk_map *map, struct stoker_error *error)
+{
+    const struct stk_file_foot *foot = &map->foot;
+    struct stk_index *index = NULL;
+    int status = read_foot(map, error);
+
+    if (status == 0) {
+        struct stk_index_options options = {foot->shard_count, foot->key_bytes_max,
+                                            foot->join_distance};
+        index = stk_index_new(&options);
+        status = index ? 0
+                       : stk_fail(error, -ENOMEM, "cannot map an index", "free memory", "'%s'",
+                                  map->name);
+    }
+    if (status == 0) {
+        status = check_records(map, error);
+    }
+    if (status == 0) {
+        status = read_texts(map, &foot->extensions, STK_EXTENSIONS_MAX, &index->locked.extensions,
+                            error);
+    }
+    if (status == 0) {
+        status = read_texts(map, &foot->classes, STK_CLASSES_MAX, &index->locked.classes, error);
+    }
+    if (status < 0) {
+        stk_index_close(index);
+        stk_map_close(map);
+        return status;
+    }
+    map->extension_count = index->locked.extensions.count;
+    index->map = map;
+    index->finished = true;
+    index->folder = foot->kind == STK_FILE_FOLDER;
+    index->sequential = foot->sequential != 0;
+    index->sample_count = foot->sample_count;
+    index->member_count = foot->member_count;
+    index->bytes = foot->bytes;
+    index->block_samples = foot->block_samples;
+    memcpy(index->identity, foot->identity, sizeof index->identity);
+    *index_out = index;
+    return 0;
+}
+
+int stk_map_damaged(const struct stk_map *map, uint64_t at, const char *detail,
+                    struct stoker_error *error)
+{
+    stk_fail(error, STOKER_ERROR_CORRUPT, "the index is damaged",
+             "make it anew with 'stoker index --force'", "%s", detail);
+    stk_error_place(error, map->name, at, NULL);
+    return STOKER_ERROR_CORRUPT;
+}
+
+/* The smallest file is a head, no pages' worth of data, and a foot. */
+static int read_foot(struct stk_map *map, struct stoker_error *error)
+{
+    struct stk_file_head head;
+    struct stk_file_foot *foot = &map->foot;
+    uint64_t bytes = map->image.bytes;
+
+    if (bytes < sizeof head || memcmp(map->image.data, STK_FILE_HEAD_MAGIC, 8) != 0) {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "the file is no index",
+                        "make it anew with 'stoker index --force'", "'%s'", map->name);
+    }
+    memcpy(&head, map->image.data, sizeof head);
+    if (head.version != STK_FILE_VERSION || head.page_bytes != STK_FILE_PAGE_BYTES) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the index has another version",
+                        "make it anew with 'stoker index --force'", "'%s' version %u", map->name,
+                        head.version);
+    }
+    if (bytes < sizeof head + sizeof *foot || bytes % 8 != 0) {
+        return stk_map_damaged(map, bytes, "it ends too early", error);
+    }
+    memcpy(foot, map->image.data + bytes - sizeof *foot, sizeof *foot);
+    if (memcmp(foot->magic, STK_FILE_FOOT_MAGIC, 8) != 0) {
+        return stk_map_damaged(map, bytes - sizeof *foot, "it has no foot: it may be cut", error);
+    }
+    if (foot->foot_sum != stk_sum64(foot, offsetof(struct stk_file_foot, foot_sum))) {
+        return stk_map_damaged(map, bytes - sizeof *foot, "its foot is not what was written",
+                               error);
+    }
+    return check_foot(map, error);
+}
+
+static bool is_inside(const struct stk_map *map, const struct stk_file_section *section,
+                      uint64_t align)
+{
+    uint64_t end;
+
+    return section->at % align == 0 && stk_add(section->at, section->bytes, &end) &&
+           end <= map->foot.pages_at;
+}
+
+static int check_foot(const struct stk_map *map, struct stoker_error *error)
+{
+    const struct stk_file_foot *foot = &map->foot;
+    uint64_t at = map->image.bytes - sizeof *foot;
+    uint64_t page_count, item, want, sums;
+    bool sane;
+
+    sane = foot->version == STK_FILE_VERSION && foot->page_bytes == STK_FILE_PAGE_BYTES &&
+           foot->file_bytes == map->image.bytes && foot->pages_at <= at &&
+           foot->pages_at >= sizeof(struct stk_file_head) && foot->pages_at % 8 == 0;
+    page_count = sane ? (foot->pages_at + STK_FILE_PAGE_BYTES - 1) / STK_FILE_PAGE_BYTES : 0;
+    sane = sane && at - foot->pages_at == page_count * 8;
+    sane = sane && (foot->kind == STK_FILE_TARS || foot->kind == STK_FILE_FOLDER);
+    sane = sane && foot->sequential <= 1 && foot->block_samples > 0 &&
+           foot->shard_count < UINT32_MAX && foot->key_bytes_max > 0;
+    item = foot->kind == STK_FILE_TARS ? sizeof(struct stk_file_record)
+                                       : sizeof(struct stk_file_entry);
+    sums = foot->kind == STK_FILE_FOLDER && foot->sums.bytes ? foot->shard_count * 8 : 0;
+    sane = sane && stk_multiply(foot->shard_count, item, &want) && foot->records.bytes == want &&
+           foot->sums.bytes == sums && is_inside(map, &foot->records, 8) &&
+           is_inside(map, &foot->sums, 8) && is_inside(map, &foot->paths, 1) &&
+           is_inside(map, &foot->extensions, 1) && is_inside(map, &foot->classes, 1);
+    sane = sane && (foot->kind == STK_FILE_TARS || (foot->sample_count == foot->shard_count &&
+                                                    foot->member_count == foot->shard_count));
+    return sane ? 0 : stk_map_damaged(map, at, "its foot contradicts itself", error);
+}
+
+/* After it, what records say of places in the file is true, and sums of pages may be used. */
+static int check_records(struct stk_map *map, struct stoker_error *error)
+{
+    const struct stk_file_foot *foot = &map->foot;
+    uint64_t sums_bytes = map->image.bytes - sizeof *foot - foot->pages_at;
+    uint64_t samples = 0, members = 0, bytes = 0;
+    int status = 0;
+
+    map->sums = (const uint64_t *)(const void *)(map->image.data + foot->pages_at);
+    if (stk_sum64(map->sums, sums_bytes) != foot->pages_sum) {
+        return stk_map_damaged(map, foot->pages_at, "its sums are not what was written", error);
+    }
+    map->good = stk_alloc(sums_bytes / 8 / 64 + 1, sizeof *map->good);
+    if (!map->good) {
+        return stk_fail(error, -ENOMEM, "cannot map an index", "free memory", "'%s'", map->name);
+    }
+    if (foot->kind == STK_FILE_FOLDER) {
+        return 0; /* a record for each file: checked when it is asked for */
+    }
+    map->records = stk_map_touch(map, foot->records.at, foot->records.bytes, error);
+    if (!map->records) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    for (uint64_t i = 0; status == 0 && i < foot->shard_count; i++) {
+        status = check_record(map, i, samples, error);
+        samples += map->records[i].sample_count;
+        members += map->records[i].member_count;
+        if (!stk_add(bytes, map->records[i].bytes, &bytes)) {
+            bytes = UINT64_MAX;
+        }
+    }
+    if (status == 0 &&
+        (samples != foot->sample_count || members != foot->member_count || bytes != foot->bytes)) {
+        status = stk_map_damaged(map, foot->records.at, "its counts contradict each other", error);
+    }
+    return status;
+}
+
+static int check_record(const struct stk_map *map, uint64_t shard, uint64_t first_sample,
+                        struct stoker_error *error)
+{
+    const struct stk_file_record *record = &map->records[shard];
+    uint64_t at = map->foot.records.at + shard * sizeof *record;
+    const uint8_t *path;
+    struct stk_file_block block;
+    uint64_t end;
+
+    stk_file_block_make(record, &block);
+    if (record->packing > STK_XZ || record->flags > 15 || record->first_sample != first_sample ||
+        record->sample_count > record->member_count || record->member_count > STK_MEMBERS_MAX ||
+        (record->member_count > 0 && record->sample_count == 0) || record->block_at % 8 != 0 ||
+        !stk_add(record->block_at, block.end, &end) || end > map->foot.pages_at) {
+        return stk_map_damaged(map, at, "a record of a shard contradicts itself", error);
+    }
+    if (!stk_add(record->path_at, record->path_bytes, &end) || record->path_bytes == 0 ||
+        record->path_bytes >= STK_PATH_BYTES_MAX || end > map->foot.paths.bytes) {
+        return stk_map_damaged(map, at, "the path of a shard is out of bounds", error);
+    }
+    path = stk_map_touch(map, map->foot.paths.at + record->path_at, record->path_bytes, error);
+    if (!path) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    if (memchr(path, 0, record->path_bytes)) {
+        return stk_map_damaged(map, at, "the path of a shard has a NUL", error);
+    }
+    return 0;
+}
+
+void stk_file_block_make(const struct stk_file_record *record, struct stk_file_block *block_out)
+{
+    /* Counts are below 2^32: no product here wraps 64 bits, and no sum. */
+    uint64_t members = record->member_count, samples = record->sample_count, at = 0;
+    bool wide = record->flags & STK_FILE_WIDE;
+
+    block_out->sums = at;
+    at += record->flags & STK_FILE_SUMS ? members * 8 : 0;
+    block_out->labels = at;
+    at += record->flags & STK_FILE_LABELS ? samples * 8 : 0;
+    block_out->offsets = block_out->units = at;
+    at += members * (wide ? 8 : 4);
+    block_out->sizes = at;
+    at += members * 4;
+    block_out->first_member = at;
+    at += (samples + 1) * 4;
+    block_out->key_ends = at;
+    at += samples * 4;
+    block_out->extensions = at;
+    at += members * 2;
+    block_out->sizes_high = at;
+    at += wide ? members * 2 : 0;
+    block_out->keys = at;
+    at += record->keys_bytes;
+    block_out->end = at;
+}
+
+static int read_texts(const struct stk_map *map, const struct stk_file_section *section,
+                      uint32_t count_max, struct stk_words *words, struct stoker_error *error)
+{
+    const char *text = stk_map_touch(map, section->at, section->bytes, error);
+    uint64_t at = 0;
+    uint32_t number;
+
+    if (!text) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    if (section->bytes > 0 && text[section->bytes - 1] != '\0') {
+        return stk_map_damaged(map, section->at, "a text has no end", error);
+    }
+    while (at < section->bytes) {
+        size_t bytes = strlen(text + at) + 1;
+        struct stk_view word = {(const uint8_t *)text + at, bytes};
+        uint32_t count = words->count;
+        int status = bytes > STK_EXTENSION_BYTES_MAX && words->count < count_max &&
+                             count_max == STK_EXTENSIONS_MAX
+                         ? STOKER_ERROR_LIMIT
+                         : stk_words_intern(words, word, count_max, &number);
+
+        if (status == -ENOMEM) {
+            return stk_fail(error, status, "cannot map an index", "free memory", "'%s'", map->name);
+        }
+        if (status < 0 || number != count) {
+            return stk_map_damaged(map, section->at + at, "a text is too many or comes twice",
+                                   error);
+        }
+        at += bytes;
+    }
+    return 0;
+}
+
+static bool page_is_good(const struct stk_map *map, uint64_t page)
+{
+    _Atomic uint64_t *word = &map->good[page / 64];
+    uint64_t bit = 1ull << page % 64, start = page * STK_FILE_PAGE_BYTES;
+    uint64_t bytes = stk_min(STK_FILE_PAGE_BYTES, map->foot.pages_at - start);
+
+    if (atomic_load_explicit(word, memory_order_relaxed) & bit) {
+        return true;
+    }
+    if (stk_sum64(map->image.data + start, bytes) != map->sums[page]) {
+        return false;
+    }
+    atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
+    return true;
+}
+
+const void *stk_map_touch(const struct stk_map *map, uint64_t at, uint64_t bytes,
+                          struct stoker_error *error)
+{
+    uint64_t end;
+
+    if (!stk_add(at, bytes, &end) || end > map->foot.pages_at) {
+        stk_map_damaged(map, at, "a place is out of bounds", error);
+        return NULL;
+    }
+    for (uint64_t page = at / STK_FILE_PAGE_BYTES; page * STK_FILE_PAGE_BYTES < end; page++) {
+        if (!page_is_good(map, page)) {
+            stk_map_damaged(map, page * STK_FILE_PAGE_BYTES, "a page is not what was written",
+                            error);
+            return NULL;
+        }
+    }
+    return map->image.data + at;
+}
+
+/* The last shard that starts at or before the sample; empty shards start where the next does. */
+static uint32_t find_record(const struct stk_map *map, uint64_t sample)
+{
+    uint64_t low = 0, high = map->foot.shard_count;
+
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (map->records[middle].first_sample <= sample) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static const struct stk_file_entry *touch_entry(const struct stk_map *map, uint64_t shard,
+                                                struct stk_view *path_out,
+                                                struct stoker_error *error)
+{
+    uint64_t at = map->foot.records.at + shard * sizeof(struct stk_file_entry), end;
+    const struct stk_file_entry *entry = stk_map_touch(map, at, sizeof *entry, error);
+
+    if (!entry) {
+        return NULL;
+    }
+    if (!stk_add(entry->path_at, entry->path_bytes, &end) || end > map->foot.paths.bytes ||
+        entry->path_bytes == 0 || entry->path_bytes >= STK_PATH_BYTES_MAX) {
+        stk_map_damaged(map, at, "the path of a file is out of bounds", error);
+        return NULL;
+    }
+    path_out->bytes = entry->path_bytes;
+    path_out->data =
+        stk_map_touch(map, map->foot.paths.at + entry->path_at, entry->path_bytes, error);
+    if (!path_out->data) {
+        return NULL;
+    }
+    if (memchr(path_out->data, 0, path_out->bytes)) {
+        stk_map_damaged(map, at, "the path of a file has a NUL", error);
+        return NULL;
+    }
+    return entry;
+}
+
+int stk_map_sample(const struct stk_map *map, uint64_t sample, struct stk_sample *sample_out,
+                   struct stoker_error *error)
+{
+    const struct stk_file_record *record;
+    struct stk_file_block block;
+    const uint32_t *firsts, *end;
+    uint32_t number, key_start = 0;
+    int64_t label = -1;
+    const uint8_t *key;
+
+    if (!map->records) {
+        const struct stk_file_entry *entry = touch_entry(map, sample, &sample_out->key, error);
+
+        if (!entry) {
+            return STOKER_ERROR_CORRUPT;
+        }
+        sample_out->shard = sample;
+        sample_out->member_count = 1;
+        sample_out->first_member = sample_out->number = 0;
+        sample_out->label = entry->label;
+        return 0;
+    }
+    sample_out->shard = find_record(map, sample);
+    record = &map->records[sample_out->shard];
+    number = sample - record->first_sample;
+    stk_file_block_make(record, &block);
+    firsts = stk_map_touch(map, record->block_at + block.first_member + 4ull * number, 8, error);
+    end = stk_map_touch(map, record->block_at + block.key_ends + 4ull * number, 4, error);
+    if (!firsts || !end) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    if (number > 0) {
+        const uint32_t *before =
+            stk_map_touch(map, record->block_at + block.key_ends + 4ull * number - 4, 4, error);
+        if (!before) {
+            return STOKER_ERROR_CORRUPT;
+        }
+        key_start = *before;
+    }
+    if (key_start > *end || *end > record->keys_bytes || firsts[0] >= firsts[1] ||
+        firsts[1] > record->member_count) {
+        return stk_map_damaged(map, record->block_at + block.first_member + 4ull * number,
+                               "a sample is out of bounds", error);
+    }
+    key = stk_map_touch(map, record->block_at + block.keys + key_start, *end - key_start, error);
+    if (!key) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    if (record->flags & STK_FILE_LABELS) {
+        const int64_t *labels =
+            stk_map_touch(map, record->block_at + block.labels + 8ull * number, 8, error);
+        if (!labels) {
+            return STOKER_ERROR_CORRUPT;
+        }
+        label = *labels;
+    }
+    sample_out->number = number;
+    sample_out->first_member = firsts[0];
+    sample_out->member_count = firsts[1] - firsts[0];
+    sample_out->label = label;
+    sample_out->key = (struct stk_view){key, *end - key_start};
+    return 0;
+}
+
+int stk_map_member(const struct stk_map *map, const struct stk_sample *sample, uint32_t member,
+                   struct stk_member *member_out, struct stoker_error *error)
+{
+    const struct stk_file_record *record;
+    struct stk_file_block block;
+    uint64_t at, number = sample->first_member + member, extension_at;
+    const uint16_t *extension, *high = NULL;
+    const uint32_t *size;
+    const void *place;
+
+    member_out->shard = sample->shard;
+    if (!map->records) {
+        struct stk_view path;
+        const struct stk_file_entry *entry = touch_entry(map, sample->shard, &path, error);
+
+        if (!entry) {
+            return STOKER_ERROR_CORRUPT;
+        }
+        member_out->offset = 0;
+        member_out->bytes = STK_WHOLE;
+        member_out->extension = entry->extension;
+        extension_at = map->foot.records.at;
+        goto check;
+    }
+    record = &map->records[sample->shard];
+    stk_file_block_make(record, &block);
+    at = record->block_at;
+    extension_at = at + block.extensions + 2 * number;
+    extension = stk_map_touch(map, extension_at, 2, error);
+    size = stk_map_touch(map, at + block.sizes + 4 * number, 4, error);
+    if (record->flags & STK_FILE_WIDE) {
+        place = stk_map_touch(map, at + block.offsets + 8 * number, 8, error);
+        high = stk_map_touch(map, at + block.sizes_high + 2 * number, 2, error);
+    } else {
+        place = stk_map_touch(map, at + block.units + 4 * number, 4, error);
+    }
+    if (!extension || !size || !place || ((record->flags & STK_FILE_WIDE) && !high)) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    member_out->extension = *extension;
+    member_out->bytes = *size;
+    if (high) {
+        member_out->bytes |= (uint64_t)*high << 32;
+        member_out->offset = *(const uint64_t *)place;
+    } else {
+        member_out->offset = (uint64_t) * (const uint32_t *)place * STK_OFFSET_UNIT;
+    }
+    if (member_out->bytes > UINT64_MAX - member_out->offset ||
+        (record->packing == STK_PLAIN &&
+         member_out->offset + member_out->bytes > record->object_bytes)) {
+        return stk_map_damaged(map, at + block.sizes + 4 * number,
+                               "a member lies outside of its shard", error);
+    }
+check:
+    return member_out->extension < map->extension_count
+               ? 0
+               : stk_map_damaged(map, extension_at, "an extension is out of bounds", error);
+}
+
+int stk_map_checksum(const struct stk_map *map, const struct stk_sample *sample, uint32_t member,
+                     uint64_t *sum_out, struct stoker_error *error)
+{
+    uint64_t at = map->foot.sums.at + 8ull * sample->shard;
+    bool has = map->foot.sums.bytes > 0;
+    const uint64_t *sum;
+
+    if (map->records) {
+        const struct stk_file_record *record = &map->records[sample->shard];
+        struct stk_file_block block;
+
+        stk_file_block_make(record, &block);
+        at = record->block_at + block.sums + 8 * (sample->first_member + member);
+        has = record->flags & STK_FILE_SUMS;
+    }
+    if (!has) {
+        return STOKER_ERROR_MISSING;
+    }
+    sum = stk_map_touch(map, at, 8, error);
+    if (!sum) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    *sum_out = *sum;
+    return 0;
+}
+
+int stk_map_path(const struct stk_map *map, uint32_t shard, struct stk_view *path_out,
+                 struct stoker_error *error)
+{
+    const struct stk_file_record *record;
+
+    if (!map->records) {
+        return touch_entry(map, shard, path_out, error) ? 0 : STOKER_ERROR_CORRUPT;
+    }
+    record = &map->records[shard];
+    path_out->data =
+        stk_map_touch(map, map->foot.paths.at + record->path_at, record->path_bytes, error);
+    path_out->bytes = record->path_bytes;
+    return path_out->data ? 0 : STOKER_ERROR_CORRUPT;
+}
+
+int stk_map_block(const struct stk_map *map, uint32_t shard, const uint8_t **data_out,
+                  struct stk_file_block *block_out, struct stoker_error *error)
+{
+    const struct stk_file_record *record = &map->records[shard];
+
+    stk_file_block_make(record, block_out);
+    *data_out = stk_map_touch(map, record->block_at, block_out->end, error);
+    return *data_out ? 0 : STOKER_ERROR_CORRUPT;
+}
