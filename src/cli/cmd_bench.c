@@ -478,7 +478,7 @@ static void report_json(const struct bench *bench)
     struct share shares[SHARES];
 
     json_open(NULL, '{');
-    json_string("kind", measure->dataset.kind);
+    json_str("kind", measure->dataset.kind);
     json_bool("interrupted", measure->interrupted);
     json_u64("samples", measure->samples);
     json_u64("batches", measure->batches);
@@ -499,8 +499,8 @@ static void report_json(const struct bench *bench)
     json_u64("warm_reads", stats->warm_reads);
     json_u64("cold_reads", stats->cold_reads);
     json_u64("io_requests", stats->io_requests);
-    json_string("io_backend", measure->engine.io_backend);
-    json_string("vector", measure->engine.vector);
+    json_str("io_backend", measure->engine.io_backend);
+    json_str("vector", measure->engine.vector);
     json_open("shares", '{');
     shares_fill(measure, shares);
     for (size_t i = 0; i < SHARES; i++) {

@@ -155,14 +155,14 @@ static void sample_print_json(const struct listing *listing, uint64_t sample)
 {
     json_open(NULL, '{');
     json_u64("sample", sample);
-    json_string("key", listing->key);
-    json_string("shard", listing->member_count ? listing->members[0].shard : "");
+    json_str("key", listing->key);
+    json_str("shard", listing->member_count ? listing->members[0].shard : "");
     json_u64("member_count", listing->member_count);
     json_open("members", '[');
     for (size_t m = 0; m < members_known(listing); m++) {
         const struct stoker_member_info *member = &listing->members[m];
         json_open(NULL, '{');
-        json_string("extension", member->extension);
+        json_str("extension", member->extension);
         if (member->bytes != UINT64_MAX) {
             json_u64("bytes", member->bytes);
             json_u64("offset", member->offset);
@@ -179,7 +179,7 @@ static void shard_print(const struct shard *shard, bool json, bool folder)
 
     if (json) {
         json_open(NULL, '{');
-        json_string("shard", shard->path);
+        json_str("shard", shard->path);
         json_u64("samples", shard->samples);
         json_u64("members", shard->members);
         if (!folder) {

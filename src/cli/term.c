@@ -236,7 +236,7 @@ void json_close(char bracket)
     }
 }
 
-void json_string(const char *key, const char *text)
+void json_str(const char *key, const char *text)
 {
     json_key(key);
     json_text(text);

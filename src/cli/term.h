@@ -52,7 +52,7 @@ const char *term_time(char out[TERM_NUMBER_BYTES], double seconds);
  * surrogateescape does, so that a name can be found again. Key NULL: an item of a list. */
 void json_open(const char *key, char bracket); /* '{' or '[' */
 void json_close(char bracket);                 /* '}' or ']'; the outermost ends the line */
-void json_string(const char *key, const char *text);
+void json_str(const char *key, const char *text);
 void json_u64(const char *key, uint64_t value);
 void json_double(const char *key, double value); /* null if not finite */
 void json_bool(const char *key, bool value);
