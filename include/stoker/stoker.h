@@ -109,6 +109,13 @@ enum stoker_dtype {
     STOKER_INT64,
     STOKER_FLOAT64,
     STOKER_BYTES, /* variable length: values and offsets */
+    STOKER_BOOL,  /* a byte, 0 or 1 */
+    STOKER_INT8,
+    STOKER_INT16,
+    STOKER_UINT16,
+    STOKER_INT32,
+    STOKER_UINT32,
+    STOKER_UINT64,
 };
 
 enum stoker_layout { STOKER_NCHW = 1, STOKER_NHWC };

@@ -3,7 +3,11 @@
  * Method: a file system in a child process (the kernel's FUSE protocol, linux/fuse.h) that answers
  * for the file "good" and stays silent for others; when the child dies the kernel ends the calls.
  * Covers pool.c, and the deadlines of posix.c, uring.c, threads.c, place.c.
- * Needs root and /dev/fuse. */
+ * Needs root and /dev/fuse.
+ *
+ * usage: hang_test [serve FOLDER]
+ *   serve   only mounts that file system, writes one byte when it is there, and serves it until it
+ *           is killed: for python/tests/test_process.py. Exits with 77 if it cannot mount. */
 #include "io/io.h"
 
 #include "base/mem.h"
@@ -378,8 +382,12 @@ static int test_queue(struct stk_io *io, const struct mode *mode, uint8_t **lost
     return lost;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "serve") == 0) {
+        snprintf(mount_point, sizeof mount_point, "%s", argv[2]);
+        serve(STDOUT_FILENO);
+    }
     T_EACH(mode, mode, modes)
     {
         struct stk_io_options options = {mode->backend, mode->direct, 64, TIMEOUT_MS};

@@ -1,0 +1,41 @@
+/* Fuzz: any bytes as JSON or MessagePack (by the first byte), under one of some paths (by the
+ * second), as a number, text and array. */
+#include "base/mem.h"
+#include "field/field.h"
+
+#define MEMORY_BYTES_MAX (8u << 20)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static const char *const paths[] = {"", "a", "a.0", "*", "a.*.b", "*.*", "0.1", "a..b"};
+    struct stk_view member = {data + 2, bytes - 2}, text;
+    struct stk_value value;
+    struct stoker_error error = {0};
+    struct stk_shape shape;
+    int64_t integer;
+    double real;
+    uint8_t *out;
+
+    if (bytes < 2) {
+        return 0;
+    }
+    if (stk_value_open(&value, data[0] & 1 ? STK_MSGPACK : STK_JSON, member, paths[data[1] % 8],
+                       MEMORY_BYTES_MAX, &error) < 0) {
+        STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
+        return 0;
+    }
+    stk_value_int(&value, &integer, &error);
+    stk_value_float(&value, &real, &error);
+    stk_value_text(&value, &text, &error);
+    if (stk_value_shape(&value, &shape, &error) == 0) {
+        out = stk_alloc(shape.count, 4);
+        if (out) {
+            stk_value_copy(&value, &shape, STOKER_FLOAT32, out, &error);
+        }
+        stk_free(out);
+    }
+    stk_value_close(&value);
+    return 0;
+}
