@@ -123,6 +123,12 @@ int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_ou
     return io->table->write->create(io, path, fresh, out_out, error);
 }
 
+int stk_io_append(struct stk_io *io, const char *path, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    return io->table->write->append(io, path, out_out, error);
+}
+
 int stk_io_write(struct stk_io *io, struct stk_out *out, const void *data, size_t bytes,
                  struct stoker_error *error)
 {

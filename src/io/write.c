@@ -21,6 +21,7 @@ struct out {
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path);
 static int fail_place(struct stoker_error *error, int number, const char *what, const char *place);
 static int open_out(const char *path, bool fresh);
+static int open_lines(const char *path);
 static int sync_fd(int fd, bool data_only);
 static int rename_fresh(const char *from, const char *to);
 static int rename_checked(const char *from, const char *to);
@@ -30,26 +31,50 @@ static struct out *out_of(struct stk_out *out)
     return (struct out *)(void *)out;
 }
 
-static int create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
-                  struct stoker_error *error)
+/* Without its file yet; NULL and the error when there is no memory. */
+static struct out *out_new(const char *path, struct stoker_error *error)
 {
     size_t path_bytes = strlen(path) + 1;
     struct out *out = stk_alloc(1, sizeof *out + path_bytes);
 
-    (void)io;
     if (!out) {
-        return fail_path(error, ENOMEM, "cannot create the file", path);
+        fail_path(error, ENOMEM, "cannot create the file", path);
+        return NULL;
     }
     memcpy(out->path, path, path_bytes);
-    out->fd = open_out(path, fresh);
-    if (out->fd < 0) {
-        int status = fail_path(error, -out->fd, "cannot create the file", path);
+    return out;
+}
+
+/* Takes both; the descriptor may be a -errno. */
+static int out_give(struct out *out, int fd, struct stk_out **out_out, struct stoker_error *error)
+{
+    out->fd = fd;
+    if (fd < 0) {
+        int status = fail_path(error, -fd, "cannot create the file", out->path);
 
         stk_free(out);
         return status;
     }
     *out_out = (struct stk_out *)(void *)out;
     return 0;
+}
+
+static int create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    struct out *out = out_new(path, error);
+
+    (void)io;
+    return out ? out_give(out, open_out(path, fresh), out_out, error) : -ENOMEM;
+}
+
+static int append(struct stk_io *io, const char *path, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    struct out *out = out_new(path, error);
+
+    (void)io;
+    return out ? out_give(out, open_lines(path), out_out, error) : -ENOMEM;
 }
 
 static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data, size_t bytes,
@@ -156,7 +181,7 @@ static int sync_directory(struct stk_io *io, const char *path, struct stoker_err
 
 const struct stk_write_table stk_posix_write_table = {
     create,      write_out,      sync_out,    close_out,
-    rename_path, make_directory, remove_path, sync_directory,
+    rename_path, make_directory, remove_path, sync_directory, append,
 };
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)
@@ -188,6 +213,7 @@ static int fail_place(struct stoker_error *error, int number, const char *what, 
         {ELOOP, "name the file itself: the path ends in a symbolic link, or in a circle of them"},
         {ENXIO, "choose another name: a pipe or device is there"},
         {EBUSY, "choose another name: the system uses this one (a mount point?)"},
+        {EINVAL, "choose another name: what is there has no lines, and is left as it is"},
         {ETXTBSY, "choose another name: that file is a program that runs"},
         {ENAMETOOLONG, "shorten the path to less than 4096 bytes, each name to less than 256"},
         {EMFILE, "raise the limit of open files (ulimit -n)"},
@@ -232,6 +258,59 @@ static int open_out(const char *path, bool fresh)
         return status;
     }
     (void)fcntl(fd, F_SETFL, 0);
+    return fd;
+}
+
+/* Cuts off what is behind the last newline. 0 or -errno. */
+static int cut_line(int fd, uint64_t bytes)
+{
+    char text[4096];
+    uint64_t end = bytes, low = bytes - stk_min(bytes, STK_LINE_BYTES_MAX);
+
+    while (end > low) {
+        uint64_t begin = end - stk_min(end - low, sizeof text);
+        ssize_t got = pread(fd, text, end - begin, (off_t)begin);
+        const char *last;
+
+        if (got != (ssize_t)(end - begin)) {
+            return got < 0 ? -errno : -EIO;
+        }
+        last = memrchr(text, '\n', (size_t)got);
+        if (last) {
+            begin += (uint64_t)(last - text) + 1;
+            return begin < bytes && ftruncate(fd, (off_t)begin) < 0 ? -errno : 0;
+        }
+        end = begin;
+    }
+    if (bytes >= STK_LINE_BYTES_MAX) {
+        return -EINVAL;
+    }
+    return bytes > 0 && ftruncate(fd, 0) < 0 ? -errno : 0;
+}
+
+/* A descriptor at the end of a file of lines, or -errno. */
+static int open_lines(const char *path)
+{
+    int flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    struct stat found;
+    int fd, status = 0;
+
+    do {
+        fd = open(path, flags, 0666);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (fstat(fd, &found) < 0) {
+        status = -errno;
+    } else {
+        status = S_ISREG(found.st_mode) ? cut_line(fd, (uint64_t)found.st_size) : -ENXIO;
+    }
+    if (status < 0) {
+        close(fd);
+        return status;
+    }
+    (void)fcntl(fd, F_SETFL, O_APPEND);
     return fd;
 }
 

@@ -26,11 +26,19 @@ struct stk_write_table {
                           struct stoker_error *error);
     int (*remove)(struct stk_io *io, const char *path, struct stoker_error *error);
     int (*sync_directory)(struct stk_io *io, const char *path, struct stoker_error *error);
+    int (*append)(struct stk_io *io, const char *path, struct stk_out **out_out,
+                  struct stoker_error *error);
 };
 
 /* Creates path, mode 0666 less the umask. fresh: fails with -EEXIST when something is there;
  * else what is there is cut to nothing. Never follows a link in the last part. */
 int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+                  struct stoker_error *error);
+/* Opens path to add whole lines at its end, and makes it as create does. What a killed writer left
+ * after the last newline is cut off: so the file has one writer at a time. -EINVAL when there is no
+ * newline in its last STK_LINE_BYTES_MAX: it is no file of lines, and stays as it is. */
+#define STK_LINE_BYTES_MAX 65536u
+int stk_io_append(struct stk_io *io, const char *path, struct stk_out **out_out,
                   struct stoker_error *error);
 /* All of it, or an error; after one the out can only be closed: each further write or sync gives
  * that error again, so that no sync can hide a lost write. */

@@ -22,10 +22,13 @@ struct place {
     bool folder; /* the path ends in '/' */
 };
 
+enum open_mode { OPEN_CUT, OPEN_FRESH, OPEN_LINES };
+
 static int find(struct stk_world *world, const char *path, struct place *place);
-static int open_node(struct stk_world *world, const char *path, bool fresh,
+static int open_node(struct stk_world *world, const char *path, enum open_mode mode,
                      struct stk_node **node_out);
-static int append(struct stk_world *world, struct stk_node *node, const void *data, size_t bytes);
+static int add_bytes(struct stk_world *world, struct stk_node *node, const void *data,
+                     size_t bytes);
 static int rename_node(struct stk_world *world, const char *from, const char *to, bool fresh);
 static int rename_allowed(const struct place *from, const struct place *to, bool fresh);
 static int make_node(struct stk_world *world, const char *path, bool fresh);
@@ -36,8 +39,8 @@ static struct world_out *out_of(struct stk_out *out)
     return (struct world_out *)(void *)out;
 }
 
-static int create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
-                  struct stoker_error *error)
+static int open_world_out(struct stk_io *io, const char *path, enum open_mode mode,
+                          struct stk_out **out_out, struct stoker_error *error)
 {
     struct stk_world *world = stk_world_of(io);
     size_t path_bytes = strlen(path) + 1;
@@ -47,7 +50,7 @@ static int create(struct stk_io *io, const char *path, bool fresh, struct stk_ou
     if (out) {
         memcpy(out->path, path, path_bytes);
         pthread_mutex_lock(&world->lock);
-        status = open_node(world, path, fresh, &out->node);
+        status = open_node(world, path, mode, &out->node);
         pthread_mutex_unlock(&world->lock);
     }
     if (status < 0) {
@@ -56,6 +59,18 @@ static int create(struct stk_io *io, const char *path, bool fresh, struct stk_ou
     }
     *out_out = (struct stk_out *)(void *)out;
     return 0;
+}
+
+static int create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    return open_world_out(io, path, fresh ? OPEN_FRESH : OPEN_CUT, out_out, error);
+}
+
+static int append(struct stk_io *io, const char *path, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    return open_world_out(io, path, OPEN_LINES, out_out, error);
 }
 
 static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data, size_t bytes,
@@ -68,7 +83,7 @@ static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data
     pthread_mutex_lock(&world->lock);
     status = stk_world_strike(world);
     if (out->failure == 0) {
-        out->failure = status < 0 ? status : append(world, out->node, data, bytes);
+        out->failure = status < 0 ? status : add_bytes(world, out->node, data, bytes);
     }
     pthread_mutex_unlock(&world->lock);
     return out->failure < 0
@@ -168,7 +183,7 @@ static int sync_directory(struct stk_io *io, const char *path, struct stoker_err
 
 const struct stk_write_table stk_world_write_table = {
     create,      write_out,      sync_out,    close_out,
-    rename_path, make_directory, remove_path, sync_directory,
+    rename_path, make_directory, remove_path, sync_directory, append,
 };
 
 uint64_t stk_world_calls(struct stk_io *io)
@@ -223,8 +238,22 @@ static int find(struct stk_world *world, const char *path, struct place *place)
     return status;
 }
 
+/* Cuts off what is behind the last newline. */
+static int cut_line(struct stk_node *node)
+{
+    const uint8_t *last = node->bytes ? memrchr(node->data, '\n', node->bytes) : NULL;
+    uint64_t kept = last ? (uint64_t)(last - node->data) + 1 : 0;
+
+    if (node->bytes - kept >= STK_LINE_BYTES_MAX) {
+        return -EINVAL;
+    }
+    node->bytes = kept;
+    node->bytes_synced = stk_min(node->bytes_synced, kept);
+    return 0;
+}
+
 /* Gives a node with one more user. */
-static int open_node(struct stk_world *world, const char *path, bool fresh,
+static int open_node(struct stk_world *world, const char *path, enum open_mode mode,
                      struct stk_node **node_out)
 {
     struct place place = {0};
@@ -241,7 +270,7 @@ static int open_node(struct stk_world *world, const char *path, bool fresh,
     if (!place.name[0] || place.folder) {
         return -EISDIR;
     }
-    if (node && fresh) {
+    if (node && mode == OPEN_FRESH) {
         return -EEXIST;
     }
     if (node && node->kind != STK_ENTRY_FILE) {
@@ -259,14 +288,19 @@ static int open_node(struct stk_world *world, const char *path, bool fresh,
         }
     }
     /* The cut lasts without a sync, as a journal may have it. */
-    node->bytes = node->bytes_synced = 0;
+    status = mode == OPEN_LINES ? cut_line(node) : 0;
+    if (status < 0) {
+        return status;
+    }
+    node->bytes = mode == OPEN_LINES ? node->bytes : 0;
+    node->bytes_synced = mode == OPEN_LINES ? node->bytes_synced : 0;
     node->mtime_ns = world->now_ns + world->changes++;
     stk_node_hold(node);
     *node_out = node;
     return 0;
 }
 
-static int append(struct stk_world *world, struct stk_node *node, const void *data, size_t bytes)
+static int add_bytes(struct stk_world *world, struct stk_node *node, const void *data, size_t bytes)
 {
     const struct stk_world_rule *full;
     uint64_t fitting = bytes;

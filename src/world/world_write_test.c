@@ -17,7 +17,7 @@
 
 #define TREE_BYTES 2048
 
-enum operation { CREATE = 1, RENAME, MAKE, REMOVE, SYNC };
+enum operation { CREATE = 1, APPEND, RENAME, MAKE, REMOVE, SYNC };
 
 /* One side: the machine or the world, and the folder to work in. */
 struct side {
@@ -30,7 +30,7 @@ struct side {
 static const struct step_row {
     const char *name;
     uint32_t operation; /* enum operation */
-    const char *path, *to;
+    const char *path, *to; /* to: of APPEND, what is there before */
     bool fresh;
     int want;
     const char *see, *seen; /* afterwards: the text of a file, "/": a folder, NULL: nothing */
@@ -47,6 +47,13 @@ static const struct step_row {
     {"create with a slash", CREATE, "new/", NULL, false, -EISDIR, "new", NULL},
     {"create nowhere", CREATE, "absent/new", NULL, true, -ENOENT, "absent", NULL},
     {"create below a file", CREATE, "f/new", NULL, true, -ENOTDIR, "f", "old"},
+    {"append, new", APPEND, "new", NULL, false, 0, "new", "end\n"},
+    {"append", APPEND, "f", "one\ntwo\n", false, 0, "f", "one\ntwo\nend\n"},
+    {"append to half a line", APPEND, "f", "one\ntw", false, 0, "f", "one\nend\n"},
+    {"append to half the only line", APPEND, "f", NULL, false, 0, "f", "end\n"},
+    {"append to a link", APPEND, "to-f", NULL, false, -ELOOP, "f", "old"},
+    {"append to a folder", APPEND, "e", NULL, false, -EISDIR, "e", "/"},
+    {"append nowhere", APPEND, "absent/new", NULL, false, -ENOENT, "absent", NULL},
     {"rename", RENAME, "f", "new", false, 0, "new", "old"},
     {"rename, fresh", RENAME, "f", "new", true, 0, "new", "old"},
     {"rename over", RENAME, "f", "g", false, 0, "g", "old"},
@@ -213,6 +220,19 @@ static void close_side(struct side *side)
     stk_io_close(side->io);
 }
 
+/* before: what the file holds first. */
+static int append_line(struct stk_io *io, const char *path, const char *before,
+                       struct stoker_error *error)
+{
+    struct stk_out *out = NULL;
+    int status = before ? write_text(io, path, false, before, error) : 0;
+
+    status = status < 0 ? status : stk_io_append(io, path, &out, error);
+    status = status < 0 ? status : stk_io_write(io, out, "end\n", 4, error);
+    stk_io_close_out(io, out);
+    return status;
+}
+
 static int do_step(const struct side *side, const struct step_row *row, struct stoker_error *error)
 {
     const char *path = below(side, row->path);
@@ -220,6 +240,8 @@ static int do_step(const struct side *side, const struct step_row *row, struct s
     switch (row->operation) {
     case CREATE:
         return write_text(side->io, path, row->fresh, "bytes", error);
+    case APPEND:
+        return append_line(side->io, path, row->to, error);
     case RENAME:
         return stk_io_rename(side->io, path, below(side, row->to), row->fresh, error);
     case MAKE:
@@ -228,6 +250,35 @@ static int do_step(const struct side *side, const struct step_row *row, struct s
         return stk_io_remove(side->io, path, error);
     default:
         return stk_io_sync_directory(side->io, path, error);
+    }
+}
+
+/* What has no newline for long is no file of lines, and stays. */
+static void test_no_lines(void)
+{
+    static char text[STK_LINE_BYTES_MAX];
+
+    memset(text, 'a', sizeof text);
+    for (int real = 0; real < 2; real++) {
+        for (size_t less = 0; less < 2; less++) {
+            struct stoker_error error = {0};
+            struct stk_stat stat = {0};
+            struct stk_out *out = NULL;
+            struct side side;
+
+            open_side(&side, real);
+            T_EQ("create", stk_io_create(side.io, below(&side, "f"), true, &out, NULL), 0);
+            T_EQ("write", stk_io_write(side.io, out, text, sizeof text - less, NULL), 0);
+            stk_io_close_out(side.io, out);
+            out = NULL;
+            T_EQ("append", stk_io_append(side.io, below(&side, "f"), &out, &error),
+                 less ? 0 : -EINVAL);
+            stk_io_close_out(side.io, out);
+            T_EQ("stat", stk_io_stat_path(side.io, below(&side, "f"), &stat, NULL), 0);
+            T_EQ("bytes", stat.bytes, less ? 0 : sizeof text);
+            T_EQ("remove", stk_io_remove(side.io, below(&side, "f"), NULL), 0);
+            close_side(&side);
+        }
     }
 }
 
@@ -568,6 +619,7 @@ static void test_mtime(void)
 int main(void)
 {
     test_steps();
+    test_no_lines();
     test_faults();
     test_crash();
     test_crash_folders();
