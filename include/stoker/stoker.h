@@ -300,6 +300,9 @@ struct stoker_loader_options {
                                                       the like; default 3; STOKER_NO_RETRIES */
     uint32_t                           io_retry_wait_ms; /* before the first; doubles, up to
                                                             10 s; default 100 */
+    const char                        *quarantine; /* borrowed: a file that gets a line of JSON for
+                                                      each damaged sample; with several ranks
+                                                      QUARANTINE.rankN; NULL: none */
 };
 
 #define STOKER_NO_RETRIES UINT32_MAX

@@ -130,7 +130,11 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
 static int open_policy(struct stoker_loader *loader, const struct stoker_loader_options *options,
                        struct stoker_error *error)
 {
-    struct stk_quarantine_options quarantine = { .list_max = options->bad_list_max,
+    struct stk_quarantine_options quarantine = { .io = loader->engine->io,
+                                                 .path = options->quarantine,
+                                                 .rank = options->rank,
+                                                 .world_size = options->world_size,
+                                                 .list_max = options->bad_list_max,
                                                  .samples_max = options->bad_samples_max,
                                                  .share_max = options->bad_share_max };
 

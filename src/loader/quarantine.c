@@ -3,7 +3,9 @@
 
 #include "base/hash.h"
 #include "engine/engine.h"
+#include "io/write.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,8 @@
 #define SHARE_SAMPLES_MIN 1000u
 /* A sentence about the first entries: what fits a message. */
 #define MESSAGE_ENTRIES 8u
+/* Shard, key and reason at their longest, each byte as \u00XX. */
+#define LINE_BYTES_MAX 8192u
 
 /* One damaged sample; const. */
 struct damage {
@@ -49,15 +53,22 @@ struct stk_quarantine {
         uint64_t met; /* samples met: those listed, and each meeting of one that found no room */
         struct stk_note **pending; /* sorted; taken from the flight, not listed yet */
         uint64_t pending_at, pending_count;
+        char *path; /* of the file, with its rank; NULL: none */
+        struct stk_out *out;
+        uint64_t written; /* of the list */
+        char line[LINE_BYTES_MAX];
     } own;
 };
 
+static int open_file(struct stk_quarantine *quarantine, struct stoker_error *error);
+static int write_lines(struct stk_quarantine *quarantine, struct stoker_error *error);
 static int weigh_locked(const struct stk_flight *flight, struct stoker_error *error);
 
 int stk_quarantine_open(struct stk_quarantine **quarantine_out,
                         const struct stk_quarantine_options *options, struct stoker_error *error)
 {
     struct stk_quarantine *quarantine = stk_alloc(1, sizeof *quarantine);
+    int status;
 
     *quarantine_out = NULL;
     if (!quarantine) {
@@ -65,6 +76,11 @@ int stk_quarantine_open(struct stk_quarantine **quarantine_out,
     }
     quarantine->options = *options;
     pthread_mutex_init(&quarantine->lock, NULL);
+    status = options->path ? open_file(quarantine, error) : 0;
+    if (status < 0) {
+        stk_quarantine_close(quarantine);
+        return status;
+    }
     *quarantine_out = quarantine;
     return 0;
 }
@@ -92,6 +108,8 @@ void stk_quarantine_close(struct stk_quarantine *quarantine)
         stk_free(quarantine->own.list[i]);
     }
     pending_free(quarantine);
+    stk_io_close_out(quarantine->options.io, quarantine->own.out);
+    stk_free(quarantine->own.path);
     stk_free(quarantine->own.list);
     stk_free(quarantine->own.listed.slots);
     stk_free(quarantine->locked.known.slots);
@@ -343,8 +361,15 @@ static int list_pending(struct stk_quarantine *quarantine, struct stoker_error *
     }
     if (status == 0) {
         pending_free(quarantine);
+        status = write_lines(quarantine, error);
     }
     return status;
+}
+
+static bool is_behind(const struct stk_quarantine *quarantine)
+{
+    return quarantine->own.pending ||
+           (quarantine->own.path && quarantine->own.written < quarantine->own.list_count);
 }
 
 int stk_quarantine_deliver_locked(struct stk_flight *flight, struct stoker_error *error)
@@ -354,7 +379,7 @@ int stk_quarantine_deliver_locked(struct stk_flight *flight, struct stoker_error
     int status = 0;
 
     /* Again until nothing is left: what an earlier call could not list comes first. */
-    while (status == 0 && (flight->locked.notes || quarantine->own.pending)) {
+    while (status == 0 && (flight->locked.notes || is_behind(quarantine))) {
         status = take_notes(quarantine, flight, error);
         /* Nobody drops the flights of a loader whose caller waits. */
         stk_engine_unlock(loader->engine);
@@ -362,6 +387,124 @@ int stk_quarantine_deliver_locked(struct stk_flight *flight, struct stoker_error
         stk_engine_lock(loader->engine, NULL);
     }
     return status < 0 ? status : weigh_locked(flight, error);
+}
+
+/* ---- the file ---- */
+
+static int open_file(struct stk_quarantine *quarantine, struct stoker_error *error)
+{
+    const struct stk_quarantine_options *options = &quarantine->options;
+    size_t room = strlen(options->path) + sizeof ".rank4294967295";
+
+    quarantine->own.path = stk_alloc(room, 1);
+    if (!quarantine->own.path) {
+        return stk_fail(error, -ENOMEM, "cannot open a loader", "free memory", "'%s'",
+                        options->path);
+    }
+    if (options->world_size > 1) {
+        snprintf(quarantine->own.path, room, "%s.rank%u", options->path, options->rank);
+    } else {
+        snprintf(quarantine->own.path, room, "%s", options->path);
+    }
+    return stk_io_append(options->io, quarantine->own.path, &quarantine->own.out, error);
+}
+
+/* Bytes of the UTF-8 character at `text` (RFC 3629) that is no ASCII; 0 when it is none. */
+static uint32_t utf8_bytes(const uint8_t *text)
+{
+    uint32_t bytes = text[0] < 0xc2 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+    uint32_t code = text[0] & (0xffu >> (bytes + 1));
+
+    for (uint32_t i = 1; i < bytes; i++) {
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+        code = code << 6 | (text[i] & 0x3f);
+    }
+    if ((bytes == 3 && (code < 0x800 || (code >= 0xd800 && code < 0xe000))) ||
+        (bytes == 4 && (code < 0x10000 || code > 0x10ffff || text[0] > 0xf4))) {
+        return 0;
+    }
+    return bytes;
+}
+
+/* A JSON string. Bytes that are no UTF-8 become \udcNN, as Python's surrogateescape. */
+static void add_text(char **at, const char *text)
+{
+    const uint8_t *byte = (const uint8_t *)text;
+    char *out = *at;
+
+    *out++ = '"';
+    while (*byte) {
+        uint32_t bytes = *byte < 0x80 ? 1 : utf8_bytes(byte);
+
+        if (*byte < 0x20 || *byte == '"' || *byte == '\\' || *byte == 0x7f) {
+            out += snprintf(out, 7, "\\u%04x", *byte++);
+        } else if (bytes == 0) {
+            out += snprintf(out, 7, "\\udc%02x", *byte++);
+        } else {
+            memcpy(out, byte, bytes);
+            out += bytes;
+            byte += bytes;
+        }
+    }
+    *out++ = '"';
+    *at = out;
+}
+
+static_assert(6 * (sizeof((struct stoker_error *)0)->shard + sizeof((struct stoker_error *)0)->key +
+                   sizeof((struct stoker_error *)0)->what) +
+                      256 <=
+                  LINE_BYTES_MAX,
+              "a line has room for the longest entry");
+
+/* {"shard": "a.tar", "key": "a/17", "offset": 512, "status": "STOKER_ERROR_CORRUPT",
+ *  "reason": "...", "sample": 17} */
+static size_t make_line(char line[LINE_BYTES_MAX], const struct damage *damage)
+{
+    char *at = line;
+
+    at += snprintf(at, 16, "{\"shard\": ");
+    add_text(&at, damage->shard);
+    at += snprintf(at, 16, ", \"key\": ");
+    add_text(&at, damage->key);
+    if (damage->offset == STOKER_NO_OFFSET) {
+        at += snprintf(at, 32, ", \"offset\": null");
+    } else {
+        at += snprintf(at, 48, ", \"offset\": %llu", (unsigned long long)damage->offset);
+    }
+    at += snprintf(at, 64, ", \"status\": \"%s\"", stoker_status_name(damage->status));
+    at += snprintf(at, 16, ", \"reason\": ");
+    add_text(&at, damage->what);
+    at += snprintf(at, 48, ", \"sample\": %llu}\n", (unsigned long long)damage->sample);
+    return (size_t)(at - line);
+}
+
+/* What is listed and not written yet. After a failure the next call opens the file anew. */
+static int write_lines(struct stk_quarantine *quarantine, struct stoker_error *error)
+{
+    struct stk_io *io = quarantine->options.io;
+    int status = 0;
+
+    while (status == 0 && quarantine->own.path &&
+           quarantine->own.written < quarantine->own.list_count) {
+        const struct damage *damage = quarantine->own.list[quarantine->own.written];
+
+        if (!quarantine->own.out) {
+            status = stk_io_append(io, quarantine->own.path, &quarantine->own.out, error);
+        }
+        if (status == 0) {
+            status = stk_io_write(io, quarantine->own.out, quarantine->own.line,
+                                  make_line(quarantine->own.line, damage), error);
+        }
+        if (status == 0) {
+            quarantine->own.written++;
+        } else {
+            stk_io_close_out(io, quarantine->own.out);
+            quarantine->own.out = NULL;
+        }
+    }
+    return status;
 }
 
 /* ---- limits ---- */

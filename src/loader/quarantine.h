@@ -8,13 +8,19 @@
  * its position, so a loader that resumed and knows nothing yet gives the same batches.
  * Owner: the loader. Threads: know, note: any worker; deliver, entry: the loader's caller.
  * Memory: about 500 bytes a damaged sample, twice. Bound: list_max samples; notes: those in flight,
- * STK_SUBSTITUTES_MAX + 1 a slot. */
+ * STK_SUBSTITUTES_MAX + 1 a slot.
+ *
+ * The file is JSON, an object a line, each line one write at the end: whole lines after a kill -9,
+ * and the rest of a torn one is cut off when a loader opens it again. */
 #ifndef LOADER_QUARANTINE_H
 #define LOADER_QUARANTINE_H
 
 #include "loader/flight.h"
 
 struct stk_quarantine_options {
+    struct stk_io *io; /* borrowed until close */
+    const char *path;  /* of the file; NULL: none */
+    uint32_t rank, world_size;
     uint32_t list_max;
     uint64_t samples_max; /* 0: no limit */
     double share_max;     /* 0: no limit */
@@ -42,8 +48,8 @@ int stk_quarantine_note(struct stk_flight *flight, const struct stk_finding *fin
 void stk_notes_free(struct stk_note *notes);
 
 /* Takes the notes of a complete flight that is about to be delivered. LIMIT when a limit is passed:
- * then, and on other errors, the flight stays, and the next call goes on from there. Lets the lock
- * go for a moment. */
+ * then, and on other errors (the file's), the flight stays, and the next call goes on from there.
+ * Lets the lock go for a moment. */
 int stk_quarantine_deliver_locked(struct stk_flight *flight, struct stoker_error *error);
 
 /* Damaged samples met so far: those listed, and each meeting of one that found the list full. */
