@@ -180,8 +180,8 @@ static int sync_directory(struct stk_io *io, const char *path, struct stoker_err
 }
 
 const struct stk_write_table stk_posix_write_table = {
-    create,      write_out,      sync_out,    close_out,
-    rename_path, make_directory, remove_path, sync_directory, append,
+    create,         write_out,   sync_out,       close_out, rename_path,
+    make_directory, remove_path, sync_directory, append,
 };
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)
@@ -213,7 +213,8 @@ static int fail_place(struct stoker_error *error, int number, const char *what, 
         {ELOOP, "name the file itself: the path ends in a symbolic link, or in a circle of them"},
         {ENXIO, "choose another name: a pipe or device is there"},
         {EBUSY, "choose another name: the system uses this one (a mount point?)"},
-        {EINVAL, "choose another name: what is there has no lines, and is left as it is"},
+        {EINVAL, "choose another name: a folder cannot go into itself, and what has no lines is no "
+                 "file to add lines to"},
         {ETXTBSY, "choose another name: that file is a program that runs"},
         {ENAMETOOLONG, "shorten the path to less than 4096 bytes, each name to less than 256"},
         {EMFILE, "raise the limit of open files (ulimit -n)"},

@@ -487,10 +487,25 @@ static void world_close(struct stk_io *io)
 }
 
 static const struct stk_io_table world_table = {
-    open_file,  close_file,  stat_file, stat_path,  list,
-    read_now,   read_wait,   queue_open, queue_close, submit,
-    reap,       wake,        clock_ns,  backend,    lost_bytes,
-    map_file,   unmap,       world_close, &stk_world_write_table,
+    open_file,
+    close_file,
+    stat_file,
+    stat_path,
+    list,
+    read_now,
+    read_wait,
+    queue_open,
+    queue_close,
+    submit,
+    reap,
+    wake,
+    clock_ns,
+    backend,
+    lost_bytes,
+    map_file,
+    unmap,
+    world_close,
+    &stk_world_write_table,
 };
 
 int stk_world_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
