@@ -113,6 +113,8 @@ int  stk_node_sync_names(struct stk_world *world, struct stk_node *directory);
 int  stk_node_sync_name(struct stk_world *world, struct stk_node *directory, const char *name);
 /* Back to what was synced. */
 int  stk_nodes_crash(struct stk_world *world);
+/* The path of a name in a directory, to out[PATH_MAX]; false if it is too long. */
+bool stk_node_path_below(const struct stk_node *directory, const char *name, char *out);
 /* Whether a path, without '/' at its ends and empty or "." parts, is the node's. */
 bool stk_node_is_at(const struct stk_node *node, const char *path);
 

@@ -260,6 +260,28 @@ bool stk_node_is_at(const struct stk_node *node, const char *path)
     return end == path;
 }
 
+bool stk_node_path_below(const struct stk_node *directory, const char *name, char *out)
+{
+    size_t at = PATH_MAX - 1, bytes = strlen(name);
+
+    out[at] = '\0';
+    for (;;) {
+        if (bytes + 1 > at) {
+            return false;
+        }
+        at -= bytes;
+        memcpy(out + at, name, bytes);
+        out[--at] = '/';
+        if (!directory->parent) {
+            memmove(out, out + at, PATH_MAX - at);
+            return true;
+        }
+        name = directory->name;
+        bytes = strlen(name);
+        directory = directory->parent;
+    }
+}
+
 /* Where the text is, or belongs. */
 static uint64_t names_find(const struct stk_world_names *names, const char *text, bool *found_out)
 {

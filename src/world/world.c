@@ -37,7 +37,6 @@ struct outcome {
 static bool canonical(const char *path, char *out);
 static int put(struct stk_world *world, const char *path, uint32_t kind,
                struct stk_node **node_out);
-static bool path_below(const struct stk_node *directory, const char *name, char *out);
 static int find(struct stk_world *world, const char *path, struct stk_node **node_out);
 static uint64_t next_try(struct stk_world *world, const struct stk_node *node, uint64_t offset);
 static bool touches(const struct stk_rule *rule, const struct stk_node *node, uint64_t offset,
@@ -212,7 +211,7 @@ static int list_node(struct stk_world *world, struct stk_node *node,
         struct stk_entry entry = {.name = node->names.items[i].text, .kind = real->kind};
 
         if (real->target) {
-            if (!path_below(node, entry.name, target) ||
+            if (!stk_node_path_below(node, entry.name, target) ||
                 stk_node_resolve(world, target, &real) < 0) {
                 real = NULL;
             }
@@ -557,29 +556,6 @@ static bool canonical(const char *path, char *out)
     }
     out[used] = '\0';
     return true;
-}
-
-/* Into out[PATH_MAX]: the path of a name in a directory; false if it is too long. */
-static bool path_below(const struct stk_node *directory, const char *name, char *out)
-{
-    size_t at = PATH_MAX - 1, bytes = strlen(name);
-
-    out[at] = '\0';
-    for (;;) {
-        if (bytes + 1 > at) {
-            return false;
-        }
-        at -= bytes;
-        memcpy(out + at, name, bytes);
-        out[--at] = '/';
-        if (!directory->parent) {
-            memmove(out, out + at, PATH_MAX - at);
-            return true;
-        }
-        name = directory->name;
-        bytes = strlen(name);
-        directory = directory->parent;
-    }
 }
 
 /* One call that names a path. */
