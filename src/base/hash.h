@@ -26,6 +26,13 @@ static inline uint64_t stk_key(uint64_t key, uint64_t word)
 /* XXH3-64 (libxxhash): against damage, not against forgers. */
 uint64_t stk_sum64(const void *data, size_t bytes);
 
+/* The same over pieces: open -add-> ... -done-> (again from the start) -close. NULL: no memory. */
+struct stk_sum;
+struct stk_sum *stk_sum_open(void);
+void stk_sum_add(struct stk_sum *sum, const void *data, size_t bytes);
+uint64_t stk_sum_done(struct stk_sum *sum);
+void stk_sum_close(struct stk_sum *sum); /* NULL is fine */
+
 /* SHA-256 (FIPS 180-4), by libcrypto: it uses the processor's own instructions. */
 struct stk_sha256 {
     uint64_t context[14]; /* a SHA256_CTX */
