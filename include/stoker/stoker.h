@@ -1,6 +1,6 @@
 /* stoker.h: training data, from files to batches, in one process.
  *
- * The one public header of libstoker. Sections: error, image, engine, loader, batch, dataset.
+ * The one public header of libstoker. Sections: error, image, engine, loader, batch, dataset, pack.
  *
  * Conventions
  *   Return   int: 0 or a count on success, negative on failure: -errno where errno says it,
@@ -403,6 +403,94 @@ STOKER_API const uint8_t *stoker_batch_mask(const struct stoker_batch *batch);
 STOKER_API void stoker_batch_hold(struct stoker_batch *batch);
 /* Takes batch. Any thread, any time. NULL is fine. */
 STOKER_API void stoker_batch_close(struct stoker_batch *batch);
+
+/* ---- pack ----------------------------------------------------------------------------- */
+
+/* Writes a data set as tars of a given size (WebDataset), with an index (stoker.index) and a
+ * manifest of SHA-256 (stoker.manifest.json). The bytes depend on the source and the options, not
+ * on threads or time. All work is done in DESTINATION.part; when everything is on disk, one rename
+ * gives it its name. Stopped at any point (close, kill, power), the same call goes on there. */
+struct stoker_pack;
+
+struct stoker_pack_options {
+    size_t      struct_size;
+    const char *destination; /* borrowed; a folder that is not there, or is empty */
+    uint64_t    shard_bytes; /* no shard is larger, unless one sample is; default 256 MiB */
+    const char *pattern;     /* borrowed; names of shards; default "shard-%06d.tar" */
+    uint32_t    shuffle;     /* STOKER_SHUFFLE_NONE (default), or _FULL: the order of epoch 0 */
+    uint64_t    seed;        /* of the shuffle */
+    uint32_t    short_side;  /* JPEGs with a longer one are made smaller; 0: none is */
+    uint32_t    quality;     /* of JPEGs made smaller, 1 to 100; default 90 */
+};
+
+enum stoker_pack_phase {
+    STOKER_PACK_LISTING = 1, /* sizes and sidecars are asked for */
+    STOKER_PACK_WRITING,
+    STOKER_PACK_COMMITTING,  /* index, manifest, rename */
+    STOKER_PACK_DONE,
+};
+
+struct stoker_pack_progress {
+    size_t   struct_size;
+    uint32_t phase; /* enum stoker_pack_phase */
+    uint64_t shards, shards_done;
+    uint64_t samples, samples_done;
+    uint64_t bytes, bytes_done; /* of shards; with short_side, bytes is estimated */
+    uint64_t shards_kept, samples_kept, bytes_kept; /* of those done: by an earlier run */
+    uint64_t resized, copied; /* JPEGs made smaller, and those that were not; this run */
+    uint64_t run_ns;          /* since open */
+};
+
+/* Gives *pack_out and begins, on the dataset's engine and a thread of its own. The dataset stays
+ * alive until close. */
+STOKER_API int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dataset *dataset,
+                                const struct stoker_pack_options *options,
+                                struct stoker_error *error);
+/* Waits up to timeout_ms for the end. 1: it goes on; 0: done, DESTINATION is complete. -EEXIST: the
+ * destination is there; STOKER_ERROR_STATE: DESTINATION.part is of other options or data, and the
+ * first difference is named. Fills *progress (may be NULL) in any case. */
+STOKER_API int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
+                                struct stoker_pack_progress *progress,
+                                struct stoker_error *error);
+/* Takes pack; stops it if it goes on, within a member. NULL is fine. */
+STOKER_API void stoker_pack_close(struct stoker_pack *pack);
+
+/* The same from samples that the caller has, one after the other. Threads: one. */
+struct stoker_shard_writer;
+
+struct stoker_shard_writer_options {
+    size_t             struct_size;
+    const char        *destination; /* borrowed, as the three below */
+    uint64_t           shard_bytes; /* default 256 MiB */
+    const char        *pattern;     /* default "shard-%06d.tar" */
+    const char *const *classes;     /* names of the numbers in "cls" members; may be NULL */
+    size_t             class_count;
+};
+
+struct stoker_shard_member {
+    const char *extension; /* "jpg", "left.png": becomes lower case */
+    const void *data;
+    size_t      bytes;
+};
+
+/* Gives *writer_out. Goes on in DESTINATION.part if it was begun with the same options. */
+STOKER_API int stoker_shard_writer_open(struct stoker_shard_writer **writer_out,
+                                        struct stoker_engine *engine,
+                                        const struct stoker_shard_writer_options *options,
+                                        struct stoker_error *error);
+/* Samples that are on disk for good, in whole shards: a caller that goes on after an interruption
+ * leaves out so many and adds the next. */
+STOKER_API uint64_t stoker_shard_writer_position(const struct stoker_shard_writer *writer);
+/* One sample, copied. STOKER_ERROR_ARGUMENT: the key or an extension cannot be one, or was there
+ * before; nothing is written then. After another failure: close, open, go on at position. */
+STOKER_API int stoker_shard_writer_add(struct stoker_shard_writer *writer, const char *key,
+                                       const struct stoker_shard_member *members,
+                                       size_t member_count, struct stoker_error *error);
+/* The last sample was added: index, manifest, rename. Only close may follow. */
+STOKER_API int stoker_shard_writer_commit(struct stoker_shard_writer *writer,
+                                          struct stoker_error *error);
+/* Takes writer. Without commit, whole shards stay in DESTINATION.part. NULL is fine. */
+STOKER_API void stoker_shard_writer_close(struct stoker_shard_writer *writer);
 
 #ifdef __cplusplus
 }
