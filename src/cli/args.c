@@ -30,12 +30,12 @@ struct option {
 };
 
 #define FIELD(name) offsetof(struct args, name)
-#define ALL (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH)
+#define ALL (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH | COMMAND_PACK)
 #define STREAM (COMMAND_INFO | COMMAND_BENCH)
 
 /* clang-format off */
 static const struct option options[] = {
-    {"json", NULL, COMMAND_LS | STREAM, OPTION_FLAG, FIELD(json), 0, 0,
+    {"json", NULL, COMMAND_LS | STREAM | COMMAND_PACK, OPTION_FLAG, FIELD(json), 0, 0,
      "JSON, one object a line"},
     {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
      "a line for each shard (of a folder: each class folder) instead of each sample"},
@@ -55,6 +55,16 @@ static const struct option options[] = {
     {"fields", "EXT,EXT", COMMAND_BENCH, OPTION_TEXT, FIELD(fields), 0, 0,
      "with --raw: members to read (jpg;png,cls: jpg or png, and cls); default: those of the first "
      "sample"},
+    {"shard-size", "BYTES", COMMAND_PACK, OPTION_BYTES, FIELD(shard_bytes), 4096, UINT64_MAX / 4,
+     "no shard is larger, unless one sample is; default 256M"},
+    {"pattern", "NAME", COMMAND_PACK, OPTION_TEXT, FIELD(pattern), 0, 0,
+     "names of the shards; default shard-%06d.tar"},
+    {"shuffle", "SEED", COMMAND_PACK, OPTION_TEXT, FIELD(shuffle_seed), 0, 0,
+     "shuffle the samples by this number; default: the order of the source"},
+    {"short-side", "N", COMMAND_PACK, OPTION_NUMBER, FIELD(short_side), 1, 1u << 16,
+     "make JPEGs smaller whose short side is above N pixels; others are copied"},
+    {"quality", "N", COMMAND_PACK, OPTION_NUMBER, FIELD(quality), 1, 100,
+     "of JPEGs made smaller; default 90"},
     {"shuffle", "block|full|none", STREAM, OPTION_CHOICE, FIELD(shuffle), STOKER_SHUFFLE_BLOCK, 0,
      "the order; default block"},
     {"window", "N", STREAM, OPTION_NUMBER, FIELD(window), 1, UINT32_MAX,
@@ -72,8 +82,8 @@ static const struct option options[] = {
     {"on-error", "raise|skip", COMMAND_BENCH, OPTION_CHOICE, FIELD(on_error),
      STOKER_ON_ERROR_RAISE, 0,
      "a damaged sample stops the run, or is replaced and counted; default raise"},
-    {"threads", "N", STREAM, OPTION_NUMBER, FIELD(threads), 1, 4096,
-     "decode threads; default: the cores granted"},
+    {"threads", "N", STREAM | COMMAND_PACK, OPTION_NUMBER, FIELD(threads), 1, 1024,
+     "threads that decode or write; default: the cores granted"},
     {"memory", "BYTES", ALL, OPTION_BYTES, FIELD(memory_bytes), 1u << 20, UINT64_MAX,
      "the budget, like 512M or 4G; default: half of what is granted"},
     {"io", "uring|threads", ALL, OPTION_CHOICE, FIELD(io), STOKER_IO_URING, 0,

@@ -28,6 +28,7 @@ enum command_bit {
     COMMAND_CAT = 2,
     COMMAND_INFO = 4,
     COMMAND_BENCH = 8,
+    COMMAND_PACK = 64,
 };
 
 struct args {
@@ -40,6 +41,8 @@ struct args {
     double seconds;
     uint64_t dtype, layout, shuffle, on_error, io, direct; /* enums of stoker.h, as uint64_t */
     const char *fields;
+    uint64_t shard_bytes, short_side, quality; /* of pack */
+    const char *pattern, *shuffle_seed;
     bool json, shards, raw, cold, help;
 };
 
@@ -69,6 +72,6 @@ const char *args_dtype_name(uint64_t dtype);
 const char *args_shuffle_name(uint64_t shuffle);
 uint64_t args_dtype_bytes(uint64_t dtype);
 
-extern const struct command command_ls, command_cat, command_info, command_bench;
+extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
 
 #endif

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {&command_ls, &command_cat, &command_info,
-                                                 &command_bench};
+                                                 &command_bench, &command_pack};
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
 static volatile sig_atomic_t interrupted; /* written by the handler */
@@ -119,7 +119,7 @@ static int help(int argc, char **argv)
 static void overview(FILE *out)
 {
     fprintf(out, "usage: stoker COMMAND [options] PATH...\n\n"
-                 "Looks at training data and measures how fast it can be fed.\n\n");
+                 "Looks at training data, packs it, and measures how fast it can be fed.\n\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
     }

@@ -1,0 +1,185 @@
+/* stoker pack: a folder or tars -> tars of one size, with index and manifest. */
+#include "cli/args.h"
+
+#include "cli/main.h"
+#include "cli/term.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define TICK_MS 100 /* between two looks at Ctrl-C, and two drawings */
+
+static int run(struct args *args);
+static bool seed_parse(const char *text, uint64_t *seed_out);
+static int wait_for_end(struct stoker_pack *pack, struct stoker_pack_progress *progress);
+static void live_draw(const struct stoker_pack_progress *progress);
+static void report(const char *destination, const struct stoker_pack_progress *progress);
+static void report_json(const char *destination, const struct stoker_pack_progress *progress);
+
+const struct command command_pack = {
+    .name = "pack",
+    .bit = COMMAND_PACK,
+    .usage = "[options] SRC... DST",
+    .summary = "Write a data set as tars of one size, with index and manifest of SHA-256",
+    .more =
+        "DST is a folder that is not there, or empty. Work is done in DST.part, and one rename\n"
+        "ends it. Interrupted at any point, the same command goes on, to the same bytes.\n"
+        "A picture of a class folder becomes KEY.jpg and KEY.cls (the number of its class),\n"
+        "with each file beside it that has its name and another extension (.json, .txt).\n",
+    .run = run,
+};
+
+static int run(struct args *args)
+{
+    struct stoker_pack_options options = {.struct_size = sizeof options,
+                                          .shard_bytes = args->shard_bytes,
+                                          .pattern = args->pattern,
+                                          .short_side = (uint32_t)args->short_side,
+                                          .quality = (uint32_t)args->quality};
+    struct stoker_pack_progress progress = {.struct_size = sizeof progress};
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = NULL;
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_pack *pack = NULL;
+    int status;
+
+    if (args->path_count < 2) {
+        return term_usage("pack", "give a source and a destination", NULL,
+                          "usage: stoker pack [options] SRC... DST");
+    }
+    if (args->shuffle_seed) {
+        if (!seed_parse(args->shuffle_seed, &options.seed)) {
+            return term_usage("pack", "not a number", args->shuffle_seed,
+                              "--shuffle takes the seed, like --shuffle 7");
+        }
+        options.shuffle = STOKER_SHUFFLE_FULL;
+    }
+    options.destination = args->paths[--args->path_count];
+    status = args_open(args, &engine, &dataset);
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    main_graceful(true);
+    status = stoker_pack_open(&pack, dataset, &options, &error);
+    if (status < 0) {
+        status = term_error(status, &error);
+    } else {
+        status = wait_for_end(pack, &progress);
+    }
+    stoker_pack_close(pack);
+    term_live_end();
+    if (status == EXIT_FINE) {
+        (args->json ? report_json : report)(options.destination, &progress);
+    }
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+    return status;
+}
+
+static bool seed_parse(const char *text, uint64_t *seed_out)
+{
+    char *end = NULL;
+
+    errno = 0;
+    *seed_out = strtoull(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && *end == 0 && errno == 0;
+}
+
+static int wait_for_end(struct stoker_pack *pack, struct stoker_pack_progress *progress)
+{
+    for (;;) {
+        struct stoker_error error = {0};
+        int status = stoker_pack_next(pack, TICK_MS, progress, &error);
+
+        if (status < 0) {
+            return term_error(status, &error);
+        }
+        if (status == 0) {
+            return EXIT_FINE;
+        }
+        if (main_signal()) {
+            term_live_end();
+            term_fail("interrupted", "what is whole is kept", "the same command goes on from here");
+            return EXIT_SIGNAL + main_signal();
+        }
+        live_draw(progress);
+    }
+}
+
+static double seconds_of(const struct stoker_pack_progress *progress)
+{
+    return (double)progress->run_ns / 1e9;
+}
+
+static void live_draw(const struct stoker_pack_progress *progress)
+{
+    double seconds = seconds_of(progress), share = -1;
+    uint64_t fresh = progress->samples_done - progress->samples_kept;
+    uint64_t left = progress->samples - progress->samples_done;
+    char line[200], count[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES],
+        time[TERM_NUMBER_BYTES] = "?";
+
+    if (!term_is_live()) {
+        return;
+    }
+    if (progress->phase == STOKER_PACK_WRITING && seconds > 0) {
+        double bytes = (double)(progress->bytes_done - progress->bytes_kept) / seconds;
+
+        if (fresh > 0) {
+            term_time(time, seconds / (double)fresh * (double)left);
+        }
+        share = (double)progress->samples_done / (double)progress->samples;
+        snprintf(line, sizeof line, "%s samples, shard %llu of %llu, %s/s, %s left",
+                 term_count(count, progress->samples_done),
+                 (unsigned long long)progress->shards_done, (unsigned long long)progress->shards,
+                 term_bytes(rate, (uint64_t)bytes), time);
+    } else {
+        snprintf(line, sizeof line, "%s",
+                 progress->phase == STOKER_PACK_LISTING ? "looking at the source"
+                                                        : "writing index and manifest");
+    }
+    term_live(share, line);
+}
+
+static void report(const char *destination, const struct stoker_pack_progress *progress)
+{
+    char samples[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], kept[TERM_NUMBER_BYTES];
+    char rate[TERM_NUMBER_BYTES], time[TERM_NUMBER_BYTES], number[TERM_NUMBER_BYTES];
+    double seconds = seconds_of(progress);
+    uint64_t fresh = progress->bytes_done - progress->bytes_kept;
+
+    printf("packed     ");
+    term_text(destination);
+    printf("\nsamples    %s\n", term_count(samples, progress->samples_done));
+    if (progress->shards > 0) {
+        printf("shards     %s of %s\n", term_count(number, progress->shards_done),
+               term_bytes(bytes, progress->bytes_done));
+    }
+    if (progress->samples_kept > 0) {
+        printf("kept       %s samples of an earlier run\n",
+               term_count(kept, progress->samples_kept));
+    }
+    if (progress->resized + progress->copied > 0) {
+        printf("resized    %s JPEGs", term_count(number, progress->resized));
+        printf(", %s copied as they were\n", term_count(number, progress->copied));
+    }
+    if (seconds > 0) {
+        printf("time       %s, %s/s\n", term_time(time, seconds),
+               term_bytes(rate, (uint64_t)((double)fresh / seconds)));
+    }
+}
+
+static void report_json(const char *destination, const struct stoker_pack_progress *progress)
+{
+    json_open(NULL, '{');
+    json_str("destination", destination);
+    json_u64("shards", progress->shards);
+    json_u64("samples", progress->samples_done);
+    json_u64("bytes", progress->bytes_done);
+    json_u64("shards_kept", progress->shards_kept);
+    json_u64("samples_kept", progress->samples_kept);
+    json_u64("resized", progress->resized);
+    json_u64("copied", progress->copied);
+    json_double("seconds", seconds_of(progress));
+    json_close('}');
+}
