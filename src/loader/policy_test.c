@@ -1,8 +1,9 @@
 /* Goal: bad data is a contract: what replaces a damaged sample is a function of its position, so
- * that threads, ranks, restarts and what was learned before change nothing; failures of storage are
- * tried again, then raised.
+ * that threads, ranks, restarts and what was learned before change nothing; failures of storage
+ * are tried again, then raised.
  * Method: tars with damaged samples in the simulated world, streamed by different threads, world
- * sizes and places to begin at, and compared with each other. Covers retry.c and substitution in sample.c. */
+ * sizes and places to begin at, and compared with each other. Covers retry.c and substitution in
+ * sample.c. */
 #include "loader/policy_test.h"
 
 /* One stream of the whole world: the ranks' slices put side by side again, step by step. */
