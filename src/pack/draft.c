@@ -85,12 +85,16 @@ void stk_draft_close(struct stk_draft *draft)
     *draft = (struct stk_draft){0};
 }
 
-/* Whether a path is there: 1, 0 or an error. */
+/* Whether a path is there: 1, 0 (and *error untouched) or an error. */
 static int exists(struct stk_io *io, const char *path, struct stk_stat *about,
                   struct stoker_error *error)
 {
-    int status = stk_io_stat_path(io, path, about, error);
+    struct stoker_error local = {0};
+    int status = stk_io_stat_path(io, path, about, &local);
 
+    if (status < 0 && status != -ENOENT && error) {
+        *error = local;
+    }
     return status == -ENOENT ? 0 : status < 0 ? status : 1;
 }
 
@@ -164,13 +168,13 @@ static int look_at_part(struct stk_draft *draft, const char *text, struct stoker
             status = stk_draft_write_file(draft->io, plan, text, strlen(text), error);
         }
     } else if (status > 0) {
-        status = stk_draft_read_file(draft->io, manifest_path, STK_MANIFEST_BYTES_MAX, &data,
+        status = stk_draft_find_file(draft->io, manifest_path, STK_MANIFEST_BYTES_MAX, &data,
                                      &bytes, error);
-        if (status == 0 &&
+        if (status == 1 &&
             stk_manifest_parse(&manifest, (struct stk_view){data, bytes}, NULL) == 0) {
             draft->state = STK_DRAFT_WHOLE; /* it is written last */
         }
-        status = status == -ENOENT ? 0 : status;
+        status = status > 0 ? 0 : status;
     }
 done:
     stk_manifest_deinit(&manifest);
@@ -219,10 +223,11 @@ static int read_plan(struct stk_draft *draft, const char *text, struct stoker_er
     if (!path) {
         return fail_memory(draft->directory, error);
     }
-    status = stk_draft_read_file(draft->io, path, PLAN_BYTES_MAX, &data, &bytes, error);
-    if (status < 0) {
-        status = status == -ENOENT ? 0 : status;
-    } else if (bytes == strlen(text) && memcmp(data, text, bytes) == 0) {
+    status = stk_draft_find_file(draft->io, path, PLAN_BYTES_MAX, &data, &bytes, error);
+    if (status <= 0) {
+        goto done;
+    }
+    if (bytes == strlen(text) && memcmp(data, text, bytes) == 0) {
         status = 1;
     } else {
         before = json_loadb((const char *)data, bytes, 0, NULL);
@@ -233,6 +238,7 @@ static int read_plan(struct stk_draft *draft, const char *text, struct stoker_er
                           "give the same ones again to go on, or remove that folder to begin anew",
                           "'%.300s': %s", draft->directory, detail);
     }
+done:
     stk_free(data);
     stk_free(path);
     return status;
@@ -539,6 +545,18 @@ int stk_draft_read_file(struct stk_io *io, const char *path, uint64_t bytes_max,
     stk_free(data);
     stk_io_close_file(io, file);
     return status;
+}
+
+int stk_draft_find_file(struct stk_io *io, const char *path, uint64_t bytes_max, uint8_t **data_out,
+                        size_t *bytes_out, struct stoker_error *error)
+{
+    struct stoker_error local = {0};
+    int status = stk_draft_read_file(io, path, bytes_max, data_out, bytes_out, &local);
+
+    if (status < 0 && status != -ENOENT && error) {
+        *error = local;
+    }
+    return status == -ENOENT ? 0 : status < 0 ? status : 1;
 }
 
 int stk_draft_write_file(struct stk_io *io, const char *path, const void *data, size_t bytes,

@@ -68,6 +68,9 @@ char *stk_draft_path(const char *directory, const char *name, const char *ending
 /* A small file whole: gives *data_out (with a NUL after it). LIMIT: more than bytes_max. */
 int stk_draft_read_file(struct stk_io *io, const char *path, uint64_t bytes_max, uint8_t **data_out,
                         size_t *bytes_out, struct stoker_error *error);
+/* The same for a file that may be missing: 1, or 0 and *error is untouched. */
+int stk_draft_find_file(struct stk_io *io, const char *path, uint64_t bytes_max, uint8_t **data_out,
+                        size_t *bytes_out, struct stoker_error *error);
 /* path.tmp, sync, rename. */
 int stk_draft_write_file(struct stk_io *io, const char *path, const void *data, size_t bytes,
                          struct stoker_error *error);

@@ -429,7 +429,7 @@ static int check_names(const struct stk_pieces *pieces, const char *path,
             !stk_wds_split(name, &key, &extension) || key.bytes != pieces->items[i].key_bytes) {
             return stk_fail(error, STOKER_ERROR_ARGUMENT,
                             "readers of WebDataset would pass over a file of this name",
-                            "rename it or its folder: no line breaks, no __name__", "'%.400s'",
+                            "rename it or its folder: no __name__ in front", "'%.400s'",
                             path);
         }
         for (size_t j = 0; j < i; j++) {

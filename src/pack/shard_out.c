@@ -362,6 +362,7 @@ int stk_done_read(struct stk_done *done_out, struct stk_io *io, const char *dire
     char *shard = stk_draft_path(directory, name, "");
     struct stk_done done = {0};
     struct stk_stat about = {0};
+    struct stoker_error local = {0};
     uint8_t *data = NULL;
     size_t bytes = 0;
     int status;
@@ -372,15 +373,16 @@ int stk_done_read(struct stk_done *done_out, struct stk_io *io, const char *dire
             stk_fail(error, -ENOMEM, "no memory to look at a shard", "free memory", "'%s'", name);
         goto done;
     }
-    status = stk_draft_read_file(io, path, DONE_BYTES_MAX, &data, &bytes, error);
-    if (status == 0) {
-        status = stk_io_stat_path(io, shard, &about, error);
+    status = stk_draft_find_file(io, path, DONE_BYTES_MAX, &data, &bytes, error);
+    if (status <= 0) {
+        goto done; /* never written whole */
     }
-    if (status == -ENOENT || status == STOKER_ERROR_LIMIT) {
-        status = 0; /* never written whole */
-        goto done;
-    }
+    status = stk_io_stat_path(io, shard, &about, &local);
     if (status < 0) {
+        if (status != -ENOENT && error) {
+            *error = local;
+        }
+        status = status == -ENOENT ? 0 : status;
         goto done;
     }
     status = parse(&done, data, bytes);

@@ -276,7 +276,7 @@ static int check_sample(struct stoker_shard_writer *writer, const char *key,
         if (strlen(key) > STK_DRAFT_KEY_BYTES_MAX || stk_name_refusal(name) ||
             !stk_wds_split(name, &key_back, &extension) || key_back.bytes != strlen(key)) {
             return refuse(error, "not a key of WebDataset",
-                          "no dot after the last '/', no '..', no line break, no __name__", key);
+                          "no dot after the last '/', no '..', no __name__ in front", key);
         }
         for (size_t j = 0; j < i; j++) {
             if (strcasecmp(members[i].extension, members[j].extension) == 0) {
