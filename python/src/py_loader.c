@@ -2,6 +2,7 @@
  * thread at a time in a loader, while Python may close it or ask it from any. */
 #include "py.h"
 
+#include <string.h>
 #include <unistd.h>
 
 struct loader_object {
@@ -105,7 +106,10 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
                             "world_size",  "seed",
                             "on_error",    "batches_ahead",
                             "pixels_max",  "decode_bytes_max",
-                            "cached",      NULL};
+                            "cached",      "bad_samples_max",
+                            "bad_share_max", "bad_list_max",
+                            "io_retries",  "quarantine",
+                            NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_loader_options *options = &request->options;
@@ -113,14 +117,16 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
 
     options->struct_size = sizeof *options;
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&:Loader", names,
+            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&y:Loader", names,
             module->dataset_type, dataset_out, &PyTuple_Type, &fields, stk_py_u32,
             &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail,
             stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32,
             &options->rank, stk_py_u32, &options->world_size, stk_py_u64, &options->seed,
             stk_py_u32, &options->on_error, stk_py_u32, &options->batches_ahead, stk_py_u64,
             &options->pixels_max, stk_py_u64, &options->decode_bytes_max, stk_py_u32,
-            &options->cached)) {
+            &options->cached, stk_py_u64, &options->bad_samples_max, &options->bad_share_max,
+            stk_py_u32, &options->bad_list_max, stk_py_u32, &options->io_retries,
+            &options->quarantine)) {
         return false;
     }
     return request_fields(request, fields);
@@ -411,12 +417,48 @@ static PyObject *loader_stats(PyObject *object, PyObject *nothing)
         return stk_py_raise(status, NULL);
     }
 #define N(field) #field, (unsigned long long)stats.field
-    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsK}", N(batches), N(samples), N(bytes),
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsK}", N(batches), N(samples), N(bytes),
                          N(substituted), N(run_ns), N(wait_ns), N(first_batch_ns), N(read_ns),
                          N(decode_ns), N(warm_reads), N(cold_reads), N(io_requests),
                          N(memory_bytes_peak), N(lock_wait_ns), N(threads), N(batches_ahead),
-                         N(idle_ns));
+                         N(idle_ns), N(retries), N(bad_samples));
 #undef N
+}
+
+/* (shard, key, offset | None, status, name of the status, reason, sample) */
+static PyObject *entry_tuple(const struct stoker_quarantine_entry *entry)
+{
+    PyObject *offset = entry->offset == STOKER_NO_OFFSET
+                           ? Py_NewRef(Py_None)
+                           : PyLong_FromUnsignedLongLong(entry->offset);
+
+    return Py_BuildValue("NNNisNK", stk_py_text(entry->shard, strlen(entry->shard)),
+                         stk_py_text(entry->key, strlen(entry->key)), offset, entry->status,
+                         stoker_status_name(entry->status),
+                         stk_py_text(entry->reason, strlen(entry->reason)),
+                         (unsigned long long)entry->sample);
+}
+
+static PyObject *loader_quarantine(PyObject *object, PyObject *nothing)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    struct stoker_quarantine_entry entry = {.struct_size = sizeof entry};
+    PyObject *list = PyList_New(0), *tuple;
+
+    (void)nothing;
+    if (!list || !enter(self)) {
+        Py_XDECREF(list);
+        return NULL;
+    }
+    for (uint64_t i = 0; list && stoker_loader_quarantine(self->loader, i, &entry) == 0; i++) {
+        tuple = entry_tuple(&entry);
+        if (!tuple || PyList_Append(list, tuple) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(tuple);
+    }
+    leave(self);
+    return list;
 }
 
 static PyMethodDef loader_methods[] = {
@@ -426,6 +468,7 @@ static PyMethodDef loader_methods[] = {
     {"state", loader_state, METH_NOARGS, "Where the stream stands, as a tuple."},
     {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},
     {"stats", loader_stats, METH_NOARGS, "Counts and times, as a dict."},
+    {"quarantine", loader_quarantine, METH_NOARGS, "Damaged samples met, as tuples."},
     {"close", loader_close, METH_NOARGS, "Ends the work; batches in hand stay valid."},
     {NULL, NULL, 0, NULL},
 };

@@ -47,7 +47,7 @@ from .errors import (
     UnsupportedError,
 )
 from .fields import Bytes, Field, Float, Image, Int, Label, Text
-from .loader import Loader
+from .loader import BadSample, Loader
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -66,6 +66,7 @@ __all__ = [
     "ORDER_VERSION",
     "ArgumentError",
     "Array",
+    "BadSample",
     "BudgetError",
     "Bytes",
     "BytesColumn",

@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from . import _stoker
 from .dataset import (
@@ -25,10 +25,10 @@ from .dataset import (
 )
 from .errors import ArgumentError, BudgetError, ClosedError, EmptyError, ForkedError, StateError
 from .fields import Field, Image, Label, resolve
-from .output import Column, Pinner, check_word, choose, converter, mask_of, pin
+from .output import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
 from .transforms import Transform
 
-__all__ = ["Loader"]
+__all__ = ["BadSample", "Loader"]
 
 TAILS = {
     "drop": _stoker.TAIL_DROP,
@@ -37,6 +37,8 @@ TAILS = {
     "keep": _stoker.TAIL_KEEP,
 }
 ON_ERRORS = {"raise": _stoker.ON_ERROR_RAISE, "skip": _stoker.ON_ERROR_SKIP}
+
+_NO_RETRIES = 2**32 - 1
 
 STATE_NAMES = (
     "order_version",
@@ -51,6 +53,18 @@ STATE_NAMES = (
     "block_samples",
     "identity",
 )
+
+
+class BadSample(NamedTuple):
+    """A damaged sample that a loader met."""
+
+    shard: str
+    key: str
+    offset: int | None  # in the shard
+    status: int
+    name: str  # of the status: "STOKER_ERROR_CORRUPT"
+    reason: str
+    sample: int  # its id
 
 
 class Loader:
@@ -86,8 +100,15 @@ class Loader:
             or NumPy's objects. Default: float32 if normalised, else uint8.
         layout: of images: ``"NCHW"`` [B, 3, H, W] or ``"NHWC"`` [B, H, W, 3].
         threads, memory: of an engine of this loader's own; ``memory`` in bytes or ``"2GiB"``.
-        on_error: ``"raise"``; or ``"skip"``: a damaged sample is replaced by another, counted in
-            ``stats()["substituted"]``. Failures of the machine are always raised.
+        on_error: ``"raise"``; or ``"skip"``: a damaged sample is replaced by another, which is a
+            function of its place alone, counted in ``stats()["substituted"]`` and listed in
+            :attr:`quarantine`. Failures of the machine are always raised.
+        quarantine: a file that gets a line of JSON for each damaged sample (``shard``, ``key``,
+            ``offset``, ``status``, ``reason``, ``sample``); with several ranks ``PATH.rankN``.
+        bad_samples_max, bad_share_max: :class:`LimitError` when more samples are damaged than
+            this, or a larger share of those delivered (once they are 1,000). Default: no limit.
+        io_retries: how often a read that fails with EIO, ESTALE and the like is tried again,
+            after 0.1 s, 0.2 s, 0.4 s ... Default 3.
         window: blocks mixed with each other. groups: home groups of blocks.
         exif: turn pictures by their EXIF orientation.
         transform: called with each batch as the loop would get it; the loop gets its result.
@@ -109,6 +130,8 @@ class Loader:
         batch_size, rank, world_size, seed, tail, shuffle: as given or found.
         dataset: the :class:`Dataset`.
         engine: the :class:`Engine`.
+        quarantine: the damaged samples met so far, each once, as :class:`BadSample`: at most
+            10,000, in the order of delivery.
         mask: with ``tail="pad"``: bool [B] of the last batch, False for padding; else ``None``.
     """
 
@@ -129,6 +152,10 @@ class Loader:
         threads: int | None = None,
         memory: int | str | None = None,
         on_error: str = "raise",
+        quarantine: str | os.PathLike[str] | None = None,
+        bad_samples_max: int | None = None,
+        bad_share_max: float | None = None,
+        io_retries: int | None = None,
         window: int | None = None,
         groups: int | None = None,
         exif: bool = False,
@@ -153,7 +180,7 @@ class Loader:
             raise ArgumentError(
                 f"transform {transform!r} cannot be called", where, "give a function of one batch"
             )
-        options = {
+        options: dict[str, Any] = {
             "batch_size": self.batch_size,
             "seed": self.seed,
             "shuffle": word(shuffle, SHUFFLES, f"{where} shuffle"),
@@ -167,7 +194,14 @@ class Loader:
             "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
             "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
             "cached": int(bool(cached)),
+            "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
+            "bad_share_max": _share(bad_share_max, f"{where} bad_share_max"),
+            # 0 means the default to the library: its word for none is another.
+            "io_retries": count(io_retries, f"{where} io_retries", high=100)
+            or (0 if io_retries is None else _NO_RETRIES),
         }
+        if quarantine is not None:
+            options["quarantine"] = paths_of([quarantine])[0]
         self._timeout_ms = milliseconds(timeout, f"{where} timeout")
         self._output_word = check_word(output)
         self._pin = pin_memory
@@ -211,7 +245,7 @@ class Loader:
         threads: int | None,
         memory: int | str | None,
         fields: tuple[Any, ...],
-        options: dict[str, int],
+        options: dict[str, Any],
     ) -> None:
         self._owned: list[Any] = []  # closed with the loader
         own = threads is not None or memory is not None
@@ -461,6 +495,10 @@ class Loader:
         return self.dataset.classes
 
     @property
+    def quarantine(self) -> list[BadSample]:
+        return [BadSample(*entry) for entry in self._native.quarantine()]
+
+    @property
     def drop_last(self) -> bool:
         """torch's name for ``tail == "drop"``."""
         return self.tail == "drop"
@@ -469,7 +507,8 @@ class Loader:
         """What the loader did and where its time went.
 
         ``batches``, ``samples`` and ``bytes`` delivered; ``substituted``: samples replaced under
-        ``on_error="skip"``; ``wait_share``: of the time since the first batch was asked for, the
+        ``on_error="skip"``; ``bad_samples``: different damaged ones among those met; ``retries``
+        of reads; ``wait_share``: of the time since the first batch was asked for, the
         share that the training loop waited for data (0 to 1); times in seconds:
         ``run_seconds``, ``wait_seconds``, ``first_batch_seconds`` (since the loader was made),
         and of all threads together ``read_seconds``, ``decode_seconds``, ``idle_seconds``,
@@ -548,6 +587,14 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
+
+
+def _share(share: float | None, where: str) -> float:
+    if share is None:
+        return 0.0
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        raise ArgumentError(f"{share!r} is no share", where, "give more than 0, at most 1")
+    return float(share)
 
 
 def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
