@@ -315,7 +315,18 @@ def test_bench_stops_at_a_damaged_picture(tmp_path):
     result = stoker(*words, path)
     assert result.returncode == 1, result
     assert b"d.tar" in result.stderr and b"'5'" in result.stderr
-    assert stoker(*words, "--on-error", "skip", path).returncode == 0
+    skipping = [*words, "--on-error", "skip", "--quarantine", tmp_path / "bad", path]
+    result = stoker(*skipping)
+    assert result.returncode == 1 and result.stderr == b"", result
+    table = result.stdout.decode().split("1 damaged sample\n")[1].splitlines()
+    assert table[0].split() == ["shard", "key", "offset", "reason"]
+    shard, key, offset, reason = table[1].split(maxsplit=3)
+    assert (shard, key) == (str(path), "5") and int(offset) > 0 and reason and len(table) == 2
+    bad = json.loads(stoker(*skipping, "--json").stdout)["bad"]
+    lines = [json.loads(line) for line in (tmp_path / "bad").read_text().splitlines()]
+    assert bad == lines[:1] and len(lines) == 2  # a line of each run
+    assert bad[0]["reason"] == reason and bad[0]["offset"] == int(offset)
+    assert stoker(*words, "--on-error", "skip", "--seed", 3, path).returncode == 1
 
 
 # ---- manners --------------------------------------------------------------------------------

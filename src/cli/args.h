@@ -40,7 +40,7 @@ struct args {
     uint64_t memory_bytes;
     double seconds;
     uint64_t dtype, layout, shuffle, on_error, io, direct; /* enums of stoker.h, as uint64_t */
-    const char *fields;
+    const char *fields, *quarantine;
     uint64_t shard_bytes, short_side, quality; /* of pack */
     const char *pattern, *shuffle_seed;
     bool json, shards, raw, cold, help;

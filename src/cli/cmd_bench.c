@@ -66,6 +66,8 @@ static void transforms_set(struct bench *bench, uint64_t dtype);
 static int cache_drop(const struct args *args);
 static void file_drop(const char *path);
 static void shares_fill(const struct measure *measure, struct share shares[SHARES]);
+static void report_bad(const struct bench *bench);
+static void report_bad_json(const struct bench *bench);
 static void report(const struct bench *bench);
 static void report_json(const struct bench *bench);
 static uint64_t clock_ns(void);
@@ -80,7 +82,8 @@ const struct command command_bench = {
     .summary = "Stream a data set as training would; say how fast, and where the time goes",
     .more = "Pictures are decoded as training does it: RandomResizedCrop(--image), flip with 0.5,\n"
             "normalised unless --dtype uint8; labels too where the data has them. Ctrl-C ends the\n"
-            "run and prints what was measured so far.\n",
+            "run and prints what was measured so far. With --on-error skip damaged samples are\n"
+            "replaced and listed at the end, and the exit status is 1 if there were some.\n",
     .run = run,
 };
 
@@ -154,7 +157,7 @@ static int measure_run(struct bench *bench)
             report(bench);
         }
     }
-    return status;
+    return status == EXIT_FINE && measure->stats.bad_samples ? EXIT_FINDINGS : status;
 }
 
 static int loader_open(struct bench *bench)
@@ -177,6 +180,7 @@ static int loader_open(struct bench *bench)
         .group_count = (uint32_t)args->groups,
         .seed = args->seed,
         .on_error = (uint32_t)args->on_error,
+        .quarantine = args->quarantine,
     };
     status = stoker_loader_open(&bench->loader, bench->dataset, &options, &error);
     return status < 0 ? term_error(status, &error) : EXIT_FINE;
@@ -425,6 +429,70 @@ static void shares_fill(const struct measure *measure, struct share shares[SHARE
     shares[4] = (struct share){"other", "the rest", ratio(whole - known, whole)};
 }
 
+static void column(const char *text, size_t width)
+{
+    term_text(text);
+    for (size_t used = strlen(text); used < width + 2; used++) {
+        putchar(' ');
+    }
+}
+
+/* shard, key, offset, reason of each damaged sample. */
+static void report_bad(const struct bench *bench)
+{
+    uint64_t count = stoker_loader_quarantine_count(bench->loader);
+    struct stoker_quarantine_entry entry = {.struct_size = sizeof entry};
+    char text[TERM_NUMBER_BYTES];
+    size_t shard_width = 5, key_width = 3;
+
+    if (bench->measure.stats.bad_samples == 0) {
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        stoker_loader_quarantine(bench->loader, i, &entry);
+        shard_width = strlen(entry.shard) > shard_width ? strlen(entry.shard) : shard_width;
+        key_width = strlen(entry.key) > key_width ? strlen(entry.key) : key_width;
+    }
+    printf("\n%s damaged sample%s%s\n  ", term_count(text, bench->measure.stats.bad_samples),
+           bench->measure.stats.bad_samples == 1 ? "" : "s",
+           count < bench->measure.stats.bad_samples ? "; the list is full:" : "");
+    column("shard", shard_width);
+    column("key", key_width);
+    printf("%12s  reason\n", "offset");
+    for (uint64_t i = 0; i < count && !term_closed(); i++) {
+        stoker_loader_quarantine(bench->loader, i, &entry);
+        printf("  ");
+        column(entry.shard, shard_width);
+        column(entry.key, key_width);
+        if (entry.offset == STOKER_NO_OFFSET) {
+            printf("%12s  ", "-");
+        } else {
+            printf("%12llu  ", (unsigned long long)entry.offset);
+        }
+        printf("%s\n", entry.reason);
+    }
+}
+
+static void report_bad_json(const struct bench *bench)
+{
+    json_open("bad", '[');
+    for (uint64_t i = 0; i < stoker_loader_quarantine_count(bench->loader); i++) {
+        struct stoker_quarantine_entry entry = {.struct_size = sizeof entry};
+        stoker_loader_quarantine(bench->loader, i, &entry);
+        json_open(NULL, '{');
+        json_str("shard", entry.shard);
+        json_str("key", entry.key);
+        if (entry.offset != STOKER_NO_OFFSET) {
+            json_u64("offset", entry.offset);
+        }
+        json_str("status", stoker_status_name(entry.status));
+        json_str("reason", entry.reason);
+        json_u64("sample", entry.sample);
+        json_close('}');
+    }
+    json_close(']');
+}
+
 static void report(const struct bench *bench)
 {
     const struct measure *measure = &bench->measure;
@@ -468,6 +536,7 @@ static void report(const struct bench *bench)
     }
     printf("the loop waited %.1f %% of its time for data (it does nothing else here)\n",
            100 * ratio((double)measure->stats.wait_ns, (double)measure->stats.run_ns));
+    report_bad(bench);
 }
 
 static void report_json(const struct bench *bench)
@@ -496,6 +565,8 @@ static void report_json(const struct bench *bench)
     json_u64("batches_ahead", stats->batches_ahead);
     json_u64("threads", stats->threads);
     json_u64("substituted", stats->substituted);
+    json_u64("retries", stats->retries);
+    json_u64("bad_samples", stats->bad_samples);
     json_u64("warm_reads", stats->warm_reads);
     json_u64("cold_reads", stats->cold_reads);
     json_u64("io_requests", stats->io_requests);
@@ -508,6 +579,7 @@ static void report_json(const struct bench *bench)
     }
     json_double("wait", ratio((double)stats->wait_ns, (double)stats->run_ns));
     json_close('}');
+    report_bad_json(bench);
     json_close('}');
 }
 
