@@ -418,8 +418,8 @@ static PyObject *loader_stats(PyObject *object, PyObject *nothing)
     }
 #define N(field) #field, (unsigned long long)stats.field
     return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsK}", N(batches), N(samples),
-                         N(bytes), N(substituted), N(run_ns), N(wait_ns), N(first_batch_ns), N(read_ns),
-                         N(decode_ns), N(warm_reads), N(cold_reads), N(io_requests),
+                         N(bytes), N(substituted), N(run_ns), N(wait_ns), N(first_batch_ns),
+                         N(read_ns), N(decode_ns), N(warm_reads), N(cold_reads), N(io_requests),
                          N(memory_bytes_peak), N(lock_wait_ns), N(threads), N(batches_ahead),
                          N(idle_ns), N(retries), N(bad_samples));
 #undef N
