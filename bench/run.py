@@ -250,7 +250,7 @@ def bench_tuning(args, table):
     for name, peer, arguments in tuning_workloads(args):
         if name not in args.workloads.split(","):
             continue
-        measure.warm_up(measure.data_files(arguments[1], "tars/*.tar"))
+        measure.warm_up(measure.data_files(pathlib.Path(arguments[1]), "tars/*.tar"))
         best = sweep(args, table, name, peer, arguments)
         if not best:
             continue
