@@ -2,6 +2,7 @@
 #include "format/unpack.h"
 
 #include "base/mem.h"
+#include "format/access.h"
 
 #include <bzlib.h>
 #include <errno.h>
@@ -17,7 +18,8 @@ enum {
     RATIO_FREE_BYTES = 1 << 20, /* out, before the ratio counts */
     ZSTD_WINDOW_LOG_MAX = 27,   /* 128 MiB */
     XZ_MEMORY_MAX = 256 << 20,
-    TURN_BYTES_MAX = 1 << 30 /* zlib and bzlib count in 32 bits */
+    TURN_BYTES_MAX = 1 << 30, /* zlib and bzlib count in 32 bits */
+    GZIP_TRAILER_BYTES = 8    /* CRC-32 and size (RFC 1952, 2.3.1) */
 };
 static const uint64_t bytes_default = 1ULL << 40;
 
@@ -31,6 +33,11 @@ struct stk_unpack {
     bool begun;   /* a stream has ended */
     bool flushed; /* the last turn left room in out: nothing is held back */
     bool done;
+    struct stk_access_maker *maker; /* lent; NULL: no points are collected */
+    uint8_t *window;                /* owned, with a maker of gzip: STK_ACCESS_WINDOW */
+    uint32_t prime_bits;            /* of the first byte, begun inside of a member */
+    uint32_t trailer_bytes;         /* still to be skipped of such a member */
+    bool headless;                  /* it was begun inside of a member and is still in it */
     union {
         z_stream gzip;
         ZSTD_DStream *zstd;
@@ -55,6 +62,8 @@ static int zstd_turn(struct stk_unpack *unpack, struct turn *turn);
 static int bzip2_turn(struct stk_unpack *unpack, struct turn *turn);
 static int xz_turn(struct stk_unpack *unpack, struct turn *turn);
 static int begin_stream(struct stk_unpack *unpack);
+static int enter(struct stk_unpack *unpack, struct stk_view *in);
+static void tell_maker(struct stk_unpack *unpack, const uint8_t *out, size_t bytes);
 static int check_limits(const struct stk_unpack *unpack, const char **detail_out);
 static int fail(const struct stk_unpack *unpack, struct stoker_error *error, int status,
                 const char *detail);
@@ -135,16 +144,69 @@ void stk_unpack_close(struct stk_unpack *unpack)
     default:
         lzma_end(&unpack->of.xz);
     }
+    stk_free(unpack->window);
     stk_free(unpack);
+}
+
+int stk_unpack_mark(struct stk_unpack *unpack, struct stk_access_maker *maker,
+                    struct stoker_error *error)
+{
+    STK_ASSERT(unpack->packing == STK_GZIP || unpack->packing == STK_ZSTD);
+    STK_ASSERT(unpack->in_total == 0 && !unpack->maker);
+    if (unpack->packing == STK_GZIP) {
+        unpack->window = stk_alloc(STK_ACCESS_WINDOW, 1);
+        if (!unpack->window) {
+            return stk_fail(error, -ENOMEM, "no memory for access points", "free memory", "window");
+        }
+    }
+    unpack->maker = maker;
+    return 0;
+}
+
+int stk_unpack_start(struct stk_unpack *unpack, const struct stk_access_point *point,
+                     struct stk_view window, struct stoker_error *error)
+{
+    z_stream *stream = &unpack->of.gzip;
+
+    STK_ASSERT(unpack->in_total == 0 && !unpack->begun && !unpack->maker);
+    unpack->in_total = point->in;
+    if (point->out > unpack->bytes_max) {
+        return fail(unpack, error, STOKER_ERROR_LIMIT, "unpacked it passes unpacked_bytes_max");
+    }
+    unpack->out_total = point->out;
+    if (point->kind == STK_ACCESS_STREAM) {
+        return 0;
+    }
+    STK_ASSERT(unpack->packing == STK_GZIP && point->bits < 8);
+    if (inflateReset2(stream, -MAX_WBITS) != Z_OK ||
+        inflateSetDictionary(stream, window.data, window.bytes) != Z_OK) {
+        return fail(unpack, error, STOKER_ERROR_CORRUPT, "its access point has no fit window");
+    }
+    unpack->prime_bits = point->bits;
+    unpack->headless = unpack->begun = true;
+    unpack->between = false;
+    return 0;
+}
+
+static void skip(struct stk_unpack *unpack, struct stk_view *in, size_t bytes)
+{
+    in->data += bytes;
+    in->bytes -= bytes;
+    unpack->in_total += bytes;
 }
 
 /* Over padding to the next stream. 1: there is one; 0: not yet; negative: there never was. */
 static int find_stream(struct stk_unpack *unpack, struct stk_view *in, bool last)
 {
+    size_t trailer = stk_min(unpack->trailer_bytes, in->bytes);
+
+    skip(unpack, in, trailer);
+    unpack->trailer_bytes -= trailer;
+    if (unpack->trailer_bytes > 0) {
+        return last ? STOKER_ERROR_TRUNCATED : 0;
+    }
     while (unpack->begun && in->bytes > 0 && in->data[0] == 0) {
-        in->data++;
-        in->bytes--;
-        unpack->in_total++;
+        skip(unpack, in, 1);
     }
     if (in->bytes == 0) {
         unpack->done = last && unpack->begun;
@@ -174,6 +236,8 @@ int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, ui
                 break;
             }
             status = begin_stream(unpack);
+        } else if (unpack->prime_bits > 0) {
+            status = enter(unpack, in);
         }
         starved = in->bytes == 0 && unpack->flushed;
         if (status < 0 || (starved && !last)) {
@@ -191,6 +255,7 @@ int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, ui
         unpack->out_total += room - turn.out_bytes;
         in->bytes -= (size_t)(turn.in.data - in->data);
         in->data = turn.in.data;
+        tell_maker(unpack, out + written, room - turn.out_bytes);
         written += room - turn.out_bytes;
         unpack->flushed = turn.out_bytes > 0;
         if (status < 0) {
@@ -313,16 +378,59 @@ static int begin_stream(struct stk_unpack *unpack)
     bool good = true;
 
     unpack->between = false;
+    if (unpack->maker && stk_access_maker_wants(unpack->maker, false)) {
+        stk_access_maker_point(unpack->maker, unpack->in_total, 0, (struct stk_view){NULL, 0});
+    }
     if (!unpack->begun) {
         return 0;
     }
     if (unpack->packing == STK_GZIP) {
-        good = inflateReset(&unpack->of.gzip) == Z_OK;
+        good = inflateReset2(&unpack->of.gzip, 16 + MAX_WBITS) == Z_OK;
     } else if (unpack->packing == STK_BZIP2) {
         BZ2_bzDecompressEnd(&unpack->of.bzip2);
         good = BZ2_bzDecompressInit(&unpack->of.bzip2, 0, 0) == BZ_OK;
     }
     return good ? 0 : -ENOMEM;
+}
+
+/* The first byte after a start inside of a member: its upper bits belong to the next block. */
+static int enter(struct stk_unpack *unpack, struct stk_view *in)
+{
+    uint32_t bits = unpack->prime_bits;
+
+    if (in->bytes == 0) {
+        return 0;
+    }
+    unpack->prime_bits = 0;
+    if (inflatePrime(&unpack->of.gzip, bits, in->data[0] >> (8 - bits)) != Z_OK) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    skip(unpack, in, 1);
+    return 0;
+}
+
+/* What a turn unpacked, and whether unpacking could begin here. */
+static void tell_maker(struct stk_unpack *unpack, const uint8_t *out, size_t bytes)
+{
+    const z_stream *stream = &unpack->of.gzip;
+    unsigned window_bytes = 0;
+    uint32_t bits;
+
+    if (!unpack->maker) {
+        return;
+    }
+    stk_access_maker_bytes(unpack->maker, (struct stk_view){out, bytes});
+    /* 128: between two blocks, 64: the last one is over, 7: bits left of the last byte taken. */
+    if (unpack->packing != STK_GZIP || unpack->between || (stream->data_type & (128 | 64)) != 128 ||
+        !stk_access_maker_wants(unpack->maker, true)) {
+        return;
+    }
+    bits = stream->data_type & 7;
+    if (inflateGetDictionary(&unpack->of.gzip, unpack->window, &window_bytes) == Z_OK &&
+        window_bytes > 0) {
+        stk_access_maker_point(unpack->maker, unpack->in_total - (bits > 0), bits,
+                               (struct stk_view){unpack->window, window_bytes});
+    }
 }
 
 /* Negative: the status, with turn->detail. A stream that ended sets `between`, or `done`. */
@@ -368,10 +476,12 @@ static int gzip_turn(struct stk_unpack *unpack, struct turn *turn)
     stream->avail_in = turn->in.bytes;
     stream->next_out = turn->out;
     stream->avail_out = turn->out_bytes;
-    result = inflate(stream, Z_NO_FLUSH);
+    result = inflate(stream, unpack->maker ? Z_BLOCK : Z_NO_FLUSH);
     advance(turn, stream->avail_in, stream->avail_out);
     switch (result) {
     case Z_STREAM_END:
+        unpack->trailer_bytes = unpack->headless ? GZIP_TRAILER_BYTES : 0;
+        unpack->headless = false;
         return 1;
     case Z_OK:
     case Z_BUF_ERROR: /* no input, or no room: not an error */

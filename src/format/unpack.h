@@ -1,6 +1,7 @@
 /* format/unpack.h: gz, zstd, bz2 and xz streams to bytes, front to back.
  *
  *   open(kind) -> run(in, out) -> ... -> done       concatenated streams go on
+ *        |-> mark(maker): collects access points      |-> start(point): from there on
  *
  * Between and after streams zeros are padding (xz: by its own rule of 4); anything else that is
  * no stream is CORRUPT. Skippable frames of zstd are skipped.
@@ -10,6 +11,9 @@
 #define FORMAT_UNPACK_H
 
 #include "base/base.h"
+
+struct stk_access_maker;
+struct stk_access_point;
 
 enum stk_packing { STK_PLAIN = 0, STK_GZIP, STK_ZSTD, STK_BZIP2, STK_XZ };
 
@@ -29,5 +33,14 @@ void stk_unpack_close(struct stk_unpack *unpack);
  * first MiB out) or the window. error->offset counts packed bytes. After a failure: only close. */
 int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, uint8_t *out,
                    size_t out_bytes, size_t *written_out, struct stoker_error *error);
+
+/* Before the first run, gzip and zstd: what is unpacked is told to the maker, lent until close. */
+int stk_unpack_mark(struct stk_unpack *unpack, struct stk_access_maker *maker,
+                    struct stoker_error *error);
+/* Before the first run: it begins at a point (one that stk_access_segment found good), and what
+ * goes in with byte point->in. window: lent. The checksum of a member that is entered inside is
+ * not looked at. CORRUPT: zlib refuses the window; LIMIT: it lies beyond bytes_max. */
+int stk_unpack_start(struct stk_unpack *unpack, const struct stk_access_point *point,
+                     struct stk_view window, struct stoker_error *error);
 
 #endif
