@@ -41,12 +41,14 @@ struct stk_file_head {
  *   u64 offsets[members]             if WIDE       u32 units[members]            else: of 512
  *   u32 sizes[members]                             u32 first_member[samples + 1]
  *   u32 key_ends[samples]                          u16 extensions[members]
- *   u16 sizes_high[members]          if WIDE       u8 keys[keys_bytes] */
+ *   u16 sizes_high[members]          if WIDE       u8 keys[keys_bytes]
+ * and, at the next multiple of 8, the image of its access points (format/access.h), if any. */
 struct stk_file_record {
     uint64_t path_at, object_bytes, bytes, first_sample, block_at;
     uint32_t path_bytes, sample_count, member_count, keys_bytes;
     uint8_t packing, flags; /* enum stk_packing, enum stk_file_flag */
-    uint8_t zero[6];
+    uint8_t zero[2];
+    uint32_t access_bytes; /* of access points; 0: none */
     uint8_t identity[32], sha256[32];
 };
 _Static_assert(sizeof(struct stk_file_record) == 128, "as in docs/formats.md");
@@ -86,7 +88,7 @@ _Static_assert(sizeof(struct stk_file_foot) == 232, "as in docs/formats.md");
 /* Where the arrays of a block begin, counted from block_at; what is absent takes nothing. */
 struct stk_file_block {
     uint64_t sums, labels, offsets, units, sizes, first_member, key_ends, extensions, sizes_high;
-    uint64_t keys, end;
+    uint64_t keys, access, end;
 };
 
 void stk_file_block_make(const struct stk_file_record *record, struct stk_file_block *block_out);
@@ -119,6 +121,9 @@ int stk_map_checksum(const struct stk_map *map, const struct stk_sample *sample,
 /* Below the root; lent until close. */
 int stk_map_path(const struct stk_map *map, uint32_t shard, struct stk_view *path_out,
                  struct stoker_error *error);
+/* Some bytes of a tar's access points; within their bounds. */
+const void *stk_map_access(const struct stk_map *map, uint32_t shard, uint64_t at, uint64_t bytes,
+                           struct stoker_error *error);
 /* The whole block of a tar, for copies. */
 int stk_map_block(const struct stk_map *map, uint32_t shard, const uint8_t **data_out,
                   struct stk_file_block *block_out, struct stoker_error *error);

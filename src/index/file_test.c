@@ -5,6 +5,7 @@
  * allocation and every call of the seam failing once. */
 #include "base/hash.h"
 #include "base/mem.h"
+#include "format/access.h"
 #include "format/unpack.h"
 #include "index/file.h"
 #include "io/write.h"
@@ -22,7 +23,17 @@ static struct stk_view view(const char *text)
     return (struct stk_view){(const uint8_t *)text, strlen(text)};
 }
 
-enum extra { SUMS = 1, LABELS = 2, DIGEST = 4, CLASSES = 8, FOLDER = 16, WIDE = 32, GZIP = 64 };
+enum extra {
+    SUMS = 1,
+    LABELS = 2,
+    DIGEST = 4,
+    CLASSES = 8,
+    FOLDER = 16,
+    WIDE = 32,
+    GZIP = 64,
+    ACCESS = 128,
+    FAR = 256
+};
 
 /* Data sets of every kind. */
 static const struct set {
@@ -38,9 +49,34 @@ static const struct set {
     {"joined, with all", SUMS | LABELS | DIGEST | CLASSES, 3, {{"a.1", "b.1", "a.2", "b.2"}}},
     {"wide", WIDE | SUMS, 0, {{"a.jpg", "a.cls"}, {"c.webp"}}},
     {"packed", GZIP, 0, {{"a.jpg", "a.cls"}, {"c.webp"}}},
+    {"packed, access points", GZIP | ACCESS | SUMS, 0, {{"a.jpg", "a.cls"}, {"c.webp"}}},
+    {"packed, too far", GZIP | ACCESS | FAR, 0, {{"a.jpg", "a.cls"}, {"c.webp"}}},
     {"folder", FOLDER | CLASSES, 0, {{"cat/1.jpg", "cat/x/2.JPG", "dog/3.png"}}},
     {"folder with checksums", FOLDER | SUMS, 0, {{"cat/1.jpg", "cat/2", "dog/3.png"}}},
 };
+
+/* A head, a point and a window of 3 bytes. */
+static int add_access(struct stk_shard_builder *builder, uint64_t object_bytes, bool is_far,
+                      struct stoker_error *error)
+{
+    uint64_t bytes = is_far ? STK_ACCESS_SEGMENT_MAX + 1 : 5000;
+    struct stk_access_head head = {.out_bytes = bytes,
+                                   .in_bytes = object_bytes,
+                                   .segment_bytes_max = bytes,
+                                   .point_count = 1,
+                                   .packing = STK_GZIP};
+    struct stk_access_point point = {.kind = STK_ACCESS_STREAM, .sum = object_bytes};
+    uint8_t *image = stk_alloc(stk_access_point_at(1) + 3, 1);
+
+    if (!image) {
+        return stk_fail(error, -ENOMEM, "no memory for access points", "free memory", "test");
+    }
+    memcpy(image, &head, sizeof head);
+    memcpy(image + sizeof head, &point, sizeof point);
+    memcpy(image + stk_access_point_at(1), "abc", 3);
+    stk_shard_access(builder, (struct stk_view){image, stk_access_point_at(1) + 3});
+    return 0;
+}
 
 static int fill_tar(struct stk_index *index, uint32_t shard, const char *root,
                     const struct set *set, struct stoker_error *error)
@@ -65,6 +101,9 @@ static int fill_tar(struct stk_index *index, uint32_t shard, const char *root,
     }
     if (status == 0 && set->extras & DIGEST) {
         stk_shard_digest(builder, digest);
+    }
+    if (status == 0 && set->extras & ACCESS) {
+        status = add_access(builder, at + 2 * far, set->extras & FAR, error);
     }
     if (status < 0) {
         stk_shard_abandon(builder);
@@ -194,8 +233,17 @@ static int tell(const struct stk_index *index, struct text *text, struct stoker_
         const uint8_t *digest = stk_index_shard_digest(index, i);
         char path[STK_PATH_BYTES_MAX];
 
+        uint64_t access_bytes = stk_index_access_bytes(index, i), sum = 0;
+
         status = stk_index_path(index, i, path, error);
+        if (status == 0 && access_bytes > 0) {
+            const void *access = stk_index_access(index, i, 0, access_bytes, error);
+
+            status = access ? 0 : STOKER_ERROR_CORRUPT;
+            sum = access ? stk_sum64(access, access_bytes) : 0;
+        }
         if (status == 0) {
+            add(text, "%llu+%llx ", (unsigned long long)access_bytes, (unsigned long long)sum);
             add(text, "%s %llu %u %llu %llu %d %d\n", path,
                 (unsigned long long)stk_index_shard_bytes(index, i),
                 stk_index_shard_packing(index, i),
@@ -241,6 +289,32 @@ static void test_round_trip(void)
         stk_index_close(index);
         stk_free((void *)(uintptr_t)image.data);
         stk_free((void *)(uintptr_t)again.data);
+    }
+}
+
+/* Packed shards are sequential but where access points reach. */
+static void test_reach(void)
+{
+    static const struct reach {
+        const char *name;
+        bool sequential;
+    } reaches[] = {{"tars", false},
+                   {"packed", true},
+                   {"packed, access points", false},
+                   {"packed, too far", true}};
+
+    T_EACH(reach, row, reaches)
+    {
+        T_EACH(set, set, sets)
+        {
+            struct stk_index *index = NULL;
+
+            if (strcmp(set->name, row->name) == 0) {
+                T_EQ(row->name, make(&index, set, "d/", NULL), 0);
+                T_EQ(row->name, stk_index_sequential(index), row->sequential);
+                stk_index_close(index);
+            }
+        }
     }
 }
 
@@ -570,6 +644,7 @@ static void test_failures(void)
 int main(void)
 {
     test_round_trip();
+    test_reach();
     test_damage();
     test_hostile();
     test_reuse();

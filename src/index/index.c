@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "format/access.h"
 #include "format/unpack.h"
 #include "index/file.h"
 
@@ -166,7 +167,7 @@ static int number_samples(struct stk_index *index)
 
         one_each = one_each && samples == 1;
         index->sample_count += samples;
-        index->sequential |= shard->packing != 0;
+        index->sequential |= !stk_index_reaches(index, i);
         if (shard->kind == STK_SHARD_FILE) {
             index->member_count++;
             index->folder = true;
@@ -560,6 +561,48 @@ const uint8_t *stk_index_shard_digest(const struct stk_index *index, uint32_t sh
                : NULL;
 }
 
+uint64_t stk_index_access_bytes(const struct stk_index *index, uint32_t shard)
+{
+    STK_ASSERT(shard < index->options.shard_count);
+    if (index->map) {
+        return index->map->records ? index->map->records[shard].access_bytes : 0;
+    }
+    return index->shards[shard].kind == STK_SHARD_TAR ? index->shards[shard].of.part->access_bytes
+                                                      : 0;
+}
+
+const void *stk_index_access(const struct stk_index *index, uint32_t shard, uint64_t at,
+                             uint64_t bytes, struct stoker_error *error)
+{
+    uint64_t end;
+
+    STK_ASSERT(stk_add(at, bytes, &end) && end <= stk_index_access_bytes(index, shard));
+    return index->map ? stk_map_access(index->map, shard, at, bytes, error)
+                      : index->shards[shard].of.part->access + at;
+}
+
+bool stk_index_reaches(const struct stk_index *index, uint32_t shard)
+{
+    uint32_t packing = stk_index_shard_packing(index, shard);
+    uint64_t bytes = stk_index_access_bytes(index, shard);
+    struct stk_access_head head;
+    const void *image;
+
+    if (packing == STK_PLAIN || stk_index_shard_samples(index, shard) == 0) {
+        return true;
+    }
+    if (bytes < sizeof head) {
+        return false;
+    }
+    image = stk_index_access(index, shard, 0, sizeof head, NULL);
+    if (!image) {
+        return false; /* damaged: then it is read front to back */
+    }
+    memcpy(&head, image, sizeof head);
+    return stk_access_head_good(&head, bytes, packing, stk_index_shard_bytes(index, shard)) &&
+           stk_access_reaches(&head);
+}
+
 uint64_t stk_index_extensions(const struct stk_index *index)
 {
     return index->locked.extensions.count;
@@ -595,6 +638,7 @@ void stk_part_close(struct stk_part *part)
         stk_free(part->wide);
         stk_free(part->sums);
         stk_free(part->labels);
+        stk_free(part->access);
         stk_free(part);
     }
 }

@@ -50,6 +50,9 @@ int stk_shard_checksum(struct stk_shard_builder *builder, uint64_t sum, struct s
 int stk_shard_label(struct stk_shard_builder *builder, int64_t label, struct stoker_error *error);
 /* SHA-256 of the whole shard file. */
 void stk_shard_digest(struct stk_shard_builder *builder, const uint8_t sha256[32]);
+/* Access points of a packed shard (format/access.h); takes the image, which was stk_alloc'ed and
+ * has at most STK_ACCESS_IMAGE_MAX bytes. */
+void stk_shard_access(struct stk_shard_builder *builder, struct stk_view image);
 /* One file of a folder: the sample is the object itself; key = its path below the root. Once a
  * builder; the extension is given without its dot. */
 int stk_shard_add_file(struct stk_shard_builder *builder, struct stk_view key,
@@ -111,7 +114,7 @@ uint64_t stk_index_members(const struct stk_index *index);
 uint64_t stk_index_bytes(const struct stk_index *index);
 uint64_t stk_index_block_samples(const struct stk_index *index);
 bool stk_index_is_folder(const struct stk_index *index);  /* files, not tars; false if empty */
-bool stk_index_sequential(const struct stk_index *index); /* any packed shard */
+bool stk_index_sequential(const struct stk_index *index); /* any packed shard out of reach */
 /* 32 bytes: SHA-256 of the shards' base names and sizes, and of all keys, extensions, offsets
  * and sizes. Folders: keys and labels. */
 const uint8_t *stk_index_identity(const struct stk_index *index);
@@ -146,6 +149,15 @@ bool stk_index_shard_has_checksums(const struct stk_index *index, uint32_t shard
 bool stk_index_shard_has_labels(const struct stk_index *index, uint32_t shard);
 /* 32 bytes, lent until close; NULL: none was given. */
 const uint8_t *stk_index_shard_digest(const struct stk_index *index, uint32_t shard);
+/* Bytes of its access points; 0: none. */
+uint64_t stk_index_access_bytes(const struct stk_index *index, uint32_t shard);
+/* Some of them, lent until close: at + bytes is at most stk_index_access_bytes. NULL only for a
+ * mapped index: CORRUPT. Nothing in them is checked but their pages' sums. */
+const void *stk_index_access(const struct stk_index *index, uint32_t shard, uint64_t at,
+                             uint64_t bytes, struct stoker_error *error);
+
+/* Its samples can be read in any order: it is not packed, or its access points reach. */
+bool stk_index_reaches(const struct stk_index *index, uint32_t shard);
 
 const char *stk_index_extension(const struct stk_index *index, uint32_t extension);
 /* -1: no member of the data set has it. */

@@ -269,6 +269,7 @@ static int check_record(const struct stk_map *map, uint64_t shard, uint64_t firs
     if (record->packing > STK_XZ || record->flags > 15 || record->first_sample != first_sample ||
         record->sample_count > record->member_count || record->member_count > STK_MEMBERS_MAX ||
         (record->member_count > 0 && record->sample_count == 0) || record->block_at % 8 != 0 ||
+        (record->access_bytes > 0 && record->packing != STK_GZIP && record->packing != STK_ZSTD) ||
         !stk_add(record->block_at, block.end, &end) || end > map->foot.pages_at) {
         return stk_map_damaged(map, at, "a record of a shard contradicts itself", error);
     }
@@ -310,6 +311,9 @@ void stk_file_block_make(const struct stk_file_record *record, struct stk_file_b
     at += wide ? members * 2 : 0;
     block_out->keys = at;
     at += record->keys_bytes;
+    at = record->access_bytes > 0 ? stk_round_up(at, 8) : at;
+    block_out->access = at;
+    at += record->access_bytes;
     block_out->end = at;
 }
 
@@ -589,6 +593,16 @@ int stk_map_path(const struct stk_map *map, uint32_t shard, struct stk_view *pat
         stk_map_touch(map, map->foot.paths.at + record->path_at, record->path_bytes, error);
     path_out->bytes = record->path_bytes;
     return path_out->data ? 0 : STOKER_ERROR_CORRUPT;
+}
+
+const void *stk_map_access(const struct stk_map *map, uint32_t shard, uint64_t at, uint64_t bytes,
+                           struct stoker_error *error)
+{
+    const struct stk_file_record *record = &map->records[shard];
+    struct stk_file_block block;
+
+    stk_file_block_make(record, &block);
+    return stk_map_touch(map, record->block_at + block.access + at, bytes, error);
 }
 
 int stk_map_block(const struct stk_map *map, uint32_t shard, const uint8_t **data_out,

@@ -56,6 +56,11 @@ static int copy_block(const struct stk_file_record *record, const uint8_t *data,
         part->labels = copy_array(data + block->labels, samples, 8);
         complete = complete && part->labels;
     }
+    if (record->access_bytes > 0) {
+        part->access = copy_array(data + block->access, record->access_bytes, 1);
+        part->access_bytes = record->access_bytes;
+        complete = complete && part->access;
+    }
     return complete ? 0 : -ENOMEM;
 }
 

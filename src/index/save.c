@@ -287,6 +287,7 @@ static void put_block(struct save *save, const struct stk_part *part,
     record->sample_count = samples;
     record->member_count = members;
     record->keys_bytes = part->keys.byte_count;
+    record->access_bytes = part->access_bytes;
     record->flags = (part->wide ? STK_FILE_WIDE : 0) | (part->sums ? STK_FILE_SUMS : 0) |
                     (part->labels ? STK_FILE_LABELS : 0) | (part->has_digest ? STK_FILE_DIGEST : 0);
     memcpy(record->identity, part->identity, sizeof record->identity);
@@ -310,6 +311,10 @@ static void put_block(struct save *save, const struct stk_part *part,
         put(save, &high, sizeof high);
     }
     put(save, part->keys.bytes, part->keys.byte_count);
+    if (part->access) {
+        align(save);
+        put(save, part->access, part->access_bytes);
+    }
 }
 
 static void put_wide(struct save *save, const struct stk_part *part)

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "format/access.h"
 #include "format/unpack.h"
 #include "format/wds.h"
 
@@ -33,9 +34,10 @@ struct stk_shard_builder {
     uint64_t file_sum; /* of the file */
     uint8_t sha256[32];
     bool has_digest;
-    bool joined;           /* some members of a sample do not follow each other */
-    struct stk_shard file; /* what add_file made of it; kind empty: not called */
-    char path[];           /* owned, with its NUL */
+    struct stk_view access; /* owned; empty: none */
+    bool joined;            /* some members of a sample do not follow each other */
+    struct stk_shard file;  /* what add_file made of it; kind empty: not called */
+    char path[];            /* owned, with its NUL */
 };
 
 static int find_sample(struct stk_shard_builder *builder, struct stk_view key, uint64_t offset,
@@ -91,6 +93,7 @@ void stk_shard_abandon(struct stk_shard_builder *builder)
         stk_free(builder->last_member);
         stk_free(builder->sums);
         stk_free(builder->labels);
+        stk_free((void *)(uintptr_t)builder->access.data);
         stk_free(builder);
     }
 }
@@ -194,6 +197,12 @@ void stk_shard_digest(struct stk_shard_builder *builder, const uint8_t sha256[32
 {
     memcpy(builder->sha256, sha256, sizeof builder->sha256);
     builder->has_digest = true;
+}
+
+void stk_shard_access(struct stk_shard_builder *builder, struct stk_view image)
+{
+    STK_ASSERT(!builder->access.data && image.bytes <= STK_ACCESS_IMAGE_MAX);
+    builder->access = image;
 }
 
 int stk_shard_add_file(struct stk_shard_builder *builder, struct stk_view key,
@@ -438,6 +447,9 @@ static int take_extras(struct stk_shard_builder *builder, struct stk_part *part,
     part->labels = builder->labels;
     builder->sums = NULL;
     builder->labels = NULL;
+    part->access = (uint8_t *)(uintptr_t)builder->access.data;
+    part->access_bytes = builder->access.bytes;
+    builder->access = (struct stk_view){NULL, 0};
     part->has_digest = builder->has_digest;
     memcpy(part->sha256, builder->sha256, sizeof part->sha256);
     return 0;

@@ -32,6 +32,8 @@ struct stk_part {
     int64_t *labels; /* of samples; NULL: none */
     uint64_t bytes;
     uint8_t identity[32];
+    uint8_t *access; /* image of access points; NULL: none */
+    uint32_t access_bytes;
     uint8_t sha256[32];
     bool has_digest;
 };
