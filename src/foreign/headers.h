@@ -1,0 +1,22 @@
+/* foreign/headers.h: whether what an index tells of a member is what the tar says.
+ *
+ *   end of the member before | headers of what is no part of a sample | headers of the member |
+ * data
+ *                            '-------------------- the bytes that are looked at -------------'
+ *
+ * Pure. Owner: values. Threads: any. Memory: a parser's, for the call. Bound: the bytes given. */
+#ifndef FOREIGN_HEADERS_H
+#define FOREIGN_HEADERS_H
+
+#include "base/base.h"
+
+struct stk_told {
+    struct stk_view key, extension; /* of either case */
+    uint64_t bytes;
+};
+
+/* 0: the headers end with this member's, and none before it belongs to a sample. 1: they do not:
+ * *why_out is lent for ever. -ENOMEM. */
+int stk_headers_fit(struct stk_view headers, const struct stk_told *told, const char **why_out);
+
+#endif
