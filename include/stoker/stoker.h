@@ -460,11 +460,13 @@ struct stoker_shard_writer;
 
 struct stoker_shard_writer_options {
     size_t             struct_size;
-    const char        *destination; /* borrowed, as the three below */
+    const char        *destination; /* borrowed, as all pointers below */
     uint64_t           shard_bytes; /* default 256 MiB */
     const char        *pattern;     /* default "shard-%06d.tar" */
     const char *const *classes;     /* names of the numbers in "cls" members; may be NULL */
     size_t             class_count;
+    const char        *source;      /* names what is written (a version, a hash), in UTF-8:
+                                       unfinished work of another is refused; may be NULL */
 };
 
 struct stoker_shard_member {
@@ -473,7 +475,8 @@ struct stoker_shard_member {
     size_t      bytes;
 };
 
-/* Gives *writer_out. Goes on in DESTINATION.part if it was begun with the same options. */
+/* Gives *writer_out. Goes on in DESTINATION.part if it was begun with the same options, else
+ * STOKER_ERROR_STATE names the first that differs. -EEXIST: the destination is there. */
 STOKER_API int stoker_shard_writer_open(struct stoker_shard_writer **writer_out,
                                         struct stoker_engine *engine,
                                         const struct stoker_shard_writer_options *options,
@@ -481,6 +484,10 @@ STOKER_API int stoker_shard_writer_open(struct stoker_shard_writer **writer_out,
 /* Samples that are on disk for good, in whole shards: a caller that goes on after an interruption
  * leaves out so many and adds the next. */
 STOKER_API uint64_t stoker_shard_writer_position(const struct stoker_shard_writer *writer);
+/* The key of the last sample that position counted at open, for callers whose samples have no
+ * numbers; "" when there was none, NULL when all are there and only commit is left. Lent until
+ * close. */
+STOKER_API const char *stoker_shard_writer_resume_key(const struct stoker_shard_writer *writer);
 /* One sample, copied. STOKER_ERROR_ARGUMENT: the key or an extension cannot be one, or was there
  * before; nothing is written then. After another failure: close, open, go on at position. */
 STOKER_API int stoker_shard_writer_add(struct stoker_shard_writer *writer, const char *key,

@@ -26,6 +26,7 @@ struct stoker_shard_writer {
     struct stk_keys keys;
     uint64_t shard_count; /* finished */
     uint64_t position;    /* samples in them */
+    char *resume_key;     /* owned: of the last one at open */
     char *name;           /* owned: of the member in work */
     size_t name_capacity;
     bool failed, committed;
@@ -33,8 +34,8 @@ struct stoker_shard_writer {
 
 static int resolve(struct stoker_shard_writer *writer,
                    const struct stoker_shard_writer_options *options, struct stoker_error *error);
-static int open_part(struct stoker_shard_writer *writer, const char *destination,
-                     struct stoker_error *error);
+static int open_part(struct stoker_shard_writer *writer,
+                     const struct stoker_shard_writer_options *options, struct stoker_error *error);
 static int find_finished(struct stoker_shard_writer *writer, struct stoker_error *error);
 static int find_whole(struct stoker_shard_writer *writer, struct stoker_error *error);
 static int check_sample(struct stoker_shard_writer *writer, const char *key,
@@ -52,6 +53,7 @@ int stoker_shard_writer_open(struct stoker_shard_writer **writer_out, struct sto
                              const struct stoker_shard_writer_options *options,
                              struct stoker_error *error)
 {
+    struct stoker_shard_writer_options full = {0};
     struct stoker_shard_writer *writer;
     int status = stk_engine_check(engine, error);
 
@@ -59,7 +61,9 @@ int stoker_shard_writer_open(struct stoker_shard_writer **writer_out, struct sto
     if (status < 0) {
         return status;
     }
-    if (!options || options->struct_size < sizeof *options || !options->destination) {
+    if (!options ||
+        options->struct_size < offsetof(struct stoker_shard_writer_options, shard_bytes) ||
+        options->struct_size > 4096 || !options->destination) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is named",
                         "set struct_size and destination", "shard writer options");
     }
@@ -69,8 +73,9 @@ int stoker_shard_writer_open(struct stoker_shard_writer **writer_out, struct sto
     }
     stk_engine_hold(engine);
     writer->engine = engine;
-    status = resolve(writer, options, error);
-    status = status < 0 ? status : open_part(writer, options->destination, error);
+    memcpy(&full, options, stk_min(options->struct_size, sizeof full));
+    status = resolve(writer, &full, error);
+    status = status < 0 ? status : open_part(writer, &full, error);
     if (status < 0) {
         stoker_shard_writer_close(writer);
         return status;
@@ -117,6 +122,7 @@ void stoker_shard_writer_close(struct stoker_shard_writer *writer)
     }
     stk_free(writer->classes);
     stk_free(writer->pattern);
+    stk_free(writer->resume_key);
     stk_free(writer->name);
     stk_engine_release(writer->engine);
     stk_free(writer);
@@ -127,38 +133,94 @@ uint64_t stoker_shard_writer_position(const struct stoker_shard_writer *writer)
     return writer->position;
 }
 
-static int open_part(struct stoker_shard_writer *writer, const char *destination,
-                     struct stoker_error *error)
+const char *stoker_shard_writer_resume_key(const struct stoker_shard_writer *writer)
 {
-    json_t *classes = json_array(), *settings;
-    int status = classes ? 0 : fail_memory(error);
+    return writer->resume_key;
+}
 
-    for (uint64_t i = 0; status == 0 && i < writer->class_count; i++) {
-        json_t *name = json_string(writer->classes[i]);
+/* A text for JSON; NULL: *status_out says why. */
+static json_t *make_text(const char *text, const char *what, int *status_out,
+                         struct stoker_error *error)
+{
+    json_t *value = json_string(text);
 
-        if (!name) {
-            status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the name of a class is not UTF-8",
-                              "give it in UTF-8", "class %llu", (unsigned long long)i);
-        } else if (json_array_append_new(classes, name) < 0) {
-            status = fail_memory(error);
+    if (!value) {
+        *status_out = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the text is not UTF-8",
+                               "give it in UTF-8", "%s: '%.200s'", what, text);
+    }
+    return value;
+}
+
+/* What decides over the bytes, but the samples; kept in the plan file and in the manifest. */
+static json_t *make_settings(const struct stoker_shard_writer *writer, const char *source_text,
+                             int *status_out, struct stoker_error *error)
+{
+    json_t *source = make_text(source_text ? source_text : "", "source", status_out, error);
+    json_t *classes = json_array(), *settings = NULL;
+
+    for (uint64_t i = 0; *status_out == 0 && i < writer->class_count; i++) {
+        json_t *name = make_text(writer->classes[i], "name of a class", status_out, error);
+
+        if (name && json_array_append_new(classes, name) < 0) {
+            *status_out = fail_memory(error);
         }
     }
-    settings =
-        json_pack("{s:s, s:I, s:s, s:o}", "by", "writer", "shard_bytes",
-                  (json_int_t)writer->shard_bytes, "pattern", writer->pattern, "classes", classes);
-    if (status == 0 && !settings) {
-        return fail_memory(error); /* json_pack has freed classes */
+    if (*status_out == 0) {
+        settings = json_pack("{s:s, s:I, s:s, s:O, s:O}", "by", "writer", "shard_bytes",
+                             (json_int_t)writer->shard_bytes, "pattern", writer->pattern, "classes",
+                             classes, "source", source);
+        *status_out = settings ? 0 : fail_memory(error);
     }
+    json_decref(classes);
+    json_decref(source);
+    return settings;
+}
+
+static int open_part(struct stoker_shard_writer *writer,
+                     const struct stoker_shard_writer_options *options, struct stoker_error *error)
+{
+    int status = 0;
+    json_t *settings = make_settings(writer, options->source, &status, error);
+
     if (status == 0) {
-        status =
-            stk_draft_open(&writer->draft, writer->engine->io, destination, settings, "", error);
+        status = stk_draft_open(&writer->draft, writer->engine->io, options->destination, settings,
+                                "", error);
     }
     json_decref(settings);
     if (status < 0) {
         return status;
     }
-    return writer->draft.state == STK_DRAFT_OPEN ? find_finished(writer, error)
-                                                 : find_whole(writer, error);
+    if (writer->draft.state != STK_DRAFT_OPEN) {
+        return find_whole(writer, error);
+    }
+    writer->resume_key = stk_strdup("");
+    return writer->resume_key ? find_finished(writer, error) : fail_memory(error);
+}
+
+/* The keys of a finished shard: they may not come again, and the last is where it goes on. */
+static int take_keys(struct stoker_shard_writer *writer, const struct stk_done *done)
+{
+    struct stk_view key = {NULL, 0}, extension;
+    char *text;
+
+    for (uint64_t i = 0; i < done->member_count; i++) {
+        struct stk_view member = {done->text + done->members[i].name_at,
+                                  done->members[i].name_bytes};
+
+        if (stk_wds_split(member, &key, &extension) && stk_keys_add(&writer->keys, key) < 0) {
+            return -ENOMEM;
+        }
+    }
+    text = stk_alloc(key.bytes + 1, 1);
+    if (!text) {
+        return -ENOMEM;
+    }
+    if (key.bytes > 0) {
+        memcpy(text, key.data, key.bytes);
+    }
+    stk_free(writer->resume_key);
+    writer->resume_key = text;
+    return 0;
 }
 
 /* Shards without a gap from the first: the caller goes on after their last sample. */
@@ -174,14 +236,8 @@ static int find_finished(struct stoker_shard_writer *writer, struct stoker_error
         stk_pattern_name(writer->pattern, writer->shard_count, name, sizeof name);
         status = stk_done_read(&done, writer->draft.io, writer->draft.directory, name,
                                writer->draft.plan, error);
-        for (uint64_t i = 0; status == 1 && i < done.member_count; i++) {
-            struct stk_view member = {done.text + done.members[i].name_at,
-                                      done.members[i].name_bytes};
-            struct stk_view key = member, extension;
-
-            if (stk_wds_split(member, &key, &extension) && stk_keys_add(&writer->keys, key) < 0) {
-                status = fail_memory(error);
-            }
+        if (status == 1 && take_keys(writer, &done) < 0) {
+            status = fail_memory(error);
         }
         if (status == 1) {
             writer->shard_count++;
@@ -252,6 +308,13 @@ static int refuse(struct stoker_error *error, const char *what, const char *advi
     return stk_fail(error, STOKER_ERROR_ARGUMENT, what, advice, "key '%.200s'", key);
 }
 
+/* ".jpg" and "" would be fine for WebDataset, and are mistakes. */
+static bool is_extension(const char *text)
+{
+    return text && text[0] && text[0] != '.' && strlen(text) <= EXTENSION_BYTES_MAX &&
+           strcmp(text, "__key__") != 0 && !strchr(text, '/');
+}
+
 /* The key's own rules are those of WebDataset: what is written comes back under the same key. */
 static int check_sample(struct stoker_shard_writer *writer, const char *key,
                         const struct stoker_shard_member *members, size_t member_count,
@@ -265,9 +328,9 @@ static int check_sample(struct stoker_shard_writer *writer, const char *key,
         struct stk_view name, key_back, extension;
         int status;
 
-        if (strlen(members[i].extension) > EXTENSION_BYTES_MAX ||
-            strcmp(members[i].extension, "__key__") == 0 || strchr(members[i].extension, '/')) {
-            return refuse(error, "not an extension", "give one without '/'", key);
+        if (!is_extension(members[i].extension)) {
+            return refuse(error, "not an extension",
+                          "give 1 to 255 bytes without '/', and no '.' in front", key);
         }
         status = make_name(writer, key, members[i].extension, &name, error);
         if (status < 0) {

@@ -36,6 +36,21 @@ static int add_sample(struct stoker_shard_writer *writer, unsigned number,
     return stoker_shard_writer_add(writer, key, members, STK_COUNT(members), error);
 }
 
+/* It belongs to the last sample that position counts. */
+static void check_resume_key(const struct stoker_shard_writer *writer)
+{
+    const char *key = stoker_shard_writer_resume_key(writer);
+    uint64_t position = stoker_shard_writer_position(writer);
+    char want[32] = "";
+
+    if (position > 0) {
+        snprintf(want, sizeof want, "f.x/%03u", (unsigned)position - 1);
+    }
+    if (key || position < SAMPLES) { /* else it may be in the midst of its commit */
+        T_STR("resume key", key ? key : "(none)", want);
+    }
+}
+
 /* All of it, from where it stands; the status of what failed. */
 static int write_all(struct stoker_engine *engine, struct stoker_error *error)
 {
@@ -43,6 +58,7 @@ static int write_all(struct stoker_engine *engine, struct stoker_error *error)
     int status = open_writer(engine, &writer, error);
 
     if (status == 0) {
+        check_resume_key(writer);
         for (uint64_t i = stoker_shard_writer_position(writer); status == 0 && i < SAMPLES; i++) {
             status = add_sample(writer, (unsigned)i, error);
         }
@@ -100,6 +116,8 @@ static void test_refusals(void)
         {"climbs", "../a", "jpg", NULL},
         {"meta", "__m__/a", "jpg", NULL},
         {"slash", "a", "j/pg", NULL},
+        {"no extension", "a", "", NULL},
+        {"dot in front", "a", ".jpg", NULL},
         {"the key's name", "a", "__key__", NULL},
         {"twice", "a", "jpg", "JPG"},
         {"key twice", "f.x/000", "jpg", NULL},
@@ -180,6 +198,55 @@ static void test_large(void)
     stoker_engine_close(engine);
 }
 
+static int open_from(struct stoker_engine *engine, const char *source, size_t struct_size,
+                     struct stoker_shard_writer **writer_out, struct stoker_error *error)
+{
+    struct stoker_shard_writer_options options = {
+        .struct_size = struct_size, .destination = destination, .source = source};
+
+    return stoker_shard_writer_open(writer_out, engine, &options, error);
+}
+
+/* Unfinished work of another source is not gone on with. */
+static void test_source(void)
+{
+    static const size_t now = sizeof(struct stoker_shard_writer_options),
+                        before = offsetof(struct stoker_shard_writer_options, source);
+    static const struct row {
+        const char *name, *source;
+        size_t struct_size;
+        int status;
+    } rows[] = {
+        {"another", "v2", now, STOKER_ERROR_STATE},
+        {"none", NULL, now, STOKER_ERROR_STATE},
+        {"older caller", "v1", before, STOKER_ERROR_STATE},
+        {"not UTF-8", "\xff", now, STOKER_ERROR_UNSUPPORTED},
+        {"no options", NULL, sizeof(size_t), STOKER_ERROR_ARGUMENT},
+        {"the same", "v1", now, 0},
+    };
+    struct stk_io *world;
+    struct stoker_engine *engine = open_engine(&world, 1);
+    struct stoker_shard_writer *writer = NULL;
+    struct stoker_error error = {0};
+
+    T_EQ("open", open_from(engine, "v1", now, &writer, &error), 0);
+    stoker_shard_writer_close(writer);
+    T_EACH(row, row, rows)
+    {
+        error = (struct stoker_error){0};
+        T_EQ(row->name, open_from(engine, row->source, row->struct_size, &writer, &error),
+             row->status);
+        if (row->status < 0) {
+            T_ERROR(row->name, &error);
+        }
+        if (row->status == STOKER_ERROR_STATE) {
+            T_TRUE(row->name, strstr(error.where, "source: \"v1\" before") != NULL);
+        }
+        stoker_shard_writer_close(writer);
+    }
+    stoker_engine_close(engine);
+}
+
 enum way { FAIL, KILL, POWER, MEMORY, WAYS };
 
 static void test_every(enum way way)
@@ -233,6 +300,7 @@ int main(void)
 {
     test_refusals();
     test_large();
+    test_source();
     for (int way = 0; way < WAYS; way++) {
         test_every((enum way)way);
     }
