@@ -26,6 +26,7 @@
 
 struct stk_py_module {
     PyTypeObject *engine_type, *dataset_type, *loader_type, *batch_type, *array_type, *bytes_type;
+    PyTypeObject *pack_type, *writer_type;
 };
 
 /* ---- errors (py_error.c) ---- */
@@ -120,7 +121,7 @@ struct stk_py_dataset {
 /* ---- types ---- */
 
 extern PyType_Spec stk_py_engine_spec, stk_py_dataset_spec, stk_py_loader_spec, stk_py_batch_spec,
-    stk_py_array_spec, stk_py_bytes_spec;
+    stk_py_array_spec, stk_py_bytes_spec, stk_py_pack_spec, stk_py_writer_spec;
 
 static inline struct stk_py_module *stk_py_module_of(PyObject *self)
 {

@@ -48,6 +48,7 @@ from .errors import (
 )
 from .fields import Bytes, Field, Float, Image, Int, Label, Text
 from .loader import BadSample, Loader
+from .packing import pack
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -59,6 +60,7 @@ from .transforms import (
     Resize,
     Transform,
 )
+from .writer import ShardWriter
 
 _Sequence.register(BytesColumn)
 
@@ -99,6 +101,7 @@ __all__ = [
     "Resize",
     "Sample",
     "ScatteredError",
+    "ShardWriter",
     "StateError",
     "Text",
     "TimeoutError",
@@ -108,4 +111,5 @@ __all__ = [
     "__version__",
     "default_engine",
     "order_at",
+    "pack",
 ]

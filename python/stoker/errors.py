@@ -169,6 +169,10 @@ class _NotFoundError(IOError, FileNotFoundError):
     """ENOENT."""
 
 
+class _ExistsError(IOError, FileExistsError):
+    """EEXIST."""
+
+
 class _PermissionError(IOError, PermissionError):
     """EACCES, EPERM."""
 
@@ -198,6 +202,7 @@ _CLASSES: dict[int, type[Error]] = {
     STATUSES["EMPTY"]: EmptyError,
     STATUSES["CHANGED"]: ChangedError,
     -_errno.ENOENT: _NotFoundError,
+    -_errno.EEXIST: _ExistsError,
     -_errno.EACCES: _PermissionError,
     -_errno.EPERM: _PermissionError,
     -_errno.ENOTDIR: _NotADirectoryError,

@@ -1,0 +1,110 @@
+"""A whole data set written as tars: ``pack``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from . import _stoker
+from .dataset import Dataset, Engine, count, parse_bytes
+from .errors import ArgumentError
+
+__all__ = ["file_name", "pack", "pattern_name"]
+
+_SLICE_MS = 50  # between two looks at Ctrl-C
+_PHASES = {1: "listing", 2: "writing", 3: "committing", 4: "done"}
+
+
+def file_name(path: Any, where: str) -> bytes:
+    """A path as bytes; one that is empty or has a NUL is refused."""
+    try:
+        name = os.fsencode(path)
+    except TypeError:
+        name = b""
+    if not name or b"\0" in name:
+        raise ArgumentError(f"{path!r} is not a path", where, "give the path of a folder")
+    return name
+
+
+def pattern_name(pattern: Any, where: str) -> str | None:
+    """A pattern for the names of shards, or None; the library looks at what is in it."""
+    if pattern is not None and not (
+        isinstance(pattern, str) and pattern.isprintable()  # so no NUL, and no lone surrogate
+    ):
+        raise ArgumentError(f"pattern {pattern!r}", where, "give text such as 'train-%06d.tar'")
+    return pattern
+
+
+def pack(
+    source: Any,
+    destination: Any,
+    *,
+    shard_bytes: int | str | None = None,
+    pattern: str | None = None,
+    shuffle: int | None = None,
+    short_side: int | None = None,
+    quality: int | None = None,
+    engine: Engine | None = None,
+    progress: Callable[[dict[str, Any]], None] | None = None,
+) -> dict[str, Any]:
+    """Writes a data set as tars of one size, with ``stoker.index`` and ``stoker.manifest.json``.
+
+    What the command ``stoker pack`` does. The same source and arguments give the same bytes,
+    whatever the threads. All work is done in ``destination.part``; one rename ends it. Interrupted
+    at any point, the same call goes on there.
+
+    A picture of a class folder becomes ``KEY.jpg`` and ``KEY.cls`` (the number of its class), and
+    each file beside it that has its name and another extension (``.json``, ``.txt``) goes along.
+
+    Args:
+        source: a folder, tars, or a Dataset.
+        destination: a folder that is not there yet, or is empty.
+        shard_bytes: no shard is larger, unless one sample is. Default 256 MiB.
+        pattern: names of the shards. Default ``"shard-%06d.tar"``.
+        shuffle: the seed of a shuffle; ``None``: the order of the source.
+        short_side: JPEGs whose short side is longer are made smaller; all else is copied.
+        quality: of JPEGs made smaller. Default 90.
+        engine: default: the process's. A Dataset has its own.
+        progress: is called with what was done so far, some 20 times a second.
+
+    Returns:
+        ``shards``, ``samples``, ``bytes``, each with ``_done`` and ``_kept`` (of those done: by an
+        earlier run), ``resized``, ``copied``, ``run_ns`` and ``phase``.
+    """
+    where = "pack"
+    options = {
+        "shard_bytes": parse_bytes(shard_bytes, f"{where} shard_bytes"),
+        "shuffle": 0 if shuffle is None else _stoker.SHUFFLE_FULL,
+        "seed": count(shuffle, f"{where} shuffle", high=2**64 - 1),
+        "short_side": count(short_side, f"{where} short_side", low=1, high=2**16),
+        "quality": count(quality, f"{where} quality", low=1, high=100),
+    }
+    name = file_name(destination, f"{where} destination")
+    form = pattern_name(pattern, where)
+    if isinstance(source, Dataset):
+        if engine is not None and engine is not source.engine:
+            raise ArgumentError("a Dataset has its own engine", where, "leave out engine=")
+        return _run(source, name, form, options, progress)
+    with Dataset(source, engine=engine) as dataset:
+        return _run(dataset, name, form, options, progress)
+
+
+def _run(
+    dataset: Dataset,
+    name: bytes,
+    form: str | None,
+    options: dict[str, int],
+    progress: Callable[[dict[str, Any]], None] | None,
+) -> dict[str, Any]:
+    work = _stoker.Pack(dataset._native, name, form, **options)
+    try:
+        while True:
+            running, numbers = work.next(_SLICE_MS)
+            done: dict[str, Any] = {**numbers, "phase": _PHASES.get(numbers["phase"], "listing")}
+            if progress is not None:
+                progress(dict(done))
+            if not running:
+                return done
+    finally:
+        work.close()

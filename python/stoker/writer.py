@@ -1,0 +1,216 @@
+"""Samples that a program has, written one by one: ``ShardWriter``."""
+
+from __future__ import annotations
+
+import io
+import json
+import numbers
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from . import _stoker
+from .dataset import Engine, default_engine, parse_bytes, refuse_pickle
+from .errors import ArgumentError
+from .packing import file_name, pattern_name
+
+__all__ = ["ShardWriter", "encode"]
+
+_PICTURES = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "webp": "WEBP"}
+_QUALITY = 95  # of pictures that are encoded here, but PNG
+
+
+def _plain(value: Any) -> Any:
+    """What json does not know: numbers and arrays of NumPy, and what is like them."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} is not of JSON")
+
+
+def _json(value: Any) -> bytes:
+    if isinstance(value, str):
+        json.loads(value)  # as webdataset has it: text is JSON already. A ValueError if it is not
+        return value.encode()
+    text = json.dumps(
+        value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain
+    )
+    return text.encode()
+
+
+def _array(value: Any, kind: str) -> bytes:
+    import numpy as np
+
+    if isinstance(value, str):
+        raise TypeError("text is no array")
+    stream = io.BytesIO()
+    if kind == "npy":
+        np.lib.format.write_array(stream, np.asarray(value), allow_pickle=False)
+        return stream.getvalue()
+    arrays: dict[str, Any] = {
+        name: np.asarray(array)
+        for name, array in (value if isinstance(value, Mapping) else {"arr_0": value}).items()
+    }
+    if any(array.dtype.hasobject for array in arrays.values()):
+        raise ValueError("an array of objects would need pickle")  # savez has no allow_pickle
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def _picture(value: Any, kind: str) -> bytes:
+    if not hasattr(value, "save"):
+        from PIL import Image
+
+        value = Image.fromarray(value)
+    stream = io.BytesIO()
+    value.save(stream, _PICTURES[kind], **({} if kind == "png" else {"quality": _QUALITY}))
+    return stream.getvalue()
+
+
+def _number(value: Any) -> bytes:
+    if isinstance(value, numbers.Integral):
+        return str(int(value)).encode()
+    if isinstance(value, numbers.Real):
+        return repr(float(value)).encode()
+    raise TypeError("give bytes, text or a number, or name it json, npy, npz, jpg, png or webp")
+
+
+def encode(extension: str, value: Any) -> Any:
+    """The bytes of a member, by the last part of its extension and by its type."""
+    if isinstance(value, (bytes, bytearray)):
+        return value
+    if isinstance(value, memoryview):
+        return value if value.contiguous else bytes(value)
+    kind = extension.rsplit(".", 1)[-1].lower()
+    try:
+        if kind == "json":
+            return _json(value)
+        if kind in ("npy", "npz"):
+            return _array(value, kind)
+        if kind in _PICTURES:
+            return _picture(value, kind)
+        return value.encode() if isinstance(value, str) else _number(value)
+    except (TypeError, ValueError, AttributeError, OSError, ImportError, RecursionError) as error:
+        raise ArgumentError(
+            f"a {type(value).__name__} cannot be written as {extension!r}: {error}",
+            f"extension {extension!r}",
+            "give its bytes",
+        ) from error
+
+
+class ShardWriter:
+    """Samples, one after the other, into tars of one size, with index and manifest::
+
+        with stoker.ShardWriter("train/", classes=["cat", "dog"]) as writer:
+            for sample in samples[writer.samples_done :]:
+                writer.write({"__key__": sample.name, "jpg": sample.data, "cls": sample.label})
+
+    The end of the block commits: all data is on disk, then the manifest, then one rename gives the
+    folder its name. An exception does not commit: whole shards stay in ``destination.part``, and
+    the same arguments go on there. ``samples_done`` says how many samples to leave out then; a run
+    that was killed at any instant ends with the same bytes.
+
+    Values, by the last part of their extension: bytes as they are; ``str`` as UTF-8; whole numbers
+    (``"cls"``), booleans and floats as text; what JSON has under ``json`` (text there is JSON
+    already); arrays under ``npy``, or ``npz`` (a dict of them); PIL images and uint8 arrays
+    ``[H, W, 3]`` or ``[H, W]`` under ``jpg``, ``png`` or ``webp`` (quality 95; give bytes for
+    another). Extensions become lower case; names that begin with ``_`` are left out, as webdataset
+    does it.
+
+    One thread at a time. Keys are kept for as long as the writer lives, at 16 to 32 bytes each.
+
+    Args:
+        destination: a folder that is not there yet, or is empty.
+        shard_bytes: no shard is larger, unless one sample is. Default 256 MiB.
+        pattern: names of the shards. Default ``"shard-%06d.tar"``.
+        classes: names of the numbers under ``cls``, for index and manifest.
+        source: text that names what is written, such as a version: unfinished work of another
+            source is refused, rather than gone on with. It is kept in the manifest.
+        engine: default: the process's.
+    """
+
+    def __init__(
+        self,
+        destination: Any,
+        *,
+        shard_bytes: int | str | None = None,
+        pattern: str | None = None,
+        classes: Iterable[str] = (),
+        source: str = "",
+        engine: Engine | None = None,
+    ) -> None:
+        where = "ShardWriter"
+        if engine is not None and not isinstance(engine, Engine):
+            raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
+        if isinstance(classes, (str, bytes)):
+            raise ArgumentError(f"classes {classes!r}", where, "give a list of names")
+        self.engine = engine if engine is not None else default_engine()
+        self._committed = False
+        self._native = _stoker.ShardWriter(
+            self.engine._native,
+            file_name(destination, f"{where} destination"),
+            pattern_name(pattern, where),
+            tuple(_name(name, f"{where} classes") for name in classes),
+            source=_name(source, f"{where} source"),
+            shard_bytes=parse_bytes(shard_bytes, f"{where} shard_bytes"),
+        )
+
+    @property
+    def samples_done(self) -> int:
+        """Samples that are on disk for good, in whole shards: of earlier runs and of this one."""
+        return self._native.position()
+
+    @property
+    def resume_key(self) -> str | None:
+        """The key of the last sample that was on disk when the writer was opened, for samples that
+        have no numbers; ``""``: none was; ``None``: all are, and only commit is left."""
+        return self._native.resume_key()
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """One sample: ``{"__key__": key, extension: value, ...}``.
+
+        A key or value that cannot be written is an ArgumentError: then nothing of the sample was,
+        and the next may follow. After another error (a full disk) the writer is of no more use:
+        another one, with the same arguments, goes on at its ``samples_done``.
+        """
+        where = "ShardWriter.write"
+        if not isinstance(sample, Mapping) or "__key__" not in sample:
+            raise ArgumentError("a sample has no '__key__'", where, "give a dict with '__key__'")
+        key = _name(sample["__key__"], f"{where} __key__")
+        members = []
+        for extension, value in sample.items():
+            name = _name(extension, f"{where} key {sample['__key__']!r}")
+            if not extension.startswith("_"):
+                members.append((name, encode(extension, value)))
+        self._native.add(key, tuple(members))
+
+    def commit(self) -> None:
+        """The last sample was written: index, manifest, and the rename. Only close may follow."""
+        self._native.commit()
+        self._committed = True
+
+    def close(self) -> None:
+        """Lets go. Without commit, whole shards stay in ``destination.part``."""
+        self._native.close()
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        try:
+            if kind is None and not self._committed:
+                self.commit()
+        finally:
+            self.close()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle("ShardWriter")
+
+
+def _name(text: Any, where: str) -> bytes:
+    """Text as the library takes it: bytes without a NUL."""
+    if not isinstance(text, str) or "\0" in text:
+        raise ArgumentError(f"{text!r} is not a name", where, "give text without NUL")
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{text!r} is not a name", where, "give text in UTF-8") from None

@@ -1,0 +1,326 @@
+"""stoker.pack and ShardWriter on a real file system: kills, Ctrl-C, full and read-only disks.
+
+Goal: pack is the command; whatever stops a run, the next one ends with the same bytes, and no final
+name stands on half a data set.
+Method: child processes that are killed at random instants (the seed is printed), a small tmpfs, and
+comparison of every byte with a run that nothing stopped. STOKER_TEST_LONG=1: 250 kills each.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import make
+import pytest
+import stoker
+from test_cli import COMMAND
+
+KILLS = 250 if os.environ.get("STOKER_TEST_LONG") else 12
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
+
+
+def is_done(destination):
+    """A kill between the rename and the last sweep leaves the plan in it: the next run takes it."""
+    return destination.exists() and not (destination / "stoker.plan.json").exists()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """200 pictures of 4 classes with captions, and some with JSON: 2 MB."""
+    root = tmp_path_factory.mktemp("source")
+    for number in range(200):
+        path = root / f"class {number % 4}" / f"p.{number:03}.jpeg"
+        make.jpeg(path, number, height=90 + number % 50, width=120)
+        path.with_suffix(".txt").write_text(f"Bild {number}: ü")
+        if number % 5 == 0:
+            path.with_suffix(".json").write_text(json.dumps({"number": number}))
+    return root
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    """60 names of one large JPEG: to make them smaller takes one thread half a second or more."""
+    folder = tmp_path_factory.mktemp("slow") / "class"
+    first = make.write(folder / "000.jpg", make.encoded(make.pixels(1, 900, 1200)))
+    for number in range(1, 60):
+        os.link(first, folder / f"{number:03}.jpg")
+    return folder.parent
+
+
+# ---- pack ----
+
+
+def test_pack(source, tmp_path):
+    seen = []
+    done = stoker.pack(source, tmp_path / "dst", shard_bytes="256 KiB", progress=seen.append)
+    assert done == seen[-1] and done["phase"] == "done"
+    assert done["samples"] == done["samples_done"] == 200 and done["samples_kept"] == 0
+    assert done["shards"] == done["shards_done"] > 4
+    got = files(tmp_path / "dst")
+    assert done["bytes_done"] == sum(len(got[name]) for name in got if name.endswith(".tar"))
+    with stoker.Dataset(tmp_path / "dst") as dataset:
+        samples = [dataset[number] for number in range(200)]
+    for sample in samples:
+        label, number = int(sample["cls"]), int(sample["__key__"][-3:])
+        path = source / f"class {label}" / f"p.{number:03}.jpeg"
+        assert number % 4 == label and sample["__key__"] == f"class {label}/p_{number:03}"
+        assert sample["jpg"] == path.read_bytes()
+        assert sample["txt"].decode() == f"Bild {number}: ü"
+        assert ("json" in sample) == (number % 5 == 0)
+    manifest = json.loads(got["stoker.manifest.json"])
+    assert manifest["classes"] == [f"class {n}" for n in range(4)]
+
+
+OPTIONS = {
+    "plain": (dict(), []),
+    "shuffled": (dict(shuffle=7), ["--shuffle", 7]),
+    "smaller": (dict(short_side=32, quality=80), ["--short-side", 32, "--quality", 80]),
+    "named": (dict(pattern="t-%03d.tar"), ["--pattern", "t-%03d.tar"]),
+}
+
+
+@pytest.mark.skipif(COMMAND is None, reason="the stoker command is not built")
+@pytest.mark.parametrize("row", OPTIONS)
+def test_pack_is_the_command(source, tmp_path, row):
+    """The same bytes, and from any number of threads."""
+    options, words = OPTIONS[row]
+    command = [COMMAND, "pack", "--shard-size", "200000", *map(str, words), source, tmp_path / "a"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    for threads in (1, 3):
+        with stoker.Engine(threads=threads) as engine:
+            stoker.pack(source, tmp_path / "b", shard_bytes=200_000, engine=engine, **options)
+        assert files(tmp_path / "b") == files(tmp_path / "a")
+        shutil.rmtree(tmp_path / "b")
+
+
+def test_pack_of_a_dataset_keeps_it_open(source, tmp_path, engine):
+    with stoker.Dataset(source, engine=engine) as dataset:
+        stoker.pack(dataset, tmp_path / "a")
+        assert len(dataset) == 200 and dataset.sample(0)
+        with pytest.raises(stoker.ArgumentError), stoker.Engine(threads=1) as other:
+            stoker.pack(dataset, tmp_path / "b", engine=other)
+    with pytest.raises(stoker.ClosedError):
+        stoker.pack(dataset, tmp_path / "b")
+    assert len(stoker.Dataset(tmp_path / "a")) == 200
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(shard_bytes=100),
+        dict(shard_bytes="x"),
+        dict(pattern="x"),
+        dict(pattern=7),
+        dict(shuffle=-1),
+        dict(shuffle=True),
+        dict(short_side=0),
+        dict(quality=101),
+    ],
+    ids=str,
+)
+def test_refused(source, tmp_path, options):
+    with pytest.raises(stoker.ArgumentError) as caught:
+        stoker.pack(source, tmp_path / "dst", **options)
+    assert caught.value.what and caught.value.advice
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_errors(source, tmp_path):
+    with pytest.raises(stoker.ArgumentError):
+        stoker.pack(source, "")
+    with pytest.raises(FileNotFoundError):
+        stoker.pack(tmp_path / "absent", tmp_path / "dst")
+    make.write(tmp_path / "taken" / "file", b"mine")
+    with pytest.raises(FileExistsError):
+        stoker.pack(source, tmp_path / "taken")
+    assert files(tmp_path / "taken") == {"file": b"mine"}
+    with pytest.raises(stoker.LimitError, match="pattern"):
+        stoker.pack(source, tmp_path / "few", shard_bytes="64KiB", pattern="%d.tar")
+
+
+def test_an_exception_of_progress_stops_it(slow, tmp_path):
+    """Then other settings are refused, and the same ones go on."""
+
+    def stop(done):
+        if done["shards_done"] >= 2:
+            raise ZeroDivisionError
+
+    options = dict(shard_bytes="64KiB", short_side=300)
+    with stoker.Engine(threads=1) as engine, pytest.raises(ZeroDivisionError):
+        stoker.pack(slow, tmp_path / "dst", progress=stop, engine=engine, **options)
+    assert not (tmp_path / "dst").exists()
+    with pytest.raises(stoker.StateError, match="short_side: 300 before, 301 now"):
+        stoker.pack(slow, tmp_path / "dst", **options | {"short_side": 301})
+    done = stoker.pack(slow, tmp_path / "dst", **options)
+    assert done["shards_kept"] >= 2 and done["resized"] == 60 - done["samples_kept"]
+    stoker.pack(slow, tmp_path / "want", **options)
+    assert files(tmp_path / "dst") == files(tmp_path / "want")
+
+
+# ---- kill -9 ----
+
+WRITE = """
+    import sys, stoker
+    engine = stoker.default_engine()
+    print("ready", flush=True)
+    with stoker.ShardWriter(sys.argv[1], shard_bytes="16KiB", classes=["a", "b"]) as writer:
+        print(writer.samples_done, flush=True)
+        for n in range(writer.samples_done, 300):
+            writer.write({"__key__": f"{n:05}", "cls": n % 2, "bin": bytes([n % 251]) * (9 * n)})
+"""
+
+PACK = """
+    import sys, stoker
+    engine = stoker.Engine(threads=2)
+    print("ready", flush=True)
+    done = {"samples_kept": 0}
+    def tell(done):
+        if done["samples_kept"]: print(done["samples_kept"], flush=True)
+    stoker.pack(sys.argv[2], sys.argv[1], shard_bytes="32KiB", shuffle=1, engine=engine,
+                progress=tell)
+"""
+
+
+def start(script, *words):
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, words)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdout.readline() == "ready\n", child.stderr.read()
+    return child
+
+
+@pytest.mark.parametrize("script", [WRITE, PACK], ids=["ShardWriter", "pack"])
+def test_killed_at_any_instant(script, source, tmp_path):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    child, begin = start(script, tmp_path / "want", source), time.monotonic()
+    assert child.communicate()[1] == "" and child.returncode == 0
+    whole_s = time.monotonic() - begin
+    want, destination, went_on, ended = files(tmp_path / "want"), tmp_path / "dst", 0, 0
+    for _ in range(KILLS):
+        child = start(script, destination, source)
+        time.sleep(draw.uniform(0, whole_s))
+        child.send_signal(signal.SIGKILL)
+        output, complaint = child.communicate()
+        assert complaint == ""
+        went_on += any(int(line) > 0 for line in output.split())
+        if destination.exists():
+            if not is_done(destination):
+                stoker_ends_it = start(script, destination, source)
+                assert stoker_ends_it.communicate()[1] == ""
+            assert files(destination) == want
+            assert {path.name for path in tmp_path.iterdir()} == {"want", "dst"}
+            shutil.rmtree(destination)
+            ended += 1
+    if not destination.exists():
+        assert start(script, destination, source).communicate()[1] == ""
+    assert files(destination) == want
+    assert went_on > KILLS / 8, (went_on, ended)
+
+
+# ---- Ctrl-C ----
+
+INTERRUPTED = """
+    import sys, time, stoker
+    print("ready", flush=True)
+    try:
+        stoker.pack(sys.argv[2], sys.argv[1], shard_bytes="64KiB", short_side=300,
+                    engine=stoker.Engine(threads=1),
+                    progress=lambda done: print(done["shards_done"], flush=True))
+    except KeyboardInterrupt:
+        print("interrupted", time.monotonic(), flush=True)
+"""
+
+
+def test_ctrl_c(slow, tmp_path):
+    child = start(INTERRUPTED, tmp_path / "dst", slow)
+    while int(child.stdout.readline()) < 2:
+        pass
+    sent = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    output, complaint = child.communicate()
+    word, caught = output.splitlines()[-1].split()
+    assert (word, complaint, child.returncode) == ("interrupted", "", 0)
+    assert float(caught) - sent < 2
+    assert not (tmp_path / "dst").exists() and (tmp_path / "dst.part").exists()
+    done = stoker.pack(slow, tmp_path / "dst", shard_bytes="64KiB", short_side=300)
+    assert done["shards_kept"] >= 2
+    stoker.pack(slow, tmp_path / "want", shard_bytes="64KiB", short_side=300)
+    assert files(tmp_path / "dst") == files(tmp_path / "want")
+
+
+# ---- full disks, and those that cannot be written ----
+
+
+@contextlib.contextmanager
+def disk(place, options):
+    """A file system in memory of its own."""
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a tmpfs: needs root")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def by_pack(source, destination):
+    return stoker.pack(source, destination, shard_bytes="128KiB")["samples_kept"]
+
+
+def by_writer(source, destination):
+    del source
+    with stoker.ShardWriter(destination, shard_bytes="128KiB") as writer:
+        kept = writer.samples_done
+        for number in range(kept, 250):
+            writer.write({"__key__": f"{number:03}", "bin": bytes([number]) * 10_000})
+    return kept
+
+
+@pytest.mark.parametrize("run", [by_pack, by_writer])
+def test_full_disk(run, source, tmp_path):
+    """It fails with the system's words, twice the same; with room it goes on to the same bytes."""
+    with disk(tmp_path / "disk", "size=1m") as place:
+        for _ in range(2):
+            with pytest.raises(stoker.IOError) as caught:
+                run(source, place / "dst")
+            assert caught.value.errno == errno.ENOSPC
+            assert str(place) in str(caught.value) and caught.value.advice
+            assert not (place / "dst").exists()
+        subprocess.run(["mount", "-o", "remount,size=8m", place], check=True)
+        assert run(source, place / "dst") > 0
+        run(source, tmp_path / "want")
+        assert files(place / "dst") == files(tmp_path / "want")
+
+
+@pytest.mark.parametrize("run", [by_pack, by_writer])
+def test_read_only(run, source, tmp_path):
+    with disk(tmp_path / "disk", "ro") as place:
+        with pytest.raises(stoker.IOError) as caught:
+            run(source, place / "dst")
+        assert caught.value.errno == errno.EROFS and str(place) in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.parametrize("run", [by_pack, by_writer])
+def test_no_permission(run, source, tmp_path):
+    tmp_path.chmod(0o555)
+    with pytest.raises(PermissionError):
+        run(source, tmp_path / "dst")
+    tmp_path.chmod(0o755)
