@@ -43,22 +43,25 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 {
     static char *names[] = {"memory_bytes_max", "threads",  "cores_reserved", "io_backend",
                             "direct",           "io_depth", "io_bytes_max",   "io_gap_bytes",
-                            "read_timeout_ms",  "vector",   "open_files_max", NULL};
+                            "read_timeout_ms",  "vector",   "open_files_max", "sandbox",
+                            "decode_timeout_ms", "sandbox_helper", NULL};
 
     struct stoker_engine_options options = {.struct_size = sizeof options};
     struct stoker_error error = {0};
     struct stk_py_engine *self;
-    int status;
+    int status, sandbox = 0;
 
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "|$O&O&O&O&O&O&O&O&O&O&O&:Engine", names, stk_py_u64,
+            arguments, keywords, "|$O&O&O&O&O&O&O&O&O&O&O&pO&z:Engine", names, stk_py_u64,
             &options.memory_bytes_max, stk_py_u32, &options.threads, stk_py_u32,
             &options.cores_reserved, stk_py_u32, &options.io_backend, stk_py_u32, &options.direct,
             stk_py_u32, &options.io_depth, stk_py_u32, &options.io_bytes_max, stk_py_u32,
             &options.io_gap_bytes, stk_py_u32, &options.read_timeout_ms, stk_py_u32,
-            &options.vector, stk_py_u32, &options.open_files_max)) {
+            &options.vector, stk_py_u32, &options.open_files_max,
+            &sandbox, stk_py_u32, &options.decode_timeout_ms, &options.sandbox_helper)) {
         return NULL;
     }
+    options.sandbox = (uint8_t)sandbox;
     self = (struct stk_py_engine *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self) {
         return NULL;
@@ -110,12 +113,13 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing)
     if (status < 0) {
         stk_py_raise(status, NULL);
     } else {
-        result = Py_BuildValue("{sIsIsKsKsKsKszszsz}", "threads", info.threads, "cores", info.cores,
-                               "memory_bytes_max", (unsigned long long)info.memory_bytes_max,
-                               "memory_bytes", (unsigned long long)info.memory_bytes,
-                               "memory_bytes_peak", (unsigned long long)info.memory_bytes_peak,
-                               "lost_bytes", (unsigned long long)info.lost_bytes, "io_backend",
-                               info.io_backend, "io_reason", info.io_reason, "vector", info.vector);
+        result = Py_BuildValue(
+            "{sIsIsKsKsKsKszszszsz}", "threads", info.threads, "cores", info.cores,
+            "memory_bytes_max", (unsigned long long)info.memory_bytes_max, "memory_bytes",
+            (unsigned long long)info.memory_bytes, "memory_bytes_peak",
+            (unsigned long long)info.memory_bytes_peak, "lost_bytes",
+            (unsigned long long)info.lost_bytes, "io_backend", info.io_backend, "io_reason",
+            info.io_reason, "vector", info.vector, "sandbox", info.sandbox);
     }
     if (stk_py_gate_leave(&self->gate)) {
         engine_close_now(self);

@@ -135,6 +135,12 @@ class Engine:
         read_timeout: seconds after which a read is given up. Default 30.
         vector: ``"auto"``, ``"none"`` or ``"avx2"``: the pixels are the same.
         open_files_max: files kept open at once.
+        sandbox: decode pictures in helper processes that have no files and no network, under
+            seccomp and Landlock. A picture that crashes its decoder, or keeps it busy for longer
+            than ``decode_timeout`` seconds of CPU time (default 10), is a damaged sample
+            (:class:`stoker.CorruptError`, or skipped), and no more. ``info()["sandbox"]`` says
+            what the kernel enforces.
+        sandbox_helper: path of the program ``stoker-decode``; default: the installed one.
     """
 
     def __init__(
@@ -151,6 +157,9 @@ class Engine:
         read_timeout: float | None = None,
         vector: str = "auto",
         open_files_max: int | None = None,
+        sandbox: bool = False,
+        decode_timeout: float | None = None,
+        sandbox_helper: str | os.PathLike[str] | None = None,
     ) -> None:
         where = "Engine"
         self._native = _stoker.Engine(
@@ -165,12 +174,16 @@ class Engine:
             read_timeout_ms=milliseconds(read_timeout, f"{where} read_timeout"),
             vector=word(vector, VECTORS, f"{where} vector"),
             open_files_max=count(open_files_max, f"{where} open_files_max", low=1),
+            sandbox=bool(sandbox),
+            decode_timeout_ms=milliseconds(decode_timeout, f"{where} decode_timeout"),
+            sandbox_helper=None if sandbox_helper is None else os.fspath(sandbox_helper),
         )
 
     def info(self) -> dict[str, Any]:
         """What the engine has and uses: ``threads``, ``cores``, ``memory_bytes``,
         ``memory_bytes_max``, ``memory_bytes_peak``, ``lost_bytes`` (buffers of reads that never
-        came back), ``io_backend``, ``io_reason``, ``vector``."""
+        came back), ``io_backend``, ``io_reason``, ``vector``, ``sandbox`` (``"off"``, or what the
+        kernel enforces)."""
         return self._native.info()
 
     def close(self) -> None:

@@ -99,7 +99,9 @@ class Loader:
         dtype: of images: ``"uint8"``, ``"float32"``, ``"float16"``, ``"bfloat16"``, or torch's
             or NumPy's objects. Default: float32 if normalised, else uint8.
         layout: of images: ``"NCHW"`` [B, 3, H, W] or ``"NHWC"`` [B, H, W, 3].
-        threads, memory: of an engine of this loader's own; ``memory`` in bytes or ``"2GiB"``.
+        threads, memory, sandbox: of an engine of this loader's own; ``memory`` in bytes or
+            ``"2GiB"``; ``sandbox=True``: decode in processes that can do nothing else, for
+            pictures from strangers (see :class:`Engine`).
         on_error: ``"raise"``; or ``"skip"``: a damaged sample is replaced by another, which is a
             function of its place alone, counted in ``stats()["substituted"]`` and listed in
             :attr:`quarantine`. Failures of the machine are always raised.
@@ -151,6 +153,7 @@ class Loader:
         layout: str | None = None,
         threads: int | None = None,
         memory: int | str | None = None,
+        sandbox: bool = False,
         on_error: str = "raise",
         quarantine: str | os.PathLike[str] | None = None,
         bad_samples_max: int | None = None,
@@ -207,7 +210,9 @@ class Loader:
         self._pin = pin_memory
         self._pair = fields is None
         native_fields = self._columns(image, fields, Image(None, [], dtype, layout, exif))
-        self._open(source, engine, threads, memory, native_fields, options)
+        own = {"threads": threads, "memory": memory, "sandbox": sandbox or None}
+        own = {name: value for name, value in own.items() if value is not None}
+        self._open(source, engine, own, native_fields, options)
 
     # ---- opening ----
 
@@ -242,20 +247,18 @@ class Loader:
         self,
         source: Any,
         engine: Engine | None,
-        threads: int | None,
-        memory: int | str | None,
+        own: dict[str, Any],
         fields: tuple[Any, ...],
         options: dict[str, Any],
     ) -> None:
         self._owned: list[Any] = []  # closed with the loader
-        own = threads is not None or memory is not None
         if engine is not None and not isinstance(engine, Engine):
             raise ArgumentError(f"engine {engine!r}", "Loader", "give a stoker.Engine, or none")
         if own and engine is not None:
             raise ArgumentError(
-                "engine= beside threads= or memory=",
+                f"engine= beside {', '.join(own)}=",
                 "Loader",
-                "give threads and memory to the Engine",
+                "give threads, memory and sandbox to the Engine",
             )
         if isinstance(source, Dataset):
             if own or engine not in (None, source.engine):
@@ -265,7 +268,7 @@ class Loader:
             self.dataset, self.engine = source, source.engine
         else:
             if own:
-                engine = Engine(threads=threads, memory=memory)
+                engine = Engine(**own)
                 self._owned.append(engine)
             self.engine = engine if engine is not None else default_engine()
             try:

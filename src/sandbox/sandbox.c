@@ -16,9 +16,9 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ struct stk_sandbox {
     char     name[64];
     uint64_t arena_bytes;
     uint32_t timeout_ms, vector;
-    int      stop; /* eventfd: readable when all shall end */
+    _Atomic bool stopped; /* all shall end */
 };
 
 struct stk_jail {
@@ -75,11 +75,7 @@ int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_
     sandbox->arena_bytes = stk_round_up(options->arena_bytes, 4096);
     sandbox->timeout_ms = options->timeout_ms;
     sandbox->vector = options->vector;
-    sandbox->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (sandbox->stop < 0) {
-        status = stk_fail_errno(error, errno, "cannot open a sandbox",
-                                "raise the limit of open files", "eventfd");
-    } else if (options->helper) {
+    if (options->helper) {
         status = (size_t)snprintf(sandbox->helper, sizeof sandbox->helper, "%s",
                                   options->helper) < sizeof sandbox->helper
                      ? 0
@@ -104,17 +100,12 @@ int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_
 
 void stk_sandbox_close(struct stk_sandbox *sandbox)
 {
-    if (sandbox) {
-        if (sandbox->stop >= 0) {
-            close(sandbox->stop);
-        }
-        stk_free(sandbox);
-    }
+    stk_free(sandbox);
 }
 
 void stk_sandbox_stop(struct stk_sandbox *sandbox)
 {
-    eventfd_write(sandbox->stop, 1);
+    atomic_store(&sandbox->stopped, true);
 }
 
 const char *stk_sandbox_name(const struct stk_sandbox *sandbox)
@@ -206,39 +197,34 @@ void stk_jail_trim(struct stk_jail *jail)
 
 /* ---- waiting ---- */
 
-/* Waits for a message; its bytes in *got_out. The clock is the helper's CPU time, so that neither
- * a loaded nor a stopped machine makes a picture look bad; one that sleeps is given up, too. */
+/* Waits for a message; its bytes in *got_out. The usual way is one call; the rest is looked at
+ * where that takes long. The clock is the helper's CPU time, so that neither a loaded nor a stopped
+ * machine makes a picture look bad; one that sleeps is given up, too. */
 static enum outcome receive(struct stk_jail *jail, uint32_t timeout_ms,
                             const _Atomic bool *cancelled, void *message, size_t capacity,
                             size_t *got_out)
 {
-    uint64_t begin_ns = stk_child_cpu_ns(&jail->child), limit_ns = timeout_ms * 1000000ull;
-    uint64_t slices_max = (uint64_t)IDLE_MAX * (timeout_ms / SLICE_MS + 1);
+    uint64_t slices_max = (uint64_t)IDLE_MAX * (timeout_ms / SLICE_MS + 1), begin_ns = 0;
 
-    for (uint64_t slice = 0; slice < slices_max;) {
-        struct pollfd ready[] = { { .fd = jail->child.socket, .events = POLLIN },
-                                  { .fd = jail->child.handle, .events = POLLIN },
-                                  { .fd = jail->sandbox->stop, .events = POLLIN } };
-        int           count = poll(ready, STK_COUNT(ready), SLICE_MS);
+    for (uint64_t slice = 0; slice < slices_max; slice++) {
+        struct pollfd ended = { .fd = jail->child.handle, .events = POLLIN };
+        ssize_t       got = recv(jail->child.socket, message, capacity, MSG_TRUNC);
+        uint64_t      now_ns;
 
-        if (count < 0) {
-            slice += errno != EINTR;
-            continue;
-        }
-        if (ready[2].revents || (cancelled && *cancelled)) {
-            return STOPPED;
-        }
-        if (ready[0].revents & POLLIN) {
-            ssize_t got = recv(jail->child.socket, message, capacity, MSG_DONTWAIT | MSG_TRUNC);
-
+        if (got >= 0 || (errno != EAGAIN && errno != EINTR)) {
             *got_out = got > 0 ? (size_t)got : 0;
             return got > 0 ? ANSWERED : ENDED;
         }
-        if (count > 0) {
+        if (atomic_load(&jail->sandbox->stopped) || (cancelled && atomic_load(cancelled))) {
+            return STOPPED;
+        }
+        /* A child of our own process may hold the socket's other end open by accident of fork. */
+        if (poll(&ended, 1, 0) != 0) {
             return ENDED;
         }
-        slice++;
-        if (stk_child_cpu_ns(&jail->child) - begin_ns >= limit_ns) {
+        now_ns = stk_child_cpu_ns(&jail->child);
+        begin_ns = slice == 0 ? now_ns : begin_ns;
+        if (now_ns - begin_ns >= timeout_ms * 1000000ull) {
             return TOO_SLOW;
         }
     }
@@ -270,6 +256,7 @@ static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready,
                  struct stoker_error *error)
 {
     const struct stk_sandbox *sandbox = jail->sandbox;
+    struct timeval            slice = { .tv_usec = SLICE_MS * 1000 };
     struct stk_sandbox_hello  hello = { .protocol = STK_SANDBOX_PROTOCOL,
                                         .vector = sandbox->vector,
                                         .parent = getpid(),
@@ -283,6 +270,7 @@ static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready,
     }
     jail->starts++;
     memset(ready, 0, sizeof *ready);
+    setsockopt(jail->child.socket, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
     send(jail->child.socket, &hello, sizeof hello, MSG_NOSIGNAL);
     outcome = receive(jail, START_MS, NULL, ready, sizeof *ready, &got);
     if (outcome == ANSWERED && got == sizeof *ready && ready->status == 0 &&
