@@ -153,6 +153,11 @@ int stk_io_rename(struct stk_io *io, const char *from, const char *to, bool fres
     return io->table->write->rename(io, from, to, fresh, error);
 }
 
+int stk_io_link(struct stk_io *io, const char *from, const char *to, struct stoker_error *error)
+{
+    return io->table->write->link(io, from, to, error);
+}
+
 int stk_io_make_directory(struct stk_io *io, const char *path, bool fresh,
                           struct stoker_error *error)
 {

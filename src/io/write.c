@@ -141,6 +141,21 @@ static int rename_path(struct stk_io *io, const char *from, const char *to, bool
     return 0;
 }
 
+static int link_path(struct stk_io *io, const char *from, const char *to,
+                     struct stoker_error *error)
+{
+    char place[sizeof error->where];
+    int number;
+
+    (void)io;
+    if (link(from, to) == 0) {
+        return 0;
+    }
+    number = errno;
+    snprintf(place, sizeof place, "'%s' to '%s'", from, to);
+    return fail_place(error, number, "cannot give a second name", place);
+}
+
 static int make_directory(struct stk_io *io, const char *path, bool fresh,
                           struct stoker_error *error)
 {
@@ -180,8 +195,8 @@ static int sync_directory(struct stk_io *io, const char *path, struct stoker_err
 }
 
 const struct stk_write_table stk_posix_write_table = {
-    create,         write_out,   sync_out,       close_out, rename_path,
-    make_directory, remove_path, sync_directory, append,
+    create,    write_out,      sync_out,    close_out,      rename_path,
+    link_path, make_directory, remove_path, sync_directory, append,
 };
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)

@@ -22,6 +22,7 @@ struct stk_write_table {
     void (*close_out)(struct stk_io *io, struct stk_out *out);
     int (*rename)(struct stk_io *io, const char *from, const char *to, bool fresh,
                   struct stoker_error *error);
+    int (*link)(struct stk_io *io, const char *from, const char *to, struct stoker_error *error);
     int (*make_directory)(struct stk_io *io, const char *path, bool fresh,
                           struct stoker_error *error);
     int (*remove)(struct stk_io *io, const char *path, struct stoker_error *error);
@@ -53,6 +54,9 @@ void stk_io_close_out(struct stk_io *io, struct stk_out *out);
  * empty directory by a directory. fresh: fails with -EEXIST when anything is there. */
 int stk_io_rename(struct stk_io *io, const char *from, const char *to, bool fresh,
                   struct stoker_error *error);
+/* A file gets a second name beside its first, that is not there yet: else -EEXIST. Not every file
+ * system can: -EPERM, -EOPNOTSUPP, -EMLINK. */
+int stk_io_link(struct stk_io *io, const char *from, const char *to, struct stoker_error *error);
 /* Makes one directory, mode 0777 less the umask; an existing one is fine unless fresh. */
 int stk_io_make_directory(struct stk_io *io, const char *path, bool fresh,
                           struct stoker_error *error);

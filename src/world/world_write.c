@@ -31,6 +31,7 @@ static int add_bytes(struct stk_world *world, struct stk_node *node, const void 
                      size_t bytes);
 static int rename_node(struct stk_world *world, const char *from, const char *to, bool fresh);
 static int rename_allowed(const struct place *from, const struct place *to, bool fresh);
+static int link_node(struct stk_world *world, const char *from, const char *to);
 static int make_node(struct stk_world *world, const char *path, bool fresh);
 static int remove_node(struct stk_world *world, const char *path);
 
@@ -134,6 +135,18 @@ static int rename_path(struct stk_io *io, const char *from, const char *to, bool
     return status < 0 ? stk_world_fail(error, -status, "cannot rename", from) : 0;
 }
 
+static int link_path(struct stk_io *io, const char *from, const char *to,
+                     struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = link_node(world, from, to);
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 ? stk_world_fail(error, -status, "cannot give a second name", from) : 0;
+}
+
 static int make_directory(struct stk_io *io, const char *path, bool fresh,
                           struct stoker_error *error)
 {
@@ -182,8 +195,8 @@ static int sync_directory(struct stk_io *io, const char *path, struct stoker_err
 }
 
 const struct stk_write_table stk_world_write_table = {
-    create,      write_out,      sync_out,    close_out,
-    rename_path, make_directory, remove_path, sync_directory, append,
+    create,    write_out,      sync_out,    close_out,      rename_path,
+    link_path, make_directory, remove_path, sync_directory, append,
 };
 
 uint64_t stk_world_calls(struct stk_io *io)
@@ -398,6 +411,44 @@ static int rename_node(struct stk_world *world, const char *from, const char *to
     status = stk_node_link(world, target.parent, target.name, source.node);
     if (status == 0) {
         stk_node_unlink(world, source.parent, source.name);
+    }
+    return status;
+}
+
+/* A copy with the same number: as good as the file itself while nobody writes to it by name. */
+static int link_node(struct stk_world *world, const char *from, const char *to)
+{
+    struct place source = {0}, target = {0};
+    struct stk_node *node;
+    int status = stk_world_strike(world);
+
+    if (status == 0) {
+        status = find(world, from, &source);
+    }
+    if (status == 0) {
+        status = find(world, to, &target);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (!source.node || target.node) {
+        return source.node ? -EEXIST : -ENOENT;
+    }
+    if (source.node->kind != STK_ENTRY_FILE || stk_world_denied(world, target.parent)) {
+        return source.node->kind != STK_ENTRY_FILE ? -EPERM : -EACCES;
+    }
+    node = stk_node_new(world, STK_ENTRY_FILE);
+    if (!node) {
+        return -ENOMEM;
+    }
+    status = add_bytes(world, node, source.node->data, source.node->bytes);
+    if (status == 0) {
+        node->inode = source.node->inode;
+        node->bytes_synced = source.node->bytes_synced;
+        status = stk_node_link(world, target.parent, target.name, node);
+    }
+    if (status < 0) {
+        stk_node_drop(world, node);
     }
     return status;
 }

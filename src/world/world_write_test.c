@@ -17,7 +17,7 @@
 
 #define TREE_BYTES 2048
 
-enum operation { CREATE = 1, APPEND, RENAME, MAKE, REMOVE, SYNC };
+enum operation { CREATE = 1, APPEND, RENAME, LINK, MAKE, REMOVE, SYNC };
 
 /* One side: the machine or the world, and the folder to work in. */
 struct side {
@@ -77,6 +77,13 @@ static const struct step_row {
     {"rename into itself", RENAME, "d", "d/below", false, -EINVAL, "d/x", "xx"},
     {"rename into itself, fresh", RENAME, "d", "d/below", true, -EINVAL, "d/x", "xx"},
     {"rename over its folder", RENAME, "d/x", "d", false, -ENOTEMPTY, "d/x", "xx"},
+    {"link", LINK, "f", "new", false, 0, "new", "old"},
+    {"link, first name", LINK, "f", "new", false, 0, "f", "old"},
+    {"link elsewhere", LINK, "f", "d/y", false, 0, "d/y", "old"},
+    {"link, taken", LINK, "f", "g", false, -EEXIST, "g", "gg"},
+    {"link nothing", LINK, "absent", "new", false, -ENOENT, "new", NULL},
+    {"link to nowhere", LINK, "f", "absent/f", false, -ENOENT, "f", "old"},
+    {"link a folder", LINK, "d", "new", false, -EPERM, "new", NULL},
     {"make", MAKE, "new", NULL, true, 0, "new", "/"},
     {"make with a slash", MAKE, "new/", NULL, true, 0, "new", "/"},
     {"make again", MAKE, "d", NULL, false, 0, "d/x", "xx"},
@@ -244,6 +251,8 @@ static int do_step(const struct side *side, const struct step_row *row, struct s
         return append_line(side->io, path, row->to, error);
     case RENAME:
         return stk_io_rename(side->io, path, below(side, row->to), row->fresh, error);
+    case LINK:
+        return stk_io_link(side->io, path, below(side, row->to), error);
     case MAKE:
         return stk_io_make_directory(side->io, path, row->fresh, error);
     case REMOVE:
