@@ -39,6 +39,7 @@ int  stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *reque
 int  stk_jpeg_rows(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
                    struct stoker_error *error);
 void stk_jpeg_end(struct stk_jpeg *jpeg);
+const char *stk_jpeg_warning(const struct stk_jpeg *jpeg); /* "": none */
 
 int stk_png_probe(struct stk_view bytes, struct stk_picture_info *info_out,
                   struct stoker_error *error);
@@ -51,6 +52,7 @@ int  stk_png_begin(struct stk_png *png, const struct stk_codec_request *request,
 int  stk_png_rows(struct stk_png *png, uint8_t *const *rows, uint32_t count,
                   struct stoker_error *error);
 void stk_png_end(struct stk_png *png);
+const char *stk_png_warning(const struct stk_png *png); /* "": none */
 
 int stk_webp_probe(struct stk_view bytes, struct stk_picture_info *info_out,
                    struct stoker_error *error);

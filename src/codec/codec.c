@@ -9,6 +9,7 @@
 
 struct stk_codec {
     uint32_t           kind;      /* of the picture in progress; 0: none */
+    uint32_t           last_kind; /* of the picture begun last */
     uint32_t           rows_left; /* of its box */
     bool               failed;    /* no more rows come */
     struct stk_scratch scratch;
@@ -228,7 +229,7 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
                         (unsigned long long)info->memory_bytes,
                         (unsigned long long)memory_bytes_max);
     }
-    codec->kind = info->kind;
+    codec->kind = codec->last_kind = info->kind;
     codec->rows_left = box->height;
     codec->failed = false;
     if (info->kind == STK_JPEG) {
@@ -265,6 +266,18 @@ int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count
     codec->failed = status < 0;
     codec->rows_left -= status < 0 ? 0 : (uint32_t)status;
     return status;
+}
+
+const char *stk_codec_warning(const struct stk_codec *codec)
+{
+    const char *text = NULL;
+
+    if (codec->last_kind == STK_JPEG) {
+        text = stk_jpeg_warning(codec->jpeg);
+    } else if (codec->last_kind == STK_PNG) {
+        text = stk_png_warning(codec->png);
+    }
+    return text && text[0] ? text : NULL;
 }
 
 void stk_codec_end(struct stk_codec *codec)

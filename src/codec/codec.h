@@ -49,6 +49,10 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
  * given. */
 int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count,
                    struct stoker_error *error);
+/* The first warning of the library about the picture begun last, of what was decoded so far:
+ * damage that it got over, and PIL and the loader with it. NULL: none. Lent until the next begin.
+ * libwebp warns of nothing. */
+const char *stk_codec_warning(const struct stk_codec *codec);
 /* Ends the picture, finished or not. */
 void stk_codec_end(struct stk_codec *codec);
 

@@ -35,6 +35,7 @@ struct stk_jpeg {
     uint32_t                        box_width;
     uint8_t *const                 *rows; /* borrowed by rows */
     uint32_t                        row_count;
+    char                            warning[JMSG_LENGTH_MAX]; /* the first; "": none */
 };
 
 static void error_exit(j_common_ptr cinfo);
@@ -118,6 +119,7 @@ int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *reques
     jpeg->request = request;
     jpeg->box_width = request->box.width;
     jpeg->data_ended = false;
+    jpeg->warning[0] = '\0';
     jpeg->source.next_input_byte = request->bytes.data;
     jpeg->source.bytes_in_buffer = request->bytes.bytes;
     status = stk_scratch_begin(jpeg->memory.scratch, request->memory_bytes_max,
@@ -136,6 +138,11 @@ int stk_jpeg_rows(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
     jpeg->rows = rows;
     jpeg->row_count = count;
     return guarded(jpeg, step_rows, error);
+}
+
+const char *stk_jpeg_warning(const struct stk_jpeg *jpeg)
+{
+    return jpeg->warning;
 }
 
 void stk_jpeg_end(struct stk_jpeg *jpeg)
@@ -338,6 +345,9 @@ static void emit_message(j_common_ptr cinfo, int level)
 {
     struct stk_jpeg *jpeg = cinfo->client_data;
 
+    if (level < 0 && !jpeg->warning[0]) {
+        cinfo->err->format_message(cinfo, jpeg->warning);
+    }
     if (level < 0 && cinfo->err->msg_code == JWRN_HIT_MARKER &&
         (jpeg->data_ended || jpeg->cinfo.unread_marker == JPEG_EOI)) {
         refuse_truncated(jpeg);

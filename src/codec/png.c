@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <png.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <string.h>
 
 #define HEADER_BYTES 33u /* the signature and the IHDR chunk */
@@ -36,6 +37,7 @@ struct stk_png {
     uint8_t                         palette[PALETTE_COUNT][4];
     uint8_t *const                 *rows; /* borrowed by rows */
     uint32_t                        row_count;
+    char                            warning[128]; /* the first; "": none */
 };
 
 static int step_begin(struct stk_png *png);
@@ -167,6 +169,7 @@ int stk_png_begin(struct stk_png *png, const struct stk_codec_request *request,
     png->at = 0;
     png->y = 0;
     png->image = NULL;
+    png->warning[0] = '\0';
     if (status == 0) {
         status = guarded(png, step_begin, error);
     }
@@ -181,6 +184,11 @@ int stk_png_rows(struct stk_png *png, uint8_t *const *rows, uint32_t count,
     png->rows = rows;
     png->row_count = count;
     return guarded(png, step_rows, error);
+}
+
+const char *stk_png_warning(const struct stk_png *png)
+{
+    return png->warning;
 }
 
 void stk_png_end(struct stk_png *png)
@@ -219,7 +227,11 @@ _Noreturn static void on_error(png_structp reader, png_const_charp text)
 
 static void on_warning(png_structp reader, png_const_charp text)
 {
-    (void)reader, (void)text; /* tolerated, as PIL does */
+    struct stk_png *png = png_get_error_ptr(reader); /* tolerated, as PIL does */
+
+    if (!png->warning[0]) {
+        snprintf(png->warning, sizeof png->warning, "%s", text);
+    }
 }
 
 static void on_read(png_structp reader, png_bytep to, size_t bytes)

@@ -621,6 +621,11 @@ static bool sum_is_right(const struct tar_header_disk *header)
     return stored == sum || (int64_t)stored == (int64_t)sum - 256 * (int64_t)high;
 }
 
+bool stk_tar_is_header(const uint8_t block[512])
+{
+    return block[0] != 0 && sum_is_right((const struct tar_header_disk *)block);
+}
+
 static bool is_zero(const uint8_t *data, size_t bytes)
 {
     return bytes == 0 || (data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0);

@@ -45,4 +45,7 @@ struct stk_tar_step {
 int stk_tar_step(struct stk_tar *tar, struct stk_view bytes, struct stk_tar_step *step_out,
                  struct stoker_error *error);
 
+/* Whether 512 bytes are a header by their checksum: where to go on after damage. Zeros are not. */
+bool stk_tar_is_header(const uint8_t block[512]);
+
 #endif
