@@ -1,6 +1,7 @@
 /* stoker.h: training data, from files to batches, in one process.
  *
- * The one public header of libstoker. Sections: error, image, engine, loader, batch, dataset, pack.
+ * The one public header of libstoker. Sections: error, image, engine, dataset, order, loader,
+ * batch, pack, verify.
  *
  * Conventions
  *   Return   int: 0 or a count on success, negative on failure: -errno where errno says it,
@@ -498,6 +499,102 @@ STOKER_API int stoker_shard_writer_commit(struct stoker_shard_writer *writer,
                                           struct stoker_error *error);
 /* Takes writer. Without commit, whole shards stay in DESTINATION.part. NULL is fine. */
 STOKER_API void stoker_shard_writer_close(struct stoker_shard_writer *writer);
+
+/* ---- verify --------------------------------------------------------------------------- */
+
+/* Reads all bytes of a data set and says what is wrong with them, and where; goes on after
+ * damage. A thread of its own and the engine's work; findings come in the order of the shards,
+ * whatever the threads. Threads: one, but progress: any. */
+struct stoker_verify;
+
+/* Number, name, sentence. */
+#define STOKER_FINDINGS(X)                                                                     \
+    X(1, UNREADABLE, "unreadable", "the system cannot read it")                                \
+    X(2, HEADER, "header", "a tar header is damaged: what follows is lost up to the next one") \
+    X(3, END, "end", "the data ends early, or not with an end marker")                         \
+    X(4, PADDING, "padding", "the bytes between two members are not zero")                     \
+    X(5, PACKING, "packing", "the gzip, zstd, bzip2 or xz stream is damaged")                  \
+    X(6, NAME, "name", "a member's name is not fit for a key")                                 \
+    X(7, DUPLICATE, "duplicate", "a sample has two members with one extension")                \
+    X(8, SCATTERED, "scattered", "members of one sample do not lie together")                  \
+    X(9, DIGEST, "digest", "the shard's size or SHA-256 is not the manifest's")                \
+    X(10, CHECKSUM, "checksum", "the member's checksum is not the index's")                    \
+    X(11, PICTURE, "picture", "no picture, or its header, chunks or end are damaged")          \
+    X(12, PIXELS, "pixels", "the picture does not decode cleanly")                             \
+    X(13, MISNAMED, "misnamed", "a good picture under another kind's name (a note)")           \
+    X(14, MISSING, "missing", "the manifest lists a shard that is not there")                  \
+    X(15, EXTRA, "extra", "a shard is not in the manifest")                                    \
+    X(16, MANIFEST, "manifest", "the manifest itself is damaged")                              \
+    X(17, INDEX, "index", "the index is damaged, or of other data")                            \
+    X(18, UNREPAIRED, "unrepaired", "repair left it as it is")
+
+enum stoker_finding_kind {
+#define X(number, kind, name, sentence) STOKER_FINDING_##kind = (number),
+    STOKER_FINDINGS(X)
+#undef X
+};
+
+struct stoker_finding {
+    uint32_t kind;           /* enum stoker_finding_kind */
+    int      status;         /* as of the error that reading it would give */
+    uint8_t  note;           /* 1: worth a look, but reads well: not counted as damage */
+    uint64_t offset;         /* as in struct stoker_error */
+    char     shard[512];     /* path of the shard or file */
+    char     key[256];       /* empty: not known, or of no sample */
+    char     extension[64];  /* likewise */
+    char     what[448];
+    char     advice[256];
+};
+
+struct stoker_verify_options {
+    size_t             struct_size;
+    const char *const *urls; /* borrowed by open: as of a data set */
+    size_t             url_count;
+    uint8_t            deep;   /* 1: every picture is decoded; any warning of its library counts */
+    uint8_t            repair; /* 1: writes (see below) */
+    uint64_t           findings_max; /* kept; the rest is only counted; default 10,000 */
+    uint64_t           pixels_max;   /* of a picture; default 178,956,970 */
+    uint64_t           decode_bytes_max;   /* of one picture's decoder; default 1 GiB */
+    uint32_t           key_bytes_max;      /* as of a data set, as all below */
+    uint32_t           header_bytes_max;
+    uint32_t           join_distance;
+    uint64_t           unpacked_bytes_max;
+    uint32_t           unpacked_ratio_max;
+};
+
+/* Gives *verify_out; work begins. Fails only where there is nothing to verify.
+ *
+ * Repair: a plain tar with damage is written anew without the samples that have it (whole samples;
+ * all other members byte for byte), beside it; then SHARD is also called SHARD.original, the
+ * manifest tells of the new one, which takes the name SHARD in one step; a stale index is removed.
+ * Bad files of a folder ROOT move to ROOT.bad, at the same place in it. An original or moved file
+ * that is there already is never written over. Killed at any instant, SHARD or SHARD.original
+ * is whole as it was, and the next repair ends it. */
+STOKER_API int stoker_verify_open(struct stoker_verify **verify_out, struct stoker_engine *engine,
+                                  const struct stoker_verify_options *options,
+                                  struct stoker_error *error);
+/* 1: fills *finding. 0: all is read (and repaired), and no finding is left. STOKER_ERROR_AGAIN:
+ * nothing within timeout_ms. Other failures (memory, writing): verifying ended before its end. */
+STOKER_API int stoker_verify_next(struct stoker_verify *verify, uint32_t timeout_ms,
+                                  struct stoker_finding *finding, struct stoker_error *error);
+
+struct stoker_verify_progress {
+    size_t   struct_size;
+    uint64_t shards, shards_total; /* shards or files; read so far */
+    uint64_t bytes, bytes_total;   /* read; total 0: not known (a folder) */
+    uint64_t samples, members;
+    uint64_t findings, notes;      /* so far, also those past findings_max */
+    uint64_t findings_kept;        /* at most findings_max: these next() gives */
+    uint64_t repaired;             /* shards written anew, or files moved */
+    uint64_t dropped;              /* samples that repair left out */
+};
+STOKER_API int stoker_verify_progress(struct stoker_verify *verify,
+                                      struct stoker_verify_progress *progress);
+/* Takes verify; ends work in hand. NULL is fine. */
+STOKER_API void stoker_verify_close(struct stoker_verify *verify);
+/* Lends for ever: "header", "pixels", ...; and a sentence. Any thread. */
+STOKER_API const char *stoker_finding_name(uint32_t kind);
+STOKER_API const char *stoker_finding_text(uint32_t kind);
 
 #ifdef __cplusplus
 }

@@ -30,17 +30,22 @@ struct option {
 };
 
 #define FIELD(name) offsetof(struct args, name)
-#define ALL (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH | COMMAND_PACK)
+#define TOOLS (COMMAND_PACK | COMMAND_VERIFY)
+#define ALL (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH | TOOLS)
 #define STREAM (COMMAND_INFO | COMMAND_BENCH)
 
 /* clang-format off */
 static const struct option options[] = {
-    {"json", NULL, COMMAND_LS | STREAM | COMMAND_PACK, OPTION_FLAG, FIELD(json), 0, 0,
+    {"json", NULL, COMMAND_LS | STREAM | TOOLS, OPTION_FLAG, FIELD(json), 0, 0,
      "JSON, one object a line"},
     {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
      "a line for each shard (of a folder: each class folder) instead of each sample"},
-    {"limit", "N", COMMAND_LS, OPTION_NUMBER, FIELD(limit), 1, UINT64_MAX,
+    {"limit", "N", COMMAND_LS | COMMAND_VERIFY, OPTION_NUMBER, FIELD(limit), 1, UINT64_MAX,
      "stop after N lines"},
+    {"deep", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(deep), 0, 0,
+     "decode every pixel; any warning of a picture's library counts"},
+    {"repair", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(repair), 0, 0,
+     "write damaged shards anew without their damaged samples; keep SHARD.original"},
     {"batch", "N", STREAM, OPTION_NUMBER, FIELD(batch), 1, 1u << 20,
      "samples a batch; default 256"},
     {"image", "PIXELS", STREAM, OPTION_NUMBER, FIELD(image), 1, 1u << 14,
@@ -84,7 +89,7 @@ static const struct option options[] = {
      "a damaged sample stops the run, or is replaced and listed; default raise"},
     {"quarantine", "FILE", COMMAND_BENCH, OPTION_TEXT, FIELD(quarantine), 0, 0,
      "a line of JSON for each damaged sample is added to FILE"},
-    {"threads", "N", STREAM | COMMAND_PACK, OPTION_NUMBER, FIELD(threads), 1, 1024,
+    {"threads", "N", STREAM | TOOLS, OPTION_NUMBER, FIELD(threads), 1, 1024,
      "threads that decode or write; default: the cores granted"},
     {"memory", "BYTES", ALL, OPTION_BYTES, FIELD(memory_bytes), 1u << 20, UINT64_MAX,
      "the budget, like 512M or 4G; default: half of what is granted"},

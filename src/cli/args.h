@@ -29,6 +29,7 @@ enum command_bit {
     COMMAND_INFO = 4,
     COMMAND_BENCH = 8,
     COMMAND_PACK = 64,
+    COMMAND_VERIFY = 128,
 };
 
 struct args {
@@ -44,6 +45,7 @@ struct args {
     uint64_t shard_bytes, short_side, quality; /* of pack */
     const char *pattern, *shuffle_seed;
     bool json, shards, raw, cold, help;
+    bool deep, repair;
 };
 
 /* A command of `stoker`. */
@@ -73,5 +75,6 @@ const char *args_shuffle_name(uint64_t shuffle);
 uint64_t args_dtype_bytes(uint64_t dtype);
 
 extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
+extern const struct command command_verify;
 
 #endif

@@ -1,0 +1,231 @@
+/* stoker verify: reads all of a data set, and prints what is wrong with it. */
+#include "cli/args.h"
+
+#include "cli/term.h"
+
+#include <string.h>
+#include <time.h>
+
+#define SLICE_MS 200 /* between two looks at the live line */
+
+static int run(struct args *args);
+static int pull(struct stoker_verify *verify, const struct args *args);
+static void live(struct stoker_verify *verify, double seconds);
+static void finding_print(const struct stoker_finding *finding);
+static void finding_print_json(const struct stoker_finding *finding);
+static void summary_print(struct stoker_verify *verify, double seconds, bool repair);
+static void summary_print_json(struct stoker_verify *verify, double seconds);
+static double now(void);
+
+const struct command command_verify = {
+    .name = "verify",
+    .bit = COMMAND_VERIFY,
+    .usage = "[options] PATH...",
+    .summary = "Read everything and list what is damaged; --repair takes it out",
+    .more =
+        "Checks every tar header, padding and end, every key, every picture's header and end\n"
+        "(--deep: all its pixels), and what is there to compare with: the SHA-256 of each shard\n"
+        "in stoker.manifest.json and the checksums in stoker.index. Goes on after damage.\n"
+        "A line is: KIND  SHARD @OFFSET  KEY.EXT  WHAT.\n"
+        "\n"
+        "--repair writes each damaged plain tar anew without the samples that are damaged, keeps\n"
+        "the old one as SHARD.original, and brings manifest and index up to date. Damaged files\n"
+        "of a folder ROOT move to ROOT.bad. Exit status 1 says that there were findings, mended\n"
+        "or not: verify again to see that none is left. A note (a picture under another kind's\n"
+        "name) is no finding.\n",
+    .run = run,
+};
+
+static int run(struct args *args)
+{
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = NULL;
+    struct stoker_verify *verify = NULL;
+    struct stoker_engine_options engine_options = {
+        .struct_size = sizeof engine_options,
+        .memory_bytes_max = args->memory_bytes,
+        .threads = (uint32_t)args->threads,
+        .io_backend = (uint32_t)args->io,
+        .direct = (uint32_t)args->direct,
+    };
+    struct stoker_verify_options options = {
+        .struct_size = sizeof options,
+        .urls = args->paths,
+        .url_count = args->path_count,
+        .deep = args->deep,
+        .repair = args->repair,
+        .findings_max = args->limit,
+    };
+    int status;
+
+    if (args->path_count == 0) {
+        return term_usage("verify", "no path given", NULL,
+                          "usage: stoker verify [options] PATH...");
+    }
+    status = stoker_engine_open(&engine, &engine_options, &error);
+    if (status >= 0) {
+        status = stoker_verify_open(&verify, engine, &options, &error);
+    }
+    status = status < 0 ? term_error(status, &error) : pull(verify, args);
+    stoker_verify_close(verify);
+    stoker_engine_close(engine);
+    return status;
+}
+
+static int pull(struct stoker_verify *verify, const struct args *args)
+{
+    struct stoker_verify_progress progress = {.struct_size = sizeof progress};
+    struct stoker_error error = {0};
+    double start = now();
+    int status;
+
+    for (;;) {
+        struct stoker_finding finding;
+
+        status = stoker_verify_next(verify, SLICE_MS, &finding, &error);
+        if (status == STOKER_ERROR_AGAIN) {
+            live(verify, now() - start);
+            continue;
+        }
+        if (status <= 0) {
+            break;
+        }
+        term_live_end();
+        if (args->json) {
+            finding_print_json(&finding);
+        } else {
+            finding_print(&finding);
+        }
+        if (term_closed()) {
+            break;
+        }
+    }
+    term_live_end();
+    if (status < 0) {
+        return term_error(status, &error) == EXIT_USAGE ? EXIT_USAGE : EXIT_ENVIRONMENT;
+    }
+    if (args->json) {
+        summary_print_json(verify, now() - start);
+    } else {
+        summary_print(verify, now() - start, args->repair);
+    }
+    stoker_verify_progress(verify, &progress);
+    return progress.findings ? EXIT_FINDINGS : EXIT_FINE;
+}
+
+/* The share, the rate, and the time left at that rate. */
+static void live(struct stoker_verify *verify, double seconds)
+{
+    struct stoker_verify_progress progress = {.struct_size = sizeof progress};
+    char line[256], done[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES], left[TERM_NUMBER_BYTES] = "";
+    double share;
+
+    if (!term_is_live()) {
+        return;
+    }
+    stoker_verify_progress(verify, &progress);
+    share = progress.bytes_total ? (double)progress.bytes / (double)progress.bytes_total
+                                 : (double)progress.shards / (double)progress.shards_total;
+    if (share > 0.005 && seconds > 0.5) {
+        term_time(left, seconds * (1 - share) / share);
+    }
+    snprintf(line, sizeof line, "%3.0f %%  %s  %s/s%s%s  %llu findings", 100 * share,
+             term_bytes(done, progress.bytes),
+             term_bytes(rate, (uint64_t)((double)progress.bytes / (seconds > 0 ? seconds : 1))),
+             left[0] ? "  left " : "", left, (unsigned long long)progress.findings);
+    term_live(share, line);
+}
+
+static void finding_print(const struct stoker_finding *finding)
+{
+    printf("%-10s  ", stoker_finding_name(finding->kind));
+    term_text(finding->shard);
+    if (finding->offset != STOKER_NO_OFFSET) {
+        printf(" @%llu", (unsigned long long)finding->offset);
+    }
+    if (finding->key[0]) {
+        fputs("  ", stdout);
+        term_text(finding->key);
+        if (finding->extension[0] && !strstr(finding->shard, finding->key)) {
+            fputc('.', stdout);
+            term_text(finding->extension);
+        }
+    }
+    fputs("  ", stdout);
+    term_text(finding->what);
+    fputc('\n', stdout);
+}
+
+static void finding_print_json(const struct stoker_finding *finding)
+{
+    json_open(NULL, '{');
+    json_str("kind", stoker_finding_name(finding->kind));
+    json_str("status", stoker_status_name(finding->status));
+    json_bool("note", finding->note);
+    json_str("shard", finding->shard);
+    if (finding->offset != STOKER_NO_OFFSET) {
+        json_u64("offset", finding->offset);
+    }
+    json_str("key", finding->key);
+    json_str("extension", finding->extension);
+    json_str("what", finding->what);
+    json_str("advice", finding->advice);
+    json_close('}');
+}
+
+static void summary_print(struct stoker_verify *verify, double seconds, bool repair)
+{
+    struct stoker_verify_progress progress = {.struct_size = sizeof progress};
+    char samples[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], shards[TERM_NUMBER_BYTES];
+    char time[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES];
+
+    stoker_verify_progress(verify, &progress);
+    if (progress.findings > 0) {
+        char count[TERM_NUMBER_BYTES];
+
+        printf("%s finding%s", term_count(count, progress.findings),
+               progress.findings == 1 ? "" : "s");
+        if (progress.findings + progress.notes > progress.findings_kept) {
+            printf(" (%s shown)", term_count(count, progress.findings_kept));
+        }
+    } else {
+        fputs("clean", stdout);
+    }
+    printf(": %s samples in %s %s, %s in %s (%s/s)\n", term_count(samples, progress.samples),
+           term_count(shards, progress.shards),
+           progress.bytes_total ? (progress.shards == 1 ? "shard" : "shards") : "files",
+           term_bytes(bytes, progress.bytes), term_time(time, seconds),
+           term_bytes(rate, (uint64_t)((double)progress.bytes / (seconds > 0 ? seconds : 1))));
+    if (repair && progress.findings > 0) {
+        printf("repaired: %s %s, %s samples left out\n", term_count(shards, progress.repaired),
+               progress.bytes_total ? "shards" : "files", term_count(samples, progress.dropped));
+    }
+}
+
+static void summary_print_json(struct stoker_verify *verify, double seconds)
+{
+    struct stoker_verify_progress progress = {.struct_size = sizeof progress};
+
+    stoker_verify_progress(verify, &progress);
+    json_open(NULL, '{');
+    json_str("kind", "summary");
+    json_u64("findings", progress.findings);
+    json_u64("notes", progress.notes);
+    json_u64("shown", progress.findings_kept);
+    json_u64("shards", progress.shards);
+    json_u64("samples", progress.samples);
+    json_u64("members", progress.members);
+    json_u64("bytes", progress.bytes);
+    json_u64("repaired", progress.repaired);
+    json_u64("dropped", progress.dropped);
+    json_double("seconds", seconds);
+    json_close('}');
+}
+
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}

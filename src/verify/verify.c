@@ -1,0 +1,315 @@
+/* Verifying: a thread that goes through the stages, and the caller who pulls what they found. */
+#include "verify/verify.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+static int resolve(struct stoker_verify_options *options, const struct stoker_verify_options *given,
+                   struct stoker_error *error);
+static int prepare(struct stoker_verify *verify, struct stoker_error *error);
+static void *verify_main(void *argument);
+
+int stoker_verify_open(struct stoker_verify **verify_out, struct stoker_engine *engine,
+                       const struct stoker_verify_options *options, struct stoker_error *error)
+{
+    struct stoker_verify *verify;
+    pthread_condattr_t monotonic;
+    sigset_t all, before;
+    int status, number;
+
+    *verify_out = NULL;
+    status = stk_engine_check(engine, error);
+    if (status < 0) {
+        return status;
+    }
+    verify = stk_alloc(1, sizeof *verify);
+    if (!verify) {
+        return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "verify");
+    }
+    verify->engine = engine;
+    stk_engine_hold(engine);
+    pthread_mutex_init(&verify->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&verify->ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    status = resolve(&verify->options, options, error);
+    status = status < 0 ? status : prepare(verify, error);
+    if (status == 0) {
+        sigfillset(&all); /* signals belong to the caller's threads */
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        number = pthread_create(&verify->thread, NULL, verify_main, verify);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        verify->started = number == 0;
+        status = number == 0 ? 0
+                             : stk_fail_errno(error, number, "cannot start a thread",
+                                              "raise the limit of processes", "verify");
+    }
+    if (status < 0) {
+        stoker_verify_close(verify);
+        return status;
+    }
+    *verify_out = verify;
+    return 0;
+}
+
+static int resolve(struct stoker_verify_options *options, const struct stoker_verify_options *given,
+                   struct stoker_error *error)
+{
+    if (!given || given->struct_size < offsetof(struct stoker_verify_options, deep) ||
+        given->struct_size > 4096 || !given->urls || given->url_count == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no data set is named",
+                        "set struct_size, urls and url_count", "verify options");
+    }
+    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    options->struct_size = sizeof *options;
+    options->findings_max = options->findings_max ? options->findings_max : 10000;
+    options->pixels_max = options->pixels_max ? options->pixels_max : 178956970;
+    options->decode_bytes_max = options->decode_bytes_max ? options->decode_bytes_max : 1u << 30;
+    options->key_bytes_max = options->key_bytes_max ? options->key_bytes_max : 4096;
+    options->header_bytes_max = options->header_bytes_max ? options->header_bytes_max : 1u << 20;
+    options->unpacked_bytes_max =
+        options->unpacked_bytes_max ? options->unpacked_bytes_max : 1ull << 40;
+    options->unpacked_ratio_max = options->unpacked_ratio_max ? options->unpacked_ratio_max : 1100;
+    return 0;
+}
+
+/* Lists the objects, asks for the tars' sizes (for the time left), makes the stages. */
+static int prepare(struct stoker_verify *verify, struct stoker_error *error)
+{
+    struct stk_io *io = verify->engine->io;
+    bool folder;
+    int status = stk_source_list(io, verify->options.urls, verify->options.url_count,
+                                 &verify->objects, error);
+
+    if (status < 0) {
+        return status;
+    }
+    folder = verify->objects.kind == STK_SOURCE_FOLDER;
+    for (uint64_t i = 0; i < verify->objects.count && !folder; i++) {
+        struct stk_stat about = {0};
+        const char *path = verify->objects.text + verify->objects.paths[i];
+
+        if (stk_io_stat_path(io, path, &about, NULL) == 0) {
+            verify->bytes_total += about.bytes;
+        }
+    }
+    verify->stage_count =
+        2 + (folder ? (verify->objects.count + STK_VERIFY_FILES - 1) / STK_VERIFY_FILES
+                    : verify->objects.count);
+    verify->locked.stages = stk_alloc(verify->stage_count, sizeof *verify->locked.stages);
+    if (verify->options.repair) {
+        verify->mended = stk_alloc(verify->objects.count, sizeof *verify->mended);
+    }
+    if (!verify->locked.stages || (verify->options.repair && !verify->mended)) {
+        return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "%llu shards",
+                        (unsigned long long)verify->objects.count);
+    }
+    status = stk_roots_open(verify, &verify->locked.stages[0].findings, error);
+    status =
+        status < 0 ? status : stk_indexes_open(verify, &verify->locked.stages[0].findings, error);
+    verify->options.urls = NULL; /* borrowed until here */
+    return status;
+}
+
+void stoker_verify_close(struct stoker_verify *verify)
+{
+    struct stoker_engine *engine;
+
+    if (!verify || stk_engine_check(verify->engine, NULL) < 0) {
+        return; /* a child of fork lets all lie */
+    }
+    atomic_store_explicit(&verify->stopping, true, memory_order_relaxed);
+    if (verify->started) {
+        pthread_join(verify->thread, NULL);
+    }
+    for (uint64_t i = 0; verify->locked.stages && i < verify->stage_count; i++) {
+        stk_findings_deinit(&verify->locked.stages[i].findings);
+    }
+    stk_free(verify->locked.stages);
+    stk_free(verify->mended);
+    stk_roots_deinit(&verify->roots);
+    stk_objects_deinit(&verify->objects);
+    pthread_cond_destroy(&verify->ready);
+    pthread_mutex_destroy(&verify->lock);
+    engine = verify->engine;
+    stk_free(verify);
+    stk_engine_release(engine);
+}
+
+/* ---- the thread ------------------------------------------------------------------------- */
+
+static void stage_done(struct stoker_verify *verify, uint64_t stage)
+{
+    pthread_mutex_lock(&verify->lock);
+    verify->locked.stages[stage].done = true;
+    pthread_cond_broadcast(&verify->ready);
+    pthread_mutex_unlock(&verify->lock);
+}
+
+static int check_shard(struct stoker_verify *verify, uint64_t object, struct stk_findings *findings,
+                       struct stoker_error *error)
+{
+    struct stk_check check;
+    int status;
+
+    stk_check_init(&check, verify, findings);
+    status = stk_roots_find_extra(verify, object, findings, error);
+    status = status < 0 ? status : stk_check_shard(&check, object, error);
+    stk_check_deinit(&check);
+    atomic_fetch_add_explicit(&verify->count.shards, 1, memory_order_relaxed);
+    return status;
+}
+
+static int check_files(struct stoker_verify *verify, uint64_t first, uint64_t end,
+                       struct stk_findings *findings, struct stoker_error *error)
+{
+    struct stk_check check;
+    int status = 0;
+
+    stk_check_init(&check, verify, findings);
+    for (uint64_t i = first; i < end && status == 0; i++) {
+        if (atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
+            break;
+        }
+        check.damage = 0;
+        status = stk_check_file(&check, i, error);
+        if (verify->mended && check.damage > 0 && !check.broken) {
+            verify->mended[i].state = STK_MENDED_BAD;
+        }
+        atomic_fetch_add_explicit(&verify->count.shards, 1, memory_order_relaxed);
+    }
+    stk_check_deinit(&check);
+    return status;
+}
+
+static int verify_round(void *context, uint64_t round, struct stoker_error *error)
+{
+    struct stoker_verify *verify = context;
+    struct stk_findings *findings = &verify->locked.stages[round + 1].findings;
+    uint64_t first = round * STK_VERIFY_FILES;
+    int status = 0;
+
+    if (atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
+        return 0;
+    }
+    status =
+        verify->objects.kind == STK_SOURCE_FOLDER
+            ? check_files(verify, first, stk_min(first + STK_VERIFY_FILES, verify->objects.count),
+                          findings, error)
+            : check_shard(verify, round, findings, error);
+    if (status == 0) {
+        stage_done(verify, round + 1);
+    }
+    return status;
+}
+
+static void *verify_main(void *argument)
+{
+    struct stoker_verify *verify = argument;
+    struct stoker_error error = {0};
+    struct stk_findings *last = &verify->locked.stages[verify->stage_count - 1].findings;
+    int status;
+
+    pthread_setname_np(pthread_self(), "stoker-verify");
+    stage_done(verify, 0);
+    status =
+        stk_engine_parallel(verify->engine, verify->stage_count - 2, verify_round, verify, &error);
+    if (status == 0 && !atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
+        status = stk_roots_find_missing(verify, last, &error);
+        if (status == 0 && verify->options.repair) {
+            status = stk_repair_finish(verify, last, &error);
+        }
+    }
+    if (status == 0) {
+        stage_done(verify, verify->stage_count - 1);
+    }
+    pthread_mutex_lock(&verify->lock);
+    verify->locked.finished = true;
+    verify->locked.status = status;
+    verify->locked.error = error;
+    pthread_cond_broadcast(&verify->ready);
+    pthread_mutex_unlock(&verify->lock);
+    return NULL;
+}
+
+/* ---- the caller ------------------------------------------------------------------------- */
+
+/* The next finding that may be given; *more_out: another may come. */
+static struct stk_finding *take_locked(struct stoker_verify *verify, bool *more_out)
+{
+    *more_out = false;
+    while (verify->locked.next < verify->stage_count) {
+        struct stk_stage *stage = &verify->locked.stages[verify->locked.next];
+        struct stk_finding *finding = stage->done ? stage->findings.first : NULL;
+
+        if (finding) {
+            stage->findings.first = finding->next;
+            stage->findings.last = finding->next ? stage->findings.last : NULL;
+            return finding;
+        }
+        if (!stage->done) {
+            *more_out = !verify->locked.finished;
+            return NULL;
+        }
+        verify->locked.next++;
+    }
+    *more_out = !verify->locked.finished;
+    return NULL;
+}
+
+int stoker_verify_next(struct stoker_verify *verify, uint32_t timeout_ms,
+                       struct stoker_finding *finding, struct stoker_error *error)
+{
+    struct timespec until = stk_engine_after((uint64_t)timeout_ms * 1000000u);
+    struct stk_finding *taken;
+    bool more;
+    int status = stk_engine_check(verify->engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    pthread_mutex_lock(&verify->lock);
+    while (!(taken = take_locked(verify, &more)) && more && status == 0) {
+        status = pthread_cond_timedwait(&verify->ready, &verify->lock, &until);
+    }
+    if (!taken && !more) {
+        status = verify->locked.status;
+        if (status < 0 && error) {
+            *error = verify->locked.error;
+        }
+    } else if (!taken) {
+        status = stk_fail(error, STOKER_ERROR_AGAIN, "no finding yet", "call again", "%u ms",
+                          timeout_ms);
+    }
+    pthread_mutex_unlock(&verify->lock);
+    if (!taken) {
+        return status;
+    }
+    stk_finding_give(taken, finding);
+    return 1;
+}
+
+int stoker_verify_progress(struct stoker_verify *verify, struct stoker_verify_progress *progress)
+{
+    struct stoker_verify_progress full = {0};
+
+    if (progress->struct_size > sizeof full || progress->struct_size < sizeof(size_t)) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    full.struct_size = progress->struct_size;
+    full.shards = atomic_load_explicit(&verify->count.shards, memory_order_relaxed);
+    full.shards_total = verify->objects.count;
+    full.bytes = atomic_load_explicit(&verify->count.bytes, memory_order_relaxed);
+    full.bytes_total = verify->bytes_total;
+    full.samples = atomic_load_explicit(&verify->count.samples, memory_order_relaxed);
+    full.members = atomic_load_explicit(&verify->count.members, memory_order_relaxed);
+    full.findings = atomic_load_explicit(&verify->count.findings, memory_order_relaxed);
+    full.notes = atomic_load_explicit(&verify->count.notes, memory_order_relaxed);
+    full.findings_kept = atomic_load_explicit(&verify->count.kept, memory_order_relaxed);
+    full.repaired = atomic_load_explicit(&verify->count.repaired, memory_order_relaxed);
+    full.dropped = atomic_load_explicit(&verify->count.dropped, memory_order_relaxed);
+    memcpy(progress, &full, progress->struct_size);
+    return 0;
+}
