@@ -1,7 +1,7 @@
 /* stoker.h: training data, from files to batches, in one process.
  *
  * The one public header of libstoker. Sections: error, image, engine, dataset, order, loader,
- * batch, pack, verify.
+ * batch, pack, verify, diff.
  *
  * Conventions
  *   Return   int: 0 or a count on success, negative on failure: -errno where errno says it,
@@ -595,6 +595,66 @@ STOKER_API void stoker_verify_close(struct stoker_verify *verify);
 /* Lends for ever: "header", "pixels", ...; and a sentence. Any thread. */
 STOKER_API const char *stoker_finding_name(uint32_t kind);
 STOKER_API const char *stoker_finding_text(uint32_t kind);
+
+/* ---- diff ----------------------------------------------------------------------------- */
+
+/* Which samples of two data sets differ: matched by key, compared by XXH3-64 of each member (an
+ * index's checksums; where it has none, the bytes are read). It finds changes, not forgery: for
+ * that compare manifests. Shards and the order of samples and members do not count. Of one key
+ * that several samples have, those with the same content go together, the others in order.
+ *
+ * A folder beside tars: pictures only, a file's name is split as a tar's ("cat/1.jpg": key
+ * "cat/1"), so that a folder is the same as what was packed of it. */
+struct stoker_diff;
+
+enum stoker_difference_kind {
+    STOKER_DIFFERENCE_ADDED = 1, /* only in b */
+    STOKER_DIFFERENCE_REMOVED,   /* only in a */
+    STOKER_DIFFERENCE_CHANGED,
+};
+
+#define STOKER_NO_SAMPLE UINT64_MAX
+
+struct stoker_difference {
+    uint32_t    kind;     /* enum stoker_difference_kind */
+    uint64_t    sample_a, sample_b; /* ids; STOKER_NO_SAMPLE */
+    const char *key;      /* no NUL behind it; lent until close */
+    size_t      key_bytes;
+    char        shard_a[512], shard_b[512]; /* paths; empty: not there */
+    char        members[256]; /* of a changed one: "jpg +txt -json"; "jpg?": packed, perhaps */
+};
+
+struct stoker_diff_options {
+    size_t  struct_size;
+    uint8_t reread; /* 1: bytes are read, whatever an index says of them */
+};
+
+/* Gives *diff_out; work begins, on the engine of a. Both data sets stay alive until close.
+ * STOKER_ERROR_BUDGET: 24 bytes a sample are not granted. options: NULL is fine. */
+STOKER_API int stoker_diff_open(struct stoker_diff **diff_out, struct stoker_dataset *a,
+                                struct stoker_dataset *b,
+                                const struct stoker_diff_options *options,
+                                struct stoker_error *error);
+/* 1: fills *difference: first what was removed or changed, as it lies in a, then what was added, as
+ * it lies in b. 0: no more. STOKER_ERROR_AGAIN: not all is compared after timeout_ms. Other
+ * failures: something could not be read. Threads: one. */
+STOKER_API int stoker_diff_next(struct stoker_diff *diff, uint32_t timeout_ms,
+                                struct stoker_difference *difference, struct stoker_error *error);
+
+struct stoker_diff_progress {
+    size_t   struct_size;
+    uint64_t samples_a, samples_b, samples_done; /* done: of both */
+    uint64_t bytes, bytes_total; /* read; total: of tars only */
+    uint8_t  finished;           /* 1: all below is known */
+    uint64_t same, added, removed, changed;
+};
+/* Any thread. */
+STOKER_API int stoker_diff_progress(struct stoker_diff *diff,
+                                    struct stoker_diff_progress *progress);
+/* Takes diff; ends work in hand. NULL is fine. */
+STOKER_API void stoker_diff_close(struct stoker_diff *diff);
+/* Lends for ever: "added", "removed", "changed". */
+STOKER_API const char *stoker_difference_name(uint32_t kind);
 
 #ifdef __cplusplus
 }

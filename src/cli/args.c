@@ -30,7 +30,7 @@ struct option {
 };
 
 #define FIELD(name) offsetof(struct args, name)
-#define TOOLS (COMMAND_PACK | COMMAND_VERIFY)
+#define TOOLS (COMMAND_PACK | COMMAND_VERIFY | COMMAND_DIFF)
 #define ALL (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH | TOOLS)
 #define STREAM (COMMAND_INFO | COMMAND_BENCH)
 
@@ -40,12 +40,14 @@ static const struct option options[] = {
      "JSON, one object a line"},
     {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
      "a line for each shard (of a folder: each class folder) instead of each sample"},
-    {"limit", "N", COMMAND_LS | COMMAND_VERIFY, OPTION_NUMBER, FIELD(limit), 1, UINT64_MAX,
-     "stop after N lines"},
+    {"limit", "N", COMMAND_LS | COMMAND_VERIFY | COMMAND_DIFF, OPTION_NUMBER, FIELD(limit), 1,
+     UINT64_MAX, "print at most N lines"},
     {"deep", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(deep), 0, 0,
      "decode every pixel; any warning of a picture's library counts"},
     {"repair", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(repair), 0, 0,
      "write damaged shards anew without their damaged samples; keep SHARD.original"},
+    {"reread", NULL, COMMAND_DIFF, OPTION_FLAG, FIELD(reread), 0, 0,
+     "read all bytes, whatever checksums an index has"},
     {"batch", "N", STREAM, OPTION_NUMBER, FIELD(batch), 1, 1u << 20,
      "samples a batch; default 256"},
     {"image", "PIXELS", STREAM, OPTION_NUMBER, FIELD(image), 1, 1u << 14,

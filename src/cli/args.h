@@ -30,6 +30,7 @@ enum command_bit {
     COMMAND_BENCH = 8,
     COMMAND_PACK = 64,
     COMMAND_VERIFY = 128,
+    COMMAND_DIFF = 256,
 };
 
 struct args {
@@ -45,7 +46,7 @@ struct args {
     uint64_t shard_bytes, short_side, quality; /* of pack */
     const char *pattern, *shuffle_seed;
     bool json, shards, raw, cold, help;
-    bool deep, repair;
+    bool deep, repair, reread;
 };
 
 /* A command of `stoker`. */
@@ -75,6 +76,6 @@ const char *args_shuffle_name(uint64_t shuffle);
 uint64_t args_dtype_bytes(uint64_t dtype);
 
 extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
-extern const struct command command_verify;
+extern const struct command command_verify, command_diff;
 
 #endif
