@@ -27,6 +27,7 @@
 struct stk_py_module {
     PyTypeObject *engine_type, *dataset_type, *loader_type, *batch_type, *array_type, *bytes_type;
     PyTypeObject *pack_type, *writer_type;
+    PyTypeObject *verify_type, *diff_type;
 };
 
 /* ---- errors (py_error.c) ---- */
@@ -118,10 +119,18 @@ struct stk_py_dataset {
     struct stk_py_gate gate;
 };
 
+/* Leaves the gate, and closes the handle if that is now to be done. */
+void stk_py_engine_leave(struct stk_py_engine *self);
+void stk_py_dataset_leave(struct stk_py_dataset *self);
+/* The urls (a tuple of bytes) as an array of pointers into them, for PyMem_Free; NULL with an
+ * exception. */
+const char **stk_py_urls(PyObject *tuple);
+
 /* ---- types ---- */
 
 extern PyType_Spec stk_py_engine_spec, stk_py_dataset_spec, stk_py_loader_spec, stk_py_batch_spec,
-    stk_py_array_spec, stk_py_bytes_spec, stk_py_pack_spec, stk_py_writer_spec;
+    stk_py_array_spec, stk_py_bytes_spec, stk_py_pack_spec, stk_py_writer_spec,
+    stk_py_verify_spec, stk_py_diff_spec;
 
 static inline struct stk_py_module *stk_py_module_of(PyObject *self)
 {

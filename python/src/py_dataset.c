@@ -15,15 +15,14 @@ static void dataset_close_now(struct stk_py_dataset *self)
     Py_END_ALLOW_THREADS
 }
 
-static void dataset_leave(struct stk_py_dataset *self)
+void stk_py_dataset_leave(struct stk_py_dataset *self)
 {
     if (stk_py_gate_leave(&self->gate)) {
         dataset_close_now(self);
     }
 }
 
-/* The urls (a tuple of bytes) as an array of pointers into them; NULL with an exception. */
-static const char **urls_of(PyObject *tuple)
+const char **stk_py_urls(PyObject *tuple)
 {
     Py_ssize_t count = PyTuple_Size(tuple);
     const char **urls = count < 0 ? NULL : PyMem_Calloc((size_t)count + 1, sizeof *urls);
@@ -53,11 +52,7 @@ static int dataset_open(struct stk_py_dataset *self, struct stk_py_engine *engin
         return 1; /* the exception is set */
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_dataset_open(&dataset, engine->engine, options, error);
-    Py_END_ALLOW_THREADS if (stk_py_gate_leave(&engine->gate))
-    {
-        stoker_engine_close(engine->engine);
-        engine->engine = NULL;
-    }
+    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
     self->dataset = dataset;
     return status;
 }
@@ -90,7 +85,7 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
             &options.block_bytes)) {
         return NULL;
     }
-    urls = urls_of(tuple);
+    urls = stk_py_urls(tuple);
     self = urls ? (struct stk_py_dataset *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0)
                 : NULL;
     if (!self) {
@@ -156,7 +151,7 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
                                info.sequential ? Py_True : Py_False, "identity",
                                (const char *)info.identity, (Py_ssize_t)sizeof info.identity);
     }
-    dataset_leave(self);
+    stk_py_dataset_leave(self);
     return result;
 }
 
@@ -185,7 +180,7 @@ static PyObject *dataset_classes(PyObject *object, PyObject *nothing)
             PyList_SetItem(list, (Py_ssize_t)i, text);
         }
     }
-    dataset_leave(self);
+    stk_py_dataset_leave(self);
     return list || PyErr_Occurred() ? list : stk_py_raise(status, NULL);
 }
 
@@ -244,7 +239,7 @@ static PyObject *dataset_sample(PyObject *object, PyObject *index)
         }
     }
     PyMem_Free(key);
-    dataset_leave(self);
+    stk_py_dataset_leave(self);
     return result;
 }
 
@@ -296,7 +291,7 @@ static PyObject *dataset_read(PyObject *object, PyObject *arguments)
     for (int i = 0; i < 3 && !bytes && !PyErr_Occurred(); i++) {
         bytes = read_into(self, sample, extension, &capacity, &status);
     }
-    dataset_leave(self);
+    stk_py_dataset_leave(self);
     return bytes || PyErr_Occurred() ? bytes : stk_py_raise(status, NULL);
 }
 

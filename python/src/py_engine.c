@@ -39,6 +39,13 @@ static void engine_close_now(struct stk_py_engine *self)
     Py_END_ALLOW_THREADS
 }
 
+void stk_py_engine_leave(struct stk_py_engine *self)
+{
+    if (stk_py_gate_leave(&self->gate)) {
+        engine_close_now(self);
+    }
+}
+
 static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"memory_bytes_max", "threads",  "cores_reserved", "io_backend",
@@ -121,9 +128,7 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing)
             (unsigned long long)info.lost_bytes, "io_backend", info.io_backend, "io_reason",
             info.io_reason, "vector", info.vector, "sandbox", info.sandbox);
     }
-    if (stk_py_gate_leave(&self->gate)) {
-        engine_close_now(self);
-    }
+    stk_py_engine_leave(self);
     return result;
 }
 

@@ -129,7 +129,9 @@ static int module_exec(PyObject *self)
         add_type(self, &stk_py_array_spec, &module->array_type) < 0 ||
         add_type(self, &stk_py_bytes_spec, &module->bytes_type) < 0 ||
         add_type(self, &stk_py_pack_spec, &module->pack_type) < 0 ||
-        add_type(self, &stk_py_writer_spec, &module->writer_type) < 0) {
+        add_type(self, &stk_py_writer_spec, &module->writer_type) < 0 ||
+        add_type(self, &stk_py_verify_spec, &module->verify_type) < 0 ||
+        add_type(self, &stk_py_diff_spec, &module->diff_type) < 0) {
         return -1;
     }
     return add_constants(self) < 0 ? -1 : add_statuses(self);
@@ -147,6 +149,8 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->bytes_type);
     Py_VISIT(module->pack_type);
     Py_VISIT(module->writer_type);
+    Py_VISIT(module->verify_type);
+    Py_VISIT(module->diff_type);
     return 0;
 }
 
@@ -162,6 +166,8 @@ static int module_clear(PyObject *self)
     Py_CLEAR(module->bytes_type);
     Py_CLEAR(module->pack_type);
     Py_CLEAR(module->writer_type);
+    Py_CLEAR(module->verify_type);
+    Py_CLEAR(module->diff_type);
     return 0;
 }
 

@@ -26,6 +26,7 @@ from collections.abc import Sequence as _Sequence
 
 from ._stoker import ORDER_VERSION, Array, __version__
 from ._stoker import Bytes as BytesColumn
+from .checks import Diff, Difference, Finding, Verify, diff, verify
 from .dataset import Dataset, Engine, Member, Sample, default_engine, order_at
 from .errors import (
     ArgumentError,
@@ -78,10 +79,13 @@ __all__ = [
     "ColorJitter",
     "CorruptError",
     "Dataset",
+    "Diff",
+    "Difference",
     "EmptyError",
     "Engine",
     "Error",
     "Field",
+    "Finding",
     "Float",
     "ForkedError",
     "FormatError",
@@ -108,8 +112,11 @@ __all__ = [
     "Transform",
     "TruncatedError",
     "UnsupportedError",
+    "Verify",
     "__version__",
     "default_engine",
+    "diff",
     "order_at",
     "pack",
+    "verify",
 ]

@@ -1,0 +1,236 @@
+"""Looking at whole data sets: what is damaged, and what differs between two.
+
+Both read in native threads and are iterators::
+
+    with stoker.verify("train/", deep=True) as check:
+        for finding in check:
+            print(finding.kind, finding.shard, finding.key, finding.what)
+    assert check.progress()["findings"] == 0
+
+    for difference in stoker.diff("train-v1/", "train-v2/"):
+        print(difference.kind, difference.key, *difference.members)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+from . import _stoker
+from .dataset import (
+    Dataset,
+    Engine,
+    count,
+    default_engine,
+    interruptible,
+    parse_bytes,
+    refuse_pickle,
+)
+from .errors import ArgumentError
+from .output import paths_of
+
+__all__ = ["Diff", "Difference", "Finding", "Verify", "diff", "verify"]
+
+
+class Finding(NamedTuple):
+    """What is wrong at one place of a data set."""
+
+    kind: str
+    """``"header"``, ``"checksum"``, ``"picture"`` ...: ``stoker help verify`` and stoker.h list
+    them."""
+    shard: str
+    """Path of the tar or file."""
+    offset: int | None
+    """In the (unpacked) shard; ``None`` if it has no meaning."""
+    key: str
+    """Of the sample; empty if it has no meaning, or is not known."""
+    extension: str
+    what: str
+    advice: str
+    status: int
+    """As of the error that reading it would give."""
+    name: str
+    """Of the status: ``"STOKER_ERROR_CORRUPT"``."""
+    note: bool
+    """Worth a look, but it reads well: not counted as damage."""
+
+
+class Verify:
+    """The findings of :func:`verify`, in the order of the shards; a finding is given as soon as
+    all shards before it are read. It is a context manager; ``close`` ends the work."""
+
+    def __init__(self, native: _stoker.Verify) -> None:
+        self._native = native
+        self._progress: dict[str, int] | None = None
+
+    def __iter__(self) -> Verify:
+        return self
+
+    def __next__(self) -> Finding:
+        if self._progress is not None:
+            raise StopIteration
+        found = self._native.next()
+        if found is None:
+            raise StopIteration
+        return Finding(*found)
+
+    def progress(self) -> dict[str, int]:
+        """Counts so far, and after ``close`` those at its time: ``shards``, ``shards_total``,
+        ``bytes``, ``bytes_total`` (0: not known), ``samples``, ``members``, ``findings``,
+        ``notes``, ``findings_kept`` (at most ``findings_max``), ``repaired`` (shards or files),
+        ``dropped`` (samples that repair left out)."""
+        return self._native.progress() if self._progress is None else dict(self._progress)
+
+    def close(self) -> None:
+        """Ends the work in hand. Leaving the ``with`` does it too."""
+        if self._progress is None:
+            self._progress = self._native.progress()
+        self._native.close()
+
+    def __enter__(self) -> Verify:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle("Verify")
+
+
+def verify(
+    source: Any,
+    *,
+    deep: bool = False,
+    repair: bool = False,
+    findings_max: int | None = None,
+    engine: Engine | None = None,
+    pixels_max: int | None = None,
+    decode_bytes_max: int | str | None = None,
+    key_bytes_max: int | None = None,
+    header_bytes_max: int | str | None = None,
+    join_distance: int | None = None,
+    unpacked_bytes_max: int | str | None = None,
+    unpacked_ratio_max: int | None = None,
+) -> Verify:
+    """Reads all bytes of a data set and iterates over what is wrong with them.
+
+    It checks tar headers, padding and ends, keys, headers and ends of pictures, and what there is
+    to compare with: the SHA-256 of each shard in ``stoker.manifest.json``, the checksums of each
+    member in ``stoker.index``. It goes on after damage. Damage is a :class:`Finding`; exceptions
+    are for what ends the work: no memory, nothing there, a repair that cannot be written.
+
+    Args:
+        source: as of :class:`Dataset`.
+        deep: every picture is decoded; any warning of its library counts.
+        repair: damaged plain tars are written anew without the samples that have the damage; the
+            old one stays as ``SHARD.original``. Damaged files of a folder ``ROOT`` move to
+            ``ROOT.bad``. Killed at any instant, the next repair ends it. Iterate to the end:
+            shards take their names after all are read.
+        findings_max: so many are kept, the rest is counted. Default 10,000.
+        engine: default: the process's.
+        pixels_max, decode_bytes_max: bounds of a picture, as of :class:`Loader`.
+        key_bytes_max, header_bytes_max, join_distance, unpacked_bytes_max, unpacked_ratio_max:
+            as of :class:`Dataset`.
+    """
+    where = "verify"
+    if engine is not None and not isinstance(engine, Engine):
+        raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
+    native = (engine if engine is not None else default_engine())._native
+    urls = tuple(paths_of(source))
+    options = {
+        "deep": bool(deep),
+        "repair": bool(repair),
+        "findings_max": count(findings_max, f"{where} findings_max", low=1, high=2**63),
+        "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
+        "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
+        "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
+        "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
+        "join_distance": count(join_distance, f"{where} join_distance"),
+        "unpacked_bytes_max": parse_bytes(unpacked_bytes_max, f"{where} unpacked_bytes_max"),
+        "unpacked_ratio_max": count(unpacked_ratio_max, f"{where} unpacked_ratio_max", low=1),
+    }
+    return Verify(interruptible(lambda: _stoker.Verify(native, urls, **options)))
+
+
+class Difference(NamedTuple):
+    """A sample that two data sets do not have in common."""
+
+    kind: str
+    """``"added"``, ``"removed"`` or ``"changed"``."""
+    key: str
+    sample_a: int | None
+    """Its number in each data set; ``None``: it is not there."""
+    sample_b: int | None
+    shard_a: str
+    """Path of its shard or file; empty: it is not there."""
+    shard_b: str
+    members: tuple[str, ...]
+    """Of a changed one: ``"jpg"`` differs, ``"+txt"`` is new, ``"-json"`` is gone; ``"cls?"``: in
+    packed shards, perhaps."""
+
+
+class Diff:
+    """The differences of :func:`diff`: first what was removed or changed, as it lies in ``a``, then
+    what was added, as it lies in ``b``. It is a context manager; ``close`` ends the work."""
+
+    def __init__(self, native: _stoker.Diff) -> None:
+        self._native = native
+        self._progress: dict[str, int] | None = None
+
+    def __iter__(self) -> Diff:
+        return self
+
+    def __next__(self) -> Difference:
+        if self._progress is not None:
+            raise StopIteration
+        found = self._native.next()
+        if found is None:
+            raise StopIteration
+        return Difference(*found[:-1], members=tuple(found[-1].split()))
+
+    def progress(self) -> dict[str, int]:
+        """Counts so far, and after ``close`` those at its time: ``samples_a``, ``samples_b``,
+        ``samples_done`` (of both), ``bytes`` (read; 0 where indexes have all checksums),
+        ``bytes_total``; once ``finished``: ``same``, ``added``, ``removed``, ``changed``."""
+        return self._native.progress() if self._progress is None else dict(self._progress)
+
+    def close(self) -> None:
+        """Ends the work in hand. Leaving the ``with`` does it too."""
+        if self._progress is None:
+            self._progress = self._native.progress()
+        self._native.close()
+
+    def __enter__(self) -> Diff:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle("Diff")
+
+
+def diff(a: Any, b: Any, *, reread: bool = False, engine: Engine | None = None) -> Diff:
+    """Iterates over the samples that two data sets, or two versions of one, do not have in common.
+
+    Samples are matched by key and compared by the XXH3-64 of each member: an index's checksums,
+    and where there are none the bytes. It finds changes, not forgery. Shards and the order of
+    samples and members do not count. Of a folder beside tars only pictures are compared, and a
+    file's name is split as a tar's.
+
+    Args:
+        a, b: each a :class:`Dataset`, or what one is made of.
+        reread: read all bytes, whatever an index says.
+        engine: of data sets that are opened here. Default: the process's.
+    """
+    where = "diff"
+    if engine is not None and not isinstance(engine, Engine):
+        raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
+    opened = [
+        side if isinstance(side, Dataset) else Dataset(side, engine=engine) for side in (a, b)
+    ]
+    try:
+        return Diff(_stoker.Diff(opened[0]._native, opened[1]._native, reread=bool(reread)))
+    finally:
+        for given, side in zip((a, b), opened, strict=True):
+            if side is not given:
+                side.close()  # the comparison keeps what it uses
