@@ -451,6 +451,53 @@ static void test_cold(struct stk_io *io)
     stk_io_close_file(io, file);
 }
 
+/* All of "big" by the queue. */
+static void read_by_queue(struct stk_io *io, struct stk_queue *queue, struct stk_file *file)
+{
+    struct stk_read *read = read_new(file, 0, BIG_BYTES);
+
+    T_EQ("submit", stk_io_submit(io, queue, read), 1);
+    T_TRUE("reap", stk_io_reap(io, queue, 10000) == read);
+    T_EQ("all", read->result, BIG_BYTES);
+    T_TRUE("bytes", memcmp(read->buffer + read->skip, big, BIG_BYTES) == 0);
+    read_free(read);
+}
+
+/* Where a few pages are missing in the page cache, a read puts them there; where most are, it
+ * leaves the cache alone. */
+static void test_holes(const struct mode *mode)
+{
+    struct stk_io *io = open_io(mode, 8);
+    struct stk_file *file;
+    struct stk_queue *queue = NULL;
+    struct statfs info;
+    uint8_t *buffer;
+    int fd;
+
+    if (!io) {
+        return; /* no io_uring here */
+    }
+    file = open_file(io, "big");
+    buffer = stk_alloc(BIG_BYTES, 1);
+    fd = open(in_folder("big"), O_RDONLY);
+    T_EQ("queue", stk_io_queue_open(io, &queue, NULL), 0);
+    T_EQ("warm it", stk_io_read_wait(io, file, 0, buffer, BIG_BYTES), BIG_BYTES);
+    fstatfs(fd, &info);
+    if (info.f_type == 0xef53 && posix_fadvise(fd, 1 << 20, 32768, POSIX_FADV_DONTNEED) == 0) {
+        T_EQ(mode->name, stk_io_read_now(io, file, 0, buffer, BIG_BYTES), -EAGAIN);
+        read_by_queue(io, queue, file);
+        T_EQ(mode->name, stk_io_read_now(io, file, 0, buffer, BIG_BYTES), BIG_BYTES);
+        posix_fadvise(fd, 0, BIG_BYTES / 2, POSIX_FADV_DONTNEED);
+        read_by_queue(io, queue, file);
+        T_EQ(mode->name, stk_io_read_now(io, file, 0, buffer, BIG_BYTES), -EAGAIN);
+    }
+    close(fd);
+    stk_free(buffer);
+    stk_io_close_file(io, file);
+    stk_io_queue_close(io, queue);
+    stk_io_close(io);
+}
+
 /* A child in which one system call answers EPERM, as in a container. */
 static void test_forbidden(void)
 {
@@ -578,6 +625,8 @@ int main(int argc, char **argv)
     test_relative(io);
     test_list(io);
     test_cold(io);
+    test_holes(&(struct mode){"holes, io_uring", STOKER_IO_URING, STOKER_DIRECT_AUTO});
+    test_holes(&(struct mode){"holes, threads", STOKER_IO_THREADS, STOKER_DIRECT_AUTO});
     stk_io_close(io);
     stk_io_close(NULL);
     test_forbidden();

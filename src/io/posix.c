@@ -16,6 +16,7 @@
 
 /* Reading less than this is about as dear as asking first. */
 #define PROBE_BYTES_MIN 16384u
+#define HOLES_SHARE_MIN 8u /* holes are at most one page of so many */
 #define CALL_THREADS_MAX 8u
 #define CALL_READ_BYTES_MAX (1u << 20)
 #define NANOSECONDS 1000000000ull
@@ -47,6 +48,8 @@ static int check_kind(const struct stat *stat, const char *path, struct stoker_e
 static uint64_t direct_bytes_min(const struct stk_posix *posix);
 static int open_direct(int fd);
 static int direct_fd(struct stk_posix *posix, struct stk_posix_file *file);
+static bool range_has_holes(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
+                            uint64_t bytes);
 static bool range_is_cold(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
                           size_t bytes);
 static int list_near(struct stk_posix *posix, const char *path,
@@ -320,6 +323,10 @@ void stk_span_init(struct stk_span *span, struct stk_posix *posix, struct stk_re
     struct stk_posix_file *file = stk_posix_file(read->file);
     int direct = direct_fd(posix, file);
 
+    if (direct >= 0 && posix->options.direct == STOKER_DIRECT_AUTO &&
+        range_has_holes(posix, file, read->offset, read->bytes)) {
+        direct = -1;
+    }
     *span = (struct stk_span){
         .fd = file->fd,
         .buffered_fd = file->fd,
@@ -546,11 +553,9 @@ static int direct_fd(struct stk_posix *posix, struct stk_posix_file *file)
     return mine >= 0 ? mine : -1;
 }
 
-/* RWF_NOWAIT starts read-ahead of what it misses (mm/filemap.c, filemap_get_pages), and the
- * direct read that follows would fetch the same bytes from the disk again. cachestat asks
- * without that; while small reads find their bytes it is left out. */
-static bool range_is_cold(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
-                          size_t bytes)
+/* Pages of the range that the page cache has not; *pages_out: all of it. 0 where no one knows. */
+static uint64_t pages_missing(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
+                              uint64_t bytes, uint64_t *pages_out)
 {
     struct {
         uint64_t offset, bytes;
@@ -560,23 +565,44 @@ static bool range_is_cold(struct stk_posix *posix, struct stk_posix_file *file, 
         uint64_t cached, dirty, writeback, evicted, recently_evicted;
     } found;
     const long cachestat_number = 451; /* the same on every architecture */
+    uint64_t end = stk_min(offset + bytes, file->bytes);
 
-    if (!file->regular || bytes == 0 || file->bytes < direct_bytes_min(posix) ||
-        (bytes < PROBE_BYTES_MIN && atomic_load_explicit(&file->warm, memory_order_relaxed)) ||
+    *pages_out = 0;
+    if (!file->regular || offset >= end ||
         atomic_load_explicit(&posix->probe_refused, memory_order_relaxed)) {
-        return false;
+        return 0;
     }
     if (syscall(cachestat_number, file->fd, &range, &found, 0) < 0) {
         /* EPERM comes for files of others too, where the next file may answer. */
         atomic_store_explicit(&posix->probe_refused, errno == ENOSYS, memory_order_relaxed);
-        return false;
+        return 0;
     }
-    if (offset >= file->bytes) {
-        return false;
-    }
-    /* One page missing is enough: a sample's first page often came with its header. */
-    uint64_t end = stk_min(offset + bytes, file->bytes);
-    return found.cached < (end - 1) / STK_IO_ALIGN - offset / STK_IO_ALIGN + 1;
+    *pages_out = (end - 1) / STK_IO_ALIGN - offset / STK_IO_ALIGN + 1;
+    return found.cached < *pages_out ? *pages_out - found.cached : 0;
+}
+
+/* RWF_NOWAIT starts read-ahead of what it misses (mm/filemap.c, filemap_get_pages), and the
+ * direct read that follows would fetch the same bytes from the disk again. cachestat asks
+ * without that; while small reads find their bytes it is left out. One page missing is enough: a
+ * sample's first page often came with its header. */
+static bool range_is_cold(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
+                          size_t bytes)
+{
+    uint64_t pages;
+
+    return file->bytes >= direct_bytes_min(posix) &&
+           (bytes >= PROBE_BYTES_MIN || !atomic_load_explicit(&file->warm, memory_order_relaxed)) &&
+           pages_missing(posix, file, offset, bytes, &pages) > 0;
+}
+
+/* Nearly all of it is in the page cache: the rest belongs there too. Read past the cache, a hole
+ * would stay one, and all that surrounds it would come from the disk at each visit. */
+static bool range_has_holes(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
+                            uint64_t bytes)
+{
+    uint64_t pages, missing = pages_missing(posix, file, offset, bytes, &pages);
+
+    return pages > 0 && missing <= pages / HOLES_SHARE_MIN;
 }
 
 static int list_near(struct stk_posix *posix, const char *path, struct stk_listing_builder *builder)
