@@ -21,6 +21,7 @@ struct stk_fetch {
     uint32_t            slot;
     struct stk_span     span;
     struct stk_file    *file;  /* pinned until the read came back */
+    bool                cold;  /* counted in its loader's `fetching` */
     struct stk_chunk   *chunk; /* holds the bytes; NULL when they are warm after all */
     uint8_t            *room;  /* packed shards: where in the chunk */
     struct stk_view     bytes;

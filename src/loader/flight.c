@@ -40,7 +40,8 @@ bool stk_flight_step_locked(struct stk_client *client, struct stk_worker *worker
     return fetched_step_locked(loader, worker) ||
            (loader->sequential ? extract_step_locked(loader, worker)
                                : claim_step_locked(loader, worker)) ||
-           open_step_locked(loader, worker);
+           open_step_locked(loader, worker) ||
+           (stk_loader_deepen_locked(loader) && open_step_locked(loader, worker));
 }
 
 /* ---- work on slots ---- */
@@ -59,6 +60,7 @@ static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker 
     if (!fetch->next) {
         loader->locked.fetched_tail = &loader->locked.fetched;
     }
+    loader->locked.fetching -= fetch->cold;
     stk_engine_unlock(engine);
     flight = fetch->flight;
     if (atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
@@ -130,13 +132,17 @@ static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
     struct stoker_loader *loader = flight->loader;
     struct stoker_engine *engine = loader->engine;
     struct stk_fetch     *warm = NULL;
-    uint32_t              first, end;
+    uint32_t              first, end, cold = 0;
 
     stk_engine_lock(engine, worker);
     first = flight->locked.next_slot;
     end = loader->dataset->locked.files ? flight->samples : first; /* folders: one by one */
     flight->locked.next_slot = end;
     stk_engine_unlock(engine);
+    for (struct stk_fetch *it = list; it; it = it->next) {
+        it->cold = true;
+        cold++;
+    }
     for (uint32_t slot = first; slot < end; slot++) {
         struct stk_span   span;
         struct stk_fetch *fetch;
@@ -161,10 +167,15 @@ static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
             fetch->next = warm;
             warm = fetch;
         } else {
+            fetch->cold = true;
+            cold++;
             fetch->next = list;
             list = fetch;
         }
     }
+    stk_engine_lock(engine, worker);
+    loader->locked.fetching += cold;
+    stk_engine_unlock(engine);
     stk_fetch_deliver(engine, warm);
     stk_fetcher_push(loader->fetcher, list);
 }

@@ -92,9 +92,11 @@ struct stoker_loader {
         uint32_t           pins; /* flights, abandoned ones too, and calls under way */
         struct stk_fetch  *fetched;       /* samples whose bytes are here */
         struct stk_fetch **fetched_tail;
+        uint32_t           fetching; /* cold samples whose bytes are on their way */
         uint64_t           epoch, position;           /* delivered up to here */
         uint64_t           open_epoch, open_position; /* the next flight begins here */
         uint32_t           ahead, out_limit;
+        uint64_t           deepened_at, deepened_ns; /* batches, clock when `ahead` last grew */
         uint64_t           generation; /* counts how often flights were dropped */
         bool               opening, extracting, resumed, closed, starved;
         bool               hungry; /* its caller waits, and no memory is there for a batch */
@@ -134,6 +136,8 @@ void stk_flights_abandon_locked(struct stoker_loader *loader);
 /* A flight is gone (or a pin of the loader): the last one frees a closed loader. Lets the lock
  * go for a moment when it does. */
 void stk_loader_unpin_locked(struct stoker_loader *loader);
+/* A worker is idle: whether one more batch may be read ahead from now on. */
+bool stk_loader_deepen_locked(struct stoker_loader *loader);
 /* Out of the engine's list already; lock not held. */
 void stk_loader_free(struct stoker_loader *loader);
 

@@ -9,6 +9,7 @@
 
 /* In flight to begin with: enough for a local disk; slow storage deepens it. */
 #define AHEAD_BYTES       (64u << 20)
+#define DEEPEN_WAIT_NS 20000000u
 #define AHEAD_DEFAULT_MAX 16u
 /* A padded or wrapped tail ends behind the last sample, by at most a global batch. */
 #define POSITION_SLACK    (1ull << 32)
@@ -573,22 +574,31 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
     return STOKER_ERROR_AGAIN;
 }
 
-/* The caller waits while every worker sleeps and the ring is full: reads are what is slow, and
- * more of them under way is the cure. Where decoding is what is slow, nobody sleeps, and memory
- * is left alone. */
-static void deepen_locked(struct stoker_loader *loader)
+/* A worker found nothing to do while the caller waits, reads are under way and the ring is full:
+ * reads are what is slow, and more of them under way is the cure. Where decoding is what is slow
+ * no worker is idle, and memory is left alone. Once a batch, or a while: what the last step
+ * brought shows only then. */
+bool stk_loader_deepen_locked(struct stoker_loader *loader)
 {
-    struct stoker_engine *engine = loader->engine;
-    uint64_t              more = (uint64_t)loader->locked.ahead + 2;
+    uint64_t more = (uint64_t)loader->locked.ahead + 2;
+    uint64_t now_ns;
 
-    if (loader->ahead_asked || loader->locked.opening || loader->locked.ahead >= STK_AHEAD_MAX ||
-        engine->locked.sleeping < engine->worker_count ||
-        loader->locked.flight_count < loader->locked.ahead ||
-        more * loader->batch_bytes > engine->budget.bytes_max / 2) {
-        return;
+    if (loader->ahead_asked || loader->client.waiting == 0 || loader->locked.fetching == 0 ||
+        loader->locked.opening || loader->locked.flight_count < loader->locked.ahead ||
+        loader->locked.ahead >= STK_AHEAD_MAX ||
+        more * loader->batch_bytes > loader->engine->budget.bytes_max / 2) {
+        return false;
     }
+    now_ns = stk_engine_now(loader->engine);
+    if (loader->locked.deepened_at == loader->locked.batches &&
+        now_ns - loader->locked.deepened_ns < DEEPEN_WAIT_NS) {
+        return false;
+    }
+    loader->locked.deepened_at = loader->locked.batches;
+    loader->locked.deepened_ns = now_ns;
     loader->locked.ahead++;
     loader->locked.out_limit++;
+    return true;
 }
 
 static bool before(const struct timespec *a, const struct timespec *b)
@@ -610,7 +620,6 @@ static int wait_locked(struct stoker_loader *loader, uint32_t timeout_ms,
         if (status != STOKER_ERROR_AGAIN || expired) {
             return status;
         }
-        deepen_locked(loader);
         if (loader->locked.starved && !loader->locked.head) {
             loader->locked.hungry = true;
             if (lapsed) {
