@@ -50,6 +50,7 @@ from .errors import (
 from .fields import Bytes, Field, Float, Image, Int, Label, Text
 from .loader import BadSample, Loader
 from .packing import pack
+from .table import BadRow, pack_table
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -69,6 +70,7 @@ __all__ = [
     "ORDER_VERSION",
     "ArgumentError",
     "Array",
+    "BadRow",
     "BadSample",
     "BudgetError",
     "Bytes",
@@ -118,5 +120,6 @@ __all__ = [
     "diff",
     "order_at",
     "pack",
+    "pack_table",
     "verify",
 ]

@@ -21,9 +21,10 @@ _QUALITY = 95  # of pictures that are encoded here, but PNG
 
 
 def _plain(value: Any) -> Any:
-    """What json does not know: numbers and arrays of NumPy, and what is like them."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
+    """What json does not know: numbers and arrays of NumPy and their like, and dates."""
+    for name in ("tolist", "isoformat"):
+        if hasattr(value, name):
+            return getattr(value, name)()
     raise TypeError(f"a {type(value).__name__} is not of JSON")
 
 

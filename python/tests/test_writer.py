@@ -5,6 +5,7 @@ in the result; the same bytes after any interruption inside one process (kills: 
 """
 
 import array
+import datetime
 import errno
 import functools
 import gc
@@ -40,6 +41,7 @@ VALUES = {
     "double": (np.float64(1e300), b"1e+300"),
     "nan": (math.nan, b"nan"),
     "json": ({"b": [1, None, "ü"], "a": 0.5}, '{"b":[1,null,"ü"],"a":0.5}'.encode()),
+    "date.json": ([datetime.date(2026, 11, 21)], b'["2026-11-21"]'),
     "np.json": ([np.int64(4), np.arange(3), {"x": np.float32(0.5)}], b'[4,[0,1,2],{"x":0.5}]'),
     "text.json": ('{"already": "JSON"}', b'{"already": "JSON"}'),
     "npy": (
