@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""What decoding in helper processes costs: the same epoch with and without, in turns.
+"""What an option of the loader costs: the same epoch with and without it, in turns.
 
-usage: sandbox.py --data TARS [--pairs 20] [--out bench/results/sandbox.json]
+usage: pairs.py sandbox|skip --data TARS [--pairs 20] [--out bench/results/NAME.json]
+
+sandbox: decoding in helper processes. skip: the policy for damaged samples, with limits and a
+quarantine file, over data in which nothing is damaged.
 
 Every pair is one epoch of each (which comes first changes from pair to pair), each with a new
 loader; CPU is that of this process and of its helpers, from open to close. Ratios are taken
@@ -13,11 +16,20 @@ import os
 import pathlib
 import resource
 import statistics
+import tempfile
 import time
 
 import stoker
 
 CHAIN = [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip(), stoker.Normalize()]
+
+
+def options_of(what, folder):
+    """The Loader's options whose price is asked for."""
+    if what == "sandbox":
+        return {"sandbox": True}
+    return {"on_error": "skip", "quarantine": f"{folder}/bad.jsonl", "bad_samples_max": 100,
+            "bad_share_max": 0.01}
 
 
 def cpu_seconds():
@@ -39,14 +51,14 @@ def settle():
         if len(tasks) == 1 and not children:
             return
         time.sleep(0.005)
-    raise SystemExit("sandbox: the engine does not end")
+    raise SystemExit("pairs: the engine does not end")
 
 
-def run(data, batch_size, sandbox):
+def run(data, batch_size, options):
     cpu, wall = cpu_seconds(), time.monotonic()
     images = 0
-    with stoker.Loader(data, batch_size, seed=1, image=CHAIN, tail="keep", sandbox=sandbox,
-                       threads=os.cpu_count(), output="array", cached=True) as loader:
+    with stoker.Loader(data, batch_size, seed=1, image=CHAIN, tail="keep", output="array",
+                       threads=os.cpu_count(), cached=True, **options) as loader:
         for batch in loader:
             images += batch[0].shape[0]
             del batch
@@ -59,27 +71,35 @@ def spread(values):
     return f"{statistics.median(values):8.3f} ({min(values):.3f} - {max(values):.3f})"
 
 
+def take_turns(arguments, options):
+    """[{"without": ..., "with": ...}] of all pairs."""
+    for each in ({}, options):  # page cache and first touch
+        run(arguments.data, arguments.batch_size, each)
+    pairs = []
+    for turn in range(arguments.pairs):
+        pair = {}
+        for name in ("without", "with") if turn % 2 == 0 else ("with", "without"):
+            pair[name] = run(arguments.data, arguments.batch_size,
+                             options if name == "with" else {})
+        pairs.append(pair)
+    return pairs
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=["sandbox", "skip"])
     parser.add_argument("--data", required=True, help="tars of pictures, as for Loader")
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--out", help="also write the numbers as JSON")
     arguments = parser.parse_args()
-    run(arguments.data, arguments.batch_size, False)  # page cache and first touch
-    run(arguments.data, arguments.batch_size, True)
-    pairs = []
-    for turn in range(arguments.pairs):
-        pair = {}
-        for sandbox in (False, True) if turn % 2 == 0 else (True, False):
-            pair["sandbox" if sandbox else "plain"] = run(arguments.data, arguments.batch_size,
-                                                          sandbox)
-        pairs.append(pair)
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = take_turns(arguments, options_of(arguments.what, folder))
     ratios = {}
     for name in "images_per_s", "cpu_ms":
-        for kind in "plain", "sandbox":
+        for kind in "without", "with":
             print(f"{name:14} {kind:8} {spread([pair[kind][name] for pair in pairs])}")
-        ratios[name] = [pair["sandbox"][name] / pair["plain"][name] for pair in pairs]
+        ratios[name] = [pair["with"][name] / pair["without"][name] for pair in pairs]
         print(f"{name:14} {'ratio':8} {spread(ratios[name])}")
     if arguments.out:
         medians = {name: statistics.median(values) for name, values in ratios.items()}
