@@ -444,7 +444,11 @@ int stk_draft_commit(struct stk_draft *draft, const struct stk_draft_content *co
         status =
             plan ? stk_io_remove(draft->io, plan, error) : fail_memory(draft->destination, error);
     }
-    status = status < 0 ? status : stk_io_sync_directory(draft->io, draft->directory, error);
+    if (status == 0) {
+        /* The data set stands: a plan that comes back after a power cut is taken away by the next
+         * run, so that no failure here is worth an error. */
+        stk_io_sync_directory(draft->io, draft->directory, NULL);
+    }
     stk_free(plan);
     return status;
 }
