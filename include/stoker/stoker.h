@@ -1,7 +1,7 @@
 /* stoker.h: training data, from files to batches, in one process.
  *
- * The one public header of libstoker. Sections: error, image, engine, dataset, order, loader,
- * batch, pack, verify, diff.
+ * The one public header of libstoker. Sections: error, image, engine, dataset, index, order,
+ * loader, batch, pack, verify, diff.
  *
  * Conventions
  *   Return   int: 0 or a count on success, negative on failure: -errno where errno says it,
@@ -178,6 +178,12 @@ STOKER_API int stoker_engine_info(struct stoker_engine *engine, struct stoker_en
  * any thread. */
 struct stoker_dataset;
 
+enum stoker_index_use {
+    STOKER_INDEX_AUTO = 0, /* what of an index is fresh is used, the rest is scanned */
+    STOKER_INDEX_NEVER,    /* all headers are read */
+    STOKER_INDEX_REQUIRE,  /* nothing is scanned: STOKER_ERROR_CHANGED names what differs */
+};
+
 struct stoker_dataset_options {
     size_t             struct_size;
     const char *const *urls; /* borrowed: paths, directories, globs, {000..099} braces */
@@ -187,10 +193,15 @@ struct stoker_dataset_options {
     uint32_t           join_distance;     /* members between two parts of a sample; default 0 */
     uint64_t           unpacked_bytes_max; /* of one compressed shard; default 1 TiB */
     uint32_t           unpacked_ratio_max; /* unpacked to packed bytes; default 1,100 */
-    uint32_t           block_bytes;       /* aim for a block of the order; default 8 MiB */
+    uint32_t           block_bytes;       /* aim for a block of the order; default 8 MiB, or
+                                             what the index says */
+    uint32_t           index;             /* enum stoker_index_use; default auto */
+    const char        *index_path;        /* borrowed; default: stoker.index beside the data,
+                                             then one in the cache */
 };
 
-/* Gives *dataset_out. Lists directories and reads headers in parallel on the engine. */
+/* Gives *dataset_out. Lists directories and reads headers in parallel on the engine, as far as no
+ * index tells them. */
 STOKER_API int stoker_dataset_open(struct stoker_dataset **dataset_out,
                                    struct stoker_engine *engine,
                                    const struct stoker_dataset_options *options,
@@ -206,6 +217,9 @@ struct stoker_dataset_info {
     uint64_t    block_samples; /* samples a block of the order */
     uint8_t     sequential;    /* 1: compressed shards, read front to back in shard order */
     uint8_t     identity[32];  /* hash of names, sizes and members */
+    const char *index_path;    /* of the index that was used; NULL: none. Lent until close */
+    const char *index_note;    /* why it was not, or not wholly, used; or empty. Lent likewise */
+    uint64_t    shards_indexed; /* taken from the index, not scanned */
 };
 STOKER_API int stoker_dataset_info(const struct stoker_dataset *dataset,
                                    struct stoker_dataset_info *info);
@@ -230,6 +244,63 @@ STOKER_API int stoker_dataset_sample(const struct stoker_dataset *dataset, uint6
 STOKER_API int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample,
                                    const char *extension, void *buffer, size_t capacity,
                                    size_t *bytes_out, struct stoker_error *error);
+
+/* Shards that were appended since the data set was opened (tars that are listed behind all that it
+ * has), as another data set, for the loaders of the next epoch: what is known is not read again,
+ * and blocks of the order keep their size. The data set itself stays as it is. shard_count: that
+ * many in all, so that all ranks take the same; 0: as many as there are.
+ * 1: gives *newer_out; 0: there are none. STOKER_ERROR_CHANGED: a shard that it has was changed or
+ * is gone, another stands before it, fewer than shard_count are there, or with index = require the
+ * index does not tell of them. */
+STOKER_API int stoker_dataset_refresh(const struct stoker_dataset *dataset, uint64_t shard_count,
+                                      struct stoker_dataset **newer_out,
+                                      struct stoker_error *error);
+/* The data set as it was when the state was taken: its first shards, with the state's blocks. So a
+ * run goes on in its epoch though shards were appended. 1: gives *part_out; 0: it is the data
+ * set itself; STOKER_ERROR_STATE: neither. */
+struct stoker_state;
+STOKER_API int stoker_dataset_as_of(const struct stoker_dataset *dataset,
+                                    const struct stoker_state *state,
+                                    struct stoker_dataset **part_out, struct stoker_error *error);
+
+/* ---- index ---------------------------------------------------------------------------- */
+
+/* Makes the index file of a data set, on a thread of its own and the engine's: entries of shards
+ * that did not change are kept, new shards are read; what a killed run had finished is kept, too.
+ * The file is written beside and renamed when it is whole. */
+struct stoker_indexer;
+
+struct stoker_index_options {
+    size_t      struct_size;
+    const char *out;   /* borrowed; default: stoker.index in the folder above all shards; in the
+                          cache where that cannot be written, or tells of other shards */
+    uint8_t checksums; /* 1: read all bytes, keep XXH3-64 of each member */
+    uint8_t labels;    /* 1: read .cls members, keep their numbers */
+    uint8_t force;     /* 1: read all headers again */
+};
+
+/* Gives *indexer_out; the work has begun. dataset: urls and limits, borrowed. */
+STOKER_API int stoker_index_open(struct stoker_indexer **indexer_out, struct stoker_engine *engine,
+                                 const struct stoker_dataset_options *dataset,
+                                 const struct stoker_index_options *options,
+                                 struct stoker_error *error);
+
+struct stoker_index_progress {
+    size_t      struct_size;
+    uint64_t    shards, shards_done; /* files of a folder; done ones without those kept */
+    uint64_t    shards_kept;         /* not read again */
+    uint64_t    bytes, bytes_done;   /* of shards to be read; 0 while they are listed */
+    uint64_t    bytes_read;
+    uint64_t    elapsed_ns;
+    uint64_t    samples, members, index_bytes; /* at the end */
+    const char *path; /* of the index; NULL before it is known. Lent until close */
+};
+/* 1: goes on (asked again after timeout_ms); 0: the index is there; negative: it failed. */
+STOKER_API int stoker_index_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
+                                 struct stoker_index_progress *progress_out,
+                                 struct stoker_error *error);
+/* Takes indexer; stops the work if it is not done. NULL is fine. */
+STOKER_API void stoker_index_close(struct stoker_indexer *indexer);
 
 /* ---- order ---------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* Data sets: opening, open files, and single reads for tools. */
 #include "dataset/dataset.h"
 
+#include "dataset/sidecar.h"
 #include "format/unpack.h"
 
 #include <errno.h>
@@ -10,45 +11,227 @@
 static int resolve(struct stoker_dataset_options *options,
                    const struct stoker_dataset_options *given, struct stoker_error *error);
 
+static int fill(struct stoker_dataset *dataset, struct stoker_error *error);
+
 int stoker_dataset_open(struct stoker_dataset **dataset_out, struct stoker_engine *engine,
                         const struct stoker_dataset_options *options, struct stoker_error *error)
 {
-    struct stoker_dataset *dataset;
-    int                    status;
+    struct stoker_dataset *dataset = NULL;
+    int status = stk_dataset_new(&dataset, engine, options, error);
 
     *dataset_out = NULL;
-    status = stk_engine_check(engine, error);
+    status = status < 0 ? status : fill(dataset, error);
+    if (status < 0) {
+        if (dataset) {
+            stk_dataset_release(dataset);
+        }
+        return status;
+    }
+    *dataset_out = dataset;
+    return 0;
+}
+
+static int no_memory(struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot open a data set", "free memory", "data set");
+}
+
+/* Copies the options and what they point to. */
+static int keep_options(struct stoker_dataset *dataset, const struct stoker_dataset_options *given,
+                        struct stoker_error *error)
+{
+    char **urls = stk_alloc(given->url_count + 1, sizeof *urls);
+    bool complete = urls != NULL;
+
+    dataset->options = *given;
+    dataset->options.urls = (const char *const *)urls;
+    dataset->options.url_count = urls ? given->url_count : 0;
+    dataset->options.index_path = given->index_path ? stk_strdup(given->index_path) : NULL;
+    complete = complete && (!given->index_path || dataset->options.index_path);
+    for (size_t i = 0; urls && i < given->url_count; i++) {
+        urls[i] = stk_strdup(given->urls[i]);
+        complete = complete && urls[i];
+    }
+    return complete ? 0 : no_memory(error);
+}
+
+static void free_options(struct stoker_dataset_options *options)
+{
+    for (size_t i = 0; i < options->url_count; i++) {
+        stk_free((void *)(uintptr_t)options->urls[i]);
+    }
+    stk_free((void *)(uintptr_t)options->urls);
+    stk_free((void *)(uintptr_t)options->index_path);
+}
+
+int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *engine,
+                    const struct stoker_dataset_options *options, struct stoker_error *error)
+{
+    struct stoker_dataset_options resolved = {0};
+    struct stoker_dataset *dataset;
+    int status = stk_engine_check(engine, error);
+
+    *dataset_out = NULL;
     if (status < 0) {
         return status;
     }
     dataset = stk_alloc(1, sizeof *dataset);
     if (!dataset) {
-        return stk_fail(error, -ENOMEM, "cannot open a data set", "free memory", "data set");
+        return no_memory(error);
     }
     dataset->engine = engine;
     dataset->references = 1;
     pthread_mutex_init(&dataset->lock, NULL);
     stk_engine_hold(engine);
-    status = resolve(&dataset->options, options, error);
-    if (status == 0) {
-        status = stk_source_list(engine->io, dataset->options.urls, dataset->options.url_count,
-                                 &dataset->objects, error);
-    }
-    if (status == 0 && dataset->objects.kind == STK_SOURCE_TARS) {
-        dataset->locked.files = stk_alloc(dataset->objects.count, sizeof(struct stk_open_file));
-        if (!dataset->locked.files) {
-            status = stk_fail(error, -ENOMEM, "cannot open a data set", "free memory",
-                              "%llu shards", (unsigned long long)dataset->objects.count);
-        }
-    }
-    status = status < 0 ? status : stk_scan(dataset, error);
-    dataset->options.urls = NULL; /* borrowed until here */
+    status = resolve(&resolved, options, error);
+    status = status < 0 ? status : keep_options(dataset, &resolved, error);
     if (status < 0) {
         stk_dataset_release(dataset);
         return status;
     }
     *dataset_out = dataset;
     return 0;
+}
+
+int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
+{
+    int status = stk_source_list(dataset->engine->io, dataset->options.urls,
+                                 dataset->options.url_count, &dataset->objects, error);
+
+    return status < 0 || dataset->objects.kind == STK_SOURCE_FOLDER
+               ? status
+               : stk_dataset_make_room(dataset, dataset->objects.count, error);
+}
+
+int stk_dataset_make_room(struct stoker_dataset *dataset, uint64_t count,
+                          struct stoker_error *error)
+{
+    dataset->objects.count = count;
+    dataset->locked.files = stk_alloc(count, sizeof(struct stk_open_file));
+    return dataset->locked.files ? 0 : no_memory(error);
+}
+
+void stk_dataset_adopt(struct stoker_dataset *dataset, struct stk_sidecar *sidecar)
+{
+    dataset->index = sidecar->old;
+    sidecar->old = NULL;
+    dataset->mtimes = sidecar->mtimes;
+    sidecar->mtimes = NULL;
+    dataset->shards_indexed = stk_index_shards(dataset->index);
+    if (dataset->options.block_bytes) {
+        stk_index_set_block(dataset->index, 0, dataset->options.block_bytes);
+    }
+}
+
+static int keep_text(char **text, const char *value, struct stoker_error *error)
+{
+    stk_free(*text);
+    *text = stk_strdup(value);
+    return *text ? 0
+                 : stk_fail(error, -ENOMEM, "cannot open a data set", "free memory", "'%.400s'",
+                            value);
+}
+
+int stk_dataset_refuse(const struct stk_sidecar *sidecar, struct stoker_error *error)
+{
+    return stk_fail(error, sidecar->note_status ? sidecar->note_status : STOKER_ERROR_CHANGED,
+                    "the index of the data set cannot be used",
+                    "run 'stoker index' on the data set again", "%s", sidecar->note);
+}
+
+/* A folder that was named needs no listing when its index is fresh: 1 then. */
+static int try_folder(struct stoker_dataset *dataset, struct stk_sidecar *sidecar,
+                      struct stoker_error *error)
+{
+    int status = stk_sidecar_find(sidecar, dataset, error);
+
+    if (status < 0 || !sidecar->old || !stk_index_is_folder(sidecar->old)) {
+        return status;
+    }
+    status = stk_sidecar_match_folder(sidecar, dataset, error);
+    if (status == 0 && sidecar->whole) {
+        status = keep_text(&dataset->index_path, sidecar->path, error);
+        dataset->objects.kind = STK_SOURCE_FOLDER;
+        stk_dataset_adopt(dataset, sidecar);
+        return status < 0 ? status : 1;
+    }
+    return status;
+}
+
+/* The listing is there. */
+static int fill_folder(struct stoker_dataset *dataset, struct stk_sidecar *sidecar,
+                       struct stoker_error *error)
+{
+    int status;
+
+    stk_sidecar_refuse_kind(sidecar, STK_SOURCE_FOLDER);
+    if (dataset->options.index == STOKER_INDEX_REQUIRE) {
+        return stk_dataset_refuse(sidecar, error);
+    }
+    status = keep_text(&dataset->index_note, sidecar->note, error);
+    return status < 0 ? status : stk_scan(dataset, NULL, error);
+}
+
+static int fill_tars(struct stoker_dataset *dataset, struct stk_sidecar *sidecar,
+                     struct stoker_error *error)
+{
+    int status = stk_sidecar_match(sidecar, dataset, error);
+
+    if (status < 0) {
+        return status;
+    }
+    if (dataset->options.index == STOKER_INDEX_REQUIRE &&
+        (sidecar->reused < dataset->objects.count || sidecar->gone)) {
+        return stk_dataset_refuse(sidecar, error);
+    }
+    if (sidecar->reused > 0) {
+        status = keep_text(&dataset->index_path, sidecar->path, error);
+    }
+    if (status == 0) {
+        status = keep_text(&dataset->index_note, sidecar->whole ? "" : sidecar->note, error);
+    }
+    dataset->shards_indexed = sidecar->reused;
+    if (status == 0 && sidecar->whole) {
+        stk_dataset_adopt(dataset, sidecar);
+    } else if (status == 0) {
+        struct stk_reuse reuse = {.old = sidecar->old, .from = sidecar->from};
+
+        status = stk_scan(dataset, &reuse, error);
+        if (status == 0 && stk_sidecar_block(sidecar) > 0 && !dataset->options.block_bytes) {
+            stk_index_set_block(dataset->index, stk_sidecar_block(sidecar), 0);
+        }
+        dataset->mtimes = sidecar->mtimes;
+        sidecar->mtimes = NULL;
+    }
+    return status;
+}
+
+static int fill(struct stoker_dataset *dataset, struct stoker_error *error)
+{
+    struct stk_sidecar *sidecar = NULL;
+    bool find = dataset->options.index != STOKER_INDEX_NEVER;
+    int status = stk_sidecar_open(&sidecar, dataset, error);
+
+    if (status == 0 && find && sidecar->folder_url) {
+        status = try_folder(dataset, sidecar, error);
+    }
+    if (status != 0) {
+        goto done;
+    }
+    status = stk_dataset_list(dataset, error);
+    if (status == 0 && !sidecar->folder_url) {
+        /* Only the listing tells where the index may lie. */
+        stk_sidecar_close(sidecar);
+        status = stk_sidecar_open(&sidecar, dataset, error);
+        status = status < 0 || !find ? status : stk_sidecar_find(sidecar, dataset, error);
+    }
+    if (status == 0) {
+        status = dataset->objects.kind == STK_SOURCE_FOLDER ? fill_folder(dataset, sidecar, error)
+                                                            : fill_tars(dataset, sidecar, error);
+    }
+done:
+    stk_sidecar_close(sidecar);
+    return status < 0 ? status : 0;
 }
 
 static int resolve(struct stoker_dataset_options *options,
@@ -66,7 +249,10 @@ static int resolve(struct stoker_dataset_options *options,
     options->unpacked_bytes_max =
         options->unpacked_bytes_max ? options->unpacked_bytes_max : 1ull << 40;
     options->unpacked_ratio_max = options->unpacked_ratio_max ? options->unpacked_ratio_max : 1100;
-    options->block_bytes = options->block_bytes ? options->block_bytes : 8u << 20;
+    if (options->index > STOKER_INDEX_REQUIRE) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no such use of an index",
+                        "use auto, never or require", "index = %u", options->index);
+    }
     return 0;
 }
 
@@ -78,6 +264,7 @@ void stk_dataset_hold(struct stoker_dataset *dataset)
 void stk_dataset_release(struct stoker_dataset *dataset)
 {
     struct stoker_engine *engine = dataset->engine;
+    _Atomic(char *) *paths;
 
     if (stk_engine_check(engine, NULL) < 0 ||
         atomic_fetch_sub_explicit(&dataset->references, 1, memory_order_acq_rel) != 1) {
@@ -89,12 +276,17 @@ void stk_dataset_release(struct stoker_dataset *dataset)
         }
     }
     stk_free(dataset->locked.files);
-    for (uint64_t i = 0; dataset->paths && i < stk_index_shards(dataset->index); i++) {
-        stk_free(dataset->paths[i]);
+    paths = atomic_load(&dataset->paths);
+    for (uint64_t i = 0; paths && i < stk_index_shards(dataset->index); i++) {
+        stk_free(atomic_load(&paths[i]));
     }
-    stk_free(dataset->paths);
+    stk_free(paths);
+    stk_free(dataset->mtimes);
+    stk_free(dataset->index_path);
+    stk_free(dataset->index_note);
     stk_index_close(dataset->index);
     stk_objects_deinit(&dataset->objects);
+    free_options(&dataset->options);
     pthread_mutex_destroy(&dataset->lock);
     stk_free(dataset);
     stk_engine_release(engine);
@@ -133,11 +325,11 @@ static struct stk_file *evict_locked(struct stoker_dataset *dataset)
 int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file **file_out,
                     struct stoker_error *error)
 {
-    struct stk_io        *io = dataset->engine->io;
-    char                  path[STK_PATH_BYTES_MAX];
+    struct stk_io *io = dataset->engine->io;
+    char path[STK_PATH_BYTES_MAX];
     struct stk_open_file *entry;
-    struct stk_file      *file, *evicted = NULL;
-    int                   status;
+    struct stk_file *file, *evicted = NULL;
+    int status;
 
     if (!dataset->locked.files) {
         status = stk_index_path(dataset->index, shard, path, error);
@@ -229,8 +421,8 @@ void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct st
 
 int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_dataset_info *info)
 {
-    struct stoker_dataset_info full = { 0 };
-    const struct stk_index    *index = dataset->index;
+    struct stoker_dataset_info full = {0};
+    const struct stk_index *index = dataset->index;
 
     if (info->struct_size > sizeof full || info->struct_size < sizeof info->struct_size) {
         return STOKER_ERROR_ARGUMENT;
@@ -239,11 +431,14 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.kind = dataset->objects.kind == STK_SOURCE_FOLDER ? "imagefolder" : "webdataset";
     full.sample_count = stk_index_samples(index);
     full.member_count = stk_index_members(index);
-    full.shard_count = dataset->objects.count;
-    full.class_count = dataset->objects.class_count;
+    full.shard_count = stk_index_shards(index);
+    full.class_count = stk_index_classes(index);
     full.bytes = stk_index_bytes(index);
     full.block_samples = stk_index_block_samples(index);
     full.sequential = stk_index_sequential(index);
+    full.index_path = dataset->index_path;
+    full.index_note = dataset->index_note ? dataset->index_note : "";
+    full.shards_indexed = dataset->shards_indexed;
     memcpy(full.identity, stk_index_identity(index), sizeof full.identity);
     memcpy(info, &full, info->struct_size);
     return 0;
@@ -253,10 +448,10 @@ int stoker_dataset_class(const struct stoker_dataset *dataset, uint64_t class_in
                          const char **name_out)
 {
     *name_out = NULL;
-    if (class_index >= dataset->objects.class_count) {
+    if (class_index >= stk_index_classes(dataset->index)) {
         return STOKER_ERROR_ARGUMENT;
     }
-    *name_out = dataset->objects.text + dataset->objects.class_names[class_index];
+    *name_out = stk_index_class(dataset->index, class_index);
     return 0;
 }
 
@@ -272,30 +467,54 @@ static int check_sample(const struct stoker_dataset *dataset, uint64_t sample,
                     (unsigned long long)stk_index_samples(dataset->index));
 }
 
+/* The table of paths that were asked for of a mapped index. Made by who asks first. */
+static _Atomic(char *) *paths_of(struct stoker_dataset *dataset)
+{
+    _Atomic(char *) *paths = atomic_load_explicit(&dataset->paths, memory_order_acquire);
+
+    if (!paths) {
+        _Atomic(char *) *made = stk_alloc(stk_index_shards(dataset->index), sizeof *made);
+
+        if (made && !atomic_compare_exchange_strong(&dataset->paths, &paths, made)) {
+            stk_free(made);
+        } else {
+            paths = made;
+        }
+    }
+    return paths;
+}
+
 /* A shard's path, lent until the data set is closed. Made once, by whoever asks first. */
 static int lend_path(const struct stoker_dataset *dataset, uint32_t shard, const char **path_out,
                      struct stoker_error *error)
 {
-    char  text[STK_PATH_BYTES_MAX];
+    char text[STK_PATH_BYTES_MAX];
     char *path, *before = NULL;
-    int   status;
+    _Atomic(char *) *paths;
+    int status;
 
     *path_out = stk_index_path_lent(dataset->index, shard);
-    if (!*path_out) {
-        *path_out = atomic_load_explicit(&dataset->paths[shard], memory_order_acquire);
-    }
     if (*path_out) {
         return 0;
     }
-    status = stk_index_path(dataset->index, shard, text, error);
-    if (status < 0) {
-        return status;
+    /* The table is a cache: to the caller nothing changes. */
+    paths = paths_of((struct stoker_dataset *)(uintptr_t)dataset);
+    status = paths ? 0 : -ENOMEM;
+    if (status == 0) {
+        *path_out = atomic_load_explicit(&paths[shard], memory_order_acquire);
+        if (*path_out) {
+            return 0;
+        }
+        status = stk_index_path(dataset->index, shard, text, error);
+        if (status < 0) {
+            return status;
+        }
     }
-    path = stk_strdup(text);
+    path = status == 0 ? stk_strdup(text) : NULL;
     if (!path) {
-        return stk_fail(error, -ENOMEM, "cannot name a shard", "free memory", "'%s'", text);
+        return stk_fail(error, -ENOMEM, "cannot name a shard", "free memory", "shard %u", shard);
     }
-    if (!atomic_compare_exchange_strong(&dataset->paths[shard], &before, path)) {
+    if (!atomic_compare_exchange_strong(&paths[shard], &before, path)) {
         stk_free(path);
         path = before;
     }
@@ -307,9 +526,9 @@ int stoker_dataset_sample(const struct stoker_dataset *dataset, uint64_t sample,
                           size_t key_capacity, struct stoker_member_info *members,
                           size_t *member_count, struct stoker_error *error)
 {
-    size_t            capacity = *member_count;
+    size_t capacity = *member_count;
     struct stk_sample found;
-    int               status = check_sample(dataset, sample, error);
+    int status = check_sample(dataset, sample, error);
 
     *member_count = 0;
     if (status < 0) {
@@ -360,15 +579,14 @@ static int find_member(const struct stoker_dataset *dataset, const struct stk_sa
                     "'stoker ls' shows what it has", "extension '%s'", extension ? extension : "");
 }
 
-static int read_plain(struct stoker_dataset *dataset, const struct stk_member *member,
-                      void *buffer, size_t capacity, size_t *bytes_out,
-                      struct stoker_error *error)
+static int read_plain(struct stoker_dataset *dataset, const struct stk_member *member, void *buffer,
+                      size_t capacity, size_t *bytes_out, struct stoker_error *error)
 {
-    struct stk_io   *io = dataset->engine->io;
-    struct stk_stat  about = { .bytes = member->bytes };
+    struct stk_io *io = dataset->engine->io;
+    struct stk_stat about = {.bytes = member->bytes};
     struct stk_file *file;
-    int64_t          got = 0;
-    int              status = stk_dataset_pin(dataset, member->shard, &file, error);
+    int64_t got = 0;
+    int status = stk_dataset_pin(dataset, member->shard, &file, error);
 
     if (status < 0) {
         return status;
@@ -403,12 +621,11 @@ static int read_plain(struct stoker_dataset *dataset, const struct stk_member *m
 }
 
 static int read_packed(struct stoker_dataset *dataset, const struct stk_member *member,
-                       void *buffer, size_t capacity, size_t *bytes_out,
-                       struct stoker_error *error)
+                       void *buffer, size_t capacity, size_t *bytes_out, struct stoker_error *error)
 {
     struct stk_stream *stream;
-    size_t             got = 0;
-    int                status;
+    size_t got = 0;
+    int status;
 
     *bytes_out = member->bytes;
     if (member->bytes > capacity) {
@@ -435,8 +652,8 @@ int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample, const c
 {
     struct stk_sample found;
     struct stk_member member;
-    char              key[256];
-    int               status = stk_engine_check(dataset->engine, error);
+    char key[256];
+    int status = stk_engine_check(dataset->engine, error);
 
     *bytes_out = 0;
     status = status < 0 ? status : check_sample(dataset, sample, error);
@@ -453,7 +670,7 @@ int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample, const c
         status = packed ? read_packed(dataset, &member, buffer, capacity, bytes_out, error)
                         : read_plain(dataset, &member, buffer, capacity, bytes_out, error);
     } else {
-        member = (struct stk_member){ .shard = found.shard };
+        member = (struct stk_member){.shard = found.shard};
     }
     if (status < 0) {
         snprintf(key, sizeof key, "%.*s", (int)stk_min(found.key.bytes, sizeof key - 1),

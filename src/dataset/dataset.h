@@ -1,6 +1,7 @@
 /* dataset/dataset.h: a data set: its index, and its files, of which a bounded number is open.
  *
- *   list (source) -> scan headers in parallel (format) -> index, const -> pin/unpin files
+ *   list (source) -> fresh index (sidecar) | scan headers in parallel (format) -> index, const
+ *                                                                  index -> pin/unpin files
  *
  * Owner: the user and the loaders on it (one reference each). Threads: any after open.
  * Memory: the index; a table of open files (tars). Bound: open_files_max, plus those in use. */
@@ -11,32 +12,46 @@
 #include "index/index.h"
 #include "source/source.h"
 
+struct stk_sidecar;
+
 struct stk_open_file {
     struct stk_file *file; /* NULL: closed */
-    uint32_t         pins;
-    bool             recent; /* used since the clock's hand passed */
+    uint32_t pins;
+    bool recent; /* used since the clock's hand passed */
+};
+
+/* Of a scan: what it adds to the index, and how far it is. */
+struct stk_scan {
+    bool checksums, labels;
+    _Atomic bool stop; /* the scan ends with CLOSED */
+    _Atomic uint64_t shards_done, bytes_done, bytes_read;
 };
 
 struct stoker_dataset {
-    struct stoker_engine         *engine; /* const after open, as all down to the lock */
-    struct stoker_dataset_options options;
-    struct stk_objects            objects; /* class names; paths are in the index */
-    struct stk_index             *index;
-    _Atomic(char *)              *paths; /* owned, each too: asked for of a mapped index; or NULL */
-    _Atomic uint32_t              references;
-    pthread_mutex_t               lock;
+    struct stoker_engine *engine;          /* const after open, as all down to the lock */
+    struct stoker_dataset_options options; /* what it points to is owned */
+    struct stk_objects objects;            /* class names; paths are in the index */
+    struct stk_index *index;
+    _Atomic(_Atomic(char *) *) paths; /* owned, each too: asked for of a mapped index; or NULL */
+    char *index_path;                 /* owned: of the index that was used; or NULL */
+    char *index_note;                 /* owned; or NULL */
+    uint64_t shards_indexed;
+    uint64_t *mtimes; /* owned: of tars, when they were read; NULL: of none */
+    struct stk_scan scan;
+    _Atomic uint32_t references;
+    pthread_mutex_t lock;
     struct {
         struct stk_open_file *files; /* one a shard; NULL for a folder */
-        uint32_t              open_count, hand;
-        uint32_t              in_use; /* files with a pin */
+        uint32_t open_count, hand;
+        uint32_t in_use; /* files with a pin */
     } locked;
 };
 
 void stk_dataset_hold(struct stoker_dataset *dataset);
 void stk_dataset_release(struct stoker_dataset *dataset);
 /* Lends the shard's open file until unpin. */
-int  stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file **file_out,
-                     struct stoker_error *error);
+int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file **file_out,
+                    struct stoker_error *error);
 /* As many files are in use as may be kept open, and this one is not: who has the choice reads
  * without keeping another one open for long. */
 bool stk_dataset_crowded(struct stoker_dataset *dataset, uint32_t shard);
@@ -47,19 +62,50 @@ void stk_dataset_place(const struct stoker_dataset *dataset, struct stoker_error
                        uint32_t shard, uint64_t offset, const char *key);
 void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file);
 
-/* Reads all headers into the index. */
-int  stk_scan(struct stoker_dataset *dataset, struct stoker_error *error);
+/* An empty data set with its options checked and copied: nothing is listed yet. */
+int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *engine,
+                    const struct stoker_dataset_options *options, struct stoker_error *error);
+int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error);
+/* Room for the open files of `count` tars, the listing's number from now on. */
+int stk_dataset_make_room(struct stoker_dataset *dataset, uint64_t count,
+                          struct stoker_error *error);
+/* Takes the sidecar's whole index as the data set's. */
+void stk_dataset_adopt(struct stoker_dataset *dataset, struct stk_sidecar *sidecar);
+/* What index = require answers: the sidecar's note. */
+int stk_dataset_refuse(const struct stk_sidecar *sidecar, struct stoker_error *error);
+
+/* Indexes that know shards of a listing already. */
+struct stk_reuse {
+    const struct stk_index *first; /* its shard i is the listing's, below first_count */
+    uint64_t first_count;
+    const struct stk_index *old;
+    const uint32_t *from; /* of each shard of the listing: old's + 1, or 0; NULL: none */
+};
+
+/* Makes dataset->index of the listing; headers are read where no index knows them. reuse: may be
+ * NULL. */
+int stk_scan(struct stoker_dataset *dataset, const struct stk_reuse *reuse,
+             struct stoker_error *error);
+/* One tar into a shard of any index. */
+int stk_scan_tar(struct stoker_dataset *dataset, struct stk_index *index, uint32_t shard,
+                 const char *path, struct stoker_error *error);
+int stk_scan_stopped(struct stoker_error *error);
+/* Classes (of tars: those of `like`, which may be NULL), then finish: block 0 as options say. */
+int stk_scan_finish(struct stoker_dataset *dataset, const struct stk_index *like,
+                    uint64_t block_samples, struct stoker_error *error);
 
 /* The bytes of a packed (or plain) shard, front to back; going back starts over.
  * Threads: one. Memory: 320 KiB and the library's window. */
 struct stk_stream;
-int  stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *dataset,
-                     const char *path, struct stoker_error *error);
-int  stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset *dataset,
-                           uint32_t shard, struct stoker_error *error);
+int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                    const char *path, struct stoker_error *error);
+int stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                          uint32_t shard, struct stoker_error *error);
 void stk_stream_close(struct stk_stream *stream);
+uint32_t stk_stream_packing(const struct stk_stream *stream);
+uint64_t stk_stream_object_bytes(const struct stk_stream *stream); /* as it is stored */
 /* *got_out: fewer than bytes only at the end. */
-int  stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
-                     size_t *got_out, struct stoker_error *error);
+int stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
+                    size_t *got_out, struct stoker_error *error);
 
 #endif

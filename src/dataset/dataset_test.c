@@ -14,10 +14,12 @@
 
 static struct stoker_engine *open_engine(struct stk_io **world_out)
 {
-    struct stk_io_options        io = { .depth = 8, .read_timeout_ms = 1000 };
-    struct stoker_engine_options options = { .struct_size = sizeof options, .threads = 2,
-                                             .memory_bytes_max = 64u << 20, .open_files_max = 2 };
-    struct stoker_engine        *engine = NULL;
+    struct stk_io_options io = {.depth = 8, .read_timeout_ms = 1000};
+    struct stoker_engine_options options = {.struct_size = sizeof options,
+                                            .threads = 2,
+                                            .memory_bytes_max = 64u << 20,
+                                            .open_files_max = 2};
+    struct stoker_engine *engine = NULL;
 
     T_EQ("world", stk_world_open(world_out, 1, &io, NULL), 0);
     T_EQ("engine", stk_engine_open_on(&engine, *world_out, &options, NULL), 0);
@@ -27,8 +29,8 @@ static struct stoker_engine *open_engine(struct stk_io **world_out)
 static int open_dataset(struct stoker_engine *engine, const char *url,
                         struct stoker_dataset **dataset_out, struct stoker_error *error)
 {
-    struct stoker_dataset_options options = { .struct_size = sizeof options, .urls = &url,
-                                              .url_count = 1 };
+    struct stoker_dataset_options options = {
+        .struct_size = sizeof options, .urls = &url, .url_count = 1};
 
     return stoker_dataset_open(dataset_out, engine, &options, error);
 }
@@ -51,9 +53,9 @@ static void check_reads(const char *name, struct stoker_dataset *dataset)
 {
     for (uint64_t sample = 0; sample < 3 * SHARDS; sample++) {
         struct stoker_member_info members[4];
-        struct stoker_error       error = { 0 };
-        size_t                    count = STK_COUNT(members), bytes = 0;
-        char                      key[32], want[32], text[64] = "";
+        struct stoker_error error = {0};
+        size_t count = STK_COUNT(members), bytes = 0;
+        char key[32], want[32], text[64] = "";
 
         T_EQ(name, stoker_dataset_sample(dataset, sample, key, sizeof key, members, &count, &error),
              0);
@@ -78,14 +80,14 @@ static void check_reads(const char *name, struct stoker_dataset *dataset)
 
 static void test_reads(void)
 {
-    struct stk_io         *world;
-    struct stoker_engine  *engine = open_engine(&world);
+    struct stk_io *world;
+    struct stoker_engine *engine = open_engine(&world);
     struct stoker_dataset *dataset = NULL;
-    struct stoker_error    error = { 0 };
-    char                   name[64];
+    struct stoker_error error = {0};
+    char name[64];
 
     for (int shard = 0; shard < SHARDS; shard++) {
-        struct t_tar tar = { 0 }, packed;
+        struct t_tar tar = {0}, packed;
 
         make_shard(&tar, shard);
         t_tar_gzip(&tar, &packed);
@@ -108,29 +110,29 @@ static void test_reads(void)
 
 static const struct damage_row {
     const char *name;
-    size_t      offset, length; /* bytes written over */
+    size_t offset, length; /* bytes written over */
     const char *bytes;
-    size_t      cut; /* the shard's size; 0: whole */
-    int         want;
+    size_t cut; /* the shard's size; 0: whole */
+    int want;
 } damage_rows[] = {
-    { "whole", 0, 0, "", 0, 0 },
-    { "checksum", 1024, 1, "z", 0, STOKER_ERROR_CORRUPT },
-    { "name", 0, 8, "garbage!", 0, STOKER_ERROR_CORRUPT }, /* the checksum sees it */
-    { "cut in a member", 0, 0, "", 700, STOKER_ERROR_TRUNCATED },
-    { "cut in a header", 0, 0, "", 1300, STOKER_ERROR_TRUNCATED },
-    { "no bytes", 0, 0, "", 1, STOKER_ERROR_TRUNCATED },
+    {"whole", 0, 0, "", 0, 0},
+    {"checksum", 1024, 1, "z", 0, STOKER_ERROR_CORRUPT},
+    {"name", 0, 8, "garbage!", 0, STOKER_ERROR_CORRUPT}, /* the checksum sees it */
+    {"cut in a member", 0, 0, "", 700, STOKER_ERROR_TRUNCATED},
+    {"cut in a header", 0, 0, "", 1300, STOKER_ERROR_TRUNCATED},
+    {"no bytes", 0, 0, "", 1, STOKER_ERROR_TRUNCATED},
 };
 
 static void test_damage(void)
 {
     T_EACH(damage_row, row, damage_rows)
     {
-        struct stk_io         *world;
-        struct stoker_engine  *engine = open_engine(&world);
+        struct stk_io *world;
+        struct stoker_engine *engine = open_engine(&world);
         struct stoker_dataset *dataset = NULL;
-        struct stoker_error    error = { 0 };
-        struct t_tar           tar = { 0 };
-        int                    status;
+        struct stoker_error error = {0};
+        struct t_tar tar = {0};
+        int status;
 
         make_shard(&tar, 0);
         stk_world_add(world, "/data/a.tar", tar.data, tar.bytes);
@@ -160,12 +162,12 @@ static int odd_rounds_fail(void *context, uint64_t round, struct stoker_error *e
 
 static void test_parallel(void)
 {
-    struct stk_io        *world;
+    struct stk_io *world;
     struct stoker_engine *engine = open_engine(&world);
 
     for (int run = 0; run < 200; run++) {
-        _Atomic uint64_t    rounds = 0;
-        struct stoker_error error = { 0 };
+        _Atomic uint64_t rounds = 0;
+        struct stoker_error error = {0};
 
         T_EQ("lowest", stk_engine_parallel(engine, 100, odd_rounds_fail, &rounds, &error), -EIO);
         T_STR("lowest", error.where, "round 5");
@@ -179,12 +181,12 @@ static void test_parallel(void)
 
 static void test_options(void)
 {
-    struct stk_io               *world;
-    struct stoker_engine        *engine = open_engine(&world), *other = NULL;
-    struct stoker_engine_options options = { .struct_size = sizeof options, .threads = 5000 };
-    struct stoker_dataset       *dataset = NULL;
-    struct stoker_error          error = { 0 };
-    struct stoker_engine_info    info = { .struct_size = sizeof info };
+    struct stk_io *world;
+    struct stoker_engine *engine = open_engine(&world), *other = NULL;
+    struct stoker_engine_options options = {.struct_size = sizeof options, .threads = 5000};
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_error error = {0};
+    struct stoker_engine_info info = {.struct_size = sizeof info};
 
     T_EQ("threads", stoker_engine_open(&other, &options, &error), STOKER_ERROR_ARGUMENT);
     T_ERROR("threads", &error);

@@ -1,50 +1,81 @@
-/* Reading headers into the index, in parallel; and streams of packed shards. */
-#include "format/tar.h"
-#include "format/unpack.h"
+/* Reading headers into the index, in parallel. */
 #include "dataset/dataset.h"
 
-#include <errno.h>
-#include <string.h>
+#include "base/hash.h"
+#include "format/tar.h"
+#include "format/unpack.h"
 
-#define STREAM_IN_BYTES  (256u << 10)
-#define STREAM_SKIP_BYTES (64u << 10)
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
 /* The window over a plain tar's headers: grows while headers lie close, else shrinks. */
 #define WINDOW_BYTES_MIN 2048u
 #define WINDOW_BYTES_MAX (256u << 10)
-#define FOLDER_ROUND     4096u /* files a round of the parallel loop */
+#define FOLDER_ROUND 4096u      /* files a round of the parallel loop */
+#define CHUNK_BYTES (64u << 10) /* of a member's data at a time */
+#define LABEL_BYTES_MAX 32u
 
-struct stk_stream {
+struct scan {
     struct stoker_dataset *dataset;
-    struct stk_file       *file;
-    struct stk_unpack     *unpack; /* NULL: plain */
-    uint8_t               *in;     /* STREAM_IN_BYTES, then STREAM_SKIP_BYTES of skip space */
-    struct stk_view        rest;   /* of `in`, not yet unpacked */
-    uint64_t               object_bytes, in_offset, position;
-    uint32_t               packing;
-    bool                   ended;
+    const struct stk_reuse *reuse;
 };
 
-static int  scan_shard(void *context, uint64_t round, struct stoker_error *error);
-static int  scan_files(void *context, uint64_t round, struct stoker_error *error);
-static int  stream_restart(struct stk_stream *stream, struct stoker_error *error);
+static int scan_shard(void *context, uint64_t round, struct stoker_error *error);
+static int scan_files(void *context, uint64_t round, struct stoker_error *error);
 
-int stk_scan(struct stoker_dataset *dataset, struct stoker_error *error)
+int stk_scan(struct stoker_dataset *dataset, const struct stk_reuse *reuse,
+             struct stoker_error *error)
 {
-    struct stk_index_options options = { .shard_count = dataset->objects.count,
-                                         .key_bytes_max = dataset->options.key_bytes_max,
-                                         .join_distance = dataset->options.join_distance };
-    bool                     folder = dataset->objects.kind == STK_SOURCE_FOLDER;
-    uint64_t                 rounds = dataset->objects.count;
-    int                      status = stk_index_open(&dataset->index, &options, error);
+    struct stk_index_options options = {.shard_count = dataset->objects.count,
+                                        .key_bytes_max = dataset->options.key_bytes_max,
+                                        .join_distance = dataset->options.join_distance};
+    bool folder = dataset->objects.kind == STK_SOURCE_FOLDER;
+    uint64_t rounds = dataset->objects.count;
+    struct scan scan = {dataset, reuse};
+    const struct stk_index *like = NULL;
+    int status = stk_index_open(&dataset->index, &options, error);
 
     if (status < 0) {
         return status;
     }
     rounds = folder ? (rounds + FOLDER_ROUND - 1) / FOLDER_ROUND : rounds;
-    status = stk_engine_parallel(dataset->engine, rounds, folder ? scan_files : scan_shard, dataset,
+    status = stk_engine_parallel(dataset->engine, rounds, folder ? scan_files : scan_shard, &scan,
                                  error);
-    return status < 0 ? status
-                      : stk_index_finish(dataset->index, dataset->options.block_bytes, error);
+    if (reuse) {
+        like = reuse->first ? reuse->first : reuse->old;
+    }
+    return status < 0 ? status : stk_scan_finish(dataset, like, 0, error);
+}
+
+/* Class names of tars stand in no listing: an index that knew them hands them on. */
+static int add_classes(struct stoker_dataset *dataset, const struct stk_index *like,
+                       struct stoker_error *error)
+{
+    int status = 0;
+
+    for (uint64_t i = 0; status == 0 && like && i < stk_index_classes(like); i++) {
+        status = stk_index_add_class(dataset->index, stk_index_class(like, i), error);
+    }
+    return status;
+}
+
+int stk_scan_finish(struct stoker_dataset *dataset, const struct stk_index *like,
+                    uint64_t block_samples, struct stoker_error *error)
+{
+    int status = dataset->objects.class_count == 0 ? add_classes(dataset, like, error) : 0;
+
+    for (uint64_t i = 0; status == 0 && i < dataset->objects.class_count; i++) {
+        status = stk_index_add_class(
+            dataset->index, dataset->objects.text + dataset->objects.class_names[i], error);
+    }
+    status =
+        status < 0 ? status : stk_index_finish(dataset->index, dataset->options.block_bytes, error);
+    if (status == 0 && block_samples > 0 && !dataset->options.block_bytes) {
+        stk_index_set_block(dataset->index, block_samples, 0);
+    }
+    return status;
 }
 
 static const char *object_path(const struct stoker_dataset *dataset, uint64_t object)
@@ -52,12 +83,50 @@ static const char *object_path(const struct stoker_dataset *dataset, uint64_t ob
     return dataset->objects.text + dataset->objects.paths[object];
 }
 
+static int sum_file(struct stoker_dataset *dataset, const char *path,
+                    struct stk_shard_builder *builder, struct stoker_error *error)
+{
+    struct stk_io *io = dataset->engine->io;
+    struct stk_sum *sum = stk_sum_open();
+    uint8_t *buffer = stk_alloc(WINDOW_BYTES_MAX, 1);
+    struct stk_file *file = NULL;
+    uint64_t offset = 0;
+    int64_t got = 1;
+    int status = 0;
+
+    if (!sum || !buffer) {
+        status = stk_fail(error, -ENOMEM, "cannot sum a file", "free memory", "'%s'", path);
+    }
+    status = status < 0 ? status : stk_io_open_file(io, path, &file, error);
+    while (status == 0 && got > 0) {
+        got = stk_io_read_wait(io, file, offset, buffer, WINDOW_BYTES_MAX);
+        if (got < 0) {
+            status = stk_fail(error, (int)got, "cannot read a file", "check the file and its disk",
+                              "%s", stoker_status_text((int)got));
+        } else {
+            stk_sum_add(sum, buffer, (size_t)got);
+            offset += (uint64_t)got;
+        }
+    }
+    if (status == 0) {
+        status = stk_shard_checksum(builder, stk_sum_done(sum), error);
+    }
+    atomic_fetch_add_explicit(&dataset->scan.bytes_read, offset, memory_order_relaxed);
+    atomic_fetch_add_explicit(&dataset->scan.bytes_done, offset, memory_order_relaxed);
+    if (file) {
+        stk_io_close_file(io, file);
+    }
+    stk_free(buffer);
+    stk_sum_close(sum);
+    return status;
+}
+
 static int scan_file(struct stoker_dataset *dataset, uint32_t object, struct stoker_error *error)
 {
-    const char               *path = object_path(dataset, object);
-    const char               *key = path + stk_min(dataset->objects.root_bytes, strlen(path));
-    const char               *dot = strrchr(path, '.');
-    struct stk_view           extension = { (const uint8_t *)(dot ? dot + 1 : ""), 0 };
+    const char *path = object_path(dataset, object);
+    const char *key = path + stk_min(dataset->objects.root_bytes, strlen(path));
+    const char *dot = strrchr(path, '.');
+    struct stk_view extension = {(const uint8_t *)(dot ? dot + 1 : ""), 0};
     struct stk_shard_builder *builder;
     int status = stk_shard_begin(dataset->index, object, path, &builder, error);
 
@@ -65,8 +134,11 @@ static int scan_file(struct stoker_dataset *dataset, uint32_t object, struct sto
         return status;
     }
     extension.bytes = strlen((const char *)extension.data);
-    status = stk_shard_add_file(builder, (struct stk_view){ (const uint8_t *)key, strlen(key) },
+    status = stk_shard_add_file(builder, (struct stk_view){(const uint8_t *)key, strlen(key)},
                                 extension, dataset->objects.classes[object], error);
+    if (status == 0 && dataset->scan.checksums) {
+        status = sum_file(dataset, path, builder, error);
+    }
     if (status < 0) {
         stk_shard_abandon(builder);
         return stk_error_place(error, path, STOKER_NO_OFFSET, NULL), status;
@@ -76,31 +148,42 @@ static int scan_file(struct stoker_dataset *dataset, uint32_t object, struct sto
 
 static int scan_files(void *context, uint64_t round, struct stoker_error *error)
 {
-    struct stoker_dataset *dataset = context;
-    uint64_t               first = round * FOLDER_ROUND;
-    uint64_t               end = stk_min(first + FOLDER_ROUND, dataset->objects.count);
-    int                    status = 0;
+    struct stoker_dataset *dataset = ((struct scan *)context)->dataset;
+    uint64_t first = round * FOLDER_ROUND;
+    uint64_t end = stk_min(first + FOLDER_ROUND, dataset->objects.count);
+    int status = 0;
 
     for (uint64_t i = first; i < end && status == 0; i++) {
-        status = scan_file(dataset, (uint32_t)i, error);
+        status = atomic_load_explicit(&dataset->scan.stop, memory_order_relaxed)
+                     ? stk_scan_stopped(error)
+                     : scan_file(dataset, (uint32_t)i, error);
+        atomic_fetch_add_explicit(&dataset->scan.shards_done, 1, memory_order_relaxed);
     }
     return status;
 }
 
+int stk_scan_stopped(struct stoker_error *error)
+{
+    return stk_fail(error, STOKER_ERROR_CLOSED, "the index is not finished",
+                    "run 'stoker index' again: it goes on", "it was stopped");
+}
+
 /* A window over the stream that serves what the parser needs. */
 struct window {
+    struct stoker_dataset *dataset;
     struct stk_stream *stream;
-    uint8_t           *data; /* WINDOW_BYTES_MAX at first; more for a long header */
-    uint64_t           offset;
-    size_t             bytes, capacity, want;
+    struct stk_sum *sum; /* NULL: no checksums are asked for */
+    uint8_t *data;       /* WINDOW_BYTES_MAX at first; more for a long header */
+    uint64_t offset;
+    size_t bytes, capacity, want;
 };
 
 static int window_fill(struct window *window, const struct stk_tar_step *need,
                        struct stk_view *view_out, struct stoker_error *error)
 {
     uint64_t end = window->offset + window->bytes;
-    size_t   kept = 0, got;
-    int      status;
+    size_t kept = 0, got;
+    int status;
 
     if (need->offset >= window->offset && need->offset + need->bytes <= end) {
         goto lend;
@@ -133,29 +216,89 @@ static int window_fill(struct window *window, const struct stk_tar_step *need,
     }
     window->bytes = kept + got;
 lend:
-    *view_out = (struct stk_view){ window->data + (need->offset - window->offset),
-                                   window->bytes - (need->offset - window->offset) };
+    *view_out = (struct stk_view){window->data + (need->offset - window->offset),
+                                  window->bytes - (need->offset - window->offset)};
     return 0;
+}
+
+static bool ends_with_cls(struct stk_view name)
+{
+    return name.bytes > 4 && strncasecmp((const char *)name.data + name.bytes - 4, ".cls", 4) == 0;
+}
+
+/* A whole number between white space, as the loader reads a label. */
+static bool parse_label(struct stk_view view, int64_t *label_out)
+{
+    char text[LABEL_BYTES_MAX + 1], *end;
+
+    memcpy(text, view.data, view.bytes);
+    text[view.bytes] = 0;
+    errno = 0;
+    *label_out = strtoll(text, &end, 10);
+    if (end == text || errno) {
+        return false;
+    }
+    return end[strspn(end, " \t\r\n")] == 0;
+}
+
+/* Checksum and label of the member just added. */
+static int read_member(struct window *window, const struct stk_tar_step *member,
+                       struct stk_shard_builder *builder, struct stoker_error *error)
+{
+    struct stk_scan *scan = &window->dataset->scan;
+    bool is_label = scan->labels && member->bytes <= LABEL_BYTES_MAX && ends_with_cls(member->name);
+    uint64_t done = 0;
+    int status = 0;
+
+    while (status == 0 && (is_label || scan->checksums) && done < member->bytes) {
+        struct stk_tar_step need = {.offset = member->offset + done,
+                                    .bytes = stk_min(member->bytes - done, CHUNK_BYTES)};
+        struct stk_view view;
+        int64_t label;
+
+        status = window_fill(window, &need, &view, error);
+        if (status < 0 || view.bytes < need.bytes) {
+            return status; /* too short: the parser says so at its next step */
+        }
+        view.bytes = need.bytes;
+        if (scan->checksums) {
+            stk_sum_add(window->sum, view.data, view.bytes);
+        }
+        if (is_label && parse_label(view, &label)) {
+            status = stk_shard_label(builder, label, error);
+        }
+        done += view.bytes;
+    }
+    if (status == 0 && scan->checksums) {
+        status = stk_shard_checksum(builder, stk_sum_done(window->sum), error);
+    }
+    return status;
 }
 
 static int scan_members(struct window *window, struct stk_tar *tar,
                         struct stk_shard_builder *builder, struct stoker_error *error)
 {
-    struct stk_view bytes = { NULL, 0 };
-    int             status;
+    struct stk_scan *scan = &window->dataset->scan;
+    struct stk_view bytes = {NULL, 0};
+    int status;
 
     for (;;) {
-        struct stk_tar_step step = { 0 };
+        struct stk_tar_step step = {0};
 
         status = stk_tar_step(tar, bytes, &step, error);
         if (status < 0 || step.event == STK_TAR_END) {
             return status;
         }
-        bytes = (struct stk_view){ NULL, 0 };
-        if (step.event == STK_TAR_NEED) {
+        bytes = (struct stk_view){NULL, 0};
+        if (atomic_load_explicit(&scan->stop, memory_order_relaxed)) {
+            status = stk_scan_stopped(error);
+        } else if (step.event == STK_TAR_NEED) {
             status = window_fill(window, &step, &bytes, error);
         } else if (step.type == '0') {
             status = stk_shard_add(builder, step.name, step.offset, step.bytes, error);
+            if (status == 0 && (scan->checksums || scan->labels)) {
+                status = read_member(window, &step, builder, error);
+            }
         }
         if (status < 0) {
             return status;
@@ -165,190 +308,70 @@ static int scan_members(struct window *window, struct stk_tar *tar,
 
 static int scan_shard(void *context, uint64_t round, struct stoker_error *error)
 {
-    struct stoker_dataset    *dataset = context;
-    const char               *path = object_path(dataset, round);
-    struct stk_tar_limits     limits = { .name_bytes_max = dataset->options.key_bytes_max,
-                                         .header_bytes_max = dataset->options.header_bytes_max };
-    struct window             window = { .capacity = WINDOW_BYTES_MAX, .want = WINDOW_BYTES_MIN };
-    struct stk_tar           *tar = NULL;
-    struct stk_shard_builder *builder = NULL;
-    uint64_t                  size = UINT64_MAX;
-    int                       status;
+    struct scan *scan = context;
+    struct stoker_dataset *dataset = scan->dataset;
+    const struct stk_reuse *reuse = scan->reuse;
+    const char *path = object_path(dataset, round);
+    int status = STOKER_ERROR_CORRUPT;
 
-    status = stk_shard_begin(dataset->index, (uint32_t)round, path, &builder, error);
-    status = status < 0 ? status
-                        : stk_stream_open(&window.stream, dataset, path, error);
+    if (reuse && round < reuse->first_count) {
+        status = stk_shard_copy(dataset->index, round, path, reuse->first, round, error);
+    }
+    if (status == STOKER_ERROR_CORRUPT && reuse && reuse->from && reuse->from[round] > 0) {
+        status =
+            stk_shard_copy(dataset->index, round, path, reuse->old, reuse->from[round] - 1, error);
+    }
+    /* What is damaged is the index: the shard itself is not. */
+    return status == STOKER_ERROR_CORRUPT
+               ? stk_scan_tar(dataset, dataset->index, (uint32_t)round, path, error)
+               : status;
+}
+
+int stk_scan_tar(struct stoker_dataset *dataset, struct stk_index *index, uint32_t shard,
+                 const char *path, struct stoker_error *error)
+{
+    struct stk_tar_limits limits = {.name_bytes_max = dataset->options.key_bytes_max,
+                                    .header_bytes_max = dataset->options.header_bytes_max};
+    struct window window = {
+        .dataset = dataset, .capacity = WINDOW_BYTES_MAX, .want = WINDOW_BYTES_MIN};
+    struct stk_tar *tar = NULL;
+    struct stk_shard_builder *builder = NULL;
+    uint64_t size = UINT64_MAX, object_bytes = 0;
+    uint32_t packing = STK_PLAIN;
+    int status;
+
+    status = stk_shard_begin(index, shard, path, &builder, error);
+    status = status < 0 ? status : stk_stream_open(&window.stream, dataset, path, error);
     if (status < 0) {
         goto done;
     }
-    if (window.stream->packing == STK_PLAIN) {
-        size = window.stream->object_bytes;
+    object_bytes = stk_stream_object_bytes(window.stream);
+    packing = stk_stream_packing(window.stream);
+    if (packing == STK_PLAIN) {
+        size = object_bytes;
     }
     window.data = stk_alloc(window.capacity, 1);
-    if (!window.data) {
+    window.sum = dataset->scan.checksums ? stk_sum_open() : NULL;
+    if (!window.data || (dataset->scan.checksums && !window.sum)) {
         status = stk_fail(error, -ENOMEM, "cannot read headers", "free memory", "window");
         goto done;
     }
     status = stk_tar_open(&tar, size, &limits, error);
     status = status < 0 ? status : scan_members(&window, tar, builder, error);
     if (status == 0) {
-        status = stk_shard_end(builder, window.stream->object_bytes, window.stream->packing, error);
+        status = stk_shard_end(builder, object_bytes, packing, error);
         builder = NULL;
+        atomic_fetch_add_explicit(&dataset->scan.shards_done, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&dataset->scan.bytes_done, object_bytes, memory_order_relaxed);
     }
 done:
     stk_shard_abandon(builder);
     stk_tar_close(tar);
     stk_stream_close(window.stream);
+    stk_sum_close(window.sum);
     stk_free(window.data);
     if (status < 0) {
         stk_error_place(error, path, STOKER_NO_OFFSET, NULL);
-    }
-    return status;
-}
-
-int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *dataset,
-                    const char *path, struct stoker_error *error)
-{
-    struct stk_io     *io = dataset->engine->io;
-    struct stk_stream *stream = stk_alloc(1, sizeof *stream);
-    struct stk_stat    about;
-    int                status;
-
-    *stream_out = NULL;
-    if (!stream) {
-        return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "'%s'", path);
-    }
-    stream->dataset = dataset;
-    status = stk_io_open_file(io, path, &stream->file, error);
-    status = status < 0 ? status : stk_io_stat_file(io, stream->file, &about, error);
-    if (status == 0) {
-        uint8_t head[8];
-        int64_t got = stk_io_read_wait(io, stream->file, 0, head, sizeof head);
-        stream->object_bytes = about.bytes;
-        if (got < 0) {
-            status = stk_fail(error, (int)got, "cannot read a shard",
-                              "check the file and its disk", "%s", stoker_status_text((int)got));
-        } else {
-            stream->packing = stk_packing_of((struct stk_view){ head, (size_t)got });
-        }
-    }
-    if (status == 0 && stream->packing != STK_PLAIN) {
-        stream->in = stk_alloc(STREAM_IN_BYTES + STREAM_SKIP_BYTES, 1);
-        status = stream->in ? stream_restart(stream, error)
-                            : stk_fail(error, -ENOMEM, "cannot open a packed shard",
-                                       "free memory", "'%s'", path);
-    }
-    if (status < 0) {
-        stk_stream_close(stream);
-        return status;
-    }
-    *stream_out = stream;
-    return 0;
-}
-
-int stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset *dataset,
-                          uint32_t shard, struct stoker_error *error)
-{
-    char path[STK_PATH_BYTES_MAX];
-    int  status = stk_index_path(dataset->index, shard, path, error);
-
-    *stream_out = NULL;
-    return status < 0 ? status : stk_stream_open(stream_out, dataset, path, error);
-}
-
-void stk_stream_close(struct stk_stream *stream)
-{
-    if (!stream) {
-        return;
-    }
-    if (stream->file) {
-        stk_io_close_file(stream->dataset->engine->io, stream->file);
-    }
-    stk_unpack_close(stream->unpack);
-    stk_free(stream->in);
-    stk_free(stream);
-}
-
-static int stream_restart(struct stk_stream *stream, struct stoker_error *error)
-{
-    stk_unpack_close(stream->unpack);
-    stream->unpack = NULL;
-    stream->rest = (struct stk_view){ stream->in, 0 };
-    stream->in_offset = 0;
-    stream->position = 0;
-    stream->ended = false;
-    return stk_unpack_open(&stream->unpack, stream->packing,
-                           stream->dataset->options.unpacked_bytes_max,
-                           stream->dataset->options.unpacked_ratio_max, error);
-}
-
-/* The next unpacked bytes, up to `bytes`; *got_out 0 at the end. */
-static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes, size_t *got_out,
-                       struct stoker_error *error)
-{
-    *got_out = 0;
-    while (*got_out == 0 && bytes > 0 && !stream->ended) {
-        int status;
-
-        if (stream->rest.bytes == 0 && stream->in_offset < stream->object_bytes) {
-            int64_t got = stk_io_read_wait(stream->dataset->engine->io, stream->file,
-                                           stream->in_offset, stream->in, STREAM_IN_BYTES);
-            if (got < 0) {
-                return stk_fail(error, (int)got, "cannot read a packed shard",
-                                "check the file and its disk", "%s",
-                                stoker_status_text((int)got));
-            }
-            if (got == 0) {
-                stream->object_bytes = stream->in_offset;
-            }
-            stream->rest = (struct stk_view){ stream->in, (size_t)got };
-            stream->in_offset += (uint64_t)got;
-        }
-        status = stk_unpack_run(stream->unpack, &stream->rest,
-                                stream->in_offset >= stream->object_bytes, buffer, bytes, got_out,
-                                error);
-        if (status < 0) {
-            return status;
-        }
-        stream->ended = status == 0;
-    }
-    stream->position += *got_out;
-    return 0;
-}
-
-int stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
-                    size_t *got_out, struct stoker_error *error)
-{
-    size_t got = 0;
-    int    status = 0;
-
-    *got_out = 0;
-    if (stream->packing == STK_PLAIN) {
-        int64_t count =
-            stk_io_read_wait(stream->dataset->engine->io, stream->file, offset, buffer, bytes);
-        if (count < 0) {
-            return stk_fail(error, (int)count, "cannot read a shard",
-                            "check the file and its disk", "%s", stoker_status_text((int)count));
-        }
-        *got_out = (size_t)count;
-        return 0;
-    }
-    if (offset < stream->position) {
-        status = stream_restart(stream, error);
-    }
-    while (status == 0 && stream->position < offset) {
-        status = stream_next(stream, stream->in + STREAM_IN_BYTES,
-                             stk_min(STREAM_SKIP_BYTES, offset - stream->position), &got, error);
-        if (got == 0) {
-            return status;
-        }
-    }
-    while (status == 0 && *got_out < bytes) {
-        status = stream_next(stream, buffer + *got_out, bytes - *got_out, &got, error);
-        if (got == 0) {
-            break;
-        }
-        *got_out += got;
     }
     return status;
 }

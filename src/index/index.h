@@ -62,8 +62,8 @@ int stk_shard_add_file(struct stk_shard_builder *builder, struct stk_view key,
 int stk_shard_end(struct stk_shard_builder *builder, uint64_t object_bytes, uint32_t packing,
                   struct stoker_error *error);
 void stk_shard_abandon(struct stk_shard_builder *builder);
-/* Instead of a builder: the part that a mapped index of tars has of a shard. CORRUPT if that is
- * damaged: scan it then. */
+/* Instead of a builder: the part that a finished or mapped index of tars has of a shard. CORRUPT if
+ * that is damaged (only a mapped one): scan it then. */
 int stk_shard_copy(struct stk_index *index, uint32_t shard, const char *path,
                    const struct stk_index *from, uint32_t from_shard, struct stoker_error *error);
 

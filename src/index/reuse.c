@@ -64,6 +64,43 @@ static int copy_block(const struct stk_file_record *record, const uint8_t *data,
     return complete ? 0 : -ENOMEM;
 }
 
+/* 0, or -ENOMEM. */
+static int copy_part(const struct stk_part *from, struct stk_part *part)
+{
+    uint64_t members = from->member_count, samples = from->keys.count;
+    bool complete;
+
+    part->member_count = members;
+    part->bytes = from->bytes;
+    part->keys.count = part->keys.capacity = samples;
+    part->keys.byte_count = part->keys.byte_capacity = from->keys.byte_count;
+    part->keys.bytes = copy_array(from->keys.bytes, from->keys.byte_count, 1);
+    part->keys.ends = copy_array(from->keys.ends, samples, 4);
+    part->first_member = copy_array(from->first_member, samples + 1, 4);
+    part->extensions = copy_array(from->extensions, members, 2);
+    complete = part->keys.bytes && part->keys.ends && part->first_member && part->extensions;
+    if (from->wide) {
+        part->wide = copy_array(from->wide, members, 16);
+        complete = complete && part->wide;
+    } else {
+        part->units = copy_array(from->units, members, 4);
+        part->sizes = copy_array(from->sizes, members, 4);
+        complete = complete && part->units && part->sizes;
+    }
+    if (from->sums) {
+        part->sums = copy_array(from->sums, members, 8);
+        complete = complete && part->sums;
+    }
+    if (from->labels) {
+        part->labels = copy_array(from->labels, samples, 8);
+        complete = complete && part->labels;
+    }
+    part->has_digest = from->has_digest;
+    memcpy(part->sha256, from->sha256, sizeof part->sha256);
+    memcpy(part->identity, from->identity, sizeof part->identity);
+    return complete ? 0 : -ENOMEM;
+}
+
 /* What look-ups in memory take for granted. */
 static bool is_sane(const struct stk_part *part, const struct stk_file_record *record,
                     uint32_t extension_count)
@@ -110,52 +147,61 @@ static int number_extensions(struct stk_index *index, const struct stk_index *fr
     return status;
 }
 
+/* From a file: checked, as it may say anything. */
+static int take_block(const struct stk_index *from, uint32_t from_shard, struct stk_part *part,
+                      struct stoker_error *error)
+{
+    const struct stk_file_record *record = &from->map->records[from_shard];
+    struct stk_file_block block;
+    const uint8_t *data;
+    int status = stk_map_block(from->map, from_shard, &data, &block, error);
+
+    if (status < 0) {
+        return status;
+    }
+    status = copy_block(record, data, &block, part);
+    if (status == 0 && !is_sane(part, record, from->locked.extensions.count)) {
+        return stk_map_damaged(from->map, record->block_at, "a shard contradicts itself", error);
+    }
+    part->has_digest = record->flags & STK_FILE_DIGEST;
+    memcpy(part->sha256, record->sha256, sizeof part->sha256);
+    memcpy(part->identity, record->identity, sizeof part->identity);
+    return status;
+}
+
 int stk_shard_copy(struct stk_index *index, uint32_t shard, const char *path,
                    const struct stk_index *from, uint32_t from_shard, struct stoker_error *error)
 {
-    const struct stk_file_record *record = &from->map->records[from_shard];
     struct stk_part *part = stk_alloc(1, sizeof *part);
     struct stk_shard *slot = &index->shards[shard];
-    struct stk_file_block block;
     const char *stored = NULL;
-    const uint8_t *data;
     int status = part ? 0 : -ENOMEM;
 
-    STK_ASSERT(from->map && !from->folder && from_shard < from->options.shard_count);
+    STK_ASSERT(from->finished && !from->folder && from_shard < from->options.shard_count);
     STK_ASSERT(!index->finished && slot->kind == STK_SHARD_EMPTY);
     if (status == 0) {
-        status = stk_map_block(from->map, from_shard, &data, &block, error);
-        if (status < 0) {
-            goto done;
-        }
-        status = copy_block(record, data, &block, part);
-    }
-    if (status == 0 && !is_sane(part, record, from->locked.extensions.count)) {
-        status = stk_map_damaged(from->map, record->block_at, "a shard contradicts itself", error);
-        goto done;
+        status = from->map ? take_block(from, from_shard, part, error)
+                           : copy_part(from->shards[from_shard].of.part, part);
     }
     if (status == 0) {
-        part->has_digest = record->flags & STK_FILE_DIGEST;
-        memcpy(part->sha256, record->sha256, sizeof part->sha256);
-        memcpy(part->identity, record->identity, sizeof part->identity);
         status = number_extensions(index, from, part);
     }
     if (status == 0) {
         stored = stk_index_store(index, path, (struct stk_view){(const uint8_t *)"", 0});
         status = stored ? 0 : -ENOMEM;
     }
-    if (status < 0) {
+    if (status == 0) {
+        *slot = (struct stk_shard){.path = stored,
+                                   .of.part = part,
+                                   .object_bytes = stk_index_shard_bytes(from, from_shard),
+                                   .packing = stk_index_shard_packing(from, from_shard),
+                                   .kind = STK_SHARD_TAR};
+        return 0;
+    }
+    if (status != STOKER_ERROR_CORRUPT) {
         stk_fail(error, status, "no memory for the index", "free memory or give the job more",
                  "'%s'", path);
-        goto done;
     }
-    *slot = (struct stk_shard){.path = stored,
-                               .of.part = part,
-                               .object_bytes = record->object_bytes,
-                               .packing = record->packing,
-                               .kind = STK_SHARD_TAR};
-    part = NULL;
-done:
     stk_part_close(part);
     return status;
 }

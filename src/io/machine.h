@@ -14,4 +14,10 @@ uint64_t stk_machine_memory_bytes(const char *prefix);
 /* Reads a small text file, cut to fit and NUL-ended; false if it cannot be read. */
 bool stk_machine_text(const char *path, char *text, size_t text_bytes);
 
+/* The path from the root on, its text else untouched. False: too long, or no working directory. */
+bool stk_machine_absolute(const char *path, char *text, size_t text_bytes);
+/* The user's cache folder: $STOKER_CACHE, $XDG_CACHE_HOME/stoker or $HOME/.cache/stoker, with no
+ * '/' at its end. False: none of them is set to an absolute path, or it is too long. */
+bool stk_machine_cache(char *text, size_t text_bytes);
+
 #endif

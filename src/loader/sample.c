@@ -159,6 +159,10 @@ static int fail_damaged(struct task *task)
     for (uint32_t i = 0; status == 0 && i < sample.member_count; i++) {
         status = stk_index_member(index, &sample, i, &member, &task->error);
     }
+    /* An index that is not what was written is no damage in the data: it is never skipped. */
+    if (status == STOKER_ERROR_CORRUPT) {
+        task->error.status = status = STOKER_ERROR_CHANGED;
+    }
     return status;
 }
 

@@ -1,0 +1,454 @@
+/* The indexer: lists, keeps what is fresh of an index that is there, reads the rest, writes. */
+#include "dataset/journal.h"
+#include "dataset/sidecar.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct stoker_indexer {
+    struct stoker_engine *engine;
+    struct stoker_dataset *dataset;
+    struct stk_sidecar *sidecar;
+    struct stk_journal *journal;
+    struct stoker_index_options options;
+    uint64_t start_ns;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    struct {
+        char path[STK_PATH_BYTES_MAX]; /* of the index; written once */
+        bool has_path, done;
+        int status;
+        struct stoker_error error;
+        uint64_t shards, kept, bytes, index_bytes;
+    } locked;
+};
+
+static void *run(void *argument);
+static int build(struct stoker_indexer *indexer, struct stoker_error *error);
+static int build_folder(struct stoker_indexer *indexer, struct stoker_error *error);
+static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error);
+
+static int no_memory(struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot make an index", "free memory", "indexer");
+}
+
+static void indexer_free(struct stoker_indexer *indexer)
+{
+    stk_journal_close(indexer->journal);
+    stk_sidecar_close(indexer->sidecar);
+    if (indexer->dataset) {
+        stk_dataset_release(indexer->dataset);
+    }
+    pthread_cond_destroy(&indexer->ended);
+    pthread_mutex_destroy(&indexer->lock);
+    stk_free(indexer);
+}
+
+/* The index is made where it is looked for. */
+static int keep_out(struct stoker_indexer *indexer, struct stoker_error *error)
+{
+    struct stoker_dataset_options *options = &indexer->dataset->options;
+
+    options->index = STOKER_INDEX_AUTO;
+    if (!indexer->options.out) {
+        return 0;
+    }
+    stk_free((void *)(uintptr_t)options->index_path);
+    options->index_path = stk_strdup(indexer->options.out);
+    return options->index_path ? 0 : no_memory(error);
+}
+
+int stoker_index_open(struct stoker_indexer **indexer_out, struct stoker_engine *engine,
+                      const struct stoker_dataset_options *dataset,
+                      const struct stoker_index_options *options, struct stoker_error *error)
+{
+    struct stoker_indexer *indexer;
+    pthread_condattr_t monotonic;
+    int status;
+
+    *indexer_out = NULL;
+    if (options && (options->struct_size < sizeof options->struct_size ||
+                    options->struct_size > sizeof *options)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the options of an index are unusable",
+                        "set struct_size", "index options");
+    }
+    indexer = stk_alloc(1, sizeof *indexer);
+    if (!indexer) {
+        return no_memory(error);
+    }
+    pthread_mutex_init(&indexer->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&indexer->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    indexer->engine = engine;
+    if (options) {
+        memcpy(&indexer->options, options, options->struct_size);
+    }
+    status = stk_dataset_new(&indexer->dataset, engine, dataset, error);
+    status = status < 0 ? status : keep_out(indexer, error);
+    if (status == 0) {
+        indexer->dataset->scan.checksums = indexer->options.checksums;
+        indexer->dataset->scan.labels = indexer->options.labels;
+        indexer->start_ns = stk_engine_now(engine);
+        status = -pthread_create(&indexer->thread, NULL, run, indexer);
+        if (status < 0) {
+            stk_fail_errno(error, -status, "cannot start a thread", "raise the limit of threads",
+                           "indexer");
+        }
+        indexer->started = status == 0;
+    }
+    if (status < 0) {
+        indexer_free(indexer);
+        return status;
+    }
+    *indexer_out = indexer;
+    return 0;
+}
+
+void stoker_index_close(struct stoker_indexer *indexer)
+{
+    if (!indexer || stk_engine_check(indexer->engine, NULL) < 0) {
+        return;
+    }
+    atomic_store(&indexer->dataset->scan.stop, true);
+    pthread_join(indexer->thread, NULL);
+    indexer_free(indexer);
+}
+
+int stoker_index_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
+                      struct stoker_index_progress *progress_out, struct stoker_error *error)
+{
+    struct stoker_index_progress full = {.struct_size = progress_out->struct_size};
+    struct stk_scan *scan = &indexer->dataset->scan;
+    struct timespec until = stk_engine_after(timeout_ms * 1000000ull);
+    int status = stk_engine_check(indexer->engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    if (progress_out->struct_size < sizeof full.struct_size ||
+        progress_out->struct_size > sizeof full) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the progress of an index is unusable",
+                        "set struct_size", "index progress");
+    }
+    pthread_mutex_lock(&indexer->lock);
+    while (!indexer->locked.done &&
+           pthread_cond_timedwait(&indexer->ended, &indexer->lock, &until) == 0) {
+    }
+    full.shards = indexer->locked.shards;
+    full.shards_kept = indexer->locked.kept;
+    full.bytes = indexer->locked.bytes;
+    full.index_bytes = indexer->locked.index_bytes;
+    full.path = indexer->locked.has_path ? indexer->locked.path : NULL;
+    status = indexer->locked.done ? indexer->locked.status : 1;
+    if (status < 0 && error) {
+        *error = indexer->locked.error;
+    }
+    pthread_mutex_unlock(&indexer->lock);
+    full.shards_done = atomic_load(&scan->shards_done);
+    full.bytes_done = atomic_load(&scan->bytes_done);
+    full.bytes_read = atomic_load(&scan->bytes_read);
+    full.elapsed_ns = stk_engine_now(indexer->engine) - indexer->start_ns;
+    if (status == 0) {
+        full.samples = stk_index_samples(indexer->dataset->index);
+        full.members = stk_index_members(indexer->dataset->index);
+    }
+    memcpy(progress_out, &full, progress_out->struct_size);
+    return status;
+}
+
+static void *run(void *argument)
+{
+    struct stoker_indexer *indexer = argument;
+    struct stoker_error error = {0};
+    struct stk_stat about;
+    int status = build(indexer, &error);
+
+    if (status == 0 &&
+        stk_io_stat_path(indexer->engine->io, indexer->locked.path, &about, NULL) < 0) {
+        about.bytes = 0;
+    }
+    pthread_mutex_lock(&indexer->lock);
+    indexer->locked.index_bytes = status == 0 ? about.bytes : 0;
+    indexer->locked.status = status;
+    indexer->locked.error = error;
+    indexer->locked.done = true;
+    pthread_cond_broadcast(&indexer->ended);
+    pthread_mutex_unlock(&indexer->lock);
+    return NULL;
+}
+
+static void tell_path(struct stoker_indexer *indexer, const char *path)
+{
+    pthread_mutex_lock(&indexer->lock);
+    snprintf(indexer->locked.path, sizeof indexer->locked.path, "%s", path);
+    indexer->locked.has_path = true;
+    pthread_mutex_unlock(&indexer->lock);
+}
+
+static int build(struct stoker_indexer *indexer, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = indexer->dataset;
+    int status = stk_dataset_list(dataset, error);
+
+    status = status < 0 ? status : stk_sidecar_open(&indexer->sidecar, dataset, error);
+    status = status < 0 ? status : stk_sidecar_find(indexer->sidecar, dataset, error);
+    if (status < 0) {
+        return status;
+    }
+    return dataset->objects.kind == STK_SOURCE_FOLDER ? build_folder(indexer, error)
+                                                      : build_tars(indexer, error);
+}
+
+/* Makes the folders above a path in the cache. */
+static int make_folders(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    char folder[STK_PATH_BYTES_MAX];
+    int status = 0;
+
+    for (size_t i = 1; status == 0 && path[i]; i++) {
+        if (path[i] == '/') {
+            struct stk_stat about;
+
+            memcpy(folder, path, i);
+            folder[i] = '\0';
+            if (stk_io_stat_path(io, folder, &about, NULL) < 0) {
+                status = stk_io_make_directory(io, folder, false, error);
+            }
+        }
+    }
+    return status;
+}
+
+/* Opens the journal where the index goes: that is also how it is known that it can. */
+static int choose_place(struct stoker_indexer *indexer, struct stoker_error *error)
+{
+    struct stk_sidecar *sidecar = indexer->sidecar;
+    struct stk_io *io = indexer->engine->io;
+    const char *out = indexer->dataset->options.index_path;
+    bool fresh = indexer->options.force;
+    int status = -EACCES;
+
+    if (out) {
+        tell_path(indexer, out);
+        return stk_journal_open(&indexer->journal, io, out, fresh, error);
+    }
+    if (sidecar->beside[0] && !sidecar->others) {
+        tell_path(indexer, sidecar->beside);
+        status = stk_journal_open(&indexer->journal, io, sidecar->beside, fresh, error);
+    }
+    if (status != -EACCES && status != -EPERM && status != -EROFS) {
+        return status;
+    }
+    if (!sidecar->cache[0]) {
+        return stk_fail_errno(error, -status, "there is no place for the index",
+                              "name one with --out, or set STOKER_CACHE", "'%.600s'",
+                              sidecar->beside);
+    }
+    tell_path(indexer, sidecar->cache);
+    status = make_folders(io, sidecar->cache, error);
+    return status < 0 ? status
+                      : stk_journal_open(&indexer->journal, io, sidecar->cache, fresh, error);
+}
+
+static void tell_shards(struct stoker_indexer *indexer)
+{
+    const struct stk_sidecar *sidecar = indexer->sidecar;
+    uint64_t bytes = 0, kept = 0;
+
+    for (uint64_t i = 0; i < indexer->dataset->objects.count && sidecar->from; i++) {
+        bytes += sidecar->from[i] ? 0 : sidecar->sizes[i];
+        kept += sidecar->from[i] != 0;
+    }
+    pthread_mutex_lock(&indexer->lock);
+    indexer->locked.shards = indexer->dataset->objects.count;
+    indexer->locked.kept = kept;
+    indexer->locked.bytes = bytes;
+    pthread_mutex_unlock(&indexer->lock);
+}
+
+/* The index, its stamp, and then no journal any more. */
+static int commit(struct stoker_indexer *indexer, const struct stk_stamp *stamp,
+                  struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = indexer->dataset;
+    struct stk_io *io = indexer->engine->io;
+    const char *path = indexer->locked.path; /* const by now */
+    int status = stk_index_set_root(dataset->index, indexer->sidecar->root, error);
+
+    status = status < 0 ? status : stk_index_write(dataset->index, io, path, error);
+    status = status < 0 ? status : stk_stamp_write(stamp, io, path, dataset->index, error);
+    return status < 0 || !indexer->journal ? status : stk_journal_remove(indexer->journal, error);
+}
+
+/* Takes over an index that is as it would be made. */
+static int keep(struct stoker_indexer *indexer)
+{
+    struct stk_sidecar *sidecar = indexer->sidecar;
+
+    tell_path(indexer, sidecar->path);
+    stk_journal_sweep(indexer->engine->io, sidecar->path);
+    indexer->dataset->index = sidecar->old;
+    sidecar->old = NULL;
+    pthread_mutex_lock(&indexer->lock);
+    indexer->locked.shards = stk_index_shards(indexer->dataset->index);
+    indexer->locked.kept = indexer->locked.shards;
+    pthread_mutex_unlock(&indexer->lock);
+    return 0;
+}
+
+static int build_folder(struct stoker_indexer *indexer, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = indexer->dataset;
+    struct stk_sidecar *sidecar = indexer->sidecar;
+    struct stk_stamp stamp = {0};
+    int status = 0;
+
+    if (sidecar->old && stk_index_is_folder(sidecar->old) && sidecar->stamp.valid) {
+        status = stk_sidecar_match_folder(sidecar, dataset, error);
+        if (status == 0 && sidecar->whole && !indexer->options.force &&
+            (!indexer->options.checksums || stk_index_shards(sidecar->old) == 0 ||
+             stk_index_shard_has_checksums(sidecar->old, 0))) {
+            return keep(indexer);
+        }
+    }
+    status = status < 0 ? status : choose_place(indexer, error);
+    if (status == 0) {
+        tell_shards(indexer);
+        status = stk_scan(dataset, NULL, error);
+    }
+    if (status == 0) {
+        status =
+            stk_stamp_folders(&stamp, indexer->engine->io, sidecar->root, dataset->index, error);
+    }
+    status = status < 0 ? status : commit(indexer, &stamp, error);
+    stk_stamp_deinit(&stamp);
+    return status;
+}
+
+/* A shard's entry is no good when it lacks what is asked for now. */
+static void drop_poor(struct stoker_indexer *indexer)
+{
+    struct stk_sidecar *sidecar = indexer->sidecar;
+
+    for (uint64_t i = 0; i < indexer->dataset->objects.count; i++) {
+        uint32_t old = sidecar->from[i] - 1;
+
+        if (sidecar->from[i] == 0) {
+            continue;
+        }
+        if (indexer->options.force ||
+            (indexer->options.checksums && !stk_index_shard_has_checksums(sidecar->old, old)) ||
+            (indexer->options.labels && !stk_index_shard_has_labels(sidecar->old, old))) {
+            sidecar->from[i] = 0;
+            sidecar->reused--;
+            sidecar->whole = false;
+        }
+    }
+}
+
+/* Reads one shard into an index of its own, journals that, and takes it over. */
+static int read_shard(struct stoker_indexer *indexer, uint32_t shard, const char *path,
+                      struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = indexer->dataset;
+    const struct stk_sidecar *sidecar = indexer->sidecar;
+    struct stk_index_options options = {.shard_count = 1,
+                                        .key_bytes_max = dataset->options.key_bytes_max,
+                                        .join_distance = dataset->options.join_distance};
+    struct stk_index *one = NULL;
+    struct stk_view image = {NULL, 0};
+    int status = stk_index_open(&one, &options, error);
+
+    status = status < 0 ? status : stk_scan_tar(dataset, one, 0, path, error);
+    status = status < 0 ? status : stk_index_finish(one, 0, error);
+    status = status < 0 ? status : stk_index_image(one, sidecar->root, &image, error);
+    if (status == 0) {
+        status = stk_journal_add(indexer->journal, image, sidecar->mtimes[shard], error);
+    }
+    status = status < 0 ? status : stk_shard_copy(dataset->index, shard, path, one, 0, error);
+    stk_index_close(one);
+    stk_free((void *)(uintptr_t)image.data);
+    return status;
+}
+
+static bool is_rich(const struct stoker_indexer *indexer, const struct stk_index *one)
+{
+    return (!indexer->options.checksums || stk_index_shard_has_checksums(one, 0)) &&
+           (!indexer->options.labels || stk_index_shard_has_labels(one, 0));
+}
+
+static int build_shard(void *context, uint64_t round, struct stoker_error *error)
+{
+    struct stoker_indexer *indexer = context;
+    struct stoker_dataset *dataset = indexer->dataset;
+    const struct stk_sidecar *sidecar = indexer->sidecar;
+    const char *path = dataset->objects.text + dataset->objects.paths[round];
+    uint32_t old = sidecar->from[round];
+    const struct stk_index *one;
+    int status = STOKER_ERROR_CORRUPT;
+
+    if (atomic_load_explicit(&dataset->scan.stop, memory_order_relaxed)) {
+        return stk_scan_stopped(error);
+    }
+    /* Damage in an index or a journal is no damage in the shard: it is read again. */
+    if (old > 0) {
+        status = stk_shard_copy(dataset->index, round, path, sidecar->old, old - 1, error);
+    }
+    one = status == STOKER_ERROR_CORRUPT
+              ? stk_journal_find(indexer->journal, path + strlen(sidecar->root),
+                                 sidecar->sizes[round], sidecar->mtimes[round])
+              : NULL;
+    if (one && is_rich(indexer, one)) {
+        status = stk_shard_copy(dataset->index, round, path, one, 0, error);
+        if (status == 0) {
+            atomic_fetch_add(&dataset->scan.shards_done, 1);
+            atomic_fetch_add(&dataset->scan.bytes_done, sidecar->sizes[round]);
+        }
+    }
+    return status == STOKER_ERROR_CORRUPT ? read_shard(indexer, round, path, error) : status;
+}
+
+static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = indexer->dataset;
+    struct stk_sidecar *sidecar = indexer->sidecar;
+    struct stk_index_options options = {.shard_count = dataset->objects.count,
+                                        .key_bytes_max = dataset->options.key_bytes_max,
+                                        .join_distance = dataset->options.join_distance};
+    struct stk_stamp stamp = {.valid = true, .count = dataset->objects.count};
+    int status = stk_sidecar_match(sidecar, dataset, error);
+
+    if (status < 0) {
+        return status;
+    }
+    drop_poor(indexer);
+    if (sidecar->whole) {
+        stamp.mtimes = sidecar->mtimes;
+        tell_path(indexer, sidecar->path);
+        if (!sidecar->stamp.valid) {
+            /* A copy of a data set and its index, where nothing may be written, is fine as it is.
+             */
+            (void)stk_stamp_write(&stamp, indexer->engine->io, sidecar->path, sidecar->old, NULL);
+        }
+        return keep(indexer);
+    }
+    status = choose_place(indexer, error);
+    tell_shards(indexer);
+    status = status < 0 ? status : stk_index_open(&dataset->index, &options, error);
+    status = status < 0 ? status
+                        : stk_engine_parallel(dataset->engine, dataset->objects.count, build_shard,
+                                              indexer, error);
+    if (status == 0) {
+        uint64_t block = indexer->options.force ? 0 : stk_sidecar_block(sidecar);
+
+        status = stk_scan_finish(dataset, sidecar->old, block, error);
+    }
+    stamp.mtimes = sidecar->mtimes;
+    return status < 0 ? status : commit(indexer, &stamp, error);
+}

@@ -1,0 +1,386 @@
+/* Goal: an indexing run writes the same bytes whatever the threads and whatever stopped it before;
+ * it goes on where a killed one was, keeps what did not change, and never leaves a final name on
+ * half a file.
+ * Method: the simulated world: runs cut at every call, with and without a power cut, and with
+ * every call and allocation failing; the bytes of the index beside those of an undisturbed run.
+ * Covers indexer.c and journal.c. */
+#include "dataset/dataset_test.h"
+
+#include "base/hash.h"
+
+#include <stdlib.h>
+
+enum { SHARDS = 5, CALLS_MAX = 4000, PASSES = 12 };
+
+static const char index_path[] = "/data/stoker.index";
+
+static struct stk_view reference(uint32_t threads, int shards)
+{
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, threads);
+    struct stoker_error error = {0};
+    struct stk_view bytes;
+
+    t_shards(world, 0, shards);
+    T_EQ("reference", t_index(engine, "/data", NULL, NULL, &error), 0);
+    bytes = t_bytes(world, index_path);
+    stoker_engine_close(engine);
+    return bytes;
+}
+
+static void test_threads(void)
+{
+    struct stk_view one = reference(1, 40);
+
+    for (uint32_t threads = 2; threads <= 8; threads *= 2) {
+        struct stk_view many = reference(threads, 40);
+
+        T_TRUE("the same bytes", t_same(one, many));
+        t_drop(many);
+    }
+    t_drop(one);
+}
+
+/* Nothing but the data, the index and its stamp. */
+static void check_tidy(const char *name, struct stk_io *world, uint64_t shards)
+{
+    struct stk_listing listing = {0};
+
+    T_EQ(name, stk_io_list(world, "/data", &listing, NULL), 0);
+    if (!T_EQ(name, listing.count, shards + 2)) {
+        for (size_t i = 0; i < listing.count; i++) {
+            printf("  %s\n", listing.entries[i].name);
+        }
+    }
+    stk_listing_free(&listing);
+}
+
+enum way { FAIL, CUT, POWER, MEMORY, WAYS };
+static const char *const way_names[] = {"one call fails", "killed", "power cut", "no memory"};
+
+static void start(struct stk_io *world, enum way way, uint64_t n)
+{
+    switch (way) {
+    case FAIL:
+        stk_world_fail_nth(world, n);
+        break;
+    case CUT:
+    case POWER:
+        stk_world_cut_nth(world, n);
+        break;
+    case MEMORY:
+        stk_mem_fail_nth(n);
+        break;
+    case WAYS:
+        break;
+    }
+}
+
+/* Stopped at every place, run again: the same bytes. */
+static void check_way(enum way way, struct stk_view want)
+{
+    const char *name = way_names[way];
+    uint64_t failures = 0;
+    int passes = 0;
+
+    for (uint64_t n = 1; passes < PASSES && n < CALLS_MAX; n++) {
+        struct stk_io *world;
+        struct stoker_engine *engine = t_engine(&world, 1);
+        struct stoker_error error = {0};
+        struct stk_view got;
+        int status;
+
+        t_shards(world, 0, SHARDS);
+        T_EQ(name, stk_io_sync_directory(world, "/data", NULL), 0);
+        start(world, way, n);
+        status = t_index(engine, "/data", NULL, NULL, &error);
+        start(world, way, 0);
+        passes = status == 0 ? passes + 1 : 0;
+        failures += status < 0;
+        if (status < 0) {
+            T_ERROR(name, &error);
+        }
+        if (way == POWER) {
+            T_EQ(name, stk_world_crash(world), 0);
+        }
+        got = t_bytes(world, index_path);
+        T_TRUE(name, got.data ? t_same(got, want) : status < 0);
+        t_drop(got);
+        error = (struct stoker_error){0};
+        T_EQ(name, t_index(engine, "/data", NULL, NULL, &error), 0);
+        T_STR(name, error.where, "");
+        got = t_bytes(world, index_path);
+        T_TRUE(name, t_same(got, want));
+        t_drop(got);
+        check_tidy(name, world, SHARDS);
+        stoker_engine_close(engine);
+    }
+    T_EQ(name, passes, PASSES);
+    T_TRUE(name, failures > 20);
+    printf("%s: %llu places\n", name, (unsigned long long)failures);
+}
+
+static void test_stops(void)
+{
+    struct stk_view want = reference(1, SHARDS);
+
+    for (int way = 0; way < WAYS; way++) {
+        check_way(way, want);
+    }
+    t_drop(want);
+}
+
+/* A run that was killed late leaves little to be read. */
+static void test_goes_on(void)
+{
+    enum { MANY = 60 };
+    struct stk_view want = reference(1, MANY);
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 1);
+    struct stoker_index_progress full = {0}, rest = {0};
+    uint64_t calls;
+    struct stk_view got;
+
+    t_shards(world, 0, MANY);
+    calls = stk_world_calls(world);
+    T_EQ("full", t_index(engine, "/data", NULL, &full, NULL), 0);
+    calls = stk_world_calls(world) - calls;
+    stk_io_remove(world, index_path, NULL);
+    stk_io_remove(world, "/data/stoker.index.stamp", NULL);
+    stk_world_cut_nth(world, calls * 3 / 4);
+    T_TRUE("killed", t_index(engine, "/data", NULL, NULL, NULL) < 0);
+    stk_world_cut_nth(world, 0);
+    T_EQ("rest", t_index(engine, "/data", NULL, &rest, NULL), 0);
+    T_TRUE("it went on", rest.bytes_read > 0 && rest.bytes_read < full.bytes_read / 2);
+    T_EQ("all is told", rest.shards_done, MANY);
+    got = t_bytes(world, index_path);
+    T_TRUE("the same bytes", t_same(got, want));
+    t_drop(got);
+    t_drop(want);
+    stoker_engine_close(engine);
+}
+
+/* A shard that was written anew after the kill is read anew, though a journal tells of it. */
+static void test_journal_is_checked(void)
+{
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 1);
+    struct stoker_dataset *dataset = NULL;
+    struct stk_view got;
+    uint64_t calls;
+
+    t_shards(world, 0, SHARDS);
+    calls = stk_world_calls(world);
+    T_EQ("once", t_index(engine, "/data", NULL, NULL, NULL), 0);
+    calls = stk_world_calls(world) - calls;
+    stk_io_remove(world, index_path, NULL);
+    stk_io_remove(world, "/data/stoker.index.stamp", NULL);
+    stk_world_cut_nth(world, calls - 10);
+    T_TRUE("killed", t_index(engine, "/data", NULL, NULL, NULL) < 0);
+    stk_world_cut_nth(world, 0);
+    got = t_bytes(world, "/data/stoker.index.part");
+    T_TRUE("a journal", got.bytes > 1000);
+    ((uint8_t *)(uintptr_t)got.data)[got.bytes / 2] ^= 1; /* and it is damaged, too */
+    stk_io_remove(world, "/data/stoker.index.part", NULL);
+    T_EQ("journal", t_put(world, "/data/stoker.index.part", got.data, got.bytes - 1), 0);
+    t_drop(got);
+    t_shard(world, "/data/s-000.tar", 8, 3, 1000); /* other keys, the same size */
+    T_EQ("again", t_index(engine, "/data", NULL, NULL, NULL), 0);
+    T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
+    struct stk_sample sample = {0};
+    T_EQ("sample", stk_index_sample(dataset->index, 0, &sample, NULL), 0);
+    T_TRUE("the new keys", sample.key.bytes == 9 && memcmp(sample.key.data, "k008-0000", 9) == 0);
+    stoker_dataset_close(dataset);
+    check_tidy("journal", world, SHARDS);
+    stoker_engine_close(engine);
+}
+
+/* Added shards: the others are kept, and so are blocks of the order. */
+static void test_grows(void)
+{
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 2);
+    struct stoker_index_progress progress = {0};
+    struct stoker_dataset *dataset = NULL;
+    uint64_t block, full;
+
+    t_shards(world, 0, SHARDS);
+    T_EQ("index", t_index(engine, "/data", NULL, &progress, NULL), 0);
+    full = progress.bytes_read;
+    T_EQ("none kept", progress.shards_kept, 0);
+    T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
+    block = stk_index_block_samples(dataset->index);
+    stoker_dataset_close(dataset);
+    t_shard(world, "/data/s-100.tar", 3, 4, 300000); /* a scan would choose another block */
+    T_EQ("open", t_open(engine, "/data", STOKER_INDEX_AUTO, &dataset, NULL), 0);
+    T_EQ("frozen", stk_index_block_samples(dataset->index), block);
+    stoker_dataset_close(dataset);
+    T_EQ("open", t_open(engine, "/data", STOKER_INDEX_NEVER, &dataset, NULL), 0);
+    T_TRUE("not frozen", stk_index_block_samples(dataset->index) != block);
+    stoker_dataset_close(dataset);
+    T_EQ("index", t_index(engine, "/data", NULL, &progress, NULL), 0);
+    T_EQ("kept", progress.shards_kept, SHARDS);
+    T_EQ("done", progress.shards_done, 1);
+    T_TRUE("little is read", progress.bytes_read < full);
+    T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
+    T_EQ("frozen", stk_index_block_samples(dataset->index), block);
+    T_EQ("all", stk_index_shards(dataset->index), SHARDS + 1);
+    stoker_dataset_close(dataset);
+
+    T_EQ("nothing to do", t_index(engine, "/data", NULL, &progress, NULL), 0);
+    T_EQ("nothing to do", progress.bytes_read, 0);
+    T_EQ("nothing to do", progress.shards_kept, SHARDS + 1);
+    stoker_engine_close(engine);
+}
+
+/* Checksums and labels are those of the members, and stay when they are not asked for again. */
+static void test_extras(void)
+{
+    struct stoker_index_options options = {
+        .struct_size = sizeof options, .checksums = 1, .labels = 1};
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 2);
+    struct stoker_index_progress progress = {0};
+    struct stoker_dataset *dataset = NULL;
+    uint8_t text[1000];
+
+    t_shards(world, 0, SHARDS);
+    T_EQ("plain", t_index(engine, "/data", NULL, NULL, NULL), 0);
+    T_EQ("rich", t_index(engine, "/data", &options, &progress, NULL), 0);
+    T_EQ("none is good enough", progress.shards_kept, 0);
+    T_EQ("plain", t_index(engine, "/data", NULL, &progress, NULL), 0);
+    T_EQ("rich is good enough", progress.shards_kept, SHARDS);
+    T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
+    for (uint64_t i = 0; i < stk_index_samples(dataset->index); i++) {
+        struct stk_sample sample = {0};
+        uint64_t sum = 0;
+
+        T_EQ("sample", stk_index_sample(dataset->index, i, &sample, NULL), 0);
+        T_EQ("label", sample.label, sample.shard * 10 + sample.number);
+        memset(text, 'a' + sample.shard % 26, sizeof text);
+        T_EQ("checksum", stk_index_checksum(dataset->index, &sample, 0, &sum, NULL), 0);
+        T_TRUE("checksum", sum == stk_sum64(text, sizeof text));
+    }
+    stoker_dataset_close(dataset);
+    options.force = 1;
+    T_EQ("force", t_index(engine, "/data", &options, &progress, NULL), 0);
+    T_EQ("force", progress.shards_kept, 0);
+    stoker_engine_close(engine);
+}
+
+/* Where nothing may be written beside the data, and where another place is named. */
+static void test_places(void)
+{
+    struct stoker_index_options options = {.struct_size = sizeof options, .out = "/else/x.index"};
+    struct stk_world_rule denied = {.path = "/data", .fault = STK_FAULT_DENIED};
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 2);
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_error error = {0};
+    const char *url = "/data/s-{000..004}.tar";
+
+    t_shards(world, 0, SHARDS);
+    T_EQ("folder", stk_world_add(world, "/else", NULL, 0), 0);
+    T_EQ("named", t_index(engine, url, &options, NULL, &error), 0);
+    struct stoker_dataset_options asked = {.struct_size = sizeof asked,
+                                           .urls = &url,
+                                           .url_count = 1,
+                                           .index = STOKER_INDEX_REQUIRE,
+                                           .index_path = "/else/x.index"};
+    T_EQ("named", stoker_dataset_open(&dataset, engine, &asked, &error), 0);
+    stoker_dataset_close(dataset);
+    T_EQ("none beside", t_open(engine, url, STOKER_INDEX_REQUIRE, &dataset, &error), -ENOENT);
+
+    T_EQ("deny", stk_world_rule(world, &denied), 0);
+    T_EQ("cache", t_index(engine, url, NULL, NULL, &error), 0);
+    T_EQ("cache", t_open(engine, url, STOKER_INDEX_REQUIRE, &dataset, &error), 0);
+    T_EQ("cache", stoker_dataset_info(dataset, &info), 0);
+    T_HAS("cache", info.index_path, "/cache/");
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+}
+
+/* Part of an indexed data set gets an index of its own in the cache: the whole's stays. */
+static void test_part(void)
+{
+    struct stk_view want = reference(1, SHARDS), got;
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 2);
+    struct stoker_dataset *dataset = NULL;
+
+    t_shards(world, 0, SHARDS);
+    T_EQ("whole", t_index(engine, "/data", NULL, NULL, NULL), 0);
+    T_EQ("part", t_index(engine, "/data/s-00[12].tar", NULL, NULL, NULL), 0);
+    got = t_bytes(world, index_path);
+    T_TRUE("the whole's stays", t_same(got, want));
+    T_EQ("part", t_open(engine, "/data/s-00[12].tar", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
+    T_EQ("part", stk_index_shards(dataset->index), 2);
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+    t_drop(got);
+    t_drop(want);
+}
+
+static void test_damaged_shard(void)
+{
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 2);
+    struct stoker_error error = {0};
+    struct stk_view bytes;
+
+    t_shards(world, 0, SHARDS);
+    bytes = t_bytes(world, "/data/s-002.tar");
+    ((uint8_t *)(uintptr_t)bytes.data)[600 + 1024] ^= 1; /* the second header */
+    t_put(world, "/data/s-002.tar", bytes.data, 1024 + 512 + 512 + 3);
+    t_drop(bytes);
+    T_TRUE("refused", t_index(engine, "/data", NULL, NULL, &error) < 0);
+    T_ERROR("refused", &error);
+    T_STR("refused", error.shard, "/data/s-002.tar");
+    bytes = t_bytes(world, index_path);
+    T_TRUE("no index", bytes.data == NULL);
+    stoker_engine_close(engine);
+}
+
+/* Closing stops the work; what was done is kept. */
+static void test_close(void)
+{
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 1);
+    const char *url = "/data";
+    struct stoker_dataset_options dataset = {
+        .struct_size = sizeof dataset, .urls = &url, .url_count = 1};
+    struct stoker_index_options wrong = {.struct_size = 1};
+    struct stoker_indexer *indexer = NULL;
+    struct stoker_error error = {0};
+
+    t_shards(world, 0, 200);
+    T_EQ("options", stoker_index_open(&indexer, engine, &dataset, &wrong, &error),
+         STOKER_ERROR_ARGUMENT);
+    T_ERROR("options", &error);
+    for (int i = 0; i < 20; i++) {
+        T_EQ("open", stoker_index_open(&indexer, engine, &dataset, NULL, &error), 0);
+        stoker_index_close(indexer);
+    }
+    stoker_index_close(NULL);
+    T_EQ("to its end", t_index(engine, url, NULL, NULL, &error), 0);
+    check_tidy("closed", world, 200);
+    stoker_engine_close(engine);
+}
+
+int main(void)
+{
+    setenv("STOKER_CACHE", "/cache", 1);
+    test_threads();
+    test_stops();
+    test_goes_on();
+    test_journal_is_checked();
+    test_grows();
+    test_extras();
+    test_places();
+    test_part();
+    test_damaged_shard();
+    test_close();
+    T_EQ("no leak", stk_mem_alive(), 0);
+    return t_finish();
+}

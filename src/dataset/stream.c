@@ -1,0 +1,187 @@
+/* The bytes of a shard, packed or not, front to back. */
+#include "dataset/dataset.h"
+
+#include "format/unpack.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define STREAM_IN_BYTES (256u << 10)
+#define STREAM_SKIP_BYTES (64u << 10)
+
+struct stk_stream {
+    struct stoker_dataset *dataset;
+    struct stk_file *file;
+    struct stk_unpack *unpack; /* NULL: plain */
+    uint8_t *in;               /* STREAM_IN_BYTES, then STREAM_SKIP_BYTES of skip space */
+    struct stk_view rest;      /* of `in`, not yet unpacked */
+    uint64_t object_bytes, in_offset, position;
+    uint32_t packing;
+    bool ended;
+};
+
+static int stream_restart(struct stk_stream *stream, struct stoker_error *error);
+
+static void count_read(const struct stk_stream *stream, int64_t bytes)
+{
+    atomic_fetch_add_explicit(&stream->dataset->scan.bytes_read, (uint64_t)bytes,
+                              memory_order_relaxed);
+}
+
+int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                    const char *path, struct stoker_error *error)
+{
+    struct stk_io *io = dataset->engine->io;
+    struct stk_stream *stream = stk_alloc(1, sizeof *stream);
+    struct stk_stat about;
+    int status;
+
+    *stream_out = NULL;
+    if (!stream) {
+        return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "'%s'", path);
+    }
+    stream->dataset = dataset;
+    status = stk_io_open_file(io, path, &stream->file, error);
+    status = status < 0 ? status : stk_io_stat_file(io, stream->file, &about, error);
+    if (status == 0) {
+        uint8_t head[8];
+        int64_t got = stk_io_read_wait(io, stream->file, 0, head, sizeof head);
+        stream->object_bytes = about.bytes;
+        if (got < 0) {
+            status = stk_fail(error, (int)got, "cannot read a shard", "check the file and its disk",
+                              "%s", stoker_status_text((int)got));
+        } else {
+            stream->packing = stk_packing_of((struct stk_view){head, (size_t)got});
+        }
+    }
+    if (status == 0 && stream->packing != STK_PLAIN) {
+        stream->in = stk_alloc(STREAM_IN_BYTES + STREAM_SKIP_BYTES, 1);
+        status = stream->in ? stream_restart(stream, error)
+                            : stk_fail(error, -ENOMEM, "cannot open a packed shard", "free memory",
+                                       "'%s'", path);
+    }
+    if (status < 0) {
+        stk_stream_close(stream);
+        return status;
+    }
+    *stream_out = stream;
+    return 0;
+}
+
+int stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                          uint32_t shard, struct stoker_error *error)
+{
+    char path[STK_PATH_BYTES_MAX];
+    int status = stk_index_path(dataset->index, shard, path, error);
+
+    *stream_out = NULL;
+    return status < 0 ? status : stk_stream_open(stream_out, dataset, path, error);
+}
+
+uint32_t stk_stream_packing(const struct stk_stream *stream)
+{
+    return stream->packing;
+}
+
+uint64_t stk_stream_object_bytes(const struct stk_stream *stream)
+{
+    return stream->object_bytes;
+}
+
+void stk_stream_close(struct stk_stream *stream)
+{
+    if (!stream) {
+        return;
+    }
+    if (stream->file) {
+        stk_io_close_file(stream->dataset->engine->io, stream->file);
+    }
+    stk_unpack_close(stream->unpack);
+    stk_free(stream->in);
+    stk_free(stream);
+}
+
+static int stream_restart(struct stk_stream *stream, struct stoker_error *error)
+{
+    stk_unpack_close(stream->unpack);
+    stream->unpack = NULL;
+    stream->rest = (struct stk_view){stream->in, 0};
+    stream->in_offset = 0;
+    stream->position = 0;
+    stream->ended = false;
+    return stk_unpack_open(&stream->unpack, stream->packing,
+                           stream->dataset->options.unpacked_bytes_max,
+                           stream->dataset->options.unpacked_ratio_max, error);
+}
+
+/* The next unpacked bytes, up to `bytes`; *got_out 0 at the end. */
+static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes, size_t *got_out,
+                       struct stoker_error *error)
+{
+    *got_out = 0;
+    while (*got_out == 0 && bytes > 0 && !stream->ended) {
+        int status;
+
+        if (stream->rest.bytes == 0 && stream->in_offset < stream->object_bytes) {
+            int64_t got = stk_io_read_wait(stream->dataset->engine->io, stream->file,
+                                           stream->in_offset, stream->in, STREAM_IN_BYTES);
+            if (got < 0) {
+                return stk_fail(error, (int)got, "cannot read a packed shard",
+                                "check the file and its disk", "%s", stoker_status_text((int)got));
+            }
+            count_read(stream, got);
+            if (got == 0) {
+                stream->object_bytes = stream->in_offset;
+            }
+            stream->rest = (struct stk_view){stream->in, (size_t)got};
+            stream->in_offset += (uint64_t)got;
+        }
+        status =
+            stk_unpack_run(stream->unpack, &stream->rest, stream->in_offset >= stream->object_bytes,
+                           buffer, bytes, got_out, error);
+        if (status < 0) {
+            return status;
+        }
+        stream->ended = status == 0;
+    }
+    stream->position += *got_out;
+    return 0;
+}
+
+int stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
+                    size_t *got_out, struct stoker_error *error)
+{
+    size_t got = 0;
+    int status = 0;
+
+    *got_out = 0;
+    if (stream->packing == STK_PLAIN) {
+        int64_t count =
+            stk_io_read_wait(stream->dataset->engine->io, stream->file, offset, buffer, bytes);
+        if (count < 0) {
+            return stk_fail(error, (int)count, "cannot read a shard", "check the file and its disk",
+                            "%s", stoker_status_text((int)count));
+        }
+        count_read(stream, count);
+        *got_out = (size_t)count;
+        return 0;
+    }
+    if (offset < stream->position) {
+        status = stream_restart(stream, error);
+    }
+    while (status == 0 && stream->position < offset) {
+        status = stream_next(stream, stream->in + STREAM_IN_BYTES,
+                             stk_min(STREAM_SKIP_BYTES, offset - stream->position), &got, error);
+        if (got == 0) {
+            return status;
+        }
+    }
+    while (status == 0 && *got_out < bytes) {
+        status = stream_next(stream, buffer + *got_out, bytes - *got_out, &got, error);
+        if (got == 0) {
+            break;
+        }
+        *got_out += got;
+    }
+    return status;
+}
