@@ -67,6 +67,8 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
                             "unpacked_bytes_max",
                             "unpacked_ratio_max",
                             "block_bytes",
+                            "index",
+                            "index_path",
                             NULL};
 
     struct stoker_dataset_options options = {.struct_size = sizeof options};
@@ -78,11 +80,11 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
     int status;
 
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!|$O&O&O&O&O&O&:Dataset", names, module->engine_type, &engine,
-            &PyTuple_Type, &tuple, stk_py_u32, &options.key_bytes_max, stk_py_u32,
+            arguments, keywords, "O!O!|$O&O&O&O&O&O&O&y:Dataset", names, module->engine_type,
+            &engine, &PyTuple_Type, &tuple, stk_py_u32, &options.key_bytes_max, stk_py_u32,
             &options.header_bytes_max, stk_py_u32, &options.join_distance, stk_py_u64,
             &options.unpacked_bytes_max, stk_py_u32, &options.unpacked_ratio_max, stk_py_u32,
-            &options.block_bytes)) {
+            &options.block_bytes, stk_py_u32, &options.index, &options.index_path)) {
         return NULL;
     }
     urls = stk_py_urls(tuple);
@@ -126,6 +128,11 @@ static void dataset_dealloc(PyObject *object)
     stk_py_object_free(object);
 }
 
+static PyObject *text_or_none(const char *text)
+{
+    return text ? stk_py_text(text, strlen(text)) : Py_NewRef(Py_None);
+}
+
 static PyObject *dataset_info(PyObject *object, PyObject *nothing)
 {
     struct stk_py_dataset *self = (struct stk_py_dataset *)object;
@@ -141,18 +148,77 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
     if (status < 0) {
         stk_py_raise(status, NULL);
     } else {
-        result = Py_BuildValue("{sssKsKsKsKsKsKsOsy#}", "kind", info.kind, "sample_count",
-                               (unsigned long long)info.sample_count, "member_count",
-                               (unsigned long long)info.member_count, "shard_count",
-                               (unsigned long long)info.shard_count, "class_count",
-                               (unsigned long long)info.class_count, "bytes",
-                               (unsigned long long)info.bytes, "block_samples",
-                               (unsigned long long)info.block_samples, "sequential",
-                               info.sequential ? Py_True : Py_False, "identity",
-                               (const char *)info.identity, (Py_ssize_t)sizeof info.identity);
+        result = Py_BuildValue(
+            "{sssKsKsKsKsKsKsOsy#sNsNsK}", "kind", info.kind, "sample_count",
+            (unsigned long long)info.sample_count, "member_count",
+            (unsigned long long)info.member_count, "shard_count",
+            (unsigned long long)info.shard_count, "class_count",
+            (unsigned long long)info.class_count, "bytes", (unsigned long long)info.bytes,
+            "block_samples", (unsigned long long)info.block_samples, "sequential",
+            info.sequential ? Py_True : Py_False, "identity", (const char *)info.identity,
+            (Py_ssize_t)sizeof info.identity, "index_path", text_or_none(info.index_path),
+            "index_note", text_or_none(info.index_note), "shards_indexed",
+            (unsigned long long)info.shards_indexed);
     }
     stk_py_dataset_leave(self);
     return result;
+}
+
+/* Another data set of the same type; takes it. */
+static PyObject *wrap(PyObject *like, struct stoker_dataset *dataset)
+{
+    PyTypeObject *type = Py_TYPE(like);
+    struct stk_py_dataset *self =
+        (struct stk_py_dataset *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+
+    if (!self) {
+        stoker_dataset_close(dataset);
+        return NULL;
+    }
+    self->gate.process = getpid();
+    self->dataset = dataset;
+    return (PyObject *)self;
+}
+
+/* refresh(shard_count) -> Dataset, or None when nothing was appended */
+static PyObject *dataset_refresh(PyObject *object, PyObject *count)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+    struct stoker_dataset *newer = NULL;
+    struct stoker_error error = {0};
+    uint64_t shard_count;
+    int status;
+
+    if (!stk_py_u64(count, &shard_count) || !stk_py_gate_enter(&self->gate, "data set")) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status =
+        stoker_dataset_refresh(self->dataset, shard_count, &newer, &error);
+    Py_END_ALLOW_THREADS stk_py_dataset_leave(self);
+    if (status < 0) {
+        return stk_py_raise(status, &error);
+    }
+    return status == 1 ? wrap(object, newer) : Py_NewRef(Py_None);
+}
+
+/* as_of(state) -> Dataset, or None when it is this one */
+static PyObject *dataset_as_of(PyObject *object, PyObject *tuple)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+    struct stoker_dataset *part = NULL;
+    struct stoker_error error = {0};
+    struct stoker_state state;
+    int status;
+
+    if (!stk_py_state(tuple, &state) || !stk_py_gate_enter(&self->gate, "data set")) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = stoker_dataset_as_of(self->dataset, &state, &part, &error);
+    Py_END_ALLOW_THREADS stk_py_dataset_leave(self);
+    if (status < 0) {
+        return stk_py_raise(status, &error);
+    }
+    return status == 1 ? wrap(object, part) : Py_NewRef(Py_None);
 }
 
 /* classes() -> list of names */
@@ -300,6 +366,8 @@ static PyMethodDef dataset_methods[] = {
     {"classes", dataset_classes, METH_NOARGS, "Names of the classes."},
     {"sample", dataset_sample, METH_O, "(key, [(shard, extension, offset, bytes), ...])"},
     {"read", dataset_read, METH_VARARGS, "A member's bytes."},
+    {"refresh", dataset_refresh, METH_O, "The data set with what was appended, or None."},
+    {"as_of", dataset_as_of, METH_O, "The data set that a state belongs to, or None: this one."},
     {"close", dataset_close, METH_NOARGS, "Lets go; loaders keep what they use."},
     {NULL, NULL, 0, NULL},
 };

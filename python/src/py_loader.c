@@ -99,16 +99,26 @@ static void loader_dealloc(PyObject *object)
 static bool request_parse(struct request *request, PyTypeObject *type, PyObject *arguments,
                           PyObject *keywords, PyObject **dataset_out)
 {
-    static char *names[] = {"dataset",     "fields",
-                            "batch_size",  "shuffle",
-                            "tail",        "window_blocks",
-                            "group_count", "rank",
-                            "world_size",  "seed",
-                            "on_error",    "batches_ahead",
-                            "pixels_max",  "decode_bytes_max",
-                            "cached",      "bad_samples_max",
-                            "bad_share_max", "bad_list_max",
-                            "io_retries",  "quarantine",
+    static char *names[] = {"dataset",
+                            "fields",
+                            "batch_size",
+                            "shuffle",
+                            "tail",
+                            "window_blocks",
+                            "group_count",
+                            "rank",
+                            "world_size",
+                            "seed",
+                            "on_error",
+                            "batches_ahead",
+                            "pixels_max",
+                            "decode_bytes_max",
+                            "cached",
+                            "bad_samples_max",
+                            "bad_share_max",
+                            "bad_list_max",
+                            "io_retries",
+                            "quarantine",
                             NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
@@ -368,32 +378,41 @@ static PyObject *loader_state(PyObject *object, PyObject *nothing)
                          (Py_ssize_t)sizeof state.identity);
 }
 
-static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
+bool stk_py_state(PyObject *tuple, struct stoker_state *state_out)
 {
-    struct loader_object *self = (struct loader_object *)object;
     struct stoker_state state = {0};
-    struct stoker_error error = {0};
     const char *identity;
     Py_ssize_t identity_bytes;
-    int status;
 
     if (!PyTuple_Check(tuple) ||
-        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&y#:set_state", stk_py_u32,
-                          &state.order_version, stk_py_u32, &state.shuffle, stk_py_u32, &state.tail,
-                          stk_py_u32, &state.window_blocks, stk_py_u32, &state.group_count,
-                          stk_py_u64, &state.seed, stk_py_u64, &state.epoch, stk_py_u64,
-                          &state.position, stk_py_u64, &state.sample_count, stk_py_u64,
-                          &state.block_samples, &identity, &identity_bytes)) {
-        return NULL;
+        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32, &state.order_version,
+                          stk_py_u32, &state.shuffle, stk_py_u32, &state.tail, stk_py_u32,
+                          &state.window_blocks, stk_py_u32, &state.group_count, stk_py_u64,
+                          &state.seed, stk_py_u64, &state.epoch, stk_py_u64, &state.position,
+                          stk_py_u64, &state.sample_count, stk_py_u64, &state.block_samples,
+                          &identity, &identity_bytes)) {
+        return false;
     }
     if (identity_bytes != (Py_ssize_t)sizeof state.identity) {
-        return stk_py_raise_text(STOKER_ERROR_STATE, "the identity is not of 32 bytes", "state",
-                                 "give what state_dict() gave");
+        stk_py_raise_text(STOKER_ERROR_STATE, "the identity is not of 32 bytes", "state",
+                          "give what state_dict() gave");
+        return false;
     }
     for (size_t i = 0; i < sizeof state.identity; i++) {
         state.identity[i] = (uint8_t)identity[i];
     }
-    if (!enter(self)) {
+    *state_out = state;
+    return true;
+}
+
+static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    struct stoker_error error = {0};
+    struct stoker_state state;
+    int status;
+
+    if (!stk_py_state(tuple, &state) || !enter(self)) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = stoker_loader_set_state(self->loader, &state, &error);

@@ -75,6 +75,9 @@ static int add_constants(PyObject *module)
         {"FIELD_SAMPLE", STOKER_FIELD_SAMPLE},
         {"ON_ERROR_RAISE", STOKER_ON_ERROR_RAISE},
         {"ON_ERROR_SKIP", STOKER_ON_ERROR_SKIP},
+        {"INDEX_AUTO", STOKER_INDEX_AUTO},
+        {"INDEX_NEVER", STOKER_INDEX_NEVER},
+        {"INDEX_REQUIRE", STOKER_INDEX_REQUIRE},
         {"ORDER_VERSION", STOKER_ORDER_VERSION},
     };
 
@@ -131,7 +134,8 @@ static int module_exec(PyObject *self)
         add_type(self, &stk_py_pack_spec, &module->pack_type) < 0 ||
         add_type(self, &stk_py_writer_spec, &module->writer_type) < 0 ||
         add_type(self, &stk_py_verify_spec, &module->verify_type) < 0 ||
-        add_type(self, &stk_py_diff_spec, &module->diff_type) < 0) {
+        add_type(self, &stk_py_diff_spec, &module->diff_type) < 0 ||
+        add_type(self, &stk_py_indexer_spec, &module->indexer_type) < 0) {
         return -1;
     }
     return add_constants(self) < 0 ? -1 : add_statuses(self);
@@ -151,6 +155,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->writer_type);
     Py_VISIT(module->verify_type);
     Py_VISIT(module->diff_type);
+    Py_VISIT(module->indexer_type);
     return 0;
 }
 
@@ -168,6 +173,7 @@ static int module_clear(PyObject *self)
     Py_CLEAR(module->writer_type);
     Py_CLEAR(module->verify_type);
     Py_CLEAR(module->diff_type);
+    Py_CLEAR(module->indexer_type);
     return 0;
 }
 

@@ -27,7 +27,16 @@ from collections.abc import Sequence as _Sequence
 from ._stoker import ORDER_VERSION, Array, __version__
 from ._stoker import Bytes as BytesColumn
 from .checks import Diff, Difference, Finding, Verify, diff, verify
-from .dataset import Dataset, Engine, Member, Sample, default_engine, order_at
+from .dataset import (
+    Dataset,
+    Engine,
+    IndexReport,
+    Member,
+    Sample,
+    default_engine,
+    index,
+    order_at,
+)
 from .errors import (
     ArgumentError,
     BudgetError,
@@ -93,6 +102,7 @@ __all__ = [
     "FormatError",
     "IOError",
     "Image",
+    "IndexReport",
     "Int",
     "Label",
     "LimitError",
@@ -118,6 +128,7 @@ __all__ = [
     "__version__",
     "default_engine",
     "diff",
+    "index",
     "order_at",
     "pack",
     "pack_table",

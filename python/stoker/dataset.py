@@ -12,7 +12,16 @@ from . import _stoker
 from .errors import ArgumentError
 from .output import paths_of
 
-__all__ = ["Dataset", "Engine", "Member", "Sample", "default_engine", "order_at"]
+__all__ = [
+    "Dataset",
+    "Engine",
+    "IndexReport",
+    "Member",
+    "Sample",
+    "default_engine",
+    "index",
+    "order_at",
+]
 
 T = TypeVar("T")
 
@@ -40,6 +49,13 @@ SHUFFLES = {
     "block": _stoker.SHUFFLE_BLOCK,
     "full": _stoker.SHUFFLE_FULL,
     "none": _stoker.SHUFFLE_NONE,
+}
+
+
+INDEXES = {
+    "auto": _stoker.INDEX_AUTO,
+    "never": _stoker.INDEX_NEVER,
+    "require": _stoker.INDEX_REQUIRE,
 }
 
 
@@ -244,7 +260,8 @@ class Sample(NamedTuple):
 class Dataset:
     """The samples of a class folder (torchvision's ImageFolder) or of tars (WebDataset).
 
-    Opening reads headers only, in parallel. It may be shared by loaders.
+    Opening reads headers only, in parallel; with an index (see :func:`stoker.index`) not even
+    those. It may be shared by loaders.
 
     Args:
         source: a folder, a tar, a glob, braces (``"train-{000..099}.tar"``), or a list of them.
@@ -252,7 +269,11 @@ class Dataset:
         key_bytes_max: longest key. header_bytes_max: longest tar name or PAX block.
         join_distance: members that may lie between two parts of one sample.
         unpacked_bytes_max, unpacked_ratio_max: bounds of a compressed shard.
-        block_bytes: aim for a block of the order.
+        block_bytes: aim for a block of the order. Default: 8 MiB, or what the index says.
+        index: ``"auto"``: what of an index is fresh is used, the rest is read; ``"never"``; or
+            ``"require"``: :class:`ChangedError` names what differs from the index, and nothing is
+            read. Or the path of the index file, used as with ``"auto"``. Default place:
+            ``stoker.index`` beside the data, then one in the cache.
     """
 
     def __init__(
@@ -266,23 +287,35 @@ class Dataset:
         unpacked_bytes_max: int | str | None = None,
         unpacked_ratio_max: int | None = None,
         block_bytes: int | str | None = None,
+        index: str | os.PathLike[str] = "auto",
     ) -> None:
         where = "Dataset"
         if engine is not None and not isinstance(engine, Engine):
             raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
         self.engine = engine if engine is not None else default_engine()
         native, urls = self.engine._native, tuple(paths_of(source))
-        options = {
+        options: dict[str, Any] = {
             "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
             "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
             "join_distance": count(join_distance, f"{where} join_distance"),
             "unpacked_bytes_max": parse_bytes(unpacked_bytes_max, f"{where} unpacked_bytes_max"),
             "unpacked_ratio_max": count(unpacked_ratio_max, f"{where} unpacked_ratio_max", low=1),
             "block_bytes": parse_bytes(block_bytes, f"{where} block_bytes"),
+            **index_words(index, f"{where} index"),
         }
-        self._native = interruptible(lambda: _stoker.Dataset(native, urls, **options))
-        self._info = self._native.info()
+        self._take(interruptible(lambda: _stoker.Dataset(native, urls, **options)))
+
+    def _take(self, native: _stoker.Dataset) -> None:
+        self._native = native
+        self._info = native.info()
         self._classes: list[str] | None = None
+
+    def _like(self, native: _stoker.Dataset) -> Dataset:
+        """Another data set of this one's engine."""
+        other = object.__new__(Dataset)
+        other.engine = self.engine
+        other._take(native)
+        return other
 
     @property
     def kind(self) -> str:
@@ -316,6 +349,43 @@ class Dataset:
     def identity(self) -> str:
         """Hash of names, sizes and members: 64 hexadecimal digits."""
         return str(self._info["identity"].hex())
+
+    @property
+    def index_path(self) -> str | None:
+        """The index file that was used; ``None``: none was."""
+        path = self._info["index_path"]
+        return None if path is None else str(path)
+
+    @property
+    def index_note(self) -> str:
+        """Why an index was not, or not wholly, used; or empty."""
+        return str(self._info["index_note"] or "")
+
+    @property
+    def shards_indexed(self) -> int:
+        """Shards (of a folder: files) that the index told of: nothing of them was read."""
+        return int(self._info["shards_indexed"])
+
+    def refresh(self, shard_count: int | None = None) -> Dataset:
+        """The data set with the shards that were appended since it was opened, as another one;
+        itself if there are none.
+
+        Appended are tars listed behind all that it has. Only they are read, and blocks of the
+        order keep their size. Of a folder of pictures: :class:`UnsupportedError`.
+
+        Args:
+            shard_count: that many shards in all, so that all ranks take the same.
+        Raises:
+            ChangedError: a shard that it has was changed or is gone, another stands before it, or
+                fewer than ``shard_count`` are there.
+        """
+        number = count(shard_count, "refresh shard_count", low=1)
+        newer = interruptible(lambda: self._native.refresh(number))
+        return self if newer is None else self._like(newer)
+
+    def _as_of(self, state: tuple[Any, ...]) -> Dataset:
+        part = self._native.as_of(state)
+        return self if part is None else self._like(part)
 
     @property
     def classes(self) -> list[str]:
@@ -374,6 +444,95 @@ class Dataset:
 
     def __reduce__(self) -> NoReturn:
         refuse_pickle("Dataset")
+
+
+def index_words(value: Any, where: str) -> dict[str, Any]:
+    """index= as _stoker.Dataset parses it: a word, or a path."""
+    if isinstance(value, str) and value in INDEXES:
+        return {"index": INDEXES[value]}
+    if isinstance(value, (str, os.PathLike)) and os.fspath(value):
+        return {"index_path": paths_of(value)[0]}
+    raise ArgumentError(f"{value!r}", where, f"give one of {', '.join(INDEXES)}, or a path")
+
+
+class IndexReport(NamedTuple):
+    """What :func:`index` did, or has done so far."""
+
+    path: str
+    """Of the index file."""
+    shards: int
+    """Shards, or files of a folder."""
+    shards_kept: int
+    """Of those: not read, as an earlier run knew them."""
+    shards_done: int
+    """Of those: read."""
+    bytes: int
+    """Of shards to be read."""
+    bytes_done: int
+    bytes_read: int
+    samples: int
+    members: int
+    index_bytes: int
+    seconds: float
+
+
+def index(
+    source: Any,
+    *,
+    checksums: bool = False,
+    labels: bool = False,
+    force: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    engine: Engine | None = None,
+    key_bytes_max: int | None = None,
+    header_bytes_max: int | str | None = None,
+    join_distance: int | None = None,
+    progress: Callable[[IndexReport], object] | None = None,
+) -> IndexReport:
+    """Makes the index file of a data set, or brings it up to date, so that it opens at once.
+
+    Entries of shards that did not change are kept; a run that was stopped, also by a kill, goes on
+    where it was. The file has the same bytes whatever the threads.
+
+    Args:
+        source: as of :class:`Dataset`.
+        checksums: read all bytes, and keep a checksum (XXH3-64) of each member.
+        labels: keep the numbers in ``.cls`` members.
+        force: read everything again.
+        out: where the file goes. Default: ``stoker.index`` in the folder above all shards; in
+            the cache where nothing can be written there.
+        progress: called with an :class:`IndexReport` about four times a second.
+    """
+    where = "index"
+    if engine is not None and not isinstance(engine, Engine):
+        raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
+    engine = engine if engine is not None else default_engine()
+    native = _stoker.Indexer(
+        engine._native,
+        tuple(paths_of(source)),
+        checksums=bool(checksums),
+        labels=bool(labels),
+        force=bool(force),
+        key_bytes_max=count(key_bytes_max, f"{where} key_bytes_max", low=1),
+        header_bytes_max=parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
+        join_distance=count(join_distance, f"{where} join_distance"),
+        **({} if out is None else {"out": paths_of(out)[0]}),
+    )
+    try:
+        goes_on, report = native.next(0)
+        while goes_on:
+            if progress is not None:
+                progress(_report(report))
+            goes_on, report = native.next(250)
+    finally:
+        native.close()
+    return _report(report)
+
+
+def _report(native: dict[str, Any]) -> IndexReport:
+    values = {name: native[name] for name in IndexReport._fields if name in native}
+    values["path"] = values["path"] or ""
+    return IndexReport(**values, seconds=native["elapsed_ns"] / 1e9)
 
 
 def order_at(

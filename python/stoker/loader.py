@@ -123,6 +123,10 @@ class Loader:
         cached: the data are known to be in the page cache: no direct reads.
         timeout: seconds to wait for a batch before :class:`stoker.TimeoutError`. Default: none.
         pixels_max: of one picture. decode_bytes_max: memory of one picture's decoder.
+        index: of the source, as of :class:`Dataset`.
+        refresh: ``True``: an epoch begins with the shards that are there then (see
+            :meth:`refresh`); ``"call"``: only where :meth:`refresh` is called. With either, a state
+            of before shards were appended is valid: its epoch goes on with the shards it had.
 
     A batch's memory is its own until the last tensor that shows it is gone, also after
     :meth:`close`, from any thread. Kept batches cost new memory up to the engine's budget, then
@@ -171,6 +175,8 @@ class Loader:
         timeout: float | None = None,
         pixels_max: int | None = None,
         decode_bytes_max: int | str | None = None,
+        index: str | os.PathLike[str] = "auto",
+        refresh: bool | str = False,
     ) -> None:
         where = "Loader"
         self._closed = True  # until it is open
@@ -205,16 +211,35 @@ class Loader:
         }
         if quarantine is not None:
             options["quarantine"] = paths_of([quarantine])[0]
+        self._refresh = self._refreshes(refresh)
         self._timeout_ms = milliseconds(timeout, f"{where} timeout")
         self._output_word = check_word(output)
         self._pin = pin_memory
         self._pair = fields is None
-        native_fields = self._columns(image, fields, Image(None, [], dtype, layout, exif))
+        self._native_options = options
+        self._native_fields = self._columns(image, fields, Image(None, [], dtype, layout, exif))
+        self._past = _Past()
         own = {"threads": threads, "memory": memory, "sandbox": sandbox or None}
         own = {name: value for name, value in own.items() if value is not None}
-        self._open(source, engine, own, native_fields, options)
+        self._open(source, engine, own, index)
 
     # ---- opening ----
+
+    def _refreshes(self, refresh: bool | str) -> bool | str:
+        where = f"Loader refresh={refresh!r}"
+        if refresh not in (False, True, "call"):
+            raise ArgumentError("no such way", where, "give True, False or 'call'")
+        if refresh is True and self.world_size > 1:
+            raise ArgumentError(
+                "ranks would not see the same shards",
+                where,
+                "give 'call', and call refresh(shard_count=) on all ranks with one number",
+            )
+        if refresh and self.tail == "wrap":
+            raise ArgumentError(
+                "tail='wrap' goes on into an epoch that is not known yet", where, "use another tail"
+            )
+        return refresh
 
     def _columns(
         self,
@@ -248,8 +273,7 @@ class Loader:
         source: Any,
         engine: Engine | None,
         own: dict[str, Any],
-        fields: tuple[Any, ...],
-        options: dict[str, Any],
+        index: str | os.PathLike[str],
     ) -> None:
         self._owned: list[Any] = []  # closed with the loader
         if engine is not None and not isinstance(engine, Engine):
@@ -265,6 +289,8 @@ class Loader:
                 raise ArgumentError(
                     "another engine than the Dataset's", "Loader", "give engine= to the Dataset"
                 )
+            if index != "auto":
+                raise ArgumentError("index= beside a Dataset", "Loader", "give it to the Dataset")
             self.dataset, self.engine = source, source.engine
         else:
             if own:
@@ -272,7 +298,7 @@ class Loader:
                 self._owned.append(engine)
             self.engine = engine if engine is not None else default_engine()
             try:
-                self.dataset = Dataset(source, engine=self.engine)
+                self.dataset = Dataset(source, engine=self.engine, index=index)
             except BaseException:
                 self._close_owned()
                 raise
@@ -284,7 +310,7 @@ class Loader:
                     f"source {source!r}",
                     "look at it with 'stoker ls'; a sample's name has a dot in its base name",
                 )
-            self._native = _stoker.Loader(self.dataset._native, fields, **options)
+            self._native = self._load(self.dataset)
         except BaseException:
             self._close_owned()
             raise
@@ -301,6 +327,21 @@ class Loader:
         self.mask: Any = None
         _open_loaders.add(self)
 
+    def _load(self, dataset: Dataset) -> _stoker.Loader:
+        return _stoker.Loader(dataset._native, self._native_fields, **self._native_options)
+
+    def _change(self, dataset: Dataset) -> None:
+        """Goes on with another data set, at the start of an epoch."""
+        native = self._load(dataset)
+        native.set_epoch(self._epoch)
+        self._past.add(self._native)
+        self._native.close()
+        if self.dataset in self._owned:
+            self._owned.remove(self.dataset)
+            self.dataset.close()
+        self._owned.append(dataset)
+        self.dataset, self._native = dataset, native
+
     def _close_owned(self) -> None:
         while self._owned:
             self._owned.pop().close()
@@ -315,6 +356,8 @@ class Loader:
         if self._taken:
             self._native.set_epoch(self._epoch)
             self._taken = False
+        if self._refresh is True and self._is_at_start():
+            self.refresh()
         if self._pins():
             self._pinner = Pinner(self._producer())
         return _Epoch(self, self._turn)
@@ -445,6 +488,34 @@ class Loader:
         self._native.set_epoch(number)
         self._epoch, self._taken = number, False
 
+    def _is_at_start(self) -> bool:
+        return not self._taken and self._pinner is None and self._native.state()[7] == 0
+
+    def refresh(self, shard_count: int | None = None) -> int:
+        """Takes in the shards that were appended to the data set; answers how many it has now.
+
+        Between epochs only: an epoch has the shards that were there when it began, and its states
+        belong to those. Appended are tars listed behind all that are there. With several ranks all
+        call it with the same ``shard_count``: the number that one of them got.
+
+        Raises:
+            ChangedError: see :meth:`Dataset.refresh`.
+            StateError: the loader stands in the middle of an epoch.
+        """
+        self._check_open()
+        if self.tail == "wrap" or not self._is_at_start():
+            raise StateError(
+                "the loader stands in the middle of an epoch"
+                if self.tail != "wrap"
+                else "with tail='wrap' an epoch begins before the last one ends",
+                "refresh",
+                "call it between epochs, with another tail than 'wrap'",
+            )
+        newer = self.dataset.refresh(shard_count)
+        if newer is not self.dataset:
+            self._change(newer)
+        return self.dataset.shard_count
+
     def state_dict(self) -> dict[str, int | str]:
         """Where the stream stands: a few numbers, the same on every rank, fit for JSON.
 
@@ -479,6 +550,10 @@ class Loader:
             ) from error
         self._stale()
         self._taken = True  # the iterator in use is ended, also if the state is refused
+        if self._refresh:
+            dataset = self.dataset._as_of((*values, identity))
+            if dataset is not self.dataset:
+                self._change(dataset)
         self._native.set_state((*values, identity))
         self._epoch, self._taken = values[6], False
 
@@ -499,7 +574,7 @@ class Loader:
 
     @property
     def quarantine(self) -> list[BadSample]:
-        return [BadSample(*entry) for entry in self._native.quarantine()]
+        return [BadSample(*entry) for entry in self._past.bad + self._native.quarantine()]
 
     @property
     def drop_last(self) -> bool:
@@ -519,7 +594,7 @@ class Loader:
         ``io_requests``; ``memory_bytes_peak`` of the engine; ``threads`` and ``batches_ahead``
         as tuned now.
         """
-        native = self._native.stats()
+        native = self._past.sum(self._native.stats())
         stats: dict[str, Any] = {}
         for name, value in native.items():
             if name.endswith("_ns"):
@@ -579,6 +654,27 @@ class _Epoch:
             self._loader = None
             raise StopIteration
         return value
+
+
+class _Past:
+    """What a loader did on the data sets that it had before :meth:`Loader.refresh`."""
+
+    NOW = ("threads", "batches_ahead", "memory_bytes_peak")  # not sums
+
+    def __init__(self) -> None:
+        self.stats: dict[str, int] = {}
+        self.bad: list[tuple[str, str, int | None, int, str, str, int]] = []
+
+    def add(self, native: _stoker.Loader) -> None:
+        self.stats = self.sum(native.stats())
+        self.bad += native.quarantine()
+
+    def sum(self, stats: dict[str, int]) -> dict[str, int]:
+        if not self.stats:
+            return stats
+        total = {n: v if n in self.NOW else v + self.stats[n] for n, v in stats.items()}
+        total["first_batch_ns"] = self.stats["first_batch_ns"] or stats["first_batch_ns"]
+        return total
 
 
 _open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()

@@ -30,8 +30,9 @@ struct option {
 };
 
 #define FIELD(name) offsetof(struct args, name)
-#define TOOLS (COMMAND_PACK | COMMAND_VERIFY | COMMAND_DIFF)
-#define ALL (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH | TOOLS)
+#define READERS (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH)
+#define TOOLS (COMMAND_INDEX | COMMAND_PACK | COMMAND_VERIFY | COMMAND_DIFF)
+#define ALL (READERS | TOOLS)
 #define STREAM (COMMAND_INFO | COMMAND_BENCH)
 
 /* clang-format off */
@@ -91,6 +92,16 @@ static const struct option options[] = {
      "a damaged sample stops the run, or is replaced and listed; default raise"},
     {"quarantine", "FILE", COMMAND_BENCH, OPTION_TEXT, FIELD(quarantine), 0, 0,
      "a line of JSON for each damaged sample is added to FILE"},
+    {"index", "auto|never|require", READERS, OPTION_CHOICE, FIELD(index), STOKER_INDEX_AUTO, 0,
+     "use what of stoker.index is fresh, none of it, or nothing else; default auto"},
+    {"out", "FILE", COMMAND_INDEX, OPTION_TEXT, FIELD(out), 0, 0,
+     "where the index goes; default: stoker.index beside the data, else the cache"},
+    {"checksums", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(checksums), 0, 0,
+     "read all bytes, and keep a checksum of each member"},
+    {"labels", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(labels), 0, 0,
+     "keep the numbers in .cls members"},
+    {"force", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(force), 0, 0,
+     "read all headers again, whatever an index says"},
     {"threads", "N", STREAM | TOOLS, OPTION_NUMBER, FIELD(threads), 1, 1024,
      "threads that decode or write; default: the cores granted"},
     {"memory", "BYTES", ALL, OPTION_BYTES, FIELD(memory_bytes), 1u << 20, UINT64_MAX,
@@ -190,28 +201,38 @@ const char *args_nearest(const char *typed, const char *const *words)
     return best;
 }
 
-int args_open(const struct args *args, struct stoker_engine **engine_out,
-              struct stoker_dataset **dataset_out)
+int args_open_engine(const struct args *args, struct stoker_engine **engine_out)
 {
     struct stoker_error error = {0};
-    struct stoker_engine *engine = NULL;
-    struct stoker_engine_options engine_options = {
-        .struct_size = sizeof engine_options,
+    struct stoker_engine_options engine = {
+        .struct_size = sizeof engine,
         .memory_bytes_max = args->memory_bytes,
         .threads = (uint32_t)args->threads,
         .io_backend = (uint32_t)args->io,
         .direct = (uint32_t)args->direct,
     };
+    int status = stoker_engine_open(engine_out, &engine, &error);
+
+    return status < 0 ? term_error(status, &error) : EXIT_FINE;
+}
+
+int args_open(const struct args *args, struct stoker_engine **engine_out,
+              struct stoker_dataset **dataset_out)
+{
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = NULL;
     struct stoker_dataset_options dataset_options = {
         .struct_size = sizeof dataset_options,
         .urls = args->paths,
         .url_count = args->path_count,
+        .index = (uint32_t)args->index,
     };
-    int status = stoker_engine_open(&engine, &engine_options, &error);
+    int exit_status = args_open_engine(args, &engine);
 
-    if (status >= 0) {
-        status = stoker_dataset_open(dataset_out, engine, &dataset_options, &error);
+    if (exit_status != EXIT_FINE) {
+        return exit_status;
     }
+    int status = stoker_dataset_open(dataset_out, engine, &dataset_options, &error);
     if (status < 0) {
         stoker_engine_close(engine);
         return term_error(status, &error);

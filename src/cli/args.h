@@ -28,6 +28,7 @@ enum command_bit {
     COMMAND_CAT = 2,
     COMMAND_INFO = 4,
     COMMAND_BENCH = 8,
+    COMMAND_INDEX = 32,
     COMMAND_PACK = 64,
     COMMAND_VERIFY = 128,
     COMMAND_DIFF = 256,
@@ -42,11 +43,13 @@ struct args {
     uint64_t memory_bytes;
     double seconds;
     uint64_t dtype, layout, shuffle, on_error, io, direct; /* enums of stoker.h, as uint64_t */
-    const char *fields, *quarantine;
+    const char *fields, *quarantine, *out;
+    uint64_t index; /* enum stoker_index_use */
     uint64_t shard_bytes, short_side, quality; /* of pack */
     const char *pattern, *shuffle_seed;
     bool json, shards, raw, cold, help;
     bool deep, repair, reread;
+    bool checksums, labels, force; /* of index */
 };
 
 /* A command of `stoker`. */
@@ -70,12 +73,14 @@ const char *args_nearest(const char *typed, const char *const *words);
 /* Gives both; prints the error and returns an exit status otherwise. */
 int args_open(const struct args *args, struct stoker_engine **engine_out,
               struct stoker_dataset **dataset_out);
+/* The engine alone. */
+int args_open_engine(const struct args *args, struct stoker_engine **engine_out);
 /* For tables: the name of dtype, shuffle ... as the option spells it. */
 const char *args_dtype_name(uint64_t dtype);
 const char *args_shuffle_name(uint64_t shuffle);
 uint64_t args_dtype_bytes(uint64_t dtype);
 
 extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
-extern const struct command command_verify, command_diff;
+extern const struct command command_index, command_verify, command_diff;
 
 #endif

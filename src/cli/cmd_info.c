@@ -99,6 +99,20 @@ static void facts_print(const struct facts *facts)
     }
     printf("\n  classes     %s\n", term_count(a, dataset->class_count));
     printf("  identity    %.16s\n", facts->identity);
+    printf("  index       ");
+    if (dataset->index_path) {
+        printf("%s of %s %s from ", term_count(a, dataset->shards_indexed),
+               term_count(b, dataset->shard_count),
+               strcmp(dataset->kind, "imagefolder") == 0 ? "files" : "shards");
+        term_text(dataset->index_path);
+    } else {
+        printf("not used");
+    }
+    if (dataset->index_note[0]) {
+        printf("; ");
+        term_text(dataset->index_note);
+    }
+    printf("\n");
     printf("order\n");
     printf("  version     %d, %s shuffle\n", STOKER_ORDER_VERSION,
            args_shuffle_name(facts->shuffle));
@@ -138,6 +152,11 @@ static void facts_print_json(const struct facts *facts)
     json_u64("bytes", dataset->bytes);
     json_bool("sequential", dataset->sequential);
     json_str("identity", facts->identity);
+    if (dataset->index_path) {
+        json_str("index_path", dataset->index_path);
+    }
+    json_str("index_note", dataset->index_note);
+    json_u64("shards_indexed", dataset->shards_indexed);
     json_u64("order_version", STOKER_ORDER_VERSION);
     json_str("shuffle", args_shuffle_name(facts->shuffle));
     json_u64("block_samples", dataset->block_samples);
