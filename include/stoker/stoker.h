@@ -597,7 +597,8 @@ struct stoker_verify;
     X(15, EXTRA, "extra", "a shard is not in the manifest")                                    \
     X(16, MANIFEST, "manifest", "the manifest itself is damaged")                              \
     X(17, INDEX, "index", "the index is damaged, or of other data")                            \
-    X(18, UNREPAIRED, "unrepaired", "repair left it as it is")
+    X(18, UNREPAIRED, "unrepaired", "repair left it as it is")                                 \
+    X(19, REINDEXED, "reindexed", "a good index, not the one that the manifest names (a note)")
 
 enum stoker_finding_kind {
 #define X(number, kind, name, sentence) STOKER_FINDING_##kind = (number),

@@ -318,6 +318,13 @@ def lie_about_size(packed):
     path.write_text(json.dumps(manifest))
 
 
+def lie_about_index(packed):
+    path = packed / "stoker.manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["index"]["sha256"] = "0" * 64
+    path.write_text(json.dumps(manifest))
+
+
 def no_json(packed):
     (packed / "stoker.manifest.json").write_text("{")
 
@@ -360,6 +367,7 @@ def index_of_fewer(packed):
 LIES = [
     ("sha256 of the manifest", lie_about_sha, {"digest"}),
     ("size in the manifest", lie_about_size, {"digest"}),
+    ("sha256 of the index (a note)", lie_about_index, {"reindexed"}),
     ("manifest is no JSON", no_json, {"manifest"}),
     ("manifest names what is outside", name_outside, {"manifest"}),
     ("a shard is gone", lose_shard, {"missing", "index"}),

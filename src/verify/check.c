@@ -53,7 +53,7 @@ int stk_check_find(struct stk_check *check, uint32_t kind, struct stoker_error *
         snprintf(found->key, sizeof found->key, "%s", spot->key);
     }
     snprintf(found->shard, sizeof found->shard, "%s", check->path);
-    check->damage += kind != STOKER_FINDING_MISNAMED && kind != STOKER_FINDING_INDEX;
+    check->damage += !stk_finding_is_note(kind) && kind != STOKER_FINDING_INDEX;
     return stk_verify_find(check->verify, check->findings, kind, found,
                            spot ? spot->extension : "") < 0
                ? fail_memory(error)
@@ -310,7 +310,7 @@ int stk_check_begin(struct stk_check *check, const struct stk_tar_step *step,
     return status;
 }
 
-/* Room for a member that does not lie in one block. 1: there is none, which is told. */
+/* Room for a member that does not lie in one block. */
 static int hold(struct stk_check *check, struct stoker_error *error)
 {
     struct stoker_engine *engine = check->verify->engine;
@@ -585,21 +585,30 @@ int stk_check_keep_range(struct stk_check *check, uint64_t offset, uint64_t end,
 
 /* ---- files of a folder ------------------------------------------------------------------ */
 
-/* The checksum that an index has of the file. */
-static int file_known(struct stk_check *check, struct stoker_error *error)
+/* What an index says of the file: its key, its class, its checksum. */
+static int file_known(struct stk_check *check, uint64_t object, struct stoker_error *error)
 {
+    const char *key = check->path + check->verify->objects.root_bytes;
     struct stk_known *known = &check->known;
     struct stoker_error found = {0};
     int status;
 
-    if (!known->index || !known->sums) {
+    if (!known->index) {
         return 0;
     }
     status = stk_index_sample(known->index, known->sample, &known->current, &found);
-    if (status == 0) {
+    if (status == 0 && (known->current.key.bytes != strlen(key) ||
+                        memcmp(known->current.key.data, key, known->current.key.bytes) != 0 ||
+                        known->current.label != check->verify->objects.classes[object])) {
+        status =
+            stk_fail(&found, STOKER_ERROR_CHANGED, "the index says something else of this file",
+                     "index it again", "class %lld, not %lld", (long long)known->current.label,
+                     (long long)check->verify->objects.classes[object]);
+    }
+    if (status == 0 && known->sums) {
         status = stk_index_checksum(known->index, &known->current, 0, &known->sum, &found);
     }
-    check->member.summing = status == 0;
+    check->member.summing = status == 0 && known->sums;
     return status < 0 ? stk_known_fail(check, &found, STOKER_NO_OFFSET, error) : 0;
 }
 
@@ -626,7 +635,7 @@ int stk_check_file(struct stk_check *check, uint64_t object, struct stoker_error
                                 strlen(path) - verify->objects.root_bytes});
     snprintf(check->member.extension, sizeof check->member.extension, "%s", dot ? dot + 1 : "");
     stk_known_init(&check->known, verify, object);
-    status = file_known(check, error);
+    status = file_known(check, object, error);
     do {
         struct stoker_error found = {0};
 

@@ -24,6 +24,11 @@ const char *stoker_finding_text(uint32_t kind)
     return kind >= 1 && kind <= STK_COUNT(kinds) ? kinds[kind - 1].text : "unknown";
 }
 
+bool stk_finding_is_note(uint32_t kind)
+{
+    return kind == STOKER_FINDING_MISNAMED || kind == STOKER_FINDING_REINDEXED;
+}
+
 bool stk_verify_is_ours(int status)
 {
     return status == -ENOMEM || status == STOKER_ERROR_BUDGET || status == -EMFILE ||
@@ -51,8 +56,8 @@ int stk_verify_find(struct stoker_verify *verify, struct stk_findings *findings,
 
     snprintf(what, sizeof what, "%s%s%.200s", error->what, detailed ? ": " : "",
              detailed ? error->where : "");
-    atomic_fetch_add_explicit(kind == STOKER_FINDING_MISNAMED ? &verify->count.notes
-                                                              : &verify->count.findings,
+    atomic_fetch_add_explicit(stk_finding_is_note(kind) ? &verify->count.notes
+                                                        : &verify->count.findings,
                               1, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&verify->count.kept, 1, memory_order_relaxed) >=
         verify->options.findings_max) {
@@ -99,7 +104,7 @@ void stk_finding_give(struct stk_finding *finding, struct stoker_finding *out)
 
     *out = (struct stoker_finding){.kind = finding->kind,
                                    .status = finding->status,
-                                   .note = finding->kind == STOKER_FINDING_MISNAMED,
+                                   .note = stk_finding_is_note(finding->kind),
                                    .offset = finding->offset};
     put(out->shard, at, sizeof out->shard);
     at += strlen(at) + 1;

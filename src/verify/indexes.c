@@ -255,6 +255,64 @@ int stk_known_end(struct stk_check *check, struct stoker_error *error)
     return status == 0 ? 0 : stk_known_fail(check, &found, STOKER_NO_OFFSET, error);
 }
 
+static int digest_of(struct stoker_verify *verify, const char *path, uint8_t digest[32],
+                     struct stoker_error *error)
+{
+    struct stk_reader reader;
+    struct stk_sha256 sha;
+    int status;
+
+    stk_sha256_init(&sha);
+    stk_reader_init(&reader, verify->engine);
+    status = stk_reader_start(&reader, path, error);
+    while (status == 0) {
+        struct stk_view block;
+
+        status = stk_reader_next(&reader, &block, error);
+        if (status < 0 || block.bytes == 0) {
+            break;
+        }
+        stk_sha256_add(&sha, block.data, block.bytes);
+    }
+    stk_reader_deinit(&reader);
+    stk_sha256_done(&sha, digest);
+    return status;
+}
+
+int stk_indexes_compare(struct stoker_verify *verify, struct stk_findings *findings,
+                        struct stoker_error *error)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < verify->roots.count && status == 0; i++) {
+        struct stk_root *root = &verify->roots.items[i];
+        const char *name = root->manifested ? root->manifest.index.name : NULL;
+        struct stoker_error found = {0};
+        char path[STK_PATH_BYTES_MAX];
+        uint8_t digest[32];
+
+        if (!root->index || !name || strcmp(name, STK_VERIFY_INDEX_NAME) != 0 ||
+            atomic_load_explicit(&root->stale, memory_order_relaxed) ||
+            index_path(root, path) < 0) {
+            continue;
+        }
+        status = digest_of(verify, path, digest, &found);
+        if (status < 0) {
+            status = stk_verify_is_ours(status) ? (*error = found, status)
+                                                : find_index(verify, i, findings, &found, error);
+        } else if (memcmp(digest, root->manifest.index.sha256, sizeof digest) != 0) {
+            stk_fail(&found, STOKER_ERROR_CHANGED,
+                     "the index has not the SHA-256 of the manifest, but fits the data",
+                     "nothing is wrong if the data set was indexed anew", "%s", "");
+            stk_error_place(&found, path, STOKER_NO_OFFSET, NULL);
+            status = stk_verify_find(verify, findings, STOKER_FINDING_REINDEXED, &found, "") < 0
+                         ? fail_memory(error)
+                         : 0;
+        }
+    }
+    return status;
+}
+
 int stk_indexes_remove_stale(struct stoker_verify *verify, struct stoker_error *error)
 {
     struct stk_io *io = verify->engine->io;

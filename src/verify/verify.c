@@ -218,6 +218,7 @@ static void *verify_main(void *argument)
         stk_engine_parallel(verify->engine, verify->stage_count - 2, verify_round, verify, &error);
     if (status == 0 && !atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
         status = stk_roots_find_missing(verify, last, &error);
+        status = status < 0 ? status : stk_indexes_compare(verify, last, &error);
         if (status == 0 && verify->options.repair) {
             status = stk_repair_finish(verify, last, &error);
         }

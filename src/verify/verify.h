@@ -41,6 +41,8 @@ struct stoker_verify;
 int stk_verify_find(struct stoker_verify *verify, struct stk_findings *findings, uint32_t kind,
                     const struct stoker_error *error, const char *extension);
 void stk_findings_deinit(struct stk_findings *findings);
+/* Worth a look, but no damage. */
+bool stk_finding_is_note(uint32_t kind);
 /* Takes the finding. */
 void stk_finding_give(struct stk_finding *finding, struct stoker_finding *out);
 /* Whether an error is about the process (memory, budget), not about what it read. */
@@ -110,6 +112,9 @@ struct stk_known {
 /* Maps the indexes; what is wrong with them is a finding. */
 int stk_indexes_open(struct stoker_verify *verify, struct stk_findings *findings,
                      struct stoker_error *error);
+/* After all shards: a good index is the one that the manifest names, else that is a note. */
+int stk_indexes_compare(struct stoker_verify *verify, struct stk_findings *findings,
+                        struct stoker_error *error);
 /* The object's shard was written anew. */
 void stk_indexes_spoil(struct stoker_verify *verify, uint64_t object);
 int stk_indexes_remove_stale(struct stoker_verify *verify, struct stoker_error *error);

@@ -316,6 +316,59 @@ static void test_folder(void)
     stoker_engine_close(engine);
 }
 
+/* A folder's index, with a checksum and a class that may not be those of the file. */
+static void test_folder_index(void)
+{
+    static const struct folder_row {
+        const char *name;
+        bool sums, flipped;
+        int64_t label;
+        const char *key;
+        uint32_t kind; /* wanted; 0: clean */
+    } rows[] = {
+        {"right", true, false, 0, "cat/1.jpg", 0},
+        {"right, no sums", false, false, 0, "cat/1.jpg", 0},
+        {"another byte", true, true, 0, "cat/1.jpg", STOKER_FINDING_CHECKSUM},
+        {"another class", true, false, 1, "cat/1.jpg", STOKER_FINDING_INDEX},
+        {"another class, no sums", false, false, 1, "cat/1.jpg", STOKER_FINDING_INDEX},
+    };
+    static struct run run;
+
+    T_EACH(folder_row, row, rows)
+    {
+        struct stk_io *world;
+        struct stoker_engine *engine = open_engine(&world, 64u << 20);
+        struct stk_index_options options = {.shard_count = 1};
+        struct stk_index *index = NULL;
+        struct stk_shard_builder *builder = NULL;
+        struct stk_view key = {(const uint8_t *)row->key, strlen(row->key)};
+        uint64_t sum = stk_sum64(jpeg.data, jpeg.count) ^ row->flipped;
+
+        stk_world_add(world, "/root/cat/1.jpg", jpeg.data, jpeg.count);
+        T_EQ("index", stk_index_open(&index, &options, NULL), 0);
+        T_EQ("file", stk_shard_begin(index, 0, "/root/cat/1.jpg", &builder, NULL), 0);
+        T_EQ("file",
+             stk_shard_add_file(builder, key, (struct stk_view){(const uint8_t *)"jpg", 3},
+                                row->label, NULL),
+             0);
+        if (row->sums) {
+            T_EQ("sum", stk_shard_checksum(builder, sum, NULL), 0);
+        }
+        T_EQ("end", stk_shard_end(builder, jpeg.count, 0, NULL), 0);
+        T_EQ("class", stk_index_add_class(index, "cat", NULL), 0);
+        T_EQ("class", stk_index_add_class(index, "dog", NULL), 0);
+        T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
+        T_EQ("write", stk_index_write(index, world, "/root/stoker.index", NULL), 0);
+        stk_index_close(index);
+        verify_url(engine, "/root", false, false, &run);
+        if (!(T_EQ(row->name, run.status, 0) & T_EQ(row->name, run.count, row->kind != 0) &
+              T_EQ(row->name, run.found[0].kind, row->kind))) {
+            print_run(&run);
+        }
+        stoker_engine_close(engine);
+    }
+}
+
 /* ---- bounds, faults --------------------------------------------------------------------- */
 
 static void test_bounds(void)
@@ -371,6 +424,7 @@ int main(void)
     test_damage();
     test_beside();
     test_folder();
+    test_folder_index();
     test_bounds();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
