@@ -204,19 +204,85 @@ def test_ls_shards(tars, folder):
     assert len(stoker("ls", "--shards", "--limit", 1, tars).stdout.splitlines()) == 1
 
 
+def is_plain(text):
+    """Nothing in it moves a cursor, sets a title or ends a line too early; and it is UTF-8."""
+    return all(ch == "\n" or ch.isprintable() for ch in text.decode("utf-8"))
+
+
+# A name in a tar, and how `stoker ls` shows it.
+NAMES = [
+    (b"esc\x1b[31m", rb"esc\x1b[31m"),
+    (b"bad\xff", rb"bad\xff"),
+    (b'quote"\\', rb'quote"\\'),
+    ("größe".encode(), "größe".encode()),
+    ("c1\x9b2J".encode(), rb"c1\xc2\x9b2J"),
+    (b"line\nof its own\r", rb"line\x0aof its own\x0d"),
+    (b"del\x7f\x08", rb"del\x7f\x08"),
+]
+
+
 def test_names_cannot_drive_the_terminal(tmp_path):
     path = tmp_path / "odd.tar"
-    names = [b"esc\x1b[31m", b"bad\xff", 'quote"\\'.encode(), "größe".encode()]
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
-        for name in names:
+        for name, _ in NAMES:
             add(tar, name.decode("utf-8", "surrogateescape") + ".bin", b"1")
-    result = stoker("ls", path)
-    if result.returncode:  # refusing such names by a typed error is fine too
-        assert b"\x1b" not in result.stderr
-        return
-    assert b"\x1b" not in result.stdout and b"\xff" not in result.stdout
-    rows = [json.loads(line) for line in stoker("ls", "--json", path).stdout.splitlines()]
-    assert [row["key"].encode("utf-8", "surrogateescape") for row in rows] == names
+    lines = stoker("ls", path).stdout.splitlines()
+    assert [line.split(b"  bin ")[0] for line in lines] == [shown for _, shown in NAMES]
+    out = stoker("ls", "--json", path).stdout
+    assert is_plain(out)
+    keys = [json.loads(line)["key"] for line in out.splitlines()]
+    assert [key.encode("utf-8", "surrogateescape") for key in keys] == [name for name, _ in NAMES]
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n"
+
+
+def damaged_name(folder):
+    with tarfile.open(folder / "odd.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        add(tar, f"../{EVIL}.bin", b"1")
+    return ["ls", folder / "odd.tar"], 1
+
+
+def damaged_data(folder):
+    with tarfile.open(folder / f"odd{EVIL}.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        add(tar, f"{EVIL}.jpg", b"no picture")
+        add(tar, f"{EVIL}.cls", b"1")
+    return ["bench", "data", "--seconds", "0.2", folder / f"odd{EVIL}.tar"], 1
+
+
+def nothing_there(folder):
+    return ["ls", folder / EVIL], 1
+
+
+def no_such_key(folder):
+    with tarfile.open(folder / "odd.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        add(tar, f"a.{EVIL}", b"1")
+        add(tar, f"a.b{EVIL}", b"1")
+    return ["cat", folder / "odd.tar", "a"], 2
+
+
+def in_a_folder(folder):
+    (folder / EVIL.replace("\n", "")).mkdir()
+    (folder / EVIL.replace("\n", "") / "1.jpg").write_bytes(b"no picture")
+    return ["bench", "data", "--seconds", "0.2", folder], 1
+
+
+def unknown_words(_):
+    return [EVIL], 2
+
+
+@pytest.mark.parametrize(
+    "make_it",
+    [damaged_name, damaged_data, nothing_there, no_such_key, in_a_folder, unknown_words],
+    ids=lambda make_it: make_it.__name__,
+)
+def test_errors_cannot_drive_the_terminal(tmp_path, make_it):
+    words, status = make_it(tmp_path)
+    result = stoker(*words)
+    assert result.returncode == status, result
+    assert result.stderr and b"owned" in result.stdout + result.stderr
+    assert is_plain(result.stderr) and is_plain(result.stdout), result
+    assert is_plain(stoker(*words, "--json").stdout)
 
 
 # ---- cat ------------------------------------------------------------------------------------

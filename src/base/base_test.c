@@ -37,6 +37,7 @@ static void test_digests(void)
 static void test_errors(void)
 {
     struct stoker_error error = { 0 };
+    char                long_name[1000] = "";
 
     T_EQ("status", stk_fail(&error, STOKER_ERROR_CORRUPT, "cannot read member header",
                             "run 'stoker verify'", "%s", "bad checksum"),
@@ -44,6 +45,15 @@ static void test_errors(void)
     stk_error_place(&error, "train.tar", 512, "a/b");
     T_ERROR("placed", &error);
     T_STR("where", error.where, "'train.tar' offset 512 key 'a/b': bad checksum");
+    stk_fail(&error, STOKER_ERROR_CORRUPT, "w", "a", "'\033[2J\n\x7f\xc2\x9b\xc3\xa9'");
+    T_STR("nothing for the terminal", error.where, "'\\x1b[2J\\x0a\\x7f\\xc2\\x9b\xc3\xa9'");
+    stk_error_place(&error, "a\rb.tar", 512, "k\033]0;x\a");
+    T_STR("nor from names", error.where, "'a\\x0db.tar' offset 512 key 'k\\x1b]0;x\\x07'");
+    T_STR("which stay as they are", error.key, "k\033]0;x\a");
+    memset(long_name, '\n', sizeof long_name - 1);
+    stk_fail(&error, STOKER_ERROR_CORRUPT, "w", "a", "%s", long_name);
+    T_TRUE("cut between two", strlen(error.where) % 4 == 0 &&
+                                  strlen(error.where) + 4 >= sizeof error.where - 1);
     T_EQ("errno", stk_fail_errno(&error, ENOENT, "cannot open", "check the path", "'%s'", "x"),
          -ENOENT);
     T_HAS("reason", error.what, "No such file");

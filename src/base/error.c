@@ -1,4 +1,6 @@
-/* Errors as values: what failed, where, and the next step. */
+/* Errors as values: what failed, where, and the next step. Names in `where` may come out of files
+ * that anybody made, and the text goes to terminals and logs: so nothing in it controls one.
+ * `shard` and `key` keep every byte, for programs. */
 #include "base/base.h"
 
 #include <stdarg.h>
@@ -7,6 +9,7 @@
 #include <string.h>
 
 static void place_text(struct stoker_error *error, const char *text);
+static void escape(char *text, size_t capacity);
 
 static void reset(struct stoker_error *error, int status, const char *what, const char *advice)
 {
@@ -26,6 +29,7 @@ int stk_fail(struct stoker_error *error, int status, const char *what, const cha
         va_start(list, where_format);
         vsnprintf(error->where, sizeof error->where, where_format, list);
         va_end(list);
+        escape(error->where, sizeof error->where);
     }
     return status;
 }
@@ -42,6 +46,7 @@ int stk_fail_errno(struct stoker_error *error, int number, const char *what, con
         va_start(list, where_format);
         vsnprintf(error->where, sizeof error->where, where_format, list);
         va_end(list);
+        escape(error->where, sizeof error->where);
     }
     return -number;
 }
@@ -88,6 +93,44 @@ static void place_text(struct stoker_error *error, const char *detail)
         snprintf(error->where + used, sizeof error->where - used, ": %.*s",
                  (int)(sizeof error->where - used - 3), detail);
     }
+    escape(error->where, sizeof error->where);
+}
+
+/* Bytes of the control character at `text`, 0 if it is none: C0 and DEL, and C1 in UTF-8. */
+static size_t control_bytes(const char *text)
+{
+    const unsigned char *byte = (const unsigned char *)text;
+
+    if ((byte[0] > 0 && byte[0] < 0x20) || byte[0] == 0x7f) {
+        return 1;
+    }
+    return byte[0] == 0xc2 && byte[1] >= 0x80 && byte[1] < 0xa0 ? 2 : 0;
+}
+
+/* Writes control characters as \xNN; what has no room any more is left out. */
+static void escape(char *text, size_t capacity)
+{
+    char   escaped[sizeof((struct stoker_error *)0)->where];
+    size_t used = 0;
+
+    STK_ASSERT(capacity <= sizeof escaped);
+    for (const char *from = text; *from && used + 1 < capacity;) {
+        size_t control = control_bytes(from);
+
+        if (control * 4 >= capacity - used) {
+            break;
+        }
+        for (size_t i = 0; i < control; i++) {
+            used += (size_t)snprintf(escaped + used, capacity - used, "\\x%02x",
+                                     (unsigned char)from[i]);
+        }
+        if (control == 0) {
+            escaped[used++] = *from;
+        }
+        from += control ? control : 1;
+    }
+    escaped[used] = '\0';
+    memcpy(text, escaped, used + 1);
 }
 
 const char *stoker_status_name(int status)

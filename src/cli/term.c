@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <langinfo.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ static unsigned utf8_bytes(const unsigned char *text);
 static void bar_put(FILE *out, double share, unsigned width);
 static void json_text(const char *text);
 static void json_key(const char *key);
+static void put_text(FILE *out, const char *text, unsigned cells_max, bool exact);
 
 void term_init(void)
 {
@@ -71,11 +73,17 @@ bool term_closed(void)
 void term_fail(const char *what, const char *where, const char *advice)
 {
     term_live_end();
-    fprintf(stderr, "%sstoker:%s %s%s%s\n", term.color ? "\033[1;31m" : "",
-            term.color ? "\033[0m" : "", what, where && where[0] ? ": " : "", where ? where : "");
-    if (advice && advice[0]) {
-        fprintf(stderr, "  %s\n", advice);
+    fprintf(stderr, "%sstoker:%s ", term.color ? "\033[1;31m" : "", term.color ? "\033[0m" : "");
+    put_text(stderr, what, UINT_MAX, false);
+    if (where && where[0]) {
+        fputs(": ", stderr);
+        put_text(stderr, where, UINT_MAX, false);
     }
+    if (advice && advice[0]) {
+        fputs("\n  ", stderr);
+        put_text(stderr, advice, UINT_MAX, false);
+    }
+    fputc('\n', stderr);
 }
 
 int term_usage(const char *command, const char *what, const char *where, const char *advice)
@@ -129,7 +137,7 @@ void term_live(double share, const char *text)
         fputc(' ', stderr);
         used = BAR_CELLS + 1;
     }
-    fprintf(stderr, "%.*s", (int)(width > used + 1 ? width - used - 1 : 0), text);
+    put_text(stderr, text, width > used + 1 ? width - used - 1 : 0, false);
     fflush(stderr);
     term.drawn = true;
 }
@@ -158,22 +166,7 @@ void term_bar(double share, unsigned width)
 
 void term_text(const char *text)
 {
-    const unsigned char *byte = (const unsigned char *)text;
-
-    while (*byte) {
-        unsigned bytes = utf8_bytes(byte);
-        bool control = *byte < 0x20 || *byte == 0x7f || *byte == '\\' ||
-                       (byte[0] == 0xc2 && byte[1] < 0xa0); /* C1 */
-        if (bytes == 0 || (control && *byte != '\\')) {
-            printf("\\x%02x", *byte++);
-        } else if (*byte == '\\') {
-            fputs("\\\\", stdout);
-            byte++;
-        } else {
-            fwrite(byte, 1, bytes, stdout);
-            byte += bytes;
-        }
-    }
+    put_text(stdout, text, UINT_MAX, true);
 }
 
 const char *term_count(char out[TERM_NUMBER_BYTES], uint64_t count)
@@ -303,6 +296,12 @@ static unsigned utf8_bytes(const unsigned char *text)
     return bytes;
 }
 
+/* C0, DEL, and C1 as UTF-8 has it. */
+static bool is_control(const unsigned char *text)
+{
+    return text[0] < 0x20 || text[0] == 0x7f || (text[0] == 0xc2 && text[1] < 0xa0);
+}
+
 static void bar_put(FILE *out, double share, unsigned width)
 {
     unsigned full = 0;
@@ -326,14 +325,42 @@ static void json_text(const char *text)
             printf("\\udc%02x", *byte++);
         } else if (*byte == '"' || *byte == '\\') {
             printf("\\%c", *byte++);
-        } else if (*byte < 0x20 || *byte == 0x7f) {
-            printf("\\u%04x", *byte++);
+        } else if (is_control(byte)) {
+            printf("\\u%04x", byte[bytes - 1]); /* of C1 the second byte is the number */
+            byte += bytes;
         } else {
             fwrite(byte, 1, bytes, stdout);
             byte += bytes;
         }
     }
     fputc('"', stdout);
+}
+
+/* What would control a terminal, or is no UTF-8, as \xNN; cut where `cells_max` are used, counting
+ * one for each character. exact: backslashes are doubled, so that the text can be had back; errors
+ * have been escaped before. */
+static void put_text(FILE *out, const char *text, unsigned cells_max, bool exact)
+{
+    const unsigned char *byte = (const unsigned char *)text;
+
+    for (unsigned cells = 0; *byte;) {
+        unsigned bytes = utf8_bytes(byte);
+        bool raw = bytes > 0 && !is_control(byte);
+
+        cells += raw ? 1 : 4;
+        if (cells > cells_max) {
+            break;
+        }
+        if (exact && *byte == '\\') {
+            fputc('\\', out);
+        }
+        if (raw) {
+            fwrite(byte, 1, bytes, out);
+            byte += bytes;
+        } else {
+            fprintf(out, "\\x%02x", *byte++);
+        }
+    }
 }
 
 /* The comma before an item, and its key. */
