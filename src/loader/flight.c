@@ -275,6 +275,10 @@ static void extract_slot(struct stk_fetch *fetch, struct stk_worker *worker,
         status = extract_once(fetch->flight, fetch, &fetch->error);
     }
     if (status < 0) {
+        if (!stk_sample_is_damage(status)) { /* a stream that failed gives that failure for ever */
+            stk_stream_close(loader->extract.stream);
+            loader->extract.stream = NULL;
+        }
         stk_retry_tell(&fetch->error, tries);
         stk_dataset_place(loader->dataset, &fetch->error, fetch->span.shard, STOKER_NO_OFFSET,
                           NULL);
