@@ -77,6 +77,8 @@ static int name_member(struct stk_tar *tar, const struct tar_header_disk *header
 static int begin_payload(struct stk_tar *tar, uint8_t type, uint64_t bytes,
                          struct stoker_error *error);
 static int read_records(struct stk_tar *tar, struct stk_view payload, struct stoker_error *error);
+static int take_name(struct stk_tar *tar, struct tar_override *override, struct stk_view name,
+                     struct stoker_error *error);
 static const char *take_record(struct stk_view *rest, struct stk_view *key, struct stk_view *value);
 static const char *read_number(const uint8_t *field, size_t width, uint64_t *number_out);
 static bool sum_is_right(const struct tar_header_disk *header);
@@ -84,6 +86,8 @@ static bool is_zero(const uint8_t *data, size_t bytes);
 static struct stk_view field_text(const uint8_t *field, size_t width);
 static int fail(struct stoker_error *error, int status, uint64_t offset, const char *detail);
 
+/* Other readers differ in what they then call the member: nothing, or as its own header says. */
+static const char *const empty_name = "an extended header gives an empty name";
 static const char *const advice_damaged =
     "copy the tar again or leave it out; 'tar --list' shows what can be read of it";
 
@@ -210,6 +214,11 @@ static void forget(struct tar_override *override)
     override->sized = override->sparse = false;
 }
 
+static bool says_something(const struct tar_override *override)
+{
+    return override->name_bytes > 0 || override->sized || override->sparse;
+}
+
 static int header_turn(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error)
 {
     uint64_t start = tar->position - tar->held;
@@ -225,7 +234,6 @@ static int header_turn(struct stk_tar *tar, struct stk_tar_step *step, struct st
                         "an extended header is followed by no member");
         }
         tar->marked = true;
-        forget(&tar->global); /* what follows is another tar */
         return 0;
     }
     if (!sum_is_right(header)) {
@@ -236,6 +244,10 @@ static int header_turn(struct stk_tar *tar, struct stk_tar_step *step, struct st
                     tar->marked ? "after the end marker comes neither another tar nor zeros"
                     : is_tar    ? "the header's checksum is wrong"
                                 : "the first block is no tar header");
+    }
+    if (tar->marked && says_something(&tar->global)) {
+        return fail(error, STOKER_ERROR_CORRUPT, start,
+                    "behind an end marker it is not clear whether a global header still counts");
     }
     tar->marked = false;
     if (tar->chain_count == 0) {
@@ -381,6 +393,9 @@ static int begin_payload(struct stk_tar *tar, uint8_t type, uint64_t bytes,
         return fail(error, STOKER_ERROR_LIMIT, start,
                     "an extended header is longer than header_bytes_max");
     }
+    if (type == 'L' && bytes == 0) {
+        return fail(error, STOKER_ERROR_CORRUPT, start, empty_name);
+    }
     if (type != 'g' && ++tar->chain_count > CHAIN_MAX) {
         return fail(error, STOKER_ERROR_CORRUPT, start,
                     "more than 16 extended headers come before one member");
@@ -428,15 +443,32 @@ static int payload_turn(struct stk_tar *tar, struct stk_tar_step *step, struct s
         return read_records(tar, payload, error);
     }
     payload = field_text(data, payload.bytes);
+    if (payload.bytes == 0) {
+        return fail(error, STOKER_ERROR_CORRUPT, tar->payload_start, empty_name);
+    }
+    if (payload.bytes < padded && data[payload.bytes] != '\0') { /* others read on to the NUL */
+        return fail(error, STOKER_ERROR_CORRUPT, tar->payload_start,
+                    "a long name goes on behind its end");
+    }
     if (payload.bytes > tar->limits.name_bytes_max) {
         return fail(error, STOKER_ERROR_LIMIT, tar->payload_start,
                     "the name is longer than name_bytes_max");
     }
-    /* The first header of a chain that says something wins, as in Python's tarfile. */
-    if (tar->chain.name_bytes == 0) {
-        memcpy(tar->chain.name, payload.data, payload.bytes);
-        tar->chain.name_bytes = payload.bytes;
+    return take_name(tar, &tar->chain, payload, error);
+}
+
+/* Readers differ on which of two extended headers counts, so they may not differ themselves. */
+static int take_name(struct stk_tar *tar, struct tar_override *override, struct stk_view name,
+                     struct stoker_error *error)
+{
+    if (override == &tar->chain && override->name_bytes > 0 &&
+        (override->name_bytes != name.bytes ||
+         memcmp(override->name, name.data, name.bytes) != 0)) {
+        return fail(error, STOKER_ERROR_CORRUPT, tar->payload_start,
+                    "two extended headers give one member two names");
     }
+    memcpy(override->name, name.data, name.bytes);
+    override->name_bytes = name.bytes;
     return 0;
 }
 
@@ -480,10 +512,13 @@ static const char *read_record(struct stk_view key, struct stk_view value, struc
         while (value.bytes > 0 && value.data[value.bytes - 1] == '/') {
             value.bytes--; /* as Python's tarfile does */
         }
+        if (value.bytes == 0) {
+            return empty_name;
+        }
         said->name = value;
     } else if (is_key(key, "size")) {
-        said->sized = value.bytes > 0; /* an empty value takes back what was said */
-        if (said->sized && !read_decimal(value, &said->bytes)) {
+        said->sized = true;
+        if (!read_decimal(value, &said->bytes)) {
             return "a size record is no decimal number";
         }
     }
@@ -513,15 +548,15 @@ static int read_records(struct stk_tar *tar, struct stk_view payload, struct sto
         }
     }
     override->sparse |= said.sparse;
-    if (said.name.bytes > 0 && (is_global || override->name_bytes == 0)) {
-        memcpy(override->name, said.name.data, said.name.bytes);
-        override->name_bytes = said.name.bytes;
+    if (said.sized && !is_global && override->sized && override->bytes != said.bytes) {
+        return fail(error, STOKER_ERROR_CORRUPT, tar->payload_start,
+                    "two extended headers give one member two sizes");
     }
-    if (said.sized && (is_global || !override->sized)) {
+    if (said.sized) {
         override->sized = true;
         override->bytes = said.bytes;
     }
-    return 0;
+    return said.name.bytes > 0 ? take_name(tar, override, said.name, error) : 0;
 }
 
 /* Takes "LENGTH KEY=VALUE\n" off the front of *rest, where LENGTH counts all of it. Returns why
