@@ -36,6 +36,7 @@ CLEAN = {
                         "    return seam->read() + snprintf(NULL, 0, \"%s\", text);\n}\n",
     "src/format/tar_test.c": "#include \"format/tar.h\"\nint main(void)\n{\n    return 0;\n}\n",
     "src/format/tar_fuzz.c": "#include \"format/tar.h\"\n#include \"test/t.h\"\n",
+    "src/test/corpus/tar/one": "a tar\n",
     "src/test/t.h": "/* the harness. Owner: test. Threads: one. Memory: none. Bound: none. */\n"
                     "#ifndef TEST_T_H\n#define TEST_T_H\n#include \"base/mem.h\"\n#endif\n",
     "src/cli/main.c": "#include <stoker/stoker.h>\n#include <stdio.h>\n"
@@ -188,6 +189,15 @@ class Checks(unittest.TestCase):
     def test_parser_without_a_fuzz_target(self):
         (self.root / "src/format/tar_fuzz.c").unlink()
         self.assert_finding("tidy", "src/format/tar.c:1: fuzz:")
+
+    def test_parser_by_what_it_calls(self):
+        write(self.root, "src/base/mem.c", CLEAN["src/base/mem.c"] +
+              "void *look(void)\n{\n    return json_loadb(0, 0, 0, 0);\n}\n")
+        self.assert_finding("tidy", "src/base/mem.c:1: fuzz:")
+
+    def test_fuzz_target_without_inputs(self):
+        (self.root / "src/test/corpus/tar/one").unlink()
+        self.assert_finding("tidy", "src/format/tar_fuzz.c:1: corpus:")
 
     def test_ninth_source(self):
         for number in range(8):

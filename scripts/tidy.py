@@ -18,7 +18,12 @@ FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 6
 COLUMNS_MAX = 100
 SOURCES_MAX = 8  # a room; tests and fuzz targets beside them do not count
-PARSER_ROOMS = {"format", "codec"}  # they read bytes that anybody may have written
+# What reads bytes that anybody may have written has a fuzz target: these rooms, these files, and
+# each file that calls one of these readers.
+PARSER_ROOMS = {"format", "codec", "field", "index"}
+PARSER_FILES = {"src/source/braces.c", "src/pack/manifest.c"}
+READERS = re.compile(r"\b(json_load\w*|msgpack_unpack_next|inflate|ZSTD_decompressStream"
+                     r"|BZ2_bzDecompress|lzma_code|jpeg_read_header|png_read_info|WebPDecode)\s*\(")
 HEADER_WORDS = ("Owner", "Threads", "Memory", "Bound")
 FOLDERS = ("include", "src", "python", "scripts", "bench", "examples", ".ci")
 SKIPPED = re.compile(r"build.*|\..*venv.*|__pycache__|.*\.egg-info|corpus|results|data")
@@ -199,6 +204,21 @@ def names_file(test, source):
             or header is not None and f'"{header[1]}"' in test.text)
 
 
+def is_parser(source):
+    return (source.room in PARSER_ROOMS or source.path in PARSER_FILES
+            or READERS.search(source.code) is not None)
+
+
+def check_corpora(root, sources):
+    """Each fuzz target begins with inputs that reach into what it is for."""
+    for source in sources:
+        if source.room and source.stem.endswith("_fuzz"):
+            corpus = root / "src/test/corpus" / source.stem.removesuffix("_fuzz")
+            if not corpus.is_dir() or not any(corpus.iterdir()):
+                yield Finding(source.path, 1, "corpus", "", "put inputs into "
+                              f"{corpus.relative_to(root)}, good ones and bad ones")
+
+
 def check_rooms(sources):
     """Rules between files."""
     rooms, names = defaultdict(list), defaultdict(list)
@@ -217,8 +237,7 @@ def check_rooms(sources):
             yield Finding(f"src/{room}", 1, "room", "", f"{len(products)} sources, at most "
                           f"{SOURCES_MAX}; it is two rooms, or one idea too many")
         for source in products:
-            wanted = ["test"] + (["fuzz"] if room in PARSER_ROOMS else [])
-            for kind in wanted:
+            for kind in ["test"] + (["fuzz"] if is_parser(source) else []):
                 # A fuzz target may stand higher up, where more of the path runs.
                 beside = [file for file in (files if kind == "test" else sources)
                           if file.stem.endswith("_" + kind)]
@@ -268,7 +287,8 @@ def main():
             findings.append(Finding(source.path, line, rule, name, advice))
         for line, rule, name, advice in check_c(source) if source.is_c else ():
             findings.append(Finding(source.path, line, rule, name, advice))
-    findings = sorted(excuse(root, findings + list(check_rooms(sources))))
+    findings += [*check_rooms(sources), *check_corpora(root, sources)]
+    findings = sorted(excuse(root, findings))
     for finding in findings:
         print(f"{finding.path}:{finding.line}: {finding.rule}: {finding.advice}")
     print(f"tidy: {len(sources)} files, {len(findings)} findings")

@@ -1,5 +1,5 @@
 /* Fuzz: any bytes as JSON or MessagePack (by the first byte), under one of some paths (by the
- * second), as a number, text and array. */
+ * second), as a number, text and array. Covers json.c, msgpack.c, tree.c, number.c and value.c. */
 #include "base/mem.h"
 #include "field/field.h"
 

@@ -1,5 +1,5 @@
-/* Fuzz of tar_write.c: any name (all but the last byte) with a size by the last byte is written,
- * and our reader finds the same name and size. */
+/* Fuzz of tar_write.c: any name of a file (all but the last byte) with a size by the last byte is
+ * written, and our reader finds the same name and size. What ends with a slash names no file. */
 #include "format/tar.h"
 #include "format/tar_write.h"
 
@@ -15,7 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct stk_tar *tar = NULL;
     uint64_t size;
 
-    if (bytes < 2 || bytes - 1 > STK_TAR_NAME_MAX || memchr(data, 0, bytes - 1)) {
+    if (bytes < 2 || bytes - 1 > STK_TAR_NAME_MAX || memchr(data, 0, bytes - 1) ||
+        data[bytes - 2] == '/') {
         return 0;
     }
     size = UINT64_C(1) << data[bytes - 1] % 62;
