@@ -375,6 +375,9 @@ struct stoker_loader_options {
     const char                        *quarantine; /* borrowed: a file that gets a line of JSON for
                                                       each damaged sample; with several ranks
                                                       QUARANTINE.rankN; NULL: none */
+    uint32_t                           worker, worker_count; /* of the batches of this rank only
+                                                                worker, worker + worker_count, ...;
+                                                                default 0 of 1 */
 };
 
 #define STOKER_NO_RETRIES UINT32_MAX
@@ -399,7 +402,7 @@ STOKER_API int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t ep
 STOKER_API int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
                                   struct stoker_batch **batch_out, struct stoker_error *error);
 
-/* Batches that this epoch holds for this rank. */
+/* Batches that this epoch holds for this rank (and worker). */
 STOKER_API uint64_t stoker_loader_batches(const struct stoker_loader *loader, uint64_t epoch);
 
 /* Where the stream stands: what was given by next() is delivered. */
@@ -407,7 +410,8 @@ struct stoker_state {
     uint32_t order_version; /* STOKER_ORDER_VERSION */
     uint32_t shuffle, tail, window_blocks, group_count;
     uint64_t seed, epoch;
-    uint64_t position; /* in the epoch, of the global order: all ranks have the same */
+    uint64_t position; /* in the epoch, of the global order: all ranks have the same; with
+                          several workers, where this one's next batch begins */
     uint64_t sample_count, block_samples;
     uint8_t  identity[32]; /* of the data set */
 };

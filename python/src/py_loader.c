@@ -119,6 +119,8 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
                             "bad_list_max",
                             "io_retries",
                             "quarantine",
+                            "worker",
+                            "worker_count",
                             NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
@@ -127,7 +129,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
 
     options->struct_size = sizeof *options;
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&y:Loader", names,
+            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&:Loader", names,
             module->dataset_type, dataset_out, &PyTuple_Type, &fields, stk_py_u32,
             &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail,
             stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32,
@@ -136,7 +138,8 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
             &options->pixels_max, stk_py_u64, &options->decode_bytes_max, stk_py_u32,
             &options->cached, stk_py_u64, &options->bad_samples_max, &options->bad_share_max,
             stk_py_u32, &options->bad_list_max, stk_py_u32, &options->io_retries,
-            &options->quarantine)) {
+            &options->quarantine, stk_py_u32, &options->worker, stk_py_u32,
+            &options->worker_count)) {
         return false;
     }
     return request_fields(request, fields);

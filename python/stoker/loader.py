@@ -40,6 +40,9 @@ ON_ERRORS = {"raise": _stoker.ON_ERROR_RAISE, "skip": _stoker.ON_ERROR_SKIP}
 
 _NO_RETRIES = 2**32 - 1
 
+UNOPENED: Any = object()
+"""A source that is none: the options are checked, and nothing is opened."""
+
 STATE_NAMES = (
     "order_version",
     "shuffle",
@@ -122,6 +125,9 @@ class Loader:
         batches_ahead: batches being made ahead. Default: tuned while running.
         cached: the data are known to be in the page cache: no direct reads.
         timeout: seconds to wait for a batch before :class:`stoker.TimeoutError`. Default: none.
+        worker, worker_count: of this rank's batches only the ``worker``-th and each
+            ``worker_count``-th behind it, for processes that share a rank; what they give in turns
+            is the rank's stream. (:class:`stoker.torch.IterableDataset` does that.)
         pixels_max: of one picture. decode_bytes_max: memory of one picture's decoder.
         index: of the source, as of :class:`Dataset`.
         refresh: ``True``: an epoch begins with the shards that are there then (see
@@ -177,6 +183,8 @@ class Loader:
         decode_bytes_max: int | str | None = None,
         index: str | os.PathLike[str] = "auto",
         refresh: bool | str = False,
+        worker: int = 0,
+        worker_count: int = 1,
     ) -> None:
         where = "Loader"
         self._closed = True  # until it is open
@@ -184,6 +192,7 @@ class Loader:
         self.seed = count(seed, f"{where} seed", high=2**64 - 1)
         self.shuffle, self.tail = shuffle, tail
         self.rank, self.world_size = _ranks(rank, world_size)
+        workers = count(worker_count, f"{where} worker_count", low=1) or 1
         self.transform = transform
         if transform is not None and not callable(transform):
             raise ArgumentError(
@@ -203,6 +212,8 @@ class Loader:
             "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
             "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),
             "cached": int(bool(cached)),
+            "worker_count": workers,
+            "worker": count(worker, f"{where} worker", high=workers - 1),
             "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
             "bad_share_max": _share(bad_share_max, f"{where} bad_share_max"),
             # 0 means the default to the library: its word for none is another.
@@ -211,7 +222,7 @@ class Loader:
         }
         if quarantine is not None:
             options["quarantine"] = paths_of([quarantine])[0]
-        self._refresh = self._refreshes(refresh)
+        self._refresh = self._refreshes(refresh, workers)
         self._timeout_ms = milliseconds(timeout, f"{where} timeout")
         self._output_word = check_word(output)
         self._pin = pin_memory
@@ -225,15 +236,15 @@ class Loader:
 
     # ---- opening ----
 
-    def _refreshes(self, refresh: bool | str) -> bool | str:
+    def _refreshes(self, refresh: bool | str, workers: int) -> bool | str:
         where = f"Loader refresh={refresh!r}"
         if refresh not in (False, True, "call"):
             raise ArgumentError("no such way", where, "give True, False or 'call'")
-        if refresh is True and self.world_size > 1:
+        if refresh is True and self.world_size * workers > 1:
             raise ArgumentError(
-                "ranks would not see the same shards",
+                "ranks and workers would not see the same shards",
                 where,
-                "give 'call', and call refresh(shard_count=) on all ranks with one number",
+                "give 'call', and call refresh(shard_count=) on all of them with one number",
             )
         if refresh and self.tail == "wrap":
             raise ArgumentError(
@@ -276,6 +287,8 @@ class Loader:
         index: str | os.PathLike[str],
     ) -> None:
         self._owned: list[Any] = []  # closed with the loader
+        if source is UNOPENED:
+            return
         if engine is not None and not isinstance(engine, Engine):
             raise ArgumentError(f"engine {engine!r}", "Loader", "give a stoker.Engine, or none")
         if own and engine is not None:

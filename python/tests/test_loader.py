@@ -122,6 +122,29 @@ def stoker_len(loader):
     return loader._native.batches(loader.epoch - 1)
 
 
+@pytest.mark.parametrize("tail", ["drop", "pad", "wrap", "keep"])
+def test_workers_share_a_rank(plain, engine, tail):
+    """In turns they give one loader's batches, epoch after epoch, as read ahead and as set; and a
+    worker's state is where its own next batch begins."""
+
+    def make_loader(**options):
+        options |= {"tail": tail, "output": "numpy", "engine": engine, "seed": 3}
+        return stoker.Loader(plain(103), 5, fields={"id": "__id__"}, **options)
+
+    whole, workers = make_loader(), [make_loader(worker=w, worker_count=3) for w in range(3)]
+    for _ in range(3):
+        want = [batch["id"].tolist() for batch in whole]
+        got = [[batch["id"].tolist() for batch in loader] for loader in workers]
+        assert [got[i % 3][i // 3] for i in range(len(want))] == want
+        assert sum(map(len, got)) == len(want)
+    assert [len(make_loader(worker=w, worker_count=8)) for w in range(8)].count(3) == len(whole) % 8
+    stopped = make_loader(worker=1, worker_count=3)
+    next(iter(stopped))
+    assert stopped.state_dict()["position"] == 20
+    with pytest.raises(stoker.ArgumentError):
+        make_loader(worker=3, worker_count=3)
+
+
 def test_wrap_loses_nothing(plain, engine):
     """Wrapped epochs put one after the other: each sample once a data set's length."""
     loader = open_plain(plain, 10, tail="wrap", engine=engine, batch_size=4)

@@ -354,8 +354,10 @@ uint64_t stk_flight_following(const struct stoker_loader *loader, uint64_t epoch
 {
     const struct stk_partition *partition = &loader->partition;
 
-    /* A wrapped step goes on into the next epoch, also when the batch size changed on the way. */
-    if (partition->tail == STOKER_TAIL_WRAP && position >= partition->sample_count) {
+    /* A wrapped step goes on into the next epoch, also when the batch size changed on the way.
+     * Workers begin each epoch anew at the first of them. */
+    if (partition->tail == STOKER_TAIL_WRAP && position >= partition->sample_count &&
+        partition->worker_count <= 1) {
         return position - partition->sample_count;
     }
     return stk_partition_first(partition, epoch + 1);
@@ -514,7 +516,7 @@ static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epo
         flight->loader = loader;
         flight->epoch = epoch;
         flight->position = position;
-        flight->next_position = position + (uint64_t)partition->batch_size * partition->world_size;
+        flight->next_position = position + stk_partition_stride(partition);
         flight->samples = stk_partition_slots(partition, epoch, position);
         flight->places = stk_alloc(flight->samples, sizeof *flight->places);
     }

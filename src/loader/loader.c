@@ -49,6 +49,7 @@ static int resolve(struct stoker_loader_options *options,
     options->window_blocks = options->window_blocks ? options->window_blocks : 64;
     options->group_count = options->group_count ? options->group_count : 1;
     options->world_size = options->world_size ? options->world_size : 1;
+    options->worker_count = options->worker_count ? options->worker_count : 1;
     options->on_error = options->on_error ? options->on_error : STOKER_ON_ERROR_RAISE;
     options->pixels_max = options->pixels_max ? options->pixels_max : 178956970;
     options->decode_bytes_max = options->decode_bytes_max ? options->decode_bytes_max : 1u << 30;
@@ -161,7 +162,9 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
                                                 .rank = options->rank,
                                                 .world_size = options->world_size,
                                                 .tail = options->tail,
-                                                .group_count = options->group_count };
+                                                .group_count = options->group_count,
+                                                .worker = options->worker,
+                                                .worker_count = options->worker_count };
     loader->seed = options->seed;
     loader->shuffle = options->shuffle;
     loader->cached = options->cached;

@@ -79,11 +79,18 @@ uint64_t stk_permuted(const struct stk_permutation *permutation, uint64_t index)
 
 /* How an epoch is cut into steps, and steps into ranks. Positions run over the whole run:
  * run position = epoch * sample_count + position in the epoch. A step is batch_size * world_size
- * positions; which ones never depends on how they are shared out. */
+ * positions; which ones never depends on how they are shared out.
+ *
+ *   steps of an epoch   0  1  2  3  4  5  6     worker_count 3: worker 1 has steps 1 and 4
+ *   their workers       0  1  2  0  1  2  0     taken in turns they are those of one worker
+ *
+ * Workers share a rank's steps whole, so each has a partition of its own. Below, "steps" are those
+ * of this partition's worker. */
 struct stk_partition {
     uint64_t sample_count;
     uint32_t batch_size, rank, world_size, tail; /* tail: enum stoker_tail */
     uint32_t group_count;
+    uint32_t worker, worker_count; /* 0 of 0 is 0 of 1 */
 };
 
 /* One slot of a batch. */
@@ -95,10 +102,13 @@ struct stk_place {
 
 /* ARGUMENT when a number is out of bounds; the other functions expect a checked partition. */
 int stk_partition_check(const struct stk_partition *partition, struct stoker_error *error);
-/* The position (in the epoch) where an epoch's first step begins: 0 but under wrap, where the
- * steps tile the run from its start. It may lie past an epoch shorter than a step. A wrapped run
- * that changed its batch or world size goes on where its last step ended, not here. */
+/* The position (in the epoch) where an epoch's first step begins: with one worker 0 but under
+ * wrap, where the steps tile the run from its start. It may lie past an epoch shorter than a step.
+ * A wrapped run that changed its batch or world size goes on where its last step ended, not
+ * here. */
 uint64_t stk_partition_first(const struct stk_partition *partition, uint64_t epoch);
+/* From one step to the next, in positions. */
+uint64_t stk_partition_stride(const struct stk_partition *partition);
 /* Steps of an epoch: the same for every rank. Under wrap, those that begin in it. */
 uint64_t stk_partition_steps(const struct stk_partition *partition, uint64_t epoch);
 /* Steps left when the epoch stands at `position`: any, also one between two steps of this

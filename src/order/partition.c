@@ -14,6 +14,11 @@ static uint64_t step_size(const struct stk_partition *partition)
     return (uint64_t)partition->batch_size * partition->world_size;
 }
 
+static uint32_t workers_of(const struct stk_partition *partition)
+{
+    return partition->worker_count ? partition->worker_count : 1;
+}
+
 /* Positions of the step, padding included: fewer than a whole step only in a kept tail. */
 static uint64_t step_positions(const struct stk_partition *partition, uint64_t position)
 {
@@ -67,30 +72,40 @@ int stk_partition_check(const struct stk_partition *partition, struct stoker_err
                         "ranks count from 0 to world_size - 1", "rank %u of world_size %u",
                         partition->rank, partition->world_size);
     }
+    if (partition->worker >= workers_of(partition)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the worker is outside its rank",
+                        "workers count from 0 to worker_count - 1", "worker %u of worker_count %u",
+                        partition->worker, partition->worker_count);
+    }
     if (partition->tail < STOKER_TAIL_DROP || partition->tail > STOKER_TAIL_KEEP) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such tail",
                         "take drop, pad, wrap or keep", "tail %u", partition->tail);
     }
     if (partition->sample_count > STK_ORDER_SAMPLES_MAX ||
-        step_size(partition) > STK_ORDER_SAMPLES_MAX) {
+        step_size(partition) > STK_ORDER_SAMPLES_MAX / workers_of(partition)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a count of the partition is too large",
-                        "take at most 2^56 samples in the data set and in a step",
-                        "sample_count %llu batch_size %u world_size %u",
+                        "take at most 2^56 samples in the data set and in a step of all workers",
+                        "sample_count %llu batch_size %u world_size %u worker_count %u",
                         (unsigned long long)partition->sample_count, partition->batch_size,
-                        partition->world_size);
+                        partition->world_size, partition->worker_count);
     }
     return 0;
 }
 
 uint64_t stk_partition_first(const struct stk_partition *partition, uint64_t epoch)
 {
-    uint64_t size = step_size(partition), past;
+    uint64_t size = step_size(partition), turn = partition->worker * size, past;
 
     if (partition->tail != STOKER_TAIL_WRAP) {
-        return 0;
+        return turn;
     }
     past = multiply_mod(epoch, partition->sample_count, size);
-    return past ? size - past : 0;
+    return turn + (past ? size - past : 0);
+}
+
+uint64_t stk_partition_stride(const struct stk_partition *partition)
+{
+    return step_size(partition) * workers_of(partition);
 }
 
 uint64_t stk_partition_steps(const struct stk_partition *partition, uint64_t epoch)
@@ -101,14 +116,16 @@ uint64_t stk_partition_steps(const struct stk_partition *partition, uint64_t epo
 uint64_t stk_partition_steps_from(const struct stk_partition *partition, uint64_t epoch,
                                   uint64_t position)
 {
-    uint64_t size = step_size(partition), left;
+    uint64_t size = step_size(partition), left, steps;
 
     (void)epoch; /* where a step begins says all; asked for so that calls look alike */
     if (position >= partition->sample_count) {
         return 0;
     }
     left = partition->sample_count - position;
-    return partition->tail == STOKER_TAIL_DROP ? left / size : (left - 1) / size + 1;
+    steps = partition->tail == STOKER_TAIL_DROP ? left / size : (left - 1) / size + 1;
+    /* Of all workers: ours is the first of them, and each worker_count-th behind it. */
+    return steps ? (steps - 1) / workers_of(partition) + 1 : 0;
 }
 
 uint32_t stk_partition_slots(const struct stk_partition *partition, uint64_t epoch,

@@ -1,7 +1,9 @@
 /* Goal: ranks share out each step so that every position comes exactly once, all ranks have the
- * same number of steps, and what a step holds never depends on how many ranks share it.
+ * same number of steps, what a step holds never depends on how many ranks share it, and workers
+ * that take turns have the steps of one.
  * Method: a table of shapes times every tail, world size and epoch, each slot compared with a
- * plain sort of the step's positions; steps then resumed from every position. */
+ * plain sort of the step's positions; steps then resumed from every position, and dealt out to
+ * workers. */
 #include "order/order.h"
 #include "test/t.h"
 
@@ -164,6 +166,47 @@ static void test_shapes(void)
     }
 }
 
+/* The steps of one worker, one after the other, are those of several that take turns. */
+static void test_turns(const struct shape_row *row, uint32_t tail, uint32_t workers)
+{
+    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
+        struct stk_partition one = partition_of(row, tail, 0, 1), each = one;
+        uint64_t position = stk_partition_first(&one, epoch), dealt = 0, places[8];
+        uint64_t steps = stk_partition_steps(&one, epoch);
+        bool right = true;
+
+        each.worker_count = workers;
+        for (each.worker = 0; each.worker < workers; each.worker++) {
+            places[each.worker] = stk_partition_first(&each, epoch);
+            dealt += stk_partition_steps(&each, epoch);
+        }
+        T_EQ(row->name, dealt, (long long)steps);
+        for (uint64_t step = 0; step < steps; step++, position += stk_partition_stride(&one)) {
+            each.worker = (uint32_t)(step % workers);
+            right &= places[each.worker] == position;
+            right &= stk_partition_steps_from(&each, epoch, position) ==
+                     (steps - step - 1) / workers + 1;
+            places[each.worker] += stk_partition_stride(&each);
+        }
+        for (each.worker = 0; each.worker < workers; each.worker++) {
+            right &= stk_partition_steps_from(&each, epoch, places[each.worker]) == 0;
+        }
+        T_TRUE(row->name, right);
+    }
+}
+
+static void test_workers(void)
+{
+    T_EACH(shape_row, row, shape_rows)
+    {
+        for (uint32_t tail = STOKER_TAIL_DROP; tail <= STOKER_TAIL_KEEP; tail++) {
+            for (uint32_t workers = 1; workers <= 8; workers++) {
+                test_turns(row, tail, workers);
+            }
+        }
+    }
+}
+
 static const struct steps_row {
     const char *name;
     uint64_t samples;
@@ -236,20 +279,26 @@ static const struct check_row {
     int want;
     const char *want_where;
 } check_rows[] = {
-    {"good", {100, 8, 1, 2, STOKER_TAIL_PAD, 1}, 0, ""},
-    {"no batch", {100, 0, 0, 1, STOKER_TAIL_PAD, 1}, STOKER_ERROR_ARGUMENT, "batch_size 0"},
-    {"no world", {100, 8, 0, 0, STOKER_TAIL_PAD, 1}, STOKER_ERROR_ARGUMENT, "world_size 0"},
-    {"no group", {100, 8, 0, 1, STOKER_TAIL_PAD, 0}, STOKER_ERROR_ARGUMENT, "group_count 0"},
-    {"rank", {100, 8, 2, 2, STOKER_TAIL_PAD, 1}, STOKER_ERROR_ARGUMENT, "rank 2 of"},
-    {"tail", {100, 8, 0, 1, 5, 1}, STOKER_ERROR_ARGUMENT, "tail 5"},
+    {"good", {100, 8, 1, 2, STOKER_TAIL_PAD, 1, 2, 3}, 0, ""},
+    {"no batch", {100, 0, 0, 1, STOKER_TAIL_PAD, 1, 0, 0}, STOKER_ERROR_ARGUMENT, "batch_size 0"},
+    {"no world", {100, 8, 0, 0, STOKER_TAIL_PAD, 1, 0, 0}, STOKER_ERROR_ARGUMENT, "world_size 0"},
+    {"no group", {100, 8, 0, 1, STOKER_TAIL_PAD, 0, 0, 0}, STOKER_ERROR_ARGUMENT, "group_count 0"},
+    {"rank", {100, 8, 2, 2, STOKER_TAIL_PAD, 1, 0, 0}, STOKER_ERROR_ARGUMENT, "rank 2 of"},
+    {"tail", {100, 8, 0, 1, 5, 1, 0, 0}, STOKER_ERROR_ARGUMENT, "tail 5"},
+    {"worker", {100, 8, 0, 1, STOKER_TAIL_PAD, 1, 3, 3}, STOKER_ERROR_ARGUMENT, "worker 3 of"},
+    {"worker of none", {100, 8, 0, 1, STOKER_TAIL_PAD, 1, 1, 0}, STOKER_ERROR_ARGUMENT, "worker 1"},
     {"samples",
-     {STK_ORDER_SAMPLES_MAX + 1, 8, 0, 1, STOKER_TAIL_PAD, 1},
+     {STK_ORDER_SAMPLES_MAX + 1, 8, 0, 1, STOKER_TAIL_PAD, 1, 0, 0},
      STOKER_ERROR_ARGUMENT,
      "sample_count"},
     {"step",
-     {100, 1u << 31, 0, 1u << 31, STOKER_TAIL_PAD, 1},
+     {100, 1u << 31, 0, 1u << 31, STOKER_TAIL_PAD, 1, 0, 0},
      STOKER_ERROR_ARGUMENT,
      "world_size 2147483648"},
+    {"step of all workers",
+     {100, 1u << 30, 0, 1u << 20, STOKER_TAIL_PAD, 1, 0, 128},
+     STOKER_ERROR_ARGUMENT,
+     "worker_count 128"},
 };
 
 static void test_check(void)
@@ -271,6 +320,7 @@ int main(void)
     test_shapes();
     test_steps();
     test_resume();
+    test_workers();
     test_check();
     return t_finish();
 }
