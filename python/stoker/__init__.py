@@ -18,6 +18,8 @@ With ``fields=`` the loop gets dicts::
     loader = stoker.Loader("train-{000..099}.tar", batch_size=256,
                            fields={"image": stoker.Image("jpg", [stoker.Resize((224, 224))]),
                                    "label": stoker.Int("cls"), "key": "__key__"})
+
+For samples inside the workers of a ``torch.utils.data.DataLoader`` there is :mod:`stoker.torch`.
 """
 
 from __future__ import annotations

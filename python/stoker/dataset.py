@@ -102,8 +102,9 @@ def milliseconds(value: float | None, where: str) -> int:
 def refuse_pickle(thing: str) -> NoReturn:
     raise TypeError(
         f"a stoker.{thing} cannot be pickled: it holds threads and memory of this process; "
-        "make it in the process that uses it (stoker needs no worker processes), and send its "
-        "arguments, or a loader's state_dict()"
+        "make it in the process that uses it (stoker needs no worker processes; for Python code "
+        "in a DataLoader's workers there is stoker.torch.IterableDataset), and send its arguments, "
+        "or a loader's state_dict()"
     )
 
 

@@ -1,0 +1,773 @@
+"""stoker.torch: samples inside a DataLoader's workers. The oracle is stoker.Loader: the same
+batches in the same order, however many processes share the work, however they are started."""
+
+import contextlib
+import gc
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import textwrap
+import time
+
+import make
+import numpy as np
+import pytest
+import stoker
+
+torch = pytest.importorskip("torch")
+
+import stoker.torch  # noqa: E402
+from stoker.torch import IterableDataset  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+try:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+except ImportError:
+    StatefulDataLoader = None
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+needs_torchdata = pytest.mark.skipif(StatefulDataLoader is None, reason="torchdata is missing")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_shutdown():
+    """After an exception torch waits 5 s for each worker that has missed its word to end, as it
+    does with any data set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 1.0)
+        yield
+
+
+IDS = {"id": "__id__"}
+FIELDS = {
+    "image": stoker.Image("jpg", [stoker.RandomResizedCrop((16, 16))]),
+    "label": stoker.Int("cls"),
+    "text": stoker.Text("txt"),
+    "blob": stoker.Bytes("bin"),
+    "key": "__key__",
+    "id": "__id__",
+}
+TAILS = ("drop", "pad", "wrap", "keep")
+
+
+def ids_of(loader, epochs=1):
+    """The ids of each batch, epoch after epoch."""
+    return [[batch["id"].tolist() for batch in loader] for _ in range(epochs)]
+
+
+def plain_ids(source, batch_size, epochs=1, **options):
+    options = {"fields": IDS, "output": "numpy", **options}
+    with stoker.Loader(source, batch_size, **options) as loader:
+        return [[b["id"].tolist() for b in loader if len(b["id"])] for _ in range(epochs)]
+
+
+def batches(dataset, workers, **options):
+    options.setdefault("multiprocessing_context", "fork" if workers else None)
+    return DataLoader(dataset, batch_size=dataset.batch_size, num_workers=workers, **options)
+
+
+# What runs in spawned workers has to be importable.
+
+
+def prepare(sample):
+    """A user's function: it adds, changes, and tells where it ran."""
+    sample["bytes"] = len(sample.pop("blob"))
+    sample["text"] = sample["text"].upper()
+    sample["process"] = os.getpid()
+    return sample
+
+
+def tell_process(sample):
+    tasks = pathlib.Path("/proc/self/task").glob("*/comm")
+    names = sorted(task.read_text().strip() for task in tasks)
+    return {**sample, "process": os.getpid(), "threads": json.dumps(names)}
+
+
+class OddError(Exception):
+    """As users write them: not to be made of one text."""
+
+    def __init__(self, number, reason):
+        super().__init__(f"{number}: {reason}")
+
+
+def fail_at_30(sample):
+    if sample["id"] == 30:
+        raise OddError(30, "no such thing")
+    return sample
+
+
+def stop_at_30(sample):
+    return next(iter([])) if sample["id"] == 30 else sample
+
+
+def start_slowly(worker):
+    time.sleep(0.6 * worker)
+
+
+# ---- the order ----
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("tail", TAILS)
+def test_order(plain, workers, tail):
+    """In turns, workers give the rank's batches as one Loader does; all ranks once."""
+    path, world = plain(103), 2
+    for epoch in range(2):
+        seen = []
+        for rank in range(world):
+            options = dict(seed=5, tail=tail, rank=rank, world_size=world, fields=IDS)
+            dataset = IterableDataset(path, 8, **options)
+            dataset.set_epoch(epoch)
+            got = ids_of(batches(dataset, workers))[0]
+            with stoker.Loader(path, 8, output="numpy", **options) as loader:
+                loader.set_epoch(epoch)
+                assert got == [b["id"].tolist() for b in loader if len(b["id"])]
+            seen += sum(got, [])
+        if tail == "drop":
+            assert len(set(seen)) == len(seen) == 96
+        elif tail == "keep":
+            assert sorted(seen) == list(range(103))
+        elif epoch == 0:
+            assert set(seen) == set(range(103))
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_samples_come_once_without_padding(plain, workers):
+    seen = []
+    for rank in range(3):
+        dataset = IterableDataset(
+            plain(103), 5, tail="pad", rank=rank, world_size=3, fields={**IDS, "real": "__mask__"}
+        )
+        for batch in batches(dataset, workers):
+            assert batch["real"].dtype == torch.bool and len(batch["id"]) == 5
+            seen += batch["id"][batch["real"]].tolist()
+    assert sorted(seen) == list(range(103))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_batches_are_the_loaders(tars, workers):
+    """Pixels, text and numbers too."""
+    path = f"{tars}/train-*.tar"
+    dataset = IterableDataset(path, 7, seed=3, fields=FIELDS, tail="keep")
+    with stoker.Loader(path, 7, seed=3, fields=FIELDS, tail="keep") as loader:
+        for got, want in zip(batches(dataset, workers), loader, strict=True):
+            assert torch.equal(got["image"], want["image"]) and got["image"].dtype == torch.uint8
+            assert torch.equal(got["label"], want["label"]) and got["label"].dtype == torch.int64
+            assert got["text"] == want["text"] and got["key"] == want["key"]
+            assert got["blob"] == want["blob"].tolist()
+
+
+def test_sandbox(folder):
+    """Workers may start decode helpers of their own."""
+    options = {"image": [stoker.RandomResizedCrop(16)], "sandbox": True}
+    with stoker.Loader(folder, 8, **options) as loader:
+        if loader.engine.info()["sandbox"] == "off":
+            pytest.skip("no sandbox")
+        want = [(images.clone(), labels) for images, labels in loader]
+    dataset = IterableDataset(folder, 8, **options)
+    for (images, labels), (want_images, want_labels) in zip(batches(dataset, 2), want, strict=True):
+        assert torch.equal(images, want_images) and torch.equal(labels, want_labels)
+
+
+def test_another_batch_size_than_the_dataloaders(plain):
+    """The order is another then, but each sample comes once."""
+    dataset = IterableDataset(plain(103), 1, fields=IDS)
+    seen = sum(ids_of(DataLoader(dataset, batch_size=8, num_workers=3))[0], [])
+    assert sorted(seen) == list(range(103))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_other_ways_to_start_workers(tars, method):
+    """A transform of the user's own; workers that persist, and the epochs that they are told."""
+    path = f"{tars}/train-*.tar"
+    dataset = IterableDataset(path, 7, seed=3, fields=FIELDS, tail="keep", transform=prepare)
+    loader = batches(dataset, 2, multiprocessing_context=method, persistent_workers=True)
+    want = plain_ids(path, 7, 5, seed=3, tail="keep")
+    processes = set()
+    for epoch in (0, 4, 1, 2):
+        if epoch in (4, 1):
+            dataset.set_epoch(epoch)
+        got = list(loader)
+        assert [b["id"].tolist() for b in got] == want[epoch]
+        processes |= set(sum((b["process"].tolist() for b in got), []))
+    assert len(processes) == 2 and os.getpid() not in processes
+    assert got[0]["text"][0].startswith("TEXT OF ") and "blob" not in got[0]
+
+
+# ---- samples ----
+
+
+def test_a_sample(tars):
+    dataset = IterableDataset(f"{tars}/*.tar", 4, shuffle="none", fields=FIELDS)
+    sample = next(iter(dataset))
+    assert sample["image"].shape == (3, 16, 16) and sample["image"].dtype == torch.uint8
+    assert sample["text"] == "Text of 0: ü" and type(sample["blob"]) is bytes
+    assert [type(sample[name]) for name in ("label", "id", "key")] == [int, int, str]
+    assert list(sample) == list(FIELDS)
+
+
+def test_pairs_and_numpy(folder):
+    dataset = IterableDataset(folder, 8, image=[stoker.Resize((8, 8))], output="numpy")
+    image, label = next(iter(dataset))
+    assert isinstance(image, np.ndarray) and image.shape == (3, 8, 8) and type(label) is int
+    images, labels = next(iter(batches(dataset, 2)))
+    assert images.shape == (8, 3, 8, 8) and labels.dtype == torch.int64
+
+
+def test_random_code_of_the_user(plain):
+    """ "__seed__" is a sample's own: whatever the workers and ranks, another in another epoch."""
+
+    def seeds(workers, epoch, world=1, batch=8):
+        found = {}
+        for rank in range(world):
+            dataset = IterableDataset(
+                plain(103),
+                batch,
+                tail="keep",
+                seed=9,
+                rank=rank,
+                world_size=world,
+                fields={"seed": "__seed__", **IDS},
+            )
+            dataset.set_epoch(epoch)
+            for batch_got in batches(dataset, workers):
+                rows = zip(batch_got["id"].tolist(), batch_got["seed"].tolist(), strict=True)
+                found.update(rows)
+        return found
+
+    first = seeds(0, 0)
+    assert len(set(first.values())) == 103 and min(first.values()) >= 0
+    assert seeds(3, 0) == first == seeds(2, 0, world=2, batch=4) == seeds(0, 0, world=3)
+    assert not set(seeds(0, 1).values()) & set(first.values())
+
+
+def test_seeds_of_a_tail(plain):
+    """Padding repeats them; a wrapped tail has those of the next epoch."""
+    fields = {"seed": "__seed__", **IDS}
+    padded = IterableDataset(plain(10), 8, tail="pad", shuffle="none", fields=fields)
+    rows = [(row["id"], row["seed"]) for row in padded]
+    assert len(rows) == 16 and len(set(rows)) == 10
+    wrapped = [row["seed"] for row in IterableDataset(plain(10), 8, tail="wrap", fields=fields)]
+    following = IterableDataset(plain(10), 6, fields=fields)
+    following.set_epoch(1)
+    assert len(set(wrapped)) == 16
+    assert wrapped[10:] == [row["seed"] for row in following]
+
+
+# ---- epochs ----
+
+
+def test_each_loop_is_the_next_epoch(plain):
+    path = plain(64)
+    want = plain_ids(path, 4, 9)
+    for options in ({}, {"persistent_workers": True}):
+        dataset = IterableDataset(path, 4, fields=IDS)
+        loader = batches(dataset, 3, **options)
+        assert ids_of(loader, 2) == want[:2] and dataset.epoch == 2
+        dataset.set_epoch(6)
+        assert ids_of(loader, 2) == want[6:8]
+        dataset.set_epoch(6)
+        for _ in loader:  # left in its middle
+            break
+        assert ids_of(loader)[0] == want[7]
+        for _ in range(2):  # workers with equal seeds
+            torch.manual_seed(3)
+            ids_of(loader)
+        assert dataset.epoch == 10
+    dataset = IterableDataset(path, 4, fields=IDS)
+    assert ids_of(batches(dataset, 0), 2) == want[:2]
+    dataset.set_epoch(0)
+    assert ids_of(batches(dataset, 1), 3) == want[:3]
+    assert ids_of(batches(dataset, 2), 3) == want[3:6]
+
+
+def test_a_worker_that_starts_late(plain):
+    """It begins the first loop when that is over, and must not take the second one's epoch."""
+    dataset = IterableDataset(plain(64), 4, fields=IDS)
+    loader = batches(dataset, 2, persistent_workers=True, worker_init_fn=start_slowly)
+    iterator = iter(loader)
+    next(iterator)
+    dataset.set_epoch(5)
+    assert ids_of(loader)[0] == plain_ids(plain(64), 4, 6)[5]
+
+
+def test_two_dataloaders_of_one_dataset(plain):
+    dataset = IterableDataset(plain(64), 4, fields=IDS)
+    pairs = zip(batches(dataset, 2), batches(dataset, 3), strict=True)
+    rows = [(a["id"].tolist(), b["id"].tolist()) for a, b in pairs]
+    want = plain_ids(plain(64), 4, 2)
+    assert sorted([[a for a, _ in rows], [b for _, b in rows]]) == sorted(want)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_length(plain, tail):
+    for world in (1, 2, 3):
+        for rank in range(world):
+            dataset = IterableDataset(
+                plain(103), 5, tail=tail, rank=rank, world_size=world, fields=IDS
+            )
+            for epoch in range(3):
+                dataset.set_epoch(epoch)
+                loader = batches(dataset, 0)
+                lengths = len(dataset), len(loader)
+                got = ids_of(loader)[0]
+                assert lengths == (sum(map(len, got)), len(got))
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_nothing_is_open_before_it_is_needed(plain, tmp_path):
+    """Not at construction, and not after len()."""
+    gc.collect()
+    before = threads()
+    path = tmp_path / "later.tar"
+    dataset = IterableDataset(path, 4, fields=IDS)
+    pickle.dumps(dataset)
+    assert threads() == before and dataset.epoch == 0
+    with pytest.raises(FileNotFoundError):
+        len(dataset)
+    os.link(plain(64), path)
+    assert len(dataset) == 64
+    deadline = time.monotonic() + 10
+    while threads() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threads() == before
+    path.unlink()
+    assert len(dataset) == 64, "asked once"
+
+
+def test_import_needs_no_torch():
+    code = "import stoker, sys; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- processes ----
+
+
+def test_pickle(tars):
+    """Paths and options; a copy goes on by itself."""
+    dataset = IterableDataset(f"{tars}/*.tar", 7, fields=FIELDS, transform=prepare)
+    next(iter(dataset))
+    dataset.set_epoch(3)
+    data = pickle.dumps(dataset)
+    assert len(data) < 2000
+    copy = pickle.loads(data)
+    dataset.set_epoch(9)
+    assert copy.epoch == 3 and copy._here is None
+    assert ids_of(batches(copy, 2))[0] == plain_ids(f"{tars}/*.tar", 7, 4)[3]
+
+
+def test_a_worker_is_small(tars):
+    """One thread that decodes and one that reads, whatever its parent had."""
+    dataset = IterableDataset(f"{tars}/*.tar", 7, fields=IDS, transform=tell_process)
+    parent = stoker.Loader(f"{tars}/*.tar", 7, fields=IDS, threads=4)
+    next(iter(parent))
+    seen = {}
+    for batch in batches(dataset, 2):
+        seen.update(zip(batch["process"].tolist(), map(json.loads, batch["threads"]), strict=True))
+    assert len(seen) == 2 and os.getpid() not in seen
+    for names in seen.values():
+        assert names.count("stoker-worker") == 1 and names.count("stoker-fetch") <= 1, names
+    parent.close()
+
+
+def test_opened_before_the_fork(plain):
+    """The child has its parent's objects, and must open its own; the parent's go on."""
+    want = plain_ids(plain(64), 4, 2)
+    dataset = IterableDataset(plain(64), 4, fields=IDS)
+    mine = iter(dataset)
+    first = [next(mine)["id"] for _ in range(6)]
+    here = dataset._here
+    assert ids_of(batches(dataset, 2))[0] == want[1]
+    assert first + [row["id"] for row in mine] == sum(want[0], [])
+    assert dataset._here is here
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            try:
+                here.take(4, {**dataset._options, "worker": 0})
+            except stoker.ForkedError:
+                dataset.set_epoch(0)
+                os._exit(0 if [row["id"] for row in dataset] == sum(want[0], []) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    dataset.close()
+
+
+def test_ranks_are_found(plain, monkeypatch):
+    """The environment's; torch.distributed's before it, also in a spawned worker."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    dataset = IterableDataset(plain(64), 4, fields=IDS)
+    want = plain_ids(plain(64), 4, 1, rank=1, world_size=2)[0]
+    assert ids_of(batches(dataset, 2))[0] == want and len(dataset) == 32
+    import torch.distributed
+
+    torch.distributed.init_process_group(
+        "gloo", rank=0, world_size=1, store=torch.distributed.HashStore()
+    )
+    try:
+        whole = plain_ids(plain(64), 4, 3, rank=0, world_size=1)
+        assert ids_of(batches(dataset, 2))[0] == whole[1]
+        assert ids_of(batches(dataset, 1, multiprocessing_context="spawn"))[0] == whole[2]
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+# ---- failures ----
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+    """60 samples; three pictures are cut."""
+    members = []
+    for number in range(60):
+        data = make.encoded(make.pixels(number, 60, 60))
+        data = data[: len(data) // 2] if number in (7, 31, 32) else data
+        members += [(f"{number:03}.jpg", data), (f"{number:03}.cls", str(number).encode())]
+    return make.tar(tmp_path_factory.mktemp("damaged") / "a.tar", members)
+
+
+WHOLE = {"image": stoker.Image("jpg", [stoker.Resize((8, 8))]), "id": "__id__"}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_damage_is_raised(damaged, workers):
+    dataset = IterableDataset(damaged, 4, fields=WHOLE, shuffle="none")
+    iterator = iter(batches(dataset, workers))
+    next(iterator)
+    for _ in range(2):  # it does not go away, and is not taken for the end
+        with pytest.raises(stoker.TruncatedError) as caught:
+            for _ in range(3):
+                next(iterator)
+        assert "key '007'" in str(caught.value) and str(damaged) in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_damage_is_skipped(damaged, workers, tmp_path):
+    """By the substitutes that the Loader takes; each worker lists what it met."""
+    options = dict(fields=WHOLE, on_error="skip", seed=2)
+    path = tmp_path / "bad"
+    dataset = IterableDataset(damaged, 4, quarantine=path, **options)
+    with stoker.Loader(damaged, 4, **options) as loader:
+        for got, want in zip(batches(dataset, workers), loader, strict=True):
+            assert got["id"].tolist() == want["id"].tolist()
+            assert torch.equal(got["image"], want["image"])
+    files = [path] if workers == 0 else [tmp_path / f"bad.worker{i}" for i in range(workers)]
+    dataset.close()
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert {line["sample"] for line in lines} == {7, 31, 32} and path.exists() == (workers == 0)
+
+
+def test_limits_hold_in_a_worker(damaged):
+    dataset = IterableDataset(damaged, 4, fields=WHOLE, on_error="skip", bad_samples_max=1)
+    with pytest.raises(stoker.LimitError, match="bad_samples_max"):
+        list(batches(dataset, 1))
+
+
+def test_text_that_is_none(tmp_path):
+    """Found when the batch is in hand already; it stays the next one."""
+    members = [(f"{n}.txt", b"\xff" if n == 5 else b"x") for n in range(12)]
+    path = make.tar(tmp_path / "a.tar", members)
+    dataset = IterableDataset(path, 4, shuffle="none", fields={"text": stoker.Text("txt")})
+    iterator = iter(dataset)
+    assert len([next(iterator) for _ in range(4)]) == 4
+    for _ in range(2):
+        with pytest.raises(stoker.FormatError, match="sample 5"):
+            next(iterator)
+    assert iterator.state_dict()["position"] == 4
+
+
+ABSENT = {
+    "a file": ("absent.tar", dict(fields=IDS), FileNotFoundError, "absent.tar"),
+    "a member": (None, dict(fields={"x": stoker.Bytes("nope")}), stoker.MissingError, "nope"),
+}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_what_a_worker_cannot_open(plain, tmp_path, name):
+    path, options, kind, text = ABSENT[name]
+    path = tmp_path / path if path else plain(64)
+    for workers in (0, 1):
+        with pytest.raises(kind) as caught:
+            list(batches(IterableDataset(path, 4, **options), workers))
+        assert text in str(caught.value)
+
+
+def test_errors_of_the_user(plain):
+    for workers in (0, 2):
+        dataset = IterableDataset(plain(64), 4, fields=IDS, transform=fail_at_30)
+        with pytest.raises((OddError, RuntimeError), match="30: no such thing"):
+            ids_of(batches(dataset, workers))
+        dataset = IterableDataset(plain(64), 4, fields=IDS, transform=stop_at_30)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            ids_of(batches(dataset, workers))
+
+
+def test_errors_keep_their_text(damaged):
+    """What torch does to bring an exception from a worker: its type, made anew of one text."""
+    for kind in vars(stoker).values():
+        if isinstance(kind, type) and issubclass(kind, stoker.Error):
+            error = kind("Caught it in DataLoader worker process 0.\nOriginal: offset 7 key 'a'")
+            assert "offset 7 key 'a'" in str(error)
+            assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_workers_see_one_data_set(plain):
+    """What grew while a loop started would give samples twice, or not at all."""
+    turns = stoker.torch._Turns()
+    with stoker.Dataset(plain(64)) as small, stoker.Dataset(plain(65)) as large:
+        assert turns.take(11, 0, small) == (0, 0)
+        with pytest.raises(stoker.ChangedError):
+            turns.take(11, 1, large)
+        assert turns.take(11, 1, small) == (0, 0)
+        assert turns.take(12, 0, large) == (1, 0)
+
+
+REFUSED = {
+    "pin_memory": dict(pin_memory=True),
+    "worker": dict(worker=1),
+    "refresh": dict(refresh=True),
+    "output": dict(output="array"),
+    "transform": dict(transform=3),
+    "engine": dict(engine=3),
+    "tail": dict(tail="some"),
+    "seed": dict(seed=-1),
+    "rank alone": dict(rank=1),
+    "no field": dict(fields={"seed": "__seed__"}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(plain, name):
+    with pytest.raises(stoker.ArgumentError):
+        IterableDataset(plain(64), 4, **{"fields": IDS, **REFUSED[name]})
+
+
+def test_refused_source(plain):
+    with stoker.Dataset(plain(64)) as opened, pytest.raises(stoker.ArgumentError):
+        IterableDataset(opened, 4, fields=IDS)
+    with pytest.raises(TypeError):
+        IterableDataset(plain(64), 4, fields=IDS, sed=1)
+
+
+# ---- states ----
+
+STATEFUL = {"seed": "__seed__", **FIELDS}
+
+
+def stateful(dataset, workers, batch_size=None, **options):
+    options.setdefault("multiprocessing_context", "fork" if workers else None)
+    return StatefulDataLoader(
+        dataset, batch_size=batch_size or dataset.batch_size, num_workers=workers, **options
+    )
+
+
+def rows(batch):
+    """All of a batch that can be compared."""
+    return batch["id"].tolist(), batch["seed"].tolist(), batch["image"].flatten(1).tolist()
+
+
+def through_json(state):
+    return json.loads(json.dumps(state))
+
+
+@needs_torchdata
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("every", [1, 3])
+def test_resume(tars, workers, every):
+    """From each third batch, and from both ends: the rest of the epoch, and the one behind it, are
+    those of the run that was not interrupted. Prefetched batches come again, none twice."""
+    path = f"{tars}/train-*.tar"
+
+    def make_loader():
+        dataset = IterableDataset(path, 7, seed=4, tail="keep", fields=STATEFUL)
+        dataset.set_epoch(2)
+        return stateful(dataset, workers, snapshot_every_n_steps=every)
+
+    loader = make_loader()
+    whole = [[rows(batch) for batch in loader] for _ in range(2)]
+    steps = len(whole[0])
+    assert steps == 15 and sorted(sum((r[0] for r in whole[0]), [])) == list(range(103))
+    for stop in (0, 1, 4, 8, steps - 1, steps):
+        loader = make_loader()
+        iterator = iter(loader)
+        got = [rows(next(iterator)) for _ in range(stop)]
+        state = through_json(loader.state_dict())
+        del iterator, loader
+        resumed = make_loader()
+        resumed.load_state_dict(state)
+        got += [rows(batch) for batch in resumed]
+        assert got == whole[0], stop
+        assert [rows(batch) for batch in resumed] == whole[1], stop
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_resume_without_torchdata(plain, tail):
+    """By the number of batches that the loop got; other workers may go on."""
+    options = dict(fields=IDS, tail=tail, rank=0, world_size=2)
+    want = plain_ids(plain(103), 5, 3, tail=tail, rank=0, world_size=2)
+    for done in (0, 1, 7, len(want[1]), 1000):
+        dataset = IterableDataset(plain(103), 5, **options)
+        for workers in (0, 1, 3):
+            dataset.set_epoch(1, batches_done=done)
+            assert len(dataset) == sum(map(len, want[1][done:]))
+            loader = batches(dataset, workers)
+            assert ids_of(loader)[0] == want[1][done:], (done, workers)
+            assert ids_of(loader)[0] == want[2]
+
+
+@needs_torchdata
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resume_behind_the_end(plain, workers):
+    want = plain_ids(plain(64), 4, 2)
+    loader = stateful(IterableDataset(plain(64), 4, fields=IDS), workers)
+    assert ids_of(loader)[0] == want[0]
+    state = loader.state_dict()
+    loader = stateful(IterableDataset(plain(64), 4, fields=IDS), workers)
+    loader.load_state_dict(state)
+    assert ids_of(loader)[0] == want[1]
+
+
+@needs_torchdata
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resume_within_a_batch_of_ours(plain, workers):
+    """The DataLoader's batches are others: a state may stand between two samples of a batch."""
+
+    def make_loader():
+        return stateful(IterableDataset(plain(64), 6, fields=IDS, tail="keep"), workers, 4)
+
+    whole = ids_of(make_loader())[0]
+    assert sorted(sum(whole, [])) == list(range(64))
+    for stop in range(0, len(whole), 2):
+        loader = make_loader()
+        iterator = iter(loader)
+        got = [next(iterator)["id"].tolist() for _ in range(stop)]
+        resumed = make_loader()
+        resumed.load_state_dict(loader.state_dict())
+        assert got + ids_of(resumed)[0] == whole
+
+
+@needs_torchdata
+def test_resume_with_workers_that_persist(plain):
+    want = plain_ids(plain(64), 4, 4)
+    options = dict(persistent_workers=True, prefetch_factor=4)
+    loader = stateful(IterableDataset(plain(64), 4, fields=IDS), 2, **options)
+    assert ids_of(loader)[0] == want[0]
+    iterator = iter(loader)
+    first = [next(iterator)["id"].tolist() for _ in range(5)]
+    state = loader.state_dict()
+    loader = stateful(IterableDataset(plain(64), 4, fields=IDS), 2, **options)
+    loader.load_state_dict(state)
+    assert first + ids_of(loader)[0] == want[1]
+    assert ids_of(loader, 2) == want[2:]
+
+
+@needs_torchdata
+def test_resume_of_ranks(plain):
+    """One rank's state is good for all: with what each goes on, every sample came once."""
+
+    def make_loader(rank):
+        options = dict(rank=rank, world_size=2, tail="keep", fields=IDS)
+        return stateful(IterableDataset(plain(103), 4, **options), 2)
+
+    iterators = [iter(make_loader(rank)) for rank in range(2)]
+    seen = [next(iterators[rank])["id"].tolist() for _ in range(5) for rank in range(2)]
+    state = iterators[0].state_dict()
+    for rank in range(2):
+        resumed = make_loader(rank)
+        resumed.load_state_dict(state)
+        seen += ids_of(resumed)[0]
+    assert sorted(sum(seen, [])) == list(range(103))
+
+
+OTHERS = {
+    "seed": dict(seed=5),
+    "number of samples": dict(count=63),
+    "tail": dict(tail="keep"),
+    "shuffle": dict(shuffle="full"),
+    "world_size": dict(rank=0, world_size=2),
+    "batch_size": dict(batch_size=8),
+}
+
+
+@needs_torchdata
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", OTHERS)
+def test_states_of_others_are_refused(plain, workers, name):
+    def make_loader(count=64, batch_size=4, **options):
+        return stateful(IterableDataset(plain(count), batch_size, fields=IDS, **options), workers)
+
+    loader = make_loader()
+    next(iter(loader))
+    other = make_loader(**OTHERS[name])
+    other.load_state_dict(loader.state_dict())
+    with pytest.raises(stoker.StateError, match=name):
+        list(other)
+
+
+def test_states_that_are_none(plain):
+    iterator = iter(IterableDataset(plain(64), 4, fields=IDS))
+    next(iterator)
+    state = iterator.state_dict()
+    assert state["slot"] == 1 and state["position"] == 0 and len(json.dumps(state)) < 500
+    for name in state:
+        for wrong in (None, "x", -1, 2**70):
+            with pytest.raises(stoker.StateError):
+                iterator.load_state_dict({**state, name: wrong})
+        with pytest.raises(stoker.StateError):
+            iterator.load_state_dict({k: v for k, v in state.items() if k != name})
+    rest = [row["id"] for row in iterator]
+    iterator.load_state_dict(state)
+    assert [row["id"] for row in iterator] == rest and len(rest) == 63
+
+
+KILLED = """
+    import json, os, signal, sys, torch
+    from torchdata.stateful_dataloader import StatefulDataLoader
+    from stoker.torch import IterableDataset
+
+    def tell_process(sample):
+        return {**sample, "process": os.getpid()}
+
+    torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.5
+    fields = {"id": "__id__"}
+    dataset = IterableDataset(sys.argv[1], 4, fields=fields, transform=tell_process)
+    loader = StatefulDataLoader(dataset, batch_size=4, num_workers=3)
+    got, state = [], None
+    try:
+        for batch in loader:
+            got.append(batch["id"].tolist())
+            state = loader.state_dict()
+            if len(got) == 20:
+                # torch's handler would raise at any place, time and again.
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os.kill(batch["process"][0], signal.SIGKILL)
+    except (RuntimeError, OSError) as error:
+        dataset.set_epoch(3)  # nobody holds its lock
+        print(json.dumps([got, state, str(error), dataset.epoch]), flush=True)
+    os._exit(0)
+"""
+
+
+@needs_torchdata
+def test_a_worker_is_killed(plain):
+    """It is said, and the last state gives the rest."""
+    whole = plain_ids(plain(2048), 4)[0]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(KILLED), plain(2048)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    got, state, error, epoch = json.loads(done.stdout)
+    assert "exited unexpectedly" in error or "reset by peer" in error
+    assert 20 <= len(got) < len(whole) and epoch == 3
+    resumed = stateful(IterableDataset(plain(2048), 4, fields=IDS), 3)
+    resumed.load_state_dict(state)
+    assert got + ids_of(resumed)[0] == whole
