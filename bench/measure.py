@@ -28,6 +28,7 @@ PEERS = {
     "imagefolder": ("imagefolder_pil.py", "torch"),
     "spdl": ("spdl_pipeline.py", "torch"),
     "webdataset": ("webdataset_loader.py", "torch"),
+    "stoker-torch": ("stoker_torch.py", "torch"),
     "raw-stoker": ("raw_stoker.py", "torch"),
     "raw-webdataset": ("raw_webdataset.py", "torch"),
 }

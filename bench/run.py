@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Measure stoker beside its peers, in turns, and write a table and bench/results/NAME.json.
 
-usage: run.py images|raw|cold|first-batch|scaling|tuning|order --data DIR [options]
+usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|order --data DIR [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
+  workers      the same of what works inside the worker processes of torch's DataLoader
   raw          samples/s without decoding
   cold         O_DIRECT reads of tars from the disk, beside fio
   first-batch  from Loader() to its first batch, page cache warm and cold
@@ -27,6 +28,7 @@ import measure
 
 WARMUP_S = 3  # compilers, first touch of memory, workers that start together and finish together
 IMAGE_PEERS = "stoker,dali,ffcv,torchvision,imagefolder,spdl,webdataset"
+WORKER_PEERS = "stoker-torch,stoker,imagefolder,webdataset"
 
 
 def say(text):
@@ -95,7 +97,8 @@ def peer_arguments(args, **more):
 # ---- images ----
 
 def bench_images(args, table):
-    peers = (args.peers or IMAGE_PEERS).split(",")
+    workers = args.bench == "workers"
+    peers = (args.peers or (WORKER_PEERS if workers else IMAGE_PEERS)).split(",")
     facts = {}
     measure.warm_up(measure.data_files(args.data, "tars/*.tar"))
     measure.warm_up(measure.data_files(args.data, "folder/*/*.jpg"))
@@ -114,7 +117,11 @@ def bench_images(args, table):
             if result:
                 table.add(peer, turn, **{"memory MB": result["peak"],
                                          "no files MB": result["own_peak"]})
-    table.add_ratios("images/s", "dali", "x DALI")
+    if workers:
+        table.add_ratios("images/s", "webdataset", "x webdataset")
+        table.add_ratios("images/s", "imagefolder", "x ImageFolder")
+    else:
+        table.add_ratios("images/s", "dali", "x DALI")
     return facts
 
 
@@ -286,11 +293,11 @@ def bench_order(args, table):
     return {}
 
 
-BENCHES = {"images": bench_images, "raw": bench_raw, "cold": bench_cold,
+BENCHES = {"images": bench_images, "workers": bench_images, "raw": bench_raw, "cold": bench_cold,
            "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning,
            "order": bench_order}
-SECONDS = {"images": 30, "raw": 5, "cold": 5, "first-batch": 1, "scaling": 15, "tuning": 6,
-           "order": 1}
+SECONDS = {"images": 30, "workers": 30, "raw": 5, "cold": 5, "first-batch": 1, "scaling": 15,
+           "tuning": 6, "order": 1}
 
 
 def parse_arguments():
