@@ -317,6 +317,31 @@ def test_index_with_checksums(tars, folder, tmp_path, engine, kind):
 
 
 @needs_command
+@pytest.mark.parametrize("where", ["above", "cache"])
+def test_index_that_lies_apart(tars, tmp_path, where):
+    """In the folder above all shards, or in the cache: it is found as a data set finds it."""
+    environment = {**os.environ, "STOKER_CACHE": str(tmp_path / "cache")}
+    if where == "above":
+        (tars / "x").mkdir()
+        urls = [(tars / "0.tar").rename(tars / "x" / "0.tar"), tars / "1.tar"]
+        assert test_cli.stoker("index", "--checksums", *urls).returncode == 0
+    else:  # beside lies an index of more shards, and then it is gone
+        urls = [tars / "0.tar"]
+        assert test_cli.stoker("index", tars).returncode == 0
+        done = test_cli.stoker("index", "--checksums", *urls, env=environment)
+        assert done.returncode == 0, done.stderr
+        os.remove(tars / "stoker.index")
+    assert (tars / "stoker.index").exists() == (where == "above")
+    assert test_cli.stoker("verify", *urls, env=environment).returncode == 0
+    flip(urls[0], places(urls[0])["s002.txt"][0])
+    done = test_cli.stoker("verify", "--json", "--repair", *urls, env=environment)
+    kinds = [json.loads(line)["kind"] for line in done.stdout.splitlines()]
+    assert kinds[0] == "checksum" and kinds[-1] == "summary"
+    assert test_cli.stoker("verify", *urls, env=environment).returncode == 0
+    assert not list(tmp_path.rglob("*.index"))  # of the old bytes
+
+
+@needs_command
 def test_repair_brings_the_manifest_along(packed, engine):
     shards = sorted(packed.glob("*.tar"))
     before = contents(*shards)
