@@ -446,40 +446,46 @@ static void test_hostile(void)
            (unsigned long long)rounds);
 }
 
-/* Parts that are taken over make the same file. */
+/* Parts that are taken over, from a file or from memory, make the same file. */
+static void check_reuse(const struct set *set, bool from_memory)
+{
+    struct stk_index_options options = {.shard_count = SHARDS, .join_distance = set->join_distance};
+    struct stk_view image = image_of(set), again = {0};
+    struct stk_index *old = NULL, *index = NULL;
+    struct stoker_error error = {0};
+
+    T_EQ(set->name,
+         from_memory ? make(&old, set, "", &error)
+                     : stk_index_map_image(&old, image, "old", &error),
+         0);
+    T_EQ(set->name, stk_index_open(&index, &options, &error), 0);
+    for (uint32_t i = SHARDS; i-- > 0;) {
+        char path[STK_PATH_BYTES_MAX];
+
+        T_EQ(set->name, stk_index_path(old, i, path, &error), 0);
+        T_EQ(set->name, stk_shard_copy(index, i, path, old, i, &error), 0);
+    }
+    for (uint64_t i = 0; i < stk_index_classes(old); i++) {
+        stk_index_add_class(index, stk_index_class(old, i), NULL);
+    }
+    stk_index_close(old); /* nothing of it is lent */
+    T_EQ(set->name, stk_index_finish(index, 0, &error), 0);
+    T_EQ(set->name, stk_index_image(index, "", &again, &error), 0);
+    T_EQ(set->name, again.bytes, image.bytes);
+    T_EQ(set->name, memcmp(again.data, image.data, image.bytes), 0);
+    stk_index_close(index);
+    stk_free((void *)(uintptr_t)image.data);
+    stk_free((void *)(uintptr_t)again.data);
+}
+
 static void test_reuse(void)
 {
     T_EACH(set, set, sets)
     {
-        struct stk_index_options options = {.shard_count = SHARDS,
-                                            .join_distance = set->join_distance};
-        struct stk_view image = image_of(set), again = {0};
-        struct stk_index *old = NULL, *index = NULL;
-        struct stoker_error error = {0};
-
-        if (set->extras & FOLDER || set == sets) {
-            stk_free((void *)(uintptr_t)image.data);
-            continue;
+        if (!(set->extras & FOLDER) && set != sets) {
+            check_reuse(set, false);
+            check_reuse(set, true);
         }
-        T_EQ(set->name, stk_index_map_image(&old, image, "old", &error), 0);
-        T_EQ(set->name, stk_index_open(&index, &options, &error), 0);
-        for (uint32_t i = SHARDS; i-- > 0;) {
-            char path[STK_PATH_BYTES_MAX];
-
-            T_EQ(set->name, stk_index_path(old, i, path, &error), 0);
-            T_EQ(set->name, stk_shard_copy(index, i, path, old, i, &error), 0);
-        }
-        for (uint64_t i = 0; i < stk_index_classes(old); i++) {
-            stk_index_add_class(index, stk_index_class(old, i), NULL);
-        }
-        T_EQ(set->name, stk_index_finish(index, 0, &error), 0);
-        T_EQ(set->name, stk_index_image(index, "", &again, &error), 0);
-        T_EQ(set->name, again.bytes, image.bytes);
-        T_EQ(set->name, memcmp(again.data, image.data, image.bytes), 0);
-        stk_index_close(old);
-        stk_index_close(index);
-        stk_free((void *)(uintptr_t)image.data);
-        stk_free((void *)(uintptr_t)again.data);
     }
 }
 
@@ -530,6 +536,38 @@ static void test_pages(void)
     }
     stk_index_close(index);
     stk_free((void *)(uintptr_t)image.data);
+}
+
+/* To map a file of many pages touches those of its records and texts, and a look-up a few more:
+ * counted by the bits of the pages that were checked. */
+static uint64_t good_pages(const struct stk_index *index)
+{
+    uint64_t pages = index->map->foot.pages_at / STK_FILE_PAGE_BYTES + 1, count = 0;
+
+    for (uint64_t i = 0; i < pages; i++) {
+        count += atomic_load(&index->map->good[i / 64]) >> i % 64 & 1;
+    }
+    return count;
+}
+
+static void test_touched(void)
+{
+    for (uint32_t samples = 100; samples <= 1000000; samples *= 100) {
+        struct stk_index *index = make_large(samples, false), *mapped = NULL;
+        struct stk_view image = {0};
+        struct stk_sample sample = {0};
+        struct stk_member member;
+
+        T_EQ("image", stk_index_image(index, "", &image, NULL), 0);
+        stk_index_close(index);
+        T_EQ("map", stk_index_map_image(&mapped, image, "x", NULL), 0);
+        T_TRUE("few pages to open", good_pages(mapped) <= 2);
+        T_EQ("sample", stk_index_sample(mapped, samples / 2, &sample, NULL), 0);
+        T_EQ("member", stk_index_member(mapped, &sample, 0, &member, NULL), 0);
+        T_TRUE("few pages to look up", good_pages(mapped) <= 2 + 8);
+        stk_index_close(mapped);
+        stk_free((void *)(uintptr_t)image.data);
+    }
 }
 
 static void test_bytes(void)
@@ -649,6 +687,7 @@ int main(void)
     test_hostile();
     test_reuse();
     test_pages();
+    test_touched();
     test_bytes();
     test_file();
     test_failures();

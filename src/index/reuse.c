@@ -95,6 +95,11 @@ static int copy_part(const struct stk_part *from, struct stk_part *part)
         part->labels = copy_array(from->labels, samples, 8);
         complete = complete && part->labels;
     }
+    if (from->access_bytes > 0) {
+        part->access = copy_array(from->access, from->access_bytes, 1);
+        part->access_bytes = from->access_bytes;
+        complete = complete && part->access;
+    }
     part->has_digest = from->has_digest;
     memcpy(part->sha256, from->sha256, sizeof part->sha256);
     memcpy(part->identity, from->identity, sizeof part->identity);
