@@ -471,7 +471,7 @@ def test_full_disk(tmp_path, engine):
     """No room for the new shard: an OSError, the old one as it was, no half file."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    size = 31 * (len(BIG) + 1024) * 3 // 2
+    size = 37 * (len(BIG) + 1024) * 3 // 2
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)],
         capture_output=True,
@@ -483,10 +483,13 @@ def test_full_disk(tmp_path, engine):
         path = make.tar(disk / "a.tar", [(f"{i:02}.jpg", BIG) for i in range(30)])
         change(path, places(path)["07.jpg"][0], b"\0")
         hurt = path.read_bytes()
+        small = make.tar(disk / "b.tar", [(f"b{i}.jpg", BIG) for i in range(3)])
+        change(small, places(small)["b1.jpg"][0], b"\0")  # there is room for this one
         with pytest.raises(OSError) as caught:
             find(disk, engine, repair=True)
-        assert caught.value.errno == 28 and "a.tar.repair" in str(caught.value)
-        assert [p.name for p in disk.iterdir()] == ["a.tar"] and path.read_bytes() == hurt
+        assert caught.value.errno == 28 and ".tar.repair" in str(caught.value)
+        assert {p.name for p in disk.iterdir()} == {"a.tar", "b.tar"}
+        assert path.read_bytes() == hurt
         subprocess.run(["mount", "-o", "remount,size=1G", str(disk)], check=True)
         find(disk, engine, repair=True)
         assert find(disk, engine) == []
@@ -593,6 +596,19 @@ def test_progress_on_a_terminal(tmp_path):
     assert status == 0 and out.startswith("clean: 150 samples in 1 shard, ")
     assert b"%" in screen and b"/s" in screen and b" left " in screen
     assert b"0 findings" in screen
+
+
+@needs_command
+def test_ctrl_c(tmp_path):
+    """Answered at once, with what was read so far; nothing half done stays."""
+    for shard in range(2):
+        path = make.tar(tmp_path / f"{shard}.tar", [(f"{i:03}.jpg", BIG) for i in range(200)])
+        change(path, places(path)["000.jpg"][0], b"\0")
+    words = ["verify", "--deep", "--repair", "--threads", 1, tmp_path]
+    _, status, out, answered = test_cli.on_terminal(words, 0.7, {})
+    assert status == 130 and answered < 1.0
+    assert " so far" in out or " finding" in out
+    assert {p.name for p in tmp_path.iterdir()} == {"0.tar", "1.tar"}
 
 
 @needs_command

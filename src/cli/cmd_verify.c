@@ -1,6 +1,7 @@
 /* stoker verify: reads all of a data set, and prints what is wrong with it. */
 #include "cli/args.h"
 
+#include "cli/main.h"
 #include "cli/term.h"
 
 #include <string.h>
@@ -77,9 +78,10 @@ static int pull(struct stoker_verify *verify, const struct args *args)
     struct stoker_verify_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
     double start = now();
-    int status;
+    int status = 0;
 
-    for (;;) {
+    main_graceful(true);
+    while (!main_signal()) {
         struct stoker_finding finding;
 
         status = stoker_verify_next(verify, SLICE_MS, &finding, &error);
@@ -101,7 +103,11 @@ static int pull(struct stoker_verify *verify, const struct args *args)
         }
     }
     term_live_end();
-    if (status < 0) {
+    if (main_signal()) {
+        term_fail("interrupted", "what follows is what was read so far",
+                  args->repair ? "the same command repairs all of it"
+                               : "run it again for the rest");
+    } else if (status < 0) {
         return term_error(status, &error) == EXIT_USAGE ? EXIT_USAGE : EXIT_ENVIRONMENT;
     }
     if (args->json) {
@@ -110,7 +116,9 @@ static int pull(struct stoker_verify *verify, const struct args *args)
         summary_print(verify, now() - start, args->repair);
     }
     stoker_verify_progress(verify, &progress);
-    return progress.findings ? EXIT_FINDINGS : EXIT_FINE;
+    return main_signal()       ? EXIT_SIGNAL + main_signal()
+           : progress.findings ? EXIT_FINDINGS
+                               : EXIT_FINE;
 }
 
 /* The share, the rate, and the time left at that rate. */
@@ -189,7 +197,7 @@ static void summary_print(struct stoker_verify *verify, double seconds, bool rep
             printf(" (%s shown)", term_count(count, progress.findings_kept));
         }
     } else {
-        fputs("clean", stdout);
+        fputs(main_signal() ? "no findings so far" : "clean", stdout);
     }
     printf(": %s samples in %s %s, %s in %s (%s/s)\n", term_count(samples, progress.samples),
            term_count(shards, progress.shards),

@@ -221,6 +221,20 @@ int stk_repair_finish(struct stoker_verify *verify, struct stk_findings *finding
     return status < 0 ? status : stk_indexes_remove_stale(verify, error);
 }
 
+void stk_repair_abandon(struct stoker_verify *verify)
+{
+    for (uint64_t i = 0; i < verify->objects.count; i++) {
+        char *path = verify->mended[i].state == STK_MENDED_WRITTEN
+                         ? with_ending(object_path(verify, i), ending_repair)
+                         : NULL;
+
+        if (path) { /* it does no harm where it stays: the next repair writes it again */
+            stk_io_remove(verify->engine->io, path, NULL);
+        }
+        stk_free(path);
+    }
+}
+
 static bool is_same_file(struct stk_io *io, const char *a, const char *b)
 {
     struct stk_stat one = {0}, two = {0};
@@ -269,6 +283,7 @@ static int take_name(struct stoker_verify *verify, uint64_t object, struct stoke
 
     stk_free(repaired);
     if (status == 0) {
+        verify->mended[object].state = STK_MENDED_DONE;
         stk_indexes_spoil(verify, object);
         atomic_fetch_add_explicit(&verify->count.repaired, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&verify->count.dropped, verify->mended[object].dropped,

@@ -26,6 +26,8 @@ static uint64_t repair_failing(bool seam, uint64_t n)
     stk_world_fail_nth(world, 0);
     calls = (seam ? stk_world_calls(world) : stk_mem_calls()) - calls;
     if (run.status < 0) {
+        T_EQ("nothing half done stays",
+             stk_io_stat_path(world, "/data/a.tar.repair", &(struct stk_stat){0}, NULL), -ENOENT);
         T_ERROR(seam ? "fail-nth, seam" : "fail-nth, memory", &run.error);
     }
     T_TRUE("the original is there",

@@ -226,6 +226,9 @@ static void *verify_main(void *argument)
     if (status == 0) {
         stage_done(verify, verify->stage_count - 1);
     }
+    if (verify->options.repair) {
+        stk_repair_abandon(verify);
+    }
     pthread_mutex_lock(&verify->lock);
     verify->locked.finished = true;
     verify->locked.status = status;

@@ -167,8 +167,9 @@ struct stoker_verify {
 
 enum stk_mended_state {
     STK_MENDED_NOT = 0,
-    STK_MENDED_BAD,    /* a file to be moved */
-    STK_MENDED_WRITTEN /* SHARD.repair is whole and on disk */
+    STK_MENDED_BAD,     /* a file to be moved */
+    STK_MENDED_WRITTEN, /* SHARD.repair is whole and on disk */
+    STK_MENDED_DONE     /* it has its name */
 };
 
 struct stk_mended {
@@ -182,6 +183,9 @@ int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_err
 /* After all: gives what was written its name, keeps the originals, moves files of a folder. */
 int stk_repair_finish(struct stoker_verify *verify, struct stk_findings *findings,
                       struct stoker_error *error);
+
+/* Instead, where the work ended early: what was written goes again. */
+void stk_repair_abandon(struct stoker_verify *verify);
 
 /* ---- one picture (look.c) ---- */
 

@@ -123,6 +123,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     if (how % 4 == AS_REPAIRED) {
         check_repair(engine, world, how & 4, input);
+    } else if (how & 8) {
+        check_repair(engine, world, how & 4, (struct stk_view){good, sizeof good});
     } else {
         run(engine, how & 4, false, &outcome);
     }
