@@ -12,7 +12,7 @@
 static int run(struct args *args);
 static int open_both(const struct args *args, struct stoker_engine *engine,
                      struct stoker_dataset *datasets[2]);
-static int pull(struct stoker_diff *diff, const struct args *args);
+static int pull(struct stoker_diff *diff, const struct args *args, double start);
 static void live(struct stoker_diff *diff, double seconds);
 static int difference_print(const struct stoker_difference *difference, bool json);
 static void summary_print(struct stoker_diff *diff, double seconds, uint64_t shown);
@@ -48,6 +48,7 @@ static int run(struct args *args)
         .direct = (uint32_t)args->direct,
     };
     struct stoker_diff_options options = {.struct_size = sizeof options, .reread = args->reread};
+    double start = now();
     int status;
 
     if (args->path_count != 2) {
@@ -57,7 +58,7 @@ static int run(struct args *args)
     status = status < 0 ? term_error(status, &error) : open_both(args, engine, datasets);
     if (status == EXIT_FINE) {
         status = stoker_diff_open(&diff, datasets[0], datasets[1], &options, &error);
-        status = status < 0 ? term_error(status, &error) : pull(diff, args);
+        status = status < 0 ? term_error(status, &error) : pull(diff, args, start);
     }
     stoker_diff_close(diff);
     stoker_dataset_close(datasets[1]);
@@ -82,11 +83,10 @@ static int open_both(const struct args *args, struct stoker_engine *engine,
     return EXIT_FINE;
 }
 
-static int pull(struct stoker_diff *diff, const struct args *args)
+static int pull(struct stoker_diff *diff, const struct args *args, double start)
 {
     struct stoker_diff_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
-    double start = now();
     uint64_t shown = 0;
     int status;
 

@@ -10,7 +10,7 @@
 #define SLICE_MS 200 /* between two looks at the live line */
 
 static int run(struct args *args);
-static int pull(struct stoker_verify *verify, const struct args *args);
+static int pull(struct stoker_verify *verify, const struct args *args, double start);
 static void live(struct stoker_verify *verify, double seconds);
 static void finding_print(const struct stoker_finding *finding);
 static void finding_print_json(const struct stoker_finding *finding);
@@ -57,6 +57,7 @@ static int run(struct args *args)
         .repair = args->repair,
         .findings_max = args->limit,
     };
+    double start = now();
     int status;
 
     if (args->path_count == 0) {
@@ -67,17 +68,16 @@ static int run(struct args *args)
     if (status >= 0) {
         status = stoker_verify_open(&verify, engine, &options, &error);
     }
-    status = status < 0 ? term_error(status, &error) : pull(verify, args);
+    status = status < 0 ? term_error(status, &error) : pull(verify, args, start);
     stoker_verify_close(verify);
     stoker_engine_close(engine);
     return status;
 }
 
-static int pull(struct stoker_verify *verify, const struct args *args)
+static int pull(struct stoker_verify *verify, const struct args *args, double start)
 {
     struct stoker_verify_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
-    double start = now();
     int status = 0;
 
     main_graceful(true);
@@ -205,8 +205,9 @@ static void summary_print(struct stoker_verify *verify, double seconds, bool rep
            term_bytes(bytes, progress.bytes), term_time(time, seconds),
            term_bytes(rate, (uint64_t)((double)progress.bytes / (seconds > 0 ? seconds : 1))));
     if (repair && progress.findings > 0) {
-        printf("repaired: %s %s, %s samples left out\n", term_count(shards, progress.repaired),
-               progress.bytes_total ? "shards" : "files", term_count(samples, progress.dropped));
+        printf("repaired: %s %s%s, %s sample%s left out\n", term_count(shards, progress.repaired),
+               progress.bytes_total ? "shard" : "file", progress.repaired == 1 ? "" : "s",
+               term_count(samples, progress.dropped), progress.dropped == 1 ? "" : "s");
     }
 }
 
