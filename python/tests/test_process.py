@@ -51,9 +51,11 @@ def hanging(tmp_path_factory):
     try:
         if server.stdout.read(1) != b"x":
             pytest.skip("no FUSE mount: needs root and /dev/fuse")
-        (root / "class").mkdir()
+        (root / "folder/class").mkdir(parents=True)
         for number in range(600):
-            (root / "class" / f"{number:03}.jpg").symlink_to(place / "hang-read")
+            (root / "folder/class" / f"{number:03}.jpg").symlink_to(place / "hang-read")
+        (root / "tars").mkdir()
+        (root / "tars/a.tar").symlink_to(place / "hang-read")
         yield root
     finally:
         server.kill()
@@ -79,6 +81,20 @@ INTERRUPTED = """
 """
 
 
+INTERRUPTED_OPENING = """
+    import sys, time, stoker
+    engine = stoker.Engine(threads=1, io_backend=sys.argv[2])
+    print("ready", flush=True)
+    try:
+        stoker.Loader(sys.argv[1] + "/*.tar", 600, fields={"a": stoker.Bytes("a")}, engine=engine)
+        print("no signal came")
+    except KeyboardInterrupt:
+        caught = time.monotonic()
+        engine.close()
+        print(caught, time.monotonic(), flush=True)
+"""
+
+
 def has_ended(child):
     """Whether nothing of the process runs but threads that the kernel does not let go: a thread
     that waits for a silent FUSE server outlives even SIGKILL."""
@@ -93,11 +109,11 @@ def has_ended(child):
     return set(states) <= {"Z", "X", "D"}
 
 
-def interrupt(folder, backend):
+def interrupt(script, folder, backend):
     """The child, and the seconds from SIGINT to the exception, of closing the loader and its
-    engine, and from SIGINT to the end of the process, while next() waits for a far batch."""
+    engine, and from SIGINT to the end of the process."""
     child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(folder), backend],
+        [sys.executable, "-c", textwrap.dedent(script), str(folder), backend],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -116,14 +132,19 @@ def interrupt(folder, backend):
 
 
 @pytest.mark.parametrize("backend", ["threads", "auto"])
-@pytest.mark.parametrize("busy", ["heavy", "hanging"])
+@pytest.mark.parametrize("busy", ["heavy", "hanging", "opening"])
 def test_ctrl_c(busy, backend, request):
-    """SIGINT while pictures are decoded, and while reads hang in a dead mount: answered and closed
-    in 0.2 s each. The best of three, for the machine may be busy."""
-    folder = request.getfixturevalue(busy)
+    """SIGINT while pictures are decoded, while reads hang in a dead mount, and while a data set
+    there is opened: answered and closed in 0.2 s each. The best of three, for the machine may be
+    busy."""
+    if busy == "heavy":
+        folder = request.getfixturevalue("heavy")
+    else:
+        folder = request.getfixturevalue("hanging") / ("tars" if busy == "opening" else "folder")
     answers = []
     for _ in range(3):
-        child, answer = interrupt(folder, backend)
+        script = INTERRUPTED_OPENING if busy == "opening" else INTERRUPTED
+        child, answer = interrupt(script, folder, backend)
         answers.append(answer)
         if busy == "heavy":
             assert child.wait(timeout=60) == 0
