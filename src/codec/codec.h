@@ -20,6 +20,8 @@ struct stk_picture_info {
     uint8_t  orientation;  /* EXIF 1..8; 1 when absent or not sane */
     uint64_t memory_bytes; /* upper estimate of what decoding it takes, whole-picture buffers of
                               progressive or interlaced pictures included */
+    bool stored; /* a wish, of the caller, for begin: a PNG's grey values or palette indexes as
+                    they are in the file, in the first two bytes of a pixel, the low one first */
 };
 
 struct stk_box {

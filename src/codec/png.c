@@ -29,6 +29,7 @@ struct stk_png {
 
     const struct stk_codec_request *request; /* borrowed by begin */
     struct stk_box                  box;
+    bool                            stored; /* values, not colours, are wanted */
     uint32_t                        width, height;
     uint32_t                        y; /* the next row of the picture */
     int                             color, depth;
@@ -167,6 +168,7 @@ int stk_png_begin(struct stk_png *png, const struct stk_codec_request *request,
     png->box = request->box;
     png->bytes = request->bytes;
     png->at = 0;
+    png->stored = request->info->stored;
     png->y = 0;
     png->image = NULL;
     png->warning[0] = '\0';
@@ -210,6 +212,14 @@ _Noreturn static void jump_end(struct stk_png *png)
 _Noreturn static void jump_scratch(struct stk_png *png)
 {
     png->status = stk_scratch_fail(png->scratch, png->error);
+    longjmp(png->jump, 1);
+}
+
+_Noreturn static void jump_colors(struct stk_png *png)
+{
+    png->status = stk_fail(png->error, STOKER_ERROR_UNSUPPORTED,
+                           "the png has colours or alpha, not one value a pixel",
+                           "save the mask as a grey or palette PNG", "colour type %d", png->color);
     longjmp(png->jump, 1);
 }
 
@@ -335,6 +345,9 @@ static int step_begin(struct stk_png *png)
         png->status = fail_header(png->error, "it has two headers");
         longjmp(png->jump, 1);
     }
+    if (png->stored && png->color != PNG_COLOR_TYPE_PALETTE && png->color != PNG_COLOR_TYPE_GRAY) {
+        jump_colors(png);
+    }
     if (png->color == PNG_COLOR_TYPE_PALETTE) {
         read_palette(png);
     }
@@ -439,9 +452,27 @@ static void convert_16(const struct stk_png *png, const uint8_t *from, uint8_t *
     }
 }
 
+/* Grey or palette: the value as it is in the file, low byte first. */
+static void convert_stored(const struct stk_png *png, const uint8_t *from, uint8_t *to)
+{
+    for (uint32_t i = 0; i < png->box.width; i++, to += 4) {
+        uint32_t x = png->box.x + i;
+
+        memset(to, 0, 4);
+        if (png->depth == 16) {
+            to[0] = from[2 * (size_t)x + 1];
+            to[1] = from[2 * (size_t)x];
+        } else {
+            to[0] = png->depth == 8 ? from[x] : packed(from, x, (uint32_t)png->depth);
+        }
+    }
+}
+
 static void convert(const struct stk_png *png, const uint8_t *from, uint8_t *to)
 {
-    if (png->depth < 8) {
+    if (png->stored) {
+        convert_stored(png, from, to);
+    } else if (png->depth < 8) {
         convert_packed(png, from, to);
     } else if (png->depth == 8) {
         convert_8(png, from, to);

@@ -175,6 +175,11 @@ static int look(struct job *job, struct stk_view bytes, struct stoker_error *err
     if (status < 0) {
         return status;
     }
+    if (plan->stored && job->info.kind != STK_PNG) {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "a mask is not a PNG",
+                        "save the mask as a grey or palette PNG, which loses nothing", "mask");
+    }
+    job->info.stored = plan->stored;
     job->orientation = plan->exif ? job->info.orientation : 1;
     swaps = stk_turn_swaps(job->orientation);
     job->width = swaps ? job->info.height : job->info.width;
@@ -414,9 +419,49 @@ static uint32_t turned_row(const struct job *job, uint32_t y)
     return job->geometry.flip_vertical ? job->plan->shape.height - 1 - y : y;
 }
 
+/* A row of a mask: the codec put each value into the first two bytes of its pixel. */
+static void put_values(const struct stk_decode_shape *shape, uint32_t y, const uint8_t *row,
+                       void *slot)
+{
+    uint64_t first = (uint64_t)y * shape->width;
+
+    for (uint32_t x = 0; x < shape->width; x++, row += 4) {
+        if (shape->dtype == STOKER_INT64) {
+            ((int64_t *)slot)[first + x] = row[0] | (int64_t)row[1] << 8;
+        } else {
+            ((uint8_t *)slot)[first + x] = row[0];
+        }
+    }
+}
+
+static void convert_row(const struct stk_decoder *decoder, const struct stk_decode_plan *plan,
+                        uint32_t y, const uint8_t *rgbx, void *slot)
+{
+    if (plan->stored) {
+        put_values(&plan->shape, y, rgbx, slot);
+    } else {
+        decoder->kernels->convert(&plan->convert, rgbx, y, slot);
+    }
+}
+
+/* Whether a mask's row fits its dtype. */
+static int check_row(const struct job *job, const uint8_t *row, struct stoker_error *error)
+{
+    const struct stk_decode_shape *shape = &job->plan->shape;
+
+    for (uint32_t x = 0; job->plan->stored && shape->dtype == STOKER_UINT8 && x < shape->width;
+         x++, row += 4) {
+        if (row[1] != 0) {
+            return stk_fail(error, STOKER_ERROR_FORMAT, "a mask has a value above 255",
+                            "ask for dtype int64", "value %u", row[0] | (uint32_t)row[1] << 8);
+        }
+    }
+    return 0;
+}
+
 static void put_row(const struct job *job, uint32_t y, const uint8_t *rgbx, void *slot)
 {
-    job->decoder->kernels->convert(&job->plan->convert, rgbx, turned_row(job, y), slot);
+    convert_row(job->decoder, job->plan, turned_row(job, y), rgbx, slot);
 }
 
 /* All rows into the canvas, turned and recolored. */
@@ -426,7 +471,10 @@ static int produce_canvas(struct job *job, bool shown, struct stoker_error *erro
     int      status = 0;
 
     for (uint32_t y = 0; y < job->plan->shape.height && status == 0; y++) {
-        status = make_row(job, y, shown, job->canvas + turned_row(job, y) * stride, error);
+        uint8_t *row = job->canvas + turned_row(job, y) * stride;
+
+        status = make_row(job, y, shown, row, error);
+        status = status < 0 ? status : check_row(job, row, error);
     }
     if (status == 0) {
         recolor(job, job->canvas);
@@ -450,6 +498,7 @@ static int produce(struct job *job, bool shown, void *slot, struct stoker_error 
     }
     for (uint32_t y = 0; y < plan->shape.height && status == 0; y++) {
         status = make_row(job, y, shown, output->data, error);
+        status = status < 0 ? status : check_row(job, output->data, error);
         if (status == 0) {
             put_row(job, y, output->data, slot);
         }
@@ -505,7 +554,7 @@ void stk_decode_convert(const struct stk_decoder *decoder, const struct stk_deco
     uint64_t stride = 4 * (uint64_t)plan->shape.width;
 
     for (uint32_t y = 0; y < plan->shape.height; y++) {
-        decoder->kernels->convert(&plan->convert, canvas + y * stride, y, slot);
+        convert_row(decoder, plan, y, canvas + y * stride, slot);
     }
 }
 
@@ -536,4 +585,33 @@ int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
     }
     *memory_bytes_out = memory_bytes;
     return 0;
+}
+
+int stk_decode_sides(const struct stk_decode_plan *plan, struct stk_view bytes,
+                     uint32_t *width_out, uint32_t *height_out, struct stoker_error *error)
+{
+    struct stk_picture_info info;
+    int                     status = stk_picture_probe(bytes, plan->pixels_max, &info, error);
+    bool                    swaps;
+
+    if (status < 0) {
+        return status;
+    }
+    swaps = plan->exif && stk_turn_swaps(info.orientation);
+    *width_out = swaps ? info.height : info.width;
+    *height_out = swaps ? info.width : info.height;
+    return 0;
+}
+
+int stk_decode_boxes(const struct stk_decode_plan *plan, uint64_t key, struct stk_boxes *boxes,
+                     struct stoker_error *error)
+{
+    struct stk_geometry geometry;
+    int status = stk_geometry_make(&geometry, plan->transforms, plan->transform_count,
+                                   boxes->width, boxes->height, key, error);
+
+    for (uint64_t i = 0; i < boxes->count && status == 0; i++) {
+        boxes->left[i] = stk_geometry_box(&geometry, boxes->corners[i]);
+    }
+    return status;
 }

@@ -20,6 +20,7 @@ struct stk_decode_options {
     size_t                         transform_count;
     uint32_t dtype, layout; /* 0: default (uint8, float32 if normalised; NCHW) */
     bool                           exif;
+    bool                           stored; /* a mask's plan: see stk_decode_plan_follow */
     uint64_t                       pixels_max;
     uint64_t                       memory_bytes_max; /* of one picture's decode */
 };
@@ -29,6 +30,10 @@ struct stk_decode_options {
  * then flips and jitter, then Normalize. */
 int  stk_decode_plan_open(struct stk_decode_plan **plan_out,
                           const struct stk_decode_options *options, struct stoker_error *error);
+/* The plan of a mask that follows a picture: the same boxes and flips under the same key, resized
+ * by nearest, a PNG's values exactly; dtype uint8 or int64 (0: uint8); layout: none, H x W. */
+int  stk_decode_plan_follow(struct stk_decode_plan **plan_out, const struct stk_decode_plan *image,
+                            uint32_t dtype, struct stoker_error *error);
 void stk_decode_plan_close(struct stk_decode_plan *plan);
 
 struct stk_decode_shape {
@@ -52,6 +57,21 @@ void stk_decoder_trim(struct stk_decoder *decoder, uint64_t keep_bytes);
 /* What a picture will take, from its header: to reserve before decoding. */
 int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
                       uint64_t *memory_bytes_out, struct stoker_error *error);
+
+/* The picture's sides as its transforms see them: turned, if the plan turns. Header only. */
+int stk_decode_sides(const struct stk_decode_plan *plan, struct stk_view bytes,
+                     uint32_t *width_out, uint32_t *height_out, struct stoker_error *error);
+/* Boxes on a picture of these sides: corners x1, y1, x2, y2 in its pixels. */
+struct stk_boxes {
+    double (*corners)[4]; /* owned by the caller, as all here */
+    bool    *left;        /* out: whether something is left of it */
+    uint64_t count;
+    uint32_t width, height;
+};
+/* Moves them to where the picture's transforms put them under key: shifted, scaled, flipped,
+ * clipped. */
+int stk_decode_boxes(const struct stk_decode_plan *plan, uint64_t key, struct stk_boxes *boxes,
+                     struct stoker_error *error);
 
 /* slot: slot_bytes, C-contiguous CHW or HWC. key: stk_key chain of (seed, epoch, position). */
 int stk_decode(struct stk_decoder *decoder, const struct stk_decode_plan *plan,

@@ -202,6 +202,27 @@ static int choose_output(struct stk_decode_plan *plan, const struct stk_decode_o
     return 0;
 }
 
+/* A mask's: resized by nearest; colours are left as they are. */
+static int choose_values(struct stk_decode_plan *plan, const struct stk_decode_options *options,
+                         const struct walk *walk)
+{
+    uint32_t dtype = options->dtype ? options->dtype : STOKER_UINT8;
+
+    if (dtype != STOKER_UINT8 && dtype != STOKER_INT64) {
+        return stk_fail(walk->error, STOKER_ERROR_ARGUMENT, "a mask cannot have this dtype",
+                        "use uint8 or int64", "dtype %u", dtype);
+    }
+    for (size_t i = 0; i < plan->transform_count; i++) {
+        plan->transforms[i].filter = STOKER_NEAREST;
+    }
+    plan->jitters = false;
+    plan->stored = true;
+    plan->shape = (struct stk_decode_shape){ dtype, STOKER_NCHW, walk->height, walk->width,
+                                             (uint64_t)walk->height * walk->width *
+                                                 (dtype == STOKER_INT64 ? sizeof(int64_t) : 1) };
+    return 0;
+}
+
 /* Fills a plan whose transforms were copied. */
 static int fill(struct stk_decode_plan *plan, const struct stk_decode_options *options,
                 struct stoker_error *error)
@@ -225,7 +246,8 @@ static int fill(struct stk_decode_plan *plan, const struct stk_decode_options *o
                         "Resize to (height, width)",
                         "%zu transforms", plan->transform_count);
     }
-    return choose_output(plan, options, &walk);
+    return options->stored ? choose_values(plan, options, &walk)
+                           : choose_output(plan, options, &walk);
 }
 
 int stk_decode_plan_open(struct stk_decode_plan **plan_out,
@@ -264,6 +286,19 @@ int stk_decode_plan_open(struct stk_decode_plan **plan_out,
 done:
     stk_decode_plan_close(plan);
     return status;
+}
+
+int stk_decode_plan_follow(struct stk_decode_plan **plan_out, const struct stk_decode_plan *image,
+                           uint32_t dtype, struct stoker_error *error)
+{
+    struct stk_decode_options options = { .transforms = image->transforms,
+                                          .transform_count = image->transform_count,
+                                          .dtype = dtype,
+                                          .stored = true,
+                                          .pixels_max = image->pixels_max,
+                                          .memory_bytes_max = image->memory_bytes_max };
+
+    return stk_decode_plan_open(plan_out, &options, error);
 }
 
 void stk_decode_plan_close(struct stk_decode_plan *plan)

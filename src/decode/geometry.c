@@ -188,6 +188,50 @@ int stk_geometry_make(struct stk_geometry *geometry, const struct stoker_transfo
     return status;
 }
 
+/* One side of a box on a canvas: shifted by where the canvas's part comes from, and clipped to
+ * the part. */
+static void canvas_side(double *low, double *high, uint32_t part, uint32_t length, uint32_t from)
+{
+    double shift = (double)part - (double)from, first = part, last = (double)part + length;
+
+    *low = *low + shift < first ? first : *low + shift > last ? last : *low + shift;
+    *high = *high + shift < first ? first : *high + shift > last ? last : *high + shift;
+}
+
+static void canvas_box(const struct stk_canvas *canvas, double box[4])
+{
+    canvas_side(&box[0], &box[2], canvas->part.x, canvas->part.width, canvas->from_x);
+    canvas_side(&box[1], &box[3], canvas->part.y, canvas->part.height, canvas->from_y);
+}
+
+static void mirror(double *low, double *high, uint32_t length)
+{
+    double before = *low;
+
+    *low = (double)length - *high;
+    *high = (double)length - before;
+}
+
+bool stk_geometry_box(const struct stk_geometry *geometry, double box[4])
+{
+    double across = (double)geometry->target_width / (double)geometry->source.width;
+    double down = (double)geometry->target_height / (double)geometry->source.height;
+
+    canvas_box(&geometry->source, box);
+    box[0] *= across;
+    box[1] *= down;
+    box[2] *= across;
+    box[3] *= down;
+    canvas_box(&geometry->output, box);
+    if (geometry->flip_horizontal) {
+        mirror(&box[0], &box[2], geometry->output.width);
+    }
+    if (geometry->flip_vertical) {
+        mirror(&box[1], &box[3], geometry->output.height);
+    }
+    return box[0] < box[2] && box[1] < box[3];
+}
+
 bool stk_turn_swaps(uint8_t orientation)
 {
     return orientation >= 5;

@@ -32,6 +32,11 @@ int stk_geometry_make(struct stk_geometry *geometry, const struct stoker_transfo
                       size_t count, uint32_t width, uint32_t height, uint64_t key,
                       struct stoker_error *error);
 
+/* Corners (x1, y1, x2, y2) of the turned picture -> of the output canvas, as torchvision v2 moves
+ * BoundingBoxes: shifted and clipped by each crop, scaled, flipped. false: nothing is left, and
+ * the box has no area. */
+bool stk_geometry_box(const struct stk_geometry *geometry, double box[4]);
+
 /* EXIF orientations 1..8: 5 and above swap width and height. */
 bool stk_turn_swaps(uint8_t orientation);
 /* The box of the stored picture (width x height) that `box` of the turned one shows. */

@@ -66,8 +66,8 @@ static bool begin(struct server *server)
 static bool same_plan(const struct stk_sandbox_command *a, const struct stk_sandbox_command *b)
 {
     return a->transform_count == b->transform_count && a->dtype == b->dtype &&
-           a->layout == b->layout && a->exif == b->exif && a->pixels_max == b->pixels_max &&
-           a->memory_bytes_max == b->memory_bytes_max &&
+           a->layout == b->layout && a->exif == b->exif && a->stored == b->stored &&
+           a->pixels_max == b->pixels_max && a->memory_bytes_max == b->memory_bytes_max &&
            memcmp(a->transforms, b->transforms, a->transform_count * sizeof *a->transforms) == 0;
 }
 
@@ -79,6 +79,7 @@ static int choose_plan(struct server *server, struct stoker_error *error)
                                                   .dtype = command->dtype,
                                                   .layout = command->layout,
                                                   .exif = command->exif,
+                                                  .stored = command->stored,
                                                   .pixels_max = command->pixels_max,
                                                   .memory_bytes_max = command->memory_bytes_max };
 

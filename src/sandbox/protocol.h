@@ -16,7 +16,7 @@
 
 #include "decode/decode_plan.h"
 
-#define STK_SANDBOX_PROTOCOL 0x73746b01u
+#define STK_SANDBOX_PROTOCOL 0x73746b02u
 /* Descriptors that a helper begins with, and no others. */
 #define STK_SANDBOX_SOCKET 3
 #define STK_SANDBOX_ARENA  4
@@ -39,7 +39,7 @@ struct stk_sandbox_ready {
 struct stk_sandbox_command {
     uint32_t protocol;
     uint32_t sequence;
-    uint32_t transform_count, dtype, layout, exif;
+    uint32_t transform_count, dtype, layout, exif, stored, unused;
     uint64_t bytes, canvas_offset;
     uint64_t key;
     uint64_t granted_bytes; /* decode only if it takes no more than this */

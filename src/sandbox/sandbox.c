@@ -405,6 +405,7 @@ static bool ask(struct stk_jail *jail, const struct stk_jail_job *job)
                                            .dtype = plan->shape.dtype,
                                            .layout = plan->shape.layout,
                                            .exif = plan->exif,
+                                           .stored = plan->stored,
                                            .bytes = job->bytes.bytes,
                                            .canvas_offset = stk_round_up(job->bytes.bytes, 4096),
                                            .key = job->key,
