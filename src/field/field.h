@@ -77,7 +77,7 @@ struct stk_array { /* of npy */
 
 struct stk_tree; /* a parsed JSON or MessagePack document */
 
-struct stk_place { /* in a tree */
+struct stk_spot { /* in a tree */
     const void *node;
     const char *rest; /* of the path, from a `*` on; "" at its end */
 };
@@ -87,7 +87,7 @@ struct stk_value {
     struct stk_view  bytes; /* lent */
     const char      *path;  /* lent; "" for none */
     struct stk_tree *tree;  /* JSON, MessagePack; owned */
-    struct stk_place place;
+    struct stk_spot  place;
     struct stk_array array;    /* npy, npz */
     uint8_t         *inflated; /* npz; owned */
 };
@@ -100,6 +100,13 @@ int stk_value_ticket(uint32_t encoding, struct stk_view bytes, const char *path,
 int  stk_value_open(struct stk_value *value, uint32_t encoding, struct stk_view bytes,
                     const char *path, uint64_t memory_bytes_max, struct stoker_error *error);
 void stk_value_close(struct stk_value *value);
+/* What lies at another path of the same JSON or MessagePack: borrows the parsed document of `of`,
+ * and is not closed. MISSING. */
+int stk_value_at(const struct stk_value *of, const char *path, struct stk_value *value_out,
+                 struct stoker_error *error);
+/* Whether the whole of a JSON or MessagePack is what a reader of whole documents takes: text in
+ * MessagePack is UTF-8, its keys are no lists or maps, its times are times. Else CORRUPT. */
+int stk_value_check(const struct stk_value *value, struct stoker_error *error);
 
 /* FORMAT when it is something else. An array of one element counts as a number. */
 int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_error *error);

@@ -84,7 +84,7 @@ static void close_tree(struct stk_tree *tree)
     json_decref(tree->document);
 }
 
-static const struct stk_tree_type of_json = { read_node, item, member, close_tree };
+static const struct stk_tree_type of_json = { read_node, item, member, NULL, close_tree };
 
 /* jansson goes down by recursion, to 2,048 lists: less stack is asked for here. */
 static bool too_deep(struct stk_view bytes)
@@ -112,6 +112,14 @@ static bool too_deep(struct stk_view bytes)
     return false;
 }
 
+/* Python's json writes NaN and Infinity, which are no JSON (RFC 8259, 6). */
+static const char *advice_for(const char *text)
+{
+    return strstr(text, "NaN") || strstr(text, "Infinity")
+               ? "write null instead of NaN and Infinity, or take it by Json(..., check=False)"
+               : STK_ADVICE_MEMBER;
+}
+
 static int refuse(const json_error_t *problem, uint64_t mark, struct stoker_error *error)
 {
     enum json_error_code code = json_error_code(problem);
@@ -123,8 +131,8 @@ static int refuse(const json_error_t *problem, uint64_t mark, struct stoker_erro
     status = stk_fail(error,
                       code == json_error_premature_end_of_input ? STOKER_ERROR_TRUNCATED
                                                                 : STOKER_ERROR_CORRUPT,
-                      "a member is not JSON", STK_ADVICE_MEMBER, "line %d: %s", problem->line,
-                      problem->text);
+                      "a member is not JSON", advice_for(problem->text), "line %d: %s",
+                      problem->line, problem->text);
     if (error) {
         error->offset = mark + (problem->position > 0 ? (uint64_t)problem->position : 0);
     }

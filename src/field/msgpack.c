@@ -208,13 +208,64 @@ static const void *member(const void *map, const char *name, size_t bytes)
     return NULL;
 }
 
+/* spec.md, "Timestamp extension type": seconds, or nanoseconds below 10^9 and seconds. */
+static bool is_time(const msgpack_object_ext *ext)
+{
+    const uint8_t *data = (const uint8_t *)ext->ptr;
+
+    return ext->size == 4 || (ext->size == 8 && big(data, 8) >> 34 < 1000000000u) ||
+           (ext->size == 12 && big(data, 4) < 1000000000u);
+}
+
+static bool is_key(const msgpack_object *object)
+{
+    return object->type != MSGPACK_OBJECT_ARRAY && object->type != MSGPACK_OBJECT_MAP;
+}
+
+/* Why readers of whole documents (Python's msgpack) refuse it; NULL: they do not. Recursion of at
+ * most STK_MSGPACK_DEPTH_MAX. */
+static const char *objection(const msgpack_object *object)
+{
+    struct stk_view text = { NULL, 0 };
+    const char     *why = NULL;
+    uint64_t        bad;
+
+    if (object->type == MSGPACK_OBJECT_STR) {
+        text = (struct stk_view){ (const uint8_t *)object->via.str.ptr, object->via.str.size };
+        return stk_utf8_check(text, &bad) ? NULL : "text that is not UTF-8";
+    }
+    if (object->type == MSGPACK_OBJECT_EXT && object->via.ext.type == -1) {
+        return is_time(&object->via.ext) ? NULL : "a time that is none";
+    }
+    for (uint32_t i = 0;
+         object->type == MSGPACK_OBJECT_ARRAY && i < object->via.array.size && !why; i++) {
+        why = objection(&object->via.array.ptr[i]);
+    }
+    for (uint32_t i = 0; object->type == MSGPACK_OBJECT_MAP && i < object->via.map.size && !why;
+         i++) {
+        const msgpack_object_kv *pair = &object->via.map.ptr[i];
+
+        why = is_key(&pair->key) ? objection(&pair->key) : "a key that is a list or a map";
+        why = why ? why : objection(&pair->val);
+    }
+    return why;
+}
+
+static int check_tree(const struct stk_tree *tree, struct stoker_error *error)
+{
+    const char *why = objection(tree->root);
+
+    return why ? damaged(error, STOKER_ERROR_CORRUPT, STOKER_NO_OFFSET, why) : 0;
+}
+
 static void close_tree(struct stk_tree *tree)
 {
     msgpack_unpacked_destroy(tree->document);
     stk_free(tree->document);
 }
 
-static const struct stk_tree_type of_msgpack = { read_node, item, member, close_tree };
+static const struct stk_tree_type of_msgpack = { read_node, item, member, check_tree,
+                                                 close_tree };
 
 int stk_msgpack_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error)
 {

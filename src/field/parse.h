@@ -48,6 +48,8 @@ struct stk_tree_type {
     void (*read)(const void *node, struct stk_node *out);
     const void *(*item)(const void *list, uint64_t index); /* index < length */
     const void *(*member)(const void *map, const char *name, size_t bytes); /* NULL: none */
+    /* See stk_value_check; NULL: parsing has checked all. */
+    int (*check)(const struct stk_tree *tree, struct stoker_error *error);
     void (*close)(struct stk_tree *tree);
 };
 
@@ -67,11 +69,11 @@ int stk_msgpack_open(struct stk_tree *tree, struct stk_view bytes, struct stoker
 /* ---- tree.c ---- */
 
 /* Goes down to the end of the path, or to its first `*`. */
-int stk_tree_find(const struct stk_tree *tree, const char *path, struct stk_place *place_out,
+int stk_tree_find(const struct stk_tree *tree, const char *path, struct stk_spot *place_out,
                   struct stoker_error *error);
-int stk_tree_shape(const struct stk_tree *tree, const struct stk_place *place,
+int stk_tree_shape(const struct stk_tree *tree, const struct stk_spot *place,
                    struct stk_shape *shape_out, struct stoker_error *error);
-int stk_tree_copy(const struct stk_tree *tree, const struct stk_place *place,
+int stk_tree_copy(const struct stk_tree *tree, const struct stk_spot *place,
                   const struct stk_shape *shape, uint32_t dtype, void *out,
                   struct stoker_error *error);
 const char *stk_node_name(uint32_t kind);

@@ -52,7 +52,7 @@ static const void *step(const struct stk_tree *tree, const void *node, const cha
 }
 
 /* Down from a place until its rest is empty or begins with `*`. */
-static int descend(const struct stk_tree *tree, struct stk_place *place,
+static int descend(const struct stk_tree *tree, struct stk_spot *place,
                    struct stoker_error *error)
 {
     while (place->rest[0] && !(place->rest[0] == '*' && strchr(".", place->rest[1]))) {
@@ -69,15 +69,15 @@ static int descend(const struct stk_tree *tree, struct stk_place *place,
     return 0;
 }
 
-int stk_tree_find(const struct stk_tree *tree, const char *path, struct stk_place *place_out,
+int stk_tree_find(const struct stk_tree *tree, const char *path, struct stk_spot *place_out,
                   struct stoker_error *error)
 {
-    *place_out = (struct stk_place){ tree->root, path };
+    *place_out = (struct stk_spot){ tree->root, path };
     return descend(tree, place_out, error);
 }
 
 /* What a place is: with a `*` left in its path it must be a list. */
-static int look(const struct stk_tree *tree, const struct stk_place *place, struct stk_node *node,
+static int look(const struct stk_tree *tree, const struct stk_spot *place, struct stk_node *node,
                 struct stoker_error *error)
 {
     tree->type->read(place->node, node);
@@ -86,8 +86,8 @@ static int look(const struct stk_tree *tree, const struct stk_place *place, stru
                : 0;
 }
 
-static int item_of(const struct stk_tree *tree, const struct stk_place *place, uint64_t index,
-                   struct stk_place *item_out, struct stoker_error *error)
+static int item_of(const struct stk_tree *tree, const struct stk_spot *place, uint64_t index,
+                   struct stk_spot *item_out, struct stoker_error *error)
 {
     item_out->node = tree->type->item(place->node, index);
     item_out->rest = place->rest;
@@ -97,10 +97,10 @@ static int item_of(const struct stk_tree *tree, const struct stk_place *place, u
     return descend(tree, item_out, error);
 }
 
-int stk_tree_shape(const struct stk_tree *tree, const struct stk_place *place,
+int stk_tree_shape(const struct stk_tree *tree, const struct stk_spot *place,
                    struct stk_shape *shape_out, struct stoker_error *error)
 {
-    struct stk_place at = *place;
+    struct stk_spot at = *place;
     struct stk_node  node;
     int              status;
 
@@ -155,9 +155,9 @@ static int copy_number(struct copy *copy, const struct stk_node *node)
 }
 
 /* Recursion of at most STK_RANK_MAX. */
-static int copy_level(struct copy *copy, const struct stk_place *place, uint32_t level)
+static int copy_level(struct copy *copy, const struct stk_spot *place, uint32_t level)
 {
-    struct stk_place item;
+    struct stk_spot item;
     struct stk_node  node;
     int              status = look(copy->tree, place, &node, copy->error);
 
@@ -179,7 +179,7 @@ static int copy_level(struct copy *copy, const struct stk_place *place, uint32_t
     return status;
 }
 
-int stk_tree_copy(const struct stk_tree *tree, const struct stk_place *place,
+int stk_tree_copy(const struct stk_tree *tree, const struct stk_spot *place,
                   const struct stk_shape *shape, uint32_t dtype, void *out,
                   struct stoker_error *error)
 {

@@ -140,6 +140,19 @@ void stk_value_close(struct stk_value *value)
     value->inflated = NULL;
 }
 
+int stk_value_at(const struct stk_value *of, const char *path, struct stk_value *value_out,
+                 struct stoker_error *error)
+{
+    *value_out = *of;
+    value_out->path = path ? path : "";
+    return stk_tree_find(of->tree, value_out->path, &value_out->place, error);
+}
+
+int stk_value_check(const struct stk_value *value, struct stoker_error *error)
+{
+    return value->tree->type->check ? value->tree->type->check(value->tree, error) : 0;
+}
+
 static int not_a(const struct stk_value *value, const char *want, const char *found,
                  struct stoker_error *error)
 {
