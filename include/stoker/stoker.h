@@ -331,7 +331,20 @@ enum stoker_field_kind {
     STOKER_FIELD_KEY,       /* the sample's key, UTF-8 bytes */
     STOKER_FIELD_FLOAT,     /* float64: text of a member */
     STOKER_FIELD_SAMPLE,    /* int64: the sample id */
+    STOKER_FIELD_TEXT,      /* BYTES: a member, or what is at `path`; UTF-8, checked */
+    STOKER_FIELD_INT,       /* int64: text of a member, or a number at `path` */
+    STOKER_FIELD_ARRAY,     /* numbers of an npy, npz, JSON or MessagePack member */
+    STOKER_FIELD_MASK,      /* [H, W] of a grey or palette PNG, its values as they are stored; goes
+                               the way of the image that it follows, resized by nearest */
+    STOKER_FIELD_BOXES,     /* ragged float32 [rows, 4]: x1, y1, x2, y2 in pixels of the image that
+                               they follow, as it comes out of its transforms */
+    STOKER_FIELD_BOX_LABELS, /* ragged int64: numbers that belong to the boxes that are left */
+    STOKER_FIELD_JSON,       /* BYTES: a member as it is, checked to be JSON as a whole */
+    STOKER_FIELD_MSGPACK,    /* BYTES: the same for MessagePack */
 };
+
+/* How boxes are written down. */
+enum stoker_box_format { STOKER_XYXY = 1, STOKER_XYWH, STOKER_CXCYWH };
 
 struct stoker_field_options {
     const char                    *name;
@@ -343,6 +356,19 @@ struct stoker_field_options {
     uint32_t                       dtype;  /* of an image; default uint8, float32 if normalised */
     uint32_t                       layout; /* of an image; default NCHW */
     uint8_t                        exif;   /* 1: turn by the EXIF orientation */
+    /* TEXT, INT, FLOAT, ARRAY, BOXES: a place inside the member. JSON and MessagePack: names and
+     * indexes between dots, `*` for each of a list ("objects.*.box"); npz: an array's name. */
+    const char *path;
+    /* ARRAY, with dtype (default float32): the sides of a sample's array, 3 at most, -1 for one
+     * that varies. 0 dimensions: one that varies. All fixed: a plain array; else ragged. */
+    uint32_t    dimension_count;
+    int64_t     shape[3];
+    const char *follows;    /* MASK, BOXES: name of the image; NULL: the first. MASK: dtype uint8
+                               (default) or int64 */
+    const char *labels;     /* BOX_LABELS: path of the labels; `path` is that of the boxes */
+    uint32_t    box_format; /* enum stoker_box_format; default xyxy */
+    uint8_t     normalised; /* 1: boxes are in shares of the image's sides */
+    uint8_t     keep_empty; /* 1: boxes of which nothing is left stay, without area */
 };
 
 enum stoker_on_error { STOKER_ON_ERROR_RAISE = 1, STOKER_ON_ERROR_SKIP };
@@ -361,8 +387,10 @@ struct stoker_loader_options {
     uint32_t                           on_error;     /* default raise */
     uint32_t                           batches_ahead; /* in flight; default: tuned */
     uint64_t                           pixels_max;   /* of a picture; default 178,956,970 */
-    uint64_t                           decode_bytes_max; /* of one picture's decoder; default
-                                                            1 GiB, within the engine's budget */
+    uint64_t                           decode_bytes_max; /* of one picture's decoder, or of what one
+                                                            member (npz, JSON ...) unpacks and
+                                                            parses to; default 1 GiB, within the
+                                                            engine's budget */
     uint32_t                           cached; /* 1: never read ahead by direct I/O */
     uint64_t                           bad_samples_max; /* damaged samples met; 0: no limit */
     double                             bad_share_max; /* of samples delivered, once they are
@@ -460,11 +488,16 @@ STOKER_API int stoker_loader_quarantine(const struct stoker_loader *loader, uint
 
 struct stoker_array {
     void          *data;     /* fixed: samples * strides[0] bytes; BYTES: the values */
-    const uint64_t *offsets; /* BYTES: samples + 1 offsets into data; else NULL */
+    const uint64_t *offsets; /* BYTES and ragged: samples + 1 offsets into data; else NULL. BYTES:
+                                in bytes. Ragged: in rows, data is [offsets[samples], shape[1],
+                                ...]; where `sides` is not NULL: in elements */
     uint32_t       dtype;    /* enum stoker_dtype */
     uint32_t       dimension_count;
     int64_t        shape[4]; /* shape[0] = samples */
     int64_t        strides[4]; /* in elements */
+    const uint64_t *sides;     /* ragged in more than its first side: [samples, side_count] sides of
+                                  each sample's array; else NULL */
+    uint32_t       side_count;
 };
 
 /* Lends until the batch is closed. field: index into the options' fields. */

@@ -97,6 +97,7 @@ static void batch_free(struct stoker_batch *batch)
     for (uint32_t i = 0; i < pool->field_count; i++) {
         stk_pages_free(batch->fields[i].data, batch->fields[i].capacity);
         stk_free(batch->fields[i].offsets);
+        stk_free(batch->fields[i].sides);
     }
     stk_free(batch->ids);
     stk_free(batch->mask);
@@ -116,6 +117,12 @@ static int reserve(struct stk_batch_pool *pool, uint64_t bytes, struct stoker_er
                     (unsigned long long)atomic_load(&pool->keeper.budget->bytes),
                     (unsigned long long)pool->keeper.budget->bytes_max,
                     atomic_load(&pool->out_count));
+}
+
+/* Variable fields grow by an eighth, so that a pool settles after a few batches. */
+uint64_t stk_batch_room(uint64_t bytes)
+{
+    return stk_round_up(stk_max(bytes + bytes / 8, 1), 4096);
 }
 
 /* Field memory of at least `bytes`; what was there is lost when it grows. */
@@ -139,11 +146,8 @@ static int field_reserve(struct stoker_batch *batch, uint32_t field, uint64_t by
         return stk_fail(error, STOKER_ERROR_LIMIT, "a batch is larger than memory",
                         "lower the batch size", "%llu bytes", (unsigned long long)bytes);
     }
-    /* Variable fields grow by an eighth, so that a pool settles after a few batches. */
-    if (pool->fields[field].dtype == STOKER_BYTES) {
-        bytes += bytes / 8;
-    }
-    bytes = stk_round_up(stk_max(bytes, 1), 4096);
+    bytes = stk_field_varies(&pool->fields[field]) ? stk_batch_room(bytes)
+                                                   : stk_round_up(stk_max(bytes, 1), 4096);
     status = reserve(pool, bytes, error);
     if (status < 0) {
         return status;
@@ -174,9 +178,15 @@ static struct stoker_batch *batch_new(struct stk_batch_pool *pool)
     batch->mask = stk_alloc(pool->slots, sizeof *batch->mask);
     whole = batch->ids && batch->mask;
     for (uint32_t i = 0; whole && i < pool->field_count; i++) {
-        if (pool->fields[i].dtype == STOKER_BYTES) {
+        if (stk_field_varies(&pool->fields[i])) {
             batch->fields[i].offsets = stk_alloc(pool->slots + 1u, sizeof(uint64_t));
             whole = batch->fields[i].offsets != NULL;
+        }
+        if (stk_field_has_sides(&pool->fields[i])) {
+            uint64_t count = (uint64_t)pool->slots * pool->fields[i].dimension_count;
+
+            batch->fields[i].sides = stk_alloc(count, sizeof(uint64_t));
+            whole = whole && batch->fields[i].sides;
         }
     }
     if (!whole) {
@@ -207,7 +217,7 @@ static int take(struct stk_batch_pool *pool, const uint64_t *value_bytes,
                         pool->slots);
     }
     for (uint32_t i = 0; status == 0 && i < pool->field_count; i++) {
-        bool     variable = pool->fields[i].dtype == STOKER_BYTES;
+        bool     variable = stk_field_varies(&pool->fields[i]);
         uint64_t bytes = variable ? value_bytes[i] : pool->fields[i].slot_bytes * pool->slots;
         status = field_reserve(batch, i, bytes, error);
     }
@@ -251,6 +261,27 @@ int stk_batch_grow(struct stoker_batch *batch, uint32_t field, uint64_t bytes,
                    struct stoker_error *error)
 {
     return field_reserve(batch, field, bytes, error);
+}
+
+bool stk_field_has_sides(const struct stk_field_shape *shape)
+{
+    bool rows = shape->shape[0] < 0;
+
+    for (uint32_t i = 1; i < shape->dimension_count; i++) {
+        rows = rows && shape->shape[i] >= 0;
+    }
+    return shape->ragged && !rows;
+}
+
+uint64_t stk_field_row_bytes(const struct stk_field_shape *shape)
+{
+    uint64_t bytes = shape->ragged ? shape->item_bytes : 1;
+    bool     rows = shape->ragged && !stk_field_has_sides(shape);
+
+    for (uint32_t i = 1; rows && i < shape->dimension_count; i++) {
+        bytes *= (uint64_t)shape->shape[i];
+    }
+    return bytes;
 }
 
 uint32_t stk_batch_pool_out(const struct stk_batch_pool *pool)
@@ -297,6 +328,18 @@ void stoker_batch_close(struct stoker_batch *batch)
     }
 }
 
+/* The sides of a row of ragged values. */
+static void describe_rows(const struct stk_field_shape *shape, struct stoker_array *array)
+{
+    array->side_count = array->sides ? shape->dimension_count : 0;
+    array->dimension_count = array->sides ? 1 : shape->dimension_count;
+    for (uint32_t i = array->dimension_count - 1; i > 0; i--) {
+        array->shape[i] = shape->shape[i];
+        array->strides[i] = array->strides[0];
+        array->strides[0] *= shape->shape[i];
+    }
+}
+
 int stoker_batch_array(const struct stoker_batch *batch, size_t field,
                        struct stoker_array *array_out)
 {
@@ -310,9 +353,14 @@ int stoker_batch_array(const struct stoker_batch *batch, size_t field,
     array_out->data = batch->fields[field].data;
     array_out->offsets = batch->fields[field].offsets;
     array_out->dtype = shape->dtype;
-    array_out->dimension_count = shape->dimension_count + 1;
     array_out->shape[0] = batch->samples;
     array_out->strides[0] = 1;
+    if (shape->ragged) {
+        array_out->sides = batch->fields[field].sides;
+        describe_rows(shape, array_out);
+        return 0;
+    }
+    array_out->dimension_count = shape->dimension_count + 1;
     for (uint32_t i = 0; i < shape->dimension_count; i++) {
         array_out->shape[i + 1] = shape->shape[i];
         array_out->strides[i + 1] = shape->strides[i];

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "engine/worker.h"
 #include "loader/fetch.h"
+#include "loader/fill.h"
 #include "loader/quarantine.h"
 #include "loader/retry.h"
 
@@ -459,8 +460,11 @@ static int plan_flight(struct stk_flight *flight, struct stoker_error *error)
                         flight->samples);
     }
     plan_ids(flight, ids);
+    if (!flight->alone) {
+        flight->alone = !stk_pieces_expect(flight, value_bytes);
+    }
     for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
-        if (loader->fields[f].shape.dtype != STOKER_BYTES) {
+        if (loader->fields[f].shape.dtype != STOKER_BYTES || loader->fields[f].aside) {
             continue;
         }
         offsets[f] = stk_alloc(flight->samples + 1u, sizeof *offsets[f]);
@@ -471,6 +475,9 @@ static int plan_flight(struct stk_flight *flight, struct stoker_error *error)
     }
     if (status == 0) {
         status = take_batch(flight, value_bytes, error);
+    }
+    if (status == 0) {
+        status = stk_pieces_open(flight, value_bytes, error);
     }
     for (uint32_t f = 0; f < loader->field_count; f++) {
         if (status == 0 && offsets[f]) {
@@ -499,14 +506,16 @@ static void launch_locked(struct stk_flight *flight)
     }
     loader->locked.tail = flight;
     loader->locked.flight_count++;
+    loader->locked.alone = flight->alone && flight->samples > 0;
     if (flight->samples == 0) {
         pthread_cond_broadcast(&loader->ready);
     }
     stk_engine_signal_locked(loader->engine, flight->samples);
 }
 
+/* alone: no memory is set aside for values that go aside. */
 static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epoch,
-                                      uint64_t position, struct stoker_error *error)
+                                      uint64_t position, bool alone, struct stoker_error *error)
 {
     const struct stk_partition *partition = &loader->partition;
     struct stk_flight          *flight = stk_alloc(1, sizeof *flight);
@@ -514,6 +523,7 @@ static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epo
 
     if (flight) {
         flight->loader = loader;
+        flight->alone = alone;
         flight->epoch = epoch;
         flight->position = position;
         flight->next_position = position + stk_partition_stride(partition);
@@ -551,7 +561,7 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
     uint64_t              generation = loader->locked.generation;
     uint64_t              returns = engine->locked.returns;
 
-    if (loader->locked.opening || loader->locked.starved ||
+    if (loader->locked.opening || loader->locked.starved || loader->locked.alone ||
         loader->locked.flight_count >= loader->locked.ahead ||
         stk_batch_pool_out(loader->pool) >= loader->locked.out_limit || yields_locked(loader) ||
         !next_step_locked(loader)) {
@@ -560,8 +570,12 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
     loader->locked.opening = true;
     loader->locked.pins++;
     uint64_t epoch = loader->locked.open_epoch, position = loader->locked.open_position;
+    bool     alone = loader->aside_count > 0 && loader->locked.flight_count == 0;
     stk_engine_unlock(engine);
-    flight = flight_open(loader, epoch, position, &error);
+    flight = flight_open(loader, epoch, position, false, &error);
+    if (!flight && alone && error.status == STOKER_ERROR_BUDGET) {
+        flight = flight_open(loader, epoch, position, true, &error);
+    }
     stk_engine_lock(engine, worker);
     loader->locked.opening = false;
     if (flight) {
@@ -604,83 +618,10 @@ static void flight_free(struct stk_flight *flight)
         stk_free(override);
     }
     stoker_batch_close(flight->batch);
+    stk_pieces_close(flight);
     stk_notes_free(flight->locked.notes);
     stk_free(flight->places);
     stk_free(flight);
-}
-
-/* The value of a slot after substitutions: the last override, else what is in its place. */
-static struct stk_view value_of(const struct stk_flight *flight, uint32_t field, uint32_t slot)
-{
-    const uint64_t *offsets = flight->batch->fields[field].offsets;
-
-    for (struct stk_override *it = flight->locked.overrides; it; it = it->next) {
-        if (it->field == field && it->slot == slot) {
-            return (struct stk_view){ it->data, it->bytes };
-        }
-    }
-    return (struct stk_view){ flight->batch->fields[field].data + offsets[slot],
-                              offsets[slot + 1] - offsets[slot] };
-}
-
-/* Values of other sizes came in by substitution: lays a field out anew. */
-static int relay_field(struct stk_flight *flight, uint32_t field, struct stoker_error *error)
-{
-    struct stoker_engine *engine = flight->loader->engine;
-    struct stoker_batch *batch = flight->batch;
-    uint64_t             total = 0, offset = 0;
-    uint8_t             *copy;
-    uint64_t            *offsets;
-    int                  status = 0;
-
-    for (uint32_t slot = 0; slot < flight->samples; slot++) {
-        total += value_of(flight, field, slot).bytes;
-    }
-    status = stk_engine_reserve(engine, total, engine->options.read_timeout_ms,
-                                "laying out substituted values", error);
-    if (status < 0) {
-        return status;
-    }
-    copy = stk_alloc(total, 1);
-    offsets = stk_alloc(flight->samples + 1u, sizeof *offsets);
-    if (!copy || !offsets) {
-        status = stk_fail(error, -ENOMEM, "cannot lay out substituted values", "free memory",
-                          "%llu bytes", (unsigned long long)total);
-        goto done;
-    }
-    for (uint32_t slot = 0; slot < flight->samples; slot++) {
-        struct stk_view value = value_of(flight, field, slot);
-        memcpy(copy + offset, value.data, value.bytes);
-        offset += value.bytes;
-        offsets[slot + 1] = offset;
-    }
-    status = stk_batch_grow(batch, field, total, error);
-    if (status == 0) {
-        memcpy(batch->fields[field].data, copy, total);
-        memcpy(batch->fields[field].offsets, offsets, (flight->samples + 1u) * sizeof *offsets);
-    }
-done:
-    stk_free(copy);
-    stk_free(offsets);
-    stk_budget_release(&engine->budget, total);
-    return status;
-}
-
-static void relay(struct stk_flight *flight)
-{
-    struct stoker_loader *loader = flight->loader;
-    bool                  touched[STK_BATCH_FIELDS_MAX] = { false };
-    struct stoker_error   error = { 0 };
-
-    for (struct stk_override *it = flight->locked.overrides; it; it = it->next) {
-        touched[it->field] = true;
-    }
-    for (uint32_t f = 0; f < loader->field_count; f++) {
-        if (touched[f] && relay_field(flight, f, &error) < 0) {
-            flight->locked.error = error;
-            flight->locked.error_slot = 0;
-        }
-    }
 }
 
 void stk_flight_finish_locked(struct stk_flight *flight)
@@ -739,17 +680,26 @@ void stk_flight_done_locked(struct stk_flight *flight, uint32_t count,
         stk_flight_finish_locked(flight);
         return;
     }
-    if (flight->locked.overrides && flight->locked.error.status == 0) {
+    if ((flight->locked.overrides || flight->pieces) && flight->locked.error.status == 0) {
+        struct stoker_error error = { 0 };
+
         /* Only this thread touches a flight whose slots are all done but not announced. */
         flight->locked.done_count--;
         stk_engine_unlock(loader->engine);
-        relay(flight);
+        if (stk_values_lay_out(flight, &error) < 0) {
+            flight->locked.error = error;
+            flight->locked.error_slot = 0;
+        }
         stk_engine_lock(loader->engine, NULL);
         flight->locked.done_count++;
         if (atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
             stk_flight_finish_locked(flight);
             return;
         }
+    }
+    if (flight->alone) {
+        loader->locked.alone = false;
+        stk_engine_signal_locked(loader->engine, 1);
     }
     if (flight == loader->locked.head) {
         pthread_cond_broadcast(&loader->ready);
@@ -789,6 +739,7 @@ void stk_flights_abandon_locked(struct stoker_loader *loader)
     loader->locked.flight_count = 0;
     loader->locked.generation++;
     loader->locked.starved = false;
+    loader->locked.alone = false;
     pthread_cond_broadcast(&loader->ready); /* who waits for a retry need not */
     for (; finished; finished = next) {
         next = finished->next;

@@ -30,10 +30,18 @@ struct stk_field {
     uint32_t                extensions[STK_EXTENSIONS_MAX]; /* ids, best first */
     uint32_t                extension_count;
     char                   *wanted;  /* as the user wrote it, for errors; owned */
-    struct stk_decode_plan *plan;    /* IMAGE; owned */
+    struct stk_decode_plan *plan;    /* IMAGE, MASK; owned */
+    char                   *path, *labels; /* inside the member; owned */
     bool                    random;  /* what is decoded of it is drawn */
+    bool                    aside;   /* its values go aside: loader/fill.h */
+    uint32_t                aside_index;
+    uint32_t                follows; /* MASK, BOXES: the image's field; IMAGE: itself */
+    uint32_t                box_format;
+    bool                    normalised, keep_empty;
     struct stk_field_shape  shape;
 };
+
+struct stk_piece; /* loader/fill.h */
 
 /* A value that replaces one that did not fit its place (after a substitution). */
 struct stk_override {
@@ -53,6 +61,10 @@ struct stk_flight {
     uint64_t              epoch, position, next_position; /* of the step, in the epoch */
     uint32_t              samples;
     struct stk_place     *places; /* [samples] */
+    struct stk_piece     *pieces; /* [aside_count x samples]: values that went aside */
+    uint64_t              granted_bytes; /* reserved for them at opening */
+    _Atomic uint64_t      granted_left;  /* of these */
+    bool                  alone; /* nothing was: no other flight opens until it is done */
     _Atomic bool          abandoned;
     struct {
         uint32_t             next_slot, done_count, error_slot, substituted;
@@ -77,7 +89,10 @@ struct stoker_loader {
     struct stk_order       order;
     struct stk_partition   partition;
     struct stk_field       fields[STK_BATCH_FIELDS_MAX];
-    uint32_t               field_count;
+    uint32_t               field_count, aside_count;
+    uint64_t               parse_bytes_max; /* of one member's parser */
+    /* The most that a batch's values of a field took which goes aside; UINT64_MAX: not known. */
+    _Atomic uint64_t       aside_bytes[STK_BATCH_FIELDS_MAX];
     struct stk_quarantine *quarantine;
     uint32_t               on_error, shuffle;
     uint32_t               io_retries, io_retry_wait_ms;
@@ -99,6 +114,7 @@ struct stoker_loader {
         uint64_t           deepened_at, deepened_ns; /* batches, clock when `ahead` last grew */
         uint64_t           generation; /* counts how often flights were dropped */
         bool               opening, extracting, resumed, closed, starved;
+        bool               alone;  /* a flight is on its way that wants no other beside it */
         bool               hungry; /* its caller waits, and no memory is there for a batch */
         struct stoker_error open_error; /* why it is starved */
         uint64_t           starved_since_ns; /* of the engine's clock; 0: memory was there */

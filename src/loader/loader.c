@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "engine/worker.h"
 #include "loader/fetch.h"
+#include "loader/fill.h"
 #include "loader/quarantine.h"
 
 #include <errno.h>
@@ -18,8 +19,6 @@
 #define STARVED_HOLDING_NS 100000000ull
 #define STARVED_LOOK_NS    20000000ull
 
-static int  open_fields(struct stoker_loader *loader, const struct stoker_loader_options *options,
-                        struct stoker_error *error);
 static int  check_budget(const struct stoker_loader *loader, struct stoker_error *error);
 static int  open_policy(struct stoker_loader *loader, const struct stoker_loader_options *options,
                         struct stoker_error *error);
@@ -107,7 +106,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     status = status < 0 ? status : stk_fetcher_of(engine, &loader->fetcher, error);
     status = status < 0 ? status : open_policy(loader, &options, error);
     status = status < 0 ? status : open_order(loader, &options, error);
-    status = status < 0 ? status : open_fields(loader, &options, error);
+    status = status < 0 ? status : stk_fields_open(loader, &options, error);
     status = status < 0 ? status : open_pool(loader, error);
     status = status < 0 ? status : check_budget(loader, error);
     if (status < 0) {
@@ -177,141 +176,6 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
     return stk_order_init(&loader->order, &order, error);
 }
 
-static int set_extensions(struct stoker_loader *loader, struct stk_field *field, const char *list,
-                          struct stoker_error *error)
-{
-    char *copy = stk_strdup(list);
-
-    if (!copy) {
-        return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "'%s'", list);
-    }
-    field->wanted = stk_strdup(list);
-    for (char *part = copy, *next; part && *part; part = next) {
-        int64_t id;
-
-        next = strchr(part, ';');
-        if (next) {
-            *next++ = 0;
-        }
-        id = stk_index_extension_id(loader->dataset->index, part);
-        if (id >= 0 && field->extension_count < STK_EXTENSIONS_MAX) {
-            field->extensions[field->extension_count++] = (uint32_t)id;
-        }
-    }
-    stk_free(copy);
-    if (!field->wanted) {
-        return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "'%s'", list);
-    }
-    if (field->extension_count == 0 && stk_index_samples(loader->dataset->index) > 0) {
-        return stk_fail(error, STOKER_ERROR_MISSING, "no sample has a member for a field",
-                        "'stoker ls' shows the members; name one of their extensions",
-                        "extensions '%s'", list);
-    }
-    return 0;
-}
-
-/* Whether it draws which part of a picture is decoded. */
-static bool is_random(uint32_t kind)
-{
-    return kind == STOKER_RANDOM_RESIZED_CROP || kind == STOKER_RANDOM_CROP;
-}
-
-static int open_image(struct stk_field *field, const struct stoker_field_options *asked,
-                      const struct stoker_loader_options *options, struct stoker_error *error)
-{
-    struct stk_decode_options decode = { .transforms = asked->transforms,
-                                         .transform_count = asked->transform_count,
-                                         .dtype = asked->dtype,
-                                         .layout = asked->layout,
-                                         .exif = asked->exif,
-                                         .pixels_max = options->pixels_max,
-                                         .memory_bytes_max = options->decode_bytes_max };
-    struct stk_decode_shape   shape;
-    int                       status = stk_decode_plan_open(&field->plan, &decode, error);
-
-    if (status < 0) {
-        return status;
-    }
-    for (size_t i = 0; i < asked->transform_count; i++) {
-        field->random = field->random || is_random(asked->transforms[i].kind);
-    }
-    stk_decode_plan_shape(field->plan, &shape);
-    field->shape.dtype = shape.dtype;
-    field->shape.dimension_count = 3;
-    field->shape.slot_bytes = shape.slot_bytes;
-    if (shape.layout == STOKER_NCHW) {
-        memcpy(field->shape.shape, (int64_t[]){ 3, shape.height, shape.width },
-               sizeof field->shape.shape);
-        memcpy(field->shape.strides,
-               (int64_t[]){ (int64_t)shape.height * shape.width, shape.width, 1 },
-               sizeof field->shape.strides);
-    } else {
-        memcpy(field->shape.shape, (int64_t[]){ shape.height, shape.width, 3 },
-               sizeof field->shape.shape);
-        memcpy(field->shape.strides, (int64_t[]){ (int64_t)shape.width * 3, 3, 1 },
-               sizeof field->shape.strides);
-    }
-    return 0;
-}
-
-static int open_field(struct stoker_loader *loader, struct stk_field *field,
-                      const struct stoker_field_options *asked,
-                      const struct stoker_loader_options *options, struct stoker_error *error)
-{
-    bool        folder = loader->dataset->objects.kind == STK_SOURCE_FOLDER;
-    const char *extensions = asked->extensions;
-
-    field->kind = asked->kind;
-    field->shape.slot_bytes = 8;
-    switch (asked->kind) {
-    case STOKER_FIELD_IMAGE:
-        if (!folder && !extensions) {
-            extensions = "jpg;jpeg;jpe;jfif;png;webp";
-        }
-        if (open_image(field, asked, options, error) < 0) {
-            return error ? error->status : STOKER_ERROR_ARGUMENT;
-        }
-        break;
-    case STOKER_FIELD_LABEL:
-        field->shape.dtype = STOKER_INT64;
-        extensions = folder ? NULL : extensions ? extensions : "cls";
-        break;
-    case STOKER_FIELD_SAMPLE:
-        field->shape.dtype = STOKER_INT64;
-        extensions = NULL;
-        break;
-    case STOKER_FIELD_FLOAT:
-        field->shape.dtype = STOKER_FLOAT64;
-        break;
-    case STOKER_FIELD_KEY:
-    case STOKER_FIELD_BYTES:
-        field->shape.dtype = STOKER_BYTES;
-        field->shape.slot_bytes = 0;
-        extensions = asked->kind == STOKER_FIELD_KEY ? NULL : extensions;
-        break;
-    default:
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a field has no such kind",
-                        "use enum stoker_field_kind", "kind %u", asked->kind);
-    }
-    return extensions ? set_extensions(loader, field, extensions, error) : 0;
-}
-
-static int open_fields(struct stoker_loader *loader, const struct stoker_loader_options *options,
-                       struct stoker_error *error)
-{
-    struct stoker_error own = { 0 };
-    int                 status = 0;
-
-    for (size_t i = 0; i < options->field_count && status == 0; i++) {
-        loader->field_count = (uint32_t)i + 1; /* what was half made is freed, too */
-        status = open_field(loader, &loader->fields[i], &options->fields[i], options, &own);
-    }
-    if (status < 0 && error) {
-        *error = own;
-    }
-    return status;
-}
-
 /* A batch that can never be had is an error now, not a wait later. */
 static int check_budget(const struct stoker_loader *loader, struct stoker_error *error)
 {
@@ -360,13 +224,16 @@ static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
     struct stk_index       *index = loader->dataset->index;
     uint64_t                samples = stk_max(stk_index_samples(index), 1);
     uint64_t                slot_bytes = 0;
+    bool                    varies = false;
     int                     status;
 
     for (uint32_t f = 0; f < loader->field_count; f++) {
         shapes[f] = loader->fields[f].shape;
-        slot_bytes += shapes[f].dtype == STOKER_BYTES ? stk_index_bytes(index) / samples
-                                                      : shapes[f].slot_bytes;
+        varies = varies || stk_field_varies(&shapes[f]);
+        slot_bytes += shapes[f].slot_bytes;
     }
+    /* About: fields of one member, and small ones of large members, are not told apart. */
+    slot_bytes += varies ? stk_index_bytes(index) / samples : 0;
     loader->batch_bytes = stk_max(slot_bytes * loader->partition.batch_size, 1);
     loader->locked.ahead =
         loader->ahead_asked
@@ -388,11 +255,7 @@ void stk_loader_free(struct stoker_loader *loader)
     stk_stream_close(loader->extract.stream);
     stk_quarantine_close(loader->quarantine);
     stk_batch_pool_close(loader->pool);
-    for (uint32_t f = 0; f < loader->field_count; f++) {
-        char *wanted = loader->fields[f].wanted;
-        stk_decode_plan_close(loader->fields[f].plan);
-        stk_free(wanted);
-    }
+    stk_fields_close(loader);
     pthread_cond_destroy(&loader->ready);
     stk_free(loader);
     stk_dataset_release(dataset);

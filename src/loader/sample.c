@@ -1,8 +1,10 @@
 /* The work of one slot: find the members, read, decode into the batch, substitute what is
  * damaged. */
 #include "base/hash.h"
+#include "field/field.h"
 #include "format/unpack.h"
 #include "loader/fetch.h"
+#include "loader/fill.h"
 #include "loader/quarantine.h"
 #include "loader/retry.h"
 
@@ -32,6 +34,7 @@ struct task {
     uint64_t             sample;
     bool                 substitute; /* an attempt to replace what was damaged */
     bool                 drawn;      /* another draw of the sample may be fine */
+    struct stk_parse     parse;      /* while it is filled */
     struct stoker_error  error;
 };
 
@@ -421,7 +424,7 @@ static int fill_number(struct task *task, const struct stk_field *field, struct 
         return status;
     }
     errno = 0;
-    if (field->kind == STOKER_FIELD_LABEL) {
+    if (field->kind != STOKER_FIELD_FLOAT) {
         *(int64_t *)slot = strtoll(text, &end, 10);
     } else {
         *(double *)slot = strtod(text, &end);
@@ -506,11 +509,10 @@ static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
 {
     struct stoker_loader   *loader = task->flight->loader;
     const struct stk_field *field = &loader->fields[f];
-    const struct stk_place *place = &task->flight->places[task->slot];
-    uint64_t                key = stk_key(stk_key(loader->seed, place->epoch), place->position);
+    uint64_t                key = stk_fill_key(task->flight, task->slot, field->follows);
     struct stk_picture      picture = { .plan = field->plan,
                                         .bytes = bytes,
-                                        .key = stk_key(key, f),
+                                        .key = key,
                                         .slot = stk_batch_slot(task->flight->batch, f,
                                                                field->shape.slot_bytes, task->slot),
                                         .cancelled = &task->flight->abandoned };
@@ -518,6 +520,54 @@ static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
 
     task->drawn = field->random && status < 0; /* damage outside a crop is not met */
     return status;
+}
+
+/* A value that lies inside its member, that follows an image, or whose inside is checked. */
+static int fill_inside(struct task *task, const struct parts *parts, uint32_t f)
+{
+    struct stoker_loader   *loader = task->flight->loader;
+    const struct stk_field *field = &loader->fields[f];
+    bool                    follows = field->kind == STOKER_FIELD_MASK ||
+                   field->kind == STOKER_FIELD_BOXES || field->kind == STOKER_FIELD_BOX_LABELS;
+    struct stk_fill fill = {
+        .flight = task->flight,
+        .slot = task->slot,
+        .field = f,
+        .bytes = parts->views[f],
+        .extension = stk_index_extension(loader->dataset->index, parts->members[f].extension),
+        .parse = &task->parse,
+        .error = &task->error,
+    };
+    int status;
+
+    if (follows) {
+        if (!parts->found[field->follows]) {
+            return missing(task, &loader->fields[field->follows]);
+        }
+        fill.image = parts->views[field->follows];
+    }
+    if (field->kind == STOKER_FIELD_MASK) {
+        status = stk_fill_check_mask(&fill);
+        return status < 0 ? status : fill_image(task, f, fill.bytes);
+    }
+    status = stk_fill_value(&fill);
+    return status == 0 && field->shape.dtype == STOKER_BYTES && !field->aside
+               ? fill_value(task, f, fill.bytes) /* it was checked, as a whole */
+               : status;
+}
+
+static int fill_text(struct task *task, uint32_t f, struct stk_view text)
+{
+    uint64_t bad;
+
+    if (!stk_utf8_check(text, &bad)) {
+        stk_fail(&task->error, STOKER_ERROR_FORMAT, "text is not UTF-8",
+                 "save it as UTF-8, or read it as bytes", "byte %llu of the member",
+                 (unsigned long long)bad);
+        task->error.offset = bad;
+        return STOKER_ERROR_FORMAT;
+    }
+    return fill_value(task, f, text);
 }
 
 static int fill_field(struct task *task, struct parts *parts, uint32_t f)
@@ -529,6 +579,9 @@ static int fill_field(struct task *task, struct parts *parts, uint32_t f)
     if (wants_member(loader, field) && !parts->found[f]) {
         return missing(task, field);
     }
+    if (field->kind == STOKER_FIELD_MASK || stk_fill_inside(field)) {
+        return fill_inside(task, parts, f);
+    }
     switch (field->kind) {
     case STOKER_FIELD_IMAGE:
         return fill_image(task, f, parts->views[f]);
@@ -538,6 +591,9 @@ static int fill_field(struct task *task, struct parts *parts, uint32_t f)
             return 0;
         }
         return fill_number(task, field, parts->views[f], slot);
+    case STOKER_FIELD_TEXT:
+        return fill_text(task, f, parts->views[f]);
+    case STOKER_FIELD_INT:
     case STOKER_FIELD_FLOAT:
         return fill_number(task, field, parts->views[f], slot);
     case STOKER_FIELD_SAMPLE:
@@ -569,6 +625,7 @@ static int fill(struct task *task, struct parts *parts)
             place_error(task, parts, base);
         }
     }
+    stk_parse_close(&task->parse);
     task->counters->decode_ns += stk_engine_now(loader->engine) - before;
     task->counters->samples += status == 0;
     return status;
