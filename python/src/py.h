@@ -64,14 +64,12 @@ void stk_py_hold_close(struct stk_py_hold *hold);
 
 /* What a dtype is called by Python, struct and DLPack. */
 struct stk_py_dtype {
-    uint32_t dtype; /* enum stoker_dtype, or STK_PY_BOOL */
+    uint32_t dtype; /* enum stoker_dtype */
     const char *name;
     const char *format; /* of the buffer protocol */
     uint32_t bytes;
     uint8_t dlpack_code;
 };
-
-#define STK_PY_BOOL 100 /* beside enum stoker_dtype: a mask */
 
 struct stk_py_array {
     PyObject_HEAD struct stk_py_hold hold;

@@ -7,7 +7,10 @@ static const struct stk_py_dtype dtypes[] = {
     {STOKER_UINT8, "uint8", "B", 1, 1},     {STOKER_FLOAT32, "float32", "f", 4, 2},
     {STOKER_FLOAT16, "float16", "e", 2, 2}, {STOKER_BFLOAT16, "bfloat16", "H", 2, 4},
     {STOKER_INT64, "int64", "q", 8, 0},     {STOKER_FLOAT64, "float64", "d", 8, 2},
-    {STK_PY_BOOL, "bool", "?", 1, 6},
+    {STOKER_BOOL, "bool", "?", 1, 6},       {STOKER_INT8, "int8", "b", 1, 0},
+    {STOKER_INT16, "int16", "h", 2, 0},     {STOKER_UINT16, "uint16", "H", 2, 1},
+    {STOKER_INT32, "int32", "i", 4, 0},     {STOKER_UINT32, "uint32", "I", 4, 1},
+    {STOKER_UINT64, "uint64", "Q", 8, 1},
 };
 
 PyObject *stk_py_array_new(struct stk_py_module *module, const struct stk_py_hold *hold,

@@ -77,7 +77,41 @@ static struct stoker_batch *batch_of(PyObject *object)
                                                 "take what you need before close()");
 }
 
-/* array(field) -> Array | Bytes */
+/* (values, offsets, sides | None) of a ragged field, all of them the batch's memory. */
+static PyObject *ragged_new(struct stk_py_module *module, const struct stk_py_hold *hold,
+                            const struct stoker_array *array)
+{
+    struct stoker_array values = *array;
+    struct stoker_array offsets = {
+        .dtype = STOKER_INT64,
+        .dimension_count = 1,
+        .shape = {array->shape[0] + 1},
+        .strides = {1},
+    };
+    struct stoker_array sides = {
+        .dtype = STOKER_INT64,
+        .dimension_count = 2,
+        .shape = {array->shape[0], array->side_count},
+        .strides = {array->side_count, 1},
+    };
+    PyObject *parts[3];
+
+    values.shape[0] = (int64_t)array->offsets[array->shape[0]];
+    memcpy(&offsets.data, &array->offsets, sizeof offsets.data); /* drops const: the batch is */
+    memcpy(&sides.data, &array->sides, sizeof sides.data);       /* the caller's to change    */
+    parts[0] = stk_py_array_new(module, hold, &values, false);
+    parts[1] = stk_py_array_new(module, hold, &offsets, false);
+    parts[2] = array->sides ? stk_py_array_new(module, hold, &sides, false) : Py_NewRef(Py_None);
+    if (!parts[0] || !parts[1] || !parts[2]) {
+        for (int i = 0; i < 3; i++) {
+            Py_XDECREF(parts[i]);
+        }
+        return NULL;
+    }
+    return Py_BuildValue("NNN", parts[0], parts[1], parts[2]);
+}
+
+/* array(field) -> Array | Bytes | (values, offsets, sides | None) */
 static PyObject *batch_array(PyObject *object, PyObject *number)
 {
     struct stoker_batch *batch = batch_of(object);
@@ -94,6 +128,9 @@ static PyObject *batch_array(PyObject *object, PyObject *number)
     }
     if (array.dtype == STOKER_BYTES) {
         return bytes_new(stk_py_module_of(object), &((struct batch_object *)object)->hold, &array);
+    }
+    if (array.offsets) {
+        return ragged_new(stk_py_module_of(object), &((struct batch_object *)object)->hold, &array);
     }
     return stk_py_array_new(stk_py_module_of(object), &((struct batch_object *)object)->hold,
                             &array, false);
@@ -121,7 +158,7 @@ static PyObject *batch_mask(PyObject *object, void *closure)
     struct stoker_batch *batch = batch_of(object);
 
     (void)closure;
-    return batch ? batch_vector(object, stoker_batch_mask(batch), STK_PY_BOOL) : NULL;
+    return batch ? batch_vector(object, stoker_batch_mask(batch), STOKER_BOOL) : NULL;
 }
 
 static PyObject *batch_samples(PyObject *object, void *closure)
@@ -133,7 +170,7 @@ static PyObject *batch_samples(PyObject *object, void *closure)
 }
 
 static PyMethodDef batch_methods[] = {
-    {"array", batch_array, METH_O, "array(field) -> Array | Bytes"},
+    {"array", batch_array, METH_O, "array(field) -> Array | Bytes | tuple"},
     {"close", batch_close, METH_NOARGS, "Lets go; arrays taken from it stay valid."},
     {NULL, NULL, 0, NULL},
 };

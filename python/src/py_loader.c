@@ -219,13 +219,43 @@ static bool transform_parse(PyObject *tuple, struct stoker_transform *transform)
         &transform->mean[2], &transform->std[0], &transform->std[1], &transform->std[2]);
 }
 
-/* (name, kind, extensions | None, transforms, dtype, layout, exif): the text is lent by the
- * tuple, which the caller of Loader() holds. */
+/* (path | None, sides, follows | None, labels | None, box format, normalised, keep_empty) */
+static bool inside_parse(PyObject *tuple, struct stoker_field_options *field)
+{
+    PyObject *sides;
+    uint32_t normalised, keep_empty;
+    Py_ssize_t count;
+
+    if (!PyArg_ParseTuple(tuple, "zO!zzO&O&O&:field", &field->path, &PyTuple_Type, &sides,
+                          &field->follows, &field->labels, stk_py_u32, &field->box_format,
+                          stk_py_u32, &normalised, stk_py_u32, &keep_empty)) {
+        return false;
+    }
+    field->normalised = normalised != 0;
+    field->keep_empty = keep_empty != 0;
+    count = PyTuple_Size(sides);
+    if (count > 3) {
+        stk_py_raise_text(STOKER_ERROR_ARGUMENT, "too many sides", field->name,
+                          "an array of a sample has 3 at most");
+        return false;
+    }
+    field->dimension_count = (uint32_t)count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        field->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(sides, i));
+        if (field->shape[i] == -1 && PyErr_Occurred()) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* (name, kind, extensions | None, transforms, dtype, layout, exif, inside): the text is lent by
+ * the tuple, which the caller of Loader() holds. */
 static bool field_parse(struct request *request, size_t index, PyObject *tuple)
 {
     struct stoker_field_options *field = &request->fields[index];
     struct stoker_transform *transforms;
-    PyObject *list;
+    PyObject *list, *inside;
     uint32_t exif;
     Py_ssize_t count;
 
@@ -233,9 +263,10 @@ static bool field_parse(struct request *request, size_t index, PyObject *tuple)
         PyErr_SetString(PyExc_TypeError, "a field is a tuple here");
         return false;
     }
-    if (!PyArg_ParseTuple(tuple, "sO&zO!O&O&O&:field", &field->name, stk_py_u32, &field->kind,
+    if (!PyArg_ParseTuple(tuple, "sO&zO!O&O&O&O!:field", &field->name, stk_py_u32, &field->kind,
                           &field->extensions, &PyTuple_Type, &list, stk_py_u32, &field->dtype,
-                          stk_py_u32, &field->layout, stk_py_u32, &exif)) {
+                          stk_py_u32, &field->layout, stk_py_u32, &exif, &PyTuple_Type, &inside) ||
+        !inside_parse(inside, field)) {
         return false;
     }
     field->exif = exif != 0;

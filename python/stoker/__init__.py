@@ -26,7 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as _Sequence
 
-from ._stoker import ORDER_VERSION, Array, __version__
+from ._stoker import ORDER_VERSION, __version__
+from ._stoker import Array as ArrayColumn
 from ._stoker import Bytes as BytesColumn
 from .checks import Diff, Difference, Finding, Verify, diff, verify
 from .dataset import (
@@ -58,8 +59,22 @@ from .errors import (
     TruncatedError,
     UnsupportedError,
 )
-from .fields import Bytes, Field, Float, Image, Int, Label, Text
+from .fields import (
+    Array,
+    Boxes,
+    Bytes,
+    Field,
+    Float,
+    Image,
+    Int,
+    Json,
+    Label,
+    Mask,
+    MessagePack,
+    Text,
+)
 from .loader import BadSample, Loader
+from .output import Ragged
 from .packing import pack
 from .table import BadRow, pack_table
 from .transforms import (
@@ -81,8 +96,10 @@ __all__ = [
     "ORDER_VERSION",
     "ArgumentError",
     "Array",
+    "ArrayColumn",
     "BadRow",
     "BadSample",
+    "Boxes",
     "BudgetError",
     "Bytes",
     "BytesColumn",
@@ -106,12 +123,16 @@ __all__ = [
     "Image",
     "IndexReport",
     "Int",
+    "Json",
     "Label",
     "LimitError",
     "Loader",
+    "Mask",
     "Member",
+    "MessagePack",
     "MissingError",
     "Normalize",
+    "Ragged",
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",

@@ -22,6 +22,15 @@ UINT8: int
 FLOAT32: int
 FLOAT16: int
 BFLOAT16: int
+INT64: int
+FLOAT64: int
+BOOL: int
+INT8: int
+INT16: int
+UINT16: int
+INT32: int
+UINT32: int
+UINT64: int
 NCHW: int
 NHWC: int
 IO_AUTO: int
@@ -46,6 +55,17 @@ FIELD_BYTES: int
 FIELD_KEY: int
 FIELD_FLOAT: int
 FIELD_SAMPLE: int
+FIELD_TEXT: int
+FIELD_INT: int
+FIELD_ARRAY: int
+FIELD_MASK: int
+FIELD_BOXES: int
+FIELD_BOX_LABELS: int
+FIELD_JSON: int
+FIELD_MSGPACK: int
+XYXY: int
+XYWH: int
+CXCYWH: int
 ON_ERROR_RAISE: int
 ON_ERROR_SKIP: int
 INDEX_AUTO: int
@@ -158,7 +178,7 @@ class Array:
         """Bytes from one element to the next, as in NumPy."""
     @property
     def dtype(self) -> str:
-        """ "uint8", "float32", "float16", "bfloat16", "int64", "float64" or "bool"."""
+        """ "uint8", "float32", "float16", "bfloat16", "float64", "bool", or "int8" to "uint64"."""
     @property
     def nbytes(self) -> int: ...
     @property

@@ -119,7 +119,7 @@ class Loader:
         transform: called with each batch as the loop would get it; the loop gets its result.
         pin_memory: copy tensors to pinned memory, one batch ahead, by a thread. Without CUDA it
             is ignored.
-        output: ``"torch"``, ``"numpy"``, ``"array"`` (:class:`stoker.Array`: DLPack and the
+        output: ``"torch"``, ``"numpy"``, ``"array"`` (:class:`stoker.ArrayColumn`: DLPack and the
             buffer protocol, nothing imported) or ``"auto"``: torch if importable, else NumPy.
         engine: an :class:`Engine` shared with others. Default: the process's own.
         batches_ahead: batches being made ahead. Default: tuned while running.
@@ -128,7 +128,9 @@ class Loader:
         worker, worker_count: of this rank's batches only the ``worker``-th and each
             ``worker_count``-th behind it, for processes that share a rank; what they give in turns
             is the rank's stream. (:class:`stoker.torch.IterableDataset` does that.)
-        pixels_max: of one picture. decode_bytes_max: memory of one picture's decoder.
+        pixels_max: of one picture.
+        decode_bytes_max: memory of one picture's decoder, or of what one member (npz, JSON,
+            MessagePack) unpacks and parses to; default 1 GiB. More is a LimitError.
         index: of the source, as of :class:`Dataset`.
         refresh: ``True``: an epoch begins with the shards that are there then (see
             :meth:`refresh`); ``"call"``: only where :meth:`refresh` is called. With either, a state
@@ -277,6 +279,10 @@ class Loader:
             else:
                 self._fields.append(Column(name, field, len(native)))
                 native.append(field._native(name, defaults))
+                extra = field._extra(name)
+                if extra is not None:
+                    self._fields[-1].labels = len(native)
+                    native.append(extra)
         return tuple(native)
 
     def _open(
@@ -450,7 +456,9 @@ class Loader:
             self._convert = converter(self._output)
         assert self._output is not None
         mask = mask_of(batch, self._output) if self.tail == "pad" else None
-        values = [column.take(batch, self._output, self._convert) for column in self._fields]
+        values = [
+            column.take(batch, self._output, self._convert, self.dataset) for column in self._fields
+        ]
         if self._pair:
             return tuple(values), mask
         return {column.name: v for column, v in zip(self._fields, values, strict=True)}, mask

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _stoker
-from .errors import ArgumentError, FormatError
+from .errors import ArgumentError, CorruptError, FormatError
 from .fields import Field
 
-__all__ = ["Column", "Pinner", "choose"]
+__all__ = ["Column", "Pinner", "Ragged", "choose"]
 
 Convert = Callable[[Any], Any]
 
@@ -44,7 +44,7 @@ def check_word(output: str) -> str:
 
 
 def converter(output: str) -> Convert:
-    """What makes a tensor of a stoker.Array without a copy."""
+    """What makes a tensor of a stoker.ArrayColumn without a copy."""
     if output == "torch":
         return _import("torch").from_dlpack  # type: ignore[no-any-return]
     if output == "numpy":
@@ -86,6 +86,88 @@ def mask_of(batch: _stoker.Batch, output: str) -> Any:
     return flags
 
 
+def _json_parser() -> Convert:
+    return _import("json").loads  # type: ignore[no-any-return]
+
+
+def _msgpack_parser() -> Convert:
+    try:
+        unpackb = importlib.import_module("msgpack").unpackb
+    except ImportError as error:
+        raise ArgumentError(
+            f"MessagePack(), and msgpack cannot be imported: {error}",
+            "Loader",
+            "install msgpack, or take parts of it: Int('mp:path'), Array('mp:path')",
+        ) from error
+    # Numbers as keys are MessagePack too, though the package refuses them unless told so.
+    return lambda data: unpackb(data, strict_map_key=False)
+
+
+PARSERS = {"json": _json_parser, "msgpack": _msgpack_parser}
+
+
+class Ragged(Sequence[Any]):
+    """Values of different lengths, one after the other, and where each begins; no copy.
+
+    Attributes:
+        values: tensor of all rows: [offsets[-1], ...].
+        offsets: int64 [B + 1]: sample i is ``values[offsets[i]:offsets[i + 1]]``.
+        sides: int64 [B, rank] where more than the first side varies: ``values`` is flat then, and
+            item i has these sides. Else ``None``.
+        labels: the Ragged of the labels of :class:`stoker.Boxes`, or ``None``.
+    """
+
+    def __init__(self, values: Any, offsets: Any, sides: Any = None, labels: Any = None) -> None:
+        self.values, self.offsets, self.sides, self.labels = values, offsets, sides, labels
+        self._bounds: list[int] | None = None
+        self._shapes: list[list[int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        """A view of one sample's values; of a slice, a list of views."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError("index out of range")
+        if self._bounds is None:
+            self._bounds = self.offsets.tolist()
+        values = memoryview(self.values) if isinstance(self.values, _stoker.Array) else self.values
+        part = values[self._bounds[number] : self._bounds[number + 1]]
+        if self.sides is None:
+            return part
+        if self._shapes is None:
+            self._shapes = self.sides.tolist()
+        sides = self._shapes[number]
+        if isinstance(part, memoryview):
+            flat: Any = part.cast("B")  # mypy knows formats and shapes as literals only
+            return flat.cast(part.format, sides) if part.nbytes else part
+        return part.reshape(sides)
+
+    def nested(self) -> Any:
+        """A jagged ``torch.nested`` tensor of the same memory; torch output only."""
+        if self.sides is not None:
+            raise ArgumentError("more than the first side varies", "Ragged", "take the items")
+        nested = _import("torch").nested
+        return nested.nested_tensor_from_jagged(self.values, self.offsets)
+
+    def pin_memory(self) -> Ragged:
+        def pinned(value: Any) -> Any:
+            return None if value is None else value.pin_memory()
+
+        return Ragged(
+            values=pinned(self.values),
+            offsets=pinned(self.offsets),
+            sides=pinned(self.sides),
+            labels=pinned(self.labels),
+        )
+
+    def __repr__(self) -> str:
+        return f"<stoker.Ragged of {len(self)} items>"
+
+
 class Column:
     """Where a field of a batch is, and how it is given."""
 
@@ -93,14 +175,44 @@ class Column:
         self.name, self.index = name, index
         self.kind = "mask" if index < 0 else field._list
         self.errors = str(getattr(field, "errors", "strict"))
+        self.labels = -1  # index of the field of the boxes' labels
 
-    def take(self, batch: _stoker.Batch, output: str, convert: Convert) -> Any:
+    def take(self, batch: _stoker.Batch, output: str, convert: Convert, dataset: Any) -> Any:
         if self.kind == "mask":
             return mask_of(batch, output)
         array = batch.array(self.index)
         if self.kind == "text":
             return self._text(batch, array)
+        if self.kind == "ragged":
+            return self._ragged(batch, array, convert)
+        if self.kind in PARSERS:
+            return self._parsed(batch, array, dataset)
         return array if self.kind == "bytes" else convert(array)
+
+    def _ragged(self, batch: _stoker.Batch, parts: Any, convert: Convert) -> Ragged:
+        made = [None if part is None else convert(part) for part in parts]
+        if self.labels >= 0:
+            labels = batch.array(self.labels)
+            made.append(Ragged(convert(labels[0]), convert(labels[1])))
+        return Ragged(*made)
+
+    def _parsed(self, batch: _stoker.Batch, column: Any, dataset: Any) -> list[Any]:
+        """Python objects; an error names the sample."""
+        parse = PARSERS[self.kind]()
+        values: list[Any] = []
+        for value in column.tolist():
+            try:
+                values.append(parse(value))
+            except (ValueError, TypeError, RecursionError) as error:
+                sample = dataset.sample(batch.ids.tolist()[len(values)])
+                raise CorruptError(
+                    f"a member is not {self.kind}: {error}",
+                    f"field {self.name!r} key {sample.key!r}",
+                    "look at it with 'stoker cat', or take Bytes",
+                    shard=sample.members[0].shard,
+                    key=sample.key,
+                ) from error
+        return values
 
     def _text(self, batch: _stoker.Batch, column: Any) -> list[str]:
         try:

@@ -184,6 +184,6 @@ def test_bytes_of_no_bytes(batch):
 
 
 def test_no_instances_from_nothing():
-    for kind in (stoker.Array, stoker.BytesColumn):
+    for kind in (stoker.ArrayColumn, stoker.BytesColumn):
         with pytest.raises(TypeError):
             kind()

@@ -85,7 +85,8 @@ def test_kinds_of_fields(tars, engine, output, request):
     }
     batch = next(iter(stoker.Loader(tars, 4, fields=fields, engine=engine, output=output)))
     assert list(batch) == list(fields)
-    kind = {"torch": torch and torch.Tensor, "numpy": np.ndarray, "array": stoker.Array}[output]
+    kinds = {"torch": torch and torch.Tensor, "numpy": np.ndarray, "array": stoker.ArrayColumn}
+    kind = kinds[output]
     for name in ("image", "label", "weight", "id"):
         assert isinstance(batch[name], kind), name
     assert batch["weight"].tolist() == [float(label) for label in batch["label"].tolist()]
