@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
 """Measure what stoker does with whole data sets, and write a table and bench/results/NAME.json.
 
-usage: run_dataset.py verify --data DIR [options]
+usage: run_dataset.py verify|index|index-open --data DIR [options]
 
   verify  MB/s of `stoker verify` and `stoker diff`: from memory beside SHA-256 of the same files by
           sha256sum and openssl, from the disk beside fio (root)
 
-DIR/tars/*.tar is packed once into SCRATCH, so that there is a manifest of SHA-256 and an index of
-checksums to verify. As in run.py every round runs each candidate once.
+  index   members/s of `stoker index` of cached tars, and the bytes it reads, beside tar -t
+  index-open  ms and MB to open a data set whose index has 100 million members, made once in SCRATCH
+          (2.6 GB) with shards that are nothing but holes; DIR is only where SCRATCH defaults beside
+
+For verify, DIR/tars/*.tar is packed once into SCRATCH, so that there is a manifest of SHA-256 and
+an index of checksums to verify. As in run.py every round runs each candidate once.
 """
 import argparse
+import hashlib
 import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -98,7 +104,153 @@ def add_rate(table, row, turn, size, kind, result):
         table.add(row, turn, **{f"{kind} MB/s": size / wall, f"{kind} CPU s/GB": cpu / size * 1000})
 
 
-BENCHES = {"verify": bench_verify}
+# ---- index ----
+
+def bench_index(args, table):
+    files = measure.data_files(args.data, "tars/*.tar")
+    size = sum(os.path.getsize(path) for path in files) / 1e6
+    out = args.scratch / "bench.index"
+    facts = {"files": len(files), "MB": round(size)}
+    listing = "\0".join(files)
+    rows = {
+        "tar -t": (["xargs", "-0", "-n", "1", "tar", "-tf"], listing),
+        "tar -t, all cores": parallel(["tar", "-tf"], files),
+        "stoker index, 1 thread": ([command(), "index", "--json", "--force", "--threads", 1,
+                                    "--out", out, *files], None),
+        "stoker index": ([command(), "index", "--json", "--force", "--threads", args.threads,
+                          "--out", out, *files], None),
+    }
+    for turn in range(args.runs):
+        run.say(f"round {turn + 1} of {args.runs}")
+        measure.warm_up(files)
+        for row, (words, listed) in rows.items():
+            result = run.attempt(table, row, lambda: timed(words, input=listed))
+            if not result:
+                continue
+            wall, cpu, text = result
+            told = json.loads(text) if row.startswith("stoker") else None
+            if told:
+                facts |= {"members": told["members"], "index bytes": told["index_bytes"]}
+                table.add(row, turn, **{"% of bytes read": told["bytes_read"] / size / 1e4})
+            table.add(row, turn, seconds=wall, **{"CPU s": cpu})
+    for row, base in (("stoker index, 1 thread", "tar -t"), ("stoker index", "tar -t, all cores")):
+        for turn, wall in table.values.get(row, {}).get("seconds", {}).items():
+            theirs = table.values.get(base, {}).get("seconds", {}).get(turn)
+            if theirs:
+                table.add(row, turn, **{"x tar -t": theirs / wall})
+    out.unlink(missing_ok=True)
+    pathlib.Path(f"{out}.stamp").unlink(missing_ok=True)
+    return facts
+
+
+# ---- index-open ----
+
+PAGE = 16384  # as all numbers here: docs/formats.md
+SHARDS, MEMBERS = 1000, 100_000
+
+LOOK = """
+import json, os, random, sys, time
+import stoker
+def resident():
+    text = open("/proc/self/smaps_rollup").read()
+    return int(text.split("Rss:")[1].split()[0]) / 1e3
+engine = stoker.Engine(threads=int(sys.argv[2]))
+before, start = resident(), time.perf_counter()
+dataset = stoker.Dataset(sys.argv[1], engine=engine, index="require")
+opened, after = time.perf_counter(), resident()
+dice = random.Random(1)
+for _ in range(1000):
+    number = dice.randrange(len(dataset))
+    sample = dataset.sample(number)
+    assert sample.key == f"k{number % 100000:07}", sample
+print(json.dumps({"members": dataset.member_count, "open ms": (opened - start) * 1e3,
+                  "open MB": after - before,
+                  "1,000 look-ups ms": (time.perf_counter() - opened) * 1e3,
+                  "MB after them": resident() - before}))
+"""
+
+
+def make_large(folder):
+    """A data set of SHARDS x MEMBERS members of one sample each: shards that are holes, and their
+    index, written as docs/formats.md tells it. All blocks have the same bytes."""
+    import ctypes
+
+    import numpy
+
+    xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
+    xxh3.argtypes, xxh3.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_uint64
+    count, step = MEMBERS, 2  # a header and a block of data each
+    shard_bytes = count * step * 512 + 1024
+    numbers = numpy.arange(count, dtype="<u4")
+    units = numbers * step + 1
+    keys = b"".join(b"k%07d" % i for i in range(count))
+    block = b"".join([units.tobytes(), numpy.full(count, 300, "<u4").tobytes(),
+                      numpy.arange(count + 1, dtype="<u4").tobytes(),
+                      (numbers * 8 + 8).tobytes(), bytes(2 * count), keys])
+    block += bytes(-len(block) % 8)
+    own = hashlib.sha256()
+    for i in range(count):
+        own.update(keys[8 * i:8 * i + 8] + b"\0" + struct.pack("<Q", 1) + b"jpg\0"
+                   + struct.pack("<QQ", int(units[i]) * 512, 300))
+    all_of_it = hashlib.sha256(b"stoker index 1\0")
+    records, paths = b"", b""
+    for shard in range(SHARDS):
+        name = b"s-%06d.tar" % shard
+        with open(folder / name.decode(), "wb") as file:
+            file.truncate(shard_bytes)
+        records += struct.pack("<QQQQQIIIIBBHI", len(paths), shard_bytes, 300 * count,
+                               shard * count, 16 + shard * len(block), len(name), count, count,
+                               len(keys), 0, 0, 0, 0) + own.digest() + bytes(32)
+        paths += name
+        all_of_it.update(name + b"\0" + own.digest() + b"\1" + struct.pack("<Q", shard_bytes))
+    with open(folder / "making", "w+b") as file:
+        file.write(b"STOKERIX" + struct.pack("<II", 1, PAGE))
+        for _ in range(SHARDS):
+            file.write(block)
+        sections = []
+        for section in (records, paths, b"jpg\0", b""):
+            sections.append((file.tell(), len(section)))
+            file.write(section)
+        sections.append((0, 0))  # no sums of files
+        file.write(bytes(-file.tell() % 8))
+        pages_at = file.tell()
+        file.seek(0)
+        sums = b"".join(struct.pack("<Q", xxh3(page, len(page)))
+                        for page in iter(lambda: file.read(min(PAGE, pages_at - file.tell())), b""))
+        foot = b"XIREKOTS" + struct.pack("<IIQQQ", 1, PAGE, pages_at + len(sums) + 232, pages_at,
+                                         xxh3(sums, len(sums)))
+        foot += struct.pack("<IIQQQQQII", 1, 0, SHARDS, SHARDS * count, SHARDS * count,
+                            300 * SHARDS * count, 27962, 0, 4096) + all_of_it.digest()
+        foot += b"".join(struct.pack("<QQ", *section) for section in sections) + bytes(16)
+        file.write(sums + foot + struct.pack("<Q", xxh3(foot, len(foot))))
+    os.rename(folder / "making", folder / "stoker.index")
+
+
+def bench_index_open(args, table):
+    folder = args.scratch / "large-index"
+    if not (folder / "stoker.index").exists():
+        run.say(f"making {folder}")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        make_large(folder)
+    build = pathlib.Path(command()).parent
+    environment = os.environ | {"PYTHONPATH": str(build / "python")}
+    facts = {"index MB": round((folder / "stoker.index").stat().st_size / 1e6)}
+    for turn in range(args.runs):
+        run.say(f"round {turn + 1} of {args.runs}")
+        for row in ("cold", "warm"):
+            if row == "cold":
+                measure.drop_caches()
+            result = run.attempt(table, row, lambda: timed(
+                [sys.executable, "-c", LOOK, folder, args.threads], env=environment))
+            if result:
+                told = json.loads(result[2])
+                facts["members"] = told.pop("members")
+                table.add(row, turn, **told)
+    return facts
+
+
+BENCHES = {"verify": bench_verify, "index": bench_index, "index-open": bench_index_open}
 SECONDS = {"verify": 3}
 
 
@@ -113,7 +265,7 @@ def parse_arguments():
     parser.add_argument("--name", help="of the file under bench/results")
     args = parser.parse_args()
     args.scratch = args.scratch or args.data.resolve().parent
-    args.seconds = args.seconds or SECONDS[args.bench]
+    args.seconds = args.seconds or SECONDS.get(args.bench)
     args.name = args.name or args.bench
     return args
 

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <strings.h>
 
-/* The window over a plain tar's headers: grows while headers lie close, else shrinks. */
-#define WINDOW_BYTES_MIN 2048u
+/* The window over a plain tar's headers: grows while headers lie close, else shrinks to what one
+ * member takes: an extended header, its block, and the header. */
+#define WINDOW_BYTES_MIN 1536u
 #define WINDOW_BYTES_MAX (256u << 10)
 #define FOLDER_ROUND 4096u      /* files a round of the parallel loop */
 #define CHUNK_BYTES (64u << 10) /* of a member's data at a time */
