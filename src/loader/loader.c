@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* In flight to begin with: enough for a local disk; slow storage deepens it. */
+/* In flight to begin with, shared by workers: enough for a local disk; slow storage deepens it. */
 #define AHEAD_BYTES       (64u << 20)
 #define DEEPEN_WAIT_NS 20000000u
 #define AHEAD_DEFAULT_MAX 16u
@@ -235,10 +235,10 @@ static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
     /* About: fields of one member, and small ones of large members, are not told apart. */
     slot_bytes += varies ? stk_index_bytes(index) / samples : 0;
     loader->batch_bytes = stk_max(slot_bytes * loader->partition.batch_size, 1);
-    loader->locked.ahead =
-        loader->ahead_asked
-            ? loader->ahead_asked
-            : (uint32_t)stk_min(stk_max(AHEAD_BYTES / loader->batch_bytes, 2), AHEAD_DEFAULT_MAX);
+    uint32_t workers = loader->partition.worker_count;
+    uint64_t fitting = AHEAD_BYTES / workers / loader->batch_bytes;
+    fitting = stk_min(stk_max(fitting, workers > 1 ? 1 : 2), AHEAD_DEFAULT_MAX);
+    loader->locked.ahead = loader->ahead_asked ? loader->ahead_asked : (uint32_t)fitting;
     loader->locked.out_limit = loader->locked.ahead + 1;
     status = stk_batch_pool_open(&loader->pool, &keeper, shapes, loader->field_count,
                                  loader->partition.batch_size, error);
