@@ -172,6 +172,48 @@ def test_packed_is_the_same(folder, tmp_path, engine):
     assert [(f.kind, f.key, f.members) for f in found] == [("changed", "class1/001", ("jpg",))]
 
 
+@needs_command
+def test_indexes_with_checksums(tmp_path, engine):
+    """Nothing is read where both have checksums: the bytes that an index did not see do not show,
+    and reread shows them. With one index only the other side is read."""
+    a, b = samples_of(60), samples_of(60)
+    b["dir0/k0006"]["cls"] = b"66"
+    paths = [write(tmp_path / "a", a), write(tmp_path / "b", b)]
+    total = sum(p.stat().st_size for p in paths[0].iterdir())
+    for path, read in zip([None, *paths], (2 * total, total, 0), strict=True):
+        if path:
+            done = test_cli.stoker("index", "--checksums", path)
+            assert done.returncode == 0, done.stderr
+        found, progress = differ(*paths, engine=engine)
+        assert [(f.key, f.members) for f in found] == [("dir0/k0006", ("cls",))]
+        assert abs(progress["bytes"] - read) <= 6 * 10240  # ends of tars need not be read
+        assert progress["bytes"] > 0 or path == paths[1]
+    assert progress["bytes"] == 0
+    result = test_cli.stoker("diff", *paths)
+    assert b"1 changed, 59 the same; no data read" in result.stdout
+    shard = paths[0] / "0.tar"
+    times = shard.stat()
+    data = bytearray(shard.read_bytes())
+    data[512 + 20] ^= 1
+    shard.write_bytes(data)
+    os.utime(shard, ns=(times.st_atime_ns, times.st_mtime_ns))  # as a disk changes it
+    assert len(differ(*paths, engine=engine)[0]) == 1
+    found, progress = differ(*paths, engine=engine, reread=True)
+    assert len(found) == 2 and progress["bytes"] > 0
+    assert test_cli.stoker("diff", "--reread", *paths).stdout.count(b"changed") == 3
+
+
+@needs_command
+def test_folder_with_an_index(folder, tmp_path, engine):
+    copies = [shutil.copytree(folder, tmp_path / name) for name in ("a", "b")]
+    make.jpeg(copies[1] / "class2" / "002.jpg", 99)
+    for copy in copies:
+        assert test_cli.stoker("index", "--checksums", copy).returncode == 0
+    found, progress = differ(*copies, engine=engine)
+    assert [(f.kind, f.key) for f in found] == [("changed", "class2/002.jpg")]
+    assert progress["bytes"] == 0 and progress["same"] == 39
+
+
 def test_keys_that_come_twice(tmp_path, engine):
     """The same key in several shards: those with one content go together."""
     for name, contents in (("a", [b"1", b"2", b"2"]), ("b", [b"2", b"3", b"1", b"1"])):

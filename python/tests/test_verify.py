@@ -285,6 +285,63 @@ def test_flipped_byte_in_a_picture(packed, engine):
 
 
 @needs_command
+@pytest.mark.parametrize("kind", ["tars", "gzip", "folder"])
+def test_index_with_checksums(tars, folder, tmp_path, engine, kind):
+    """`stoker index --checksums` lets any flipped byte of a member be found, packed or not."""
+    root = tars
+    if kind == "folder":
+        root = shutil.copytree(folder, tmp_path / "copy")
+    if kind == "gzip":
+        for tar in list(root.glob("*.tar")):
+            (root / f"{tar.name}.gz").write_bytes(gzip.compress(tar.read_bytes(), 0))
+            tar.unlink()
+    done = test_cli.stoker("index", "--checksums", root)
+    assert done.returncode == 0, done.stderr
+    assert find(root, engine, deep=True) == []
+    if kind == "folder":
+        path, key = root / "class1" / "001.jpg", "class1/001.jpg"
+        flip(path, inside(path.read_bytes()))
+    elif kind == "tars":
+        path, key = root / "0.tar", "s002"
+        flip(path, places(path)["s002.txt"][0])
+    else:
+        path, key = root / "0.tar.gz", "s002"
+        data = bytearray(gzip.decompress(path.read_bytes()))
+        data[data.index(b"text 2")] ^= 1
+        path.write_bytes(gzip.compress(bytes(data), 0))  # of the same size
+    found = find(root, engine)
+    assert (found[0].kind, found[0].key, found[0].shard) == ("checksum", key, str(path))
+    if kind != "gzip":
+        find(root, engine, repair=True)
+        assert find(root, engine) == []
+
+
+@needs_command
+@pytest.mark.parametrize("where", ["above", "cache"])
+def test_index_that_lies_apart(tars, tmp_path, where):
+    """In the folder above all shards, or in the cache: it is found as a data set finds it."""
+    environment = {**os.environ, "STOKER_CACHE": str(tmp_path / "cache")}
+    if where == "above":
+        (tars / "x").mkdir()
+        urls = [(tars / "0.tar").rename(tars / "x" / "0.tar"), tars / "1.tar"]
+        assert test_cli.stoker("index", "--checksums", *urls).returncode == 0
+    else:  # beside lies an index of more shards, and then it is gone
+        urls = [tars / "0.tar"]
+        assert test_cli.stoker("index", tars).returncode == 0
+        done = test_cli.stoker("index", "--checksums", *urls, env=environment)
+        assert done.returncode == 0, done.stderr
+        os.remove(tars / "stoker.index")
+    assert (tars / "stoker.index").exists() == (where == "above")
+    assert test_cli.stoker("verify", *urls, env=environment).returncode == 0
+    flip(urls[0], places(urls[0])["s002.txt"][0])
+    done = test_cli.stoker("verify", "--json", "--repair", *urls, env=environment)
+    kinds = [json.loads(line)["kind"] for line in done.stdout.splitlines()]
+    assert kinds[0] == "checksum" and kinds[-1] == "summary"
+    assert test_cli.stoker("verify", *urls, env=environment).returncode == 0
+    assert not list(tmp_path.rglob("*.index"))  # of the old bytes
+
+
+@needs_command
 def test_repair_brings_the_manifest_along(packed, engine):
     shards = sorted(packed.glob("*.tar"))
     before = contents(*shards)

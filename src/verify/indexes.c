@@ -22,36 +22,84 @@ static int fail_memory(struct stoker_error *error)
 
 static int index_path(const struct stk_root *root, char path[STK_PATH_BYTES_MAX])
 {
-    return snprintf(path, STK_PATH_BYTES_MAX, "%s" STK_VERIFY_INDEX_NAME, root->path) <
-                   STK_PATH_BYTES_MAX
-               ? 0
-               : -ENAMETOOLONG;
+    int bytes = root->index_file
+                    ? snprintf(path, STK_PATH_BYTES_MAX, "%s", root->index_file)
+                    : snprintf(path, STK_PATH_BYTES_MAX, "%s" STK_SIDECAR_NAME, root->path);
+
+    return bytes < STK_PATH_BYTES_MAX ? 0 : -ENAMETOOLONG;
+}
+
+/* Maps the root's index. below: what stands before its paths; NULL: its own folder. */
+static int open_index(struct stoker_verify *verify, uint32_t number, const char *below,
+                      struct stk_findings *findings, struct stoker_error *error)
+{
+    struct stk_root *root = &verify->roots.items[number];
+    struct stk_io *io = verify->engine->io;
+    struct stoker_error found = {0};
+    struct stk_stat about;
+    char path[STK_PATH_BYTES_MAX];
+    int status;
+
+    if (index_path(root, path) < 0 || stk_io_stat_path(io, path, &about, NULL) < 0) {
+        return 0;
+    }
+    status = stk_index_map(&root->index, io, path, &found);
+    if (status == 0 && below) {
+        status = stk_index_set_root(root->index, below, &found);
+    }
+    if (status == 0) {
+        return match_shards(verify, number, findings, error);
+    }
+    stk_index_close(root->index);
+    root->index = NULL;
+    return stk_verify_is_ours(status) ? (*error = found, status)
+                                      : find_index(verify, number, findings, &found, error);
+}
+
+/* An index that lies where no shard does, if it is there. */
+static int open_apart(struct stoker_verify *verify, const char *file, const char *below,
+                      struct stk_findings *findings, struct stoker_error *error)
+{
+    struct stk_roots *roots = &verify->roots;
+    struct stk_root *root = &roots->items[roots->count];
+    struct stk_stat about;
+
+    for (uint32_t i = 0; i < roots->count; i++) {
+        char path[STK_PATH_BYTES_MAX];
+
+        if (index_path(&roots->items[i], path) == 0 && strcmp(path, file) == 0) {
+            return 0;
+        }
+    }
+    if (!file[0] || stk_io_stat_path(verify->engine->io, file, &about, NULL) < 0) {
+        return 0;
+    }
+    root->path = stk_strdup("");
+    root->index_file = stk_strdup(file);
+    roots->count++;
+    return root->path && root->index_file
+               ? open_index(verify, roots->count - 1, below, findings, error)
+               : fail_memory(error);
 }
 
 int stk_indexes_open(struct stoker_verify *verify, struct stk_findings *findings,
                      struct stoker_error *error)
 {
-    struct stk_io *io = verify->engine->io;
-    int status = 0;
+    struct stk_sidecar *sidecar = NULL;
+    struct stk_stat about;
+    int status = stk_sidecar_open(&sidecar, verify->named, error);
 
     for (uint32_t i = 0; i < verify->roots.count && status == 0; i++) {
-        struct stk_root *root = &verify->roots.items[i];
-        struct stoker_error found = {0};
-        struct stk_stat about;
-        char path[STK_PATH_BYTES_MAX];
-
-        if (index_path(root, path) < 0 || stk_io_stat_path(io, path, &about, NULL) < 0) {
-            continue;
-        }
-        status = stk_index_map(&root->index, io, path, &found);
-        if (status < 0) {
-            root->index = NULL;
-            status = stk_verify_is_ours(status) ? (*error = found, status)
-                                                : find_index(verify, i, findings, &found, error);
-            continue;
-        }
-        status = match_shards(verify, i, findings, error);
+        status = open_index(verify, i, NULL, findings, error);
     }
+    if (status == 0) {
+        status = open_apart(verify, sidecar->beside, NULL, findings, error);
+    }
+    /* As a data set does it: the cached one counts where there is none beside. */
+    if (status == 0 && stk_io_stat_path(verify->engine->io, sidecar->beside, &about, NULL) < 0) {
+        status = open_apart(verify, sidecar->cache, sidecar->root, findings, error);
+    }
+    stk_sidecar_close(sidecar);
     return status;
 }
 
@@ -60,9 +108,12 @@ static int find_index(struct stoker_verify *verify, uint32_t root, struct stk_fi
                       struct stoker_error *found, struct stoker_error *error)
 {
     struct stk_root *of = &verify->roots.items[root];
+    char path[STK_PATH_BYTES_MAX];
 
     atomic_store_explicit(&of->stale, true, memory_order_relaxed);
-    snprintf(found->shard, sizeof found->shard, "%s" STK_VERIFY_INDEX_NAME, of->path);
+    if (index_path(of, path) == 0) {
+        snprintf(found->shard, sizeof found->shard, "%s", path);
+    }
     snprintf(found->advice, sizeof found->advice, "%s", advice_stale);
     return stk_verify_find(verify, findings, STOKER_FINDING_INDEX, found, "") < 0
                ? fail_memory(error)
@@ -291,7 +342,7 @@ int stk_indexes_compare(struct stoker_verify *verify, struct stk_findings *findi
         char path[STK_PATH_BYTES_MAX];
         uint8_t digest[32];
 
-        if (!root->index || !name || strcmp(name, STK_VERIFY_INDEX_NAME) != 0 ||
+        if (!root->index || !name || strcmp(name, STK_SIDECAR_NAME) != 0 ||
             atomic_load_explicit(&root->stale, memory_order_relaxed) ||
             index_path(root, path) < 0) {
             continue;

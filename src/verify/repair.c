@@ -269,6 +269,9 @@ static int sync_roots(struct stoker_verify *verify, struct stoker_error *error)
     for (uint32_t i = 0; i < verify->roots.count && status == 0; i++) {
         const char *path = verify->roots.items[i].path;
 
+        if (verify->roots.items[i].index_file) {
+            continue;
+        }
         status = stk_io_sync_directory(verify->engine->io, path[0] ? path : ".", error);
     }
     return status;

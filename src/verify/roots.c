@@ -60,6 +60,7 @@ void stk_roots_deinit(struct stk_roots *roots)
 {
     for (uint32_t i = 0; roots->items && i < roots->count; i++) {
         stk_free(roots->items[i].path);
+        stk_free(roots->items[i].index_file);
         stk_free(roots->items[i].by_name);
         stk_free(roots->items[i].seen);
         stk_manifest_deinit(&roots->items[i].manifest);
@@ -128,7 +129,7 @@ static int list_roots(struct stoker_verify *verify, struct stoker_error *error)
         goto done;
     }
     status = -ENOMEM;
-    roots->items = stk_alloc(folders.count, sizeof *roots->items);
+    roots->items = stk_alloc(folders.count + STK_ROOTS_EXTRA, sizeof *roots->items);
     for (uint32_t i = 0; roots->items && i < folders.count; i++) {
         struct stk_view folder = stk_words_at(&folders, i);
         char *path = stk_alloc(folder.bytes + 1, 1);

@@ -80,9 +80,15 @@ static int prepare(struct stoker_verify *verify, struct stoker_error *error)
 {
     struct stk_io *io = verify->engine->io;
     bool folder;
-    int status = stk_source_list(io, verify->options.urls, verify->options.url_count,
-                                 &verify->objects, error);
+    struct stoker_dataset_options named = {.struct_size = sizeof named,
+                                           .urls = verify->options.urls,
+                                           .url_count = verify->options.url_count};
+    int status = stk_dataset_new(&verify->named, verify->engine, &named, error);
 
+    status = status < 0 ? status : stk_dataset_list(verify->named, error);
+    if (status == 0) {
+        verify->objects = verify->named->objects;
+    }
     if (status < 0) {
         return status;
     }
@@ -130,7 +136,9 @@ void stoker_verify_close(struct stoker_verify *verify)
     stk_free(verify->locked.stages);
     stk_free(verify->mended);
     stk_roots_deinit(&verify->roots);
-    stk_objects_deinit(&verify->objects);
+    if (verify->named) {
+        stk_dataset_release(verify->named);
+    }
     pthread_cond_destroy(&verify->ready);
     pthread_mutex_destroy(&verify->lock);
     engine = verify->engine;

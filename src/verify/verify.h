@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "codec/codec.h"
+#include "dataset/sidecar.h"
 #include "engine/reader.h"
 #include "format/tar.h"
 #include "index/index.h"
@@ -50,8 +51,6 @@ bool stk_verify_is_ours(int status);
 
 /* ---- what the data is compared with (roots.c, indexes.c) ---- */
 
-#define STK_VERIFY_INDEX_NAME "stoker.index"
-
 /* A folder that holds shards, and may hold their manifest. */
 struct stk_root {
     char *path; /* owned; with '/' at its end, or empty: the working directory */
@@ -61,9 +60,13 @@ struct stk_root {
     struct stk_manifest manifest;
     uint32_t *by_name;       /* owned: entries of the manifest, sorted */
     bool *seen;              /* owned: of entries: the shard is there */
+    char *index_file;        /* owned; NULL: stoker.index in `path`. Else nothing but the index
+                                belongs to this root: it lies above the shards, or in the cache */
     struct stk_index *index; /* owned; NULL: none that can be read */
     _Atomic bool stale;      /* the index: repair removes it */
 };
+
+enum { STK_ROOTS_EXTRA = 2 };
 
 /* Where an index has an object. */
 struct stk_place {
@@ -72,8 +75,8 @@ struct stk_place {
 };
 
 struct stk_roots {
-    struct stk_root *items; /* owned; const after open but for `changed` and its entries */
-    uint32_t count;
+    struct stk_root *items;   /* owned; const after open but for `changed` and its entries */
+    uint32_t count;           /* there is room for STK_ROOTS_EXTRA more */
     uint32_t *of_object;      /* owned; tars only */
     struct stk_place *places; /* owned; NULL: there is no index */
 };
@@ -141,8 +144,9 @@ struct stk_stage {
 struct stoker_verify {
     struct stoker_engine *engine; /* held; const after open, as all down to the lock */
     struct stoker_verify_options options;
-    struct stk_objects objects;
-    uint64_t stage_count; /* roots, then rounds, then the end */
+    struct stoker_dataset *named; /* owned: urls and their listing; it is never opened */
+    struct stk_objects objects;   /* lent by named */
+    uint64_t stage_count;         /* roots, then rounds, then the end */
     uint64_t bytes_total;
     struct stk_roots roots;
     struct stk_mended *mended; /* owned: one an object, by its round; repair only */
