@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { END_BYTES = 1024, COPY_ZEROS = 4096 };
+enum { BLOCK_BYTES = 512, END_BYTES = 1024, COPY_ZEROS = 4096 };
 
 static const char ending_repair[] = ".repair", ending_original[] = ".original";
 
@@ -207,7 +207,11 @@ static int copy_kept(struct stk_check *check, struct copy *copy, struct stoker_e
         }
     }
     stk_reader_stop(&check->reader);
-    return status == 0 && check->cut ? emit_zeros(copy, END_BYTES, error) : status;
+    if (status == 0 && check->cut) { /* it may have been cut inside of the padding */
+        status = emit_zeros(copy, stk_round_up(copy->bytes, BLOCK_BYTES) - copy->bytes + END_BYTES,
+                            error);
+    }
+    return status;
 }
 
 /* ---- after all -------------------------------------------------------------------------- */

@@ -57,6 +57,8 @@ static const struct damage_row {
      STOKER_ERROR_TRUNCATED, "", -512, SAMPLES - 2},
     {"cut end", CUT, SAMPLES - 1, 2, 512, false, false, STOKER_FINDING_END, STOKER_ERROR_TRUNCATED,
      "", 512, SAMPLES},
+    {"cut in the padding", CUT, SAMPLES - 1, 2, 100, false, false, STOKER_FINDING_END,
+     STOKER_ERROR_TRUNCATED, "", 512, SAMPLES},
     {"data in the end", FLIP, SAMPLES - 1, 2, 512 + 700, false, false, STOKER_FINDING_HEADER,
      STOKER_ERROR_CORRUPT, "", 512 + 512, SAMPLES},
     {"packed, cut", CUT, 4, 0, 0, false, true, STOKER_FINDING_PACKING, STOKER_ERROR_TRUNCATED, "",

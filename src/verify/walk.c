@@ -319,6 +319,13 @@ static int tar_failed(struct walk *walk, struct stoker_error *found, struct stok
         status = stk_check_end(walk->check, false, error); /* names the member */
         return status;
     }
+    if (walk->member.open && walk->member.dirty) { /* cut inside the padding */
+        status = stk_check_padding(walk->check, walk->member.end,
+                                   walk->member.fed - walk->member.end, error);
+        if (status < 0) {
+            return status;
+        }
+    }
     walk->member.open = false;
     at = found->offset == STOKER_NO_OFFSET ? walk->offset
                                            : found->offset / BLOCK_BYTES * BLOCK_BYTES;
