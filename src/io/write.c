@@ -14,9 +14,14 @@
 
 struct out {
     int fd;
-    int failure; /* 0, or the -errno that every further call gives */
-    char path[]; /* for errors */
+    int failure;               /* 0, or the -errno that every further call gives */
+    uint64_t written, started; /* bytes; of them, those whose way to the disk has begun */
+    char path[];               /* for errors */
 };
+
+/* Dirty pages are sent to the disk so often: else the sync at the end waits for all of them (two
+ * shards of 256 MiB: 3 s of packing became 1.6 s, medians of 4 pairs). */
+#define EARLY_BYTES (UINT64_C(8) << 20)
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path);
 static int fail_place(struct stoker_error *error, int number, const char *what, const char *place);
@@ -94,6 +99,13 @@ static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data
         } else if (errno != EINTR) {
             out->failure = -errno;
         }
+    }
+    out->written += done;
+    if (out->written - out->started >= EARLY_BYTES) {
+        /* Only a hint: it neither waits nor takes an error that the sync is to give. */
+        (void)sync_file_range(out->fd, (off_t)out->started, (off_t)(out->written - out->started),
+                              SYNC_FILE_RANGE_WRITE);
+        out->started = out->written;
     }
     return out->failure == 0
                ? 0

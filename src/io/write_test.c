@@ -282,6 +282,36 @@ static void test_sync(int number)
     T_EQ("folder", stk_io_sync_directory(io, folder, &error), number == EINVAL ? 0 : -number);
 }
 
+/* What is sent to the disk early is only a hint: a kernel that refuses it changes nothing. */
+static void test_large(int number)
+{
+    enum { BYTES = 5 << 20, PARTS = 5 };
+    struct stoker_error error = {0};
+    struct stk_out *out = NULL;
+    uint8_t *data = stk_alloc(BYTES, 1), last = 0;
+    int fd;
+
+    if (number != 0) {
+        forbid(SYS_sync_file_range, 0, number);
+    }
+    T_EQ("create", stk_io_create(io, below("large"), true, &out, &error), 0);
+    for (int i = 1; i <= PARTS; i++) {
+        memset(data, i, BYTES);
+        T_EQ("write", stk_io_write(io, out, data, BYTES, &error), 0);
+    }
+    T_EQ("sync", stk_io_sync_out(io, out, &error), 0);
+    stk_io_close_out(io, out);
+    T_EQ("bytes", bytes_of("large"), BYTES * PARTS);
+    fd = open(below("large"), O_RDONLY | O_CLOEXEC);
+    for (int i = 1; i <= PARTS; i++) {
+        T_EQ("read", pread(fd, &last, 1, (off_t)BYTES * i - 1), 1);
+        T_EQ("part", last, i);
+    }
+    close(fd);
+    T_EQ("remove", stk_io_remove(io, below("large"), &error), 0);
+    stk_free(data);
+}
+
 static void test_memory(void)
 {
     struct stoker_error error = {0};
@@ -318,6 +348,8 @@ int main(void)
     in_child("old filter", test_fallback, EPERM);
     in_child("sync", test_sync, EIO);
     in_child("sync", test_sync, EINVAL);
+    in_child("large", test_large, 0);
+    in_child("large, no hint", test_large, ENOSYS);
     in_child("rights", test_rights, 0);
     chmod(folder, 0755);
     T_EQ("tear down", unlink(below("kept")) + unlink(below("other")) + unlink(below("broken")), 0);

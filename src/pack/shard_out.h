@@ -14,7 +14,9 @@
 #include "base/base.h"
 #include "io/write.h"
 
-enum { STK_SHARD_BUFFER_BYTES = 1 << 20, STK_SHARD_MEMBERS_MAX = 1 << 28 };
+/* Written at once: larger writes cost twice the CPU, in copying to folios that are new to the
+ * caches (Linux 6.18, ext4, 560 MB: 256 KiB 0.5 s, 1 MiB 1.3 s, medians of 6). */
+enum { STK_SHARD_BUFFER_BYTES = 1 << 18, STK_SHARD_MEMBERS_MAX = 1 << 28 };
 
 struct stk_shard_out;
 
