@@ -31,6 +31,7 @@ PEERS = {
     "stoker-torch": ("stoker_torch.py", "torch"),
     "raw-stoker": ("raw_stoker.py", "torch"),
     "raw-webdataset": ("raw_webdataset.py", "torch"),
+    "write-shards": ("write_shards.py", "torch"),
 }
 
 

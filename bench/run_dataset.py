@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Measure what stoker does with whole data sets, and write a table and bench/results/NAME.json.
 
-usage: run_dataset.py verify|index|index-open --data DIR [options]
+usage: run_dataset.py pack|verify|index|index-open --data DIR [options]
+
+  pack    MB/s and CPU of `stoker pack` of DIR/folder, with SHA-256 and index, beside tar -c; of it
+          and of stoker.ShardWriter beside webdataset's, also for the small records of --tiny
 
   verify  MB/s of `stoker verify` and `stoker diff`: from memory beside SHA-256 of the same files by
           sha256sum and openssl, from the disk beside fio (root)
@@ -250,7 +253,64 @@ def bench_index_open(args, table):
     return facts
 
 
-BENCHES = {"verify": bench_verify, "index": bench_index, "index-open": bench_index_open}
+# ---- pack ----
+
+def written(target, action):
+    """What one candidate's writing gives; what it wrote is removed, and nothing of it is dirty."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    os.sync()
+    try:
+        return action()
+    finally:
+        shutil.rmtree(target)
+        os.sync()
+
+
+def by_peer(peer, source, target):
+    result = measure.run_peer("write-shards", [peer, source, target])
+    return result["seconds"], result["cpu_s"], ""
+
+
+def bench_pack(args, table):
+    target = args.scratch / "packing"
+    threads = ["--threads", args.threads]
+    tar = ["tar", "-cf", target / "all.tar", "-C", args.data, "folder"]
+    synced = " ".join(map(str, tar)) + f" && sync {target / 'all.tar'}"
+    sets = [("", args.data / "folder", "*/*.jpg")]
+    sets += [("tiny: ", args.tiny / "tars", "*.tar")] if args.tiny else []
+    sizes = {}
+    for turn in range(args.runs):
+        run.say(f"round {turn + 1} of {args.runs}")
+        for name, source, pattern in sets:
+            files = measure.data_files(source, pattern)
+            size = sizes[name] = sum(map(os.path.getsize, files)) / 1e6
+            measure.warm_up(files)
+            rows = {
+                f"{name}stoker pack": lambda: timed(
+                    [command(), "pack", *threads, source, target / "shards"]),
+                f"{name}stoker.ShardWriter": lambda: by_peer("stoker", source, target),
+                f"{name}webdataset ShardWriter": lambda: by_peer("webdataset", source, target)}
+            if not name:
+                rows |= {"tar -c": lambda: timed(tar),
+                         "tar -c, and sync": lambda: timed(["sh", "-c", synced])}
+            for row, action in rows.items():
+                result = run.attempt(table, row, lambda: written(target, action))
+                if result:
+                    table.add(row, turn, **{"MB/s": size / result[0],
+                                            "CPU s/GB": result[1] / size * 1000})
+            theirs = table.values.get(f"{name}webdataset ShardWriter", {}).get("CPU s/GB", {})
+            for row in rows:
+                own = table.values.get(row, {}).get("CPU s/GB", {})
+                if turn in theirs and turn in own:
+                    table.add(row, turn, **{"times less CPU": theirs[turn] / own[turn]})
+    table.add_ratios("MB/s", "tar -c", "x tar -c")
+    table.add_ratios("MB/s", "tar -c, and sync", "x tar and sync")
+    return {f"{name or 'pictures: '}MB": round(size) for name, size in sizes.items()}
+
+
+BENCHES = {"pack": bench_pack, "verify": bench_verify, "index": bench_index,
+           "index-open": bench_index_open}
 SECONDS = {"verify": 3}
 
 
@@ -258,6 +318,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("bench", choices=BENCHES)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="a folder with tars/")
+    parser.add_argument("--tiny", type=pathlib.Path, help="records.py --kind tiny, for pack")
     parser.add_argument("--scratch", type=pathlib.Path, help="default: beside DIR")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, help="of fio")
