@@ -9,10 +9,12 @@ loaders before and after shards were appended.
 import json
 import os
 import pathlib
+import pty
 import random
 import shutil
 import signal
 import subprocess
+import tarfile
 import time
 
 import make
@@ -174,6 +176,34 @@ def test_ctrl_c(data):
     child.send_signal(signal.SIGINT)
     assert child.wait(10) in (0, -signal.SIGINT, 128 + signal.SIGINT)
     assert run("index", data).returncode == 0
+
+
+def test_bar(tmp_path):
+    """On a terminal there is a bar with rate and time left; elsewhere there is not."""
+    path = tmp_path / "x.tar"
+    with open(path, "wb") as file:  # a hole: long to read, quick to make
+        info = tarfile.TarInfo("a.bin")
+        info.size = 1 << 30
+        file.write(info.tobuf())
+        file.seek(info.size, os.SEEK_CUR)
+        file.write(bytes(1024))
+    leader, follower = pty.openpty()
+    words = [COMMAND, "index", "--checksums", str(path)]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=follower, env=environment) as child:
+        os.close(follower)
+        shown = b""
+        try:
+            while piece := os.read(leader, 65536):
+                shown += piece
+        except OSError:  # EIO: the last writer is gone
+            pass
+        assert b"1 members" in child.stdout.read()
+    os.close(leader)
+    assert child.returncode == 0
+    assert b"MB/s" in shown and b"left" in shown, shown
+    again = run("index", "--force", path)
+    assert again.stderr == b""
 
 
 # ---- the package ----------------------------------------------------------------------------

@@ -7,6 +7,8 @@
  * dataset.c. */
 #include "dataset/dataset_test.h"
 
+#include "base/hash.h"
+
 #include <stdlib.h>
 
 enum { SHARDS = 4, PASSES = 12 };
@@ -187,6 +189,49 @@ static void test_changes(void)
         check_open(row->name, engine, "/data/s-000.tar", 1, "");
         stoker_engine_close(engine);
     }
+}
+
+/* A stamp says nothing when a byte of it is wrong, or when its sum is right and its numbers lie. */
+static void test_stamp(void)
+{
+    static const uint64_t words[] = {0, 1, SHARDS + 1, 1ull << 61, UINT64_MAX, UINT64_MAX / 8};
+    static const char path[] = "/data/stoker.index.stamp";
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 1);
+    struct stk_view stamp;
+    uint8_t *copy;
+
+    t_shards(world, 0, SHARDS);
+    T_EQ("index", t_index(engine, "/data", NULL, NULL, NULL), 0);
+    stamp = t_bytes(world, path);
+    copy = stk_alloc(stamp.bytes, 1);
+    for (size_t i = 0; i < stamp.bytes + 2 * STK_COUNT(words); i++) {
+        struct stoker_dataset *dataset = NULL;
+        bool flip = i < stamp.bytes;
+        size_t word = i - stamp.bytes;
+
+        memcpy(copy, stamp.data, stamp.bytes);
+        if (flip) {
+            copy[i] ^= 1 << i % 8;
+        } else { /* the count, then the bytes of names */
+            uint64_t sum;
+
+            memcpy(copy + 16 + word / STK_COUNT(words) * 8, &words[word % STK_COUNT(words)], 8);
+            sum = stk_sum64(copy, stamp.bytes - 8);
+            memcpy(copy + stamp.bytes - 8, &sum, 8);
+        }
+        T_EQ("stamp", t_put(world, path, copy, stamp.bytes), 0);
+        T_EQ("stamp", t_open(engine, "/data", STOKER_INDEX_AUTO, &dataset, NULL), 0);
+        T_EQ("by sizes", dataset->shards_indexed, SHARDS);
+        stoker_dataset_close(dataset);
+    }
+    /* It does say something when it is whole. */
+    T_EQ("stamp", t_put(world, path, stamp.data, stamp.bytes), 0);
+    same_size(world);
+    check_open("whole", engine, "/data", SHARDS - 1, "'/data/s-001.tar' was written since");
+    stk_free(copy);
+    t_drop(stamp);
+    stoker_engine_close(engine);
 }
 
 /* ---- class folders ---------------------------------------------------------------------- */
@@ -486,6 +531,7 @@ int main(void)
 {
     setenv("STOKER_CACHE", "/cache", 1);
     test_changes();
+    test_stamp();
     test_folder();
     test_calls();
     test_damaged_page();
