@@ -90,8 +90,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             ``quarantine`` is a file for each worker then: ``PATH.workerN`` (``.rankM``), and
             limits are those of one worker.
 
-    A sample is a dict with the names of ``fields``, or a pair (image, label). Images are tensors;
-    numbers are Python's; ``Bytes`` are bytes and ``Text`` is str. Beside the Loader's words
+    A sample is a dict with the names of ``fields``, or a pair (image, label). Images, masks and
+    arrays are tensors; numbers, text, bytes and JSON are Python's; ``Boxes`` with labels are a pair
+    (boxes, labels). What differs in length needs a ``collate_fn``. Beside the Loader's words
     ``"__key__"``, ``"__id__"`` and ``"__mask__"`` there is ``"__seed__"``: a number drawn from
     (seed, epoch, position), to seed random Python code with, so that it too is the same after a
     resume and with any number of workers.

@@ -4,6 +4,7 @@ batches in the same order, however many processes share the work, however they a
 import contextlib
 import copy
 import gc
+import io
 import json
 import os
 import pathlib
@@ -232,6 +233,50 @@ def test_a_sample(tars):
     assert sample["text"] == "Text of 0: ü" and type(sample["blob"]) is bytes
     assert [type(sample[name]) for name in ("label", "id", "key")] == [int, int, str]
     assert list(sample) == list(FIELDS)
+
+
+def ragged(batch):
+    """What a user's collate_fn does with values of different lengths: it keeps them apart."""
+    return {name: [sample[name] for sample in batch] for name in batch[0]}
+
+
+@pytest.mark.parametrize("output", ["torch", "numpy"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_other_fields(tmp_path, workers, output):
+    """Arrays, JSON, masks and boxes: each sample's own, as a batch of the Loader has them."""
+    members = []
+    for number in range(20):
+        stream = io.BytesIO()
+        np.save(stream, np.arange(number, dtype="int32"))
+        boxes = [[1.0 * i, 2.0, 30.0 + i, 31.0] for i in range(number % 3)]
+        facts = {"n": number, "boxes": boxes, "labels": list(range(len(boxes)))}
+        members += [
+            (f"{number:02}.jpg", make.encoded(make.pixels(number, 40, 48))),
+            (f"{number:02}.png", make.encoded(make.pixels(number, 40, 48)[..., 0], "PNG")),
+            (f"{number:02}.npy", stream.getvalue()),
+            (f"{number:02}.json", json.dumps(facts).encode()),
+        ]
+    path = make.tar(tmp_path / "a.tar", members)
+    fields = {
+        "image": stoker.Image("jpg", [stoker.RandomResizedCrop(16)]),
+        "mask": stoker.Mask("png"),
+        "tokens": stoker.Array("npy", dtype="int32"),
+        "number": stoker.Int("json:n"),
+        "facts": stoker.Json("json"),
+        "boxes": stoker.Boxes("json:boxes", labels="labels"),
+    }
+    options = {"fields": fields, "output": output, "tail": "keep"}
+    loader = batches(IterableDataset(path, 6, **options), workers, collate_fn=ragged)
+    with stoker.Loader(path, 6, **options) as wanted:
+        for got, want in zip(loader, wanted, strict=True):
+            for i in range(len(want["facts"])):
+                assert got["facts"][i] == want["facts"][i] and got["number"][i] == want["number"][i]
+                for name in ("image", "mask", "tokens"):
+                    assert type(got[name][i]) is type(want[name][i])
+                    assert got[name][i].tolist() == want[name][i].tolist()
+                boxes, labels = got["boxes"][i]
+                assert boxes.tolist() == want["boxes"][i].tolist()
+                assert labels.tolist() == want["boxes"].labels[i].tolist()
 
 
 def test_pairs_and_numpy(folder):
