@@ -60,10 +60,13 @@ JOBS = {
 
 
 def digests(path):
-    """Name to hash of all that lies there."""
+    """Name to hash of all that lies there. A stamp holds what a copy changes (inode, mtimes): only
+    that it is there is compared."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     return {
-        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+        str(file.relative_to(path)): file.suffix == ".stamp"
+        or hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
     }
 
 

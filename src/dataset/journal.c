@@ -123,7 +123,8 @@ static int read_files(struct stk_journal *journal, struct stoker_error *error)
 
 static void forget(struct stk_journal *journal)
 {
-    for (uint32_t i = 0; i < journal->names.count && journal->entries; i++) {
+    /* One name more than entries, when there was no memory for its entry. */
+    for (uint32_t i = 0; i < stk_min(journal->names.count, journal->entry_capacity); i++) {
         stk_index_close(journal->entries[i].index);
     }
     for (uint32_t i = 0; i < journal->file_count; i++) {

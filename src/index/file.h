@@ -91,6 +91,9 @@ struct stk_file_block {
     uint64_t keys, access, end;
 };
 
+/* A path from the root that stays below it: no part is '..', it does not begin with '/', and has no
+ * NUL. An index is read from wherever the data came from, so it may not name other files. */
+bool stk_file_is_below(struct stk_view path);
 void stk_file_block_make(const struct stk_file_record *record, struct stk_file_block *block_out);
 
 struct stk_map {

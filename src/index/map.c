@@ -256,6 +256,25 @@ static int check_records(struct stk_map *map, struct stoker_error *error)
     return status;
 }
 
+bool stk_file_is_below(struct stk_view path)
+{
+    size_t part = 0; /* bytes of it so far */
+    bool dots = true, below = path.bytes > 0 && path.data[0] != '/';
+
+    for (size_t i = 0; below && i <= path.bytes; i++) {
+        if (i == path.bytes || path.data[i] == '/') {
+            below = !(dots && part == 2);
+            part = 0;
+            dots = true;
+        } else {
+            below = path.data[i] != '\0';
+            dots = dots && path.data[i] == '.';
+            part++;
+        }
+    }
+    return below;
+}
+
 static int check_record(const struct stk_map *map, uint64_t shard, uint64_t first_sample,
                         struct stoker_error *error)
 {
@@ -281,8 +300,8 @@ static int check_record(const struct stk_map *map, uint64_t shard, uint64_t firs
     if (!path) {
         return STOKER_ERROR_CORRUPT;
     }
-    if (memchr(path, 0, record->path_bytes)) {
-        return stk_map_damaged(map, at, "the path of a shard has a NUL", error);
+    if (!stk_file_is_below((struct stk_view){path, record->path_bytes})) {
+        return stk_map_damaged(map, at, "the path of a shard leads out of its folder", error);
     }
     return 0;
 }
@@ -424,8 +443,8 @@ static const struct stk_file_entry *touch_entry(const struct stk_map *map, uint6
     if (!path_out->data) {
         return NULL;
     }
-    if (memchr(path_out->data, 0, path_out->bytes)) {
-        stk_map_damaged(map, at, "the path of a file has a NUL", error);
+    if (!stk_file_is_below(*path_out)) {
+        stk_map_damaged(map, at, "the path of a file leads out of its folder", error);
         return NULL;
     }
     return entry;

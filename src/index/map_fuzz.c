@@ -63,7 +63,8 @@ static void ask_sample(const struct stk_index *index, uint64_t number)
         stk_index_checksum(index, &sample, i, &sum, NULL);
     }
     if (stk_index_path(index, sample.shard, path, &error) == 0) {
-        STK_ASSERT(strlen(path) < sizeof path);
+        STK_ASSERT(path[0] != '/' && strcmp(path, "..") != 0 && strncmp(path, "../", 3) != 0);
+        STK_ASSERT(!strstr(path, "/../"));
     }
 }
 

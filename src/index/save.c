@@ -234,7 +234,11 @@ static int relative(struct save *save, const char *path, struct stk_view *path_o
         return save->status;
     }
     *path_out = (struct stk_view){(const uint8_t *)path + root_bytes, strlen(path + root_bytes)};
-    if (path_out->bytes >= STK_PATH_BYTES_MAX) {
+    if (!stk_file_is_below(*path_out)) {
+        save->status =
+            stk_fail(save->error, STOKER_ERROR_ARGUMENT, "a path leads out of the index's folder",
+                     "name the shards by paths without '..'", "'%.600s'", path);
+    } else if (path_out->bytes >= STK_PATH_BYTES_MAX) {
         save->status = stk_fail(save->error, STOKER_ERROR_LIMIT, "a path is too long",
                                 "move the data set up", "'%.600s'", path);
     }
