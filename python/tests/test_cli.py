@@ -271,18 +271,71 @@ def unknown_words(_):
     return [EVIL], 2
 
 
+def evil_tar(folder):
+    with tarfile.open(folder / f"odd{EVIL}.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        add(tar, f"{EVIL}a.jpg", b"no picture")
+        add(tar, f"{EVIL}a.cls", b"1")
+        add(tar, f"{EVIL}b.{EVIL}", b"1")
+    return folder / f"odd{EVIL}.tar"
+
+
+def verified(folder):
+    return ["verify", evil_tar(folder)], 1
+
+
+def different(folder):
+    with tarfile.open(folder / "other.tar", "w") as tar:
+        add(tar, "a.jpg", b"1")
+    return ["diff", evil_tar(folder), folder / "other.tar"], 1
+
+
+def packed(folder):
+    return ["pack", evil_tar(folder), folder / f"to{EVIL}"], 0
+
+
+def packed_twice(folder):
+    (folder / f"to{EVIL}").mkdir()
+    (folder / f"to{EVIL}" / EVIL).write_bytes(b"")
+    return ["pack", evil_tar(folder), folder / f"to{EVIL}"], 3
+
+
+def packed_odd_pattern(folder):
+    return ["pack", "--pattern", f"{EVIL}%d.tar", evil_tar(folder), folder / "to"], None
+
+
+def indexed(folder):
+    return ["index", "--labels", "--out", folder / f"to{EVIL}", evil_tar(folder)], 0
+
+
+def listed(folder):
+    return ["ls", "--shards", evil_tar(folder)], 0
+
+
 @pytest.mark.parametrize(
     "make_it",
-    [damaged_name, damaged_data, nothing_there, no_such_key, in_a_folder, unknown_words],
+    [damaged_name, damaged_data, nothing_there, no_such_key, in_a_folder, unknown_words]
+    + [verified, different, packed, packed_twice, packed_odd_pattern, indexed, listed],
     ids=lambda make_it: make_it.__name__,
 )
-def test_errors_cannot_drive_the_terminal(tmp_path, make_it):
+def test_nothing_drives_the_terminal(tmp_path, make_it):
     words, status = make_it(tmp_path)
-    result = stoker(*words)
-    assert result.returncode == status, result
-    assert result.stderr and b"owned" in result.stdout + result.stderr
+    result = stoker(*words, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
+    if status is not None:
+        assert result.returncode == status, result
+    assert b"owned" in result.stdout + result.stderr
     assert is_plain(result.stderr) and is_plain(result.stdout), result
-    assert is_plain(stoker(*words, "--json").stdout)
+    result = stoker(*words, "--json", env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
+    assert is_plain(result.stderr) and is_plain(result.stdout), result
+    for line in result.stdout.splitlines():
+        json.loads(line)
+
+
+def test_a_finding_is_one_line(tmp_path):
+    """Whatever is in a name: a table of findings is read line by line."""
+    lines = stoker("verify", evil_tar(tmp_path)).stdout.splitlines()
+    rows = stoker("verify", "--json", evil_tar(tmp_path)).stdout.splitlines()
+    assert len([line for line in lines if line.startswith(b"picture")]) == 1
+    assert [json.loads(row)["key"] for row in rows if b'"picture"' in row] == [f"{EVIL}a"]
 
 
 # ---- cat ------------------------------------------------------------------------------------
