@@ -153,8 +153,9 @@ def pax_bomb(folder):
 def many_headers(folder):
     """200,000 members of nothing: each costs, none may cost much."""
     block = tarfile.TarInfo("a/0000000.b").tobuf()
-    parts = [make.checksummed(block.replace(b"0000000.b", b"%07d.b" % i, 1)) for i in range(200_000)]
-    return make.write(folder / "many.tar", b"".join(parts) + b"\0" * 1024)
+    blocks = (block.replace(b"0000000.b", b"%07d.b" % i, 1) for i in range(200_000))
+    data = b"".join(make.checksummed(block) for block in blocks)
+    return make.write(folder / "many.tar", data + b"\0" * 1024)
 
 
 UNPACKED = [xz_bomb, bzip2_bomb, zstd_window]

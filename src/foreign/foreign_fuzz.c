@@ -1,7 +1,9 @@
-/* Fuzz: any bytes as an index of DALI, Energon or wids; the last byte chooses. No crash; members
- * of DALI lie one behind the other; what Energon's offsets tell stays in the tar. */
+/* Fuzz: any bytes as an index of DALI, Energon or wids, or as the headers of a tar that one of them
+ * told of; the last byte chooses. No crash; members of DALI lie one behind the other; what
+ * Energon's offsets tell stays in the tar. Covers dali.c, energon.c, wids.c and headers.c. */
 #include "foreign/dali.h"
 #include "foreign/energon.h"
+#include "foreign/headers.h"
 #include "foreign/wids.h"
 
 #include <string.h>
@@ -66,6 +68,16 @@ static void read_wids(struct stk_view text)
     stk_wids_close(status == 0 ? wids : NULL);
 }
 
+static void read_headers(struct stk_view headers)
+{
+    static const struct stk_told told = {
+        {(const uint8_t *)"a/b", 3}, {(const uint8_t *)"jpg", 3}, 5};
+    const char *why = NULL;
+    int status = stk_headers_fit(headers, &told, &why);
+
+    STK_ASSERT(status == 0 || (status == 1 && why[0]));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct stk_view text = {data, bytes > 0 ? bytes - 1 : 0};
@@ -73,15 +85,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (bytes == 0) {
         return 0;
     }
-    switch (data[bytes - 1] % 3) {
+    switch (data[bytes - 1] % 4) {
     case 0:
         read_dali(text);
         break;
     case 1:
         read_energon(text);
         break;
-    default:
+    case 2:
         read_wids(text);
+        break;
+    default:
+        read_headers(text);
     }
     return 0;
 }
