@@ -1,6 +1,7 @@
 /* Fuzz of verify.c, walk.c, check.c, look.c, roots.c, indexes.c and repair.c: any bytes as a shard,
  * as the index or as the manifest beside a good shard. The last byte chooses which. No crash, no
- * hang; a finding says what and where; what repair wrote is clean, and the old bytes are kept. */
+ * hang; a finding says what and where; what repair wrote is clean, and the old bytes are kept; what
+ * is clean can be opened as a data set. */
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "world/world.h"
@@ -39,7 +40,26 @@ struct outcome {
     struct stoker_verify_progress progress;
 };
 
-/* Not without memory or threads: the run is left out then. */
+/* What verifies clean can be opened, and has as many samples. */
+static void check_opens(struct stoker_engine *engine, uint64_t samples)
+{
+    const char *url = "/d";
+    struct stoker_dataset_options options = {.struct_size = sizeof options,
+                                             .urls = &url,
+                                             .url_count = 1,
+                                             .key_bytes_max = 100,
+                                             .header_bytes_max = 8192,
+                                             .unpacked_bytes_max = 4u << 20,
+                                             .index = STOKER_INDEX_NEVER};
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
+    struct stoker_dataset *dataset = NULL;
+
+    STK_ASSERT(stoker_dataset_open(&dataset, engine, &options, NULL) == 0);
+    STK_ASSERT(stoker_dataset_info(dataset, &info) == 0);
+    STK_ASSERT(info.sample_count == samples);
+    stoker_dataset_close(dataset);
+}
+
 static void run(struct stoker_engine *engine, bool deep, bool repair, struct outcome *outcome)
 {
     const char *url = "/d";
@@ -72,6 +92,9 @@ static void run(struct stoker_engine *engine, bool deep, bool repair, struct out
     STK_ASSERT(stoker_verify_progress(verify, &outcome->progress) == 0);
     STK_ASSERT(outcome->progress.findings_kept == outcome->kept);
     stoker_verify_close(verify);
+    if (outcome->progress.findings == 0) {
+        check_opens(engine, outcome->progress.samples);
+    }
 }
 
 static void check_repair(struct stoker_engine *engine, struct stk_io *world, bool deep,
@@ -123,7 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     if (how % 4 == AS_REPAIRED) {
         check_repair(engine, world, how & 4, input);
-    } else if (how & 8) {
+    } else if (how % 4 >= AS_INDEX && (how & 8)) {
         check_repair(engine, world, how & 4, (struct stk_view){good, sizeof good});
     } else {
         run(engine, how & 4, false, &outcome);
