@@ -34,6 +34,7 @@ void stk_check_deinit(struct stk_check *check)
     stk_codec_close(check->codec);
     stk_sum_close(check->sum);
     stk_words_deinit(&check->keys);
+    stk_words_deinit(&check->more);
     stk_free(check->samples);
     stk_free(check->members);
     stk_free(check->ranges);
@@ -229,29 +230,57 @@ static int add_sample(struct stk_check *check, struct stk_view key, struct stoke
     return 1;
 }
 
-/* The run's extensions are each there once. */
+/* Whether the sample has a member with this extension already; notes that it has one now. */
+static int is_twin(struct stk_check *check, uint64_t hash, bool *twin_out)
+{
+    struct {
+        uint64_t sample, extension;
+    } word = {check->sample, hash};
+    uint32_t before = check->more.count, number = 0;
+    bool full = check->run_count == STK_RUN_EXTENSIONS_MAX;
+
+    *twin_out = false;
+    for (uint32_t i = 0; i < check->run_count && !*twin_out; i++) {
+        *twin_out = check->run[i] == hash;
+    }
+    if (*twin_out) {
+        return 0;
+    }
+    if (!full) {
+        check->run[check->run_count++] = hash;
+    }
+    if (!full && check->verify->options.join_distance == 0) {
+        return 0;
+    }
+    if (stk_words_intern(&check->more, (struct stk_view){(const uint8_t *)&word, sizeof word},
+                         1u << 30, &number) < 0) {
+        return -ENOMEM;
+    }
+    *twin_out = number < before;
+    return 0;
+}
+
+/* The sample's extensions are each there once. */
 static int add_extension(struct stk_check *check, uint64_t offset, struct stoker_error *error)
 {
     struct stk_check_sample *sample = &check->samples[check->sample];
     uint64_t hash = extension_hash(check->member.extension);
     struct stoker_error found = {0};
+    bool twin;
 
-    for (uint32_t i = 0; i < check->run_count; i++) {
-        if (check->run[i] == hash) {
-            sample->flags |= STK_SAMPLE_BAD;
-            stk_fail(&found, STOKER_ERROR_CORRUPT, "the sample has two members with one extension",
-                     "keep one of them where the tar is made", "extension '%s'",
-                     check->member.extension);
-            return stk_check_find(
-                check, STOKER_FINDING_DUPLICATE, &found,
-                &(struct stk_spot){offset, check->member.key, check->member.extension}, error);
-        }
+    if (is_twin(check, hash, &twin) < 0) {
+        return fail_memory(error);
     }
-    if (check->run_count < STK_RUN_EXTENSIONS_MAX) {
-        check->run[check->run_count++] = hash;
+    if (!twin) {
+        sample->shape += hash;
+        return 0;
     }
-    sample->shape += hash;
-    return 0;
+    sample->flags |= STK_SAMPLE_BAD;
+    stk_fail(&found, STOKER_ERROR_CORRUPT, "the sample has two members with one extension",
+             "keep one of them where the tar is made", "extension '%s'", check->member.extension);
+    return stk_check_find(check, STOKER_FINDING_DUPLICATE, &found,
+                          &(struct stk_spot){offset, check->member.key, check->member.extension},
+                          error);
 }
 
 static void copy_text(char *to, size_t capacity, struct stk_view text)

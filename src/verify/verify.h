@@ -246,6 +246,7 @@ struct stk_check {
     uint32_t member_count;
     uint64_t run[STK_RUN_EXTENSIONS_MAX]; /* hashes of the extensions of this sample */
     uint32_t run_count;
+    struct stk_words more; /* sample and extension, where `run` is full or parts may lie apart */
 
     struct stk_check_member *members; /* owned; for repair only, as ranges */
     uint32_t members_kept, member_capacity;

@@ -371,6 +371,62 @@ static void test_folder_index(void)
     }
 }
 
+/* Twins are found among many members, and in parts that lie apart. */
+static void test_twins(void)
+{
+    static const struct twin_row {
+        const char *name;
+        int members; /* of one sample */
+        int again;   /* this member comes twice; -1: none does */
+        uint32_t join_distance;
+        uint32_t kind; /* wanted; 0: clean */
+    } rows[] = {
+        {"many", 600, -1, 0, 0},
+        {"early", 600, 5, 0, STOKER_FINDING_DUPLICATE},
+        {"late", 600, 590, 0, STOKER_FINDING_DUPLICATE},
+        {"apart", 3, -1, 1, 0},
+        {"twins apart", 3, 1, 1, STOKER_FINDING_DUPLICATE},
+    };
+
+    T_EACH(twin_row, row, rows)
+    {
+        struct stk_io *world;
+        struct stoker_engine *engine = open_engine(&world, 64u << 20);
+        const char *url = "/data";
+        struct stoker_verify_options options = {.struct_size = sizeof options,
+                                                .urls = &url,
+                                                .url_count = 1,
+                                                .join_distance = row->join_distance};
+        struct stoker_verify *verify = NULL;
+        struct stoker_finding finding = {0};
+        struct t_tar tar = {0};
+        char name[32];
+        int status, count = 0;
+
+        for (int i = 0; i < row->members; i++) {
+            snprintf(name, sizeof name, "k.e%d", i);
+            t_tar_add(&tar, name, "x", 1);
+        }
+        if (row->join_distance) {
+            t_tar_add(&tar, "other.e0", "x", 1);
+        }
+        snprintf(name, sizeof name, "k.e%d", row->again < 0 ? row->members : row->again);
+        t_tar_add(&tar, name, "x", 1);
+        t_tar_end(&tar);
+        stk_world_add(world, "/data/a.tar", tar.data, tar.bytes);
+        T_EQ(row->name, stoker_verify_open(&verify, engine, &options, NULL), 0);
+        while ((status = stoker_verify_next(verify, 1000, &finding, NULL)) != 0) {
+            count += status == 1;
+        }
+        T_EQ(row->name, count, row->kind != 0);
+        T_EQ(row->name, finding.kind, row->kind);
+        T_STR(row->name, finding.extension, row->kind ? name + 2 : "");
+        stoker_verify_close(verify);
+        stoker_engine_close(engine);
+        t_tar_free(&tar);
+    }
+}
+
 /* ---- bounds, faults --------------------------------------------------------------------- */
 
 static void test_bounds(void)
@@ -427,6 +483,7 @@ int main(void)
     test_beside();
     test_folder();
     test_folder_index();
+    test_twins();
     test_bounds();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
