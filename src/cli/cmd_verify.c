@@ -30,10 +30,11 @@ const struct command command_verify = {
         "A line is: KIND  SHARD @OFFSET  KEY.EXT  WHAT.\n"
         "\n"
         "--repair writes each damaged plain tar anew without the samples that are damaged, keeps\n"
-        "the old one as SHARD.original, and brings manifest and index up to date. Damaged files\n"
-        "of a folder ROOT move to ROOT.bad. Exit status 1 says that there were findings, mended\n"
-        "or not: verify again to see that none is left. A note (a picture under another kind's\n"
-        "name) is no finding.\n",
+        "the old one as SHARD.original, brings the manifest up to date, and removes an index of\n"
+        "the old bytes (run 'stoker index' again). Damaged files of a folder ROOT move to\n"
+        "ROOT.bad. Exit status 1 says that there were findings, mended or not: verify again to\n"
+        "see that none is left. A note (a picture under another kind's name, an index made anew)\n"
+        "is no finding.\n",
     .run = run,
 };
 
