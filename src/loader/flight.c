@@ -351,19 +351,6 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
 
 /* ---- opening ---- */
 
-uint64_t stk_flight_following(const struct stoker_loader *loader, uint64_t epoch, uint64_t position)
-{
-    const struct stk_partition *partition = &loader->partition;
-
-    /* A wrapped step goes on into the next epoch, also when the batch size changed on the way.
-     * Workers begin each epoch anew at the first of them. */
-    if (partition->tail == STOKER_TAIL_WRAP && position >= partition->sample_count &&
-        partition->worker_count <= 1) {
-        return position - partition->sample_count;
-    }
-    return stk_partition_first(partition, epoch + 1);
-}
-
 /* Steps on to the next step that a flight would serve; false: nothing more to open. */
 static bool next_step_locked(struct stoker_loader *loader)
 {
@@ -378,7 +365,7 @@ static bool next_step_locked(struct stoker_loader *loader)
         return false;
     }
     loader->locked.open_position =
-        stk_flight_following(loader, loader->locked.open_epoch, loader->locked.open_position);
+        stk_partition_following(partition, loader->locked.open_epoch, loader->locked.open_position);
     loader->locked.open_epoch++;
     return true;
 }

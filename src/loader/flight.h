@@ -133,9 +133,6 @@ struct stoker_loader {
 struct stoker_loader *stk_loader_of(struct stk_client *client);
 /* One piece of work; false (and the lock never let go) when there is none. */
 bool stk_flight_step_locked(struct stk_client *client, struct stk_worker *worker);
-/* Where the epoch after `epoch` begins when that one ended at `position`. */
-uint64_t stk_flight_following(const struct stoker_loader *loader, uint64_t epoch,
-                              uint64_t position);
 /* Ends `count` slots of a flight, the counters of their work added; frees a flight that was
  * abandoned. Lets the lock go for a moment when it frees or lays out anew. */
 void stk_flight_done_locked(struct stk_flight *flight, uint32_t count,

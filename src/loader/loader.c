@@ -321,7 +321,7 @@ static void turn_epoch_locked(struct stoker_loader *loader)
     uint64_t next = loader->locked.epoch + 1;
 
     loader->locked.position =
-        stk_flight_following(loader, loader->locked.epoch, loader->locked.position);
+        stk_partition_following(&loader->partition, loader->locked.epoch, loader->locked.position);
     loader->locked.epoch = next;
     if (loader->locked.open_epoch < next) {
         loader->locked.open_epoch = next;

@@ -19,10 +19,23 @@
 /* What a key is for: two uses never share random numbers. */
 enum use { USE_RUN = 1, USE_EPOCH, USE_SAMPLE, USE_BLOCK, USE_POOL, USE_PLACE };
 
+/* Part of version 1 as the order is: a fingerprint in a log is compared years later. Two odd
+ * factors tell positions and samples apart; one mix then makes terms that do not cancel. */
+#define FINGERPRINT_KEY UINT64_C(0x73746f6b65722031) /* "stoker 1" */
+#define FINGERPRINT_POSITION UINT64_C(0x9e3779b97f4a7c15)
+#define FINGERPRINT_SAMPLE UINT64_C(0xd6e8feb86659fd93)
+#define FINGERPRINT_STRIDE 1024u /* positions at once, on the stack */
+
 struct window {
     uint64_t first;  /* block of the group's order */
     uint64_t blocks; /* > 0 */
     uint64_t number; /* unique in the group */
+};
+
+/* What positions of one group in one window share. */
+struct stretch {
+    uint64_t group, first_block;
+    struct stk_permutation blocks, inside; /* of the group, of the window */
 };
 
 struct quotient {
@@ -35,6 +48,14 @@ static uint64_t sample_of_block(const struct stk_order_epoch *epoch, uint64_t bl
                                 uint64_t inner);
 static uint64_t sample_of_pool(const struct stk_order_epoch *epoch, uint64_t index);
 static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t position);
+static void samples_of_pool(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                            uint64_t *samples_out);
+static void samples_of_groups(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                              uint64_t *samples_out);
+static uint64_t undealt(const struct stk_order_epoch *epoch, uint64_t block);
+static uint64_t position_in_pool(const struct stk_order_epoch *epoch, uint64_t drawn);
+static uint64_t position_in_group(const struct stk_order_epoch *epoch, uint64_t block,
+                                  uint64_t inner);
 static struct window window_of(const struct stk_order *order, uint64_t group, uint64_t block);
 
 static struct stk_divisor divisor(uint64_t number)
@@ -116,6 +137,83 @@ uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position
         return sample_of_pool(epoch, position - epoch->pool_first);
     }
     return sample_of_group(epoch, position);
+}
+
+void stk_order_samples(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                       uint64_t *samples_out)
+{
+    uint64_t pool = epoch->pool_first, pool_end = pool + epoch->order->pool_samples;
+    uint64_t end = first + count, piece_end;
+
+    STK_ASSERT(count <= epoch->order->options.sample_count &&
+               first <= epoch->order->options.sample_count - count);
+    if (epoch->order->options.shuffle != STOKER_SHUFFLE_BLOCK) {
+        for (uint64_t i = 0; i < count; i++) {
+            samples_out[i] = first + i;
+        }
+        for (uint64_t i = 0, piece;
+             epoch->order->options.shuffle == STOKER_SHUFFLE_FULL && i < count; i += piece) {
+            piece = stk_min(count - i, STK_PERMUTE_STRIDE);
+            stk_permute_all(&epoch->whole, samples_out + i, (uint32_t)piece);
+        }
+        return;
+    }
+    for (; first < end; first = piece_end) {
+        bool in_pool = first >= pool && first < pool_end;
+
+        piece_end = stk_min(end, first < pool ? pool : in_pool ? pool_end : end);
+        (in_pool ? samples_of_pool : samples_of_groups)(epoch, first, piece_end - first,
+                                                        samples_out);
+        samples_out += piece_end - first;
+    }
+}
+
+uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample)
+{
+    const struct stk_order *order = epoch->order;
+    const struct stk_order_options *options = &order->options;
+    uint64_t full = order->full_blocks * options->block_samples;
+    uint64_t dealt = order->group_blocks * options->group_count;
+    uint64_t inner, block;
+
+    STK_ASSERT(sample < options->sample_count);
+    switch (options->shuffle) {
+    case STOKER_SHUFFLE_NONE:
+        return sample;
+    case STOKER_SHUFFLE_FULL:
+        return stk_unpermuted(&epoch->whole, sample);
+    default:
+        break;
+    }
+    if (sample >= full) { /* the short tail stands behind the blocks that are left over */
+        return position_in_pool(epoch, sample - full +
+                                           (order->full_blocks - dealt) * options->block_samples);
+    }
+    block = undealt(epoch, sample / options->block_samples);
+    inner = sample % options->block_samples;
+    if (block >= dealt) {
+        return position_in_pool(epoch, (block - dealt) * options->block_samples + inner);
+    }
+    return position_in_group(epoch, block, inner);
+}
+
+uint64_t stk_order_fingerprint(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count)
+{
+    uint64_t samples[FINGERPRINT_STRIDE], sum = 0;
+    uint64_t key = stk_key(FINGERPRINT_KEY, epoch->epoch);
+
+    while (count > 0) {
+        uint64_t piece = stk_min(count, FINGERPRINT_STRIDE);
+
+        stk_order_samples(epoch, first, piece, samples);
+        for (uint64_t i = 0; i < piece; i++) {
+            sum +=
+                stk_mix(key + (first + i) * FINGERPRINT_POSITION + samples[i] * FINGERPRINT_SAMPLE);
+        }
+        first += piece;
+        count -= piece;
+    }
+    return sum;
 }
 
 int stoker_order_at(uint64_t sample_count, uint64_t block_samples, uint32_t window_blocks,
@@ -218,18 +316,34 @@ static uint64_t sample_of_block(const struct stk_order_epoch *epoch, uint64_t bl
     return dealt * order->options.block_samples + inner;
 }
 
-static uint64_t sample_of_pool(const struct stk_order_epoch *epoch, uint64_t index)
+/* `drawn` counts the samples of the pool: those of its blocks, then the short tail. */
+static uint64_t pooled(const struct stk_order_epoch *epoch, uint64_t drawn)
 {
     const struct stk_order *order = epoch->order;
     uint64_t block_samples = order->options.block_samples;
     uint64_t dealt = order->group_blocks * order->options.group_count;
     uint64_t left_over = order->full_blocks - dealt;
-    uint64_t drawn = stk_permute(epoch->key_pool, index, order->pool_samples);
 
     if (drawn < left_over * block_samples) {
         return sample_of_block(epoch, dealt + drawn / block_samples, drawn % block_samples);
     }
     return order->full_blocks * block_samples + (drawn - left_over * block_samples);
+}
+
+static uint64_t sample_of_pool(const struct stk_order_epoch *epoch, uint64_t index)
+{
+    return pooled(epoch, stk_permute(epoch->key_pool, index, epoch->order->pool_samples));
+}
+
+static void samples_of_pool(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                            uint64_t *samples_out)
+{
+    struct stk_permutation pool;
+
+    stk_permutation_init(&pool, epoch->key_pool, epoch->order->pool_samples);
+    for (uint64_t i = 0; i < count; i++) {
+        samples_out[i] = pooled(epoch, stk_permuted(&pool, first - epoch->pool_first + i));
+    }
 }
 
 static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t position)
@@ -251,6 +365,114 @@ static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t po
     block = stk_permute(stk_key(epoch->key_block, group), window.first + drawn.whole,
                         order->group_blocks);
     return sample_of_block(epoch, block * groups + group, drawn.rest);
+}
+
+/* What is drawn of one window of a group: `count` turns from `turn` on, at most a stride of them,
+ * go to every groups-th place of samples_out. */
+static void samples_of_window(const struct stk_order_epoch *epoch, const struct stretch *stretch,
+                              uint64_t turn, uint32_t count, uint64_t *samples_out)
+{
+    const struct stk_order *order = epoch->order;
+    uint64_t groups = order->options.group_count;
+    uint64_t drawn[STK_PERMUTE_STRIDE];
+    uint64_t inner[STK_PERMUTE_STRIDE];
+
+    for (uint32_t i = 0; i < count; i++) {
+        drawn[i] = turn + i;
+    }
+    stk_permute_all(&stretch->inside, drawn, count);
+    for (uint32_t i = 0; i < count; i++) {
+        struct quotient place = divide(drawn[i], &order->by_block);
+
+        drawn[i] = stretch->first_block + place.whole;
+        inner[i] = place.rest;
+    }
+    stk_permute_all(&stretch->blocks, drawn, count);
+    for (uint32_t i = 0; i < count; i++) {
+        samples_out[i * groups] =
+            sample_of_block(epoch, drawn[i] * groups + stretch->group, inner[i]);
+    }
+}
+
+/* The same for a stretch of positions on one side of the pool: group by group, so that the keys of
+ * a group and of its window are worked out once for all of their positions. */
+static void samples_of_groups(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                              uint64_t *samples_out)
+{
+    const struct stk_order *order = epoch->order;
+    uint64_t groups = order->options.group_count, block_samples = order->options.block_samples;
+    uint64_t skipped = first < epoch->pool_first ? 0 : order->pool_samples;
+
+    for (uint64_t offset = 0; offset < stk_min(groups, count); offset++) {
+        uint64_t group = divide(first + offset, &order->by_groups).rest;
+        uint64_t turn = divide(first + offset - skipped, &order->by_groups).whole;
+        uint64_t turns_end = turn + (count - offset - 1) / groups + 1;
+        uint64_t *out = samples_out + offset;
+        struct stretch stretch = {.group = group};
+
+        stk_permutation_init(&stretch.blocks, stk_key(epoch->key_block, group),
+                             order->group_blocks);
+        while (turn < turns_end) {
+            struct window window = window_of(order, group, divide(turn, &order->by_block).whole);
+            uint64_t start = window.first * block_samples;
+            uint64_t end = stk_min(start + window.blocks * block_samples, turns_end);
+
+            stretch.first_block = window.first;
+            stk_permutation_init(&stretch.inside,
+                                 stk_key(epoch->key_sample, window.number * groups + group),
+                                 window.blocks * block_samples);
+            for (uint64_t piece; turn < end; turn += piece, out += piece * groups) {
+                piece = stk_min(end - turn, STK_PERMUTE_STRIDE);
+                samples_of_window(epoch, &stretch, turn - start, (uint32_t)piece, out);
+            }
+        }
+    }
+}
+
+/* The inverse of what sample_of_block does to a block. */
+static uint64_t undealt(const struct stk_order_epoch *epoch, uint64_t block)
+{
+    const struct stk_order *order = epoch->order;
+
+    if (order->options.group_count == 1) {
+        return block;
+    }
+    block = stk_unpermuted(&order->deal, block);
+    return block >= epoch->rotation ? block - epoch->rotation
+                                    : block + order->full_blocks - epoch->rotation;
+}
+
+static uint64_t position_in_pool(const struct stk_order_epoch *epoch, uint64_t drawn)
+{
+    struct stk_permutation pool;
+
+    stk_permutation_init(&pool, epoch->key_pool, epoch->order->pool_samples);
+    return epoch->pool_first + stk_unpermuted(&pool, drawn);
+}
+
+/* The inverse of sample_of_group. Behind the pool a turn begins at any group: its positions are
+ * those whose remainder is the group's all the same. */
+static uint64_t position_in_group(const struct stk_order_epoch *epoch, uint64_t block,
+                                  uint64_t inner)
+{
+    const struct stk_order *order = epoch->order;
+    uint64_t groups = order->options.group_count, block_samples = order->options.block_samples;
+    uint64_t group = block % groups, at, turn;
+    struct stk_permutation blocks, inside;
+    struct window window;
+
+    stk_permutation_init(&blocks, stk_key(epoch->key_block, group), order->group_blocks);
+    at = stk_unpermuted(&blocks, block / groups);
+    window = window_of(order, group, at);
+    stk_permutation_init(&inside, stk_key(epoch->key_sample, window.number * groups + group),
+                         window.blocks * block_samples);
+    turn = window.first * block_samples +
+           stk_unpermuted(&inside, (at - window.first) * block_samples + inner);
+    if (turn * groups < epoch->pool_first) {
+        return turn * groups + group;
+    }
+    return turn * groups + order->pool_samples +
+           (group + groups - order->pool_samples % groups) % groups;
 }
 
 /* The window of a group that holds the block. All windows are as long as each other, or one

@@ -41,14 +41,14 @@ struct stk_order {
     struct stk_order_options options;
     struct stk_divisor by_groups, by_block; /* group_count, block_samples */
     struct stk_divisor by_base, by_longer;  /* window_base, window_base + 1 */
-    uint64_t full_blocks;   /* F: whole blocks in the data set */
-    uint64_t group_blocks;  /* K = F / H */
-    uint64_t group_samples; /* K * S */
-    uint64_t windows;       /* windows of a group, before they are staggered */
-    uint64_t window_base;   /* blocks of a window; the first window_extra have one more */
+    uint64_t full_blocks;                   /* F: whole blocks in the data set */
+    uint64_t group_blocks;                  /* K = F / H */
+    uint64_t group_samples;                 /* K * S */
+    uint64_t windows;                       /* windows of a group, before they are staggered */
+    uint64_t window_base; /* blocks of a window; the first window_extra have one more */
     uint64_t window_extra;
-    uint64_t pool_samples; /* outside the groups: F mod H blocks and the short tail */
-    uint64_t key_run;      /* key of the run */
+    uint64_t pool_samples;       /* outside the groups: F mod H blocks and the short tail */
+    uint64_t key_run;            /* key of the run */
     struct stk_permutation deal; /* by key_run: which block belongs to which group */
 };
 
@@ -58,8 +58,8 @@ struct stk_order_epoch {
     uint64_t epoch;
     uint64_t key_sample, key_block, key_pool;
     struct stk_permutation whole; /* by key_sample: the `full` order */
-    uint64_t rotation;   /* of the blocks over the groups */
-    uint64_t pool_first; /* position of the pool, a multiple of H */
+    uint64_t rotation;            /* of the blocks over the groups */
+    uint64_t pool_first;          /* position of the pool, a multiple of H */
 };
 
 /* ARGUMENT when groups are too many for the blocks, or a count is out of bounds. Only a block
@@ -71,11 +71,26 @@ void stk_order_begin(struct stk_order_epoch *epoch_out, const struct stk_order *
 /* position < sample_count. */
 uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position);
 
+/* The samples at first .. first + count - 1, all of the epoch, by position: several times faster
+ * than one by one, as neighbours share their keys. */
+void stk_order_samples(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                       uint64_t *samples_out);
+/* Where a sample stands: the inverse of stk_order_sample, in O(1) too. sample < sample_count. */
+uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample);
+/* Sum (modulo 2^64) of a mix of (epoch, position, sample) over positions of one epoch. So it does
+ * not matter in which pieces, nor by how many ranks or workers, the positions are gone through. */
+uint64_t stk_order_fingerprint(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count);
+
 /* A keyed bijection of [0, count); index < count. */
 uint64_t stk_permute(uint64_t key, uint64_t index, uint64_t count);
 /* The same in two parts: stk_permute(key, i, count) == stk_permuted(made from key, i). */
 void stk_permutation_init(struct stk_permutation *permutation, uint64_t key, uint64_t count);
 uint64_t stk_permuted(const struct stk_permutation *permutation, uint64_t index);
+/* values[i] = stk_permuted(p, values[i]), several at once; count <= STK_PERMUTE_STRIDE. */
+#define STK_PERMUTE_STRIDE 256u
+void stk_permute_all(const struct stk_permutation *permutation, uint64_t *values, uint32_t count);
+/* stk_unpermuted(p, stk_permuted(p, i)) == i. */
+uint64_t stk_unpermuted(const struct stk_permutation *permutation, uint64_t value);
 
 /* How an epoch is cut into steps, and steps into ranks. Positions run over the whole run:
  * run position = epoch * sample_count + position in the epoch. A step is batch_size * world_size
@@ -124,5 +139,23 @@ uint32_t stk_partition_slots(const struct stk_partition *partition, uint64_t epo
  * its own groups' blocks. */
 void stk_partition_place(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
                          uint32_t slot, struct stk_place *place_out);
+/* Where the epoch after `epoch` begins when that one ended at `position`. */
+uint64_t stk_partition_following(const struct stk_partition *partition, uint64_t epoch,
+                                 uint64_t position);
+/* stk_order_fingerprint of the real slots of all ranks in the step that begins at `position`. */
+uint64_t stk_partition_fingerprint(const struct stk_partition *partition,
+                                   const struct stk_order *order, uint64_t epoch,
+                                   uint64_t position);
+
+/* Where a position is delivered. */
+struct stk_delivery {
+    uint64_t epoch, step; /* of the step: a wrapped one may begin in an epoch before */
+    uint64_t position;    /* where the step begins */
+    uint32_t rank, slot;
+};
+/* The inverse of stk_partition_place for a run that was not cut anew, in O(1). Steps are counted
+ * over all workers. false: a dropped tail, it is not delivered in this epoch. */
+bool stk_partition_find(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
+                        struct stk_delivery *delivery_out);
 
 #endif

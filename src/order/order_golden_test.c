@@ -1,6 +1,7 @@
 /* Goal: version 1 of the order stays what it is: a state saved today means the same samples for
- * ever. Method: values written down once. A row that fails is not to be mended here: an order
- * that differs needs STOKER_ORDER_VERSION 2 beside version 1, and rows of its own. */
+ * ever, and a fingerprint in a log the same order. Method: values written down once. A row that
+ * fails is not to be mended here: an order that differs needs STOKER_ORDER_VERSION 2 beside version
+ * 1, and rows of its own. */
 #include "base/hash.h"
 #include "order/order.h"
 #include "test/t.h"
@@ -178,10 +179,51 @@ static void test_order(void)
     }
 }
 
+/* clang-format off: one row, one or two lines. */
+static const struct fingerprint_row {
+    const char *name;
+    uint64_t samples, block;
+    uint32_t window, groups, shuffle;
+    uint64_t seed, epoch;
+    uint64_t want, want_part; /* of all positions; of 7 .. 306 */
+} fingerprint_rows[] = {
+    {"block", 1000, 10, 8, 1, STOKER_SHUFFLE_BLOCK, 0, 0, 0x69c0f903892696b6, 0xb4127d7af7404b2b},
+    {"groups", 9999, 13, 8, 32, STOKER_SHUFFLE_BLOCK, 3, 90, 0xc8e6c2dad40e65bf,
+     0x094734c46d535a5f},
+    {"full", 10007, 10, 8, 1, STOKER_SHUFFLE_FULL, 1, 2, 0x9f6c1a7cadbfa0e8, 0x109f94104593838e},
+    {"none", 1000, 10, 8, 1, STOKER_SHUFFLE_NONE, 1, 2, 0xad51e9f9cadb2441, 0x23570bdf8bb577bd},
+    {"last epoch", 1237, 10, 8, 1, STOKER_SHUFFLE_BLOCK, 3, UINT64_MAX, 0x5551b22615f22dea,
+     0x454d29d966e012e9},
+};
+/* clang-format on */
+
+static void test_fingerprint(void)
+{
+    T_EACH(fingerprint_row, row, fingerprint_rows)
+    {
+        struct stk_order_options options = {
+            .sample_count = row->samples,
+            .block_samples = row->block,
+            .window_blocks = row->window,
+            .group_count = row->groups,
+            .shuffle = row->shuffle,
+            .seed = row->seed,
+        };
+        struct stk_order order;
+        struct stk_order_epoch epoch;
+
+        T_EQ(row->name, stk_order_init(&order, &options, NULL), 0);
+        stk_order_begin(&epoch, &order, row->epoch);
+        T_EQ(row->name, stk_order_fingerprint(&epoch, 0, row->samples), row->want);
+        T_EQ(row->name, stk_order_fingerprint(&epoch, 7, 300), row->want_part);
+    }
+}
+
 int main(void)
 {
     T_EQ("the version these rows are of", STOKER_ORDER_VERSION, 1);
     test_permute();
     test_order();
+    test_fingerprint();
     return t_finish();
 }

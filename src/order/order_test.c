@@ -1,4 +1,5 @@
-/* Goal: every sample comes exactly once an epoch, whatever the settings; blocks stay near their
+/* Goal: every sample comes exactly once an epoch, whatever the settings, and is found again by the
+ * inverse; positions in bulk are those one by one; blocks stay near their
  * groups, windows keep memory bounded and turn over one after the other; no sample is dropped
  * for ever; options that cannot be are refused.
  * Method: tables of settings, each walked through whole epochs and counted; then random settings
@@ -67,12 +68,35 @@ static bool is_exactly_once(const struct stk_order_epoch *epoch, uint64_t sample
     memset(seen, 0, samples);
     for (uint64_t i = 0; i < samples; i++) {
         uint64_t sample = stk_order_sample(epoch, i);
-        if (sample >= samples || seen[sample]) {
+        if (sample >= samples || seen[sample] || stk_order_position(epoch, sample) != i) {
             return false;
         }
         seen[sample] = 1;
     }
     return true;
+}
+
+/* Stretches of positions of all lengths, also over the ends of the pool, have the samples that
+ * they have one by one; and their fingerprints add up to the whole's. */
+static bool is_alike_in_bulk(const struct stk_order_epoch *epoch, uint64_t samples, uint64_t key)
+{
+    static uint64_t stretch[SAMPLES_MAX];
+    uint64_t sum = 0;
+    bool alike = true;
+
+    for (uint64_t first = 0, count; first < samples; first += count) {
+        count = stk_min(1 + stk_key(key, first) % 700, samples - first);
+        stk_order_samples(epoch, first, count, stretch);
+        for (uint64_t i = 0; i < count; i++) {
+            alike &= stretch[i] == stk_order_sample(epoch, first + i);
+        }
+        sum += stk_order_fingerprint(epoch, first, count);
+    }
+    stk_order_samples(epoch, 0, samples, stretch);
+    for (uint64_t i = 0; i < samples; i++) {
+        alike &= stretch[i] == stk_order_sample(epoch, i);
+    }
+    return alike && sum == stk_order_fingerprint(epoch, 0, samples);
 }
 
 static void test_rows(void)
@@ -88,6 +112,7 @@ static void test_rows(void)
             for (uint64_t seed = 0; seed < 3; seed++) {
                 begin(&order, &epoch, row, seed, epochs[i]);
                 T_TRUE(row->name, is_exactly_once(&epoch, row->samples));
+                T_TRUE(row->name, is_alike_in_bulk(&epoch, row->samples, seed));
             }
         }
     }
@@ -111,7 +136,8 @@ static void test_random(uint64_t seed)
 
         row.groups = (uint32_t)(1 + (groups > 0 ? stk_key(key, 4) % groups : 0));
         begin(&order, &epoch, &row, key, turn);
-        if (!T_TRUE(row.name, is_exactly_once(&epoch, row.samples))) {
+        if (!T_TRUE(row.name, is_exactly_once(&epoch, row.samples) &&
+                                  is_alike_in_bulk(&epoch, row.samples, key))) {
             printf("samples %llu block %llu window %u groups %u turn %llu\n",
                    (unsigned long long)row.samples, (unsigned long long)row.block, row.window,
                    row.groups, (unsigned long long)turn);
@@ -325,6 +351,42 @@ static void test_order_at(void)
          STOKER_ERROR_ARGUMENT);
 }
 
+/* A fingerprint tells two orders apart, also when two samples alone change places. */
+static void test_fingerprint(void)
+{
+    struct order_row row = {"fingerprint", 1000, 10, 8, 4, STOKER_SHUFFLE_BLOCK};
+    struct stk_order orders[3];
+    struct stk_order_epoch epochs[4];
+    uint64_t prints[4];
+
+    begin(&orders[0], &epochs[0], &row, 1, 0);
+    begin(&orders[0], &epochs[1], &row, 1, 1);
+    begin(&orders[1], &epochs[2], &row, 2, 0);
+    row.window = 9;
+    begin(&orders[2], &epochs[3], &row, 1, 0);
+    for (size_t i = 0; i < STK_COUNT(prints); i++) {
+        prints[i] = stk_order_fingerprint(&epochs[i], 0, 1000);
+        for (size_t k = 0; k < i; k++) {
+            T_TRUE("epoch, seed and window tell in it", prints[i] != prints[k]);
+        }
+    }
+    T_EQ("of nothing", stk_order_fingerprint(&epochs[0], 1000, 0), 0);
+    T_TRUE("where positions begin tells in it", stk_order_fingerprint(&epochs[0], 0, 500) !=
+                                                    stk_order_fingerprint(&epochs[0], 500, 500));
+    row.shuffle = STOKER_SHUFFLE_NONE;
+    begin(&orders[0], &epochs[0], &row, 1, 0);
+    row.shuffle = STOKER_SHUFFLE_FULL;
+    row.samples = 2; /* the two orders of two samples: some seed has the other one */
+    for (uint64_t seed = 0;; seed++) {
+        begin(&orders[1], &epochs[1], &row, seed, 0);
+        if (stk_order_sample(&epochs[1], 0) == 1) {
+            break;
+        }
+    }
+    T_TRUE("two samples that change places",
+           stk_order_fingerprint(&epochs[0], 0, 2) != stk_order_fingerprint(&epochs[1], 0, 2));
+}
+
 int main(int count, char **arguments)
 {
     uint64_t seed = count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
@@ -339,5 +401,6 @@ int main(int count, char **arguments)
     test_dropped(4, 487);
     test_refused();
     test_order_at();
+    test_fingerprint();
     return t_finish();
 }

@@ -60,6 +60,18 @@ static uint64_t sorted_position(uint64_t first, uint64_t count, uint64_t groups,
     return first + (remainder + groups - start) % groups + turn * groups;
 }
 
+/* The inverse of sorted_position: how many of them stand before first + offset. */
+static uint64_t sorted_index(uint64_t first, uint64_t count, uint64_t groups, uint64_t offset)
+{
+    uint64_t start = first % groups, often = count / groups, more = count % groups;
+    uint64_t stop = start + more, remainder = (start + offset % groups) % groups;
+    uint64_t before = remainder > start ? stk_min(remainder - start, more) : 0;
+
+    /* Remainders that are met once more run from start, and may go on from 0. */
+    before += stop > groups ? stk_min(remainder, stop - groups) : 0;
+    return remainder * often + before + offset / groups;
+}
+
 int stk_partition_check(const struct stk_partition *partition, struct stoker_error *error)
 {
     if (!partition->batch_size || !partition->world_size || !partition->group_count) {
@@ -155,4 +167,76 @@ void stk_partition_place(const struct stk_partition *partition, uint64_t epoch, 
         place_out->real = partition->tail == STOKER_TAIL_WRAP;
         place_out->epoch += place_out->real ? found / samples : 0;
     }
+}
+
+uint64_t stk_partition_following(const struct stk_partition *partition, uint64_t epoch,
+                                 uint64_t position)
+{
+    /* A wrapped step goes on into the next epoch, also when the batch size changed on the way.
+     * Workers begin each epoch anew at the first of them. */
+    if (partition->tail == STOKER_TAIL_WRAP && position >= partition->sample_count &&
+        workers_of(partition) == 1) {
+        return position - partition->sample_count;
+    }
+    return stk_partition_first(partition, epoch + 1);
+}
+
+uint64_t stk_partition_fingerprint(const struct stk_partition *partition,
+                                   const struct stk_order *order, uint64_t epoch, uint64_t position)
+{
+    uint64_t left = step_positions(partition, position), sum = 0;
+
+    while (left > 0) {
+        struct stk_order_epoch keys;
+        uint64_t count = stk_min(left, partition->sample_count - position);
+
+        stk_order_begin(&keys, order, epoch);
+        sum += stk_order_fingerprint(&keys, position, count);
+        left = partition->tail == STOKER_TAIL_WRAP ? left - count : 0; /* what pads is a repeat */
+        position = 0;
+        epoch++;
+    }
+    return sum;
+}
+
+bool stk_partition_find(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
+                        struct stk_delivery *delivery_out)
+{
+    uint64_t size = step_size(partition), samples = partition->sample_count;
+    uint64_t world = partition->world_size, offset, count, index, longer;
+    __extension__ unsigned __int128 run = position;
+    struct stk_partition alone = *partition;
+
+    alone.worker = alone.worker_count = 0;
+    STK_ASSERT(position < samples);
+    if (partition->tail == STOKER_TAIL_WRAP) { /* steps tile the whole run */
+        __extension__ unsigned __int128 past = (unsigned __int128)epoch * samples;
+        run += past;
+        offset = (uint64_t)(run % size);
+        run -= offset;
+        epoch = (uint64_t)(run / samples);
+        position = (uint64_t)(run % samples);
+    } else {
+        offset = position % size;
+        position -= offset;
+    }
+    *delivery_out = (struct stk_delivery){
+        .epoch = epoch,
+        .step = (position - stk_partition_first(&alone, epoch)) / size,
+        .position = position,
+    };
+    if (stk_partition_steps_from(&alone, epoch, position) == 0) {
+        return false;
+    }
+    count = step_positions(partition, position);
+    index = sorted_index(position, count, partition->group_count, offset);
+    longer = (count % world) * (count / world + 1); /* slots of the ranks that have one more */
+    if (index < longer) {
+        delivery_out->rank = (uint32_t)(index / (count / world + 1));
+        delivery_out->slot = (uint32_t)(index % (count / world + 1));
+    } else {
+        delivery_out->rank = (uint32_t)(count % world + (index - longer) / (count / world));
+        delivery_out->slot = (uint32_t)((index - longer) % (count / world));
+    }
+    return true;
 }

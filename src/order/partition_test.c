@@ -1,6 +1,7 @@
 /* Goal: ranks share out each step so that every position comes exactly once, all ranks have the
  * same number of steps, what a step holds never depends on how many ranks share it, and workers
- * that take turns have the steps of one.
+ * that take turns have the steps of one; where a position is delivered is found again; the
+ * fingerprint of steps is that of their positions.
  * Method: a table of shapes times every tail, world size and epoch, each slot compared with a
  * plain sort of the step's positions; steps then resumed from every position, and dealt out to
  * workers. */
@@ -64,10 +65,14 @@ static int compare(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Compares all ranks of a step with the plain sort; counts each real place in counts. */
+/* Compares all ranks of a step with the plain sort, and each real place with where it is found;
+ * counts the real ones in counts. */
 static bool is_step_right(const struct shape_row *row, uint32_t tail, uint32_t world,
                           uint64_t epoch, uint64_t position, uint32_t counts[][SAMPLES_MAX])
 {
+    struct stk_partition whole = partition_of(row, tail, 0, world);
+    uint64_t first = stk_partition_first(&whole, epoch);
+    bool uncut = position >= first && (position - first) % row->step == 0;
     uint64_t sorted[STEP_MAX], count = row->step, index = 0;
     uint32_t slots_min = UINT32_MAX, slots_max = 0;
     bool right = true;
@@ -98,6 +103,15 @@ static bool is_step_right(const struct shape_row *row, uint32_t tail, uint32_t w
             if (place.real && place.epoch < EPOCHS) {
                 counts[place.epoch][place.position]++;
             }
+            if (place.real && uncut) {
+                struct stk_delivery found;
+
+                right &= stk_partition_find(&partition, place.epoch, place.position, &found);
+                right &= found.epoch == epoch && found.position == position;
+                right &= found.rank == rank && found.slot == slot;
+                right &=
+                    found.step == (position - stk_partition_first(&partition, epoch)) / row->step;
+            }
         }
     }
     right &= index == count;
@@ -110,6 +124,19 @@ static bool is_step_right(const struct shape_row *row, uint32_t tail, uint32_t w
 static uint64_t left_out(const struct shape_row *row, uint32_t tail)
 {
     return tail == STOKER_TAIL_DROP ? row->samples % row->step : 0;
+}
+
+static bool is_dropped_unfound(const struct shape_row *row, uint32_t tail, uint32_t world)
+{
+    struct stk_partition partition = partition_of(row, tail, 0, world);
+    struct stk_delivery found;
+    bool right = true;
+
+    for (uint64_t i = 0; i < row->samples; i++) {
+        right &= stk_partition_find(&partition, 3, i, &found) ==
+                 (i < row->samples - left_out(row, tail));
+    }
+    return right;
 }
 
 static void test_shape(const struct shape_row *row, uint32_t tail, uint32_t world)
@@ -150,6 +177,7 @@ static void test_shape(const struct shape_row *row, uint32_t tail, uint32_t worl
         }
     }
     T_TRUE(name, once);
+    T_TRUE(name, is_dropped_unfound(row, tail, world));
 }
 
 static void test_shapes(void)
@@ -203,6 +231,62 @@ static void test_workers(void)
             for (uint32_t workers = 1; workers <= 8; workers++) {
                 test_turns(row, tail, workers);
             }
+        }
+    }
+}
+
+/* Steps of all ranks, of every world, have the fingerprint of the positions that they hold. */
+static void test_fingerprint(const struct shape_row *row, uint32_t tail)
+{
+    struct stk_order_options options = {.sample_count = row->samples,
+                                        .block_samples = 4,
+                                        .window_blocks = 3,
+                                        .group_count = 1,
+                                        .shuffle = STOKER_SHUFFLE_BLOCK,
+                                        .seed = 5};
+    struct stk_partition partition = partition_of(row, tail, 0, 1), halves;
+    uint64_t sum = 0, half_sum = 0, want = 0, delivered = 0;
+    struct stk_order order;
+    struct stk_order_epoch keys;
+
+    T_EQ(row->name, stk_order_init(&order, &options, NULL), 0);
+    halves = partition;
+    halves.worker_count = 2;
+    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
+        uint64_t first = stk_partition_first(&partition, epoch);
+        uint64_t steps = stk_partition_steps(&partition, epoch);
+
+        for (uint64_t step = 0; step < steps; step++) {
+            uint64_t position = first + step * row->step;
+
+            sum += stk_partition_fingerprint(&partition, &order, epoch, position);
+            halves.worker = (uint32_t)(step % 2);
+            half_sum += stk_partition_fingerprint(&halves, &order, epoch, position);
+            delivered += row->step;
+        }
+    }
+    for (uint64_t epoch = 0; epoch < 2 * EPOCHS + STEP_MAX && row->samples > 0; epoch++) {
+        uint64_t count = row->samples - left_out(row, tail);
+
+        if (tail == STOKER_TAIL_WRAP) {
+            count = stk_min(row->samples, delivered);
+            delivered -= count;
+        } else if (epoch >= EPOCHS) {
+            break;
+        }
+        stk_order_begin(&keys, &order, epoch);
+        want += stk_order_fingerprint(&keys, 0, count);
+    }
+    T_EQ(row->name, sum, (long long)want);
+    T_EQ(row->name, half_sum, (long long)want);
+}
+
+static void test_fingerprints(void)
+{
+    T_EACH(shape_row, row, shape_rows)
+    {
+        for (uint32_t tail = STOKER_TAIL_DROP; tail <= STOKER_TAIL_KEEP; tail++) {
+            test_fingerprint(row, tail);
         }
     }
 }
@@ -321,6 +405,7 @@ int main(void)
     test_steps();
     test_resume();
     test_workers();
+    test_fingerprints();
     test_check();
     return t_finish();
 }

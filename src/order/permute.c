@@ -47,15 +47,32 @@ static inline uint64_t walk(const struct stk_permutation *permutation, uint64_t 
     return index;
 }
 
+/* The inverse of an odd number modulo 2^64: number * number = 1 modulo 8, and each turn of Newton's
+ * method doubles the bits that are right (3, 6, 12, 24, 48, 96). */
+static uint64_t inverse_of(uint64_t number)
+{
+    uint64_t inverse = number;
+
+    for (int i = 0; i < 5; i++) {
+        inverse *= 2 - number * inverse;
+    }
+    return inverse;
+}
+
 static inline int bits_of(uint64_t count)
 {
     return count > 1 ? 64 - __builtin_clzll(count - 1) : 0;
 }
 
+static int rounds_of(int bits)
+{
+    return bits <= FEW_BITS ? FEW_BITS_ROUNDS : ROUNDS;
+}
+
 void stk_permutation_init(struct stk_permutation *permutation, uint64_t key, uint64_t count)
 {
     permutation->count = count;
-    make_rounds(permutation, key, bits_of(count) <= FEW_BITS ? FEW_BITS_ROUNDS : ROUNDS);
+    make_rounds(permutation, key, rounds_of(bits_of(count)));
 }
 
 uint64_t stk_permuted(const struct stk_permutation *permutation, uint64_t index)
@@ -69,6 +86,82 @@ uint64_t stk_permuted(const struct stk_permutation *permutation, uint64_t index)
     /* The number of rounds is a constant in each call, so that the loops unroll. */
     return bits <= FEW_BITS ? walk(permutation, index, bits, FEW_BITS_ROUNDS)
                             : walk(permutation, index, bits, ROUNDS);
+}
+
+/* Rounds of many values, one walk step each, that do not wait for each other. */
+static inline void step_all(const struct stk_permutation *permutation, uint64_t *values,
+                            const uint16_t *which, uint32_t count, int bits, int rounds)
+{
+    uint64_t mask = ~UINT64_C(0) >> (64 - bits);
+    int shift = (bits + 1) / 2;
+
+    for (uint32_t k = 0; k < count; k++) {
+        uint64_t value = values[which[k]];
+
+        value ^= value >> shift;
+        for (int i = 0; i < rounds; i++) {
+            value = (value * permutation->factor[i] + permutation->summand[i]) & mask;
+            value ^= value >> shift;
+        }
+        values[which[k]] = value;
+    }
+}
+
+/* All values take a step, those still outside take another, and so on: the processor works on
+ * several at once, and never has to guess how long a walk is. */
+void stk_permute_all(const struct stk_permutation *permutation, uint64_t *values, uint32_t count)
+{
+    int bits = bits_of(permutation->count);
+    uint16_t outside[STK_PERMUTE_STRIDE];
+    uint32_t left = count;
+
+    STK_ASSERT(count <= STK_PERMUTE_STRIDE);
+    for (uint32_t i = 0; i < count; i++) {
+        STK_ASSERT(values[i] < permutation->count);
+        outside[i] = (uint16_t)i;
+    }
+    while (left > 0 && bits > 0) {
+        uint32_t stepped = left;
+
+        if (bits <= FEW_BITS) {
+            step_all(permutation, values, outside, left, bits, FEW_BITS_ROUNDS);
+        } else {
+            step_all(permutation, values, outside, left, bits, ROUNDS);
+        }
+        left = 0;
+        for (uint32_t k = 0; k < stepped; k++) {
+            uint16_t i = outside[k];
+
+            outside[left] = i;
+            left += values[i] >= permutation->count;
+        }
+    }
+}
+
+/* Each step undone, the last one first. x ^ (x >> shift) undoes itself, as the shift is at least
+ * half of the bits; and the walk goes back along the same cycle. */
+uint64_t stk_unpermuted(const struct stk_permutation *permutation, uint64_t value)
+{
+    int bits = bits_of(permutation->count), rounds = rounds_of(bits);
+    int shift = (bits + 1) / 2;
+    uint64_t mask, factor[STK_PERMUTE_ROUNDS_MAX];
+
+    STK_ASSERT(value < permutation->count);
+    if (bits == 0) {
+        return 0;
+    }
+    mask = ~UINT64_C(0) >> (64 - bits);
+    for (int i = 0; i < rounds; i++) {
+        factor[i] = inverse_of(permutation->factor[i]);
+    }
+    do {
+        for (int i = rounds - 1; i >= 0; i--) {
+            value ^= value >> shift;
+            value = ((value - permutation->summand[i]) * factor[i]) & mask;
+        }
+        value ^= value >> shift;
+    } while (value >= permutation->count);
+    return value;
 }
 
 uint64_t stk_permute(uint64_t key, uint64_t index, uint64_t count)

@@ -1,4 +1,5 @@
-/* Goal: stk_permute is a bijection of every length, and as fair as drawing lots.
+/* Goal: stk_permute is a bijection of every length, stk_unpermuted its inverse, and as fair as
+ * drawing lots.
  * Method: all lengths to 300 and those around powers of two are walked through; chi-square over
  * many keys for the places of an index (lengths 2 to 16), of a pair of indexes (the same), for
  * whole permutations (2 to 5) and for differences (17 to 600). Takes a seed as its argument; the
@@ -38,10 +39,13 @@ static bool is_fair(const char *name, double chi, double freedom)
 
 static bool is_bijection(uint64_t key, uint64_t count, uint8_t *seen)
 {
+    struct stk_permutation permutation;
+
     memset(seen, 0, count);
+    stk_permutation_init(&permutation, key, count);
     for (uint64_t i = 0; i < count; i++) {
         uint64_t value = stk_permute(key, i, count);
-        if (value >= count || seen[value]) {
+        if (value >= count || seen[value] || stk_unpermuted(&permutation, value) != i) {
             return false;
         }
         seen[value] = 1;
@@ -75,9 +79,14 @@ static void test_long(void)
     static uint64_t values[4096];
 
     for (size_t i = 0; i < STK_COUNT(counts); i++) {
-        bool inside = true, once = true;
+        bool inside = true, once = true, back = true;
+        struct stk_permutation permutation;
+
+        stk_permutation_init(&permutation, seed, counts[i]);
         for (size_t k = 0; k < STK_COUNT(values); k++) {
-            values[k] = stk_permute(seed, k < 2048 ? k : counts[i] - k, counts[i]);
+            uint64_t index = k < 2048 ? k : counts[i] - k;
+            values[k] = stk_permute(seed, index, counts[i]);
+            back &= stk_unpermuted(&permutation, values[k]) == index;
             inside &= values[k] < counts[i];
             for (size_t j = 0; j < k; j++) {
                 once &= values[j] != values[k];
@@ -85,6 +94,7 @@ static void test_long(void)
         }
         T_TRUE("inside", inside);
         T_TRUE("no value twice", once);
+        T_TRUE("and back", back);
     }
 }
 
