@@ -301,6 +301,34 @@ static void test_places(void)
     stoker_engine_close(engine);
 }
 
+/* Shards all over the machine have no folder of their own. */
+static void test_everywhere(void)
+{
+    const char *urls[] = {"/data/s-000.tar", "/more/s-001.tar"};
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 1);
+    struct stoker_dataset_options options = {
+        .struct_size = sizeof options, .urls = urls, .url_count = 2};
+    struct stoker_index_progress progress = {.struct_size = sizeof progress};
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_indexer *indexer = NULL;
+    int status;
+
+    t_shards(world, 0, 1);
+    T_EQ("folder", stk_world_add(world, "/more", NULL, 0), 0);
+    t_shard(world, "/more/s-001.tar", 1, 2, 10);
+    T_EQ("open", stoker_index_open(&indexer, engine, &options, NULL, NULL), 0);
+    while ((status = stoker_index_next(indexer, 1000, &progress, NULL)) == 1) {
+    }
+    T_EQ("index", status, 0);
+    T_HAS("in the cache", progress.path, "/cache/");
+    stoker_index_close(indexer);
+    options.index = STOKER_INDEX_REQUIRE;
+    T_EQ("found", stoker_dataset_open(&dataset, engine, &options, NULL), 0);
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+}
+
 /* Part of an indexed data set gets an index of its own in the cache: the whole's stays. */
 static void test_part(void)
 {
@@ -378,6 +406,7 @@ int main(void)
     test_grows();
     test_extras();
     test_places();
+    test_everywhere();
     test_part();
     test_damaged_shard();
     test_close();

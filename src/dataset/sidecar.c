@@ -50,7 +50,8 @@ int stk_sidecar_open(struct stk_sidecar **sidecar_out, struct stoker_dataset *da
         stk_sidecar_close(sidecar);
         return status;
     }
-    if ((sidecar->folder_url || dataset->objects.count > 0) &&
+    /* Nobody looks for an index in '/', where shards all over the machine have their root. */
+    if ((sidecar->folder_url || (dataset->objects.count > 0 && strcmp(sidecar->root, "/") != 0)) &&
         snprintf(sidecar->beside, sizeof sidecar->beside, "%s%s", sidecar->root,
                  STK_SIDECAR_NAME) >= (int)sizeof sidecar->beside) {
         sidecar->beside[0] = '\0';

@@ -23,7 +23,7 @@ struct stk_stamp {
 
 struct stk_sidecar {
     char root[STK_PATH_BYTES_MAX];   /* before every path in the index: "data/", "/", "" */
-    char beside[STK_PATH_BYTES_MAX]; /* may be empty: too long */
+    char beside[STK_PATH_BYTES_MAX]; /* may be empty: too long, or '/' */
     char cache[STK_PATH_BYTES_MAX];  /* may be empty: nowhere to be */
     bool folder_url;                 /* one url, and it is a folder: all in it is meant */
     struct stk_index *old;           /* owned: mapped; NULL: none */
