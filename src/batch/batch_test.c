@@ -71,6 +71,45 @@ static void test_arrays(void)
     T_EQ("released", counts.released, 1);
 }
 
+/* Rows of two numbers, and arrays of two free sides: how they describe themselves. */
+static void test_ragged(void)
+{
+    static const struct stk_field_shape ragged[] = {
+        { .dtype = STOKER_FLOAT32, .dimension_count = 2, .shape = { -1, 2 }, .ragged = true,
+          .item_bytes = 4 },
+        { .dtype = STOKER_INT32, .dimension_count = 3, .shape = { 5, -1, -1 }, .ragged = true,
+          .item_bytes = 4 },
+        { .dtype = STOKER_UINT8, .dimension_count = 1, .shape = { -1 }, .ragged = true,
+          .item_bytes = 1 },
+    };
+    static const uint64_t   bytes[STK_BATCH_FIELDS_MAX] = { 0, 999, 1 };
+    struct stk_budget       budget = { .bytes_max = 1u << 20 };
+    struct counts           counts = { 0 };
+    struct stk_batch_keeper keeper = { &budget, &counts, returned, released };
+    struct stk_batch_pool  *pool = NULL;
+    struct stoker_batch    *batch = NULL;
+    struct stoker_array     array;
+
+    T_EQ("row", stk_field_row_bytes(&ragged[0]), 8);
+    T_EQ("element", stk_field_row_bytes(&ragged[1]), 4);
+    T_EQ("element", stk_field_row_bytes(&ragged[2]), 1);
+    T_EQ("open", stk_batch_pool_open(&pool, &keeper, ragged, 3, 4, NULL), 0);
+    T_EQ("take", stk_batch_take(pool, 3, bytes, &batch, NULL), 0);
+    T_EQ("rows", stoker_batch_array(batch, 0, &array), 0);
+    T_TRUE("rows", array.offsets && !array.sides && array.side_count == 0);
+    T_EQ("rows", array.dimension_count, 2);
+    T_EQ("rows", array.shape[0] * 100 + array.shape[1] * 10 + array.strides[0], 322);
+    T_EQ("sides", stoker_batch_array(batch, 1, &array), 0);
+    T_TRUE("sides", array.offsets && array.sides && array.side_count == 3);
+    T_EQ("sides", array.dimension_count, 1);
+    T_TRUE("room", batch->fields[1].capacity >= stk_batch_room(999));
+    T_EQ("a list", stoker_batch_array(batch, 2, &array), 0);
+    T_TRUE("a list", array.offsets && !array.sides && array.dimension_count == 1);
+    stoker_batch_close(batch);
+    stk_batch_pool_close(pool);
+    T_EQ("budget", atomic_load(&budget.bytes), 0);
+}
+
 static void test_budget(void)
 {
     struct stk_budget      budget = { .bytes_max = 60000 };
@@ -157,6 +196,7 @@ static void test_fail_nth(void)
 int main(void)
 {
     test_arrays();
+    test_ragged();
     test_budget();
     test_threads();
     test_fail_nth();

@@ -9,6 +9,7 @@
 #include "test/t.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const struct stoker_transform usual = { .kind = STOKER_RANDOM_RESIZED_CROP,
                                                .height = 224,
@@ -263,6 +264,58 @@ static void test_crop_of_padding(void)
     T_EQ("size", geometry.output.width, 5);
 }
 
+/* Boxes on a picture of 100 x 50, by hand; the flips' probability is 1. */
+static const struct box_row {
+    const char             *name;
+    struct stoker_transform transforms[3];
+    double                  box[4], want[4];
+    bool                    left;
+} box_rows[] = {
+    { "crop", { { .kind = STOKER_CENTER_CROP, .width = 60, .height = 30 } },
+      { 15, 20, 30, 45 }, { 0, 10, 10, 30 }, true },
+    { "cropped away", { { .kind = STOKER_CENTER_CROP, .width = 60, .height = 30 } },
+      { 0, 20, 20, 30 }, { 0, 10, 0, 20 }, false },
+    { "padded", { { .kind = STOKER_CENTER_CROP, .width = 120, .height = 80 } },
+      { -5, 0, 100, 60 }, { 10, 15, 110, 65 }, true },
+    { "resize", { { .kind = STOKER_RESIZE, .width = 50, .height = 100 } },
+      { 10, 5, 20, 25 }, { 5, 10, 10, 50 }, true },
+    { "crop, resize", { { .kind = STOKER_CENTER_CROP, .width = 50, .height = 50 },
+                        { .kind = STOKER_RESIZE, .width = 100, .height = 25 } },
+      { 30, 10, 50, 60 }, { 10, 5, 50, 25 }, true },
+    { "resize, crop, flip", { { .kind = STOKER_RESIZE, .width = 200, .height = 100 },
+                              { .kind = STOKER_CENTER_CROP, .width = 100, .height = 100 },
+                              { .kind = STOKER_RANDOM_HORIZONTAL_FLIP, .probability = 1 } },
+      { 30, 10, 40, 20 }, { 70, 20, 90, 40 }, true },
+    { "both flips", { { .kind = STOKER_CENTER_CROP, .width = 100, .height = 50 },
+                      { .kind = STOKER_RANDOM_HORIZONTAL_FLIP, .probability = 1 },
+                      { .kind = STOKER_RANDOM_VERTICAL_FLIP, .probability = 1 } },
+      { 1, 2, 3, 5 }, { 97, 45, 99, 48 }, true },
+    { "a line", { { .kind = STOKER_CENTER_CROP, .width = 100, .height = 50 } },
+      { 5, 2, 5, 9 }, { 5, 2, 5, 9 }, false },
+    { "far out", { { .kind = STOKER_CENTER_CROP, .width = 100, .height = 50 } },
+      { -1e299, -1e299, 1e299, 1e299 }, { 0, 0, 100, 50 }, true },
+};
+
+static void test_boxes(void)
+{
+    T_EACH(box_row, row, box_rows)
+    {
+        struct stk_geometry geometry;
+        double              box[4];
+        size_t              count = 0;
+
+        while (count < 3 && row->transforms[count].kind) {
+            count++;
+        }
+        memcpy(box, row->box, sizeof box);
+        T_EQ(row->name, stk_geometry_make(&geometry, row->transforms, count, 100, 50, 1, NULL), 0);
+        T_EQ(row->name, stk_geometry_box(&geometry, box), row->left);
+        for (int i = 0; i < 4; i++) {
+            T_TRUE(row->name, box[i] == row->want[i]);
+        }
+    }
+}
+
 /* What exif_transpose makes of the stored picture  0 1 2 / 3 4 5. */
 static const struct turn_row {
     uint8_t     orientation;
@@ -339,6 +392,7 @@ int main(int argc, char **argv)
     test_independence();
     test_random_crop_too_large();
     test_crop_of_padding();
+    test_boxes();
     test_turns();
     test_functions();
     return t_finish();

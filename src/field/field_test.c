@@ -121,7 +121,81 @@ static void test_text(void)
     stk_value_close(&value);
 }
 
+/* One parsed document, looked into by several paths. */
+static void test_at(void)
+{
+    static const char *const documents[] = {"{\"a\":{\"b\":[1,2]},\"c\":7}",
+                                            "\x82\xa1\x61\x81\xa1\x62\x92\x01\x02\xa1\x63\x07"};
+
+    for (size_t i = 0; i < STK_COUNT(documents); i++) {
+        struct stk_view bytes = view_of(documents[i], strlen(documents[i]));
+        struct stk_value whole, part;
+        struct stoker_error error = {0};
+        struct stk_shape shape;
+        int64_t number = 0;
+
+        T_EQ("open",
+             stk_value_open(&whole, i ? STK_MSGPACK : STK_JSON, bytes, NULL, MEMORY_BYTES_MAX,
+                            &error),
+             0);
+        T_EQ("c", stk_value_at(&whole, "c", &part, &error), 0);
+        T_EQ("c", stk_value_int(&part, &number, &error), 0);
+        T_EQ("c", number, 7);
+        T_EQ("a.b", stk_value_at(&whole, "a.b", &part, &error), 0);
+        T_EQ("a.b", stk_value_shape(&part, &shape, &error), 0);
+        T_EQ("a.b", shape.count, 2);
+        T_EQ("a.b.1 of a part", stk_value_at(&part, "a.b.1", &part, &error), 0);
+        T_EQ("a.b.1", stk_value_int(&part, &number, &error), 0);
+        T_EQ("a.b.1", number, 2);
+        T_EQ("none", stk_value_at(&whole, "d", &part, &error), STOKER_ERROR_MISSING);
+        T_ERROR("none", &error);
+        T_EQ("whole", stk_value_check(&whole, &error), 0);
+        stk_value_close(&whole);
+    }
+}
+
 /* ---- MessagePack's tricks ---- */
+
+/* What it parses, and readers of whole documents refuse. */
+static const struct check_row {
+    const char *name, *bytes;
+    size_t count;
+    int status;
+} check_rows[] = {
+    {"numbers and true as keys", "\x83\x01\x02\xc3\x04\xca\0\0\0\0\xc0", 11, 0},
+    {"a list as key", "\x81\x91\x01\x02", 4, STOKER_ERROR_CORRUPT},
+    {"a map as key", "\x81\x80\x02", 3, STOKER_ERROR_CORRUPT},
+    {"text that is not UTF-8", "\x92\x01\xa1\xff", 4, STOKER_ERROR_CORRUPT},
+    {"a key that is not UTF-8", "\x81\xa1\xff\x01", 4, STOKER_ERROR_CORRUPT},
+    {"bytes that are not UTF-8", "\xc4\x01\xff", 3, 0},
+    {"a time of 32 bits", "\xd6\xff\x01\x02\x03\x04", 6, 0},
+    {"a time of 64 bits", "\xd7\xff\xee\x6b\x27\xfc\0\0\0\0", 10, 0},
+    {"10^9 nanoseconds", "\xd7\xff\xee\x6b\x28\x00\0\0\0\0", 10, STOKER_ERROR_CORRUPT},
+    {"a time of 96 bits", "\xc7\x0c\xff\x3b\x9a\xc9\xff\0\0\0\0\0\0\0\0", 15, 0},
+    {"10^9 of 96 bits", "\xc7\x0c\xff\x3b\x9a\xca\x00\0\0\0\0\0\0\0\0", 15, STOKER_ERROR_CORRUPT},
+    {"a time of 16 bits", "\xd5\xff\x01\x02", 4, STOKER_ERROR_CORRUPT},
+    {"another ext", "\xd5\x05\x01\x02", 4, 0},
+};
+
+static void test_check(void)
+{
+    T_EACH(check_row, row, check_rows)
+    {
+        struct stoker_error error = {0};
+        struct stk_value value;
+
+        if (stk_value_open(&value, STK_MSGPACK, view_of(row->bytes, row->count), NULL,
+                           MEMORY_BYTES_MAX, &error) < 0) {
+            T_STR(row->name, error.where, "");
+            continue;
+        }
+        T_EQ(row->name, stk_value_check(&value, &error), row->status);
+        if (row->status < 0) {
+            T_ERROR(row->name, &error);
+        }
+        stk_value_close(&value);
+    }
+}
 
 static const struct packed_row {
     const char *name, *bytes;
@@ -576,6 +650,8 @@ int main(void)
     test_numbers();
     test_whole_numbers();
     test_text();
+    test_at();
+    test_check();
     test_packed();
     test_arrays();
     test_json_limits();

@@ -1,5 +1,6 @@
 /* Fuzz: any bytes as JSON or MessagePack (by the first byte), under one of some paths (by the
- * second), as a number, text and array. Covers json.c, msgpack.c, tree.c, number.c and value.c. */
+ * second), as a number, text and array; then as a whole, and under another path. Covers json.c,
+ * msgpack.c, tree.c, number.c and value.c. */
 #include "base/mem.h"
 #include "field/field.h"
 
@@ -11,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static const char *const paths[] = {"", "a", "a.0", "*", "a.*.b", "*.*", "0.1", "a..b"};
     struct stk_view member = {data + 2, bytes - 2}, text;
-    struct stk_value value;
+    struct stk_value value, other;
     struct stoker_error error = {0};
     struct stk_shape shape;
     int64_t integer;
@@ -35,6 +36,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             stk_value_copy(&value, &shape, STOKER_FLOAT32, out, &error);
         }
         stk_free(out);
+    }
+    stk_value_check(&value, &error);
+    if (stk_value_at(&value, paths[data[0] >> 1 & 7], &other, &error) == 0) {
+        stk_value_float(&other, &real, &error);
     }
     stk_value_close(&value);
     return 0;
