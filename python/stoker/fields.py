@@ -27,7 +27,7 @@ between dots, and ``*`` is each of a list: ``Boxes("json:objects.*.box")``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
 from . import _stoker
 from .errors import ArgumentError
@@ -69,9 +69,9 @@ ARRAY_DTYPES = {
 BOX_FORMATS = {"xyxy": _stoker.XYXY, "xywh": _stoker.XYWH, "cxcywh": _stoker.CXCYWH}
 LAYOUTS = {"NCHW": _stoker.NCHW, "NHWC": _stoker.NHWC}
 
-Extensions = Union[str, Sequence[str]]
-Inside = tuple[Union[str, None], tuple[int, ...], Union[str, None], Union[str, None], int, int, int]
-Native = tuple[str, int, Union[str, None], tuple[Any, ...], int, int, int, Inside]
+Extensions = str | Sequence[str]
+Inside = tuple[str | None, tuple[int, ...], str | None, str | None, int, int, int]
+Native = tuple[str, int, str | None, tuple[Any, ...], int, int, int, Inside]
 
 NOTHING_INSIDE: Inside = (None, (), None, None, 0, 0, 0)
 

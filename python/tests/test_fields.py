@@ -381,6 +381,66 @@ def test_boxes_are_torchvisions(tmp_path, engine, torch, torchvision_v2, form, n
     assert 10 < dropped < 90
 
 
+def moved(boxes, crop, size, across, down):
+    """Boxes through a crop (top, left, bottom, right), a resize to (height, width) and flips: what
+    torchvision's documentation says, in NumPy."""
+    top, left, bottom, right = crop
+    height, width = size
+    boxes = np.array(boxes, float) - [left, top, left, top]
+    boxes = boxes.clip(0, [right - left, bottom - top] * 2)
+    boxes *= [width / (right - left), height / (bottom - top)] * 2
+    if across:
+        boxes[:, [0, 2]] = width - boxes[:, [2, 0]]
+    if down:
+        boxes[:, [1, 3]] = height - boxes[:, [3, 1]]
+    kept = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+    return boxes, kept
+
+
+@pytest.mark.parametrize("sandbox", [False, True])
+@pytest.mark.parametrize("keep_empty", [False, True])
+def test_boxes_through_crop_resize_and_flips(tmp_path, sandbox, keep_empty):
+    """RandomResizedCrop to more pixels than there are, by nearest: each pixel of the crop is seen,
+    so the picture tells its crop and flips exactly. The mask shows the same."""
+    size = 90, 130
+    rows, columns = np.mgrid[0:37, 0:53]
+    place = make.encoded((rows * 4 + columns).astype(np.uint8), "PNG")
+    random = np.random.default_rng(9)
+    corners = np.sort(random.uniform(-4, [57, 41], (40, 6, 2, 2)), 2).reshape(40, 6, 4)
+    samples = [
+        {
+            "png": make.encoded(marked(i), "PNG"),
+            "mask.png": place,
+            "json": json.dumps({"b": corners[i].tolist(), "l": [9, 8, 7, 6, 5, 4]}).encode(),
+        }
+        for i in range(40)
+    ]
+    transforms = [
+        stoker.RandomResizedCrop(size, scale=(0.05, 1), interpolation="nearest"),
+        stoker.RandomHorizontalFlip(),
+        stoker.RandomVerticalFlip(),
+    ]
+    fields = {
+        "b": stoker.Boxes("json:b", labels="l", keep_empty=keep_empty),
+        "i": stoker.Image("png", transforms),
+        "m": stoker.Mask("mask.png"),
+    }
+    crops, dropped = set(), 0
+    with stoker.Engine(threads=2, memory="256MiB", sandbox=sandbox) as engine:
+        batch = batch_of(tmp_path, engine, samples, fields)
+    for i in range(40):
+        *crop, across, down = places(batch["i"][i])
+        want, kept = moved(corners[i], crop, size, across, down)
+        kept = kept | keep_empty
+        dropped += int((~kept).sum())
+        assert np.abs(batch["b"][i] - want[kept]).max(initial=0) < 1e-4
+        assert batch["b"].labels[i].tolist() == np.arange(9, 3, -1)[kept].tolist()
+        y, x = batch["i"][i][:2].astype(int)
+        assert (batch["m"][i] == (y * 4 + x) % 256).all()
+        crops.add((*crop, across, down))
+    assert len(crops) > 35 and (keep_empty or dropped > 20)
+
+
 def test_boxes_are_scaled(tmp_path, engine, torch, torchvision_v2):
     """Where the padding is odd, torchvision puts boxes a pixel beside the picture; ours stay."""
     from torchvision import tv_tensors
@@ -403,6 +463,131 @@ def test_boxes_are_scaled(tmp_path, engine, torch, torchvision_v2):
         with pytest.raises(stoker.Error) as caught:
             batch_of(tmp_path, engine, [sample], fields)
         assert caught.value.key == "000"
+
+
+# ---- the policy for damage, and bounds ----
+
+DAMAGED = {
+    "an array cut off": {"npy": npy(np.ones((3, 2), np.float32))[:-1]},
+    "another shape": {"npy": npy(np.ones(3, np.float32))},
+    "a JSON cut off": {"json": b'{"n": 1'},
+    "NaN": {"json": b'{"n": 1, "b": NaN}'},
+    "a path that is not there": {"json": b'{"b": 1}'},
+    "a MessagePack cut off": {"mp": b"\x92\x01"},
+    "text of MessagePack that is none": {"mp": b"\x92\xa1\xff\x05"},
+    "a mask of another size": {"mask.png": make.encoded(make.pixels(1, 9, 8)[..., 0], "PNG")},
+    "no mask": {"mask.png": None},
+    "text that is none": {"txt": b"\xff"},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damage_costs_the_whole_sample(tmp_path, name):
+    """One bad member under skip: all fields of its place are another sample's, and it is listed."""
+    samples = []
+    for i in range(20):
+        sample = {
+            "png": make.encoded(np.full((8, 8, 3), i, np.uint8), "PNG"),
+            "mask.png": make.encoded(np.full((8, 8), i, np.uint8), "PNG"),
+            "npy": npy(np.full((i % 4, 2), i, np.float32)),
+            "json": json.dumps({"n": i, "b": [[0, 0, 1 + i % 5, 2]]}).encode(),
+            "mp": packed(["x" * (i % 3), i]),
+            "txt": f"{i}".encode(),
+        }
+        samples.append(
+            {
+                e: d
+                for e, d in {**sample, **(DAMAGED[name] if i == 7 else {})}.items()
+                if d is not None
+            }
+        )
+    members = [(f"{i:03}.{e}", data) for i, s in enumerate(samples) for e, data in s.items()]
+    make.tar(tmp_path / "a.tar", members)
+    fields = {
+        "id": "__id__",
+        "i": stoker.Image("png", stoker.CenterCrop(8)),
+        "m": stoker.Mask("mask.png"),
+        "a": stoker.Array("npy", (None, 2)),
+        "n": stoker.Int("json:n"),
+        "b": stoker.Boxes("json:b"),
+        "j": stoker.Json("json"),
+        "p": stoker.Int("mp:1"),
+        "t": stoker.Text("txt"),
+    }
+    if name == "text of MessagePack that is none":
+        pytest.importorskip("msgpack")
+        fields["p"] = stoker.MessagePack("mp")
+    loader = stoker.Loader(
+        tmp_path / "a.tar", 20, fields=fields, shuffle="none", output="numpy", on_error="skip"
+    )
+    batch = next(iter(loader))
+    ids = batch["id"].tolist()
+    assert ids[:7] + ids[8:] == [i for i in range(20) if i != 7] and ids[7] != 7
+    for slot, i in enumerate(ids):
+        assert (batch["i"][slot] == i).all() and (batch["m"][slot] == i).all()
+        assert (batch["a"][slot] == np.full((i % 4, 2), i)).all()
+        assert batch["n"][slot] == i and batch["j"][slot]["n"] == i and batch["t"][slot] == f"{i}"
+        assert batch["b"][slot].tolist() == [[0, 0, 1 + i % 5, 2]]
+    assert loader.stats()["substituted"] == 1
+    assert [bad.key for bad in loader.quarantine] == ["007"]
+    loader.close()
+
+
+def test_unchecked_json(tmp_path, engine):
+    """What Python writes and JSON has not: by name, or by check=False."""
+    samples = [{"json": b'[NaN, Infinity, 123456789012345678901234567890, "\\ud800"]'}]
+    with pytest.raises(stoker.CorruptError) as caught:
+        batch_of(tmp_path, engine, samples, {"j": stoker.Json("json")})
+    assert "check=False" in caught.value.advice
+    value = batch_of(tmp_path, engine, samples, {"j": stoker.Json("json", check=False)})["j"][0]
+    assert str(value[:3]) == "[nan, inf, 123456789012345678901234567890]"
+    samples = [{"json": b"{"}]
+    with pytest.raises(stoker.CorruptError, match="key '000'"):
+        batch_of(
+            tmp_path, engine, samples, {"j": stoker.Json("json", check=False)}, on_error="skip"
+        )
+
+
+def test_messagepack_by_its_package(tmp_path, engine):
+    """What the check lets through, the package reads; numbers as keys too."""
+    msgpack = pytest.importorskip("msgpack")
+    values = [
+        {1: {"a": b"\xff"}, None: [1.5, True]},
+        msgpack.Timestamp(5, 7),
+        msgpack.ExtType(3, b""),
+    ]
+    samples = [{"mp": msgpack.packb(value)} for value in values]
+    assert batch_of(tmp_path, engine, samples, {"m": stoker.MessagePack("mp")})["m"] == values
+
+
+@pytest.mark.parametrize("kind", ["npz", "json", "mp"])
+def test_what_a_member_parses_to_is_bounded(tmp_path, engine, kind):
+    """decode_bytes_max: LIMIT above it, damage as any other; fine below."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, a=np.zeros(1_000_000))
+    data = {
+        "npz": stream.getvalue(),
+        "json": json.dumps({"a": [0] * 20_000}).encode(),
+        "mp": packed({"a": [0] * 20_000}),
+    }[kind]
+    fields = {"a": stoker.Array(f"{kind}:a", dtype="int8" if kind != "npz" else "float64")}
+    size = 1_000_000 if kind == "npz" else 20_000
+    batch = batch_of(tmp_path, engine, [{kind: data}], fields)
+    assert len(batch["a"][0]) == size and not batch["a"][0].any()
+    with pytest.raises(stoker.LimitError, match="decode_bytes_max") as caught:
+        batch_of(tmp_path, engine, [{kind: data}], fields, decode_bytes_max="256KiB")
+    assert caught.value.key == "000"
+
+
+def test_an_npz_that_claims_too_much(tmp_path, engine):
+    """The size in a zip's directory is not believed: at most what deflate can do."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, a=np.zeros(1000))
+    data = bytearray(stream.getvalue())
+    at = data.rindex(b"PK\1\2") + 24
+    data[at : at + 4] = struct.pack("<I", 1 << 31)
+    with pytest.raises(stoker.LimitError, match="unpack"):
+        batch_of(tmp_path, engine, [{"npz": bytes(data)}], {"a": stoker.Array("npz:a")})
 
 
 def test_the_same_whatever_the_threads(tmp_path):
