@@ -119,6 +119,13 @@ static int open_field(struct stoker_loader *loader, struct stk_field *field,
     case STOKER_FIELD_LABEL:
         field->shape.dtype = STOKER_INT64;
         extensions = folder ? NULL : extensions ? extensions : "cls";
+        if (folder && stk_index_classes(loader->dataset->index) == 0) {
+            status = stk_fail(error, STOKER_ERROR_MISSING,
+                              "the pictures lie in no class folder, so they have no label",
+                              "leave the field out, put them into one folder a class "
+                              "(root/cat/1.jpg), or name the folder above if this one is a class",
+                              "field '%.100s'", asked->name);
+        }
         break;
     case STOKER_FIELD_SAMPLE:
         field->shape.dtype = STOKER_INT64;

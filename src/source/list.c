@@ -1,4 +1,5 @@
-/* What one folder holds: shards at any depth, or pictures in class folders.
+/* What one folder holds: shards at any depth, or pictures in class folders, or pictures and nothing
+ * below: those have no label.
  *
  * The order of pictures is that of torchvision.datasets.ImageFolder (make_dataset): classes by
  * name, then the folders of a class by their whole path, then names; links are followed. Sorting
@@ -38,6 +39,7 @@ struct walk {
 };
 
 static int walk_folder(struct walk *walk, int depth, int64_t label);
+static int take_root(struct walk *walk);
 static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth, int64_t label);
 static int walk_other(struct walk *walk, const struct stk_entry *entry);
 static int walk_class(struct walk *walk, const char *name);
@@ -91,6 +93,9 @@ int stk_folder_walk(struct stk_io *io, const char *root, struct stk_folder *fold
     walk.above[0].device = stat.device;
     walk.above[0].inode = stat.inode;
     status = walk_folder(&walk, 0, NO_CLASS);
+    if (status == 0 && walk.root_pictures > 0 && folder->classes.count + folder->tars.count == 0) {
+        status = take_root(&walk);
+    }
     if (status == 0) {
         stk_names_sort(&folder->tars, 0, false);
         status = judge(&walk, root);
@@ -143,6 +148,22 @@ static int walk_folder(struct walk *walk, int depth, int64_t label)
             status =
                 depth == 0 ? walk_class(walk, entry->name) : walk_folder(walk, depth + 1, label);
             pop(walk, before);
+        }
+    }
+    stk_listing_free(&listing);
+    return status;
+}
+
+/* The pictures of a root without sub-folders, as if it were a class without a name. */
+static int take_root(struct walk *walk)
+{
+    struct stk_listing listing = {0};
+    int status = stk_io_list(walk->io, walk->path, &listing, walk->error);
+
+    status = status < 0 ? status : begin_run(walk);
+    for (size_t i = 0; status == 0 && i < listing.count; i++) {
+        if (listing.entries[i].kind == STK_ENTRY_FILE) {
+            status = walk_file(walk, &listing.entries[i], 1, NO_CLASS);
         }
     }
     stk_listing_free(&listing);
@@ -351,9 +372,9 @@ static int judge(struct walk *walk, const char *root)
     }
     if (folder->pictures.count == 0 && walk->root_pictures > 0) {
         return stk_fail(walk->error, STOKER_ERROR_MISSING,
-                        "the pictures lie in no class folder, so they have no label",
-                        "put them into one folder a class (root/cat/1.jpg), or name the folder "
-                        "above if this one is a class",
+                        "the pictures lie beside folders without any: it has no classes",
+                        "put them into one folder a class (root/cat/1.jpg), or move the folders "
+                        "away: pictures alone are a data set without labels",
                         "'%s'", root);
     }
     if (folder->pictures.count == 0) {

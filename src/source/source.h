@@ -19,7 +19,7 @@ struct stk_objects {
     uint32_t     kind;       /* enum stk_source_kind */
     uint64_t     count;
     uint64_t    *paths;      /* offset of each path in `text` */
-    int64_t     *classes;    /* folder: class index of each object; tars: NULL */
+    int64_t     *classes;    /* folder: class index of each object, or -1; tars: NULL */
     uint64_t     class_count;
     uint64_t    *class_names; /* offset of each in `text`, sorted as bytes */
     uint64_t     root_bytes;  /* folder: length of the root path with its '/', which a key drops */
@@ -31,6 +31,7 @@ struct stk_objects {
  * .tar.xz, at any depth) is a list of shards in byte order; else its sub-folders are classes
  * (torchvision ImageFolder's rules: sorted names, links followed, pictures by extension:
  * jpg jpeg jpe jfif png webp; ppm, bmp, tif(f), gif are refused by name rather than skipped).
+ * Pictures in a directory without sub-folders are a folder too, without classes.
  * Errors: nothing found (EMPTY), unreadable directory (-EACCES), symlink loop (-ELOOP), a
  * class folder without pictures (EMPTY, as torchvision), mixed kinds (ARGUMENT). */
 int  stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count,

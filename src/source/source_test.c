@@ -156,7 +156,8 @@ static const char *const world_files[] = {
     "train/ant/x.jfif", "train/readme.txt", "train/loose.jpg", "flat/1.jpg", "flat/2.jpg",
     "gap/full/1.jpg", "mixed/one/1.jpg", "mixed/two/2.tar", "old/cat/1.gif", "old/cat/2.jpg",
     "locked/cat/1.jpg", "locked/dog/1.jpg", "looped/cat/1.jpg", "selfish/cat/1.jpg",
-    "dangling/cat/1.jpg", "linked/cat/1.jpg", "other/cat/1.jpg", "odd", "single.jpg"};
+    "dangling/cat/1.jpg", "linked/cat/1.jpg", "other/cat/1.jpg", "odd", "single.jpg",
+    "flat/notes.txt", "beside/1.jpg", "beside/deep/notes.txt", "flat old/1.jpg", "flat old/2.bmp"};
 
 static struct stk_io *world_new(void)
 {
@@ -218,7 +219,9 @@ static const struct list_row {
     {"no match", {"tars/*.zip"}, STOKER_ERROR_EMPTY, "tars/*.zip", NULL},
     {"no urls", {NULL}, STOKER_ERROR_EMPTY, "", NULL},
     {"empty folder", {"empty"}, STOKER_ERROR_EMPTY, "empty", NULL},
-    {"pictures without classes", {"flat"}, STOKER_ERROR_MISSING, "flat", NULL},
+    {"pictures alone", {"flat"}, 0, "-1:flat/1.jpg -1:flat/2.jpg", ""},
+    {"pictures beside folders", {"beside"}, STOKER_ERROR_MISSING, "beside", NULL},
+    {"pictures alone, a kind not read", {"flat old"}, STOKER_ERROR_UNSUPPORTED, "2.bmp", NULL},
     {"a class without pictures", {"gap"}, STOKER_ERROR_EMPTY, "gap/hole", NULL},
     {"tars and pictures", {"mixed"}, STOKER_ERROR_ARGUMENT, "mixed/two/2.tar", NULL},
     {"tars, then a folder", {"odd", "train"}, STOKER_ERROR_ARGUMENT, "train", NULL},
