@@ -55,7 +55,9 @@ def pack(
     at any point, the same call goes on there.
 
     A picture of a class folder becomes ``KEY.jpg`` and ``KEY.cls`` (the number of its class), and
-    each file beside it that has its name and another extension (``.json``, ``.txt``) goes along.
+    each file beside it that has its name and another extension (``.json``, ``.txt``) goes along, as
+    ``KEY.json`` its line of a ``metadata.jsonl`` there or in the root. A folder of pictures without
+    sub-folders has no labels. Samples of tars keep all their members.
 
     Args:
         source: a folder, tars, or a Dataset.

@@ -83,6 +83,88 @@ def test_pack(source, tmp_path):
     assert manifest["classes"] == [f"class {n}" for n in range(4)]
 
 
+P = make.encoded(make.pixels(1, 8, 8))
+A = b'{"file_name": "a.jpg", "caption": "\xc3\xbc"}'
+B = b'{"n": 1.1000000000000000000001, "file_name": "b.png"}'
+IN_Y = b'{"file_name": "y/a.jpg"}'
+# What lies beside pictures: {file: bytes}, and {key: {extension: bytes}} that come of it.
+BESIDE = {
+    "pictures alone": ({"a.jpg": P, "b.png": P}, {"a": {"jpg": P}, "b": {"png": P}}),
+    "sidecars of pictures alone": (
+        {"a.jpg": P, "a.json": b"{}", "a.txt": b"text", "b.jpg": P, "c.txt": b""},
+        {"a": {"jpg": P, "json": b"{}", "txt": b"text"}, "b": {"jpg": P}},
+    ),
+    "sidecars in classes": (
+        {"x/a.jpg": P, "x/a.json": b"{}", "y/a.jpg": P, "y/a.npy": b"npy"},
+        {
+            "x/a": {"jpg": P, "cls": b"0", "json": b"{}"},
+            "y/a": {"jpg": P, "cls": b"1", "npy": b"npy"},
+        },
+    ),
+    "metadata of pictures alone": (
+        {"a.jpg": P, "b.png": P, "c.jpg": P, "metadata.jsonl": A + b"\n" + B},
+        {"a": {"jpg": P, "json": A}, "b": {"png": P, "json": B}, "c": {"jpg": P}},
+    ),
+    "metadata of a class, and of the root": (
+        {
+            **{"x/a.jpg": P, "x/b.png": P, "x/metadata.jsonl": B + b"\r\n\n" + A + b"\n"},
+            **{"y/a.jpg": P, "y/b.png": P, "metadata.jsonl": B + b"\n" + IN_Y},
+        },
+        {
+            "x/a": {"jpg": P, "cls": b"0", "json": A},
+            "x/b": {"png": P, "cls": b"0", "json": B},
+            "y/a": {"jpg": P, "cls": b"1", "json": IN_Y},
+            "y/b": {"png": P, "cls": b"1"},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("row", BESIDE)
+def test_what_lies_beside_pictures(row, tmp_path, monkeypatch):
+    """It is kept as it is; from an absolute, a relative and the current path the same."""
+    given, want = BESIDE[row]
+    for name, data in given.items():
+        make.write(tmp_path / "src" / name, data)
+    monkeypatch.chdir(tmp_path)
+    stoker.pack(tmp_path / "src", tmp_path / "dst")
+    stoker.pack("src", tmp_path / "relative")
+    monkeypatch.chdir("src")
+    stoker.pack(".", tmp_path / "current")
+    assert files(tmp_path / "dst") == files(tmp_path / "relative") == files(tmp_path / "current")
+    with stoker.Dataset(tmp_path / "dst") as dataset:
+        samples = [dataset[number] for number in range(len(dataset))]
+    assert samples == [{"__key__": key, **members} for key, members in want.items()]
+
+
+def test_pictures_without_classes_have_no_label(tmp_path, engine):
+    for name in ("a.jpg", "b.jpg"):
+        make.write(tmp_path / "src" / name, P)
+    with pytest.raises(stoker.MissingError, match="in no class folder"):
+        stoker.Loader(tmp_path / "src", 2, image=[stoker.Resize((8, 8))], engine=engine)
+    fields = {"image": stoker.Image(transforms=[stoker.Resize((8, 8))])}
+    loader = stoker.Loader(tmp_path / "src", 2, fields=fields, engine=engine, output="numpy")
+    assert [batch["image"].shape for batch in loader] == [(2, 3, 8, 8)]
+    with stoker.Dataset(tmp_path / "src") as dataset:
+        assert len(dataset) == 2 and dataset.classes == []
+
+
+def test_packed_again(source, tmp_path):
+    """Labels, class names and all members come through a second packing, and a third, shuffled."""
+    stoker.pack(source, tmp_path / "a")
+    stoker.pack(tmp_path / "a", tmp_path / "b", shard_bytes="128KiB")
+    stoker.pack(tmp_path / "b", tmp_path / "c", shuffle=3)
+    found = []
+    for name in "abc":
+        with stoker.Dataset(tmp_path / name) as dataset:
+            assert dataset.classes == [f"class {n}" for n in range(4)]
+            samples = [dataset[number] for number in range(200)]
+            found.append({sample["__key__"]: sample for sample in samples})
+        manifest = json.loads((tmp_path / name / "stoker.manifest.json").read_text())
+        assert manifest["classes"] == [f"class {n}" for n in range(4)]
+    assert found[0] == found[1] == found[2]
+
+
 OPTIONS = {
     "plain": (dict(), []),
     "shuffled": (dict(shuffle=7), ["--shuffle", 7]),

@@ -1,6 +1,9 @@
-/* Goal: errors carry what, where and advice; budgets are never passed; digests are SHA-256.
- * Method: rows with known answers (FIPS 180-4 examples), and fail-nth on the allocator. */
+/* Goal: errors carry what, where and advice; budgets are never passed; digests are SHA-256;
+ * a set of keys knows what it was given.
+ * Method: rows with known answers (FIPS 180-4 examples), and fail-nth on the allocator.
+ * Covers keys.c. */
 #include "base/hash.h"
+#include "base/keys.h"
 #include "base/mem.h"
 #include "test/t.h"
 
@@ -104,9 +107,34 @@ static void test_sum(void)
     stk_sum_close(NULL);
 }
 
+/* Over several growths: each key is new once, and failed memory loses none. */
+static void test_keys(void)
+{
+    struct stk_keys keys = {0};
+    int wrong = 0;
+
+    stk_mem_fail_nth(1);
+    T_EQ("no memory", stk_keys_add(&keys, (struct stk_view){(const uint8_t *)"a", 1}), -ENOMEM);
+    stk_mem_fail_nth(0);
+    T_EQ("empty key", stk_keys_add(&keys, (struct stk_view){NULL, 0}), 1);
+    T_EQ("empty key", stk_keys_add(&keys, (struct stk_view){NULL, 0}), 0);
+    for (int turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < 5000; i++) {
+            struct stk_view key = {(const uint8_t *)&i, sizeof i};
+
+            wrong += stk_keys_add(&keys, key) != (turn == 0);
+        }
+    }
+    T_EQ("new once", wrong, 0);
+    T_EQ("count", keys.count, 5001);
+    stk_keys_deinit(&keys);
+    stk_keys_deinit(&keys);
+}
+
 int main(void)
 {
     test_digests();
+    test_keys();
     test_errors();
     test_memory();
     test_sum();

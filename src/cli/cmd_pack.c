@@ -25,7 +25,8 @@ const struct command command_pack = {
         "DST is a folder that is not there, or empty. Work is done in DST.part, and one rename\n"
         "ends it. Interrupted at any point, the same command goes on, to the same bytes.\n"
         "A picture of a class folder becomes KEY.jpg and KEY.cls (the number of its class),\n"
-        "with each file beside it that has its name and another extension (.json, .txt).\n",
+        "with each file beside it that has its name and another extension (.json, .txt), and\n"
+        "KEY.json from its line of a metadata.jsonl there or in the root.\n",
     .run = run,
 };
 

@@ -8,9 +8,9 @@
 #ifndef PACK_GATHER_H
 #define PACK_GATHER_H
 
+#include "decode/shrink.h"
 #include "pack/plan.h"
 #include "pack/shard_out.h"
-#include "pack/shrink.h"
 
 #define STK_GATHER_PICTURE_MAX (256u << 20)
 

@@ -2,12 +2,10 @@
  * before; what is packed is what was there; nothing has its final name before it is whole.
  * Method: the simulated world: rows of sources and of refusals; then every call of the seam fails,
  * or is the last before a kill or a power cut, and the run after it is compared byte by byte.
- * Covers pack.c, plan.c, gather.c, shard_out.c, draft.c, manifest.c. */
+ * Covers pack.c, plan.c, measure.c, gather.c, shard_out.c, draft.c, manifest.c. */
 #include "pack/pack_test.h"
 
 #include "pack/plan.h"
-
-#include <stdlib.h>
 
 enum { PICTURES = 18, CLASSES = 3, SHARD_BYTES = 40 << 10 };
 
@@ -23,15 +21,28 @@ static void add_file(struct stk_io *world, const char *path, unsigned seed, size
     T_EQ(path, stk_world_add(world, path, data, bytes), 0);
 }
 
-/* Pictures (in name only: nothing is decoded), some with sidecars, in class folders. */
+/* Whether a picture has a line of metadata: in the root's, or in that of its class, which wins. */
+static bool has_line(unsigned number)
+{
+    return number % 4 == 1 || number == 6;
+}
+
+/* Pictures (in name only: nothing is decoded), some with sidecars or metadata, in class folders. */
 static void make_folder(struct stk_io *world)
 {
-    char path[64];
+    static const char own[] = "{\"file_name\": \"p.06.png\", \"n\": 6}\n";
+    char path[64], lines[PICTURES * 64];
+    size_t bytes = 0;
 
     for (unsigned i = 0; i < PICTURES; i++) {
         unsigned class = i % CLASSES;
 
         snprintf(path, sizeof path, "/src/c%u.x/p.%02u.%s", class, i, i % 2 ? "JPEG" : "png");
+        if (has_line(i)) {
+            bytes +=
+                (size_t)snprintf(lines + bytes, sizeof lines - bytes,
+                                 "{\"file_name\": \"%s\", \"n\": %u}\n", path + 5, i == 6 ? 99 : i);
+        }
         add_file(world, path, i, i * 1000);
         if (i % 4 == 0) {
             snprintf(path, sizeof path, "/src/c%u.x/p.%02u.json", class, i);
@@ -42,6 +53,8 @@ static void make_folder(struct stk_io *world)
         snprintf(path, sizeof path, "/src/c%u.x/q%02u.json", class, i); /* nobody's */
         add_file(world, path, 300 + i, 10);
     }
+    T_EQ("lines", stk_world_add(world, "/src/metadata.jsonl", lines, bytes), 0);
+    T_EQ("lines", stk_world_add(world, "/src/c0.x/metadata.jsonl", own, sizeof own - 1), 0);
     T_EQ("/out", stk_world_add(world, "/out", NULL, 0), 0);
 }
 
@@ -167,7 +180,7 @@ static void check_samples(struct stoker_engine *engine)
            memcmp(stk_index_identity(index), stk_index_identity(packed->index), 32) == 0);
     stoker_dataset_info(packed, &info);
     T_EQ("samples", info.sample_count, PICTURES);
-    T_EQ("members", info.member_count, 2 * PICTURES + 2 * 5);
+    T_EQ("members", info.member_count, 2 * PICTURES + 2 * 5 + 6);
     for (uint64_t i = 0; i < info.sample_count; i++) {
         struct stk_sample from, to;
         uint64_t sum;
@@ -190,7 +203,15 @@ static void check_samples(struct stoker_engine *engine)
         T_TRUE(want, is_bytes == 1 && is[0] == '0' + number % CLASSES);
         T_EQ(want, from.label, number % CLASSES);
         T_EQ(want, to.label, number % CLASSES);
-        T_EQ(want, to.member_count, number % 4 == 0 ? 4 : 2);
+        T_EQ(want, to.member_count, number % 4 == 0 ? 4 : has_line(number) ? 3 : 2);
+        if (has_line(number)) {
+            char text[32];
+
+            read_member(packed, i, "json", is, &is_bytes);
+            is[is_bytes] = 0;
+            snprintf(text, sizeof text, "\"n\": %u}", number);
+            T_HAS(want, (const char *)is, text);
+        }
         if (number % 4 == 0) {
             read_member(packed, i, "txt", is, &is_bytes);
             T_EQ(want, is_bytes, 30);
@@ -318,6 +339,16 @@ static void test_refusals(void)
          {0, SHARD_BYTES, NULL},
          STOKER_ERROR_ARGUMENT,
          "p.00"},
+        {"a line and a file",
+         "/src/c1.x/p.01.json",
+         {0, SHARD_BYTES, NULL},
+         STOKER_ERROR_ARGUMENT,
+         "p.01"},
+        {"metadata that is none",
+         "/src/c1.x/metadata.jsonl",
+         {0, SHARD_BYTES, NULL},
+         STOKER_ERROR_FORMAT,
+         "c1.x/metadata.jsonl"},
         {"a name that is skipped",
          "/src/__a__/x.jpg",
          {0, SHARD_BYTES, NULL},
@@ -481,11 +512,10 @@ static void test_every_call(enum way way)
 
 static void test_every_allocation(void)
 {
-    const char *is_long = getenv("STOKER_TEST_LONG"); /* then each one */
     uint64_t failures = 0;
     int passes = 0;
 
-    for (uint64_t n = 1; passes < 3; n += is_long && is_long[0] ? 1 : 1 + n / 40) {
+    for (uint64_t n = 1; passes < 3; n += 1 + n / 40) {
         struct stk_io *world;
         struct stoker_engine *engine = open_engine(&world, 1);
         struct stoker_pack_progress progress;

@@ -4,11 +4,12 @@
  *
  * The plan is a function of the source and the settings: neither threads nor time enter it.
  * A folder's sample becomes KEY.jpg (jpeg, jpe and jfif are called jpg), KEY.cls with the number of
- * its class, and KEY.EXT for each other file there whose name differs only in its extension. Dots
- * in the name before the extension become '_', since WebDataset ends a key at the first one.
+ * its class if there are classes, KEY.EXT for each other file there whose name differs only in its
+ * extension, and KEY.json with its line of a metadata.jsonl beside it or in the root. Dots in the
+ * name before the extension become '_', since WebDataset ends a key at the first one.
  * A sample of tars keeps all its members.
- * Owner: pack. Threads: one; after cut any. Memory: folder: 8 bytes a sample, 24 and the extension
- * a sidecar; while cutting 32 bytes a sample.
+ * Owner: pack. Threads: one; after cut any. Memory: folder: 8 bytes a sample, 32 and the extension
+ * (or line) a sidecar; while cutting 32 bytes a sample.
  * Bound: STK_PIECES_MAX members a sample. */
 #ifndef PACK_PLAN_H
 #define PACK_PLAN_H
@@ -41,7 +42,8 @@ struct stk_pieces {
 
 struct stk_sidecar {
     uint64_t sample, bytes;
-    uint64_t at; /* in the plan's text: its extension */
+    uint64_t at;  /* in the plan's text: its extension */
+    bool is_line; /* no file: the line of metadata lies behind the extension and its NUL */
 };
 
 struct stk_plan {
@@ -67,6 +69,9 @@ struct stk_plan {
 int stk_plan_open(struct stk_plan *plan, struct stoker_dataset *dataset, uint32_t shuffle,
                   uint64_t seed, const _Atomic bool *stop, struct stoker_error *error);
 void stk_plan_close(struct stk_plan *plan); /* zeroed is fine */
+/* Of open (measure.c): sizes, sidecars and hashes of what the source has. */
+int stk_plan_measure(struct stk_plan *plan, const _Atomic bool *stop, struct stoker_error *error);
+int stk_plan_fail_stopped(struct stoker_error *error);
 /* Makes shards of at most shard_bytes (a larger sample has one of its own); picture bytes count
  * ratio_ppm / 1,000,000 of their size. Refuses keys that are there twice, naming both places. */
 int stk_plan_cut(struct stk_plan *plan, uint64_t shard_bytes, uint64_t ratio_ppm,
@@ -83,15 +88,5 @@ static inline struct stk_view stk_piece_name(const struct stk_pieces *pieces,
 {
     return (struct stk_view){(const uint8_t *)pieces->text + piece->name_at, piece->name_bytes};
 }
-
-/* A set of keys, by 128 bits of their SHA-256: equal hashes are taken for equal keys. */
-struct stk_keys {
-    uint64_t (*slots)[2]; /* owned; zeros: free */
-    uint64_t count, capacity;
-};
-
-/* 1: it is new; 0: it was there; or -ENOMEM. */
-int stk_keys_add(struct stk_keys *keys, struct stk_view key);
-void stk_keys_deinit(struct stk_keys *keys); /* zeroed is fine */
 
 #endif

@@ -1,4 +1,5 @@
 /* The shard writer: samples from the caller, one after the other, into the same kind of folder. */
+#include "base/keys.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "format/tar_write.h"

@@ -2,7 +2,7 @@
  * the same bytes; all else is kept as it was, damaged pictures too; no memory is an error.
  * Method: rows of pictures made by libjpeg, with an EXIF tag put in by hand; fail-nth. Pixels are
  * compared with PIL in python/tests/test_pack.py. Covers shrink.c. */
-#include "pack/shrink.h"
+#include "decode/shrink.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

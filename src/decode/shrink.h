@@ -1,4 +1,4 @@
-/* pack/shrink.h: JPEGs with a short side above N, made smaller on the way into a shard.
+/* decode/shrink.h: JPEGs with a short side above N, made smaller on the way into a shard.
  *
  *   bytes -probe-> fits: kept | larger: decode -> resize -> encode
  *
@@ -9,8 +9,8 @@
  * The same picture gives the same bytes whatever the processor (libjpeg-turbo of one version).
  * Owner: one worker's round. Threads: one. Memory: decoder, rows and the result, grown to the
  * largest picture. Bound: STK_SHRINK_BYTES_MAX of a decoder, STK_SHRINK_PIXELS_MAX pixels. */
-#ifndef PACK_SHRINK_H
-#define PACK_SHRINK_H
+#ifndef DECODE_SHRINK_H
+#define DECODE_SHRINK_H
 
 #include "base/base.h"
 

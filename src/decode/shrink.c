@@ -1,5 +1,5 @@
 /* Decode, resize, encode: row by row, so that no whole picture is in memory. */
-#include "pack/shrink.h"
+#include "decode/shrink.h"
 
 #include "base/mem.h"
 #include "codec/codec.h"
