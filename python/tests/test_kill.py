@@ -3,7 +3,7 @@
 Goal: `stoker pack` and `stoker index` go on after a kill as if nothing had been.
 Method: the command in a process of its own, killed after a random part of the time that it takes,
 once or several times in a row; then it runs to its end, and every file is compared with what an
-undisturbed run wrote. STOKER_SEED makes the same instants; STOKER_TEST_LONG: 500 of each.
+undisturbed run wrote. STOKER_SEED makes the same instants; STOKER_TEST_LONG: 250 of each job.
 """
 
 from __future__ import annotations

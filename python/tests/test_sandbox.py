@@ -7,9 +7,11 @@ import pathlib
 import signal
 import time
 
+import make
 import numpy as np
 import pytest
 import stoker
+from test_cli import COMMAND
 
 CHAIN = [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip(), stoker.Normalize()]
 
@@ -78,3 +80,65 @@ def test_a_missing_helper_is_said_at_once():
 def test_the_engine_decides(folder, engine):
     with pytest.raises(stoker.ArgumentError, match="sandbox"):
         stoker.Loader(folder, 8, image=CHAIN, engine=engine, sandbox=True)
+
+
+# What a picture makes a decoder do that is in its hands (src/test/rogue_main.c), and the reason
+# that is given for it.
+ROGUES = {
+    "crash": "crashed",
+    "abort": "crashed",
+    "exit": "ended",
+    "loop": "did not end",
+    "open": "tried what it may not do",
+    "socket": "tried what it may not do",
+    "exec": "tried what it may not do",
+    "answer kind": "nonsense",
+    "answer status": "nonsense",
+}
+ROGUE_HELPER = pathlib.Path(COMMAND or ".").parent / "stoker-decode-test"
+
+
+@pytest.fixture
+def rogues(tmp_path):
+    """18 good pictures, and one of each kind of the others."""
+    members = []
+    for number in range(18):
+        members += [(f"{number:02}.jpg", make.encoded(make.pixels(number)))]
+        members += [(f"{number:02}.cls", b"%d" % number)]
+    for number, what in enumerate(ROGUES):
+        at = 3 * 2 * number  # between the good ones
+        key = what.replace(" ", "-")
+        members[at:at] = [(f"{key}.jpg", b"ROGUE " + what.encode()), (f"{key}.cls", b"99")]
+    return make.tar(tmp_path / "rogues.tar", members)
+
+
+@pytest.fixture
+def rogue_engine():
+    if not ROGUE_HELPER.exists():
+        pytest.skip("stoker-decode-test is not built")
+    with stoker.Engine(
+        sandbox=True, sandbox_helper=ROGUE_HELPER, decode_timeout=0.5, threads=2
+    ) as engine:
+        yield engine
+
+
+def test_a_rogue_picture_costs_one_sample(rogues, rogue_engine):
+    """Crashes, loops, forbidden calls and lies: the run goes on; the list says what was what."""
+    loader = stoker.Loader(
+        rogues, 9, seed=5, image=CHAIN, engine=rogue_engine, output="numpy", on_error="skip"
+    )
+    images = [images.copy() for images, labels in loader if 99 not in labels]
+    assert len(images) == 3 and all(batch.shape == (9, 3, 32, 32) for batch in images)
+    found = {row.key.replace("-", " "): row.reason for row in loader.quarantine}
+    assert set(found) == set(ROGUES)
+    for what, reason in ROGUES.items():
+        assert reason in found[what], (what, found[what])
+
+
+def test_a_rogue_picture_is_raised(rogues, rogue_engine):
+    loader = stoker.Loader(
+        rogues, 1, image=CHAIN, engine=rogue_engine, output="numpy", shuffle="none"
+    )
+    with pytest.raises(stoker.CorruptError, match="decoder") as caught:
+        list(loader)
+    assert caught.value.key in {what.replace(" ", "-") for what in ROGUES}

@@ -24,14 +24,16 @@ enum { STREAM_MAX = EPOCHS * SAMPLES, FAILURES_MAX = 8, SPREAD = 60, DAMAGED = 4
 
 static const struct row {
     const char *name;
-    bool folder, packed, cold, skip;
+    bool folder, packed, cold, skip, indexed;
 } rows[] = {
-    {"tars", false, false, false, false},
-    {"tars on a cold disk", false, false, true, false},
-    {"packed tars", false, true, false, false},
-    {"a folder", true, false, false, false},
-    {"a folder on a cold disk", true, false, true, false},
-    {"damaged samples and their list", false, false, false, true},
+    {"tars", .folder = false},
+    {"tars on a cold disk", .cold = true},
+    {"packed tars", .packed = true},
+    {"a folder", .folder = true},
+    {"a folder on a cold disk", .folder = true, .cold = true},
+    {"damaged samples and their list", .skip = true},
+    {"tars with an index", .indexed = true},
+    {"packed tars with an index", .packed = true, .indexed = true},
 };
 
 enum way { NONE, MEMORY, CALL, DISK_GONE, WAYS };
@@ -51,6 +53,8 @@ struct life {
 
 static uint8_t picture[4096];
 static size_t picture_bytes;
+static uint8_t index_file[65536]; /* of the row that is tested, if it has one */
+static size_t index_bytes;
 
 static void make_picture(void)
 {
@@ -133,6 +137,9 @@ static bool add_world(struct life *life)
         add_tars(life->world, life->row);
     }
     T_EQ("/out", stk_world_add(life->world, "/out", NULL, 0), 0);
+    if (index_bytes > 0) {
+        T_EQ("index", stk_world_add(life->world, "/data/stoker.index", index_file, index_bytes), 0);
+    }
     if (life->row->cold) {
         stk_world_rule(life->world, &cold);
     }
@@ -150,9 +157,14 @@ static int open_engine(struct life *life, struct stoker_error *error)
     return stk_engine_open_on(&life->engine, life->world, &options, error);
 }
 
+static const char *url_of(const struct row *row)
+{
+    return row->folder ? "/data" : "/data/s-*.tar*";
+}
+
 static int open_dataset(struct life *life, struct stoker_error *error)
 {
-    const char *url = life->row->folder ? "/data" : "/data/s-*.tar*";
+    const char *url = url_of(life->row);
     struct stoker_dataset_options options = {
         .struct_size = sizeof options, .urls = &url, .url_count = 1, .block_bytes = 2048};
 
@@ -293,6 +305,42 @@ static int64_t settled_alive(void)
     return alive;
 }
 
+/* The index that a run of the tool leaves, for all lives of the row. */
+static void make_index(const struct row *row)
+{
+    static struct life life;
+    const char *url = url_of(row);
+    struct stoker_dataset_options dataset = {
+        .struct_size = sizeof dataset, .urls = &url, .url_count = 1, .block_bytes = 2048};
+    struct stoker_index_options options = {.struct_size = sizeof options, .labels = 1};
+    struct stoker_index_progress progress = {.struct_size = sizeof progress};
+    struct stoker_indexer *indexer = NULL;
+    struct stk_file *file = NULL;
+    struct stk_view image = {0};
+    int status;
+
+    index_bytes = 0;
+    life = (struct life){.row = row};
+    if (!row->indexed || !add_world(&life) || !T_EQ("engine", open_engine(&life, NULL), 0)) {
+        return;
+    }
+    status = stoker_index_open(&indexer, life.engine, &dataset, &options, NULL);
+    while (status == 0 && (status = stoker_index_next(indexer, 1000, &progress, NULL)) == 1) {
+        status = 0;
+    }
+    T_EQ("indexed", status, 0);
+    stoker_index_close(indexer);
+    T_EQ("open", stk_io_open_file(life.world, "/data/stoker.index", &file, NULL), 0);
+    T_EQ("map", stk_io_map(life.world, file, &image, NULL), 0);
+    if (T_TRUE("it fits", image.bytes > 0 && image.bytes <= sizeof index_file)) {
+        memcpy(index_file, image.data, image.bytes);
+        index_bytes = image.bytes;
+    }
+    stk_io_unmap(life.world, image);
+    stk_io_close_file(life.world, file);
+    stoker_engine_close(life.engine);
+}
+
 static bool is_same(const struct life *a, const struct life *b)
 {
     return a->count == b->count && a->sum == b->sum && memcmp(a->ids, b->ids, sizeof a->ids) == 0;
@@ -301,8 +349,10 @@ static bool is_same(const struct life *a, const struct life *b)
 static void test_row(const struct row *row, uint64_t step)
 {
     static struct life clean, life;
-    int64_t alive = settled_alive();
+    int64_t alive;
 
+    make_index(row);
+    alive = settled_alive();
     live(&clean, row, NONE, 0);
     T_EQ(row->name, clean.count, STREAM_MAX);
     T_EQ(row->name, clean.failures, 0);
