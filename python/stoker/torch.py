@@ -286,7 +286,7 @@ class Samples(Iterator[Any]):
         try:
             value, _ = self._loader._produce()
         except Error:
-            if native.state() != before:  # text that is none is found in the batch
+            if native.state() != before:  # found in the batch that it gave
                 native.set_state(before)
             raise
         self._columns, self._slot = [], 0

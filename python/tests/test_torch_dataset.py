@@ -398,7 +398,7 @@ def test_nothing_is_open_before_it_is_needed(plain, tmp_path):
     path = tmp_path / "later.tar"
     dataset = IterableDataset(path, 4, fields=IDS)
     pickle.dumps(dataset)
-    assert threads() == before and dataset.epoch == 0
+    assert threads() <= before and dataset.epoch == 0
     with pytest.raises(FileNotFoundError):
         len(dataset)
     os.link(plain(64), path)
@@ -406,7 +406,7 @@ def test_nothing_is_open_before_it_is_needed(plain, tmp_path):
     deadline = time.monotonic() + 10
     while threads() > before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threads() == before
+    assert threads() <= before
     path.unlink()
     assert len(dataset) == 64, "asked once"
 
@@ -541,15 +541,21 @@ def test_limits_hold_in_a_worker(damaged):
         list(batches(dataset, 1))
 
 
-def test_text_that_is_none(tmp_path):
-    """Found when the batch is in hand already; it stays the next one."""
-    members = [(f"{n}.txt", b"\xff" if n == 5 else b"x") for n in range(12)]
-    path = make.tar(tmp_path / "a.tar", members)
-    dataset = IterableDataset(path, 4, shuffle="none", fields={"text": stoker.Text("txt")})
-    iterator = iter(dataset)
+BAD_VALUES = {
+    "text": (b"\xff", b"x", stoker.Text("txt")),
+    # Too deep for Python's parser alone: found when the loader has given the batch already.
+    "JSON": (b"[" * 1500 + b"]" * 1500, b"1", stoker.Json("txt")),
+}
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_what_is_wrong_stays_the_next(tmp_path, name):
+    bad, good, field = BAD_VALUES[name]
+    path = make.tar(tmp_path / "a.tar", [(f"{n}.txt", bad if n == 5 else good) for n in range(9)])
+    iterator = iter(IterableDataset(path, 4, shuffle="none", fields={"value": field}))
     assert len([next(iterator) for _ in range(4)]) == 4
     for _ in range(2):
-        with pytest.raises(stoker.FormatError, match="sample 5"):
+        with pytest.raises(stoker.Error, match="key '5'"):
             next(iterator)
     assert iterator.state_dict()["position"] == 4
 
