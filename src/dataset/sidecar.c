@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "index/words.h"
 #include "io/machine.h"
+#include "source/names.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -243,12 +244,51 @@ static int match_classes(struct stk_sidecar *sidecar, struct stoker_dataset *dat
     return status;
 }
 
+/* Pictures alone lie in the root, whose mtime the index itself changes: they are compared by name.
+ */
+static int match_pictures(struct stk_sidecar *sidecar, struct stoker_dataset *dataset,
+                          struct stoker_error *error)
+{
+    struct stk_listing listing = {0};
+    uint64_t count = stk_index_shards(sidecar->old), found = 0;
+    size_t root_bytes = strlen(sidecar->root);
+    int status = stk_io_list(dataset->engine->io, sidecar->root, &listing, error);
+
+    for (size_t i = 0; status == 0 && i < listing.count && !sidecar->note[0]; i++) {
+        const char *name = listing.entries[i].name;
+        char path[STK_PATH_BYTES_MAX];
+
+        if (!stk_name_is_picture(name) && !stk_name_is_tar(name)) {
+            continue;
+        }
+        status = found < count ? stk_index_path(sidecar->old, found, path, error) : 0;
+        if (status == STOKER_ERROR_CORRUPT) {
+            note(sidecar, status, "%s is not used: it is damaged", sidecar->path);
+            status = 0;
+        } else if (status == 0 && (found >= count || strcmp(path + root_bytes, name) != 0)) {
+            note(sidecar, STOKER_ERROR_CHANGED, "%s is stale: '%.300s' is new, or another",
+                 sidecar->path, name);
+        }
+        found++;
+    }
+    if (status == 0 && found < count) {
+        note(sidecar, STOKER_ERROR_CHANGED,
+             "%s is stale: there are %" PRIu64 " pictures, not %" PRIu64, sidecar->path, found,
+             count);
+    }
+    stk_listing_free(&listing);
+    return status;
+}
+
 int stk_sidecar_match_folder(struct stk_sidecar *sidecar, struct stoker_dataset *dataset,
                              struct stoker_error *error)
 {
     const char *name = sidecar->stamp.names;
     int status = match_classes(sidecar, dataset, error);
 
+    if (status == 0 && stk_index_classes(sidecar->old) == 0) {
+        status = match_pictures(sidecar, dataset, error);
+    }
     if (status == 0 && !sidecar->stamp.valid && dataset->options.index != STOKER_INDEX_REQUIRE) {
         note(sidecar, STOKER_ERROR_CHANGED,
              "%s may be stale: it has no stamp of its own, as after a copy", sidecar->path);

@@ -297,6 +297,56 @@ static void test_folder(void)
     }
 }
 
+static void add_flat(struct stk_io *world)
+{
+    stk_world_add(world, "/flat/15.jpg", "x", 1);
+}
+
+static void remove_flat(struct stk_io *world)
+{
+    stk_io_remove(world, "/flat/2.png", NULL);
+}
+
+static void rename_flat(struct stk_io *world)
+{
+    stk_io_rename(world, "/flat/1.jpg", "/flat/3.jpg", false, NULL);
+}
+
+static void class_in_flat(struct stk_io *world)
+{
+    stk_world_add(world, "/flat/cat/1.jpg", "x", 1);
+}
+
+/* Pictures alone: the root, in which the index lies, is their only folder. */
+static const struct change flat_changes[] = {
+    {"nothing", nothing, 2, "", 0},
+    {"a picture more", add_flat, 0, "'15.jpg' is new, or another", STOKER_ERROR_CHANGED},
+    {"a picture less", remove_flat, 0, "there are 1 pictures, not 2", STOKER_ERROR_CHANGED},
+    {"another name", rename_flat, 0, "'2.png' is new, or another", STOKER_ERROR_CHANGED},
+    {"a class", class_in_flat, 0, "the class 'cat' is new or another", STOKER_ERROR_CHANGED},
+};
+
+static void test_flat(void)
+{
+    T_EACH(change, row, flat_changes)
+    {
+        struct stk_io *world;
+        struct stoker_engine *engine = t_engine(&world, 2);
+        struct stoker_error error = {0};
+
+        stk_world_add(world, "/flat/1.jpg", "a", 1);
+        stk_world_add(world, "/flat/2.png", "bb", 2);
+        stk_world_add(world, "/flat/notes.txt", "c", 1);
+        T_EQ(row->name, t_index(engine, "/flat", NULL, NULL, &error), 0);
+        row->make(world);
+        check_open(row->name, engine, "/flat", row->indexed, row->note);
+        check_require(row->name, engine, "/flat", row->require, row->note);
+        T_EQ(row->name, t_index(engine, "/flat", NULL, NULL, &error), 0);
+        check_require(row->name, engine, "/flat", 0, "");
+        stoker_engine_close(engine);
+    }
+}
+
 /* ---- one page at a time ----------------------------------------------------------------- */
 
 /* The index is mapped: to open it costs the same for ten samples and for thousands. */
@@ -533,6 +583,7 @@ int main(void)
     test_changes();
     test_stamp();
     test_folder();
+    test_flat();
     test_calls();
     test_damaged_page();
     test_refresh();
