@@ -472,6 +472,26 @@ def test_folder(tmp_path, engine):
         assert path.read_bytes() == before[path]
 
 
+@needs_command
+def test_pictures_alone(tmp_path, engine):
+    """A folder of pictures without class folders, indexed."""
+    root = tmp_path / "root"
+    for number in range(4):
+        make.jpeg(root / f"{number}.jpg", number)
+    assert test_cli.stoker("index", "--checksums", root).returncode == 0
+    assert find(root, engine, deep=True) == []
+    bad = root / "2.jpg"
+    flip(bad, inside(bad.read_bytes()))
+    hurt = bad.read_bytes()
+    (found,) = find(root, engine, repair=True)
+    assert (found.kind, found.key, found.shard) == ("checksum", "2.jpg", str(bad))
+    assert (tmp_path / "root.bad" / "2.jpg").read_bytes() == hurt
+    assert find(root, engine) == []
+    *gone, difference = stoker.diff(root, tmp_path / "root.bad", engine=engine)
+    assert [d.kind for d in gone] == ["removed"] * 3
+    assert (difference.kind, difference.key) == ("added", "2.jpg")
+
+
 # ---- repair that is ended -------------------------------------------------------------------
 
 REPAIR = "import sys, stoker\nfor _ in stoker.verify(sys.argv[1], repair=True): pass\n"
