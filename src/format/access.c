@@ -252,7 +252,8 @@ bool stk_access_segment(const struct stk_access_head *head, uint64_t image_bytes
         return false;
     }
     if (!inside) {
-        return point->kind == STK_ACCESS_STREAM && point->window_bytes == 0 && point->bits == 0;
+        return point->kind == STK_ACCESS_STREAM && (point->window_at | point->bits) == 0 &&
+               point->window_bytes == 0;
     }
     return head->packing == STK_GZIP && point->window_bytes > 0 &&
            point->window_bytes <= STK_ACCESS_WINDOW &&
