@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import bz2
 import functools
+import io
 import json
 import lzma
+import resource
 import struct
 import subprocess
 import sys
 import tarfile
+import zipfile
 import zlib
 
 import make
@@ -286,6 +289,85 @@ def test_sizes_that_lie(tmp_path, name, command):
     done = run(command, path, *([tmp_path / "out"] if command == "pack" else []))
     assert done.returncode == 1 and b"lie.tar" in done.stdout + done.stderr, done
     assert not (tmp_path / "out").exists()
+
+
+# ---- fields -------------------------------------------------------------------------------------
+
+
+def npy(shape, data=b"", dtype="<f4"):
+    head = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    head += b" " * (-(len(head) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + data
+
+
+def npz(name, data, compression=zipfile.ZIP_DEFLATED):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", compression) as archive:
+        archive.writestr(name, data)
+    return stream.getvalue()
+
+
+def npz_that_lies(size):
+    """The directory tells another size than the member has."""
+    data = bytearray(npz("a.npy", npy("(4,)", b"1" * 16)))
+    for at in (data.index(b"PK\3\4") + 22, data.index(b"PK\1\2") + 24):
+        data[at : at + 4] = struct.pack("<I", size)
+    return bytes(data)
+
+
+# name: member's name, its bytes, the field.
+FIELDS = {
+    "npy of 2^60": ("a.npy", npy("(1152921504606846976,)"), stoker.Array("npy", shape=(4,))),
+    "npy that wraps": ("a.npy", npy("(4294967296, 4294967296)"), stoker.Array("npy", shape=(4,))),
+    "npy negative": ("a.npy", npy("(-1,)"), stoker.Array("npy", shape=(4,))),
+    "npy of objects": ("a.npy", npy("(1,)", b"cos\nsystem\n", "|O"), stoker.Array("npy", shape=1)),
+    "npy any length": ("a.npy", npy("(1099511627776,)"), stoker.Array("npy", shape=None)),
+    "npz bomb": (
+        "a.npz",
+        npz("a.npy", npy("(52428800,)", b"\0" * (200 << 20))),
+        stoker.Array("npz", shape=(4,), path="a"),
+    ),
+    "npz less": ("a.npz", npz_that_lies(3), stoker.Array("npz", shape=(4,), path="a")),
+    "npz more": ("a.npz", npz_that_lies(2**32 - 2), stoker.Array("npz", shape=(4,), path="a")),
+    "deep JSON": ("a.json", b"[" * 1_000_000, stoker.Array("json", shape=(4,), path="a")),
+    "JSON number": ("a.json", b'{"a": ' + b"9" * 100_000 + b"}", stoker.Int("json:a")),
+    "JSON not UTF-8": ("a.json", b'{"a": "\xff"}', stoker.Text("json:a")),
+    "deep MessagePack": ("a.mp", b"\x91" * 1_000_000, stoker.Int("mp:0")),
+    "MessagePack array": (
+        "a.mp",
+        b"\x81\xa1a\xdd\xff\xff\xff\xff",
+        stoker.Array("mp", path="a", shape=4),
+    ),
+    "MessagePack text": ("a.mp", b"\x81\xa1a\xdb\xff\xff\xff\xffx", stoker.Text("mp:a")),
+    "number of 1 MB": ("a.cls", b"1" * 1_000_000, stoker.Int("cls")),
+    "mask of a gigapixel": (
+        "a.png",
+        png(40_000, 25_000, png_chunk(b"IDAT", deflated_zeros(20)), colour=0),
+        stoker.Mask("png"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_fields_are_bounded(tmp_path, name):
+    """An error for the sample, in an instant, within a small budget."""
+    member, data, field = FIELDS[name]
+    fields = {"x": field}
+    members = [(member, data)]
+    if isinstance(field, stoker.Mask):
+        members.append(("a.jpg", make.encoded(make.pixels(1))))
+        fields["image"] = stoker.Image("jpg", [stoker.CenterCrop(8)])
+    path = make.tar(tmp_path / "a.tar", members)
+    begin = resource.getrusage(resource.RUSAGE_SELF)
+    with stoker.Engine(threads=1, memory="256MiB") as engine:
+        loader = stoker.Loader(path, 1, fields=fields, engine=engine, output="numpy")
+        with pytest.raises(stoker.Error) as caught:
+            next(iter(loader))
+    end = resource.getrusage(resource.RUSAGE_SELF)
+    assert caught.value.key == "a" and caught.value.shard == str(path)
+    assert caught.value.what and caught.value.advice
+    assert end.ru_utime - begin.ru_utime < 5
+    assert end.ru_maxrss - begin.ru_maxrss < 256 << 10
 
 
 # ---- tables -------------------------------------------------------------------------------------
