@@ -1,5 +1,6 @@
 """Fields inside members: NumPy, JSON and MessagePack; masks and boxes against torchvision."""
 
+import importlib.util
 import io
 import json
 import struct
@@ -274,6 +275,68 @@ def test_masks_follow(tmp_path, engine, name, dtype):
     )
 
 
+def test_whom_they_follow(tmp_path, engine):
+    """Two pictures with crops of their own: each mask and box goes with the one it names."""
+    rows, columns = np.mgrid[0:37, 0:53]
+    place = make.encoded((rows * 4 + columns).astype(np.uint8), "PNG")
+    document = json.dumps([[c, r, c + 1, r + 1] for r in range(37) for c in range(53)]).encode()
+    samples = [
+        {"png": make.encoded(marked(i), "PNG"), "mask.png": place, "json": document}
+        for i in range(6)
+    ]
+    fields = {
+        "m2": stoker.Mask("mask.png", follows="two"),
+        "one": stoker.Image("png", [stoker.RandomCrop((7, 9))]),
+        "two": stoker.Image("png", [stoker.RandomCrop((6, 5)), stoker.RandomHorizontalFlip()]),
+        "m1": stoker.Mask("mask.png"),
+        "b2": stoker.Boxes("json", follows="two"),
+    }
+    batch = batch_of(tmp_path, engine, samples, fields)
+    differ = 0
+    for image, mask in (("one", "m1"), ("two", "m2")):
+        y, x = batch[image][:, 0].astype(int), batch[image][:, 1].astype(int)
+        assert (batch[mask] == (y * 4 + x) % 256).all()
+    for i in range(6):
+        assert len(batch["b2"][i]) == 30  # a box for each pixel that is left
+        differ += (batch["one"][i][:, 0, 0] != batch["two"][i][:, 0, 0]).any()
+    assert differ
+    with pytest.raises(stoker.ArgumentError, match="no image"):
+        batch_of(tmp_path, engine, samples, {**fields, "m3": stoker.Mask("png", follows="three")})
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_turned_pictures(tmp_path, engine, orientation):
+    """EXIF turns the picture; its mask and boxes are of the turned one, as PIL shows it."""
+    from PIL import ImageOps
+
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = marked(3, 24, 40)
+    data = make.encoded(stored, "PNG", exif=exif)
+    turned = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
+    mask = (turned[..., 0].astype(int) * 5 + turned[..., 1]).astype(np.uint8)
+    sample = {"png": data, "mask.png": make.encoded(mask, "PNG"), "json": b"[[3, 2, 9, 12]]"}
+    crop = [stoker.RandomCrop((20, 18)), stoker.RandomVerticalFlip()]
+    fields = {
+        "i": stoker.Image("png", crop, exif=True),
+        "m": stoker.Mask("mask.png"),
+        "b": stoker.Boxes("json", keep_empty=True),
+    }
+    batch = batch_of(tmp_path, engine, [sample] * 5, fields)
+    pixels = [tuple(p) for p in turned.reshape(-1, 3)]
+    for i in range(5):
+        image = batch["i"][i].transpose(1, 2, 0)
+        want = image[..., 0].astype(int) * 5 + image[..., 1]
+        assert (batch["m"][i] == want.astype(np.uint8)).all()
+        first, last = (
+            divmod(pixels.index(tuple(p)), turned.shape[1]) for p in (image[0, 0], image[-1, 0])
+        )
+        down = first[0] > last[0]
+        top, left = (last if down else first)[0], first[1]
+        want, _ = moved([[3, 2, 9, 12]], (top, left, top + 20, left + 18), (20, 18), False, down)
+        assert np.abs(batch["b"][i] - want).max() < 1e-4
+
+
 def grey(depth):
     values = np.arange(64).reshape(8, 8) % (1 << depth) * (800 if depth == 16 else 1)
     if depth == 16:
@@ -463,6 +526,52 @@ def test_boxes_are_scaled(tmp_path, engine, torch, torchvision_v2):
         with pytest.raises(stoker.Error) as caught:
             batch_of(tmp_path, engine, [sample], fields)
         assert caught.value.key == "000"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_webdatasets_values(tmp_path, engine):
+    """What webdataset's writer puts into members comes out as its own decoder reads it."""
+    webdataset = pytest.importorskip("webdataset")
+    packer = importlib.util.find_spec("msgpack") is not None
+    random = np.random.default_rng(3)
+    with webdataset.ShardWriter(str(tmp_path / "s-%03d.tar"), maxcount=30, verbose=0) as writer:
+        for i in range(30):
+            document = {"n": i - 5, "x": i / 7, "t": "\u00fc" * i, "v": [[i, 2]] * (i % 4)}
+            sample = {
+                "__key__": f"k{i:03}",
+                "cls": i * 3,
+                "txt": f"text {i} \u00e9",
+                "json": document,
+                "npy": random.normal(size=(i % 5, 3)).astype("float32"),
+                "npz": {"a": np.arange(i), "b": np.ones((i, 2))},
+            }
+            writer.write({**sample, "mp": document} if packer else sample)
+    wanted = list(webdataset.WebDataset(str(tmp_path / "s-000.tar"), shardshuffle=False).decode())
+    trees = ["json", "mp"] if packer else ["json"]
+    fields = {
+        "cls": stoker.Int("cls"),
+        "txt": stoker.Text("txt"),
+        "whole": stoker.Json("json"),
+        "npy": stoker.Array("npy", (None, 3)),
+        "a": stoker.Array("npz:a", dtype="int64"),
+        **{f"{tree} n": stoker.Int(f"{tree}:n") for tree in trees},
+        **{f"{tree} x": stoker.Float(f"{tree}:x") for tree in trees},
+        **{f"{tree} t": stoker.Text(f"{tree}:t") for tree in trees},
+        **{f"{tree} v": stoker.Array(f"{tree}:v", (None, 2), "int64") for tree in trees},
+    }
+    loader = stoker.Loader(
+        tmp_path / "s-000.tar", 30, fields=fields, shuffle="none", engine=engine, output="numpy"
+    )
+    batch = next(iter(loader))
+    for i, want in enumerate(wanted):
+        assert batch["cls"][i] == want["cls"] and batch["txt"][i] == want["txt"]
+        assert batch["whole"][i] == want["json"] and (batch["npy"][i] == want["npy"]).all()
+        assert (batch["a"][i] == want["npz"]["a"]).all()
+        for tree in trees:
+            for name in "nxt":
+                assert batch[f"{tree} {name}"][i] == want[tree][name]
+            assert batch[f"{tree} v"][i].tolist() == want[tree]["v"]
+    loader.close()
 
 
 # ---- the policy for damage, and bounds ----
