@@ -46,6 +46,27 @@ def test_the_same_batches(folder):
         assert np.array_equal(images, other_images) and np.array_equal(labels, other_labels)
 
 
+def test_masks_are_decoded_there_too(tmp_path):
+    members = []
+    for number in range(8):
+        mask = make.pixels(number, 40, 50, channels=1)[..., 0] // 16
+        members += [(f"{number}.jpg", make.encoded(make.pixels(number, 40, 50)))]
+        members += [(f"{number}.png", make.encoded(mask, "PNG"))]
+    path = make.tar(tmp_path / "a.tar", members)
+    fields = {"image": stoker.Image("jpg", CHAIN[:2]), "mask": stoker.Mask("png")}
+    seen = []
+    for sandbox in (False, True):
+        with stoker.Loader(
+            path, 8, fields=fields, seed=2, threads=1, output="numpy", sandbox=sandbox
+        ) as loader:
+            batch = next(iter(loader))
+            seen.append((batch["image"].copy(), batch["mask"].copy()))
+            assert len(helpers()) == sandbox
+    (images, masks), (jailed_images, jailed_masks) = seen
+    assert masks.max() == 15 and np.array_equal(masks, jailed_masks)
+    assert np.array_equal(images, jailed_images)
+
+
 def test_info_says_what_holds(engine):
     assert engine.info()["sandbox"] == "off"
     with stoker.Engine(threads=1, sandbox=True) as jailed:

@@ -88,7 +88,7 @@ static void check_member(const struct stk_tar_step *step, const struct tar *tar)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static struct tar tar;
-    static const size_t chunks[] = {SIZE_MAX, 1, BLOCK, 700};
+    static const size_t chunks[] = {SIZE_MAX, 61, BLOCK, 700};
     struct stk_tar_limits limits = {LIMIT_BYTES / 2, LIMIT_BYTES};
     struct stk_tar *reader = NULL;
     struct stk_tar_step step = {0};

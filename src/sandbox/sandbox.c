@@ -54,7 +54,7 @@ struct stk_jail {
 /* How waiting for the helper ended. */
 enum outcome { ANSWERED, ENDED, TOO_SLOW, STOPPED };
 
-static int  start(struct stk_jail *jail, struct stk_sandbox_ready *ready,
+static int  start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *killed_out,
                   struct stoker_error *error);
 static int  arena_open(struct stk_jail *jail, struct stoker_error *error);
 
@@ -66,6 +66,7 @@ int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_
     struct stk_sandbox      *sandbox = stk_alloc(1, sizeof *sandbox);
     struct stk_jail         *probe = NULL;
     struct stk_sandbox_ready ready = { 0 };
+    bool                     killed;
     int                      status;
 
     *sandbox_out = NULL;
@@ -85,7 +86,7 @@ int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_
         status = stk_child_locate(sandbox->helper, sizeof sandbox->helper, error);
     }
     status = status < 0 ? status : stk_jail_open(&probe, sandbox, error);
-    status = status < 0 ? status : start(probe, &ready, error);
+    status = status < 0 ? status : start(probe, &ready, &killed, error);
     if (status == 0) {
         snprintf(sandbox->name, sizeof sandbox->name,
                  ready.landlock ? "seccomp and Landlock %u" : "seccomp; the kernel has no Landlock",
@@ -251,8 +252,9 @@ static int is_closed(struct stoker_error *error)
 
 /* ---- starting ---- */
 
-/* A failure here is never the picture's: it has not been seen yet. */
-static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready,
+/* A failure here is never the picture's: it has not been seen yet. *killed_out: the helper was
+ * killed by somebody else before it was ready. */
+static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *killed_out,
                  struct stoker_error *error)
 {
     const struct stk_sandbox *sandbox = jail->sandbox;
@@ -265,6 +267,7 @@ static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready,
     size_t                    got = 0;
     int status = stk_child_start(&jail->child, sandbox->helper, jail->arena, error);
 
+    *killed_out = false;
     if (status < 0) {
         return status;
     }
@@ -277,7 +280,7 @@ static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready,
         ready->protocol == STK_SANDBOX_PROTOCOL) {
         return 0;
     }
-    reap(jail, outcome);
+    *killed_out = reap(jail, outcome) == SIGKILL && outcome == ENDED;
     if (outcome == STOPPED) {
         return is_closed(error);
     }
@@ -446,7 +449,7 @@ static int attempt(struct stk_jail *jail, struct stk_jail_job *job, bool *killed
 
     *killed_out = false;
     if (jail->child.process == 0) {
-        status = start(jail, &ready, error);
+        status = start(jail, &ready, killed_out, error);
     }
     if (status < 0) {
         return status;

@@ -16,8 +16,11 @@
 #include <png.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -396,6 +399,68 @@ static void test_helpers(void)
     }
 }
 
+__attribute__((format(printf, 2, 3))) static void write_file(const char *path,
+                                                             const char *format, ...)
+{
+    FILE   *file = fopen(path, "w");
+    va_list list;
+
+    va_start(list, format);
+    if (T_TRUE(path, file != NULL)) {
+        vfprintf(file, format, list);
+        fclose(file);
+    }
+    va_end(list);
+}
+
+/* Killed by somebody else before it is ready, some times and then no more, or for ever: no damage
+ * of the picture, and no error as long as a helper comes in the end. */
+static void test_killed_early(void)
+{
+    static const struct row {
+        const char *name;
+        int         kills, want;
+        uint64_t    want_starts;
+    } rows[] = { { "once", 1, 0, 2 }, { "twice", 2, 0, 3 }, { "always", 9, -ENOMEM, 3 } };
+    struct stk_decode_plan *plan = small_plan();
+    char folder[] = "/tmp/sandbox_testXXXXXX", path[64], command[64];
+
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    T_EACH(row, row, rows)
+    {
+        struct stk_sandbox *sandbox;
+        struct stk_jail    *jail = NULL;
+        struct stoker_error error = { 0 };
+        const uint8_t      *canvas;
+
+        snprintf(path, sizeof path, "%s/helper", folder);
+        T_EQ("helper", symlink(rogue, path), 0);
+        sandbox = open_sandbox(path, STOKER_VECTOR_AUTO);
+        T_EQ("jail", stk_jail_open(&jail, sandbox, &error), 0);
+        unlink(path); /* a script takes its place: each file with a number is a kill */
+        write_file(path,
+                   "#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8 9; do\n"
+                   "[ -e %s/$i ] && /bin/rm %s/$i && kill -9 $$\ndone\nexec '%s'\n",
+                   folder, folder, rogue);
+        chmod(path, 0700);
+        for (int i = 1; i <= row->kills; i++) {
+            snprintf(path, sizeof path, "%s/%d", folder, i);
+            write_file(path, "x");
+        }
+        T_EQ(row->name, decode(jail, plan, png, &canvas, &error), row->want);
+        T_EQ(row->name, stk_jail_starts(jail), row->want_starts);
+        if (row->want < 0) {
+            T_ERROR(row->name, &error);
+        }
+        stk_jail_close(jail);
+        stk_sandbox_close(sandbox);
+        snprintf(command, sizeof command, "rm -r %s/*", folder);
+        T_EQ("clean", system(command), 0);
+    }
+    T_EQ("clean", rmdir(folder), 0);
+    stk_decode_plan_close(plan);
+}
+
 static void *stop_soon(void *sandbox)
 {
     usleep(50000);
@@ -533,6 +598,7 @@ int main(void)
     test_confined();
     test_limits();
     test_helpers();
+    test_killed_early();
     test_stop();
     test_orphan();
     test_fail_nth();
