@@ -561,6 +561,13 @@ const uint8_t *stk_index_shard_digest(const struct stk_index *index, uint32_t sh
                : NULL;
 }
 
+bool stk_index_unproved(const struct stk_index *index, uint32_t shard)
+{
+    STK_ASSERT(shard < index->options.shard_count);
+    return !index->map && index->shards[shard].kind == STK_SHARD_TAR &&
+           index->shards[shard].of.part->unproved;
+}
+
 uint64_t stk_index_access_bytes(const struct stk_index *index, uint32_t shard)
 {
     STK_ASSERT(shard < index->options.shard_count);

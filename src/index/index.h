@@ -53,6 +53,9 @@ void stk_shard_digest(struct stk_shard_builder *builder, const uint8_t sha256[32
 /* Access points of a packed shard (format/access.h); takes the image, which was stk_alloc'ed and
  * has at most STK_ACCESS_IMAGE_MAX bytes. */
 void stk_shard_access(struct stk_shard_builder *builder, struct stk_view image);
+/* The members are hearsay: whoever reads one compares it with its headers. Such an index is not
+ * written. */
+void stk_shard_unproved(struct stk_shard_builder *builder);
 /* One file of a folder: the sample is the object itself; key = its path below the root. Once a
  * builder; the extension is given without its dot. */
 int stk_shard_add_file(struct stk_shard_builder *builder, struct stk_view key,
@@ -149,6 +152,7 @@ bool stk_index_shard_has_checksums(const struct stk_index *index, uint32_t shard
 bool stk_index_shard_has_labels(const struct stk_index *index, uint32_t shard);
 /* 32 bytes, lent until close; NULL: none was given. */
 const uint8_t *stk_index_shard_digest(const struct stk_index *index, uint32_t shard);
+bool stk_index_unproved(const struct stk_index *index, uint32_t shard);
 /* Bytes of its access points; 0: none. */
 uint64_t stk_index_access_bytes(const struct stk_index *index, uint32_t shard);
 /* Some of them, lent until close: at + bytes is at most stk_index_access_bytes. NULL only for a

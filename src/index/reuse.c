@@ -100,6 +100,7 @@ static int copy_part(const struct stk_part *from, struct stk_part *part)
         part->access_bytes = from->access_bytes;
         complete = complete && part->access;
     }
+    part->unproved = from->unproved;
     part->has_digest = from->has_digest;
     memcpy(part->sha256, from->sha256, sizeof part->sha256);
     memcpy(part->identity, from->identity, sizeof part->identity);

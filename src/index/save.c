@@ -287,6 +287,7 @@ static void put_block(struct save *save, const struct stk_part *part,
 {
     uint64_t members = part->member_count, samples = part->keys.count;
 
+    STK_ASSERT(!part->unproved);
     record->bytes = part->bytes;
     record->sample_count = samples;
     record->member_count = members;

@@ -33,7 +33,7 @@ struct stk_shard_builder {
     uint32_t sums_capacity, sum_count, labels_capacity;
     uint64_t file_sum; /* of the file */
     uint8_t sha256[32];
-    bool has_digest;
+    bool has_digest, unproved;
     struct stk_view access; /* owned; empty: none */
     bool joined;            /* some members of a sample do not follow each other */
     struct stk_shard file;  /* what add_file made of it; kind empty: not called */
@@ -203,6 +203,11 @@ void stk_shard_access(struct stk_shard_builder *builder, struct stk_view image)
 {
     STK_ASSERT(!builder->access.data && image.bytes <= STK_ACCESS_IMAGE_MAX);
     builder->access = image;
+}
+
+void stk_shard_unproved(struct stk_shard_builder *builder)
+{
+    builder->unproved = true;
 }
 
 int stk_shard_add_file(struct stk_shard_builder *builder, struct stk_view key,
@@ -451,6 +456,7 @@ static int take_extras(struct stk_shard_builder *builder, struct stk_part *part,
     part->access_bytes = builder->access.bytes;
     builder->access = (struct stk_view){NULL, 0};
     part->has_digest = builder->has_digest;
+    part->unproved = builder->unproved;
     memcpy(part->sha256, builder->sha256, sizeof part->sha256);
     return 0;
 }

@@ -36,6 +36,7 @@ struct stk_part {
     uint32_t access_bytes;
     uint8_t sha256[32];
     bool has_digest;
+    bool unproved; /* see stk_shard_unproved */
 };
 
 enum stk_shard_kind { STK_SHARD_EMPTY = 0, STK_SHARD_TAR, STK_SHARD_FILE };
