@@ -261,29 +261,29 @@ bool stk_access_segment(const struct stk_access_head *head, uint64_t image_bytes
            stk_add(point->window_at, point->window_bytes, &window_end) && window_end <= image_bytes;
 }
 
-bool stk_access_window(const struct stk_access_point *point, struct stk_view stored,
-                       uint8_t window_out[STK_ACCESS_WINDOW], size_t *bytes_out)
+int stk_access_window(const struct stk_access_point *point, struct stk_view stored,
+                      uint8_t window_out[STK_ACCESS_WINDOW], size_t *bytes_out)
 {
     ZSTD_DCtx *unpacker;
     size_t bytes;
 
     *bytes_out = 0;
     if (stored.bytes != point->window_bytes || stored.bytes > STK_ACCESS_WINDOW) {
-        return false;
+        return STOKER_ERROR_CORRUPT;
     }
     if (point->kind != STK_ACCESS_PACKED) {
         if (stored.bytes > 0) {
             memcpy(window_out, stored.data, stored.bytes);
         }
         *bytes_out = stored.bytes;
-        return true;
+        return 0;
     }
     unpacker = ZSTD_createDCtx_advanced(zstd_memory);
     if (!unpacker) {
-        return false;
+        return -ENOMEM;
     }
     bytes = ZSTD_decompressDCtx(unpacker, window_out, STK_ACCESS_WINDOW, stored.data, stored.bytes);
     ZSTD_freeDCtx(unpacker);
     *bytes_out = ZSTD_isError(bytes) ? 0 : bytes;
-    return !ZSTD_isError(bytes);
+    return ZSTD_isError(bytes) ? STOKER_ERROR_CORRUPT : 0;
 }

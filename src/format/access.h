@@ -82,8 +82,8 @@ static inline uint64_t stk_access_point_at(uint64_t number)
 bool stk_access_segment(const struct stk_access_head *head, uint64_t image_bytes, uint64_t number,
                         const struct stk_access_point *point, const struct stk_access_point *next,
                         uint64_t *out_end);
-/* A window as it lies in the image -> its bytes. false: damaged, or no memory. */
-bool stk_access_window(const struct stk_access_point *point, struct stk_view stored,
+/* A window as it lies in the image -> its bytes. CORRUPT, -ENOMEM. */
+int stk_access_window(const struct stk_access_point *point, struct stk_view stored,
                        uint8_t window_out[STK_ACCESS_WINDOW], size_t *bytes_out);
 
 #endif

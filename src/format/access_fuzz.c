@@ -26,9 +26,9 @@ static uint64_t enter(const struct stk_access_head *head, struct stk_view image,
         memcpy(&next, image.data + stk_access_point_at(number + 1), sizeof next);
     }
     if (!stk_access_segment(head, image.bytes, number, &point, is_last ? NULL : &next, &end) ||
-        !stk_access_window(&point,
-                           (struct stk_view){image.data + point.window_at, point.window_bytes},
-                           window, &window_bytes) ||
+        stk_access_window(&point,
+                          (struct stk_view){image.data + point.window_at, point.window_bytes},
+                          window, &window_bytes) < 0 ||
         stk_unpack_open(&unpack, head->packing, 1 << 20, 100, NULL) < 0) {
         return 0;
     }

@@ -132,7 +132,6 @@ static size_t enter(struct stk_view image, uint64_t number, uint32_t packing, si
     struct stoker_error error = {0};
     size_t window_bytes, written = 0, count;
     uint64_t end;
-    bool good;
     int status;
 
     memcpy(&head, image.data, stk_min(sizeof head, image.bytes));
@@ -148,10 +147,10 @@ static size_t enter(struct stk_view image, uint64_t number, uint32_t packing, si
                             number + 1 < head.point_count ? &next : NULL, &end)) {
         return 0;
     }
-    good = stk_access_window(&point,
-                             (struct stk_view){image.data + point.window_at, point.window_bytes},
-                             window, &window_bytes);
-    if (!good || end - point.out > ROOM_BYTES) {
+    status = stk_access_window(&point,
+                               (struct stk_view){image.data + point.window_at, point.window_bytes},
+                               window, &window_bytes);
+    if (status < 0 || end - point.out > ROOM_BYTES) {
         return 0;
     }
     status = stk_unpack_open(&unpack, packing, 0, 0, &error);

@@ -167,6 +167,7 @@ int stk_unpack_start(struct stk_unpack *unpack, const struct stk_access_point *p
                      struct stk_view window, struct stoker_error *error)
 {
     z_stream *stream = &unpack->of.gzip;
+    int result;
 
     STK_ASSERT(unpack->in_total == 0 && !unpack->begun && !unpack->maker);
     unpack->in_total = point->in;
@@ -178,8 +179,14 @@ int stk_unpack_start(struct stk_unpack *unpack, const struct stk_access_point *p
         return 0;
     }
     STK_ASSERT(unpack->packing == STK_GZIP && point->bits < 8);
-    if (inflateReset2(stream, -MAX_WBITS) != Z_OK ||
-        inflateSetDictionary(stream, window.data, window.bytes) != Z_OK) {
+    if (inflateReset2(stream, -MAX_WBITS) != Z_OK) {
+        return fail(unpack, error, -ENOMEM, "");
+    }
+    result = inflateSetDictionary(stream, window.data, window.bytes);
+    if (result == Z_MEM_ERROR) {
+        return fail(unpack, error, -ENOMEM, "");
+    }
+    if (result != Z_OK) {
         return fail(unpack, error, STOKER_ERROR_CORRUPT, "its access point has no fit window");
     }
     unpack->prime_bits = point->bits;
