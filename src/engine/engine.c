@@ -251,6 +251,25 @@ void stk_engine_remove_locked(struct stoker_engine *engine, struct stk_client *c
     *link = client->next;
 }
 
+void stk_engine_add_keeper(struct stoker_engine *engine, struct stk_keeper *keeper)
+{
+    stk_engine_lock(engine, NULL);
+    keeper->next = engine->locked.keepers;
+    engine->locked.keepers = keeper;
+    stk_engine_unlock(engine);
+}
+
+void stk_engine_remove_keeper(struct stoker_engine *engine, struct stk_keeper *keeper)
+{
+    struct stk_keeper **link = &engine->locked.keepers;
+
+    stk_engine_lock(engine, NULL);
+    for (; *link != keeper; link = &(*link)->next) {
+    }
+    *link = keeper->next;
+    stk_engine_unlock(engine);
+}
+
 int stk_engine_service(struct stoker_engine *engine,
                        int (*make)(struct stk_service **service_out, struct stoker_engine *engine,
                                    struct stoker_error *error),

@@ -58,6 +58,13 @@ struct stk_client {
     uint32_t waiting; /* callers that wait for it: served first; under the engine's lock */
 };
 
+/* Who keeps memory of the budget that it can do without: data sets. trim_locked: under the engine's
+ * lock; the bytes that came free. */
+struct stk_keeper {
+    struct stk_keeper *next;
+    uint64_t (*trim_locked)(struct stk_keeper *keeper);
+};
+
 /* What clients share, with threads and memory of its own; made by the first that needs it. */
 struct stk_service {
     void (*close)(struct stk_service *service);    /* takes */
@@ -80,6 +87,7 @@ struct stoker_engine {
     struct {
         struct stk_job       *jobs;
         struct stk_client    *clients;
+        struct stk_keeper    *keepers;
         struct stk_service   *service; /* set once */
         uint64_t              returns; /* batches that came back so far */
         uint32_t              sleeping;
@@ -100,6 +108,8 @@ void stk_engine_lock(struct stoker_engine *engine, struct stk_worker *worker);
 void stk_engine_unlock(struct stoker_engine *engine);
 void stk_engine_add_locked(struct stoker_engine *engine, struct stk_client *client);
 void stk_engine_remove_locked(struct stoker_engine *engine, struct stk_client *client);
+void stk_engine_add_keeper(struct stoker_engine *engine, struct stk_keeper *keeper);
+void stk_engine_remove_keeper(struct stoker_engine *engine, struct stk_keeper *keeper);
 /* The engine's service, made by make() when it has none. make: no lock held; of two that made
  * one at the same time, one is closed again. */
 int stk_engine_service(struct stoker_engine *engine,

@@ -98,6 +98,9 @@ uint64_t stk_engine_trim(struct stoker_engine *engine)
     for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
         bytes += it->trim_locked(it);
     }
+    for (struct stk_keeper *it = engine->locked.keepers; it; it = it->next) {
+        bytes += it->trim_locked(it);
+    }
     stk_engine_unlock(engine);
     return bytes + (service ? service->trim(service) : 0);
 }
