@@ -70,7 +70,7 @@ static void read_wids(struct stk_view text)
 
 static void read_headers(struct stk_view headers)
 {
-    static const struct stk_told told = {
+    static const struct stk_claim told = {
         {(const uint8_t *)"a/b", 3}, {(const uint8_t *)"jpg", 3}, 5};
     const char *why = NULL;
     int status = stk_headers_fit(headers, &told, &why);

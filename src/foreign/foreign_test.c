@@ -313,7 +313,7 @@ static void test_headers(void)
     T_EACH(fit_row, row, rows)
     {
         struct t_tar tar = {0};
-        struct stk_told told = {view(row->key), view(row->extension), row->bytes};
+        struct stk_claim told = {view(row->key), view(row->extension), row->bytes};
         const char *why = "";
         size_t bytes = 0;
 

@@ -15,7 +15,7 @@ static bool same_extension(struct stk_view a, struct stk_view b)
 }
 
 /* 0: it is the one; 1: it is another, *why_out; 2: it is no part of a sample. */
-static int compare(const struct stk_tar_step *step, uint64_t end, const struct stk_told *told,
+static int compare(const struct stk_tar_step *step, uint64_t end, const struct stk_claim *told,
                    const char **why_out)
 {
     struct stk_view key, extension;
@@ -36,7 +36,7 @@ static int compare(const struct stk_tar_step *step, uint64_t end, const struct s
                : 1;
 }
 
-int stk_headers_fit(struct stk_view headers, const struct stk_told *told, const char **why_out)
+int stk_headers_fit(struct stk_view headers, const struct stk_claim *told, const char **why_out)
 {
     struct stk_view bytes = {NULL, 0};
     struct stk_tar *tar;
