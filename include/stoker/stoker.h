@@ -184,9 +184,16 @@ enum stoker_index_use {
     STOKER_INDEX_REQUIRE,  /* nothing is scanned: STOKER_ERROR_CHANGED names what differs */
 };
 
+/* Indexes that other tools left beside shards: DALI's wds2idx. */
+enum stoker_foreign_use {
+    STOKER_FOREIGN_AUTO = 0, /* used where they seem true, proved when a sample is read */
+    STOKER_FOREIGN_NEVER,
+};
+
 struct stoker_dataset_options {
     size_t             struct_size;
-    const char *const *urls; /* borrowed: paths, directories, globs, {000..099} braces */
+    const char *const *urls; /* borrowed: paths, directories, globs, {000..099} braces, JSONs of
+                                wids */
     size_t             url_count;
     uint32_t           key_bytes_max;     /* default 4,096 */
     uint32_t           header_bytes_max;  /* GNU long name or PAX record block; default 1 MiB */
@@ -198,6 +205,10 @@ struct stoker_dataset_options {
     uint32_t           index;             /* enum stoker_index_use; default auto */
     const char        *index_path;        /* borrowed; default: stoker.index beside the data,
                                              then one in the cache */
+    uint32_t           foreign;           /* enum stoker_foreign_use; default auto */
+    uint64_t           access_cache_bytes; /* of packed shards with access points: unpacked pieces
+                                             that are kept, within the memory budget; default
+                                             512 MiB, at most a quarter of the budget */
 };
 
 /* Gives *dataset_out. Lists directories and reads headers in parallel on the engine, as far as no
@@ -215,11 +226,14 @@ struct stoker_dataset_info {
     uint64_t    sample_count, member_count, shard_count, class_count;
     uint64_t    bytes;         /* of all members; 0 for a folder (its files are not asked) */
     uint64_t    block_samples; /* samples a block of the order */
-    uint8_t     sequential;    /* 1: compressed shards, read front to back in shard order */
+    uint8_t     sequential;    /* 1: compressed shards without access points, read front to back in
+                                  shard order */
     uint8_t     identity[32];  /* hash of names, sizes and members */
     const char *index_path;    /* of the index that was used; NULL: none. Lent until close */
     const char *index_note;    /* why it was not, or not wholly, used; or empty. Lent likewise */
     uint64_t    shards_indexed; /* taken from the index, not scanned */
+    uint64_t    shards_foreign; /* taken from indexes of other tools */
+    const char *foreign_note;   /* why one was not, or what it has otherwise; or empty. Lent too */
 };
 STOKER_API int stoker_dataset_info(const struct stoker_dataset *dataset,
                                    struct stoker_dataset_info *info);
@@ -277,6 +291,8 @@ struct stoker_index_options {
     uint8_t checksums; /* 1: read all bytes, keep XXH3-64 of each member */
     uint8_t labels;    /* 1: read .cls members, keep their numbers */
     uint8_t force;     /* 1: read all headers again */
+    uint64_t access_bytes; /* access points of gz and zstd shards, so many unpacked bytes apart, at
+                              least 65,536; 1: default 1 MiB; 0: none but those that are there */
 };
 
 /* Gives *indexer_out; the work has begun. dataset: urls and limits, borrowed. */

@@ -14,6 +14,7 @@ enum option_kind {
     OPTION_FLAG,
     OPTION_NUMBER,
     OPTION_BYTES,
+    OPTION_MAYBE_BYTES, /* only after '='; without it 1 */
     OPTION_SECONDS,
     OPTION_CHOICE,
     OPTION_TEXT
@@ -100,6 +101,10 @@ static const struct option options[] = {
      "read all bytes, and keep a checksum of each member"},
     {"labels", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(labels), 0, 0,
      "keep the numbers in .cls members"},
+    {"access", "[=BYTES]", COMMAND_INDEX, OPTION_MAYBE_BYTES, FIELD(access_bytes), 65536,
+     UINT64_MAX / 4,
+     "places in gz and zstd shards where unpacking can begin, about BYTES of unpacked data apart, "
+     "so that they can be shuffled; default 1M"},
     {"force", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(force), 0, 0,
      "read all headers again, whatever an index says"},
     {"threads", "N", STREAM | TOOLS, OPTION_NUMBER, FIELD(threads), 1, 1024,
@@ -152,6 +157,10 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
             return term_usage(command->name, "this option takes no value", word,
                               "write it without '='");
         }
+        if (option->kind == OPTION_MAYBE_BYTES && !value) {
+            *(uint64_t *)(void *)((char *)args + option->field) = 1;
+            continue;
+        }
         if (option->kind != OPTION_FLAG && !value) {
             if (i + 1 >= argc) {
                 return term_usage(command->name, "this option needs a value", word, option->help);
@@ -178,7 +187,9 @@ void args_help(FILE *out, const struct command *command)
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         const struct option *option = &options[i];
         if (option->commands & command->bit) {
-            fprintf(out, "  --%s%s%s\n        %s\n", option->name, option->value ? " " : "",
+            bool spaced = option->value && option->value[0] != '[';
+
+            fprintf(out, "  --%s%s%s\n        %s\n", option->name, spaced ? " " : "",
                     option->value ? option->value : "", option->help);
         }
     }
@@ -344,7 +355,8 @@ static int option_set(struct args *args, const struct option *option, const char
         return term_usage(NULL, "not a number of seconds", text, advice);
     case OPTION_NUMBER:
     case OPTION_BYTES:
-        if (number_parse(text, option->kind == OPTION_BYTES, &number) && number >= option->low &&
+    case OPTION_MAYBE_BYTES:
+        if (number_parse(text, option->kind != OPTION_NUMBER, &number) && number >= option->low &&
             number <= option->high) {
             *(uint64_t *)field = number;
             return EXIT_FINE;
@@ -353,9 +365,9 @@ static int option_set(struct args *args, const struct option *option, const char
             snprintf(most, sizeof most, ", at most %llu", (unsigned long long)option->high);
         }
         snprintf(advice, sizeof advice, "--%s takes %s, at least %llu%s%s", option->name,
-                 option->kind == OPTION_BYTES ? "bytes" : "a whole number",
+                 option->kind != OPTION_NUMBER ? "bytes" : "a whole number",
                  (unsigned long long)option->low, most,
-                 option->kind == OPTION_BYTES ? ", with K, M, G or T" : "");
+                 option->kind != OPTION_NUMBER ? ", with K, M, G or T" : "");
         return term_usage(NULL, "not a number that fits", text, advice);
     }
     return EXIT_USAGE;

@@ -50,6 +50,7 @@ struct args {
     bool json, shards, raw, cold, help;
     bool deep, repair, reread;
     bool checksums, labels, force; /* of index */
+    uint64_t access_bytes;         /* of index; 1: default */
 };
 
 /* A command of `stoker`. */

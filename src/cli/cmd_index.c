@@ -34,6 +34,7 @@ static int run(struct args *args)
                                            .out = args->out,
                                            .checksums = args->checksums,
                                            .labels = args->labels,
+                                           .access_bytes = args->access_bytes,
                                            .force = args->force};
     int status;
 

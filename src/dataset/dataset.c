@@ -5,6 +5,7 @@
 #include "format/unpack.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,8 @@ static int resolve(struct stoker_dataset_options *options,
                    const struct stoker_dataset_options *given, struct stoker_error *error);
 
 static int fill(struct stoker_dataset *dataset, struct stoker_error *error);
+
+#define CACHE_BYTES_DEFAULT (512ull << 20)
 
 int stoker_dataset_open(struct stoker_dataset **dataset_out, struct stoker_engine *engine,
                         const struct stoker_dataset_options *options, struct stoker_error *error)
@@ -21,6 +24,9 @@ int stoker_dataset_open(struct stoker_dataset **dataset_out, struct stoker_engin
 
     *dataset_out = NULL;
     status = status < 0 ? status : fill(dataset, error);
+    if (status == 0 && dataset->told) {
+        stk_told_compare(dataset->told, &dataset->shards, dataset->index);
+    }
     if (status < 0) {
         if (dataset) {
             stk_dataset_release(dataset);
@@ -64,6 +70,34 @@ static void free_options(struct stoker_dataset_options *options)
     stk_free((void *)(uintptr_t)options->index_path);
 }
 
+static uint64_t trim_reach_locked(struct stk_keeper *keeper)
+{
+    struct stoker_dataset *dataset =
+        (struct stoker_dataset *)(void *)((char *)keeper - offsetof(struct stoker_dataset, keeper));
+
+    return stk_reach_trim(dataset->reach);
+}
+
+static int open_reach(struct stoker_dataset *dataset, struct stoker_error *error)
+{
+    const struct stoker_dataset_options *options = &dataset->options;
+    struct stk_budget *budget = &dataset->engine->budget;
+    struct stk_reach_options reach = {
+        .bytes_max = options->access_cache_bytes
+                         ? options->access_cache_bytes
+                         : stk_min(CACHE_BYTES_DEFAULT, budget->bytes_max / 4),
+        .unpacked_bytes_max = options->unpacked_bytes_max,
+        .unpacked_ratio_max = options->unpacked_ratio_max,
+    };
+    int status = stk_reach_open(&dataset->reach, dataset->engine->io, budget, &reach, error);
+
+    if (status == 0) {
+        dataset->keeper.trim_locked = trim_reach_locked;
+        stk_engine_add_keeper(dataset->engine, &dataset->keeper);
+    }
+    return status;
+}
+
 int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *engine,
                     const struct stoker_dataset_options *options, struct stoker_error *error)
 {
@@ -85,6 +119,7 @@ int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *e
     stk_engine_hold(engine);
     status = resolve(&resolved, options, error);
     status = status < 0 ? status : keep_options(dataset, &resolved, error);
+    status = status < 0 ? status : open_reach(dataset, error);
     if (status < 0) {
         stk_dataset_release(dataset);
         return status;
@@ -95,12 +130,22 @@ int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *e
 
 int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
 {
-    int status = stk_source_list(dataset->engine->io, dataset->options.urls,
-                                 dataset->options.url_count, &dataset->objects, error);
+    struct stk_shards *shards = &dataset->shards;
+    int status = stk_shards_expand(shards, dataset->engine->io, dataset->options.urls,
+                                   dataset->options.url_count, error);
 
-    return status < 0 || dataset->objects.kind == STK_SOURCE_FOLDER
-               ? status
-               : stk_dataset_make_room(dataset, dataset->objects.count, error);
+    if (status == 0) {
+        status =
+            stk_source_list(dataset->engine->io, (const char *const *)(const void *)shards->paths,
+                            shards->count, &dataset->objects, error);
+    }
+    if (!shards->told) {
+        stk_shards_deinit(shards);
+    }
+    if (status < 0 || dataset->objects.kind == STK_SOURCE_FOLDER) {
+        return status;
+    }
+    return stk_dataset_make_room(dataset, dataset->objects.count, error);
 }
 
 int stk_dataset_make_room(struct stoker_dataset *dataset, uint64_t count,
@@ -219,6 +264,10 @@ static int fill(struct stoker_dataset *dataset, struct stoker_error *error)
         goto done;
     }
     status = stk_dataset_list(dataset, error);
+    if (status == 0 && dataset->objects.kind == STK_SOURCE_TARS && find &&
+        dataset->options.foreign == STOKER_FOREIGN_AUTO) {
+        status = stk_told_open(&dataset->told, dataset->engine->io, error);
+    }
     if (status == 0 && !sidecar->folder_url) {
         /* Only the listing tells where the index may lie. */
         stk_sidecar_close(sidecar);
@@ -249,6 +298,10 @@ static int resolve(struct stoker_dataset_options *options,
     options->unpacked_bytes_max =
         options->unpacked_bytes_max ? options->unpacked_bytes_max : 1ull << 40;
     options->unpacked_ratio_max = options->unpacked_ratio_max ? options->unpacked_ratio_max : 1100;
+    if (options->foreign > STOKER_FOREIGN_NEVER) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no such use of foreign indexes",
+                        "use auto or never", "foreign = %u", options->foreign);
+    }
     if (options->index > STOKER_INDEX_REQUIRE) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no such use of an index",
                         "use auto, never or require", "index = %u", options->index);
@@ -281,6 +334,12 @@ void stk_dataset_release(struct stoker_dataset *dataset)
         stk_free(atomic_load(&paths[i]));
     }
     stk_free(paths);
+    if (dataset->reach) {
+        stk_engine_remove_keeper(engine, &dataset->keeper);
+        stk_reach_close(dataset->reach);
+    }
+    stk_told_close(dataset->told);
+    stk_shards_deinit(&dataset->shards);
     stk_free(dataset->mtimes);
     stk_free(dataset->index_path);
     stk_free(dataset->index_note);
@@ -439,6 +498,8 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.index_path = dataset->index_path;
     full.index_note = dataset->index_note ? dataset->index_note : "";
     full.shards_indexed = dataset->shards_indexed;
+    full.shards_foreign = stk_told_shards(index);
+    full.foreign_note = stk_told_note(dataset->told);
     memcpy(full.identity, stk_index_identity(index), sizeof full.identity);
     memcpy(info, &full, info->struct_size);
     return 0;
@@ -562,7 +623,7 @@ int stoker_dataset_sample(const struct stoker_dataset *dataset, uint64_t sample,
 
 /* The member of a sample by its extension; NULL extension: the first. */
 static int find_member(const struct stoker_dataset *dataset, const struct stk_sample *sample,
-                       const char *extension, struct stk_member *member_out,
+                       const char *extension, struct stk_member *member_out, uint32_t *number_out,
                        struct stoker_error *error)
 {
     for (uint32_t i = 0; i < sample->member_count; i++) {
@@ -572,11 +633,38 @@ static int find_member(const struct stoker_dataset *dataset, const struct stk_sa
         }
         if (!extension ||
             strcmp(stk_index_extension(dataset->index, member_out->extension), extension) == 0) {
+            *number_out = i;
             return 0;
         }
     }
     return stk_fail(error, STOKER_ERROR_MISSING, "the sample has no such member",
                     "'stoker ls' shows what it has", "extension '%s'", extension ? extension : "");
+}
+
+/* A member that a foreign index told: reads the headers before it, and compares. */
+static int prove(struct stoker_dataset *dataset, uint64_t sample_id,
+                 const struct stk_sample *sample, uint32_t number, const struct stk_member *member,
+                 struct stoker_error *error)
+{
+    uint8_t room[STK_TOLD_GAP_MAX];
+    struct stk_view headers = {room, 0};
+    struct stk_file *file;
+    uint64_t before;
+    int64_t got;
+    int status = stk_told_before(dataset->index, sample, sample_id, number, &before, error);
+
+    status = status < 0 ? status : stk_dataset_pin(dataset, member->shard, &file, error);
+    if (status < 0) {
+        return status;
+    }
+    headers.bytes = stk_min(member->offset - before, sizeof room);
+    got = stk_io_read_wait(dataset->engine->io, file, before, room, headers.bytes);
+    stk_dataset_unpin(dataset, member->shard, file);
+    if (got < 0) {
+        return stk_fail(error, (int)got, "cannot read", "check the file and its disk", "%s",
+                        stoker_status_text((int)got));
+    }
+    return stk_told_check(dataset->index, headers, sample->key, member, error);
 }
 
 static int read_plain(struct stoker_dataset *dataset, const struct stk_member *member, void *buffer,
@@ -651,7 +739,8 @@ int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample, const c
                         struct stoker_error *error)
 {
     struct stk_sample found;
-    struct stk_member member;
+    struct stk_member member = {0};
+    uint32_t number = 0;
     char key[256];
     int status = stk_engine_check(dataset->engine, error);
 
@@ -664,13 +753,16 @@ int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample, const c
     if (status < 0) {
         return status;
     }
-    status = find_member(dataset, &found, extension, &member, error);
+    status = find_member(dataset, &found, extension, &member, &number, error);
+    if (status < 0) {
+        member = (struct stk_member){.shard = found.shard};
+    } else if (stk_index_unproved(dataset->index, member.shard)) {
+        status = prove(dataset, sample, &found, number, &member, error);
+    }
     if (status == 0) {
         bool packed = stk_index_shard_packing(dataset->index, member.shard) != STK_PLAIN;
         status = packed ? read_packed(dataset, &member, buffer, capacity, bytes_out, error)
                         : read_plain(dataset, &member, buffer, capacity, bytes_out, error);
-    } else {
-        member = (struct stk_member){.shard = found.shard};
     }
     if (status < 0) {
         snprintf(key, sizeof key, "%.*s", (int)stk_min(found.key.bytes, sizeof key - 1),

@@ -9,7 +9,10 @@
 #define DATASET_DATASET_H
 
 #include "engine/engine.h"
+#include "foreign/shards.h"
+#include "foreign/told.h"
 #include "index/index.h"
+#include "reach/reach.h"
 #include "source/source.h"
 
 struct stk_sidecar;
@@ -23,6 +26,7 @@ struct stk_open_file {
 /* Of a scan: what it adds to the index, and how far it is. */
 struct stk_scan {
     bool checksums, labels;
+    uint64_t access_bytes; /* 0: no access points are made */
     _Atomic bool stop; /* the scan ends with CLOSED */
     _Atomic uint64_t shards_done, bytes_done, bytes_read;
 };
@@ -38,6 +42,10 @@ struct stoker_dataset {
     uint64_t shards_indexed;
     uint64_t *mtimes; /* owned: of tars, when they were read; NULL: of none */
     struct stk_scan scan;
+    struct stk_shards shards; /* of wids, and paths */
+    struct stk_told *told;    /* owned; NULL: foreign indexes are not used */
+    struct stk_reach *reach;  /* owned */
+    struct stk_keeper keeper; /* of reach */
     _Atomic uint32_t references;
     pthread_mutex_t lock;
     struct {
@@ -94,7 +102,8 @@ int stk_scan_stopped(struct stoker_error *error);
 int stk_scan_finish(struct stoker_dataset *dataset, const struct stk_index *like,
                     uint64_t block_samples, struct stoker_error *error);
 
-/* The bytes of a packed (or plain) shard, front to back; going back starts over.
+/* The bytes of a packed (or plain) shard, front to back; going back starts over. A shard of the
+ * index that has access points is read in any order (reach).
  * Threads: one. Memory: 320 KiB and the library's window. */
 struct stk_stream;
 int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *dataset,
@@ -102,6 +111,11 @@ int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *datas
 int stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset *dataset,
                           uint32_t shard, struct stoker_error *error);
 void stk_stream_close(struct stk_stream *stream);
+/* Before the first read of a packed shard: access points are collected, so many bytes apart. */
+int stk_stream_mark(struct stk_stream *stream, uint64_t spacing, struct stoker_error *error);
+/* After the last read: the image (stk_access_maker_done); empty for what can have none. */
+int stk_stream_access(struct stk_stream *stream, struct stk_view *image_out,
+                      struct stoker_error *error);
 uint32_t stk_stream_packing(const struct stk_stream *stream);
 uint64_t stk_stream_object_bytes(const struct stk_stream *stream); /* as it is stored */
 /* *got_out: fewer than bytes only at the end. */

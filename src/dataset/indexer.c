@@ -1,6 +1,8 @@
 /* The indexer: lists, keeps what is fresh of an index that is there, reads the rest, writes. */
 #include "dataset/journal.h"
 #include "dataset/sidecar.h"
+#include "format/access.h"
+#include "format/unpack.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -94,6 +96,9 @@ int stoker_index_open(struct stoker_indexer **indexer_out, struct stoker_engine 
     if (status == 0) {
         indexer->dataset->scan.checksums = indexer->options.checksums;
         indexer->dataset->scan.labels = indexer->options.labels;
+        indexer->dataset->scan.access_bytes = indexer->options.access_bytes == 1
+                                                  ? STK_ACCESS_SPACING_DEFAULT
+                                                  : indexer->options.access_bytes;
         indexer->start_ns = stk_engine_now(engine);
         status = -pthread_create(&indexer->thread, NULL, run, indexer);
         if (status < 0) {
@@ -331,6 +336,16 @@ static int build_folder(struct stoker_indexer *indexer, struct stoker_error *err
     return status;
 }
 
+/* Access points are asked for, the shard could have some, and has none. */
+static bool lacks_access(const struct stoker_indexer *indexer, const struct stk_index *index,
+                         uint32_t shard)
+{
+    uint32_t packing = stk_index_shard_packing(index, shard);
+
+    return indexer->options.access_bytes > 0 && (packing == STK_GZIP || packing == STK_ZSTD) &&
+           stk_index_access_bytes(index, shard) == 0;
+}
+
 /* A shard's entry is no good when it lacks what is asked for now. */
 static void drop_poor(struct stoker_indexer *indexer)
 {
@@ -344,6 +359,7 @@ static void drop_poor(struct stoker_indexer *indexer)
         }
         if (indexer->options.force ||
             (indexer->options.checksums && !stk_index_shard_has_checksums(sidecar->old, old)) ||
+            lacks_access(indexer, sidecar->old, old) ||
             (indexer->options.labels && !stk_index_shard_has_labels(sidecar->old, old))) {
             sidecar->from[i] = 0;
             sidecar->reused--;
@@ -380,7 +396,8 @@ static int read_shard(struct stoker_indexer *indexer, uint32_t shard, const char
 static bool is_rich(const struct stoker_indexer *indexer, const struct stk_index *one)
 {
     return (!indexer->options.checksums || stk_index_shard_has_checksums(one, 0)) &&
-           (!indexer->options.labels || stk_index_shard_has_labels(one, 0));
+           (!indexer->options.labels || stk_index_shard_has_labels(one, 0)) &&
+           !lacks_access(indexer, one, 0);
 }
 
 static int build_shard(void *context, uint64_t round, struct stoker_error *error)

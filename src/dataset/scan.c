@@ -322,6 +322,10 @@ static int scan_shard(void *context, uint64_t round, struct stoker_error *error)
         status =
             stk_shard_copy(dataset->index, round, path, reuse->old, reuse->from[round] - 1, error);
     }
+    if (status == STOKER_ERROR_CORRUPT && dataset->told) {
+        status = stk_told_scan(dataset->told, dataset->index, (uint32_t)round, path, error);
+        status = status == 0 ? STOKER_ERROR_CORRUPT : status < 0 ? status : 0;
+    }
     /* What is damaged is the index: the shard itself is not. */
     return status == STOKER_ERROR_CORRUPT
                ? stk_scan_tar(dataset, dataset->index, (uint32_t)round, path, error)
@@ -337,12 +341,16 @@ int stk_scan_tar(struct stoker_dataset *dataset, struct stk_index *index, uint32
         .dataset = dataset, .capacity = WINDOW_BYTES_MAX, .want = WINDOW_BYTES_MIN};
     struct stk_tar *tar = NULL;
     struct stk_shard_builder *builder = NULL;
+    struct stk_view access = {NULL, 0};
     uint64_t size = UINT64_MAX, object_bytes = 0;
     uint32_t packing = STK_PLAIN;
     int status;
 
     status = stk_shard_begin(index, shard, path, &builder, error);
     status = status < 0 ? status : stk_stream_open(&window.stream, dataset, path, error);
+    if (status == 0 && dataset->scan.access_bytes > 0) {
+        status = stk_stream_mark(window.stream, dataset->scan.access_bytes, error);
+    }
     if (status < 0) {
         goto done;
     }
@@ -359,7 +367,9 @@ int stk_scan_tar(struct stoker_dataset *dataset, struct stk_index *index, uint32
     }
     status = stk_tar_open(&tar, size, &limits, error);
     status = status < 0 ? status : scan_members(&window, tar, builder, error);
+    status = status < 0 ? status : stk_stream_access(window.stream, &access, error);
     if (status == 0) {
+        stk_shard_access(builder, access);
         status = stk_shard_end(builder, object_bytes, packing, error);
         builder = NULL;
         atomic_fetch_add_explicit(&dataset->scan.shards_done, 1, memory_order_relaxed);

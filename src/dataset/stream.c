@@ -1,6 +1,7 @@
 /* The bytes of a shard, packed or not, front to back. */
 #include "dataset/dataset.h"
 
+#include "format/access.h"
 #include "format/unpack.h"
 
 #include <errno.h>
@@ -18,9 +19,15 @@ struct stk_stream {
     uint64_t object_bytes, in_offset, position;
     uint32_t packing;
     bool ended;
+    struct stk_access_maker *maker; /* owned; NULL: no points are collected */
+    struct stk_reach_from from;     /* its file: pinned; NULL: front to back */
 };
 
 static int stream_restart(struct stk_stream *stream, struct stoker_error *error);
+static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes, size_t *got_out,
+                       struct stoker_error *error);
+static int open_reach(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                      uint32_t shard, struct stoker_error *error);
 
 static void count_read(const struct stk_stream *stream, int64_t bytes)
 {
@@ -68,13 +75,40 @@ int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *datas
     return 0;
 }
 
+static int open_reach(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                      uint32_t shard, struct stoker_error *error)
+{
+    struct stk_stream *stream = stk_alloc(1, sizeof *stream);
+    int status;
+
+    if (!stream) {
+        return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "packed shard");
+    }
+    stream->dataset = dataset;
+    stream->packing = stk_index_shard_packing(dataset->index, shard);
+    stream->object_bytes = stk_index_shard_bytes(dataset->index, shard);
+    stream->from = (struct stk_reach_from){.index = dataset->index, .shard = shard};
+    status = stk_dataset_pin(dataset, shard, &stream->from.file, error);
+    if (status < 0) {
+        stk_free(stream);
+        return status;
+    }
+    *stream_out = stream;
+    return 0;
+}
+
 int stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset *dataset,
                           uint32_t shard, struct stoker_error *error)
 {
     char path[STK_PATH_BYTES_MAX];
-    int status = stk_index_path(dataset->index, shard, path, error);
+    int status;
 
     *stream_out = NULL;
+    if (stk_index_shard_packing(dataset->index, shard) != STK_PLAIN &&
+        stk_index_reaches(dataset->index, shard)) {
+        return open_reach(stream_out, dataset, shard, error);
+    }
+    status = stk_index_path(dataset->index, shard, path, error);
     return status < 0 ? status : stk_stream_open(stream_out, dataset, path, error);
 }
 
@@ -96,13 +130,49 @@ void stk_stream_close(struct stk_stream *stream)
     if (stream->file) {
         stk_io_close_file(stream->dataset->engine->io, stream->file);
     }
+    if (stream->from.file) {
+        stk_dataset_unpin(stream->dataset, stream->from.shard, stream->from.file);
+    }
     stk_unpack_close(stream->unpack);
+    stk_access_maker_close(stream->maker);
     stk_free(stream->in);
     stk_free(stream);
 }
 
+int stk_stream_mark(struct stk_stream *stream, uint64_t spacing, struct stoker_error *error)
+{
+    int status;
+
+    if (stream->packing != STK_GZIP && stream->packing != STK_ZSTD) {
+        return 0;
+    }
+    STK_ASSERT(stream->unpack && stream->position == 0);
+    status = stk_access_maker_open(&stream->maker, stream->packing, spacing, true, error);
+    return status < 0 ? status : stk_unpack_mark(stream->unpack, stream->maker, error);
+}
+
+int stk_stream_access(struct stk_stream *stream, struct stk_view *image_out,
+                      struct stoker_error *error)
+{
+    size_t got = 1;
+    int status = 0;
+
+    *image_out = (struct stk_view){NULL, 0};
+    if (!stream->maker) {
+        return 0;
+    }
+    /* The parser may stop before the packing does. */
+    while (status == 0 && got > 0) {
+        status = stream_next(stream, stream->in + STREAM_IN_BYTES, STREAM_SKIP_BYTES, &got, error);
+    }
+    return status < 0
+               ? status
+               : stk_access_maker_done(stream->maker, stream->object_bytes, image_out, error);
+}
+
 static int stream_restart(struct stk_stream *stream, struct stoker_error *error)
 {
+    STK_ASSERT(!stream->maker); /* who collects points goes forward */
     stk_unpack_close(stream->unpack);
     stream->unpack = NULL;
     stream->rest = (struct stk_view){stream->in, 0};
@@ -155,6 +225,13 @@ int stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer,
     int status = 0;
 
     *got_out = 0;
+    if (stream->from.file) {
+        struct stk_room room = {buffer, bytes, 0};
+
+        status = stk_reach_read(stream->dataset->reach, &stream->from, offset, &room, error);
+        *got_out = room.got;
+        return status;
+    }
     if (stream->packing == STK_PLAIN) {
         int64_t count =
             stk_io_read_wait(stream->dataset->engine->io, stream->file, offset, buffer, bytes);

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "engine/worker.h"
+#include "format/unpack.h"
 #include "loader/fetch.h"
 #include "loader/fill.h"
 #include "loader/quarantine.h"
@@ -148,12 +149,14 @@ static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
         struct stk_span   span;
         struct stk_fetch *fetch;
         uint8_t           probe;
+        bool              packed;
         struct stoker_error error;
 
         stk_sample_span(loader, flight->batch->ids[slot], &span);
         if (stk_quarantine_knows(loader->quarantine, flight->batch->ids[slot], &error)) {
             span.bytes = 0; /* nothing is read of it */
         }
+        packed = stk_index_shard_packing(loader->dataset->index, span.shard) != STK_PLAIN;
         fetch = fetch_new(flight, slot, &span);
         if (!fetch) {
             stk_fail(&error, -ENOMEM, "cannot fetch a sample", "free memory", "fetch");
@@ -163,7 +166,7 @@ static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
             stk_engine_unlock(engine);
             continue;
         }
-        if (span.scattered || (fetch->file && stk_io_read_now(engine->io, fetch->file,
+        if (span.scattered || packed || (fetch->file && stk_io_read_now(engine->io, fetch->file,
                                                               span.offset, &probe, 1) == 1)) {
             fetch->next = warm;
             warm = fetch;

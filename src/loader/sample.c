@@ -22,6 +22,8 @@ struct parts {
     struct stk_view   views[STK_BATCH_FIELDS_MAX];
     bool              found[STK_BATCH_FIELDS_MAX];
     bool              whole; /* a file of a folder, its size not in the index */
+    bool              told;  /* by a foreign index: headers are read, too, and compared */
+    uint64_t          headers[STK_BATCH_FIELDS_MAX]; /* where they begin */
     bool              damaged; /* the index is, here */
 };
 
@@ -57,7 +59,7 @@ static bool wants_member(const struct stoker_loader *loader, const struct stk_fi
 /* The member whose extension the field likes best; a field without wishes takes the first. */
 static bool find_member(const struct stoker_loader *loader, const struct stk_field *field,
                         const struct stk_sample *sample, struct stk_member *member_out,
-                        bool *damaged)
+                        uint32_t *number_out, bool *damaged)
 {
     const struct stk_index *index = loader->dataset->index;
     uint32_t                best = UINT32_MAX;
@@ -72,12 +74,14 @@ static bool find_member(const struct stoker_loader *loader, const struct stk_fie
         }
         if (field->extension_count == 0) {
             *member_out = member;
+            *number_out = i;
             return true;
         }
         for (uint32_t e = 0; e < field->extension_count && e < best; e++) {
             if (field->extensions[e] == member.extension) {
                 best = e;
                 *member_out = member;
+                *number_out = i;
             }
         }
     }
@@ -87,22 +91,30 @@ static bool find_member(const struct stoker_loader *loader, const struct stk_fie
 static void find_parts(const struct stoker_loader *loader, uint64_t sample, struct parts *parts,
                        struct stk_span *span)
 {
-    uint64_t first = UINT64_MAX, end = 0, sum = 0;
+    const struct stk_index *index = loader->dataset->index;
+    uint64_t                first = UINT64_MAX, end = 0, sum = 0;
 
     parts->sample = (struct stk_sample){ 0 };
     parts->damaged = stk_index_sample(loader->dataset->index, sample, &parts->sample, NULL) < 0;
     parts->whole = false;
+    parts->told = !parts->damaged && stk_index_unproved(index, parts->sample.shard);
     for (uint32_t f = 0; f < loader->field_count; f++) {
         const struct stk_field *field = &loader->fields[f];
+        uint32_t                number;
 
         parts->found[f] = !parts->damaged && wants_member(loader, field) &&
-                          find_member(loader, field, &parts->sample, &parts->members[f],
+                          find_member(loader, field, &parts->sample, &parts->members[f], &number,
                                       &parts->damaged);
         if (!parts->found[f]) {
             continue;
         }
+        parts->headers[f] = parts->members[f].offset;
+        if (parts->told && stk_told_before(index, &parts->sample, sample, number,
+                                           &parts->headers[f], NULL) < 0) {
+            parts->damaged = true;
+        }
         parts->whole = parts->whole || parts->members[f].bytes == STK_WHOLE;
-        first = stk_min(first, parts->members[f].offset);
+        first = stk_min(first, parts->headers[f]);
         if (parts->members[f].bytes != STK_WHOLE) {
             end = stk_max(end, parts->members[f].offset + parts->members[f].bytes);
             sum += parts->members[f].bytes;
@@ -134,11 +146,12 @@ uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_f
     struct stk_member member;
     struct stk_stat   about;
     char              path[STK_PATH_BYTES_MAX];
+    uint32_t          number;
     bool              damaged = false;
 
     /* What fails here fails again where the sample is read, and is told there. */
     if (stk_index_sample(loader->dataset->index, sample, &found, NULL) < 0 ||
-        !find_member(loader, field, &found, &member, &damaged)) {
+        !find_member(loader, field, &found, &member, &number, &damaged)) {
         return 0;
     }
     if (member.bytes != STK_WHOLE) {
@@ -259,21 +272,37 @@ done:
     return status;
 }
 
-static void place_views(const struct stoker_loader *loader, struct parts *parts,
-                        const struct stk_span *span, struct stk_view bytes)
+/* A member that a foreign index told: the headers before it say whether it is the one. */
+static int check_told(struct task *task, const struct parts *parts, uint32_t f,
+                      const uint8_t *headers)
 {
-    for (uint32_t f = 0; f < loader->field_count; f++) {
+    struct stk_view view = { headers, parts->members[f].offset - parts->headers[f] };
+
+    return parts->told ? stk_told_check(task->flight->loader->dataset->index, view,
+                                        parts->sample.key, &parts->members[f], &task->error)
+                       : 0;
+}
+
+static int place_views(struct task *task, struct parts *parts, const struct stk_span *span,
+                       struct stk_view bytes)
+{
+    const struct stoker_loader *loader = task->flight->loader;
+    int                         status = 0;
+
+    for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
         if (!parts->found[f]) {
             continue;
         }
         if (parts->members[f].bytes == STK_WHOLE) {
             parts->views[f] = bytes;
         } else {
+            status = check_told(task, parts, f, bytes.data + (parts->headers[f] - span->offset));
             parts->views[f] = (struct stk_view){
                 bytes.data + (parts->members[f].offset - span->offset), parts->members[f].bytes
             };
         }
     }
+    return status;
 }
 
 /* Members far apart: one read each, one after the other in the scratch. */
@@ -287,6 +316,7 @@ static int read_scattered(struct task *task, struct parts *parts)
     int                   status;
 
     for (uint32_t f = 0; f < loader->field_count; f++) {
+        sum += parts->found[f] ? parts->members[f].offset - parts->headers[f] : 0;
         sum += parts->found[f] ? parts->members[f].bytes : 0;
     }
     scratch = stk_worker_scratch(task->worker, sum, &task->error);
@@ -299,24 +329,28 @@ static int read_scattered(struct task *task, struct parts *parts)
     }
     for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
         struct stk_span span = { .shard = parts->sample.shard };
+        uint64_t        skip;
         int64_t         got;
 
         if (!parts->found[f]) {
             continue;
         }
-        span.bytes = parts->members[f].bytes;
-        got = stk_io_read_wait(io, file, parts->members[f].offset, scratch + at, span.bytes);
+        skip = parts->members[f].offset - parts->headers[f];
+        span.bytes = skip + parts->members[f].bytes;
+        got = stk_io_read_wait(io, file, parts->headers[f], scratch + at, span.bytes);
         if (got < 0 || (uint64_t)got < span.bytes) {
             status = read_failed(task, &span, got);
         }
-        parts->views[f] = (struct stk_view){ scratch + at, span.bytes };
+        status = status < 0 ? status : check_told(task, parts, f, scratch + at);
+        parts->views[f] = (struct stk_view){ scratch + at + skip, span.bytes - skip };
         at += span.bytes;
     }
     stk_dataset_unpin(loader->dataset, parts->sample.shard, file);
     return status;
 }
 
-/* A sample of a packed shard out of the stream's turn (a substitute): from the shard's start. */
+/* A sample of a packed shard: by its access points; or, out of the stream's turn (a substitute),
+ * from the shard's start. */
 static int read_packed(struct task *task, const struct stk_span *span, struct stk_view *view)
 {
     struct stoker_dataset *dataset = task->flight->loader->dataset;
@@ -358,11 +392,9 @@ static int read_parts(struct task *task, struct parts *parts, struct stk_span *s
     } else if (span->bytes > 0) {
         status = packed ? read_packed(task, span, &view)
                         : read_span(task, parts, span, wait, &view);
-        if (status == 0) {
-            place_views(loader, parts, span, view);
-        }
+        status = status < 0 ? status : place_views(task, parts, span, view);
     } else {
-        place_views(loader, parts, span, view);
+        status = place_views(task, parts, span, view);
     }
     if (status == 0) {
         task->counters->warm_reads += !wait;
@@ -757,9 +789,12 @@ void stk_sample_finish(struct stk_flight *flight, uint32_t slot, struct stk_work
     } else if (span.bytes != STK_WHOLE && bytes.bytes < span.bytes) {
         status = read_failed(&task, &span, (int64_t)bytes.bytes);
     } else {
-        place_views(flight->loader, &parts, &span, bytes);
+        status = place_views(&task, &parts, &span, bytes);
         counters->bytes += bytes.bytes;
-        status = fill(&task, &parts);
+        if (status < 0) {
+            place_error(&task, &parts, span.offset);
+        }
+        status = status < 0 ? status : fill(&task, &parts);
     }
     if (status < 0) {
         place_error(&task, &parts, span.offset);

@@ -128,7 +128,7 @@ static int open_origin(struct stk_gather *gather, const struct stk_piece *piece,
     if (!gather->stream || gather->stream_shard != shard) {
         stk_stream_close(gather->stream);
         gather->stream = NULL;
-        status = stk_stream_open(&gather->stream, dataset, path, error);
+        status = stk_stream_open_shard(&gather->stream, dataset, shard, error);
         gather->stream_shard = shard;
     }
     return status;
