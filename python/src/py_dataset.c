@@ -69,6 +69,8 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
                             "block_bytes",
                             "index",
                             "index_path",
+                            "foreign",
+                            "access_cache_bytes",
                             NULL};
 
     struct stoker_dataset_options options = {.struct_size = sizeof options};
@@ -80,11 +82,12 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
     int status;
 
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!|$O&O&O&O&O&O&O&y:Dataset", names, module->engine_type,
+            arguments, keywords, "O!O!|$O&O&O&O&O&O&O&yO&O&:Dataset", names, module->engine_type,
             &engine, &PyTuple_Type, &tuple, stk_py_u32, &options.key_bytes_max, stk_py_u32,
             &options.header_bytes_max, stk_py_u32, &options.join_distance, stk_py_u64,
             &options.unpacked_bytes_max, stk_py_u32, &options.unpacked_ratio_max, stk_py_u32,
-            &options.block_bytes, stk_py_u32, &options.index, &options.index_path)) {
+            &options.block_bytes, stk_py_u32, &options.index, &options.index_path, stk_py_u32,
+            &options.foreign, stk_py_u64, &options.access_cache_bytes)) {
         return NULL;
     }
     urls = stk_py_urls(tuple);
@@ -149,7 +152,7 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
         stk_py_raise(status, NULL);
     } else {
         result = Py_BuildValue(
-            "{sssKsKsKsKsKsKsOsy#sNsNsK}", "kind", info.kind, "sample_count",
+            "{sssKsKsKsKsKsKsOsy#sNsNsKsKsN}", "kind", info.kind, "sample_count",
             (unsigned long long)info.sample_count, "member_count",
             (unsigned long long)info.member_count, "shard_count",
             (unsigned long long)info.shard_count, "class_count",
@@ -158,7 +161,9 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
             info.sequential ? Py_True : Py_False, "identity", (const char *)info.identity,
             (Py_ssize_t)sizeof info.identity, "index_path", text_or_none(info.index_path),
             "index_note", text_or_none(info.index_note), "shards_indexed",
-            (unsigned long long)info.shards_indexed);
+            (unsigned long long)info.shards_indexed, "shards_foreign",
+            (unsigned long long)info.shards_foreign, "foreign_note",
+            text_or_none(info.foreign_note));
     }
     stk_py_dataset_leave(self);
     return result;

@@ -21,8 +21,8 @@ static void indexer_close_now(struct indexer_object *self)
 static PyObject *indexer_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {
-        "engine",           "urls",          "checksums", "labels", "force", "key_bytes_max",
-        "header_bytes_max", "join_distance", "out",       NULL};
+        "engine",           "urls",          "checksums", "labels",       "force", "key_bytes_max",
+        "header_bytes_max", "join_distance", "out",       "access_bytes", NULL};
     struct stoker_dataset_options dataset = {.struct_size = sizeof dataset};
     struct stoker_index_options options = {.struct_size = sizeof options};
     struct stk_py_module *module = PyType_GetModuleState(type);
@@ -34,11 +34,11 @@ static PyObject *indexer_new(PyTypeObject *type, PyObject *arguments, PyObject *
     const char **urls;
     int status;
 
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O!|$pppO&O&O&y:Indexer", names,
-                                     module->engine_type, &owner, &PyTuple_Type, &tuple, &checksums,
-                                     &labels, &force, stk_py_u32, &dataset.key_bytes_max,
-                                     stk_py_u32, &dataset.header_bytes_max, stk_py_u32,
-                                     &dataset.join_distance, &options.out)) {
+    if (!PyArg_ParseTupleAndKeywords(
+            arguments, keywords, "O!O!|$pppO&O&O&yO&:Indexer", names, module->engine_type, &owner,
+            &PyTuple_Type, &tuple, &checksums, &labels, &force, stk_py_u32, &dataset.key_bytes_max,
+            stk_py_u32, &dataset.header_bytes_max, stk_py_u32, &dataset.join_distance, &options.out,
+            stk_py_u64, &options.access_bytes)) {
         return NULL;
     }
     urls = stk_py_urls(tuple);

@@ -70,6 +70,8 @@ ON_ERROR_RAISE: int
 ON_ERROR_SKIP: int
 INDEX_AUTO: int
 INDEX_NEVER: int
+FOREIGN_AUTO: int
+FOREIGN_NEVER: int
 INDEX_REQUIRE: int
 
 def order_at(

@@ -226,7 +226,8 @@ def diff(a: Any, b: Any, *, reread: bool = False, engine: Engine | None = None) 
     if engine is not None and not isinstance(engine, Engine):
         raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
     opened = [
-        side if isinstance(side, Dataset) else Dataset(side, engine=engine) for side in (a, b)
+        side if isinstance(side, Dataset) else Dataset(side, engine=engine, foreign="never")
+        for side in (a, b)
     ]
     try:
         return Diff(_stoker.Diff(opened[0]._native, opened[1]._native, reread=bool(reread)))

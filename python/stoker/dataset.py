@@ -58,6 +58,11 @@ INDEXES = {
     "require": _stoker.INDEX_REQUIRE,
 }
 
+FOREIGN = {
+    "auto": _stoker.FOREIGN_AUTO,
+    "never": _stoker.FOREIGN_NEVER,
+}
+
 
 def word(value: Any, words: dict[str, int], where: str) -> int:
     """The number of a word."""
@@ -265,7 +270,8 @@ class Dataset:
     those. It may be shared by loaders.
 
     Args:
-        source: a folder, a tar, a glob, braces (``"train-{000..099}.tar"``), or a list of them.
+        source: a folder, a tar, a glob, braces (``"train-{000..099}.tar"``), a JSON of wids that
+            lists tars, or a list of them.
         engine: default: the process's.
         key_bytes_max: longest key. header_bytes_max: longest tar name or PAX block.
         join_distance: members that may lie between two parts of one sample.
@@ -275,6 +281,11 @@ class Dataset:
             ``"require"``: :class:`ChangedError` names what differs from the index, and nothing is
             read. Or the path of the index file, used as with ``"auto"``. Default place:
             ``stoker.index`` beside the data, then one in the cache.
+        foreign: ``"auto"``: what DALI's ``wds2idx`` tells of a shard is used instead of reading its
+            headers, and proved whenever a sample is read; or ``"never"``.
+        access_cache_bytes: unpacked pieces that are kept of compressed shards with access points
+            (``stoker.index(access=...)``), within the budget. Default: 512 MiB, a quarter of the
+            budget at most.
     """
 
     def __init__(
@@ -289,6 +300,8 @@ class Dataset:
         unpacked_ratio_max: int | None = None,
         block_bytes: int | str | None = None,
         index: str | os.PathLike[str] = "auto",
+        foreign: str = "auto",
+        access_cache_bytes: int | str | None = None,
     ) -> None:
         where = "Dataset"
         if engine is not None and not isinstance(engine, Engine):
@@ -303,6 +316,8 @@ class Dataset:
             "unpacked_ratio_max": count(unpacked_ratio_max, f"{where} unpacked_ratio_max", low=1),
             "block_bytes": parse_bytes(block_bytes, f"{where} block_bytes"),
             **index_words(index, f"{where} index"),
+            "foreign": word(foreign, FOREIGN, f"{where} foreign"),
+            "access_cache_bytes": parse_bytes(access_cache_bytes, f"{where} access_cache_bytes"),
         }
         self._take(interruptible(lambda: _stoker.Dataset(native, urls, **options)))
 
@@ -343,7 +358,8 @@ class Dataset:
 
     @property
     def sequential(self) -> bool:
-        """Whether shards are compressed: read front to back, in shard order."""
+        """Whether shards are compressed and without access points: read front to back, in shard
+        order."""
         return bool(self._info["sequential"])
 
     @property
@@ -366,6 +382,16 @@ class Dataset:
     def shards_indexed(self) -> int:
         """Shards (of a folder: files) that the index told of: nothing of them was read."""
         return int(self._info["shards_indexed"])
+
+    @property
+    def shards_foreign(self) -> int:
+        """Shards that indexes of other tools told of: their headers are read with the samples."""
+        return int(self._info["shards_foreign"])
+
+    @property
+    def foreign_note(self) -> str:
+        """Why such an index was not used, or what a JSON of wids has otherwise; or empty."""
+        return str(self._info["foreign_note"] or "")
 
     def refresh(self, shard_count: int | None = None) -> Dataset:
         """The data set with the shards that were appended since it was opened, as another one;
@@ -482,6 +508,7 @@ def index(
     *,
     checksums: bool = False,
     labels: bool = False,
+    access: bool | int | str = False,
     force: bool = False,
     out: str | os.PathLike[str] | None = None,
     engine: Engine | None = None,
@@ -499,6 +526,9 @@ def index(
         source: as of :class:`Dataset`.
         checksums: read all bytes, and keep a checksum (XXH3-64) of each member.
         labels: keep the numbers in ``.cls`` members.
+        access: note places in gz and zstd shards where unpacking can begin, so that they are read
+            in any order and shuffled: a number of unpacked bytes from one to the next (at least
+            64 KiB), or ``True`` for 1 MiB. zstd can be entered at its frames only.
         force: read everything again.
         out: where the file goes. Default: ``stoker.index`` in the folder above all shards; in
             the cache where nothing can be written there.
@@ -517,6 +547,7 @@ def index(
         key_bytes_max=count(key_bytes_max, f"{where} key_bytes_max", low=1),
         header_bytes_max=parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
         join_distance=count(join_distance, f"{where} join_distance"),
+        access_bytes=_access_bytes(access, f"{where} access"),
         **({} if out is None else {"out": paths_of(out)[0]}),
     )
     try:
@@ -528,6 +559,15 @@ def index(
     finally:
         native.close()
     return _report(report)
+
+
+def _access_bytes(value: Any, where: str) -> int:
+    if isinstance(value, bool):
+        return int(value)  # 1: the library's default
+    number = parse_bytes(value, where)
+    if number < 65536:
+        raise ArgumentError(f"{value!r}", where, "give at least 65536 bytes, or True")
+    return number
 
 
 def _report(native: dict[str, Any]) -> IndexReport:

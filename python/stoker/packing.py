@@ -88,7 +88,7 @@ def pack(
         if engine is not None and engine is not source.engine:
             raise ArgumentError("a Dataset has its own engine", where, "leave out engine=")
         return _run(source, name, form, options, progress)
-    with Dataset(source, engine=engine) as dataset:
+    with Dataset(source, engine=engine, foreign="never") as dataset:
         return _run(dataset, name, form, options, progress)
 
 

@@ -95,6 +95,8 @@ static const struct option options[] = {
      "a line of JSON for each damaged sample is added to FILE"},
     {"index", "auto|never|require", READERS, OPTION_CHOICE, FIELD(index), STOKER_INDEX_AUTO, 0,
      "use what of stoker.index is fresh, none of it, or nothing else; default auto"},
+    {"foreign", "auto|never", READERS, OPTION_CHOICE, FIELD(foreign), STOKER_FOREIGN_AUTO, 0,
+     "use indexes that DALI's wds2idx left beside shards; default auto"},
     {"out", "FILE", COMMAND_INDEX, OPTION_TEXT, FIELD(out), 0, 0,
      "where the index goes; default: stoker.index beside the data, else the cache"},
     {"checksums", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(checksums), 0, 0,
@@ -237,6 +239,7 @@ int args_open(const struct args *args, struct stoker_engine **engine_out,
         .urls = args->paths,
         .url_count = args->path_count,
         .index = (uint32_t)args->index,
+        .foreign = (uint32_t)args->foreign,
     };
     int exit_status = args_open_engine(args, &engine);
 

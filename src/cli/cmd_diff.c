@@ -71,8 +71,10 @@ static int open_both(const struct args *args, struct stoker_engine *engine,
                      struct stoker_dataset *datasets[2])
 {
     for (size_t i = 0; i < 2; i++) {
-        struct stoker_dataset_options options = {
-            .struct_size = sizeof options, .urls = &args->paths[i], .url_count = 1};
+        struct stoker_dataset_options options = {.struct_size = sizeof options,
+                                                 .urls = &args->paths[i],
+                                                 .url_count = 1,
+                                                 .foreign = STOKER_FOREIGN_NEVER};
         struct stoker_error error = {0};
         int status = stoker_dataset_open(&datasets[i], engine, &options, &error);
 

@@ -56,6 +56,7 @@ static int run(struct args *args)
         options.shuffle = STOKER_SHUFFLE_FULL;
     }
     options.destination = args->paths[--args->path_count];
+    args->foreign = STOKER_FOREIGN_NEVER;
     status = args_open(args, &engine, &dataset);
     if (status != EXIT_FINE) {
         return status;

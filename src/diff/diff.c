@@ -68,6 +68,10 @@ static int prepare(struct stoker_diff *diff, struct stoker_error *error)
         const struct stk_index *index = side->dataset->index;
         bool folder = side->dataset->objects.kind == STK_SOURCE_FOLDER;
 
+        status = stk_told_refuse(index, error);
+        if (status < 0) {
+            return status;
+        }
         side->samples = side->count = stk_index_samples(index);
         side->files_a_round = folder ? FILES_A_ROUND : 1;
         side->rounds = (stk_index_shards(index) + side->files_a_round - 1) / side->files_a_round;

@@ -71,6 +71,17 @@ uint64_t stk_told_shards(const struct stk_index *index)
     return count;
 }
 
+int stk_told_refuse(const struct stk_index *index, struct stoker_error *error)
+{
+    uint64_t count = stk_told_shards(index);
+
+    return count == 0
+               ? 0
+               : stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                          "the data set was opened by indexes that another tool made",
+                          "open it with foreign = never", "%llu shards", (unsigned long long)count);
+}
+
 const char *stk_told_note(const struct stk_told *told)
 {
     return told ? told->note : "";

@@ -30,6 +30,8 @@ int stk_told_scan(struct stk_told *told, struct stk_index *index, uint32_t shard
                   struct stoker_error *error);
 /* How many shards of an index are still hearsay (stk_index_unproved). */
 uint64_t stk_told_shards(const struct stk_index *index);
+/* For who reads members without their headers: UNSUPPORTED if there are any. */
+int stk_told_refuse(const struct stk_index *index, struct stoker_error *error);
 /* The first reason why something was not used, or "" (also of NULL); lent until close.
  * After the scans. */
 const char *stk_told_note(const struct stk_told *told);

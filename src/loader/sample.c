@@ -278,18 +278,16 @@ static int check_told(struct task *task, const struct parts *parts, uint32_t f,
 {
     struct stk_view view = { headers, parts->members[f].offset - parts->headers[f] };
 
-    return parts->told ? stk_told_check(task->flight->loader->dataset->index, view,
-                                        parts->sample.key, &parts->members[f], &task->error)
-                       : 0;
+    return !parts->told ? 0 : stk_told_check(task->flight->loader->dataset->index, view,
+                                             parts->sample.key, &parts->members[f], &task->error);
 }
 
 static int place_views(struct task *task, struct parts *parts, const struct stk_span *span,
                        struct stk_view bytes)
 {
-    const struct stoker_loader *loader = task->flight->loader;
-    int                         status = 0;
+    int status = 0;
 
-    for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
+    for (uint32_t f = 0; f < task->flight->loader->field_count && status == 0; f++) {
         if (!parts->found[f]) {
             continue;
         }
@@ -349,8 +347,7 @@ static int read_scattered(struct task *task, struct parts *parts)
     return status;
 }
 
-/* A sample of a packed shard: by its access points; or, out of the stream's turn (a substitute),
- * from the shard's start. */
+/* Of a packed shard: by access points, or (a substitute, out of turn) from the shard's start. */
 static int read_packed(struct task *task, const struct stk_span *span, struct stk_view *view)
 {
     struct stoker_dataset *dataset = task->flight->loader->dataset;

@@ -38,13 +38,8 @@ int stk_plan_open(struct stk_plan *plan, struct stoker_dataset *dataset, uint32_
                         "compressed shards can only be read front to back, not shuffled",
                         "pack them in their order first, then shuffle that", "source");
     }
-    if (stk_told_shards(dataset->index) > 0) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
-                        "the data set was opened by an index that only another tool vouches for",
-                        "open it with foreign = never", "%llu shards",
-                        (unsigned long long)stk_told_shards(dataset->index));
-    }
-    status = stk_order_init(&plan->order, &order, error);
+    status = stk_told_refuse(dataset->index, error);
+    status = status < 0 ? status : stk_order_init(&plan->order, &order, error);
     if (status == 0) {
         stk_order_begin(&plan->epoch, &plan->order, 0);
         status = stk_plan_measure(plan, stop, error);

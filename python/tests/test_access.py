@@ -1,0 +1,276 @@
+"""Compressed shards with access points, and what indexes of other tools tell.
+
+Goal: compressed shards stream like the same tars; an index that another tool wrote is used where it
+is true and refused or found out where it is not; pack and diff never believe it.
+Method: tars by Python's tarfile, compressed by Python and by the gzip, pzstd and zstd commands
+where they are installed; the text of wds2idx by its rule, and by wds2idx itself where
+STOKER_WDS2IDX names it; the package and the command.
+"""
+
+import gzip
+import io
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import tarfile
+
+import pytest
+import stoker
+from test_index import cache, run  # noqa: F401
+
+SHARDS, SAMPLES = 4, 30
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Tars with a text and a number a sample, and some bytes that do not compress."""
+    root = tmp_path / "tars"
+    root.mkdir()
+    for number in range(SHARDS):
+        source = random.Random(number)
+        with tarfile.open(root / f"s-{number}.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+            for i in range(SAMPLES):
+                key = f"{number}/{i:03}"
+                text = (f"{key} " * source.randrange(50, 4000)).encode()
+                for ending, value in (
+                    ("txt", text),
+                    ("cls", str(i).encode()),
+                    ("bin", source.randbytes(source.randrange(1, 60000))),
+                ):
+                    info = tarfile.TarInfo(f"{key}.{ending}")
+                    info.size = len(value)
+                    archive.addfile(info, io.BytesIO(value))
+    return root
+
+
+def by_python(path, out):
+    out.write_bytes(gzip.compress(path.read_bytes(), 6, mtime=0))
+
+
+def by_members(path, out):
+    """Many gzip members, as bgzip makes them."""
+    text = path.read_bytes()
+    out.write_bytes(
+        b"".join(gzip.compress(text[i : i + 65280]) for i in range(0, len(text), 65280))
+    )
+
+
+def by_command(*words):
+    def pack(path, out):
+        if not shutil.which(words[0]):
+            pytest.skip(f"{words[0]} is not installed")
+        with open(path, "rb") as source, open(out, "wb") as sink:
+            subprocess.run(words, stdin=source, stdout=sink, check=True, timeout=60)
+
+    return pack
+
+
+def by_frames(path, out):
+    """A zstd frame each 200,000 bytes."""
+    pack = by_command("zstd", "-q", "-c")
+    text, frames = path.read_bytes(), b""
+    for i in range(0, len(text), 200_000):
+        part, packed = out.with_suffix(".part"), out.with_suffix(".packed")
+        part.write_bytes(text[i : i + 200_000])
+        pack(part, packed)
+        frames += packed.read_bytes()
+        part.unlink()
+        packed.unlink()
+    out.write_bytes(frames)
+
+
+PACKERS = {
+    "python's gzip": (by_python, "gz"),
+    "gzip -1": (by_command("gzip", "-1", "-c"), "gz"),
+    "gzip --rsyncable": (by_command("gzip", "--rsyncable", "-c"), "gz"),
+    "many members": (by_members, "gz"),
+    "zstd frames": (by_frames, "zst"),
+    "pzstd": (by_command("pzstd", "-q", "-p", "2", "-c"), "zst"),
+}
+
+
+def packed(data, name):
+    pack, ending = PACKERS[name]
+    root = data.parent / "packed"
+    root.mkdir()
+    for path in sorted(data.glob("*.tar")):
+        pack(path, root / f"{path.name}.{ending}")
+    return root
+
+
+def stream(source, engine, **options):
+    fields = {"key": "__key__", "n": stoker.Int("cls"), "b": stoker.Bytes("bin")}
+    options = {"fields": fields, "seed": 3, "tail": "keep", "output": "numpy"} | options
+    loader = stoker.Loader(source, 7, engine=engine, **options)
+    epochs = [batch for _ in range(2) for batch in loader]
+    return [(list(batch["key"]), [bytes(b) for b in batch["b"]]) for batch in epochs]
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_packed_shards_stream_like_tars(data, engine, name):
+    root = packed(data, name)
+    assert stoker.Dataset(root, engine=engine).sequential
+    report = stoker.index(root, access="64KiB", engine=engine)
+    plain, dataset = stoker.Dataset(data, engine=engine), stoker.Dataset(root, engine=engine)
+    assert not dataset.sequential and dataset.index_path == report.path
+    assert [dataset[i] for i in range(len(plain))] == [plain[i] for i in range(len(plain))]
+    for shuffle in ("block", "full", "none"):
+        assert stream(dataset, engine, shuffle=shuffle) == stream(plain, engine, shuffle=shuffle)
+    # What is kept is bounded; the values are the same when nothing is.
+    small = stoker.Dataset(root, access_cache_bytes=1, engine=engine)
+    assert stream(small, engine) == stream(plain, engine)
+    # A run without asking keeps the points; the file has the same bytes whatever made it.
+    first = pathlib.Path(report.path).read_bytes()
+    assert stoker.index(root, engine=engine).shards_kept == SHARDS
+    stoker.index(root, access="64KiB", force=True, engine=engine)
+    assert pathlib.Path(report.path).read_bytes() == first
+
+
+def noise(seed, size):
+    return random.Random(seed).randbytes(size)
+
+
+def test_one_zstd_frame_is_one_segment(tmp_path, engine):
+    """No place to enter: a small shard is unpacked as one, a large one front to back."""
+    for name, size in (("small", 1 << 20), ("large", 40 << 20)):
+        root = tmp_path / name
+        root.mkdir()
+        plain = tmp_path / f"{name}.tar"
+        with tarfile.open(plain, "w") as archive:
+            for i in range(4):
+                info = tarfile.TarInfo(f"{i}.bin")
+                info.size = size // 4
+                archive.addfile(info, io.BytesIO(noise(i, info.size)))
+        by_command("zstd", "-q", "-c")(plain, root / "a.tar.zst")
+        stoker.index(root, access=True, engine=engine)
+        dataset = stoker.Dataset(root, engine=engine)
+        assert dataset.sequential == (name == "large")
+        assert dataset[3]["bin"] == noise(3, size // 4)
+
+
+def test_a_changed_shard_is_never_read_as_the_old_one(data, engine):
+    root = packed(data, "zstd frames")
+    stoker.index(root, access="64KiB", engine=engine)
+    path = root / "s-1.tar.zst"
+    text = bytearray(path.read_bytes())
+    for i in range(len(text) // 3, len(text), 500):
+        text[i] ^= 1
+    path.write_bytes(text)
+    (root / "stoker.index.stamp").unlink()  # as after a copy: only the size is known
+    dataset = stoker.Dataset(root, engine=engine)
+    with pytest.raises(stoker.Error) as caught:
+        for i in range(SAMPLES, 2 * SAMPLES):
+            assert dataset[i] == stoker.Dataset(data, engine=engine)[i]
+    assert "s-1.tar.zst" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, 100, -1, "1", "x", None])
+def test_access_argument(data, engine, value):
+    with pytest.raises(stoker.ArgumentError):
+        stoker.index(data, access=value, engine=engine)
+
+
+def test_command(data):
+    root = packed(data, "python's gzip")
+    assert run("index", "--access=64K", root).returncode == 0
+    info = json.loads(run("info", "--json", root).stdout)
+    assert not info["sequential"] and info["shuffle"] == "block"
+    assert run("index", "--access", data).returncode == 0  # nothing to do in plain tars
+    assert run("index", "--access=1K", root).returncode == 2
+    wanted = run("cat", data, "2/017.bin").stdout
+    assert wanted and run("cat", root, "2/017.bin").stdout == wanted
+    assert b"--access[=BYTES]" in run("help", "index").stdout
+
+
+# ---- indexes of other tools ----
+
+
+def told(path, rename=None):
+    """What wds2idx writes: by the tool itself if it is there, else by its rule."""
+    tool = os.environ.get("STOKER_WDS2IDX")
+    out = path.parent / f"{path.name.split('.')[0]}.idx"
+    if tool and not rename:
+        subprocess.run([tool, path, out], check=True, timeout=60, stdout=subprocess.DEVNULL)
+        return
+    samples = {}
+    with tarfile.open(path) as archive:
+        for member in archive:
+            key, ending = member.name.split(".", 1)
+            key = (rename or {}).get(key, key)
+            samples.setdefault(key, []).append(
+                f"{ending} {member.offset_data} {member.size} {key}.{ending}"
+            )
+    lines = [f"v1.2 {len(samples)}", *(" ".join(parts) for parts in samples.values())]
+    out.write_text("\n".join(lines) + "\n")
+
+
+def test_dali(data, engine):
+    plain = stoker.Dataset(data, engine=engine)
+    assert plain.shards_foreign == 0 and plain.foreign_note == ""
+    for path in sorted(data.glob("*.tar")):
+        told(path)
+    dataset = stoker.Dataset(data, engine=engine)
+    assert dataset.shards_foreign == SHARDS and dataset.foreign_note == ""
+    assert dataset.identity == plain.identity
+    assert stream(dataset, engine) == stream(plain, engine)
+    assert [dataset[i] for i in range(SAMPLES)] == [plain[i] for i in range(SAMPLES)]
+    for options in ({"foreign": "never"}, {"index": "never"}):
+        assert stoker.Dataset(data, engine=engine, **options).shards_foreign == 0
+    with pytest.raises(stoker.ArgumentError):
+        stoker.Dataset(data, foreign="perhaps", engine=engine)
+    # An index of our own is made by reading, and then the other is not asked.
+    stoker.index(data, engine=engine)
+    assert stoker.Dataset(data, engine=engine).shards_foreign == 0
+
+
+def test_dali_that_lies(data, engine):
+    """No probe meets the renamed sample: it is found out when it is read, by everyone."""
+    told(data / "s-2.tar", rename={"2/011": "2/999"})
+    dataset = stoker.Dataset(data, engine=engine)
+    assert dataset.shards_foreign == 1
+    number = next(i for i in range(len(dataset)) if dataset.sample(i).key == "2/999")
+    with pytest.raises(stoker.ChangedError, match=r"s-2\.tar"):
+        dataset[number]
+    with pytest.raises(stoker.ChangedError, match=r"s-2\.tar"):
+        stream(dataset, engine)
+    assert dataset[number - 1] == stoker.Dataset(data, foreign="never", engine=engine)[number - 1]
+
+
+def test_dali_that_is_old(data, engine):
+    told(data / "s-0.tar")
+    os.utime(data / "s-0.idx", (1, 1))
+    dataset = stoker.Dataset(data, engine=engine)
+    assert dataset.shards_foreign == 0 and "older" in dataset.foreign_note
+
+
+def test_pack_and_diff_do_not_believe(data, engine, tmp_path):
+    for path in data.glob("*.tar"):
+        told(path, rename={"1/011": "1/999"})
+    stoker.pack(data, tmp_path / "out", engine=engine)
+    assert "1/011" in [s.key for s in map(stoker.Dataset(tmp_path / "out").sample, range(120))]
+    assert not list(stoker.diff(data, tmp_path / "out", engine=engine))
+    with pytest.raises(stoker.UnsupportedError, match="another tool"):
+        stoker.pack(stoker.Dataset(data, engine=engine), tmp_path / "out2")
+
+
+def test_wids(data, engine):
+    shards = [
+        {"url": f"s-{i}.tar", "nsamples": SAMPLES, "filesize": (data / f"s-{i}.tar").stat().st_size}
+        for i in (2, 0)
+    ]
+    path = data / "shardindex.json"
+    path.write_text(
+        json.dumps({"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards})
+    )
+    dataset = stoker.Dataset(path, engine=engine)
+    assert len(dataset) == 2 * SAMPLES and dataset.foreign_note == ""
+    assert dataset.sample(0).key == "2/000"
+    shards[1]["nsamples"] += 1
+    path.write_text(json.dumps({"wids_version": 1, "shardlist": shards}))
+    assert "s-0.tar" in stoker.Dataset(path, engine=engine).foreign_note
+    path.write_text(json.dumps({"shards": shards}))
+    with pytest.raises(stoker.Error, match="wids"):
+        stoker.Dataset(path, engine=engine)
