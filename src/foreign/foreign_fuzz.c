@@ -1,10 +1,15 @@
-/* Fuzz: any bytes as an index of DALI, Energon or wids, or as the headers of a tar that one of them
- * told of; the last byte chooses. No crash; members of DALI lie one behind the other; what
- * Energon's offsets tell stays in the tar. Covers dali.c, energon.c, wids.c and headers.c. */
+/* Fuzz: any bytes as an index of DALI, Energon or wids, alone and beside a tar, or as the headers
+ * of a tar that one of them told of; the last byte chooses. No crash; members of DALI lie one
+ * behind the other; what Energon's offsets tell stays in the tar; what is taken of a tar lies in
+ * it. Covers dali.c, energon.c, wids.c, headers.c, told.c and shards.c. */
 #include "foreign/dali.h"
 #include "foreign/energon.h"
 #include "foreign/headers.h"
+#include "foreign/shards.h"
+#include "foreign/told.h"
 #include "foreign/wids.h"
+#include "format/tar_write.h"
+#include "world/world.h"
 
 #include <string.h>
 
@@ -78,6 +83,61 @@ static void read_headers(struct stk_view headers)
     STK_ASSERT(status == 0 || (status == 1 && why[0]));
 }
 
+static struct stk_io *open_world(const char *path, struct stk_view text)
+{
+    struct stk_io_options options = {.depth = 8, .read_timeout_ms = 1000};
+    struct stk_io *world = NULL;
+
+    STK_ASSERT(stk_world_open(&world, 1, &options, NULL) == 0);
+    STK_ASSERT(stk_world_add(world, path, text.data, text.bytes) == 0);
+    return world;
+}
+
+/* Beside a tar of a.txt and a.cls. */
+static void read_told(struct stk_view text)
+{
+    static uint8_t tar[8 * STK_TAR_BLOCK];
+    static const char *const names[] = {"a.txt", "a.cls"};
+    struct stk_index_options options = {.shard_count = 1};
+    struct stk_io *world = open_world("/s.idx", text);
+    struct stoker_error error = {0};
+    struct stk_index *index = NULL;
+    struct stk_told *told = NULL;
+    int status;
+
+    for (size_t i = 0; i < STK_COUNT(names); i++) {
+        struct stk_view name = {(const uint8_t *)names[i], strlen(names[i])};
+
+        stk_tar_header_write(name, 5, tar + i * 2 * STK_TAR_BLOCK);
+    }
+    stk_world_add(world, "/s.tar", tar, sizeof tar);
+    STK_ASSERT(stk_index_open(&index, &options, NULL) == 0);
+    STK_ASSERT(stk_told_open(&told, world, NULL) == 0);
+    status = stk_told_scan(told, index, 0, "/s.tar", &error);
+    check_error(status, &error);
+    if (status == 1 && stk_index_finish(index, 0, NULL) == 0) {
+        STK_ASSERT(stk_index_unproved(index, 0) && stk_index_members(index) <= 2);
+        STK_ASSERT(stk_index_bytes(index) <= 10);
+    }
+    stk_told_close(told);
+    stk_index_close(index);
+    stk_io_close(world);
+}
+
+static void read_shards(struct stk_view text)
+{
+    const char *url = "/d/x.json";
+    struct stk_io *world = open_world(url, text);
+    struct stoker_error error = {0};
+    struct stk_shards shards;
+    int status = stk_shards_expand(&shards, world, &url, 1, &error);
+
+    check_error(status, &error);
+    STK_ASSERT(status < 0 || shards.count > 0);
+    stk_shards_deinit(&shards);
+    stk_io_close(world);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct stk_view text = {data, bytes > 0 ? bytes - 1 : 0};
@@ -85,7 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (bytes == 0) {
         return 0;
     }
-    switch (data[bytes - 1] % 4) {
+    switch (data[bytes - 1] % 6) {
     case 0:
         read_dali(text);
         break;
@@ -95,8 +155,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     case 2:
         read_wids(text);
         break;
-    default:
+    case 3:
         read_headers(text);
+        break;
+    case 4:
+        read_told(text);
+        break;
+    default:
+        read_shards(text);
     }
     return 0;
 }
