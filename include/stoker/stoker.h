@@ -333,6 +333,127 @@ STOKER_API int stoker_order_at(uint64_t sample_count, uint64_t block_samples,
                                uint64_t seed, uint64_t epoch, uint64_t position,
                                uint64_t *sample_out);
 
+/* An order, how steps are cut of it and how they are dealt to ranks: all that a loader with these
+ * settings will do, without data or I/O. Const after open: any thread. */
+struct stoker_order;
+
+struct stoker_order_options {
+    size_t   struct_size;
+    uint64_t sample_count, block_samples; /* as stoker_dataset_info has them */
+    uint64_t seed;
+    uint32_t shuffle, tail, window_blocks, group_count; /* defaults as of a loader */
+    uint32_t batch_size;                                /* of a rank */
+    uint32_t world_size;                                /* default 1 */
+};
+
+/* Gives *order_out. */
+STOKER_API int stoker_order_open(struct stoker_order **order_out,
+                                 const struct stoker_order_options *options,
+                                 struct stoker_error *error);
+/* Takes order. NULL is fine. */
+STOKER_API void stoker_order_close(struct stoker_order *order);
+/* Steps of an epoch: of tail wrap, those that begin in it. */
+STOKER_API uint64_t stoker_order_steps(const struct stoker_order *order, uint64_t epoch);
+
+#define STOKER_ALL_RANKS UINT32_MAX
+#define STOKER_NO_SAMPLE UINT64_MAX
+
+/* One sample's place in the run. */
+struct stoker_slot {
+    uint64_t step_epoch, step;       /* step: counted from the epoch's first */
+    uint32_t rank, slot;
+    uint64_t epoch, position;        /* of the sample; not step_epoch past a wrapped tail */
+    uint64_t sample;                 /* its id */
+    uint8_t  real;                   /* 0: padding, a repeat */
+};
+
+/* Slots of a step, sorted by rank and slot: those behind the first `skip`, at most `capacity`.
+ * rank: STOKER_ALL_RANKS, or only this one's. Returns how many it filled, 0 at the end.
+ * STOKER_ERROR_ARGUMENT: there is no such step or rank. */
+STOKER_API int stoker_order_slots(const struct stoker_order *order, uint64_t epoch, uint64_t step,
+                                  uint32_t rank, uint64_t skip, struct stoker_slot *slots_out,
+                                  uint32_t capacity);
+/* Where a sample comes in an epoch (of the sample's), in O(1): the order's inverse. 1: found, 0: a
+ * dropped tail has it; STOKER_ERROR_ARGUMENT: there is no such sample. */
+STOKER_API int stoker_order_find(const struct stoker_order *order, uint64_t epoch, uint64_t sample,
+                                 struct stoker_slot *slot_out);
+/* What `count` steps from `step` on (of all ranks) add to stoker_stats.fingerprint: a sum modulo
+ * 2^64. STOKER_ERROR_ARGUMENT: there are not so many. */
+STOKER_API int stoker_order_fingerprint(const struct stoker_order *order, uint64_t epoch,
+                                        uint64_t step, uint64_t count, uint64_t *sum_out);
+
+struct stoker_order_measure_options {
+    size_t   struct_size;
+    uint32_t nodes;          /* of as many ranks each; default 1; at most world_size */
+    uint64_t buffer_samples; /* not 0: of a shuffle buffer of so many over the storage order
+                                instead: only the mixing is measured */
+    uint64_t walk_max;       /* samples: a larger data set's blocks are not walked; default 2^24 */
+};
+
+struct stoker_order_measures {
+    size_t   struct_size;
+    uint64_t nodes, block_count; /* whole blocks, and the short tail */
+    uint64_t window_samples; /* mixed with each other, in a group */
+    uint64_t window_blocks_max; /* of a node, at once: ceil(groups / nodes) windows (the bound that
+                                   the settings promise, but for borders between ranks) */
+    /* What a walk through an epoch met: 0 and walked = 0 where there was none. */
+    uint8_t  walked;
+    uint64_t open_blocks_max; /* of any node: begun, and needed again in the epoch */
+    uint64_t requests;        /* blocks that nodes fetch in an epoch, each once while it is open */
+    uint64_t requests_cached; /* of these, with a cache of 1 / nodes of all blocks on each node */
+    double   cache_share;     /* of samples: their block was in that cache since the last epoch */
+    /* The mixing, of up to 512 steps of all ranks. */
+    double   distance;     /* between samples that follow each other; in data sets: full 1/3 */
+    double   displacement; /* of a sample, between disk and epoch; likewise */
+    double   same_block;   /* share of pairs of batch mates that lie in one block */
+    double   neighbours;   /* share of samples with one beside them on disk in their batch */
+};
+/* STOKER_ERROR_BUDGET does not happen: a walk that needs more than 1 GiB is left out. -ENOMEM. */
+STOKER_API int stoker_order_measure(const struct stoker_order *order,
+                                    const struct stoker_order_measure_options *options,
+                                    struct stoker_order_measures *measures_out,
+                                    struct stoker_error *error);
+
+struct stoker_order_verify_options {
+    size_t          struct_size;
+    const uint32_t *worlds; /* borrowed: each divides batch_size * world_size */
+    size_t          world_count;
+    uint32_t        epochs;    /* default 2 */
+    uint32_t        histories; /* random ones: each changes world and batch, dies and resumes */
+    uint64_t        seed;      /* of the histories */
+};
+
+struct stoker_order_proof {
+    size_t   struct_size;
+    uint64_t slots;            /* enumerated */
+    uint64_t steps;            /* whose set was compared with that of another world */
+    uint64_t histories, resizes, kills;
+    uint64_t failures;         /* 0: each sample comes exactly once, in any of them */
+    char     failure[256];     /* the first one */
+};
+/* Proves by enumeration that each sample comes exactly once an epoch (with tail drop: but for those
+ * behind the last step), for each world, and in each history; and that what a step holds is the
+ * same in all worlds. O(samples * (worlds + histories) * epochs). */
+STOKER_API int stoker_order_verify(const struct stoker_order *order,
+                                   const struct stoker_order_verify_options *options,
+                                   struct stoker_order_proof *proof_out,
+                                   struct stoker_error *error);
+
+struct stoker_order_difference {
+    size_t   struct_size;
+    uint8_t  order, step, rank; /* 1: they differ in the order of samples; in what a step of all
+                                   ranks holds; in what a rank has of a step */
+    uint64_t order_epoch, order_position; /* the first place */
+    uint64_t sample_a, sample_b;          /* there; STOKER_NO_SAMPLE */
+    uint64_t step_epoch, step_number;
+    uint64_t rank_epoch, rank_step;
+    uint32_t rank_number;
+};
+/* Where two set-ups first differ within the first `epochs` epochs. */
+STOKER_API int stoker_order_diff(const struct stoker_order *a, const struct stoker_order *b,
+                                 uint64_t epochs, struct stoker_order_difference *difference_out,
+                                 struct stoker_error *error);
+
 /* ---- loader --------------------------------------------------------------------------- */
 
 /* A stream of batches for one rank. Threads: one loader, one thread at a time; any thread may
@@ -458,6 +579,10 @@ struct stoker_state {
                           several workers, where this one's next batch begins */
     uint64_t sample_count, block_samples;
     uint8_t  identity[32]; /* of the data set */
+    uint64_t fingerprint;  /* of the order so far: a hash of which sample stood at each position
+                              that was delivered to all ranks; what replaced damaged ones does not
+                              count. The same on every rank, in every world; with several workers
+                              the sum (modulo 2^64) of theirs */
 };
 STOKER_API int stoker_loader_state(const struct stoker_loader *loader,
                                    struct stoker_state *state_out);
@@ -465,6 +590,10 @@ STOKER_API int stoker_loader_state(const struct stoker_loader *loader,
 STOKER_API int stoker_loader_set_state(struct stoker_loader *loader,
                                        const struct stoker_state *state,
                                        struct stoker_error *error);
+
+/* The settings of the loader's order, for stoker_order_open. */
+STOKER_API int stoker_loader_order(const struct stoker_loader *loader,
+                                   struct stoker_order_options *options_out);
 
 struct stoker_stats {
     size_t   struct_size;
@@ -481,6 +610,7 @@ struct stoker_stats {
     uint64_t idle_ns;                 /* thread time without work: the caller is the limit */
     uint64_t retries;                 /* of reads */
     uint64_t bad_samples;             /* damaged samples met in what was delivered */
+    uint64_t fingerprint;             /* as of the state */
 };
 STOKER_API int stoker_loader_stats(const struct stoker_loader *loader,
                                    struct stoker_stats *stats_out);
@@ -737,8 +867,6 @@ enum stoker_difference_kind {
     STOKER_DIFFERENCE_REMOVED,   /* only in a */
     STOKER_DIFFERENCE_CHANGED,
 };
-
-#define STOKER_NO_SAMPLE UINT64_MAX
 
 struct stoker_difference {
     uint32_t    kind;     /* enum stoker_difference_kind */

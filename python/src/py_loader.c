@@ -388,7 +388,7 @@ static PyObject *loader_batches(PyObject *object, PyObject *number)
 /* ---- state ---- */
 
 /* state() -> (order_version, shuffle, tail, window_blocks, group_count, seed, epoch, position,
- * sample_count, block_samples, identity) */
+ * sample_count, block_samples, fingerprint, identity) */
 static PyObject *loader_state(PyObject *object, PyObject *nothing)
 {
     struct loader_object *self = (struct loader_object *)object;
@@ -404,11 +404,12 @@ static PyObject *loader_state(PyObject *object, PyObject *nothing)
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
-    return Py_BuildValue("IIIIIKKKKKy#", state.order_version, state.shuffle, state.tail,
+    return Py_BuildValue("IIIIIKKKKKKy#", state.order_version, state.shuffle, state.tail,
                          state.window_blocks, state.group_count, (unsigned long long)state.seed,
                          (unsigned long long)state.epoch, (unsigned long long)state.position,
                          (unsigned long long)state.sample_count,
-                         (unsigned long long)state.block_samples, (const char *)state.identity,
+                         (unsigned long long)state.block_samples,
+                         (unsigned long long)state.fingerprint, (const char *)state.identity,
                          (Py_ssize_t)sizeof state.identity);
 }
 
@@ -419,12 +420,12 @@ bool stk_py_state(PyObject *tuple, struct stoker_state *state_out)
     Py_ssize_t identity_bytes;
 
     if (!PyTuple_Check(tuple) ||
-        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32, &state.order_version,
+        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32, &state.order_version,
                           stk_py_u32, &state.shuffle, stk_py_u32, &state.tail, stk_py_u32,
                           &state.window_blocks, stk_py_u32, &state.group_count, stk_py_u64,
                           &state.seed, stk_py_u64, &state.epoch, stk_py_u64, &state.position,
                           stk_py_u64, &state.sample_count, stk_py_u64, &state.block_samples,
-                          &identity, &identity_bytes)) {
+                          stk_py_u64, &state.fingerprint, &identity, &identity_bytes)) {
         return false;
     }
     if (identity_bytes != (Py_ssize_t)sizeof state.identity) {
@@ -452,6 +453,72 @@ static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
     Py_BEGIN_ALLOW_THREADS status = stoker_loader_set_state(self->loader, &state, &error);
     Py_END_ALLOW_THREADS leave(self);
     return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
+}
+
+/* ---- the order ---- */
+
+#define EXPLAIN_SLOTS 256 /* at once, on the stack */
+
+/* Slots as (rank, slot, epoch, position, sample, real), added to the list; how many, -1: an
+ * exception is set. */
+static int explain_some(const struct stoker_order *order, const uint64_t place[3], uint64_t skip,
+                        PyObject *list)
+{
+    struct stoker_slot slots[EXPLAIN_SLOTS];
+    int count = stoker_order_slots(order, place[0], place[1], (uint32_t)place[2], skip, slots,
+                                   EXPLAIN_SLOTS);
+
+    for (int i = 0; i < count; i++) {
+        PyObject *item = Py_BuildValue(
+            "IIKKKO", slots[i].rank, slots[i].slot, (unsigned long long)slots[i].epoch,
+            (unsigned long long)slots[i].position, (unsigned long long)slots[i].sample,
+            slots[i].real ? Py_True : Py_False);
+        int appended = item ? PyList_Append(list, item) : -1;
+
+        Py_XDECREF(item);
+        if (appended < 0) {
+            return -1;
+        }
+    }
+    if (count < 0) {
+        stk_py_raise_text(count, "there is no such step or rank", "explain",
+                          "steps count from 0 to len(loader) - 1, ranks to world_size - 1");
+        return -1;
+    }
+    return count;
+}
+
+/* explain(epoch, step, rank | 2^32 - 1: all) -> list of slots */
+static PyObject *loader_explain(PyObject *object, PyObject *arguments)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    struct stoker_order_options options = {.struct_size = sizeof options};
+    struct stoker_order *order = NULL;
+    struct stoker_error error = {0};
+    uint64_t place[3], skip = 0;
+    PyObject *list;
+    int status;
+
+    if (!PyArg_ParseTuple(arguments, "O&O&O&:explain", stk_py_u64, &place[0], stk_py_u64,
+                          &place[1], stk_py_u64, &place[2]) ||
+        !enter(self)) {
+        return NULL;
+    }
+    stoker_loader_order(self->loader, &options);
+    leave(self);
+    status = stoker_order_open(&order, &options, &error);
+    if (status < 0) {
+        return stk_py_raise(status, &error);
+    }
+    list = PyList_New(0);
+    while (list && (status = explain_some(order, place, skip, list)) > 0) {
+        skip += (uint64_t)status;
+    }
+    if (list && status < 0) {
+        Py_CLEAR(list);
+    }
+    stoker_order_close(order);
+    return list;
 }
 
 static PyObject *loader_stats(PyObject *object, PyObject *nothing)
@@ -520,6 +587,7 @@ static PyMethodDef loader_methods[] = {
     {"batches", loader_batches, METH_O, "Batches that an epoch holds for this rank."},
     {"state", loader_state, METH_NOARGS, "Where the stream stands, as a tuple."},
     {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},
+    {"explain", loader_explain, METH_VARARGS, "The slots of a step, as a list of tuples."},
     {"stats", loader_stats, METH_NOARGS, "Counts and times, as a dict."},
     {"quarantine", loader_quarantine, METH_NOARGS, "Damaged samples met, as tuples."},
     {"close", loader_close, METH_NOARGS, "Ends the work; batches in hand stay valid."},

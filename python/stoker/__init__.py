@@ -59,6 +59,7 @@ from .errors import (
     TruncatedError,
     UnsupportedError,
 )
+from .explain import Scheduled
 from .fields import (
     Array,
     Boxes,
@@ -139,6 +140,7 @@ __all__ = [
     "RandomVerticalFlip",
     "Resize",
     "Sample",
+    "Scheduled",
     "ScatteredError",
     "ShardWriter",
     "StateError",

@@ -24,6 +24,7 @@ from .dataset import (
     word,
 )
 from .errors import ArgumentError, BudgetError, ClosedError, EmptyError, ForkedError, StateError
+from .explain import Scheduled, explain
 from .fields import Field, Image, Label, resolve
 from .output import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
 from .transforms import Transform
@@ -54,8 +55,16 @@ STATE_NAMES = (
     "position",
     "sample_count",
     "block_samples",
+    "fingerprint",
     "identity",
 )
+
+
+def state_values(state: tuple[Any, ...]) -> dict[str, int | str]:
+    """A native state as JSON has it; 64 and 256 bits as hexadecimal digits."""
+    values: dict[str, int | str] = dict(zip(STATE_NAMES, state, strict=True))
+    values["fingerprint"], values["identity"] = f"{state[-2]:016x}", state[-1].hex()
+    return values
 
 
 class BadSample(NamedTuple):
@@ -353,6 +362,8 @@ class Loader:
         """Goes on with another data set, at the start of an epoch."""
         native = self._load(dataset)
         native.set_epoch(self._epoch)
+        state = native.state()  # the run goes on, and so does its fingerprint
+        native.set_state((*state[:-2], self._native.state()[-2], state[-1]))
         self._past.add(self._native)
         self._native.close()
         if self.dataset in self._owned:
@@ -543,10 +554,7 @@ class Loader:
         What the loop has got is behind it. It is valid for any number of threads, ranks or
         batches ahead; it belongs to the data set, the seed and the order's settings.
         """
-        state = self._delivered if self._delivered is not None else self._native.state()
-        values: dict[str, int | str] = dict(zip(STATE_NAMES, state, strict=True))
-        values["identity"] = state[-1].hex()
-        return values
+        return state_values(self._delivered or self._native.state())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where the state stands; the next loop gives the rest of its epoch.
@@ -554,13 +562,15 @@ class Loader:
         Raises:
             StateError: the state belongs to another data set, setting or order version.
         """
+        state = {"fingerprint": "0", **state}  # states of before there was one
         missing = [name for name in STATE_NAMES if name not in state]
         if missing:
             raise StateError(
                 f"the state has no {missing[0]!r}", "load_state_dict", "give what state_dict() gave"
             )
         try:
-            values = [int(state[name]) for name in STATE_NAMES[:-1]]
+            values = [int(state[name]) for name in STATE_NAMES[:-2]]
+            values.append(int(state["fingerprint"], 16))
             identity = bytes.fromhex(state["identity"])
             self._check_numbers(values)
         except (TypeError, ValueError) as error:
@@ -585,6 +595,24 @@ class Loader:
                 raise ValueError(f"{name} is {value}")
 
     get_state, set_state = state_dict, load_state_dict
+
+    def explain(
+        self, step: int, *, epoch: int | None = None, rank: int | str | None = None
+    ) -> list[Scheduled]:
+        """The samples of a step: which picture was in the batch where the loss jumped?
+
+        Nothing is read. Steps count from the epoch's first, as the loop's batches do, for the
+        batch size and number of ranks of this loader.
+
+        Args:
+            epoch: default: the epoch that runs.
+            rank: default: this one; ``"all"``: the whole global batch.
+        """
+        self._check_open()
+        epoch = self._epoch if epoch is None else epoch
+        return explain(
+            self._native, self.dataset, epoch, step, self.rank if rank is None else rank
+        )
 
     # ---- the rest ----
 
@@ -613,7 +641,8 @@ class Loader:
         and of all threads together ``read_seconds``, ``decode_seconds``, ``idle_seconds``,
         ``lock_wait_seconds``; ``samples_per_second``; ``warm_reads``, ``cold_reads``,
         ``io_requests``; ``memory_bytes_peak`` of the engine; ``threads`` and ``batches_ahead``
-        as tuned now.
+        as tuned now; ``fingerprint``: of the samples that the order scheduled for all ranks so
+        far (16 digits, in the state too): ranks and runs with the same one had the same samples.
         """
         native = self._past.sum(self._native.stats())
         stats: dict[str, Any] = {}
@@ -622,6 +651,7 @@ class Loader:
                 stats[name.removesuffix("_ns") + "_seconds"] = value / 1e9
             else:
                 stats[name] = value
+        stats["fingerprint"] = self.state_dict()["fingerprint"]
         run = stats["run_seconds"]
         stats["wait_share"] = min(1.0, stats["wait_seconds"] / run) if run > 0 else 0.0
         stats["samples_per_second"] = stats["samples"] / run if run > 0 else 0.0

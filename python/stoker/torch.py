@@ -42,7 +42,7 @@ import torch.utils.data
 
 from .dataset import Dataset, Engine, count
 from .errors import ArgumentError, ChangedError, Error, StateError
-from .loader import STATE_NAMES, UNOPENED, Loader, _ranks
+from .loader import STATE_NAMES, UNOPENED, Loader, _ranks, state_values
 from .output import paths_of
 
 __all__ = ["IterableDataset"]
@@ -336,8 +336,7 @@ class Samples(Iterator[Any]):
         """Where this worker stands: a few numbers, fit for JSON, the same on every rank."""
         within = self._slot < self._slots
         state = self._before if within else self._after
-        values: dict[str, int | str] = dict(zip(STATE_NAMES, state, strict=True))
-        values["identity"] = state[-1].hex()
+        values = state_values(state)
         values["slot"] = self._slot if within else self._skip
         return {**values, **self._shares()}
 

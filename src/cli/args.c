@@ -33,12 +33,13 @@ struct option {
 #define FIELD(name) offsetof(struct args, name)
 #define READERS (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH)
 #define TOOLS (COMMAND_INDEX | COMMAND_PACK | COMMAND_VERIFY | COMMAND_DIFF)
-#define ALL (READERS | TOOLS)
+#define ALL (READERS | TOOLS | COMMAND_ORDER)
 #define STREAM (COMMAND_INFO | COMMAND_BENCH)
+#define ORDERED (STREAM | COMMAND_ORDER)
 
 /* clang-format off */
 static const struct option options[] = {
-    {"json", NULL, COMMAND_LS | STREAM | TOOLS, OPTION_FLAG, FIELD(json), 0, 0,
+    {"json", NULL, COMMAND_LS | ORDERED | TOOLS, OPTION_FLAG, FIELD(json), 0, 0,
      "JSON, one object a line"},
     {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
      "a line for each shard (of a folder: each class folder) instead of each sample"},
@@ -50,7 +51,7 @@ static const struct option options[] = {
      "write damaged shards anew without their damaged samples; keep SHARD.original"},
     {"reread", NULL, COMMAND_DIFF, OPTION_FLAG, FIELD(reread), 0, 0,
      "read all bytes, whatever checksums an index has"},
-    {"batch", "N", STREAM, OPTION_NUMBER, FIELD(batch), 1, 1u << 20,
+    {"batch", "N", STREAM | COMMAND_ORDER, OPTION_NUMBER, FIELD(batch), 1, 1u << 20,
      "samples a batch; default 256"},
     {"image", "PIXELS", STREAM, OPTION_NUMBER, FIELD(image), 1, 1u << 14,
      "decode to PIXELS x PIXELS, as training does: RandomResizedCrop, flip; default 224"},
@@ -74,14 +75,42 @@ static const struct option options[] = {
      "make JPEGs smaller whose short side is above N pixels; others are copied"},
     {"quality", "N", COMMAND_PACK, OPTION_NUMBER, FIELD(quality), 1, 100,
      "of JPEGs made smaller; default 90"},
-    {"shuffle", "block|full|none", STREAM, OPTION_CHOICE, FIELD(shuffle), STOKER_SHUFFLE_BLOCK, 0,
+    {"shuffle", "block|full|none", ORDERED, OPTION_CHOICE, FIELD(shuffle), STOKER_SHUFFLE_BLOCK, 0,
      "the order; default block"},
-    {"window", "N", STREAM, OPTION_NUMBER, FIELD(window), 1, UINT32_MAX,
+    {"window", "N", ORDERED, OPTION_NUMBER, FIELD(window), 1, UINT32_MAX,
      "blocks that are mixed with each other; default 64"},
-    {"groups", "N", STREAM, OPTION_NUMBER, FIELD(groups), 1, UINT32_MAX,
+    {"groups", "N", ORDERED, OPTION_NUMBER, FIELD(groups), 1, UINT32_MAX,
      "home groups of blocks; default 1"},
-    {"seed", "N", COMMAND_BENCH, OPTION_NUMBER, FIELD(seed), 0, UINT64_MAX,
+    {"seed", "N", COMMAND_BENCH | COMMAND_ORDER, OPTION_NUMBER, FIELD(seed), 0, UINT64_MAX,
      "of the order and of augmentation; default 0"},
+    {"world", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(world), 1, UINT32_MAX,
+     "ranks; a step is N batches; default 1"},
+    {"nodes", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(nodes), 1, UINT32_MAX,
+     "machines that the ranks are spread over, each with a cache; default 1"},
+    {"tail", "drop|pad|wrap|keep", COMMAND_ORDER, OPTION_CHOICE, FIELD(tail), STOKER_TAIL_DROP, 0,
+     "what becomes of the samples behind an epoch's last whole step; default drop"},
+    {"epoch", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(epoch), 0, UINT64_MAX,
+     "the epoch of --at, the first of --find; default 0"},
+    {"epochs", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(epochs), 1, UINT64_MAX,
+     "epochs that --find, --diff and --verify look at; default 3, 3 and 2"},
+    {"at", "STEP", COMMAND_ORDER, OPTION_TEXT, FIELD(at), 0, 0,
+     "list the samples of a step: which were in the batch where the loss jumped?"},
+    {"rank", "N", COMMAND_ORDER, OPTION_TEXT, FIELD(rank), 0, 0,
+     "with --at: only those of this rank"},
+    {"find", "KEY", COMMAND_ORDER, OPTION_TEXT, FIELD(find), 0, 0,
+     "list the steps where a sample comes (without PATH: its number)"},
+    {"diff", "SETTINGS", COMMAND_ORDER, OPTION_TEXT, FIELD(diff), 0, 0,
+     "where another set-up first differs: seed=1,window=128,world=16 ..."},
+    {"verify", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(verify), 0, 0,
+     "prove by enumeration that each sample comes exactly once"},
+    {"worlds", "N,N", COMMAND_ORDER, OPTION_TEXT, FIELD(worlds), 0, 0,
+     "world sizes that --verify proves; default: up to 8 that divide a step"},
+    {"histories", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(histories), 1, UINT32_MAX,
+     "random runs of --verify, with resizes, other batch sizes and kills; default 20"},
+    {"samples", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(samples), 1, UINT64_C(1) << 56,
+     "without PATH: of a data set that is only planned"},
+    {"block-samples", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(block_samples), 1,
+     UINT64_C(1) << 56, "samples a block; default: the data set's"},
     {"seconds", "S", COMMAND_BENCH, OPTION_SECONDS, FIELD(seconds), 0, 0,
      "stop after S seconds; default 10, or none where --epochs is given"},
     {"epochs", "N", COMMAND_BENCH, OPTION_NUMBER, FIELD(epochs), 1, UINT64_MAX,
@@ -93,9 +122,11 @@ static const struct option options[] = {
      "a damaged sample stops the run, or is replaced and listed; default raise"},
     {"quarantine", "FILE", COMMAND_BENCH, OPTION_TEXT, FIELD(quarantine), 0, 0,
      "a line of JSON for each damaged sample is added to FILE"},
-    {"index", "auto|never|require", READERS, OPTION_CHOICE, FIELD(index), STOKER_INDEX_AUTO, 0,
+    {"index", "auto|never|require", READERS | COMMAND_ORDER, OPTION_CHOICE, FIELD(index),
+     STOKER_INDEX_AUTO, 0,
      "use what of stoker.index is fresh, none of it, or nothing else; default auto"},
-    {"foreign", "auto|never", READERS, OPTION_CHOICE, FIELD(foreign), STOKER_FOREIGN_AUTO, 0,
+    {"foreign", "auto|never", READERS | COMMAND_ORDER, OPTION_CHOICE, FIELD(foreign),
+     STOKER_FOREIGN_AUTO, 0,
      "use indexes that DALI's wds2idx left beside shards; default auto"},
     {"out", "FILE", COMMAND_INDEX, OPTION_TEXT, FIELD(out), 0, 0,
      "where the index goes; default: stoker.index beside the data, else the cache"},
@@ -109,7 +140,7 @@ static const struct option options[] = {
      "so that they can be shuffled; default 1M"},
     {"force", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(force), 0, 0,
      "read all headers again, whatever an index says"},
-    {"threads", "N", STREAM | TOOLS, OPTION_NUMBER, FIELD(threads), 1, 1024,
+    {"threads", "N", ORDERED | TOOLS, OPTION_NUMBER, FIELD(threads), 1, 1024,
      "threads that decode or write; default: the cores granted"},
     {"memory", "BYTES", ALL, OPTION_BYTES, FIELD(memory_bytes), 1u << 20, UINT64_MAX,
      "the budget, like 512M or 4G; default: half of what is granted"},
@@ -284,6 +315,42 @@ const char *args_shuffle_name(uint64_t shuffle)
     default:
         return "block";
     }
+}
+
+const char *args_tail_name(uint64_t tail)
+{
+    static const char *const names[] = {"drop", "pad", "wrap", "keep"};
+
+    return names[tail ? tail - STOKER_TAIL_DROP : 0];
+}
+
+int args_change(struct args *args, const struct command *command, const char *settings)
+{
+    char value[WORD_MAX];
+
+    for (const char *name = settings; *name;) {
+        size_t bytes = strcspn(name, ","), name_bytes = strcspn(name, "=,");
+        const struct option *option = option_find(command, name, name_bytes);
+        int status;
+
+        if (!option || option->kind == OPTION_TEXT || name_bytes == bytes ||
+            bytes - name_bytes > sizeof value) {
+            return term_usage(command->name, "not a setting", name,
+                              "settings are like seed=1,window=128: options with their values");
+        }
+        snprintf(value, sizeof value, "%.*s", (int)(bytes - name_bytes - 1), name + name_bytes + 1);
+        status = option_set(args, option, value);
+        if (status != EXIT_FINE) {
+            return status;
+        }
+        name += bytes + (name[bytes] == ',');
+    }
+    return EXIT_FINE;
+}
+
+bool args_number(const char *text, uint64_t *value_out)
+{
+    return number_parse(text, false, value_out);
 }
 
 static const struct option *option_find(const struct command *command, const char *name,

@@ -32,6 +32,7 @@ enum command_bit {
     COMMAND_PACK = 64,
     COMMAND_VERIFY = 128,
     COMMAND_DIFF = 256,
+    COMMAND_ORDER = 512,
 };
 
 struct args {
@@ -52,6 +53,9 @@ struct args {
     bool deep, repair, reread;
     bool checksums, labels, force; /* of index */
     uint64_t access_bytes;         /* of index; 1: default */
+    uint64_t world, nodes, tail, epoch, samples, block_samples, histories; /* of order */
+    const char *at, *rank, *find, *diff, *worlds;
+    bool verify;
 };
 
 /* A command of `stoker`. */
@@ -67,6 +71,10 @@ struct command {
 /* argv without the program's and the command's name; moves the paths to its front.
  * EXIT_FINE, or EXIT_USAGE after saying what is wrong. */
 int args_parse(struct args *args, const struct command *command, int argc, char **argv);
+/* Settings like "seed=1,window=128" over those that are there. */
+int args_change(struct args *args, const struct command *command, const char *settings);
+/* A whole number, digits only. */
+bool args_number(const char *text, uint64_t *value_out);
 /* Prints the help of a command, options included. */
 void args_help(FILE *out, const struct command *command);
 /* The word of `words` (ended by NULL) that is nearest to what was typed; NULL: none is near. */
@@ -80,9 +88,10 @@ int args_open_engine(const struct args *args, struct stoker_engine **engine_out)
 /* For tables: the name of dtype, shuffle ... as the option spells it. */
 const char *args_dtype_name(uint64_t dtype);
 const char *args_shuffle_name(uint64_t shuffle);
+const char *args_tail_name(uint64_t tail);
 uint64_t args_dtype_bytes(uint64_t dtype);
 
 extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
-extern const struct command command_index, command_verify, command_diff;
+extern const struct command command_index, command_verify, command_diff, command_order;
 
 #endif

@@ -59,6 +59,7 @@ struct stk_flight {
     struct stoker_loader *loader;
     struct stoker_batch  *batch;
     uint64_t              epoch, position, next_position; /* of the step, in the epoch */
+    uint64_t              fingerprint; /* of the step's samples, those of all ranks */
     uint32_t              samples;
     struct stk_place     *places; /* [samples] */
     struct stk_piece     *pieces; /* [aside_count x samples]: values that went aside */
@@ -109,6 +110,7 @@ struct stoker_loader {
         struct stk_fetch **fetched_tail;
         uint32_t           fetching; /* cold samples whose bytes are on their way */
         uint64_t           epoch, position;           /* delivered up to here */
+        uint64_t           fingerprint;               /* of that, since the run's start */
         uint64_t           open_epoch, open_position; /* the next flight begins here */
         uint32_t           ahead, out_limit;
         uint64_t           deepened_at, deepened_ns; /* batches, clock when `ahead` last grew */

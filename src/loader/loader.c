@@ -341,6 +341,7 @@ static struct stoker_batch *take_head_locked(struct stoker_loader *loader)
     }
     loader->locked.flight_count--;
     loader->locked.position = flight->next_position;
+    loader->locked.fingerprint += flight->fingerprint;
     loader->locked.batches++;
     loader->locked.delivered += flight->samples;
     loader->locked.counters.substituted += flight->locked.substituted;
@@ -572,6 +573,7 @@ int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state 
     stk_engine_lock(loader->engine, NULL);
     state_out->epoch = loader->locked.epoch;
     state_out->position = loader->locked.position;
+    state_out->fingerprint = loader->locked.fingerprint;
     stk_engine_unlock(loader->engine);
     return 0;
 }
@@ -611,8 +613,32 @@ int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_st
     }
     stk_engine_lock(loader->engine, NULL);
     start_locked(loader, state->epoch, state->position);
+    loader->locked.fingerprint = state->fingerprint;
     loader->locked.resumed = true;
     stk_engine_unlock(loader->engine);
+    return 0;
+}
+
+int stoker_loader_order(const struct stoker_loader *loader,
+                        struct stoker_order_options *options_out)
+{
+    struct stoker_order_options full = { 0 };
+    size_t                      bytes = options_out->struct_size;
+
+    if (bytes < sizeof bytes || bytes > sizeof full) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    full.struct_size = bytes;
+    full.sample_count = loader->order.options.sample_count;
+    full.block_samples = loader->order.options.block_samples;
+    full.seed = loader->seed;
+    full.shuffle = loader->shuffle;
+    full.tail = loader->partition.tail;
+    full.window_blocks = loader->order.options.window_blocks;
+    full.group_count = loader->order.options.group_count;
+    full.batch_size = loader->partition.batch_size;
+    full.world_size = loader->partition.world_size;
+    memcpy(options_out, &full, bytes);
     return 0;
 }
 
@@ -641,6 +667,7 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     full.cold_reads = loader->locked.counters.cold_reads;
     full.retries = loader->locked.counters.retries;
     full.bad_samples = stk_quarantine_met(loader->quarantine);
+    full.fingerprint = loader->locked.fingerprint;
     full.wait_ns = loader->locked.wait_ns;
     full.first_batch_ns = loader->locked.first_batch_ns;
     full.batches_ahead = loader->locked.ahead;

@@ -104,6 +104,7 @@ void stk_order_begin(struct stk_order_epoch *epoch_out, const struct stk_order *
         .key_sample = stk_key(key, USE_SAMPLE),
         .key_block = stk_key(key, USE_BLOCK),
         .key_pool = stk_key(key, USE_POOL),
+        .key_print = stk_key(FINGERPRINT_KEY, epoch),
     };
     if (order->options.shuffle == STOKER_SHUFFLE_FULL) {
         stk_permutation_init(&epoch_out->whole, epoch_out->key_sample, order->options.sample_count);
@@ -197,18 +198,22 @@ uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample
     return position_in_group(epoch, block, inner);
 }
 
+uint64_t stk_order_term(const struct stk_order_epoch *epoch, uint64_t position, uint64_t sample)
+{
+    return stk_mix(epoch->key_print + position * FINGERPRINT_POSITION +
+                   sample * FINGERPRINT_SAMPLE);
+}
+
 uint64_t stk_order_fingerprint(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count)
 {
     uint64_t samples[FINGERPRINT_STRIDE], sum = 0;
-    uint64_t key = stk_key(FINGERPRINT_KEY, epoch->epoch);
 
     while (count > 0) {
         uint64_t piece = stk_min(count, FINGERPRINT_STRIDE);
 
         stk_order_samples(epoch, first, piece, samples);
         for (uint64_t i = 0; i < piece; i++) {
-            sum +=
-                stk_mix(key + (first + i) * FINGERPRINT_POSITION + samples[i] * FINGERPRINT_SAMPLE);
+            sum += stk_order_term(epoch, first + i, samples[i]);
         }
         first += piece;
         count -= piece;

@@ -56,7 +56,7 @@ struct stk_order {
 struct stk_order_epoch {
     const struct stk_order *order;
     uint64_t epoch;
-    uint64_t key_sample, key_block, key_pool;
+    uint64_t key_sample, key_block, key_pool, key_print;
     struct stk_permutation whole; /* by key_sample: the `full` order */
     uint64_t rotation;            /* of the blocks over the groups */
     uint64_t pool_first;          /* position of the pool, a multiple of H */
@@ -77,8 +77,9 @@ void stk_order_samples(const struct stk_order_epoch *epoch, uint64_t first, uint
                        uint64_t *samples_out);
 /* Where a sample stands: the inverse of stk_order_sample, in O(1) too. sample < sample_count. */
 uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample);
-/* Sum (modulo 2^64) of a mix of (epoch, position, sample) over positions of one epoch. So it does
- * not matter in which pieces, nor by how many ranks or workers, the positions are gone through. */
+/* A mix of (epoch, position, sample), and its sum (modulo 2^64) over positions of one epoch. So it
+ * does not matter in which pieces, nor by how many ranks or workers, they are gone through. */
+uint64_t stk_order_term(const struct stk_order_epoch *epoch, uint64_t position, uint64_t sample);
 uint64_t stk_order_fingerprint(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count);
 
 /* A keyed bijection of [0, count); index < count. */

@@ -1,0 +1,50 @@
+"""What a loader's order says: which sample stands at which place of a step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import _stoker
+from .dataset import Dataset, count
+from .errors import ArgumentError
+
+__all__ = ["Scheduled"]
+
+_ALL_RANKS = 2**32 - 1
+
+
+class Scheduled(NamedTuple):
+    """A sample's place in a step. What stood in for a damaged one is in ``loader.quarantine``."""
+
+    rank: int
+    slot: int
+    """Its index in the rank's batch."""
+    epoch: int
+    """The step's, but past a wrapped tail."""
+    position: int
+    """In the order of that epoch."""
+    sample: int
+    """Its number in the data set."""
+    key: str
+    shard: str
+    """Path of its tar or file."""
+    real: bool
+    """False: padding, a repeat (``tail="pad"``)."""
+
+
+def explain(
+    native: _stoker.Loader, dataset: Dataset, epoch: int, step: int, rank: int | str
+) -> list[Scheduled]:
+    """The slots of a step of a rank, or of "all"."""
+    where = "explain"
+    if isinstance(rank, str) and rank != "all":
+        raise ArgumentError(f"{rank!r} is no rank", where, 'give a number or "all"')
+    number = _ALL_RANKS if isinstance(rank, str) else count(rank, where, high=_ALL_RANKS - 1)
+    high = 2**64 - 1
+    slots = native.explain(count(epoch, where, high=high), count(step, where, high=high), number)
+    rows = []
+    for rank_, slot, epoch_, position, sample, real in slots:
+        key, members = dataset._native.sample(sample)
+        shard = members[0][0] if members else ""
+        rows.append(Scheduled(rank_, slot, epoch_, position, sample, key, shard, real))
+    return rows

@@ -1,0 +1,278 @@
+"""The order as a promise: `stoker order`, Loader.explain() and the fingerprint.
+
+Goal: what is told of the order is what a loader delivers, on every rank; two runs with the same
+fingerprint had the same samples; the proof and the table are true.
+Method: a data set of tars made here; loaders of several world sizes, threads and batch sizes, their
+ids compared with explain(), with `stoker order` as a user runs it, and with each other through
+resumes.
+"""
+
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+import stoker
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SAMPLES = 530
+
+
+def command():
+    beside = pathlib.Path(sys.executable).parent / "stoker"
+    for path in [os.environ.get("STOKER_COMMAND"), beside, *sorted(ROOT.glob("build*/stoker"))]:
+        if path and os.access(path, os.X_OK):
+            return str(path)
+    pytest.skip("the stoker command is not built")
+
+
+def run(*words, status=0):
+    done = subprocess.run(
+        [command(), "order", *map(str, words)],
+        capture_output=True,
+        check=False,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == status, done.stderr.decode()
+    return done.stdout.decode() if status < 2 else done.stderr.decode()
+
+
+def rows(*words, status=0):
+    return [json.loads(line) for line in run("--json", *words, status=status).splitlines()]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("order")
+    for shard in range(5):
+        with tarfile.open(folder / f"o-{shard}.tar", "w") as tar:
+            for i in range(SAMPLES // 5):
+                info = tarfile.TarInfo(f"s{shard * (SAMPLES // 5) + i:04}.bin")
+                info.size = 100
+                tar.addfile(info, io.BytesIO(bytes(100)))
+    with stoker.Dataset(folder, block_bytes=1000) as dataset:
+        assert len(dataset) == SAMPLES and 2 <= dataset.block_samples <= 20
+        yield folder, dataset
+
+
+def loader(dataset, batch_size=8, **options):
+    options = {"window": 4, "groups": 4, **options}
+    return stoker.Loader(
+        dataset, batch_size, fields={"id": "__id__", "key": "__key__"}, output="numpy", **options
+    )
+
+
+def settings(dataset, **options):
+    """Of loader(), as the command has them."""
+    options = {"batch": 8, "window": 4, "groups": 4, **options}
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    return ["--block-samples", dataset.block_samples, *words]
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "wrap", "keep"])
+@pytest.mark.parametrize("world", [1, 3])
+def test_explain_is_what_comes(data, tail, world):
+    folder, dataset = data
+    for rank in range(world):
+        with loader(dataset, rank=rank, world_size=world, tail=tail, seed=3) as stream:
+            for epoch in range(2):
+                for step, batch in enumerate(stream):
+                    told = stream.explain(step, epoch=epoch)
+                    assert [row.sample for row in told] == batch["id"].tolist()
+                    assert [row.key for row in told] == list(batch["key"])
+                    assert [row.slot for row in told] == list(range(len(told)))
+                    assert {row.rank for row in told} <= {rank}
+                    if tail == "pad":
+                        assert [row.real for row in told] == stream.mask.tolist()
+                    else:
+                        assert all(row.real for row in told)
+                    assert all(pathlib.Path(row.shard).parent == folder for row in told)
+                    whole = stream.explain(step, epoch=epoch, rank="all")
+                    assert [row for row in whole if row.rank == rank] == told
+                    printed = rows(folder, *settings(dataset, world=world, tail=tail, seed=3),
+                                   "--epoch", epoch, "--at", step) if step in (0, 9) else []
+                    for line, row in zip(printed, whole, strict=bool(printed)):
+                        assert (line["rank"], line["slot"], line["sample"], line["key"]) == (
+                            row.rank, row.slot, row.sample, row.key)
+
+
+def test_explain_refuses(data):
+    with loader(data[1]) as stream:
+        assert len(stream.explain(len(stream) - 1)) == 8
+        for wrong in [{"step": len(stream)}, {"step": 0, "rank": 1}, {"step": 0, "rank": "some"},
+                      {"step": -1}, {"step": 0, "epoch": -1}]:
+            with pytest.raises(stoker.ArgumentError):
+                stream.explain(**wrong)
+    with pytest.raises(stoker.ClosedError):
+        stream.explain(0)
+
+
+def fingerprints(stream, batches):
+    """After each of so many batches, from the loader's place on."""
+    found = []
+    while len(found) < batches:
+        for _ in stream:
+            found.append(stream.state_dict()["fingerprint"])
+            assert stream.stats()["fingerprint"] == found[-1]
+            if len(found) == batches:
+                break
+    return found
+
+
+def test_fingerprint_is_the_same_everywhere(data):
+    """Every rank, world size, number of threads and resume has the fingerprint of one rank."""
+    _, dataset = data
+    with loader(dataset, 24, seed=1) as stream:
+        assert stream.stats()["fingerprint"] == "0" * 16
+        want = fingerprints(stream, 50)
+    assert len(set(want)) == 50
+    for world, threads in [(2, 1), (3, 2), (8, 1)]:
+        for rank in range(world):
+            with stoker.Engine(threads=threads) as engine:
+                with stoker.Dataset(data[0], engine=engine, block_bytes=1000) as same:
+                    with loader(same, 24 // world, rank=rank, world_size=world, seed=1) as stream:
+                        assert fingerprints(stream, 30) == want[:30]
+                        state = json.loads(json.dumps(stream.state_dict()))
+            with loader(dataset, 12, rank=rank % 2, world_size=2, seed=1) as stream:
+                stream.load_state_dict(state)
+                assert fingerprints(stream, 20) == want[30:]
+
+
+def test_fingerprint_tells(data):
+    _, dataset = data
+    found = set()
+    for options in [{}, {"seed": 2}, {"window": 5}, {"groups": 2}, {"shuffle": "full"}]:
+        with loader(dataset, **options) as stream:
+            found.add(fingerprints(stream, 30)[-1])
+    assert len(found) == 5
+
+
+def test_fingerprint_of_states_of_before(data):
+    with loader(data[1]) as stream:
+        assert len(fingerprints(stream, 3)) == 3
+        state = stream.state_dict()
+        assert len(json.dumps(state)) <= 1024
+        del state["fingerprint"]
+        stream.load_state_dict(state)
+        assert stream.state_dict()["fingerprint"] == "0" * 16
+        for wrong in ["x", "1" * 17, "-1", 3, None]:
+            with pytest.raises(stoker.StateError):
+                stream.load_state_dict({**state, "fingerprint": wrong})
+
+
+def test_fingerprint_of_workers_adds_up(data):
+    _, dataset = data
+    with loader(dataset) as stream:
+        for _ in stream:
+            pass
+        want = stream.stats()["fingerprint"]
+    total = 0
+    for worker in range(3):
+        with loader(dataset, worker=worker, worker_count=3) as stream:
+            for _ in stream:
+                pass
+            total += int(stream.stats()["fingerprint"], 16)
+    assert f"{total % 2**64:016x}" == want
+
+
+def test_fingerprint_goes_on_over_new_shards(tmp_path):
+    def shard(number):
+        with tarfile.open(tmp_path / f"{number}.tar", "w") as tar:
+            for i in range(20):
+                info = tarfile.TarInfo(f"{number}-{i:02}.bin")
+                tar.addfile(info, io.BytesIO())
+
+    shard(0)
+    with loader(tmp_path, window=None, groups=None, refresh=True) as stream:
+        for _ in stream:
+            pass
+        before = int(stream.stats()["fingerprint"], 16)
+        shard(1)
+        added = []
+        for _ in stream:
+            added.append(int(stream.stats()["fingerprint"], 16))
+        assert len(added) == 5 and before > 0
+    with loader(tmp_path, window=None, groups=None) as stream:
+        stream.set_epoch(1)
+        whole = [int(f, 16) for f in fingerprints(stream, 5)]
+    assert [(value - before) % 2**64 for value in added] == whole
+
+
+def test_find(data):
+    folder, dataset = data
+    words = settings(dataset, seed=5)
+    for sample in (0, 77, SAMPLES - 1):
+        key = dataset.sample(sample).key
+        found = rows(folder, *words, "--find", key, "--epochs", 4, "--epoch", 1)
+        assert [line.get("epoch") for line in found] == [1, 2, 3, 4]
+        for line in found:
+            if "dropped" in line:
+                continue
+            there = rows(folder, *words, "--epoch", line["epoch"], "--at", line["step"])
+            assert line in there and line["key"] == key
+    assert "no sample has this key" in subprocess.run(
+        [command(), "order", folder, "--find", "nobody"], capture_output=True, check=False
+    ).stderr.decode()
+
+
+def test_diff():
+    words = ["--samples", 5000, "--block-samples", 10, "--batch", 16, "--world", 2]
+    same = rows(*words, "--diff", "window=64,seed=0")[0]
+    assert same == {"order_differs": False, "steps_differ": False, "ranks_differ": False}
+    ranks = rows(*words, "--diff", "world=4,batch=8", status=1)[0]
+    assert (ranks["order_differs"], ranks["steps_differ"], ranks["ranks_differ"]) == (
+        False, False, True)
+    steps = rows(*words, "--diff", "batch=17", status=1)[0]
+    assert not steps["order_differs"] and steps["steps_differ"] and steps["step"] == 0
+    seed = rows(*words, "--diff", "seed=1", status=1)[0]
+    assert seed["order_differs"] and (seed["order_epoch"], seed["order_position"]) == (0, 0)
+    tail = rows(*words, "--diff", "tail=keep", status=1)[0]
+    assert not tail["order_differs"] and (tail["step_epoch"], tail["step"]) == (0, 5000 // 32)
+    assert "order: the same" in run(*words, "--diff", "world=4,batch=8", status=1)
+    for wrong in ["seed", "sed=1", "=1", "seed=x", "groups=100000"]:
+        run(*words, "--diff", wrong, status=2)
+
+
+def test_verify():
+    words = ["--samples", 3001, "--block-samples", 7, "--groups", 6, "--batch", 12, "--world", 4]
+    for tail in ("drop", "pad", "wrap", "keep"):
+        proof = rows(*words, "--tail", tail, "--verify", "--histories", 5)[0]
+        assert proof["exactly_once"] and proof["failures"] == 0
+        assert proof["histories"] == 5 and proof["resizes"] > 0 and proof["kills"] > 0
+        assert proof["slots"] > 2 * 8 * 2900
+    assert "each sample comes exactly once" in run(*words, "--verify", "--worlds", "1,48")
+    assert "does not divide" in run(*words, "--verify", "--worlds", "5", status=2)
+
+
+def test_table(data):
+    folder, dataset = data
+    report = rows(folder, *settings(dataset, world=4, nodes=2))[0]
+    assert report["samples"] == SAMPLES and report["steps"] == SAMPLES // 32
+    order, full, buffer = report["order"], report["full"], report["buffer"]
+    assert order["window_bytes"] == order["window_blocks"] * report["block_bytes"] > 0
+    assert 0 < order["open_blocks"] < full["open_blocks"] <= full["blocks"]
+    assert order["cache_share"] > 0.8 > full["cache_share"]
+    assert order["requests_cached"] < order["requests"] < full["requests"]
+    assert 0.3 < full["distance"] < 0.37 and 0.25 < order["distance"] < 0.37
+    assert buffer["displacement"] < order["displacement"]
+    assert full["same_block"] < order["same_block"]
+    text = run(folder, *settings(dataset, world=4, nodes=2))
+    assert "full permutation" in text and "requests an epoch" in text
+    planned = rows("--samples", 10**9, "--block-samples", 80, "--groups", 64, "--world", 64)[0]
+    assert "open_blocks" not in planned["order"] and planned["order"]["window_samples"] == 5120
+
+
+@pytest.mark.parametrize("words", [
+    [], ["--samples", "0"], ["--samples", "10", "--at", "x"], ["--samples", "10", "--rank", "1"],
+    ["--samples", "10", "--batch", "1", "--at", "10"], ["--samples", "10", "--find", "k"],
+    ["--samples", "10", "--find", "10"], ["--samples", "10", "--verify", "--at", "1"],
+    ["--samples", "10", "--world", "3", "--nodes", "2"], ["--samples", "10", "--groups", "3"],
+])
+def test_usage(words):
+    assert run(*words, status=2)

@@ -1,0 +1,638 @@
+/* stoker order: what the order of a data set costs and how well it mixes; which sample comes
+ * where; a proof that each comes exactly once. */
+#include "cli/args.h"
+
+#include "cli/term.h"
+
+#include <string.h>
+
+#define BATCH_DEFAULT 256
+#define WINDOW_DEFAULT 64 /* blocks, as stoker.h says */
+#define EPOCHS_DEFAULT 3
+#define PROOF_EPOCHS 2
+#define HISTORIES_DEFAULT 20
+#define WORLDS_MAX 64
+#define WORLDS_DEFAULT 8
+#define SLOTS 256
+#define KEY_BYTES 4097
+
+struct setup {
+    const struct args *args;
+    struct stoker_engine *engine;   /* NULL: a data set that is only planned */
+    struct stoker_dataset *dataset; /* NULL likewise */
+    struct stoker_dataset_info info;
+    struct stoker_order_options options;
+    struct stoker_order *order;
+};
+
+/* One column of the table. */
+struct column {
+    const char *name, *json;
+    struct stoker_order_measures measures;
+    bool walked;
+};
+
+static int run(struct args *args);
+static int setup_open(struct setup *setup, const struct args *args);
+static void setup_close(struct setup *setup);
+static int order_open(const struct setup *setup, const struct args *args,
+                      struct stoker_order **order_out);
+static int report(struct setup *setup);
+static int list(struct setup *setup);
+static int find(struct setup *setup);
+static int diff(struct setup *setup);
+static int verify(struct setup *setup);
+
+const struct command command_order = {
+    .name = "order",
+    .bit = COMMAND_ORDER,
+    .usage = "[options] PATH... | --samples N [options]",
+    .summary = "Show what an order costs and how it mixes; where a sample comes; prove it",
+    .more =
+        "Without --at, --find, --diff or --verify: memory, requests and mixing of these settings,\n"
+        "beside a full permutation and a shuffle buffer of as many samples as the windows hold.\n"
+        "Nothing but the index or headers is read: the order is a function of the settings.\n"
+        "Distances are in data sets: a full permutation has 0.333. Batch mates are the samples of\n"
+        "one step, of all ranks.\n",
+    .run = run,
+};
+
+static int run(struct args *args)
+{
+    struct setup setup = {0};
+    int asked = (args->at != NULL) + (args->find != NULL) + (args->diff != NULL) + args->verify;
+    int status;
+
+    if (args->path_count == 0 && args->samples == 0) {
+        return term_usage("order", "no path given", NULL,
+                          "usage: stoker order [options] PATH..., or --samples N");
+    }
+    if (asked > 1 || (args->rank && !args->at)) {
+        return term_usage("order", "options that do not go together", NULL,
+                          "give one of --at, --find, --diff and --verify; --rank goes with --at");
+    }
+    status = setup_open(&setup, args);
+    if (status == EXIT_FINE) {
+        status = args->at       ? list(&setup)
+                 : args->find   ? find(&setup)
+                 : args->diff   ? diff(&setup)
+                 : args->verify ? verify(&setup)
+                                : report(&setup);
+    }
+    setup_close(&setup);
+    return status;
+}
+
+static int setup_open(struct setup *setup, const struct args *args)
+{
+    int status;
+
+    setup->args = args;
+    setup->info.struct_size = sizeof setup->info;
+    if (args->path_count > 0) {
+        if (args->samples) {
+            return term_usage("order", "a path and --samples", NULL, "give one of both");
+        }
+        status = args_open(args, &setup->engine, &setup->dataset);
+        if (status != EXIT_FINE) {
+            return status;
+        }
+        stoker_dataset_info(setup->dataset, &setup->info);
+    } else {
+        setup->info.sample_count = args->samples;
+        setup->info.block_samples = 1;
+    }
+    status = order_open(setup, args, &setup->order);
+    return status;
+}
+
+static void setup_close(struct setup *setup)
+{
+    stoker_order_close(setup->order);
+    stoker_dataset_close(setup->dataset);
+    stoker_engine_close(setup->engine);
+}
+
+static struct stoker_order_options options_of(const struct setup *setup, const struct args *args)
+{
+    struct stoker_order_options options = {
+        .struct_size = sizeof options,
+        .sample_count = setup->info.sample_count,
+        .block_samples = args->block_samples ? args->block_samples : setup->info.block_samples,
+        .seed = args->seed,
+        .shuffle = (uint32_t)(args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK),
+        .tail = (uint32_t)args->tail,
+        .window_blocks = (uint32_t)(args->window ? args->window : WINDOW_DEFAULT),
+        .group_count = (uint32_t)(args->groups ? args->groups : 1),
+        .batch_size = (uint32_t)(args->batch ? args->batch : BATCH_DEFAULT),
+        .world_size = (uint32_t)(args->world ? args->world : 1),
+    };
+
+    if (setup->info.sequential) {
+        options.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does, whatever it is asked for */
+    }
+    return options;
+}
+
+static int order_open(const struct setup *setup, const struct args *args,
+                      struct stoker_order **order_out)
+{
+    struct stoker_order_options options = options_of(setup, args);
+    struct stoker_error error = {0};
+    int status = stoker_order_open(order_out, &options, &error);
+
+    return status < 0 ? term_error(status, &error) : EXIT_FINE;
+}
+
+/* ---- the table ---- */
+
+/* Bytes of a block; 0: not known. */
+static double block_bytes_of(const struct setup *setup)
+{
+    struct stoker_order_options options = options_of(setup, setup->args);
+
+    return setup->info.sample_count ? (double)setup->info.bytes / (double)setup->info.sample_count *
+                                          (double)options.block_samples
+                                    : 0;
+}
+
+static void cell_bytes(const struct setup *setup, uint64_t blocks)
+{
+    double bytes = block_bytes_of(setup) * (double)blocks;
+    char number[TERM_NUMBER_BYTES];
+
+    if (bytes > 0) {
+        printf("  %20s", term_bytes(number, (uint64_t)bytes));
+    } else {
+        char text[TERM_NUMBER_BYTES + 8];
+        snprintf(text, sizeof text, "%s blocks", term_count(number, blocks));
+        printf("  %20s", text);
+    }
+}
+
+static void cell_count(uint64_t count, bool known)
+{
+    char number[TERM_NUMBER_BYTES];
+
+    printf("  %20s", known ? term_count(number, count) : "-");
+}
+
+static void cell_share(double share, bool known)
+{
+    char text[TERM_NUMBER_BYTES] = "-";
+
+    if (known) {
+        snprintf(text, sizeof text, share > 0 && share < 0.0001 ? "%.2g %%" : "%.4g %%",
+                 100 * share);
+    }
+    printf("  %20s", text);
+}
+
+static void table_print(const struct setup *setup, const struct column *columns, size_t count)
+{
+    const struct stoker_order_options options = options_of(setup, setup->args);
+    const uint64_t nodes = setup->args->nodes ? setup->args->nodes : 1;
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+
+    printf("%s samples in %s blocks of ", term_count(a, options.sample_count),
+           term_count(b, columns[0].measures.block_count));
+    printf("%s; window %u, groups %u, seed %llu, order version %d\n",
+           term_count(a, options.block_samples), options.window_blocks, options.group_count,
+           (unsigned long long)options.seed, STOKER_ORDER_VERSION);
+    printf("%s steps of %u x %u an epoch, tail %s; ",
+           term_count(a, stoker_order_steps(setup->order, 0)), options.world_size,
+           options.batch_size, args_tail_name(options.tail));
+    printf("%s node%s\n\n%-34s", term_count(a, nodes), nodes > 1 ? "s" : "", "");
+    for (size_t i = 0; i < count; i++) {
+        printf("  %20s", columns[i].name);
+    }
+#define ROW(label, cell)                                                                           \
+    printf("\n%-34s", label);                                                                      \
+    for (size_t i = 0; i < count; i++) {                                                           \
+        const struct stoker_order_measures *m = &columns[i].measures;                              \
+        cell;                                                                                      \
+    }
+    ROW("samples mixed with each other", cell_count(m->window_samples, true))
+    ROW("memory of windows, a node", cell_bytes(setup, m->window_blocks_max))
+    ROW("open at once, a node",
+        m->walked ? cell_bytes(setup, m->open_blocks_max) : cell_count(0, false))
+    ROW("requests an epoch", cell_count(m->requests, m->walked))
+    ROW("  with a cache of 1/nodes", cell_count(m->requests_cached, m->walked))
+    ROW("  samples found in that cache", cell_share(m->cache_share, m->walked))
+    ROW("distance, neighbours in time", printf("  %20.4f", m->distance))
+    ROW("distance, disk to epoch", printf("  %20.4f", m->displacement))
+    ROW("batch mates of one block", cell_share(m->same_block, true))
+    ROW("with a neighbour on disk in batch", cell_share(m->neighbours, true))
+#undef ROW
+    printf("\n");
+}
+
+static void table_print_json(const struct setup *setup, const struct column *columns, size_t count)
+{
+    const struct stoker_order_options options = options_of(setup, setup->args);
+    double block_bytes = block_bytes_of(setup);
+
+    json_open(NULL, '{');
+    json_u64("order_version", STOKER_ORDER_VERSION);
+    json_str("shuffle", args_shuffle_name(options.shuffle));
+    json_str("tail", args_tail_name(options.tail));
+    json_u64("samples", options.sample_count);
+    json_u64("block_samples", options.block_samples);
+    json_u64("block_bytes", (uint64_t)block_bytes);
+    json_u64("window_blocks", options.window_blocks);
+    json_u64("group_count", options.group_count);
+    json_u64("seed", options.seed);
+    json_u64("batch_size", options.batch_size);
+    json_u64("world_size", options.world_size);
+    json_u64("nodes", setup->args->nodes ? setup->args->nodes : 1);
+    json_u64("steps", stoker_order_steps(setup->order, 0));
+    for (size_t i = 0; i < count; i++) {
+        const struct stoker_order_measures *m = &columns[i].measures;
+
+        json_open(columns[i].json, '{');
+        json_u64("blocks", m->block_count);
+        json_u64("window_samples", m->window_samples);
+        json_u64("window_blocks", m->window_blocks_max);
+        json_u64("window_bytes", (uint64_t)(block_bytes * (double)m->window_blocks_max));
+        if (m->walked) {
+            json_u64("open_blocks", m->open_blocks_max);
+            json_u64("open_bytes", (uint64_t)(block_bytes * (double)m->open_blocks_max));
+            json_u64("requests", m->requests);
+            json_u64("requests_cached", m->requests_cached);
+            json_double("cache_share", m->cache_share);
+        }
+        json_double("distance", m->distance);
+        json_double("displacement", m->displacement);
+        json_double("same_block", m->same_block);
+        json_double("neighbours", m->neighbours);
+        json_close('}');
+    }
+    json_close('}');
+}
+
+static int report(struct setup *setup)
+{
+    struct column columns[3] = {{.name = "this order", .json = "order"},
+                                {.name = "full permutation", .json = "full"},
+                                {.name = "shuffle buffer", .json = "buffer"}};
+    int status = EXIT_FINE;
+
+    for (size_t i = 0; i < 3 && status == EXIT_FINE; i++) {
+        struct stoker_order_measure_options options = {.struct_size = sizeof options,
+                                                       .nodes = (uint32_t)setup->args->nodes};
+        struct args changed = *setup->args;
+        struct stoker_order *order = NULL;
+        struct stoker_error error = {0};
+        /* As many samples as all nodes have in their windows. */
+        uint64_t room = columns[0].measures.window_blocks_max * columns[0].measures.nodes *
+                        options_of(setup, setup->args).block_samples;
+        int failed;
+
+        changed.shuffle = i == 1 ? STOKER_SHUFFLE_FULL : changed.shuffle;
+        options.buffer_samples = i < 2 ? 0 : room;
+        status = order_open(setup, &changed, &order);
+        if (status != EXIT_FINE) {
+            break;
+        }
+        columns[i].measures.struct_size = sizeof columns[i].measures;
+        failed = stoker_order_measure(order, &options, &columns[i].measures, &error);
+        stoker_order_close(order);
+        status = failed < 0 ? term_error(failed, &error) : EXIT_FINE;
+    }
+    if (status == EXIT_FINE) {
+        columns[2].measures.window_blocks_max = columns[0].measures.window_blocks_max;
+        (setup->args->json ? table_print_json : table_print)(setup, columns, 3);
+    }
+    return status;
+}
+
+/* ---- where samples come ---- */
+
+static int slot_print(const struct setup *setup, const struct stoker_slot *slot)
+{
+    struct stoker_member_info member = {.shard = ""};
+    struct stoker_error error = {0};
+    char key[KEY_BYTES] = "";
+    size_t members = 1;
+
+    if (setup->dataset) {
+        int status = stoker_dataset_sample(setup->dataset, slot->sample, key, sizeof key, &member,
+                                           &members, &error);
+        if (status < 0) {
+            return term_error(status, &error);
+        }
+    }
+    if (setup->args->json) {
+        json_open(NULL, '{');
+        json_u64("step_epoch", slot->step_epoch);
+        json_u64("step", slot->step);
+        json_u64("rank", slot->rank);
+        json_u64("slot", slot->slot);
+        json_u64("epoch", slot->epoch);
+        json_u64("position", slot->position);
+        json_u64("sample", slot->sample);
+        json_bool("real", slot->real);
+        if (setup->dataset) {
+            json_str("key", key);
+            json_str("shard", member.shard);
+        }
+        json_close('}');
+        return EXIT_FINE;
+    }
+    printf("epoch %llu  step %-8llu  rank %-4u  slot %-5u  sample %-10llu",
+           (unsigned long long)slot->step_epoch, (unsigned long long)slot->step, slot->rank,
+           slot->slot, (unsigned long long)slot->sample);
+    if (setup->dataset) {
+        fputs("  ", stdout);
+        term_text(key);
+        fputs("  ", stdout);
+        term_text(member.shard);
+    }
+    fputs(slot->real ? "\n" : "  (padding)\n", stdout);
+    return EXIT_FINE;
+}
+
+static int list(struct setup *setup)
+{
+    struct stoker_slot slots[SLOTS];
+    const struct args *args = setup->args;
+    uint64_t step, rank = STOKER_ALL_RANKS, skip = 0;
+    int count, status = EXIT_FINE;
+    char advice[160];
+
+    if (!args_number(args->at, &step) ||
+        (args->rank && (!args_number(args->rank, &rank) || rank >= STOKER_ALL_RANKS))) {
+        return term_usage("order", "not a number that fits", args->rank ? args->rank : args->at,
+                          "steps and ranks count from 0");
+    }
+    while ((count = stoker_order_slots(setup->order, args->epoch, step, (uint32_t)rank, skip, slots,
+                                       SLOTS)) > 0) {
+        for (int i = 0; i < count && status == EXIT_FINE && !term_closed(); i++) {
+            status = slot_print(setup, &slots[i]);
+        }
+        if (status != EXIT_FINE || term_closed()) {
+            return status;
+        }
+        skip += (uint64_t)count;
+    }
+    if (count < 0) {
+        snprintf(advice, sizeof advice, "epoch %llu has %llu steps, counted from 0, of %u ranks",
+                 (unsigned long long)args->epoch,
+                 (unsigned long long)stoker_order_steps(setup->order, args->epoch),
+                 options_of(setup, args).world_size);
+        return term_usage("order", "there is no such step or rank", args->at, advice);
+    }
+    return EXIT_FINE;
+}
+
+/* Lines for a sample in each epoch that was asked for. */
+static int find_sample(struct setup *setup, uint64_t sample)
+{
+    uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
+
+    for (uint64_t i = 0; i < epochs && !term_closed(); i++) {
+        uint64_t epoch = setup->args->epoch + i;
+        struct stoker_slot slot;
+        int found = stoker_order_find(setup->order, epoch, sample, &slot), status;
+
+        if (found < 0) {
+            return term_usage("order", "there is no such sample", setup->args->find,
+                              "samples count from 0");
+        }
+        if (found == 1) {
+            status = slot_print(setup, &slot);
+            if (status != EXIT_FINE) {
+                return status;
+            }
+        } else if (setup->args->json) {
+            json_open(NULL, '{');
+            json_u64("epoch", epoch);
+            json_u64("sample", sample);
+            json_bool("dropped", true);
+            json_close('}');
+        } else {
+            printf("epoch %llu  dropped with the tail: sample %llu\n", (unsigned long long)epoch,
+                   (unsigned long long)sample);
+        }
+    }
+    return EXIT_FINE;
+}
+
+static int find(struct setup *setup)
+{
+    const char *wanted = setup->args->find;
+    uint64_t sample, matches = 0;
+    int status = EXIT_FINE;
+
+    if (!setup->dataset) {
+        if (!args_number(wanted, &sample)) {
+            return term_usage("order", "not a number", wanted,
+                              "without PATH, give a sample's number");
+        }
+        return find_sample(setup, sample);
+    }
+    for (sample = 0; sample < setup->info.sample_count && status == EXIT_FINE; sample++) {
+        struct stoker_error error = {0};
+        char key[KEY_BYTES];
+        size_t members = 0;
+        int failed =
+            stoker_dataset_sample(setup->dataset, sample, key, sizeof key, NULL, &members, &error);
+
+        if (failed < 0) {
+            return term_error(failed, &error);
+        }
+        if (strcmp(key, wanted) == 0) {
+            matches++;
+            status = find_sample(setup, sample);
+        }
+    }
+    if (status == EXIT_FINE && matches == 0) {
+        term_fail("no sample has this key", wanted, "'stoker ls PATH' lists the keys");
+        return EXIT_FINDINGS;
+    }
+    return status;
+}
+
+/* ---- two set-ups ---- */
+
+static void difference_print(const struct stoker_order_difference *difference, uint64_t epochs)
+{
+    if (difference->order) {
+        printf("order: epoch %llu position %llu: sample ",
+               (unsigned long long)difference->order_epoch,
+               (unsigned long long)difference->order_position);
+        for (int i = 0; i < 2; i++) {
+            uint64_t sample = i ? difference->sample_b : difference->sample_a;
+
+            if (sample == STOKER_NO_SAMPLE) {
+                printf("none%s", i ? "\n" : " and ");
+            } else {
+                printf("%llu%s", (unsigned long long)sample, i ? "\n" : " and ");
+            }
+        }
+    } else {
+        printf("order: the same in %llu epochs\n", (unsigned long long)epochs);
+    }
+    if (difference->step) {
+        printf("steps: differ from epoch %llu step %llu on\n",
+               (unsigned long long)difference->step_epoch,
+               (unsigned long long)difference->step_number);
+    } else {
+        printf("steps: hold the same samples\n");
+    }
+    if (difference->rank) {
+        printf("ranks: differ from epoch %llu step %llu rank %u on\n",
+               (unsigned long long)difference->rank_epoch,
+               (unsigned long long)difference->rank_step, difference->rank_number);
+    } else {
+        printf("ranks: have the same samples in the same slots\n");
+    }
+}
+
+static void difference_print_json(const struct stoker_order_difference *difference)
+{
+    json_open(NULL, '{');
+    json_bool("order_differs", difference->order);
+    if (difference->order) {
+        json_u64("order_epoch", difference->order_epoch);
+        json_u64("order_position", difference->order_position);
+        json_u64("sample_a", difference->sample_a);
+        json_u64("sample_b", difference->sample_b);
+    }
+    json_bool("steps_differ", difference->step);
+    if (difference->step) {
+        json_u64("step_epoch", difference->step_epoch);
+        json_u64("step", difference->step_number);
+    }
+    json_bool("ranks_differ", difference->rank);
+    if (difference->rank) {
+        json_u64("rank_epoch", difference->rank_epoch);
+        json_u64("rank_step", difference->rank_step);
+        json_u64("rank", difference->rank_number);
+    }
+    json_close('}');
+}
+
+static int diff(struct setup *setup)
+{
+    struct stoker_order_difference difference = {.struct_size = sizeof difference};
+    uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
+    struct args changed = *setup->args;
+    struct stoker_order *other = NULL;
+    struct stoker_error error = {0};
+    int status = args_change(&changed, &command_order, setup->args->diff);
+
+    status = status != EXIT_FINE ? status : order_open(setup, &changed, &other);
+    if (status == EXIT_FINE) {
+        int failed = stoker_order_diff(setup->order, other, epochs, &difference, &error);
+        status = failed < 0 ? term_error(failed, &error) : EXIT_FINE;
+    }
+    stoker_order_close(other);
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    if (setup->args->json) {
+        difference_print_json(&difference);
+    } else {
+        difference_print(&difference, epochs);
+    }
+    return difference.order || difference.step || difference.rank ? EXIT_FINDINGS : EXIT_FINE;
+}
+
+/* ---- the proof ---- */
+
+/* "1,2,8", or up to eight sizes that divide a step: its smallest divisors and itself. */
+static int worlds_of(const struct setup *setup, uint32_t worlds[WORLDS_MAX], size_t *count_out)
+{
+    const struct stoker_order_options options = options_of(setup, setup->args);
+    uint64_t size = (uint64_t)options.batch_size * options.world_size;
+    const char *text = setup->args->worlds;
+    size_t count = 0;
+
+    if (!text) {
+        for (uint64_t world = 1; world <= size && count < WORLDS_DEFAULT; world++) {
+            if (size % world == 0) {
+                worlds[count++] = (uint32_t)world;
+            }
+        }
+        *count_out = count;
+        return EXIT_FINE;
+    }
+    while (*text && count < WORLDS_MAX) {
+        char word[24];
+        size_t bytes = strcspn(text, ",");
+        uint64_t world;
+
+        snprintf(word, sizeof word, "%.*s", (int)(bytes < sizeof word ? bytes : sizeof word - 1),
+                 text);
+        if (!args_number(word, &world) || world == 0 || world > UINT32_MAX) {
+            return term_usage("order", "not a list of world sizes", text, "give it like 1,2,8");
+        }
+        worlds[count++] = (uint32_t)world;
+        text += bytes + (text[bytes] == ',');
+    }
+    *count_out = count;
+    return EXIT_FINE;
+}
+
+static void proof_print(const struct stoker_order_proof *proof, const uint32_t *worlds,
+                        size_t world_count, uint64_t epochs)
+{
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+
+    printf("%s: in %llu epochs with world sizes",
+           proof->failures ? "FAILED" : "each sample comes exactly once",
+           (unsigned long long)epochs);
+    for (size_t i = 0; i < world_count; i++) {
+        printf(" %u", worlds[i]);
+    }
+    printf(",\nand in %s random runs", term_count(a, proof->histories));
+    printf(" with %s resizes", term_count(a, proof->resizes));
+    printf(" and %s kills; %s slots", term_count(a, proof->kills), term_count(b, proof->slots));
+    printf(" of %s steps enumerated\n", term_count(a, proof->steps));
+    if (proof->failures) {
+        printf("%s failures; the first: %s\n", term_count(a, proof->failures), proof->failure);
+    }
+}
+
+static int verify(struct setup *setup)
+{
+    const struct args *args = setup->args;
+    struct stoker_order_proof proof = {.struct_size = sizeof proof};
+    uint32_t worlds[WORLDS_MAX];
+    struct stoker_order_verify_options options = {
+        .struct_size = sizeof options,
+        .worlds = worlds,
+        .epochs = (uint32_t)(args->epochs < 65 ? args->epochs : 65),
+        .histories = (uint32_t)(args->histories ? args->histories : HISTORIES_DEFAULT),
+        .seed = args->seed,
+    };
+    struct stoker_error error = {0};
+    int status = worlds_of(setup, worlds, &options.world_count);
+
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    options.epochs = options.epochs ? options.epochs : PROOF_EPOCHS;
+    status = stoker_order_verify(setup->order, &options, &proof, &error);
+    if (status < 0) {
+        return term_error(status, &error);
+    }
+    if (args->json) {
+        json_open(NULL, '{');
+        json_bool("exactly_once", proof.failures == 0);
+        json_u64("epochs", options.epochs);
+        json_u64("worlds", options.world_count);
+        json_u64("histories", proof.histories);
+        json_u64("resizes", proof.resizes);
+        json_u64("kills", proof.kills);
+        json_u64("steps", proof.steps);
+        json_u64("slots", proof.slots);
+        json_u64("failures", proof.failures);
+        json_str("failure", proof.failure);
+        json_close('}');
+    } else {
+        proof_print(&proof, worlds, options.world_count, options.epochs);
+    }
+    return proof.failures ? EXIT_FINDINGS : EXIT_FINE;
+}

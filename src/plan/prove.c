@@ -1,0 +1,234 @@
+/* Proof by enumeration: every slot of every rank is asked for, and each sample counted. */
+#include "plan/setup.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EPOCHS_DEFAULT 2u
+#define EPOCHS_MAX 64u
+#define CHUNK 1024u
+
+struct proof {
+    const struct stoker_order *order;
+    struct stoker_order_verify_options options;
+    struct stoker_order_proof result;
+    uint8_t *seen;             /* [epochs x samples]: how often a sample came */
+    uint64_t ends[EPOCHS_MAX]; /* positions from here on were dropped */
+    uint64_t key, drawn;       /* random numbers of a history */
+};
+
+/* A stretch of a run between two changes: state in, state out. */
+struct stand {
+    uint64_t epoch, position;
+};
+
+static void fail(struct proof *proof, const char *what, uint32_t world, const struct stand *at)
+{
+    if (proof->result.failures++ == 0) {
+        snprintf(proof->result.failure, sizeof proof->result.failure,
+                 "%s: world size %u, epoch %llu, position %llu", what, world,
+                 (unsigned long long)at->epoch, (unsigned long long)at->position);
+    }
+}
+
+static uint64_t draw(struct proof *proof, uint64_t below)
+{
+    return stk_key(proof->key, proof->drawn++) % below;
+}
+
+/* All slots of a step. counted: the run keeps what it learned in it. */
+static void enumerate(struct proof *proof, const struct stk_partition *cut, const struct stand *at,
+                      bool counted)
+{
+    struct stk_partition partition = *cut;
+    struct stk_order_epoch keys;
+    uint64_t sum = 0;
+
+    stk_order_begin(&keys, &proof->order->order, at->epoch);
+    for (partition.rank = 0; partition.rank < partition.world_size; partition.rank++) {
+        uint32_t slots = stk_partition_slots(&partition, at->epoch, at->position);
+
+        for (uint32_t slot = 0; slot < slots; slot++) {
+            struct stk_place place;
+            uint64_t sample;
+
+            stk_partition_place(&partition, at->epoch, at->position, slot, &place);
+            if (!place.real) {
+                continue;
+            }
+            if (place.epoch != keys.epoch) {
+                stk_order_begin(&keys, &proof->order->order, place.epoch);
+            }
+            sample = stk_order_sample(&keys, place.position);
+            sum += stk_order_term(&keys, place.position, sample);
+            if (sample >= cut->sample_count) {
+                fail(proof, "a step holds a sample that is not there", cut->world_size, at);
+            } else if (counted && place.epoch < proof->options.epochs) {
+                uint8_t *count = &proof->seen[place.epoch * cut->sample_count + sample];
+                *count = (uint8_t)stk_min(*count + 1u, UINT8_MAX);
+            }
+        }
+        proof->result.slots += slots;
+    }
+    proof->result.steps++;
+    /* What one rank of one would have: the same set of (position, sample) in every world. */
+    if (sum != stk_partition_fingerprint(cut, &proof->order->order, at->epoch, at->position)) {
+        fail(proof, "a step holds other samples", cut->world_size, at);
+    }
+}
+
+/* No more steps in this epoch: the stand turns to the next one. */
+static void turn(struct proof *proof, const struct stk_partition *cut, struct stand *at)
+{
+    proof->ends[at->epoch] = cut->tail == STOKER_TAIL_DROP
+                                 ? stk_min(at->position, cut->sample_count)
+                                 : cut->sample_count;
+    at->position = stk_partition_following(cut, at->epoch, at->position);
+    at->epoch++;
+}
+
+/* Each sample once in each epoch, but for what was dropped. */
+static void check(struct proof *proof, uint32_t world)
+{
+    uint64_t samples = proof->order->partition.sample_count, stretch[CHUNK];
+
+    for (uint64_t epoch = 0; epoch < proof->options.epochs; epoch++) {
+        struct stk_order_epoch keys;
+
+        stk_order_begin(&keys, &proof->order->order, epoch);
+        for (uint64_t first = 0, count; first < samples; first += count) {
+            count = stk_min(CHUNK, samples - first);
+            stk_order_samples(&keys, first, count, stretch);
+            for (uint64_t i = 0; i < count; i++) {
+                uint8_t want = first + i < proof->ends[epoch], got = 0;
+
+                if (stretch[i] < samples) {
+                    got = proof->seen[epoch * samples + stretch[i]];
+                }
+                if (got != want) {
+                    fail(proof, got > want ? "a sample came too often" : "a sample did not come",
+                         world, &(struct stand){epoch, first + i});
+                }
+            }
+        }
+    }
+    memset(proof->seen, 0, proof->options.epochs * samples);
+}
+
+static void prove_world(struct proof *proof, uint32_t world)
+{
+    struct stk_partition cut = proof->order->partition;
+    struct stand at = {0};
+
+    cut.batch_size = (uint32_t)((uint64_t)cut.batch_size * cut.world_size / world);
+    cut.world_size = world;
+    at.position = stk_partition_first(&cut, 0);
+    while (at.epoch < proof->options.epochs) {
+        if (stk_partition_steps_from(&cut, at.epoch, at.position) == 0) {
+            turn(proof, &cut, &at);
+        } else {
+            enumerate(proof, &cut, &at, true);
+            at.position += stk_partition_stride(&cut);
+        }
+    }
+    check(proof, world);
+}
+
+/* Stretches of random worlds and batch sizes. Each runs some steps and ends by a resize, with the
+ * state of its last step, or by a kill: then steps behind the last saved state are lost, and run
+ * again in another world. */
+static void prove_history(struct proof *proof, uint64_t number)
+{
+    const struct stoker_order_verify_options *options = &proof->options;
+    uint64_t size =
+        (uint64_t)proof->order->partition.batch_size * proof->order->partition.world_size;
+    struct stk_partition cut = proof->order->partition;
+    struct stand at = {0};
+
+    proof->key = stk_key(options->seed, number);
+    proof->drawn = 0;
+    while (at.epoch < options->epochs) {
+        uint64_t steps, ran, kept;
+
+        cut.world_size = options->worlds[draw(proof, options->world_count)];
+        cut.batch_size = (uint32_t)(1 + draw(proof, stk_max(2 * size / cut.world_size, 1)));
+        steps = stk_partition_steps_from(&cut, at.epoch, at.position);
+        if (steps == 0) {
+            turn(proof, &cut, &at);
+            continue;
+        }
+        ran = 1 + draw(proof, steps);
+        kept = draw(proof, 2) ? ran : draw(proof, ran + 1);
+        *(kept < ran ? &proof->result.kills : &proof->result.resizes) += 1;
+        for (uint64_t step = 0; step < ran; step++) {
+            struct stand here = {at.epoch, at.position + step * stk_partition_stride(&cut)};
+            enumerate(proof, &cut, &here, step < kept);
+        }
+        at.position += kept * stk_partition_stride(&cut);
+    }
+    proof->result.histories++;
+    check(proof, cut.world_size);
+}
+
+static int check_options(const struct stoker_order *order,
+                         struct stoker_order_verify_options *options, struct stoker_error *error)
+{
+    uint64_t size = (uint64_t)order->partition.batch_size * order->partition.world_size;
+
+    options->epochs = options->epochs ? options->epochs : EPOCHS_DEFAULT;
+    for (size_t i = 0; i < options->world_count; i++) {
+        uint32_t world = options->worlds[i];
+
+        if (world == 0 || size % world != 0 || size / world > UINT32_MAX) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                            "a world size does not divide the global batch",
+                            "give world sizes that divide batch_size * world_size",
+                            "world size %u, %llu samples a step", world, (unsigned long long)size);
+        }
+    }
+    if (options->epochs > EPOCHS_MAX || (options->histories > 0 && options->world_count == 0)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the order cannot be verified like this",
+                        "give at most 64 epochs, and world sizes for the histories",
+                        "%u epochs, %u histories, %zu world sizes", options->epochs,
+                        options->histories, options->world_count);
+    }
+    return 0;
+}
+
+int stoker_order_verify(const struct stoker_order *order,
+                        const struct stoker_order_verify_options *given,
+                        struct stoker_order_proof *proof_out, struct stoker_error *error)
+{
+    struct proof proof = {.order = order};
+    size_t bytes = proof_out->struct_size;
+    int status = stk_plan_options(&proof.options, sizeof proof.options, given, error);
+
+    status = status < 0 ? status : check_options(order, &proof.options, error);
+    if (status < 0) {
+        return status;
+    }
+    if (bytes < sizeof bytes || bytes > sizeof proof.result) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set proof.struct_size = sizeof proof", "proof of an order");
+    }
+    proof.seen = stk_alloc(stk_max(order->partition.sample_count, 1), proof.options.epochs);
+    if (!proof.seen) {
+        return stk_fail(error, -ENOMEM, "cannot verify an order",
+                        "free memory, or ask for fewer epochs", "%llu samples in %u epochs",
+                        (unsigned long long)order->partition.sample_count, proof.options.epochs);
+    }
+    for (size_t i = 0; order->partition.sample_count > 0 && i < proof.options.world_count; i++) {
+        prove_world(&proof, proof.options.worlds[i]);
+    }
+    for (uint64_t i = 0; order->partition.sample_count > 0 && i < proof.options.histories; i++) {
+        prove_history(&proof, i);
+    }
+    stk_free(proof.seen);
+    proof.result.struct_size = bytes;
+    memcpy(proof_out, &proof.result, bytes);
+    return 0;
+}
