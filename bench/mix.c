@@ -1,0 +1,80 @@
+/* Nanoseconds for one position of a mix of 8 sources with 10^9 samples together: singly and in
+ * bulk, the draw alone and with the sample that the source's own order has there. Prints one JSON
+ * line a case. Compiled like bench/order.c. */
+#include "mix/mix.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#define POSITIONS 4000000u
+#define SOURCES 8
+#define BATCH 4096u
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now); /* others may use the machine too */
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void say(const char *name, const char *what, double begin, uint64_t sum)
+{
+    printf("{\"case\": \"%s, %s\", \"ns\": %.1f, \"check\": %llu}\n", name, what,
+           (seconds() - begin) / POSITIONS * 1e9, (unsigned long long)sum);
+}
+
+static void time_draws(const char *name, const struct stk_mix *mix)
+{
+    static struct stk_mix_draw draws[BATCH];
+    double                     begin = seconds();
+    uint64_t                   sum = 0;
+
+    for (uint64_t i = 0; i < POSITIONS; i++) {
+        struct stk_mix_draw draw;
+
+        stk_mix_draw(mix, 700000000 + i * 23, &draw);
+        sum += draw.source + draw.epoch + draw.position;
+    }
+    say(name, "draw, singly", begin, sum);
+    begin = seconds();
+    sum = 0;
+    for (uint64_t i = 0; i < POSITIONS; i += BATCH) {
+        stk_mix_draws(mix, 700000000 + i, BATCH, draws);
+        for (uint32_t k = 0; k < BATCH; k++) {
+            sum += draws[k].source + draws[k].epoch + draws[k].position;
+        }
+    }
+    say(name, "draw, in bulk", begin, sum);
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        uint64_t    weights[SOURCES];
+    } cases[] = {
+        { "even frames", { 10, 20, 5, 5, 30, 15, 14, 1 } },
+        { "uneven frames", { 100003, 200003, 50021, 50023, 300007, 150001, 140009, 10007 } },
+    };
+    static const uint64_t counts[SOURCES] = { 400000000, 200000000, 100000000, 100000000,
+                                              80000000,  70000000,  40000000,  10000000 };
+    struct stk_mix_source sources[SOURCES];
+
+    for (int i = 0; i < SOURCES; i++) {
+        sources[i] = (struct stk_mix_source){ counts[i], 0 };
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct stk_mix_options options = { .seed = 1, .sources = sources,
+                                           .weights = cases[i].weights,
+                                           .source_count = SOURCES };
+        struct stk_mix mix;
+
+        if (stk_mix_init(&mix, &options, NULL) < 0) {
+            return 1;
+        }
+        time_draws(cases[i].name, &mix);
+        stk_mix_deinit(&mix);
+    }
+    return 0;
+}

@@ -1,0 +1,151 @@
+/* Goal: version 1 of the mix stays what it is: a state saved today means the same samples for ever.
+ * Method: values written down once. A row that fails is not to be mended here: a mix that differs
+ * needs STK_MIX_VERSION 2 beside version 1, and rows of its own. */
+#include "base/hash.h"
+#include "mix/mix.h"
+#include "test/t.h"
+
+#define WALK 5000u
+
+/* clang-format off: one row, two lines. */
+static const struct row {
+    const char *name;
+    uint32_t end;
+    uint64_t unit, weights[3], limits[3], change, seed;
+    const char *want_digest; /* first bytes of SHA-256 over 5000 draws, or all, little endian */
+    uint64_t want_end;
+    struct stk_mix_draw want[3]; /* at the positions 0, 1000, 4321 (or the last) */
+} rows[] = {
+    {"even",
+     0,
+     1,
+     {5, 3, 2},
+     {0},
+     0,
+     0,
+     "6f2d9276d055ddf5",
+     STK_MIX_POSITIONS_MAX,
+     {{1, 0, 140}, {1, 0, 29}, {1, 1, 233}}},
+    {"uneven",
+     0,
+     1,
+     {500009, 300007, 199999},
+     {0},
+     0,
+     UINT64_MAX,
+     "bbf40ec7c362e7f7",
+     STK_MIX_POSITIONS_MAX,
+     {{1, 0, 18}, {0, 0, 436}, {0, 0, 2505}}},
+    {"batches",
+     0,
+     64,
+     {5, 3, 2},
+     {0},
+     0,
+     1,
+     "609f0dcc9acff2b0",
+     STK_MIX_POSITIONS_MAX,
+     {{2, 0, 64}, {0, 0, 360}, {2, 1, 184}}},
+    {"change",
+     0,
+     1,
+     {5, 3, 2},
+     {0},
+     2345,
+     1,
+     "a5a944140118a630",
+     STK_MIX_POSITIONS_MAX,
+     {{0, 0, 207}, {0, 0, 379}, {2, 2, 590}}},
+    {"stop",
+     STK_MIX_STOP,
+     1,
+     {5, 3, 2},
+     {4000, 1003, 0},
+     0,
+     1,
+     "c103626f283443f5",
+     3343,
+     {{0, 0, 207}, {0, 0, 379}, {1, 0, 944}}},
+    {"renormalise",
+     STK_MIX_RENORMALISE,
+     1,
+     {5, 3, 2},
+     {1000, 2006, 1234},
+     0,
+     1,
+     "499bd83ff30672ef",
+     4240,
+     {{0, 0, 207}, {0, 0, 379}, {1, 1, 853}}},
+};
+/* clang-format on */
+
+static void add(struct stk_sha256 *sha, uint64_t word)
+{
+    uint8_t bytes[8];
+
+    for (int k = 0; k < 8; k++) {
+        bytes[k] = (uint8_t)(word >> 8 * k);
+    }
+    stk_sha256_add(sha, bytes, sizeof bytes);
+}
+
+static void digest_of(const struct stk_mix *mix, char hex[17])
+{
+    struct stk_sha256 sha;
+    uint8_t digest[32];
+
+    stk_sha256_init(&sha);
+    for (uint64_t i = 0; i < stk_min(WALK, mix->end); i++) {
+        struct stk_mix_draw draw;
+
+        stk_mix_draw(mix, i, &draw);
+        add(&sha, draw.source);
+        add(&sha, draw.epoch);
+        add(&sha, draw.position);
+    }
+    stk_sha256_done(&sha, digest);
+    for (int i = 0; i < 8; i++) {
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    }
+}
+
+int main(void)
+{
+    static const uint64_t samples[3] = {4000, 1003, 617}, changed[3] = {1, 0, 7};
+
+    T_EQ("the version these rows are of", STK_MIX_VERSION, 1);
+    T_EACH(row, row, rows)
+    {
+        struct stk_mix_source sources[3];
+        struct stk_mix_change change = {row->change, changed};
+        struct stk_mix_options options = {.seed = row->seed,
+                                          .sources = sources,
+                                          .weights = row->weights,
+                                          .changes = &change,
+                                          .source_count = 3,
+                                          .change_count = row->change > 0,
+                                          .end = row->end,
+                                          .unit_samples = row->unit};
+        struct stk_mix mix;
+        char hex[17];
+
+        for (int i = 0; i < 3; i++) {
+            sources[i] = (struct stk_mix_source){samples[i], row->limits[i]};
+        }
+        T_EQ(row->name, stk_mix_init(&mix, &options, NULL), 0);
+        T_EQ(row->name, mix.end, row->want_end);
+        for (int i = 0; i < 3; i++) {
+            const uint64_t at[] = {0, 1000, stk_min(4321, mix.end - 1)};
+            struct stk_mix_draw draw;
+
+            stk_mix_draw(&mix, at[i], &draw);
+            T_EQ(row->name, draw.source, row->want[i].source);
+            T_EQ(row->name, draw.epoch, row->want[i].epoch);
+            T_EQ(row->name, draw.position, row->want[i].position);
+        }
+        digest_of(&mix, hex);
+        T_STR(row->name, hex, row->want_digest);
+        stk_mix_deinit(&mix);
+    }
+    return t_finish();
+}
