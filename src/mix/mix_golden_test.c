@@ -1,8 +1,10 @@
-/* Goal: version 1 of the mix stays what it is: a state saved today means the same samples for ever.
+/* Goal: version 1 of mixing and sampling stays what it is: a state saved today means the same
+ * samples for ever.
  * Method: values written down once. A row that fails is not to be mended here: a mix that differs
  * needs STK_MIX_VERSION 2 beside version 1, and rows of its own. */
 #include "base/hash.h"
 #include "mix/mix.h"
+#include "mix/sampling.h"
 #include "test/t.h"
 
 #define WALK 5000u
@@ -109,6 +111,38 @@ static void digest_of(const struct stk_mix *mix, char hex[17])
     }
 }
 
+/* At the positions 0, 1, 2, 1000 and 10^15; shards at 0, 1, 2, 100 and 299 of epoch 7. */
+static const uint64_t want_alias[5] = {184, 43, 126, 142, 20},
+                      want_classes[5] = {90, 194, 3, 7, 256},
+                      want_shards[5] = {100, 191, 190, 239, 79};
+
+static void test_sampling(void)
+{
+    static const uint64_t positions[5] = {0, 1, 2, 1000, 1000000000000000};
+    static const uint64_t counts[3] = {100, 1, 199}, places[5] = {0, 1, 2, 100, 299};
+    uint32_t weights[300], labels[300];
+    struct stk_alias alias;
+    struct stk_classes classes;
+    struct stk_shards shards;
+
+    for (uint32_t i = 0; i < 300; i++) {
+        weights[i] = i * i % 257;
+        labels[i] = i * i % 7;
+    }
+    T_EQ("alias", stk_alias_init(&alias, weights, 300, NULL), 0);
+    T_EQ("classes", stk_classes_init(&classes, labels, 300, 7, 42, NULL), 0);
+    T_EQ("shards", stk_shards_init(&shards, counts, 3, 42, NULL), 0);
+    stk_shards_begin(&shards, 7);
+    for (int i = 0; i < 5; i++) {
+        T_EQ("alias", stk_alias_draw(&alias, stk_draw_key(42, 1), positions[i]), want_alias[i]);
+        T_EQ("classes", stk_classes_draw(&classes, positions[i]), want_classes[i]);
+        T_EQ("shards", stk_shards_sample(&shards, places[i]), want_shards[i]);
+    }
+    stk_alias_deinit(&alias);
+    stk_classes_deinit(&classes);
+    stk_shards_deinit(&shards);
+}
+
 int main(void)
 {
     static const uint64_t samples[3] = {4000, 1003, 617}, changed[3] = {1, 0, 7};
@@ -147,5 +181,6 @@ int main(void)
         T_STR(row->name, hex, row->want_digest);
         stk_mix_deinit(&mix);
     }
+    test_sampling();
     return t_finish();
 }
