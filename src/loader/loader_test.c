@@ -280,6 +280,37 @@ static void test_faults(void)
     }
 }
 
+/* A state of another data set, setting or order version is refused, and the difference named. */
+static void test_other_states(struct stoker_loader *loader, const struct stoker_state *good)
+{
+    struct stoker_state others[10];
+    static const char *const names[] = { "order version:", "shuffle:", "tail:", "window:",
+                                         "groups:", "seed: 10 in the state, 9 here",
+                                         "number of samples:", "samples a block:",
+                                         "identity of the data set", "position past the end" };
+
+    for (size_t i = 0; i < STK_COUNT(others); i++) {
+        others[i] = *good;
+    }
+    others[0].order_version++;
+    others[1].shuffle++;
+    others[2].tail++;
+    others[3].window_blocks++;
+    others[4].group_count++;
+    others[5].seed++;
+    others[6].sample_count++;
+    others[7].block_samples++;
+    others[8].identity[31] ^= 1;
+    others[9].position = 1ull << 40;
+    for (size_t i = 0; i < STK_COUNT(others); i++) {
+        struct stoker_error error = { 0 };
+
+        T_EQ(names[i], stoker_loader_set_state(loader, &others[i], &error), STOKER_ERROR_STATE);
+        T_HAS(names[i], error.where, names[i]);
+        T_ERROR(names[i], &error);
+    }
+}
+
 static void test_resume(void)
 {
     uint64_t             whole[SAMPLES], rest[SAMPLES];
@@ -317,12 +348,7 @@ static void test_resume(void)
     stoker_loader_stats(loader, &stats);
     T_EQ("delivered", stats.samples, 192 - 5 * BATCH);
 
-    state.seed = 8;
-    T_EQ("other seed", stoker_loader_set_state(loader, &state, &error), STOKER_ERROR_STATE);
-    T_HAS("other seed", error.where, "seed");
-    state.seed = 9;
-    state.position = 1ull << 40;
-    T_EQ("past the end", stoker_loader_set_state(loader, &state, &error), STOKER_ERROR_STATE);
+    test_other_states(loader, &state);
     stoker_loader_close(loader);
     rig_close(&rig);
 }

@@ -15,26 +15,12 @@
 #define SHORT_MAX 16
 #define LENGTH_MAX ((1u << 16) + 1)
 #define KEYS 60000
-#define UNLIKELY 16.0 /* a fair draw fails with a chance below e^-16, one in nine million */
 
 static uint64_t seed = 1;
 
 static double square(double x)
 {
     return x * x;
-}
-
-/* Laurent and Massart 2000, lemma 1: chi-square of `freedom` degrees passes its mean by
- * 2 sqrt(freedom x) + 2 x with a chance of at most e^-x. */
-static bool is_fair(const char *name, double chi, double freedom)
-{
-    double above = chi - freedom - 2 * UNLIKELY;
-    bool fair = above <= 0 || square(above) < 4 * freedom * UNLIKELY;
-
-    if (!fair) {
-        printf("%s: chi-square %.1f with %.0f degrees of freedom\n", name, chi, freedom);
-    }
-    return fair;
 }
 
 static bool is_bijection(uint64_t key, uint64_t count, uint8_t *seen)
@@ -126,7 +112,7 @@ static void test_short_fairness(uint64_t count)
     /* Rows and columns both have fixed sums: each cell varies less than in a free table, by
      * (count - 1) / count, but there are only (count - 1)^2 free ones. */
     chi *= (double)(count - 1) / (double)count;
-    T_TRUE("places", is_fair("places", chi, (double)((count - 1) * (count - 1))));
+    T_TRUE("places", t_is_fair("places", chi, (double)((count - 1) * (count - 1))));
     for (uint64_t i = 0; count > 2 && i < count; i++) {
         for (uint64_t j = 0; j < i; j++) {
             chi = 0;
@@ -134,7 +120,7 @@ static void test_short_fairness(uint64_t count)
                 uint64_t a = cell / count, b = cell % count;
                 chi += a == b ? 0 : square(pairs[i][j][a][b] - want_pair) / want_pair;
             }
-            fair &= is_fair("pair", chi, (double)(count * (count - 1) - 1));
+            fair &= t_is_fair("pair", chi, (double)(count * (count - 1) - 1));
         }
     }
     T_TRUE("pairs", fair);
@@ -168,7 +154,7 @@ static void test_whole_fairness(uint64_t count)
     for (uint64_t i = 0; i < all; i++) {
         chi += square(seen[i] - want) / want;
     }
-    T_TRUE("whole permutations", is_fair("whole", chi, (double)(all - 1)));
+    T_TRUE("whole permutations", t_is_fair("whole", chi, (double)(all - 1)));
 }
 
 /* A weak round shows in how far apart two indexes land that differ in one high bit. */
@@ -191,7 +177,7 @@ static void test_differences(uint64_t count, uint64_t apart)
     for (uint64_t i = 1; i < count; i++) {
         chi += square(seen[i] - want) / want;
     }
-    T_TRUE("differences", is_fair("differences", chi, (double)(count - 2)));
+    T_TRUE("differences", t_is_fair("differences", chi, (double)(count - 2)));
 }
 
 int main(int count, char **arguments)

@@ -35,8 +35,8 @@ bool t_true(const char *file, int line, const char *name, const char *expression
     return true;
 }
 
-bool t_string(const char *file, int line, const char *name, const char *expression,
-              const char *got, const char *want)
+bool t_string(const char *file, int line, const char *name, const char *expression, const char *got,
+              const char *want)
 {
     if (!report(got && want && strcmp(got, want) == 0, file, line, name, expression)) {
         printf(": got \"%s\", want \"%s\"\n", got ? got : "(null)", want ? want : "(null)");
@@ -64,6 +64,20 @@ bool t_error(const char *file, int line, const char *name, const struct stoker_e
                error->where, error->advice);
     }
     return good;
+}
+
+/* Laurent and Massart 2000, lemma 1: chi-square of `freedom` degrees passes its mean by
+ * 2 sqrt(freedom x) + 2 x with a chance of at most e^-x. */
+bool t_is_fair(const char *name, double chi, double freedom)
+{
+    const double unlikely = 16; /* below e^-16: one in nine million */
+    double above = chi - freedom - 2 * unlikely;
+    bool fair = above <= 0 || above * above < 4 * freedom * unlikely;
+
+    if (!fair) {
+        printf("%s: chi-square %.1f with %.0f degrees of freedom\n", name, chi, freedom);
+    }
+    return fair;
 }
 
 int t_finish(void)

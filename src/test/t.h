@@ -26,6 +26,9 @@ bool t_string(const char *file, int line, const char *name, const char *expressi
 bool t_has(const char *file, int line, const char *name, const char *expression, const char *text,
            const char *part);
 bool t_error(const char *file, int line, const char *name, const struct stoker_error *error);
+/* Whether a chi-square of so many degrees of freedom may come from fair draws: of those hardly any
+ * seed fails. Prints the numbers if not. */
+bool t_is_fair(const char *name, double chi, double freedom);
 /* Prints one line with the counts; returns the exit status. */
 int t_finish(void);
 /* Prints why and exits with 77. */
