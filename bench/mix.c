@@ -48,6 +48,47 @@ static void time_draws(const char *name, const struct stk_mix *mix)
     say(name, "draw, in bulk", begin, sum);
 }
 
+/* With the sources' orders: a full shuffle, and blocks of 86 samples in windows of 64. */
+static int time_items(const char *name, const struct stk_mix *mix, uint32_t shuffle)
+{
+    static struct stk_mix_item items[BATCH];
+    struct stk_order           orders[SOURCES];
+    struct stk_mix_reader      reader;
+    double                     begin;
+    uint64_t                   sum = 0;
+
+    for (uint32_t i = 0; i < SOURCES; i++) {
+        struct stk_order_options options = { .sample_count = mix->samples[i].number,
+                                             .block_samples = 86, .window_blocks = 64,
+                                             .group_count = 1, .shuffle = shuffle, .seed = i };
+        if (stk_order_init(&orders[i], &options, NULL) < 0) {
+            return 1;
+        }
+    }
+    if (stk_mix_reader_init(&reader, mix, orders, NULL) < 0) {
+        return 1;
+    }
+    begin = seconds();
+    for (uint64_t i = 0; i < POSITIONS; i++) {
+        stk_mix_read(&reader, 700000000 + i * 1000003 % 500000000, 1, items);
+        sum += items[0].sample;
+    }
+    say(name, shuffle == STOKER_SHUFFLE_FULL ? "full sample, singly" : "block sample, singly",
+        begin, sum);
+    begin = seconds();
+    sum = 0;
+    for (uint64_t i = 0; i < POSITIONS; i += BATCH) {
+        stk_mix_read(&reader, 700000000 + i, BATCH, items);
+        for (uint32_t k = 0; k < BATCH; k++) {
+            sum += items[k].sample;
+        }
+    }
+    say(name, shuffle == STOKER_SHUFFLE_FULL ? "full sample, in bulk" : "block sample, in bulk",
+        begin, sum);
+    stk_mix_reader_deinit(&reader);
+    return 0;
+}
+
 int main(void)
 {
     static const struct {
@@ -74,6 +115,10 @@ int main(void)
             return 1;
         }
         time_draws(cases[i].name, &mix);
+        if (time_items(cases[i].name, &mix, STOKER_SHUFFLE_FULL) ||
+            time_items(cases[i].name, &mix, STOKER_SHUFFLE_BLOCK)) {
+            return 1;
+        }
         stk_mix_deinit(&mix);
     }
     return 0;

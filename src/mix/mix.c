@@ -275,6 +275,177 @@ static struct pick pick_of(const struct stk_mix_segment *segment, uint32_t sourc
     return pick;
 }
 
+int stk_mix_reader_init(struct stk_mix_reader *reader, const struct stk_mix *mix,
+                        const struct stk_order *orders, struct stoker_error *error)
+{
+    *reader = (struct stk_mix_reader){.mix = mix, .orders = orders, .frame_first = UINT64_MAX};
+    for (uint32_t i = 0; i < mix->source_count; i++) {
+        if (orders[i].options.sample_count != mix->samples[i].number) {
+            *reader = (struct stk_mix_reader){0};
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "an order is not of its source",
+                            "make orders and mix of the same counts",
+                            "source %u: %llu samples, order: %llu", i,
+                            (unsigned long long)mix->samples[i].number,
+                            (unsigned long long)orders[i].options.sample_count);
+        }
+    }
+    reader->epochs = stk_alloc(mix->source_count, sizeof *reader->epochs);
+    reader->items = stk_alloc(STK_MIX_FRAME_KEPT, sizeof *reader->items);
+    if (!reader->epochs || !reader->items) {
+        stk_mix_reader_deinit(reader);
+        return stk_fail_errno(error, 12, "no memory to read a mix", "free some memory",
+                              "%u sources", mix->source_count);
+    }
+    return 0;
+}
+
+void stk_mix_reader_deinit(struct stk_mix_reader *reader)
+{
+    stk_free(reader->epochs);
+    stk_free(reader->items);
+    *reader = (struct stk_mix_reader){0};
+}
+
+static const struct stk_order_epoch *epoch_of(struct stk_mix_reader *reader, uint32_t source,
+                                              uint64_t epoch)
+{
+    struct stk_order_epoch *kept = &reader->epochs[source][epoch & 1];
+
+    if (!kept->order || kept->epoch != epoch) {
+        stk_order_begin(kept, &reader->orders[source], epoch);
+    }
+    return kept;
+}
+
+/* `count` neighbours of a source, from a draw on. */
+static void read_run(struct stk_mix_reader *reader, struct stk_mix_draw draw, uint64_t count,
+                     struct stk_mix_item *items_out)
+{
+    uint64_t samples[STK_PERMUTE_STRIDE];
+    uint64_t epoch_samples = reader->mix->samples[draw.source].number;
+
+    while (count > 0) {
+        uint64_t piece = stk_min(stk_min(count, epoch_samples - draw.position), STK_PERMUTE_STRIDE);
+
+        stk_order_samples(epoch_of(reader, draw.source, draw.epoch), draw.position, piece, samples);
+        for (uint64_t i = 0; i < piece; i++) {
+            *items_out++ = (struct stk_mix_item){draw, samples[i]};
+            draw.position++;
+        }
+        if (draw.position == epoch_samples) {
+            draw.position = 0;
+            draw.epoch++;
+        }
+        count -= piece;
+    }
+}
+
+/* How many units of the frame are of the sources up to this one. */
+static uint64_t units_in_frame(const struct stk_mix_segment *segment, uint32_t source,
+                               uint64_t frame)
+{
+    if (frame == segment->frames) {
+        return segment->rest_quota[source];
+    }
+    return segment->quota[source] + (segment->is_even ? 0 : has_more(segment, source, frame));
+}
+
+/* All of a frame, source by source: in the sequence of draws, before they are permuted. */
+static void keep_frame(struct stk_mix_reader *reader, const struct stk_mix_segment *segment,
+                       uint64_t frame)
+{
+    uint64_t units = units_of_frame(segment, frame), drawn = 0;
+
+    while (drawn < units) {
+        struct pick pick = pick_of(segment, reader->mix->source_count, frame, drawn);
+        uint64_t end = units_in_frame(segment, pick.source, frame);
+
+        read_run(reader, sample_of(reader->mix, pick, 0), end - drawn, reader->items + drawn);
+        drawn = end;
+    }
+    reader->frame_first = segment->first + frame * segment->frame.number;
+}
+
+/* One by one. */
+static void read_singly(struct stk_mix_reader *reader, uint64_t first, uint64_t count,
+                        struct stk_mix_item *items_out)
+{
+    struct stk_mix_draw draws[STK_PERMUTE_STRIDE];
+
+    while (count > 0) {
+        uint64_t piece = stk_min(count, STK_PERMUTE_STRIDE);
+
+        stk_mix_draws(reader->mix, first, piece, draws);
+        for (uint64_t i = 0; i < piece; i++) {
+            const struct stk_order_epoch *epoch = epoch_of(reader, draws[i].source, draws[i].epoch);
+
+            *items_out++ =
+                (struct stk_mix_item){draws[i], stk_order_sample(epoch, draws[i].position)};
+        }
+        first += piece;
+        count -= piece;
+    }
+}
+
+/* Positions of one frame, of units of one sample. */
+static void read_frame(struct stk_mix_reader *reader, const struct stk_mix_segment *segment,
+                       struct quotient at, uint64_t count, struct stk_mix_item *items_out)
+{
+    uint64_t drawn[STK_PERMUTE_STRIDE];
+    uint64_t first = segment->first + at.whole * segment->frame.number;
+    struct stk_permutation frame;
+
+    if (reader->frame_first != first) {
+        keep_frame(reader, segment, at.whole);
+    }
+    stk_permutation_init(&frame, key_of_frame(reader->mix, segment, at.whole),
+                         units_of_frame(segment, at.whole));
+    while (count > 0) {
+        uint64_t piece = stk_min(count, STK_PERMUTE_STRIDE);
+
+        for (uint64_t i = 0; i < piece; i++) {
+            drawn[i] = at.rest + i;
+        }
+        stk_permute_all(&frame, drawn, (uint32_t)piece);
+        for (uint64_t i = 0; i < piece; i++) {
+            *items_out++ = reader->items[drawn[i]];
+        }
+        at.rest += piece;
+        count -= piece;
+    }
+}
+
+void stk_mix_read(struct stk_mix_reader *reader, uint64_t first, uint64_t count,
+                  struct stk_mix_item *items_out)
+{
+    const struct stk_mix *mix = reader->mix;
+
+    STK_ASSERT(count <= mix->end && first <= mix->end - count);
+    for (uint64_t piece; count > 0; first += piece, count -= piece, items_out += piece) {
+        struct quotient unit = divide(first, &mix->unit);
+        const struct stk_mix_segment *segment = segment_of(mix, unit.whole);
+        struct quotient at = place_of(segment, unit.whole);
+        uint64_t units = units_of_frame(segment, at.whole);
+
+        if (mix->unit.number > 1) { /* each unit is a run already */
+            struct stk_mix_draw draw;
+
+            piece = stk_min(count, mix->unit.number - unit.rest);
+            stk_mix_draw(mix, first, &draw);
+            read_run(reader, draw, piece, items_out);
+            continue;
+        }
+        piece = stk_min(count, units - at.rest);
+        /* Other positions of a kept frame cost next to nothing; a frame for a few does. */
+        if (units <= STK_MIX_FRAME_KEPT &&
+            (piece >= units / 8 || reader->frame_first == unit.whole - at.rest)) {
+            read_frame(reader, segment, at, piece, items_out);
+        } else {
+            read_singly(reader, first, piece, items_out);
+        }
+    }
+}
+
 static int check(const struct stk_mix_options *options, struct stoker_error *error)
 {
     uint64_t unit = options->unit_samples ? options->unit_samples : 1;

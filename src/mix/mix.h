@@ -108,6 +108,31 @@ void stk_mix_draws(const struct stk_mix *mix, uint64_t first, uint64_t count,
  * one at or behind the end changes nothing. */
 uint64_t stk_mix_border(const struct stk_mix *mix, uint64_t given);
 
+/* What a position gives: the sample that the source's own order has there. */
+struct stk_mix_item {
+    struct stk_mix_draw draw;
+    uint64_t sample; /* of the source */
+};
+
+/* Goes through positions: keeps the frame it is in, and the keys of the sources' epochs.
+ * Owner: the caller. Threads: one. Memory: 128 kB and half a kB a source, taken in init. */
+#define STK_MIX_FRAME_KEPT 4096u /* longer frames are gone through one by one */
+struct stk_mix_reader {
+    const struct stk_mix *mix;           /* borrowed */
+    const struct stk_order *orders;      /* borrowed, one a source */
+    struct stk_order_epoch (*epochs)[2]; /* owned: the last even and the last odd one of a source */
+    struct stk_mix_item *items;          /* owned: of the frame, before its permutation */
+    uint64_t frame_first;                /* its position; UINT64_MAX for none */
+};
+
+/* ARGUMENT when an order is not as long as its source; ENOMEM. */
+int stk_mix_reader_init(struct stk_mix_reader *reader, const struct stk_mix *mix,
+                        const struct stk_order *orders, struct stoker_error *error);
+void stk_mix_reader_deinit(struct stk_mix_reader *reader); /* zeroed is fine */
+/* The items at first .. first + count - 1. Fast if they are neighbours, a frame or more of them. */
+void stk_mix_read(struct stk_mix_reader *reader, uint64_t first, uint64_t count,
+                  struct stk_mix_item *items_out);
+
 /* A tree of weights, parents before their children. */
 #define STK_MIX_ROOT UINT32_MAX
 #define STK_MIX_NODES_MAX 1024u

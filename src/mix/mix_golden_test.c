@@ -123,7 +123,7 @@ static void test_sampling(void)
     uint32_t weights[300], labels[300];
     struct stk_alias alias;
     struct stk_classes classes;
-    struct stk_shards shards;
+    struct stk_twolevel shards;
 
     for (uint32_t i = 0; i < 300; i++) {
         weights[i] = i * i % 257;
@@ -131,16 +131,16 @@ static void test_sampling(void)
     }
     T_EQ("alias", stk_alias_init(&alias, weights, 300, NULL), 0);
     T_EQ("classes", stk_classes_init(&classes, labels, 300, 7, 42, NULL), 0);
-    T_EQ("shards", stk_shards_init(&shards, counts, 3, 42, NULL), 0);
-    stk_shards_begin(&shards, 7);
+    T_EQ("shards", stk_twolevel_init(&shards, counts, 3, 42, NULL), 0);
+    stk_twolevel_begin(&shards, 7);
     for (int i = 0; i < 5; i++) {
         T_EQ("alias", stk_alias_draw(&alias, stk_draw_key(42, 1), positions[i]), want_alias[i]);
         T_EQ("classes", stk_classes_draw(&classes, positions[i]), want_classes[i]);
-        T_EQ("shards", stk_shards_sample(&shards, places[i]), want_shards[i]);
+        T_EQ("shards", stk_twolevel_sample(&shards, places[i]), want_shards[i]);
     }
     stk_alias_deinit(&alias);
     stk_classes_deinit(&classes);
-    stk_shards_deinit(&shards);
+    stk_twolevel_deinit(&shards);
 }
 
 int main(void)

@@ -76,6 +76,25 @@ static const struct mix_row {
      {4001, 3009, 5000},
      0,
      {0}},
+    /* The last frame has to hold more than its place: 3 units, and 4 that must come. */
+    {"stop in a full frame",
+     4,
+     STK_MIX_STOP,
+     1,
+     {235222, 235222, 235222, 66543},
+     {625, 625, 625, 100},
+     {625, 625, 625, 0},
+     0,
+     {0}},
+    {"stop in no frame",
+     4,
+     STK_MIX_STOP,
+     1,
+     {235222, 235222, 235222, 66543},
+     {624, 624, 624, 100},
+     {624, 624, 624, 0},
+     0,
+     {0}},
     {"change", 3, 0, 1, {5, 3, 2}, {400, 100, 5000}, {0}, 12345, {1, 0, 7}},
     {"change, uneven", 3, 0, 1, {500009, 300007, 199999}, {400, 100, 5000}, {0}, 11113, {1, 0, 7}},
     {"change of a rare one",
@@ -270,6 +289,50 @@ static void check_bulk(const struct stk_mix *mix, const struct mix_row *row)
     T_TRUE(row->name, same);
 }
 
+/* What a reader gives is what the draw and the source's own order say, read in any pieces. */
+static void check_reader(const struct stk_mix *mix, const struct mix_row *row)
+{
+    static struct stk_mix_item items[5000];
+    uint64_t end = stk_min(mix->end, WALK), first = 0;
+    struct stk_order orders[SOURCES];
+    struct stk_mix_reader reader;
+    bool same = true;
+
+    for (uint32_t i = 0; i < row->source_count; i++) {
+        struct stk_order_options options = {.sample_count = row->samples[i],
+                                            .block_samples = 7,
+                                            .window_blocks = 5,
+                                            .group_count = 1,
+                                            .shuffle =
+                                                i % 2 ? STOKER_SHUFFLE_FULL : STOKER_SHUFFLE_BLOCK,
+                                            .seed = seed + i};
+        T_EQ(row->name, stk_order_init(&orders[i], &options, NULL), 0);
+    }
+    T_EQ(row->name, stk_mix_reader_init(&reader, mix, orders, NULL), 0);
+    for (uint64_t turn = 0; turn < 24 && end > 0; turn++) {
+        /* Some pieces go on where the last one ended, some do not; some are short. */
+        uint64_t longest = turn % 3 ? STK_COUNT(items) : 40;
+        uint64_t count = stk_key(seed + 2, turn) % longest;
+
+        first = turn % 2 && first < end ? first : stk_key(seed + 3, turn) % end;
+        count = stk_min(count, end - first);
+        stk_mix_read(&reader, first, count, items);
+        for (uint64_t i = 0; i < count; i++) {
+            struct stk_order_epoch epoch;
+            struct stk_mix_draw draw;
+
+            stk_mix_draw(mix, first + i, &draw);
+            stk_order_begin(&epoch, &orders[draw.source], draw.epoch);
+            same &= items[i].draw.source == draw.source && items[i].draw.epoch == draw.epoch &&
+                    items[i].draw.position == draw.position &&
+                    items[i].sample == stk_order_sample(&epoch, draw.position);
+        }
+        first += count;
+    }
+    T_TRUE(row->name, same);
+    stk_mix_reader_deinit(&reader);
+}
+
 static void check_row(const struct mix_row *row)
 {
     struct stk_mix_source sources[SOURCES];
@@ -290,6 +353,7 @@ static void check_row(const struct mix_row *row)
     walk_through(&mix, row, &walk);
     check_end(&mix, row, &walk);
     check_bulk(&mix, row);
+    check_reader(&mix, row);
     for (int i = 0; i < SOURCES; i++) {
         stk_free(walk.seen[i]);
     }
@@ -538,6 +602,31 @@ static void test_memory(void)
     T_EQ("enough memory", status, 0);
 }
 
+static void test_reader_failures(void)
+{
+    static const uint64_t weight = 1;
+    struct stk_mix_source source = {40, 0};
+    struct stk_mix_options options = {.sources = &source, .weights = &weight, .source_count = 1};
+    struct stk_order_options order_options = {.sample_count = 40, .shuffle = STOKER_SHUFFLE_FULL};
+    struct stk_mix_reader reader;
+    struct stk_order order;
+    struct stk_mix mix;
+
+    T_EQ("mix", stk_mix_init(&mix, &options, NULL), 0);
+    T_EQ("order", stk_order_init(&order, &order_options, NULL), 0);
+    for (uint64_t n = 1; n <= 3; n++) {
+        struct stoker_error error = {0};
+
+        order.options.sample_count = n == 3 ? 41 : 40;
+        stk_mem_fail_nth(n % 3);
+        T_EQ("failure", stk_mix_reader_init(&reader, &mix, &order, &error),
+             n == 3 ? STOKER_ERROR_ARGUMENT : -12);
+        T_ERROR("failure", &error);
+        stk_mix_reader_deinit(&reader);
+    }
+    stk_mix_deinit(&mix);
+}
+
 int main(int count, char **arguments)
 {
     if (count > 1) {
@@ -554,6 +643,7 @@ int main(int count, char **arguments)
     test_fairness();
     test_refused();
     test_memory();
+    test_reader_failures();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }

@@ -3,7 +3,7 @@
  *
  *   stk_alias      with replacement, by weight        8 bytes a sample
  *   stk_classes    each class as often as the others  4 bytes a sample
- *   stk_shards     the classic shuffle: shards, then the samples of each
+ *   stk_twolevel     the classic shuffle: shards, then the samples of each
  *   stk_repeats    each sample several times in a row, or in a step
  *
  * Augmentation is keyed by the position, so two draws of one sample differ.
@@ -46,7 +46,7 @@ uint64_t stk_classes_draw(const struct stk_classes *classes, uint64_t position);
 
 /* The classic two-level shuffle, under its own name to be compared with: shards in an order of the
  * epoch, then the samples of each in an order of the epoch and shard. */
-struct stk_shards {
+struct stk_twolevel {
     uint64_t seed, key, sample_count;
     uint32_t shard_count;
     uint64_t *starts; /* owned: of the shards among the samples, as they are stored */
@@ -54,13 +54,13 @@ struct stk_shards {
     struct stk_permutation deal;
 };
 
-int stk_shards_init(struct stk_shards *shards, const uint64_t *counts, uint32_t shard_count,
-                    uint64_t seed, struct stoker_error *error);
-void stk_shards_deinit(struct stk_shards *shards); /* zeroed is fine */
+int stk_twolevel_init(struct stk_twolevel *shards, const uint64_t *counts, uint32_t shard_count,
+                      uint64_t seed, struct stoker_error *error);
+void stk_twolevel_deinit(struct stk_twolevel *shards); /* zeroed is fine */
 /* O(shards), once an epoch. */
-void stk_shards_begin(struct stk_shards *shards, uint64_t epoch);
+void stk_twolevel_begin(struct stk_twolevel *shards, uint64_t epoch);
 /* position < sample_count */
-uint64_t stk_shards_sample(const struct stk_shards *shards, uint64_t position);
+uint64_t stk_twolevel_sample(const struct stk_twolevel *shards, uint64_t position);
 
 /* Repeated augmentation: `spread` positions of an order come `times` times one after the other, so
  * copies are `spread` apart. With spread 1 a sample's copies are neighbours; with batch / times

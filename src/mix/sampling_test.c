@@ -167,20 +167,20 @@ static void test_shards(void)
 {
     static const uint64_t counts[] = {100, 1, 0, 77, 300, 0, 5};
     uint64_t first_positions[2][STK_COUNT(counts)];
-    struct stk_shards shards;
+    struct stk_twolevel shards;
     uint8_t seen[483];
     bool differs = false;
 
-    T_EQ("init", stk_shards_init(&shards, counts, STK_COUNT(counts), seed, NULL), 0);
+    T_EQ("init", stk_twolevel_init(&shards, counts, STK_COUNT(counts), seed, NULL), 0);
     T_EQ("samples", shards.sample_count, sizeof seen);
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
         uint64_t last = UINT64_MAX, changes = 0, in_place = 0;
         bool once = true;
 
-        stk_shards_begin(&shards, epoch);
+        stk_twolevel_begin(&shards, epoch);
         memset(seen, 0, sizeof seen);
         for (uint64_t i = 0; i < sizeof seen; i++) {
-            uint64_t sample = stk_shards_sample(&shards, i), shard = 0;
+            uint64_t sample = stk_twolevel_sample(&shards, i), shard = 0;
 
             once &= sample < sizeof seen && !seen[sample];
             seen[sample] = 1;
@@ -191,7 +191,7 @@ static void test_shards(void)
                 changes++;
                 first_positions[epoch][shard] = i;
             }
-            in_place += shard == last && sample == stk_shards_sample(&shards, i - 1) + 1;
+            in_place += shard == last && sample == stk_twolevel_sample(&shards, i - 1) + 1;
             last = shard;
         }
         T_TRUE("each sample once", once);
@@ -202,7 +202,7 @@ static void test_shards(void)
         differs |= counts[i] > 0 && first_positions[0][i] != first_positions[1][i];
     }
     T_TRUE("another order of shards", differs);
-    stk_shards_deinit(&shards);
+    stk_twolevel_deinit(&shards);
 }
 
 /* clang-format off: one row, one line. */
@@ -237,13 +237,13 @@ static void test_failures(void)
     static const uint64_t counts[2] = {STK_ORDER_SAMPLES_MAX, 1};
     struct stoker_error error[4] = {{0}};
     struct stk_classes classes;
-    struct stk_shards shards;
+    struct stk_twolevel shards;
     struct stk_alias alias;
 
     T_EQ("zeros", stk_alias_init(&alias, zeros, 3, &error[0]), STOKER_ERROR_ARGUMENT);
     T_EQ("no samples", stk_classes_init(&classes, ones, 0, 2, 0, &error[1]), STOKER_ERROR_ARGUMENT);
     T_EQ("labels", stk_classes_init(&classes, ones, 3, 1, 0, &error[2]), STOKER_ERROR_ARGUMENT);
-    T_EQ("shards", stk_shards_init(&shards, counts, 2, 0, &error[3]), STOKER_ERROR_ARGUMENT);
+    T_EQ("shards", stk_twolevel_init(&shards, counts, 2, 0, &error[3]), STOKER_ERROR_ARGUMENT);
     T_EACH(stoker_error, one, error)
     {
         T_ERROR("refused", one);
@@ -256,7 +256,7 @@ static void test_failures(void)
         stk_mem_fail_nth(n);
         T_EQ("no memory", stk_classes_init(&classes, ones, 3, 2, 0, &none[1]), -12);
         stk_mem_fail_nth(n);
-        T_EQ("no memory", stk_shards_init(&shards, counts, 1, 0, &none[2]), -12);
+        T_EQ("no memory", stk_twolevel_init(&shards, counts, 1, 0, &none[2]), -12);
         T_EACH(stoker_error, one, none)
         {
             T_ERROR("no memory", one);

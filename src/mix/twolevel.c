@@ -7,23 +7,23 @@
 
 enum use { USE_SHARDS = 0x73686172 }; /* "shar" */
 
-int stk_shards_init(struct stk_shards *shards, const uint64_t *counts, uint32_t shard_count,
-                    uint64_t seed, struct stoker_error *error)
+int stk_twolevel_init(struct stk_twolevel *shards, const uint64_t *counts, uint32_t shard_count,
+                      uint64_t seed, struct stoker_error *error)
 {
     uint64_t sum = 0;
 
     *shards =
-        (struct stk_shards){.seed = stk_draw_key(seed, USE_SHARDS), .shard_count = shard_count};
+        (struct stk_twolevel){.seed = stk_draw_key(seed, USE_SHARDS), .shard_count = shard_count};
     shards->starts = stk_alloc((size_t)shard_count + 1, sizeof *shards->starts);
     shards->turns = stk_alloc((size_t)shard_count + 1, sizeof *shards->turns);
     if (!shards->starts || !shards->turns) {
-        stk_shards_deinit(shards);
+        stk_twolevel_deinit(shards);
         return stk_fail_errno(error, 12, "no memory for an order of shards", "free some memory",
                               "%u shards", shard_count);
     }
     for (uint32_t i = 0; i < shard_count; i++) {
         if (counts[i] > STK_ORDER_SAMPLES_MAX - sum) {
-            stk_shards_deinit(shards);
+            stk_twolevel_deinit(shards);
             return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many samples for one order",
                             "split the data set", "shard %u, at most 2^56 samples", i);
         }
@@ -31,18 +31,18 @@ int stk_shards_init(struct stk_shards *shards, const uint64_t *counts, uint32_t 
         shards->starts[i + 1] = sum;
     }
     shards->sample_count = sum;
-    stk_shards_begin(shards, 0);
+    stk_twolevel_begin(shards, 0);
     return 0;
 }
 
-void stk_shards_deinit(struct stk_shards *shards)
+void stk_twolevel_deinit(struct stk_twolevel *shards)
 {
     stk_free(shards->starts);
     stk_free(shards->turns);
-    *shards = (struct stk_shards){0};
+    *shards = (struct stk_twolevel){0};
 }
 
-void stk_shards_begin(struct stk_shards *shards, uint64_t epoch)
+void stk_twolevel_begin(struct stk_twolevel *shards, uint64_t epoch)
 {
     shards->key = stk_key(shards->seed, epoch);
     stk_permutation_init(&shards->deal, ~shards->key, shards->shard_count);
@@ -53,7 +53,7 @@ void stk_shards_begin(struct stk_shards *shards, uint64_t epoch)
     }
 }
 
-uint64_t stk_shards_sample(const struct stk_shards *shards, uint64_t position)
+uint64_t stk_twolevel_sample(const struct stk_twolevel *shards, uint64_t position)
 {
     uint64_t turn = 0, count = shards->shard_count, shard, start;
 
