@@ -10,12 +10,14 @@ usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|order --data DI
   first-batch  from Loader() to its first batch, page cache warm and cold
   scaling      one thread to two, and the time that threads sleep
   tuning       settings found by themselves, beside a sweep by hand
-  order        nanoseconds for one position of the order, beside grain's index_shuffle
+  order        nanoseconds for one position of the order and of a mix of 8 sources, beside grain's
+               index_shuffle
 
 Every round runs each candidate once (A B C A B C ...), so that a machine that slows down slows
 all of them; ratios are taken within a round. The table shows medians, and the lowest and highest.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -275,19 +277,22 @@ def bench_tuning(args, table):
 # ---- order ----
 
 def bench_order(args, table):
-    """order.c is compiled against the build's library, and calls grain's if that is installed."""
+    """order.c and mix.c are compiled against the build's library; the first also calls grain's if
+    that is installed."""
     build = pathlib.Path(os.environ.get("STOKER_BUILD", measure.ROOT / "build"))
     grain = sorted(measure.peers_folder().glob("torch/lib/python*/site-packages/grain/**/"
                                                "libindex_shuffle.so"))
     with tempfile.TemporaryDirectory() as folder:
-        program = f"{folder}/order"
-        subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", f"-I{measure.ROOT}/include",
-                        f"-I{measure.ROOT}/src", str(measure.HERE / "order.c"),
-                        str(build / "libstoker-all.a"), "-lcrypto", "-lxxhash", "-o", program],
-                       check=True)
-        for turn in range(args.runs):
-            lines = subprocess.run([program, *map(str, grain[:1])], capture_output=True, text=True,
-                                   check=True).stdout
+        commands = []
+        for name in ("order", "mix"):
+            program = f"{folder}/{name}"
+            subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", f"-I{measure.ROOT}/include",
+                            f"-I{measure.ROOT}/src", str(measure.HERE / f"{name}.c"),
+                            str(build / "libstoker-all.a"), "-lcrypto", "-lxxhash", "-o", program],
+                           check=True)
+            commands.append([program, *(map(str, grain[:1]) if name == "order" else [])])
+        for turn, command in itertools.product(range(args.runs), commands):
+            lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             for case in map(json.loads, lines.splitlines()):
                 table.add(case["case"], turn, ns=case["ns"])
     return {}
