@@ -12,6 +12,8 @@
 #define BOX_MEMORY_RATIO 11u
 /* How often memory for a batch's values is asked for when others were quicker to take it. */
 #define GROW_ATTEMPTS 8u
+/* While other batches are in flight: what they hold comes free only after this one. */
+#define GROW_WAIT_MS 100u
 
 /* A value with what it holds of the budget. */
 struct opened {
@@ -272,17 +274,26 @@ void stk_pieces_close(struct stk_flight *flight)
 }
 
 /* Room in the batch. What others only keep is given back; else it is waited for, as long as for
- * the memory of a sample. */
+ * the memory of a sample. With other batches in flight the wait is short: they may well hold what
+ * is missing, and the loader then drops them and tries again. */
 static int grow(struct stk_flight *flight, uint32_t f, uint64_t bytes, struct stoker_error *error)
 {
     struct stoker_engine *engine = flight->loader->engine;
+    uint32_t wait_ms = engine->options.read_timeout_ms;
     int status = stk_batch_grow(flight->batch, f, bytes, error);
+
+    if (status == STOKER_ERROR_BUDGET) {
+        stk_engine_lock(engine, NULL);
+        if (flight->loader->locked.ahead > 1) {
+            wait_ms = (uint32_t)stk_min(wait_ms, GROW_WAIT_MS);
+        }
+        stk_engine_unlock(engine);
+    }
 
     for (uint32_t i = 0; i < GROW_ATTEMPTS && status == STOKER_ERROR_BUDGET; i++) {
         uint64_t wanted = stk_batch_room(bytes);
 
-        status = stk_engine_reserve(engine, wanted, engine->options.read_timeout_ms,
-                                    "values of a batch", error);
+        status = stk_engine_reserve(engine, wanted, wait_ms, "values of a batch", error);
         if (status < 0) {
             break;
         }

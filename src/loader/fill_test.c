@@ -321,8 +321,7 @@ static const struct rig_options tight_rows[] = {
 };
 
 /* Values that go aside take memory as they come: flights must not lock each other up in it. A wait
- * that only its deadline ended (3 s) would leave its error behind, though the loader tries again.
- */
+ * that only its deadline (TIGHT_TIMEOUT_MS) ends would end stream()'s, too. */
 static void test_tight(void)
 {
     T_EACH(rig_options, row, tight_rows)

@@ -25,6 +25,7 @@
 #define CROP_WIDTH 24u
 #define CROP_HEIGHT 10u
 #define BATCH 16u
+#define TIGHT_TIMEOUT_MS 120000u /* of rigs whose memory is short: more than a test waits */
 
 /* What may be wrong with a sample; the status that it must be listed with. */
 enum damage {
@@ -322,7 +323,7 @@ static inline bool rig_open(struct rig *rig, const struct rig_options *options)
         .struct_size = sizeof engine,
         .threads = options->threads,
         .io_depth = 16,
-        .read_timeout_ms = 3000,
+        .read_timeout_ms = options->memory_bytes_max ? TIGHT_TIMEOUT_MS : 3000,
         .sandbox = options->sandbox,
         .memory_bytes_max = options->memory_bytes_max ? options->memory_bytes_max : 256u << 20};
     struct stoker_dataset_options dataset = {

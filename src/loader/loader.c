@@ -411,13 +411,13 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
         if (head->locked.error.status < 0) {
             int status = head->locked.error.status;
 
-            if (error) {
-                *error = head->locked.error;
-            }
             if (status == STOKER_ERROR_BUDGET && shrink_locked(loader)) {
                 /* The batches behind may have what a sample of this one lacks. */
                 start_locked(loader, loader->locked.epoch, loader->locked.position);
                 return STOKER_ERROR_AGAIN;
+            }
+            if (error) {
+                *error = head->locked.error;
             }
             if (!stk_sample_is_damage(status)) {
                 /* The disk, the network or memory: the next call tries the batch again. */

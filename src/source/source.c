@@ -262,7 +262,9 @@ static int give(struct listing *listing, struct stk_objects *objects_out)
         .text_bytes = paths->bytes,
     };
     if (listing->has_folder) {
-        memcpy(paths->text + paths->bytes, classes->text, classes->bytes);
+        if (classes->bytes > 0) { /* pictures alone have no classes, and no text */
+            memcpy(paths->text + paths->bytes, classes->text, classes->bytes);
+        }
         for (uint64_t i = 0; i < classes->count; i++) {
             classes->offsets[i] += paths->bytes;
         }
