@@ -1,7 +1,7 @@
 /* stoker.h: training data, from files to batches, in one process.
  *
  * The one public header of libstoker. Sections: error, image, engine, dataset, index, order,
- * loader, batch, pack, verify, diff.
+ * loader, batch, tokens, pack, verify, diff.
  *
  * Conventions
  *   Return   int: 0 or a count on success, negative on failure: -errno where errno says it,
@@ -658,6 +658,86 @@ STOKER_API const uint8_t *stoker_batch_mask(const struct stoker_batch *batch);
 STOKER_API void stoker_batch_hold(struct stoker_batch *batch);
 /* Takes batch. Any thread, any time. NULL is fine. */
 STOKER_API void stoker_batch_close(struct stoker_batch *batch);
+
+/* ---- tokens --------------------------------------------------------------------------- */
+
+/* Files of tokens, and a stream of batches of fixed windows over them, in the same order, ranks,
+ * tails and states as a loader's. Threads: any, all of this section. */
+struct stoker_tokens;
+struct stoker_token_loader;
+
+struct stoker_tokens_options {
+    size_t             struct_size;
+    const char *const *paths; /* borrowed; each a file, or a Megatron set (its prefix, .bin or .idx).
+                                 npy, llm.c's shards and Megatron's sets say what they hold */
+    size_t             path_count;
+    uint32_t           dtype; /* of raw files: an integer; default 0: there are none */
+};
+
+/* Gives *tokens_out. Files are mapped, not read: they may be replaced by a rename meanwhile, but
+ * must not be cut, and costs do not depend on their size. */
+STOKER_API int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
+                                  const struct stoker_tokens_options *options,
+                                  struct stoker_error *error);
+/* Takes tokens; the loaders on it go on. NULL is fine. */
+STOKER_API void stoker_tokens_close(struct stoker_tokens *tokens);
+
+struct stoker_tokens_info {
+    size_t   struct_size;
+    uint64_t file_count, tokens, bytes;
+    uint64_t documents;    /* of Megatron's sets */
+    uint8_t  identity[32]; /* of dtypes, counts, and 4 KiB at both ends of each file */
+};
+STOKER_API int stoker_tokens_info(const struct stoker_tokens *tokens,
+                                  struct stoker_tokens_info *info_out);
+
+enum stoker_token_labels {
+    STOKER_LABELS_SHIFTED = 1, /* a window has context + 1 tokens. Field 0: all but its last; field
+                                  1: all but its first, what comes next at each place */
+    STOKER_LABELS_NONE,        /* a window has context tokens; field 0 */
+};
+
+struct stoker_token_loader_options {
+    size_t   struct_size;
+    uint64_t context; /* tokens of a row of a field */
+    uint64_t stride;  /* tokens from window to window; default context: each token is a label once.
+                         Windows lie within a file each; what is left at its end is not used */
+    uint32_t batch_size;
+    uint32_t shuffle;       /* as of a loader, these all */
+    uint32_t tail;
+    uint32_t window_blocks; /* default 64; a block is 8 MiB of tokens */
+    uint32_t group_count;
+    uint32_t rank, world_size;
+    uint64_t seed;
+    uint32_t labels; /* enum stoker_token_labels; default shifted */
+    uint32_t dtype;  /* of the fields: int64 (default) or int32 */
+};
+
+/* Gives *loader_out. STOKER_ERROR_EMPTY: no file holds a whole window. */
+STOKER_API int stoker_token_loader_open(struct stoker_token_loader **loader_out,
+                                        struct stoker_tokens *tokens,
+                                        const struct stoker_token_loader_options *options,
+                                        struct stoker_error *error);
+/* Takes loader, when no call is in it; batches in hand stay valid. NULL is fine. */
+STOKER_API void stoker_token_loader_close(struct stoker_token_loader *loader);
+/* 1: gives *batch_out. 0: the epoch's end; the next call begins the next. STOKER_ERROR_BUDGET:
+ * close batches and call again. STOKER_ERROR_FORMAT: a token does not fit the dtype. After an
+ * error the loader stays before that batch. */
+STOKER_API int stoker_token_loader_next(struct stoker_token_loader *loader,
+                                        struct stoker_batch **batch_out,
+                                        struct stoker_error *error);
+STOKER_API uint64_t stoker_token_loader_batches(const struct stoker_token_loader *loader,
+                                                uint64_t epoch);
+/* Windows of an epoch, over all ranks. */
+STOKER_API uint64_t stoker_token_loader_samples(const struct stoker_token_loader *loader);
+STOKER_API int stoker_token_loader_set_epoch(struct stoker_token_loader *loader, uint64_t epoch,
+                                             struct stoker_error *error);
+STOKER_API int stoker_token_loader_state(struct stoker_token_loader *loader,
+                                         struct stoker_state *state_out);
+/* STOKER_ERROR_STATE with the difference named. */
+STOKER_API int stoker_token_loader_set_state(struct stoker_token_loader *loader,
+                                             const struct stoker_state *state,
+                                             struct stoker_error *error);
 
 /* ---- pack ----------------------------------------------------------------------------- */
 

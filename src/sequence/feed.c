@@ -1,0 +1,421 @@
+/* The stream of batches of token windows: a position, and a pure function of it. */
+#include "sequence/sequence.h"
+
+#include "base/hash.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+/* A padded or wrapped tail ends behind the last sample, by at most a global batch. */
+#define POSITION_SLACK (1ull << 32)
+
+struct stoker_token_loader {
+    struct stoker_tokens *tokens; /* const after open, as all down to the lock */
+    struct stoker_engine *engine;
+    struct stk_windows windows;
+    struct stk_order order;
+    struct stk_partition partition;
+    struct stk_batch_pool *pool;
+    uint64_t context;
+    uint32_t dtype, token_bytes; /* of the batches */
+    bool shifted;                /* a second field: labels */
+    uint8_t identity[32];        /* of tokens, context and stride */
+    pthread_mutex_t lock;
+    struct {
+        uint64_t epoch, position;
+        struct stk_order_epoch keys[2]; /* of the epochs used last; by epoch mod 2 */
+        bool has_keys[2];
+    } locked;
+};
+
+static int resolve(struct stoker_token_loader_options *options,
+                   const struct stoker_token_loader_options *given, struct stoker_error *error)
+{
+    const char *refused = NULL;
+
+    if (!given || given->struct_size < offsetof(struct stoker_token_loader_options, shuffle) ||
+        given->struct_size > 4096) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set options.struct_size = sizeof options", "token loader options");
+    }
+    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    options->stride = options->stride ? options->stride : options->context;
+    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
+    options->tail = options->tail ? options->tail : STOKER_TAIL_DROP;
+    options->window_blocks = options->window_blocks ? options->window_blocks : 64;
+    options->group_count = options->group_count ? options->group_count : 1;
+    options->world_size = options->world_size ? options->world_size : 1;
+    options->labels = options->labels ? options->labels : STOKER_LABELS_SHIFTED;
+    options->dtype = options->dtype ? options->dtype : STOKER_INT64;
+    if (options->batch_size == 0 || options->batch_size > 1u << 24) {
+        refused = "batch_size must be 1 to 16,777,216";
+    } else if (options->context == 0 || options->context > UINT32_MAX) {
+        refused = "context must be 1 to 4,294,967,295 tokens";
+    } else if (options->rank >= options->world_size) {
+        refused = "rank must be below world_size";
+    } else if (options->shuffle > STOKER_SHUFFLE_NONE || options->tail > STOKER_TAIL_KEEP ||
+               options->labels > STOKER_LABELS_NONE) {
+        refused = "shuffle, tail or labels is out of its range";
+    } else if (options->dtype != STOKER_INT32 && options->dtype != STOKER_INT64) {
+        refused = "tokens come as int32 or int64";
+    }
+    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "a token loader option is not usable",
+                              refused, "token loader options")
+                   : 0;
+}
+
+/* ---- open and close ---- */
+
+static int open_windows(struct stoker_token_loader *loader,
+                        const struct stoker_token_loader_options *options,
+                        struct stoker_error *error)
+{
+    const struct stoker_tokens *tokens = loader->tokens;
+    uint64_t *counts = stk_alloc(tokens->file_count, sizeof *counts);
+    int status;
+
+    if (!counts) {
+        return stk_fail(error, -ENOMEM, "cannot open a token loader", "free memory", "%u files",
+                        tokens->file_count);
+    }
+    for (uint32_t i = 0; i < tokens->file_count; i++) {
+        counts[i] = tokens->files[i].run.count;
+    }
+    status = stk_windows_open(&loader->windows, options->context + loader->shifted, options->stride,
+                              counts, tokens->file_count, error);
+    stk_free(counts);
+    return status;
+}
+
+static int open_order(struct stoker_token_loader *loader,
+                      const struct stoker_token_loader_options *options, struct stoker_error *error)
+{
+    uint64_t stride_bytes;
+    uint32_t token_bytes = stk_token_bytes(loader->tokens->files[0].run.dtype);
+    uint64_t samples = stk_windows_count(&loader->windows);
+
+    if (!stk_multiply(options->stride, token_bytes, &stride_bytes)) {
+        stride_bytes = STK_TOKEN_BLOCK_BYTES; /* then there is one window a file */
+    }
+    struct stk_order_options order = {
+        .sample_count = samples,
+        .block_samples = stk_max(STK_TOKEN_BLOCK_BYTES / stride_bytes, 1),
+        .window_blocks = options->window_blocks,
+        .group_count = options->group_count,
+        .shuffle = options->shuffle,
+        .seed = options->seed,
+    };
+
+    loader->partition = (struct stk_partition){
+        .sample_count = samples,
+        .batch_size = options->batch_size,
+        .rank = options->rank,
+        .world_size = options->world_size,
+        .tail = options->tail,
+        .group_count = options->group_count,
+        .worker_count = 1,
+    };
+    int status = stk_partition_check(&loader->partition, error);
+
+    return status < 0 ? status : stk_order_init(&loader->order, &order, error);
+}
+
+/* What the pool's keeper does: a batch that came back may be what others wait for. */
+static void batch_returned(void *keeper)
+{
+    struct stoker_engine *engine = keeper;
+
+    if (stk_engine_check(engine, NULL) == 0) {
+        stk_engine_lock(engine, NULL);
+        engine->locked.returns++;
+        stk_engine_signal_locked(engine, 1);
+        stk_engine_unlock(engine);
+    }
+}
+
+static void pool_gone(void *keeper)
+{
+    stk_engine_release(keeper);
+}
+
+static int open_pool(struct stoker_token_loader *loader, struct stoker_error *error)
+{
+    struct stoker_engine *engine = loader->engine;
+    struct stk_batch_keeper keeper = {&engine->budget, engine, batch_returned, pool_gone};
+    struct stk_field_shape shape = {
+        .dtype = loader->dtype,
+        .dimension_count = 1,
+        .shape = {(int64_t)loader->context},
+        .strides = {1},
+        .slot_bytes = loader->context * loader->token_bytes,
+    };
+    struct stk_field_shape shapes[2] = {shape, shape};
+    uint64_t bytes = shape.slot_bytes * loader->partition.batch_size * (1u + loader->shifted);
+    int status;
+
+    if (bytes > engine->budget.bytes_max) {
+        return stk_fail(error, STOKER_ERROR_BUDGET, "one batch is larger than the memory budget",
+                        "lower batch_size or context, or grant more memory",
+                        "a batch takes %llu bytes, the budget is %llu", (unsigned long long)bytes,
+                        (unsigned long long)engine->budget.bytes_max);
+    }
+    status = stk_batch_pool_open(&loader->pool, &keeper, shapes, 1u + loader->shifted,
+                                 loader->partition.batch_size, error);
+    if (status == 0) {
+        stk_engine_hold(engine); /* the pool's, given back by pool_gone */
+    }
+    return status;
+}
+
+/* What a state belongs to: the tokens, and how they are cut. */
+static void identify(struct stoker_token_loader *loader)
+{
+    uint64_t cut[2] = {loader->windows.length, loader->windows.stride};
+    struct stk_sha256 sha;
+
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, loader->tokens->identity, sizeof loader->tokens->identity);
+    stk_sha256_add(&sha, cut, sizeof cut);
+    stk_sha256_done(&sha, loader->identity);
+}
+
+int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct stoker_tokens *tokens,
+                             const struct stoker_token_loader_options *given,
+                             struct stoker_error *error)
+{
+    struct stoker_token_loader_options options = {0};
+    struct stoker_token_loader *loader;
+    int status = stk_engine_check(tokens->engine, error);
+
+    *loader_out = NULL;
+    status = status < 0 ? status : resolve(&options, given, error);
+    if (status < 0) {
+        return status;
+    }
+    loader = stk_alloc(1, sizeof *loader);
+    if (!loader) {
+        return stk_fail(error, -ENOMEM, "cannot open a token loader", "free memory", "loader");
+    }
+    pthread_mutex_init(&loader->lock, NULL);
+    stk_tokens_hold(tokens);
+    loader->tokens = tokens;
+    loader->engine = tokens->engine;
+    loader->context = options.context;
+    loader->dtype = options.dtype;
+    loader->token_bytes = options.dtype == STOKER_INT32 ? 4 : 8;
+    loader->shifted = options.labels == STOKER_LABELS_SHIFTED;
+    status = open_windows(loader, &options, error);
+    status = status < 0 ? status : open_order(loader, &options, error);
+    status = status < 0 ? status : open_pool(loader, error);
+    if (status < 0) {
+        stoker_token_loader_close(loader);
+        return status;
+    }
+    identify(loader);
+    loader->locked.position = stk_partition_first(&loader->partition, 0);
+    *loader_out = loader;
+    return 0;
+}
+
+void stoker_token_loader_close(struct stoker_token_loader *loader)
+{
+    struct stoker_tokens *tokens;
+
+    if (!loader || stk_engine_check(loader->engine, NULL) < 0) {
+        return;
+    }
+    tokens = loader->tokens;
+    stk_batch_pool_close(loader->pool);
+    stk_windows_close(&loader->windows);
+    pthread_mutex_destroy(&loader->lock);
+    stk_free(loader);
+    stk_tokens_release(tokens);
+}
+
+/* ---- batches ---- */
+
+static const struct stk_order_epoch *keys_locked(struct stoker_token_loader *loader, uint64_t epoch)
+{
+    struct stk_order_epoch *keys = &loader->locked.keys[epoch % 2];
+
+    if (!loader->locked.has_keys[epoch % 2] || keys->epoch != epoch) {
+        stk_order_begin(keys, &loader->order, epoch);
+        loader->locked.has_keys[epoch % 2] = true;
+    }
+    return keys;
+}
+
+static int fill_slot(struct stoker_token_loader *loader, struct stoker_batch *batch, uint32_t slot,
+                     uint64_t sample, struct stoker_error *error)
+{
+    struct stk_window window = stk_windows_at(&loader->windows, sample);
+    const struct stk_token_file *file = &loader->tokens->files[window.file];
+    uint64_t slot_bytes = loader->context * loader->token_bytes;
+
+    for (uint32_t field = 0; field < 1u + loader->shifted; field++) {
+        if (!stk_tokens_widen(&file->run, window.first + field, loader->context, loader->dtype,
+                              stk_batch_slot(batch, field, slot_bytes, slot))) {
+            stk_fail(error, STOKER_ERROR_FORMAT, "a token does not fit its dtype",
+                     loader->dtype == STOKER_INT32
+                         ? "ask for int64, and look whether the file's dtype is right"
+                         : "look whether the file's dtype is right",
+                     "tokens %llu to %llu", (unsigned long long)window.first,
+                     (unsigned long long)(window.first + loader->context));
+            return stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL);
+        }
+    }
+    return 0;
+}
+
+/* The batch at the position; the position stays. */
+static int make_locked(struct stoker_token_loader *loader, struct stoker_batch **batch_out,
+                       struct stoker_error *error)
+{
+    const struct stk_partition *partition = &loader->partition;
+    uint64_t epoch = loader->locked.epoch, position = loader->locked.position;
+    uint32_t slots = stk_partition_slots(partition, epoch, position);
+    struct stoker_batch *batch;
+    int status = stk_batch_take(loader->pool, slots, NULL, &batch, error);
+
+    for (uint32_t i = 0; status == 0 && i < slots; i++) {
+        struct stk_place place;
+
+        stk_partition_place(partition, epoch, position, i, &place);
+        batch->ids[i] = stk_order_sample(keys_locked(loader, place.epoch), place.position);
+        batch->mask[i] = place.real;
+        status = fill_slot(loader, batch, i, batch->ids[i], error);
+        if (status < 0) {
+            stoker_batch_close(batch);
+        }
+    }
+    if (status == 0) {
+        *batch_out = batch;
+    }
+    return status;
+}
+
+int stoker_token_loader_next(struct stoker_token_loader *loader, struct stoker_batch **batch_out,
+                             struct stoker_error *error)
+{
+    const struct stk_partition *partition = &loader->partition;
+    int status = stk_engine_check(loader->engine, error);
+
+    *batch_out = NULL;
+    if (status < 0) {
+        return status;
+    }
+    pthread_mutex_lock(&loader->lock);
+    uint64_t epoch = loader->locked.epoch, position = loader->locked.position;
+
+    if (stk_partition_steps_from(partition, epoch, position) == 0) {
+        loader->locked.position = stk_partition_following(partition, epoch, position);
+        loader->locked.epoch = epoch + 1;
+    } else {
+        status = make_locked(loader, batch_out, error);
+        if (status == 0) {
+            loader->locked.position = position + stk_partition_stride(partition);
+            status = 1;
+        }
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return status;
+}
+
+uint64_t stoker_token_loader_batches(const struct stoker_token_loader *loader, uint64_t epoch)
+{
+    return stk_partition_steps(&loader->partition, epoch);
+}
+
+uint64_t stoker_token_loader_samples(const struct stoker_token_loader *loader)
+{
+    return loader->partition.sample_count;
+}
+
+/* ---- state ---- */
+
+int stoker_token_loader_set_epoch(struct stoker_token_loader *loader, uint64_t epoch,
+                                  struct stoker_error *error)
+{
+    int status = stk_engine_check(loader->engine, error);
+
+    if (status == 0) {
+        pthread_mutex_lock(&loader->lock);
+        loader->locked.epoch = epoch;
+        loader->locked.position = stk_partition_first(&loader->partition, epoch);
+        pthread_mutex_unlock(&loader->lock);
+    }
+    return status;
+}
+
+static void identity_of(const struct stoker_token_loader *loader, struct stoker_state *state)
+{
+    const struct stk_order_options *order = &loader->order.options;
+
+    *state = (struct stoker_state){
+        .order_version = STOKER_ORDER_VERSION,
+        .shuffle = order->shuffle,
+        .tail = loader->partition.tail,
+        .window_blocks = order->window_blocks,
+        .group_count = order->group_count,
+        .seed = order->seed,
+        .sample_count = order->sample_count,
+        .block_samples = order->block_samples,
+    };
+    memcpy(state->identity, loader->identity, sizeof state->identity);
+}
+
+int stoker_token_loader_state(struct stoker_token_loader *loader, struct stoker_state *state_out)
+{
+    int status = stk_engine_check(loader->engine, NULL);
+
+    if (status == 0) {
+        identity_of(loader, state_out);
+        pthread_mutex_lock(&loader->lock);
+        state_out->epoch = loader->locked.epoch;
+        state_out->position = loader->locked.position;
+        pthread_mutex_unlock(&loader->lock);
+    }
+    return status;
+}
+
+int stoker_token_loader_set_state(struct stoker_token_loader *loader,
+                                  const struct stoker_state *state, struct stoker_error *error)
+{
+    struct stoker_state own;
+    int status = stk_engine_check(loader->engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    identity_of(loader, &own);
+    const struct {
+        const char *name;
+        uint64_t has, wants;
+    } parts[] = {
+        {"order version", state->order_version, own.order_version},
+        {"shuffle", state->shuffle, own.shuffle},
+        {"tail", state->tail, own.tail},
+        {"window", state->window_blocks, own.window_blocks},
+        {"groups", state->group_count, own.group_count},
+        {"seed", state->seed, own.seed},
+        {"number of windows", state->sample_count, own.sample_count},
+        {"windows a block", state->block_samples, own.block_samples},
+        {"identity of tokens, context and stride", memcmp(state->identity, own.identity, 32) != 0,
+         0},
+        {"position past the end", state->position > own.sample_count + POSITION_SLACK, 0},
+    };
+    for (size_t i = 0; i < STK_COUNT(parts); i++) {
+        if (parts[i].has != parts[i].wants) {
+            return stk_fail(error, STOKER_ERROR_STATE, "the state belongs to another stream",
+                            "open the loader with the tokens and settings of the saved run",
+                            "%s: %llu in the state, %llu here", parts[i].name,
+                            (unsigned long long)parts[i].has, (unsigned long long)parts[i].wants);
+        }
+    }
+    pthread_mutex_lock(&loader->lock);
+    loader->locked.epoch = state->epoch;
+    loader->locked.position = state->position;
+    pthread_mutex_unlock(&loader->lock);
+    return 0;
+}
