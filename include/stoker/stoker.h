@@ -668,7 +668,7 @@ struct stoker_token_loader;
 
 struct stoker_tokens_options {
     size_t             struct_size;
-    const char *const *paths; /* borrowed; each a file, or a Megatron set (its prefix, .bin or .idx).
+    const char *const *paths; /* borrowed; each a file, or a Megatron set: prefix, .bin or .idx.
                                  npy, llm.c's shards and Megatron's sets say what they hold */
     size_t             path_count;
     uint32_t           dtype; /* of raw files: an integer; default 0: there are none */

@@ -3,6 +3,7 @@
  *
  *   Engine <-- Dataset <-- Loader --next()--> Batch --> Array, Bytes --> memoryview, DLPack
  *          <-- Indexer
+ *          <-- Tokens <-- TokenLoader --next()--> Batch
  *
  * Owner: Python's reference counts; a batch is held once by each object that shows its memory.
  * Threads: the GIL guards every field here; it is released around each call that may wait.
@@ -30,6 +31,7 @@ struct stk_py_module {
     PyTypeObject *pack_type, *writer_type;
     PyTypeObject *verify_type, *diff_type;
     PyTypeObject *indexer_type;
+    PyTypeObject *tokens_type, *token_loader_type;
 };
 
 /* ---- errors (py_error.c) ---- */
@@ -125,6 +127,8 @@ void stk_py_dataset_leave(struct stk_py_dataset *self);
 /* The urls (a tuple of bytes) as an array of pointers into them, for PyMem_Free; NULL with an
  * exception. */
 const char **stk_py_urls(PyObject *tuple);
+/* What state() gives. (py_loader.c) */
+PyObject *stk_py_state_tuple(const struct stoker_state *state);
 /* A state from the tuple of the loader's state(); false: the exception is set. (py_loader.c) */
 bool stk_py_state(PyObject *tuple, struct stoker_state *state_out);
 
@@ -132,7 +136,8 @@ bool stk_py_state(PyObject *tuple, struct stoker_state *state_out);
 
 extern PyType_Spec stk_py_engine_spec, stk_py_dataset_spec, stk_py_loader_spec, stk_py_batch_spec,
     stk_py_array_spec, stk_py_bytes_spec, stk_py_pack_spec, stk_py_writer_spec,
-    stk_py_verify_spec, stk_py_diff_spec, stk_py_indexer_spec;
+    stk_py_verify_spec, stk_py_diff_spec, stk_py_indexer_spec, stk_py_tokens_spec,
+    stk_py_token_loader_spec;
 
 static inline struct stk_py_module *stk_py_module_of(PyObject *self)
 {

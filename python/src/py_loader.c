@@ -387,8 +387,19 @@ static PyObject *loader_batches(PyObject *object, PyObject *number)
 
 /* ---- state ---- */
 
-/* state() -> (order_version, shuffle, tail, window_blocks, group_count, seed, epoch, position,
+/* (order_version, shuffle, tail, window_blocks, group_count, seed, epoch, position,
  * sample_count, block_samples, fingerprint, identity) */
+PyObject *stk_py_state_tuple(const struct stoker_state *state)
+{
+    return Py_BuildValue("IIIIIKKKKKKy#", state->order_version, state->shuffle, state->tail,
+                         state->window_blocks, state->group_count, (unsigned long long)state->seed,
+                         (unsigned long long)state->epoch, (unsigned long long)state->position,
+                         (unsigned long long)state->sample_count,
+                         (unsigned long long)state->block_samples,
+                         (unsigned long long)state->fingerprint, (const char *)state->identity,
+                         (Py_ssize_t)sizeof state->identity);
+}
+
 static PyObject *loader_state(PyObject *object, PyObject *nothing)
 {
     struct loader_object *self = (struct loader_object *)object;
@@ -404,13 +415,7 @@ static PyObject *loader_state(PyObject *object, PyObject *nothing)
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
-    return Py_BuildValue("IIIIIKKKKKKy#", state.order_version, state.shuffle, state.tail,
-                         state.window_blocks, state.group_count, (unsigned long long)state.seed,
-                         (unsigned long long)state.epoch, (unsigned long long)state.position,
-                         (unsigned long long)state.sample_count,
-                         (unsigned long long)state.block_samples,
-                         (unsigned long long)state.fingerprint, (const char *)state.identity,
-                         (Py_ssize_t)sizeof state.identity);
+    return stk_py_state_tuple(&state);
 }
 
 bool stk_py_state(PyObject *tuple, struct stoker_state *state_out)

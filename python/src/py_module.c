@@ -98,6 +98,8 @@ static const struct {
     {"FOREIGN_AUTO", STOKER_FOREIGN_AUTO},
     {"FOREIGN_NEVER", STOKER_FOREIGN_NEVER},
     {"INDEX_REQUIRE", STOKER_INDEX_REQUIRE},
+    {"LABELS_SHIFTED", STOKER_LABELS_SHIFTED},
+    {"LABELS_NONE", STOKER_LABELS_NONE},
     {"ORDER_VERSION", STOKER_ORDER_VERSION},
 };
 
@@ -157,7 +159,9 @@ static int module_exec(PyObject *self)
         add_type(self, &stk_py_writer_spec, &module->writer_type) < 0 ||
         add_type(self, &stk_py_verify_spec, &module->verify_type) < 0 ||
         add_type(self, &stk_py_diff_spec, &module->diff_type) < 0 ||
-        add_type(self, &stk_py_indexer_spec, &module->indexer_type) < 0) {
+        add_type(self, &stk_py_indexer_spec, &module->indexer_type) < 0 ||
+        add_type(self, &stk_py_tokens_spec, &module->tokens_type) < 0 ||
+        add_type(self, &stk_py_token_loader_spec, &module->token_loader_type) < 0) {
         return -1;
     }
     return add_constants(self) < 0 ? -1 : add_statuses(self);
@@ -178,6 +182,8 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->verify_type);
     Py_VISIT(module->diff_type);
     Py_VISIT(module->indexer_type);
+    Py_VISIT(module->tokens_type);
+    Py_VISIT(module->token_loader_type);
     return 0;
 }
 
@@ -196,6 +202,8 @@ static int module_clear(PyObject *self)
     Py_CLEAR(module->verify_type);
     Py_CLEAR(module->diff_type);
     Py_CLEAR(module->indexer_type);
+    Py_CLEAR(module->tokens_type);
+    Py_CLEAR(module->token_loader_type);
     return 0;
 }
 

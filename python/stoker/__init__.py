@@ -78,6 +78,7 @@ from .loader import BadSample, Loader
 from .output import Ragged
 from .packing import pack
 from .table import BadRow, pack_table
+from .tokens import TokenLoader, Tokens
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -146,6 +147,8 @@ __all__ = [
     "StateError",
     "Text",
     "TimeoutError",
+    "TokenLoader",
+    "Tokens",
     "Transform",
     "TruncatedError",
     "UnsupportedError",

@@ -79,6 +79,27 @@ class BadSample(NamedTuple):
     sample: int  # its id
 
 
+def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
+    """The native state out of what :func:`state_values` made, or StateError."""
+    state = {"fingerprint": "0", **state}  # states of before there was one
+    missing = [name for name in STATE_NAMES if name not in state]
+    if missing:
+        raise StateError(
+            f"the state has no {missing[0]!r}", "load_state_dict", "give what state_dict() gave"
+        )
+    try:
+        values = [int(state[name]) for name in STATE_NAMES[:-2]]
+        values.append(int(state["fingerprint"], 16))
+        for name, value in zip(STATE_NAMES, values, strict=False):
+            if not 0 <= value < (2**32 if name in STATE_NAMES[:5] else 2**64):
+                raise ValueError(f"{name} is {value}")
+        return (*values, bytes.fromhex(state["identity"]))
+    except (TypeError, ValueError) as error:
+        raise StateError(
+            f"the state cannot be read: {error}", "load_state_dict", "give what state_dict() gave"
+        ) from error
+
+
 class Loader:
     """A stream of batches for one rank: decoded, augmented and exactly ordered.
 
@@ -562,37 +583,15 @@ class Loader:
         Raises:
             StateError: the state belongs to another data set, setting or order version.
         """
-        state = {"fingerprint": "0", **state}  # states of before there was one
-        missing = [name for name in STATE_NAMES if name not in state]
-        if missing:
-            raise StateError(
-                f"the state has no {missing[0]!r}", "load_state_dict", "give what state_dict() gave"
-            )
-        try:
-            values = [int(state[name]) for name in STATE_NAMES[:-2]]
-            values.append(int(state["fingerprint"], 16))
-            identity = bytes.fromhex(state["identity"])
-            self._check_numbers(values)
-        except (TypeError, ValueError) as error:
-            raise StateError(
-                f"the state cannot be read: {error}",
-                "load_state_dict",
-                "give what state_dict() gave",
-            ) from error
+        values = parse_state(state)
         self._stale()
         self._taken = True  # the iterator in use is ended, also if the state is refused
         if self._refresh:
-            dataset = self.dataset._as_of((*values, identity))
+            dataset = self.dataset._as_of(values)
             if dataset is not self.dataset:
                 self._change(dataset)
-        self._native.set_state((*values, identity))
+        self._native.set_state(values)
         self._epoch, self._taken = values[6], False
-
-    @staticmethod
-    def _check_numbers(values: list[int]) -> None:
-        for name, value in zip(STATE_NAMES, values, strict=False):
-            if not 0 <= value < (2**32 if name in STATE_NAMES[:5] else 2**64):
-                raise ValueError(f"{name} is {value}")
 
     get_state, set_state = state_dict, load_state_dict
 
@@ -690,8 +689,8 @@ class Loader:
 class _Epoch:
     """The iterator of one epoch. It keeps no batch."""
 
-    def __init__(self, loader: Loader, turn: int) -> None:
-        self._loader: Loader | None = loader
+    def __init__(self, loader: Any, turn: int) -> None:
+        self._loader: Any = loader  # a Loader or a TokenLoader; None at the end
         self._turn = turn
 
     def __iter__(self) -> _Epoch:

@@ -24,6 +24,7 @@ struct stoker_token_loader {
     pthread_mutex_t lock;
     struct {
         uint64_t epoch, position;
+        uint64_t fingerprint;           /* of the order, since the run's start */
         struct stk_order_epoch keys[2]; /* of the epochs used last; by epoch mod 2 */
         bool has_keys[2];
     } locked;
@@ -314,6 +315,8 @@ int stoker_token_loader_next(struct stoker_token_loader *loader, struct stoker_b
     } else {
         status = make_locked(loader, batch_out, error);
         if (status == 0) {
+            loader->locked.fingerprint +=
+                stk_partition_fingerprint(partition, &loader->order, epoch, position);
             loader->locked.position = position + stk_partition_stride(partition);
             status = 1;
         }
@@ -374,6 +377,7 @@ int stoker_token_loader_state(struct stoker_token_loader *loader, struct stoker_
         pthread_mutex_lock(&loader->lock);
         state_out->epoch = loader->locked.epoch;
         state_out->position = loader->locked.position;
+        state_out->fingerprint = loader->locked.fingerprint;
         pthread_mutex_unlock(&loader->lock);
     }
     return status;
@@ -416,6 +420,7 @@ int stoker_token_loader_set_state(struct stoker_token_loader *loader,
     pthread_mutex_lock(&loader->lock);
     loader->locked.epoch = state->epoch;
     loader->locked.position = state->position;
+    loader->locked.fingerprint = state->fingerprint;
     pthread_mutex_unlock(&loader->lock);
     return 0;
 }

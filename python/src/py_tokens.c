@@ -1,0 +1,340 @@
+/* Tokens: token files; TokenLoader: a stream of batches of windows over them. libstoker lets any
+ * thread call both, so the gates only keep a close apart from calls that run. */
+#include "py.h"
+
+#include <unistd.h>
+
+struct tokens_object {
+    PyObject_HEAD struct stoker_tokens *tokens;
+    struct stk_py_gate gate;
+};
+
+struct token_loader_object {
+    PyObject_HEAD struct stoker_token_loader *loader;
+    struct stk_py_gate gate;
+};
+
+/* ---- Tokens ---- */
+
+static void tokens_close_now(struct tokens_object *self)
+{
+    struct stoker_tokens *tokens = self->tokens;
+
+    self->tokens = NULL;
+    Py_BEGIN_ALLOW_THREADS stoker_tokens_close(tokens);
+    Py_END_ALLOW_THREADS
+}
+
+static void tokens_leave(struct tokens_object *self)
+{
+    if (stk_py_gate_leave(&self->gate)) {
+        tokens_close_now(self);
+    }
+}
+
+/* Tokens(engine, paths, dtype) */
+static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"engine", "paths", "dtype", NULL};
+
+    struct stk_py_module *module = PyType_GetModuleState(type);
+    struct stoker_tokens_options options = {.struct_size = sizeof options};
+    struct stoker_error error = {0};
+    struct stk_py_engine *engine;
+    struct tokens_object *self = NULL;
+    PyObject *paths;
+    const char **list;
+    int status;
+
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O!O&:Tokens", names,
+                                     module->engine_type, &engine, &PyTuple_Type, &paths,
+                                     stk_py_u32, &options.dtype)) {
+        return NULL;
+    }
+    list = stk_py_urls(paths);
+    if (!list || !stk_py_gate_enter(&engine->gate, "engine")) {
+        PyMem_Free((void *)list);
+        return NULL;
+    }
+    options.paths = list;
+    options.path_count = (size_t)PyTuple_Size(paths);
+    self = (struct tokens_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self) {
+        self->gate.process = getpid();
+        Py_BEGIN_ALLOW_THREADS status =
+            stoker_tokens_open(&self->tokens, engine->engine, &options, &error);
+        Py_END_ALLOW_THREADS if (status < 0)
+        {
+            self->gate.closed = true;
+            Py_CLEAR(self);
+            stk_py_raise(status, &error);
+        }
+    }
+    stk_py_engine_leave(engine);
+    PyMem_Free((void *)list);
+    return (PyObject *)self;
+}
+
+static PyObject *tokens_close(PyObject *object, PyObject *nothing)
+{
+    struct tokens_object *self = (struct tokens_object *)object;
+
+    (void)nothing;
+    if (stk_py_gate_close(&self->gate)) {
+        tokens_close_now(self);
+    }
+    Py_RETURN_NONE;
+}
+
+static void tokens_dealloc(PyObject *object)
+{
+    struct tokens_object *self = (struct tokens_object *)object;
+
+    if (stk_py_gate_close(&self->gate)) {
+        tokens_close_now(self);
+    }
+    stk_py_object_free(object);
+}
+
+static PyObject *tokens_info(PyObject *object, PyObject *nothing)
+{
+    struct tokens_object *self = (struct tokens_object *)object;
+    struct stoker_tokens_info info = {.struct_size = sizeof info};
+    int status;
+
+    (void)nothing;
+    if (!stk_py_gate_enter(&self->gate, "tokens")) {
+        return NULL;
+    }
+    status = stoker_tokens_info(self->tokens, &info);
+    tokens_leave(self);
+    if (status < 0) {
+        return stk_py_raise(status, NULL);
+    }
+    return Py_BuildValue("{sKsKsKsKsy#}", "file_count", (unsigned long long)info.file_count,
+                         "tokens", (unsigned long long)info.tokens, "bytes",
+                         (unsigned long long)info.bytes, "documents",
+                         (unsigned long long)info.documents, "identity",
+                         (const char *)info.identity, (Py_ssize_t)sizeof info.identity);
+}
+
+static PyMethodDef tokens_methods[] = {
+    {"info", tokens_info, METH_NOARGS, "What the files hold, as a dict."},
+    {"close", tokens_close, METH_NOARGS, "Lets go; loaders on it go on."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot tokens_slots[] = {
+    {Py_tp_new, tokens_new},
+    {Py_tp_dealloc, tokens_dealloc},
+    {Py_tp_methods, tokens_methods},
+    {0, NULL},
+};
+
+PyType_Spec stk_py_tokens_spec = {
+    .name = "stoker._stoker.Tokens",
+    .basicsize = sizeof(struct tokens_object),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = tokens_slots,
+};
+
+/* ---- TokenLoader ---- */
+
+static void loader_close_now(struct token_loader_object *self)
+{
+    struct stoker_token_loader *loader = self->loader;
+
+    self->loader = NULL;
+    Py_BEGIN_ALLOW_THREADS stoker_token_loader_close(loader);
+    Py_END_ALLOW_THREADS
+}
+
+static bool enter(struct token_loader_object *self)
+{
+    return stk_py_gate_enter(&self->gate, "token loader");
+}
+
+static void leave(struct token_loader_object *self)
+{
+    if (stk_py_gate_leave(&self->gate)) {
+        loader_close_now(self);
+    }
+}
+
+static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"tokens", "context",       "stride",      "batch_size", "shuffle",
+                            "tail",   "window_blocks", "group_count", "rank",       "world_size",
+                            "seed",   "labels",        "dtype",       NULL};
+
+    struct stk_py_module *module = PyType_GetModuleState(type);
+    struct stoker_token_loader_options options = {.struct_size = sizeof options};
+    struct stoker_error error = {0};
+    struct tokens_object *tokens;
+    struct token_loader_object *self;
+    int status;
+
+    if (!PyArg_ParseTupleAndKeywords(
+            arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&:TokenLoader", names,
+            module->tokens_type, &tokens, stk_py_u64, &options.context, stk_py_u64,
+            &options.stride, stk_py_u32, &options.batch_size, stk_py_u32, &options.shuffle,
+            stk_py_u32, &options.tail, stk_py_u32, &options.window_blocks, stk_py_u32,
+            &options.group_count, stk_py_u32, &options.rank, stk_py_u32, &options.world_size,
+            stk_py_u64, &options.seed, stk_py_u32, &options.labels, stk_py_u32,
+            &options.dtype) ||
+        !stk_py_gate_enter(&tokens->gate, "tokens")) {
+        return NULL;
+    }
+    self = (struct token_loader_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self) {
+        self->gate.process = getpid();
+        Py_BEGIN_ALLOW_THREADS status =
+            stoker_token_loader_open(&self->loader, tokens->tokens, &options, &error);
+        Py_END_ALLOW_THREADS if (status < 0)
+        {
+            self->gate.closed = true;
+            Py_CLEAR(self);
+            stk_py_raise(status, &error);
+        }
+    }
+    tokens_leave(tokens);
+    return (PyObject *)self;
+}
+
+static PyObject *loader_close(PyObject *object, PyObject *nothing)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+
+    (void)nothing;
+    if (stk_py_gate_close(&self->gate)) {
+        loader_close_now(self);
+    }
+    Py_RETURN_NONE;
+}
+
+static void loader_dealloc(PyObject *object)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+
+    if (stk_py_gate_close(&self->gate)) {
+        loader_close_now(self);
+    }
+    stk_py_object_free(object);
+}
+
+/* next() -> Batch, or None at the epoch's end */
+static PyObject *loader_next(PyObject *object, PyObject *nothing)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+    struct stoker_batch *batch = NULL;
+    struct stoker_error error = {0};
+    int status;
+
+    (void)nothing;
+    if (!enter(self)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = stoker_token_loader_next(self->loader, &batch, &error);
+    Py_END_ALLOW_THREADS leave(self);
+    if (status < 0) {
+        return stk_py_raise(status, &error);
+    }
+    return status == 0 ? Py_NewRef(Py_None) : stk_py_batch_new(stk_py_module_of(object), batch);
+}
+
+static PyObject *loader_set_epoch(PyObject *object, PyObject *number)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+    struct stoker_error error = {0};
+    uint64_t epoch;
+    int status;
+
+    if (!stk_py_u64(number, &epoch) || !enter(self)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = stoker_token_loader_set_epoch(self->loader, epoch, &error);
+    Py_END_ALLOW_THREADS leave(self);
+    return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
+}
+
+static PyObject *loader_batches(PyObject *object, PyObject *number)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+    uint64_t epoch, batches;
+
+    if (!stk_py_u64(number, &epoch) || !enter(self)) {
+        return NULL;
+    }
+    batches = stoker_token_loader_batches(self->loader, epoch);
+    leave(self);
+    return PyLong_FromUnsignedLongLong(batches);
+}
+
+static PyObject *loader_samples(PyObject *object, PyObject *nothing)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+    uint64_t samples;
+
+    (void)nothing;
+    if (!enter(self)) {
+        return NULL;
+    }
+    samples = stoker_token_loader_samples(self->loader);
+    leave(self);
+    return PyLong_FromUnsignedLongLong(samples);
+}
+
+static PyObject *loader_state(PyObject *object, PyObject *nothing)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+    struct stoker_state state;
+    int status;
+
+    (void)nothing;
+    if (!enter(self)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = stoker_token_loader_state(self->loader, &state);
+    Py_END_ALLOW_THREADS leave(self);
+    return status < 0 ? stk_py_raise(status, NULL) : stk_py_state_tuple(&state);
+}
+
+static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+    struct stoker_error error = {0};
+    struct stoker_state state;
+    int status;
+
+    if (!stk_py_state(tuple, &state) || !enter(self)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = stoker_token_loader_set_state(self->loader, &state, &error);
+    Py_END_ALLOW_THREADS leave(self);
+    return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
+}
+
+static PyMethodDef loader_methods[] = {
+    {"next", loader_next, METH_NOARGS, "next() -> Batch | None"},
+    {"set_epoch", loader_set_epoch, METH_O, "Starts an epoch at its first batch."},
+    {"batches", loader_batches, METH_O, "Batches that an epoch holds for this rank."},
+    {"samples", loader_samples, METH_NOARGS, "Windows of an epoch, over all ranks."},
+    {"state", loader_state, METH_NOARGS, "Where the stream stands, as a tuple."},
+    {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},
+    {"close", loader_close, METH_NOARGS, "Ends it; batches in hand stay valid."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot loader_slots[] = {
+    {Py_tp_new, loader_new},
+    {Py_tp_dealloc, loader_dealloc},
+    {Py_tp_methods, loader_methods},
+    {0, NULL},
+};
+
+PyType_Spec stk_py_token_loader_spec = {
+    .name = "stoker._stoker.TokenLoader",
+    .basicsize = sizeof(struct token_loader_object),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = loader_slots,
+};

@@ -1,0 +1,296 @@
+"""Tokens and TokenLoader: files written by NumPy and by code of this file, read back in order.
+
+Every row that a loader gives is compared with a slice of the arrays that were written; which one
+it is says stoker.order_at.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import pytest
+import stoker
+
+numpy = pytest.importorskip("numpy")
+
+
+def megatron(path, sequences, documents, code, dtype):
+    """A set as megatron/core/datasets/indexed_dataset.py describes it."""
+    dtype = numpy.dtype(dtype)
+    lengths = [len(sequence) for sequence in sequences]
+    pointers = [sum(lengths[:i]) * dtype.itemsize for i in range(len(lengths))]
+    (path.parent / (path.name + ".idx")).write_bytes(
+        b"MMIDIDX\0\0"
+        + struct.pack("<QBQQ", 1, code, len(lengths), len(documents))
+        + numpy.array(lengths, "<i4").tobytes()
+        + numpy.array(pointers, "<i8").tobytes()
+        + numpy.array(documents, "<i8").tobytes()
+    )
+    tokens = numpy.concatenate([numpy.array(s, dtype) for s in sequences])
+    tokens.tofile(path.parent / (path.name + ".bin"))
+    return tokens
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files of all kinds; (paths, arrays)."""
+    root = tmp_path_factory.mktemp("tokens")
+    random = numpy.random.default_rng(7)
+    arrays = [
+        megatron(
+            root / "a_text_document",
+            [random.integers(0, 65500, n) for n in (500, 1, 700, 333)],
+            [0, 1, 3, 4],
+            8,
+            "uint16",
+        ),
+        random.integers(0, 128000, 2200).astype("uint32"),
+        random.integers(0, 50257, 900).astype("uint16"),
+        random.integers(0, 50257, 1101).astype("uint16"),
+    ]
+    numpy.save(root / "b.npy", arrays[1])
+    header = numpy.zeros(256, "int32")
+    header[:3] = 20240520, 1, len(arrays[2])
+    (root / "c.bin").write_bytes(header.tobytes() + arrays[2].tobytes())
+    arrays[3].tofile(root / "d.bin")
+    paths = [root / name for name in ("a_text_document", "b.npy", "c.bin", "d.bin")]
+    return paths, arrays
+
+
+def cut(arrays, length, stride):
+    """All windows, in storage order."""
+    return [
+        array[at : at + length].astype("int64")
+        for array in arrays
+        for at in range(0, len(array) - length + 1, stride)
+    ]
+
+
+def test_what_files_hold(files):
+    paths, arrays = files
+    with stoker.Tokens(paths, stored="uint16") as tokens:
+        assert len(tokens) == sum(map(len, arrays))
+        assert tokens.documents == 3
+        assert tokens.bytes >= 2 * len(tokens)
+        assert len(bytes.fromhex(tokens.identity)) == 32
+    for name in ("a_text_document.bin", "a_text_document.idx"):
+        assert len(stoker.Tokens(paths[0].parent / name)) == len(arrays[0])
+    # A glob: the set once, though it has two files.
+    assert len(stoker.Tokens(str(paths[0].parent / "a_*"))) == len(arrays[0])
+    everything = stoker.Tokens(str(paths[0].parent / "*"), stored=numpy.uint16)
+    assert len(everything) == sum(map(len, arrays))
+
+
+@pytest.mark.parametrize("shuffle", ["block", "full", "none"])
+@pytest.mark.parametrize("dtype", ["int64", "int32", numpy.int64])
+def test_every_window_once_in_order(files, shuffle, dtype):
+    paths, arrays = files
+    windows = cut(arrays, 17, 16)
+    with stoker.TokenLoader(
+        paths,
+        8,
+        16,
+        seed=3,
+        shuffle=shuffle,
+        tail="keep",
+        stored="uint16",
+        dtype=dtype,
+        output="numpy",
+    ) as loader:
+        assert loader.windows == len(windows)
+        for epoch in range(2):
+            at = 0
+            for inputs, labels in loader:
+                assert inputs.dtype == labels.dtype == numpy.dtype(dtype)
+                for i in range(len(inputs)):
+                    block = (8 << 20) // (16 * 2)
+                    want = windows[
+                        stoker.order_at(
+                            len(windows),
+                            at,
+                            block_samples=block,
+                            shuffle=shuffle,
+                            seed=3,
+                            epoch=epoch,
+                        )
+                    ]
+                    assert (inputs[i] == want[:-1]).all()
+                    assert (labels[i] == want[1:]).all()
+                    at += 1
+            assert at == len(windows)
+            assert loader.epoch == epoch + 1
+
+
+def test_stride_and_no_labels(files):
+    paths, arrays = files
+    windows = cut(arrays, 40, 13)
+    loader = stoker.TokenLoader(
+        paths,
+        5,
+        40,
+        stride=13,
+        labels=False,
+        shuffle="none",
+        tail="keep",
+        stored="uint16",
+        output="numpy",
+    )
+    rows = numpy.concatenate([batch.copy() for batch in loader])
+    assert (rows == numpy.stack(windows)).all()
+
+
+def test_names(files):
+    paths, _ = files
+    loader = stoker.TokenLoader(
+        paths,
+        4,
+        32,
+        names=("input_ids", "labels"),
+        stored="uint16",
+        output="numpy",
+        transform=lambda batch: {**batch, "more": 1},
+    )
+    batch = next(iter(loader))
+    assert set(batch) == {"input_ids", "labels", "more"}
+    assert (batch["input_ids"][:, 1:] == batch["labels"][:, :-1]).all()
+
+
+def test_tensors(files, torch):
+    paths, _ = files
+    inputs, labels = next(
+        iter(stoker.TokenLoader(paths, 4, 32, stored="uint16", dtype=torch.int32))
+    )
+    assert inputs.dtype == torch.int32
+    assert inputs.shape == labels.shape == (4, 32)
+    assert inputs.is_contiguous() and labels.is_contiguous()
+
+
+def rows_of(loader, batches=None):
+    rows = []
+    for inputs, _ in loader:
+        rows.append([tuple(row) for row in inputs.tolist()])
+        if len(rows) == batches:
+            break
+    return rows
+
+
+def test_ranks_share_the_steps_of_one(files):
+    paths, _ = files
+    tokens = stoker.Tokens(paths, stored="uint16")
+    one = rows_of(stoker.TokenLoader(tokens, 12, 16, seed=1, output="numpy"))
+    ranks = [
+        rows_of(stoker.TokenLoader(tokens, 4, 16, seed=1, rank=r, world_size=3, output="numpy"))
+        for r in range(3)
+    ]
+    assert len(one) == len(ranks[0]) > 20
+    for step, rows in enumerate(one):
+        assert sorted(rows) == sorted(row for rank in ranks for row in rank[step])
+
+
+def test_state(files):
+    paths, _ = files
+
+    def make(**options):
+        return stoker.TokenLoader(
+            paths, 8, 16, stored="uint16", output="numpy", **{"seed": 1, **options}
+        )
+
+    loader = make()
+    whole = rows_of(loader) + rows_of(loader)
+    loader = make()
+    iterator = iter(loader)
+    for _ in range(5):
+        next(iterator)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert len(json.dumps(state)) < 1000
+    other = make(world_size=2, rank=0)  # another world: the same state
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    other = make()
+    other.load_state_dict(state)
+    other.set_epoch(0)  # stands there already
+    assert rows_of(other) + rows_of(other) == whole[5:]
+    for options in ({"seed": 2}, {"stride": 15}, {"labels": False}, {"tail": "pad"}):
+        with pytest.raises(stoker.StateError):
+            make(**options).load_state_dict(state)
+    loader.load_state_dict(state)
+    with pytest.raises(stoker.StateError):
+        next(iterator)
+
+
+def test_leaving_an_epoch(files):
+    paths, _ = files
+    loader = stoker.TokenLoader(paths, 8, 16, stored="uint16", output="numpy", seed=5)
+    first = rows_of(loader, 3)
+    assert rows_of(loader)[:3] == first
+    loader.set_epoch(0)
+    assert rows_of(loader)[:3] == first
+    assert loader.epoch == 1
+    assert len(loader) == loader.windows // 8
+
+
+def test_pad_tells_by_the_mask(files):
+    paths, _ = files
+    loader = stoker.TokenLoader(paths, 64, 16, stored="uint16", output="numpy", tail="pad")
+    real = 0
+    for inputs, _ in loader:
+        assert inputs.shape == (64, 16)
+        real += int(loader.mask.sum())
+    assert real == loader.windows
+
+
+def test_batches_outlive_the_loader(files):
+    paths, _ = files
+    loader = stoker.TokenLoader(paths, 8, 16, stored="uint16", output="numpy", shuffle="none")
+    kept = [inputs for inputs, _ in loader]
+    copies = [inputs.copy() for inputs in kept]
+    loader.close()
+    assert all((a == b).all() for a, b in zip(kept, copies, strict=True))
+    with pytest.raises(stoker.ClosedError):
+        iter(loader)
+    loader.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "part"),
+    [
+        ({"batch_size": 0}, stoker.ArgumentError, "batch_size"),
+        ({"context": 0}, stoker.ArgumentError, "context"),
+        ({"context": 10**6}, stoker.EmptyError, "whole window"),
+        ({"dtype": "float32"}, stoker.ArgumentError, "dtype"),
+        ({"stored": "uint17"}, stoker.ArgumentError, "stored"),
+        ({"stored": None}, stoker.ArgumentError, "dtype"),
+        ({"stored": "uint64"}, stoker.TruncatedError, "d.bin"),
+        ({"names": ("x",)}, stoker.ArgumentError, "names"),
+        ({"shuffle": "some"}, stoker.ArgumentError, "shuffle"),
+        ({"transform": 3}, stoker.ArgumentError, "transform"),
+        ({"source": "/nowhere/*.bin"}, stoker.EmptyError, "nowhere"),
+        ({"source": "/nowhere/a.bin"}, FileNotFoundError, "nowhere"),
+    ],
+)
+def test_refused(files, options, error, part):
+    arguments = {
+        "source": files[0],
+        "batch_size": 4,
+        "context": 16,
+        "stored": "uint16",
+        **options,
+    }
+    with pytest.raises(error, match=part):
+        stoker.TokenLoader(**arguments)
+
+
+def test_damage_is_named(tmp_path):
+    megatron(tmp_path / "set", [[1, 2, 3]], [0, 1], 8, "uint16")
+    idx = tmp_path / "set.idx"
+    idx.write_bytes(idx.read_bytes()[:-4])
+    with pytest.raises(stoker.TruncatedError, match="set.idx"):
+        stoker.Tokens(tmp_path / "set")
+    numpy.save(tmp_path / "floats.npy", numpy.zeros(9))
+    with pytest.raises(stoker.UnsupportedError, match="floats.npy"):
+        stoker.Tokens(tmp_path / "floats.npy")
+    numpy.array([1, 2, 2**31, 4], "uint32").tofile(tmp_path / "wide.bin")
+    loader = stoker.TokenLoader(tmp_path / "wide.bin", 1, 2, stored="uint32", dtype="int32")
+    with pytest.raises(stoker.FormatError, match="wide.bin"):
+        next(iter(loader))
