@@ -1,5 +1,5 @@
-/* Nanoseconds for one position of the order, singly, in every kind of shuffle; and for one of
- * grain's, whose library (libindex_shuffle.so of its wheel) the first argument names.
+/* Nanoseconds for one position of the order, singly, in bulk (a step of 2,048 samples) and with its
+ * fingerprint, in every kind of shuffle; for the inverse; and for one of grain's, whose library (libindex_shuffle.so of its wheel) the first argument names.
  * bench/run.py order compiles and runs it. Prints one JSON line a case: one timing of POSITIONS
  * positions. */
 #include "order/order.h"
@@ -9,6 +9,8 @@
 #include <time.h>
 
 #define POSITIONS 4000000u
+#define STEP      2048u
+#define FOUND     50000u
 
 static double seconds(void)
 {
@@ -37,6 +39,44 @@ static int time_case(const char *name, const struct stk_order_options *options)
     }
     printf("{\"case\": \"%s\", \"ns\": %.1f, \"check\": %llu}\n", name,
            (seconds() - begin) / POSITIONS * 1e9, (unsigned long long)sum);
+    return 0;
+}
+
+/* What a worker does for a whole step, and stoker order --find for a sample. */
+static int time_steps(const char *name, const struct stk_order_options *options)
+{
+    struct stk_order       order;
+    struct stk_order_epoch epoch;
+    static uint64_t        samples[STEP];
+    uint64_t               sum = 0;
+    double                 begin, bulk, fingerprint;
+
+    if (stk_order_init(&order, options, NULL) < 0) {
+        return 1;
+    }
+    stk_order_begin(&epoch, &order, 3);
+    begin = seconds();
+    for (uint64_t i = 0; i + STEP <= POSITIONS && i + STEP <= options->sample_count; i += STEP) {
+        stk_order_samples(&epoch, i, STEP, samples);
+        sum += samples[i % STEP];
+    }
+    bulk = seconds() - begin;
+    begin = seconds();
+    for (uint64_t i = 0; i + STEP <= POSITIONS && i + STEP <= options->sample_count; i += STEP) {
+        sum += stk_order_fingerprint(&epoch, i, STEP);
+    }
+    fingerprint = seconds() - begin;
+    begin = seconds();
+    for (uint64_t i = 0; i < FOUND; i++) {
+        sum += stk_order_position(&epoch, i * 23);
+    }
+    uint64_t done = options->sample_count < POSITIONS ? options->sample_count : POSITIONS;
+    printf("{\"case\": \"%s, in bulk\", \"ns\": %.1f, \"check\": %llu}\n", name,
+           bulk / (double)done * 1e9, (unsigned long long)sum);
+    printf("{\"case\": \"%s, fingerprint\", \"ns\": %.1f}\n", name,
+           fingerprint / (double)done * 1e9);
+    printf("{\"case\": \"%s, inverse\", \"ns\": %.1f}\n", name,
+           (seconds() - begin) / FOUND * 1e9);
     return 0;
 }
 
@@ -81,7 +121,7 @@ int main(int count, char **arguments)
                                              .block_samples = 86, .window_blocks = 64,
                                              .group_count = cases[i].groups,
                                              .shuffle = cases[i].shuffle, .seed = 1 };
-        if (time_case(cases[i].name, &options)) {
+        if (time_case(cases[i].name, &options) || time_steps(cases[i].name, &options)) {
             return 1;
         }
     }

@@ -304,21 +304,25 @@ static void lay_out(struct stk_order *order)
     }
 }
 
+static inline uint64_t rotated(const struct stk_order_epoch *epoch, uint64_t block)
+{
+    uint64_t dealt = block + epoch->rotation;
+
+    return dealt - (dealt >= epoch->order->full_blocks ? epoch->order->full_blocks : 0);
+}
+
 /* `block` counts the blocks as the epoch deals them to the groups: the first K * H go round the
  * groups, the rest to the pool. The deal of the run is the same in every epoch but for the
  * rotation, so a node finds most of its blocks in its cache, and other blocks are left over. */
 static uint64_t sample_of_block(const struct stk_order_epoch *epoch, uint64_t block, uint64_t inner)
 {
     const struct stk_order *order = epoch->order;
-    uint64_t dealt = block + epoch->rotation;
 
-    if (order->options.group_count == 1) {
-        dealt = block; /* one group has all the blocks, in an order of the epoch already */
-    } else {
-        dealt -= dealt >= order->full_blocks ? order->full_blocks : 0;
-        dealt = stk_permuted(&order->deal, dealt);
+    /* One group has all the blocks, in an order of the epoch already. */
+    if (order->options.group_count > 1) {
+        block = stk_permuted(&order->deal, rotated(epoch, block));
     }
-    return dealt * order->options.block_samples + inner;
+    return block * order->options.block_samples + inner;
 }
 
 /* `drawn` counts the samples of the pool: those of its blocks, then the short tail. */
@@ -393,9 +397,14 @@ static void samples_of_window(const struct stk_order_epoch *epoch, const struct 
         inner[i] = place.rest;
     }
     stk_permute_all(&stretch->blocks, drawn, count);
+    if (groups > 1) { /* as sample_of_block does */
+        for (uint32_t i = 0; i < count; i++) {
+            drawn[i] = rotated(epoch, drawn[i] * groups + stretch->group);
+        }
+        stk_permute_all(&order->deal, drawn, count);
+    }
     for (uint32_t i = 0; i < count; i++) {
-        samples_out[i * groups] =
-            sample_of_block(epoch, drawn[i] * groups + stretch->group, inner[i]);
+        samples_out[i * groups] = drawn[i] * order->options.block_samples + inner[i];
     }
 }
 
