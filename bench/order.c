@@ -1,5 +1,6 @@
 /* Nanoseconds for one position of the order, singly, in bulk (a step of 2,048 samples) and with its
- * fingerprint, in every kind of shuffle; for the inverse; and for one of grain's, whose library (libindex_shuffle.so of its wheel) the first argument names.
+ * fingerprint, in every kind of shuffle; for the inverse; and for one of grain's, whose library
+ * (libindex_shuffle.so of its wheel) the first argument names.
  * bench/run.py order compiles and runs it. Prints one JSON line a case: one timing of POSITIONS
  * positions. */
 #include "order/order.h"

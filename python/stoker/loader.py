@@ -81,7 +81,6 @@ class BadSample(NamedTuple):
 
 def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
     """The native state out of what :func:`state_values` made, or StateError."""
-    state = {"fingerprint": "0", **state}  # states of before there was one
     missing = [name for name in STATE_NAMES if name not in state]
     if missing:
         raise StateError(
