@@ -100,6 +100,16 @@ void stk_mix_deinit(struct stk_mix *mix)
     *mix = (struct stk_mix){0};
 }
 
+uint64_t stk_mix_given(const struct stk_mix *mix, uint32_t source)
+{
+    const struct stk_mix_segment *last = &mix->segments[mix->segment_count - 1];
+    uint64_t units = last->rest_before[source] + last->rest_quota[source] -
+                     (source ? last->rest_quota[source - 1] : 0);
+
+    STK_ASSERT(source < mix->source_count);
+    return units * mix->unit.number;
+}
+
 /* The segment of a unit. */
 static const struct stk_mix_segment *segment_of(const struct stk_mix *mix, uint64_t unit)
 {
@@ -141,8 +151,13 @@ static uint64_t key_of_frame(const struct stk_mix *mix, const struct stk_mix_seg
 static inline struct stk_mix_draw sample_of(const struct stk_mix *mix, struct pick pick,
                                             uint64_t offset)
 {
-    struct quotient at = divide(pick.index * mix->unit.number + offset, &mix->samples[pick.source]);
+    uint64_t index = pick.index * mix->unit.number + offset;
+    struct quotient at;
 
+    if (mix->turn > 0) {
+        index += mix->turn * mix->gone[pick.source];
+    }
+    at = divide(index, &mix->samples[pick.source]);
     return (struct stk_mix_draw){pick.source, at.whole, at.rest};
 }
 

@@ -85,6 +85,10 @@ struct stk_mix {
     uint32_t source_count, segment_count;
     uint64_t end;                     /* positions; STK_MIX_POSITIONS_MAX without end */
     struct stk_mix_segment *segments; /* owned */
+    /* A mix with an end that is gone through again: its sources go on where they were. */
+    uint64_t turn; /* so many times before; 0 */
+    const uint64_t
+        *gone; /* borrowed, one a source: samples it gives in a turn; NULL while turn 0 */
 };
 
 struct stk_mix_draw {
@@ -98,6 +102,8 @@ int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
                  struct stoker_error *error);
 void stk_mix_deinit(struct stk_mix *mix); /* zeroed is fine */
 
+/* Samples that a source gives in all of a mix that has an end. */
+uint64_t stk_mix_given(const struct stk_mix *mix, uint32_t source);
 /* position < mix->end. */
 void stk_mix_draw(const struct stk_mix *mix, uint64_t position, struct stk_mix_draw *draw_out);
 /* The draws at first .. first + count - 1: several times faster than one by one. */

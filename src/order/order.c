@@ -212,11 +212,20 @@ uint64_t stk_order_fingerprint(const struct stk_order_epoch *epoch, uint64_t fir
         uint64_t piece = stk_min(count, FINGERPRINT_STRIDE);
 
         stk_order_samples(epoch, first, piece, samples);
-        for (uint64_t i = 0; i < piece; i++) {
-            sum += stk_order_term(epoch, first + i, samples[i]);
-        }
+        sum += stk_order_fingerprint_of(epoch->epoch, first, piece, samples);
         first += piece;
         count -= piece;
+    }
+    return sum;
+}
+
+uint64_t stk_order_fingerprint_of(uint64_t epoch, uint64_t first, uint64_t count,
+                                  const uint64_t *samples)
+{
+    uint64_t key = stk_key(FINGERPRINT_KEY, epoch), sum = 0;
+
+    for (uint64_t i = 0; i < count; i++) {
+        sum += stk_mix(key + (first + i) * FINGERPRINT_POSITION + samples[i] * FINGERPRINT_SAMPLE);
     }
     return sum;
 }

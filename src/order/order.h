@@ -81,6 +81,9 @@ uint64_t stk_order_position(const struct stk_order_epoch *epoch, uint64_t sample
  * does not matter in which pieces, nor by how many ranks or workers, they are gone through. */
 uint64_t stk_order_term(const struct stk_order_epoch *epoch, uint64_t position, uint64_t sample);
 uint64_t stk_order_fingerprint(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count);
+/* The same of samples that something else chose for these positions. */
+uint64_t stk_order_fingerprint_of(uint64_t epoch, uint64_t first, uint64_t count,
+                                  const uint64_t *samples);
 
 /* A keyed bijection of [0, count); index < count. */
 uint64_t stk_permute(uint64_t key, uint64_t index, uint64_t count);

@@ -1,0 +1,75 @@
+/* mix/schedule.h: which sample stands at (epoch, position) of a run: by one order over the whole
+ * data set, or by a mix of sources that are neighbouring ranges of it.
+ *
+ *   ids of the data set   0 ........ ends[0] ........ ends[1] ........ ends[2]
+ *                         |  source 0   |   source 1     |   source 2     |
+ *
+ *   a mix without end:  run position = epoch * epoch_samples + position: epochs are cuts of one run
+ *   a mix with an end:  an epoch is the mix from its start to its end, drawn anew; the sources go
+ * on with their next epochs
+ *
+ * Owner: the caller. Threads: a schedule: any after init; a reader: one.
+ * Memory: taken in init: 300 bytes a source, and what the mix and its reader take.
+ * Bound: STK_MIX_SOURCES_MAX sources. */
+#ifndef MIX_SCHEDULE_H
+#define MIX_SCHEDULE_H
+
+#include "mix/mix.h"
+
+struct stk_schedule_options {
+    struct stk_order_options order;    /* of the whole data set; of each source but for its count */
+    const struct stk_mix_options *mix; /* NULL: none. Its sources' counts are those of the ends */
+    const uint64_t *ends;              /* one a source: where its samples end; lent during init */
+    uint64_t epoch_samples;            /* of a mix without end; 0: as many as the data set has */
+};
+
+struct stk_schedule {
+    struct stk_order order;   /* of the whole data set */
+    struct stk_mix mix;       /* zeroed: none */
+    struct stk_order *orders; /* owned, one a source; NULL without a mix */
+    uint64_t *firsts;         /* owned, one a source: its first sample */
+    uint64_t *gone;           /* owned, one a source: samples it gives in a mix with an end */
+    uint64_t epoch_samples;
+    bool is_endless;
+    uint64_t identity; /* of sources, weights, changes, end and unit; 0 without a mix */
+};
+
+/* ARGUMENT: what mix or order refuse, or ends that are out of place; ENOMEM. */
+int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                      struct stoker_error *error);
+void stk_schedule_deinit(struct stk_schedule *schedule); /* zeroed is fine */
+/* Samples of an epoch. */
+uint64_t stk_schedule_samples(const struct stk_schedule *schedule);
+/* The last epoch that a run of positions may have. */
+uint64_t stk_schedule_epochs(const struct stk_schedule *schedule);
+
+/* Goes through positions, and keeps what neighbours share. */
+struct stk_schedule_reader {
+    const struct stk_schedule *schedule; /* borrowed */
+    struct stk_order_epoch keys[2];      /* without a mix: the last even and odd epoch */
+    struct stk_mix mix;                  /* of the epoch: borrows the schedule's segments */
+    struct stk_mix_reader reader;
+};
+
+int stk_schedule_reader_init(struct stk_schedule_reader *reader,
+                             const struct stk_schedule *schedule, struct stoker_error *error);
+void stk_schedule_reader_deinit(struct stk_schedule_reader *reader); /* zeroed is fine */
+/* The samples at first .. first + count - 1, all of the epoch. */
+void stk_schedule_read(struct stk_schedule_reader *reader, uint64_t epoch, uint64_t first,
+                       uint64_t count, uint64_t *samples_out);
+/* stk_order_fingerprint of these positions, whatever chose their samples. */
+uint64_t stk_schedule_fingerprint(struct stk_schedule_reader *reader, uint64_t epoch,
+                                  uint64_t first, uint64_t count);
+/* stk_partition_fingerprint: of all ranks in the step that begins at `position`. */
+uint64_t stk_schedule_step(struct stk_schedule_reader *reader,
+                           const struct stk_partition *partition, uint64_t epoch,
+                           uint64_t position);
+/* The samples that may stand in for this one: those of its source. */
+void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, uint64_t *first_out,
+                        uint64_t *count_out);
+/* Where the weights may change when all before (epoch, position) was given: a position of the run,
+ * as changes have it. */
+uint64_t stk_schedule_border(const struct stk_schedule *schedule, uint64_t epoch,
+                             uint64_t position);
+
+#endif
