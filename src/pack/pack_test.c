@@ -428,24 +428,32 @@ static void test_other_work(void)
     }
 }
 
+/* A disk that was full is named as the place, whatever the samples were read from. */
 static void test_goes_on(void)
 {
-    struct stk_io *world;
-    struct stoker_engine *engine = open_engine(&world, 1);
-    struct stk_world_rule full = {.path = "/out/dst.part/shard-000003.tar.tmp",
-                                  .fault = STK_FAULT_FULL,
-                                  .offset = 5000,
-                                  .times = 1};
-    struct stoker_pack_progress progress;
-    struct stoker_error error = {0};
+    for (int kind = 0; kind < 3; kind++) { /* a folder, tars, packed tars */
+        struct stk_io *world;
+        struct stoker_engine *engine = open_engine(&world, 1);
+        struct stk_world_rule full = {.path = "/out/dst.part/shard-000001.tar.tmp",
+                                      .fault = STK_FAULT_FULL,
+                                      .offset = 5000,
+                                      .times = 1};
+        struct stoker_pack_progress progress;
+        struct stoker_error error = {0};
 
-    make_folder(world);
-    stk_world_rule(world, &full);
-    T_EQ("full", pack(engine, &usual, &progress, &error), -ENOSPC);
-    T_EQ("goes on", pack(engine, &usual, &progress, &error), 0);
-    T_TRUE("keeps what is whole", progress.shards_kept >= 1 && progress.samples_kept >= 1);
-    check_whole("goes on", world, PICTURES);
-    stoker_engine_close(engine);
+        if (kind == 0) {
+            make_folder(world);
+        } else {
+            make_tars(world, kind == 2);
+        }
+        stk_world_rule(world, &full);
+        T_EQ("full", pack(engine, &usual, &progress, &error), -ENOSPC);
+        T_STR("full", error.shard, full.path);
+        T_EQ("goes on", pack(engine, &usual, &progress, &error), 0);
+        T_TRUE("keeps what is whole", progress.shards_kept >= 1 && progress.samples_kept >= 1);
+        check_whole("goes on", world, kind == 0 ? PICTURES : 12);
+        stoker_engine_close(engine);
+    }
 }
 
 enum way { FAIL, KILL, POWER, WAYS };

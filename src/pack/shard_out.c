@@ -236,6 +236,9 @@ static int flush(struct stk_shard_out *out, struct stoker_error *error)
     }
     stk_sha256_add(&out->sha, out->buffer, out->used);
     status = stk_io_write(out->io, out->file, out->buffer, out->used, error);
+    if (status < 0) { /* here, that nobody above takes the source for the place */
+        stk_error_place(error, out->temp, out->written, NULL);
+    }
     out->written += out->used;
     out->used = 0;
     return status;
