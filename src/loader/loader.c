@@ -12,8 +12,6 @@
 #define AHEAD_BYTES       (64u << 20)
 #define DEEPEN_WAIT_NS 20000000u
 #define AHEAD_DEFAULT_MAX 16u
-/* A padded or wrapped tail ends behind the last sample, by at most a global batch. */
-#define POSITION_SLACK    (1ull << 32)
 #define STARVED_WAIT_NS 10000000000ull
 /* A caller that holds batches is told sooner, but not for what is short only for a moment. */
 #define STARVED_HOLDING_NS 100000000ull
@@ -548,20 +546,6 @@ uint64_t stoker_loader_batches(const struct stoker_loader *loader, uint64_t epoc
     return stk_partition_steps(&loader->partition, epoch);
 }
 
-static void identity_of(const struct stoker_loader *loader, struct stoker_state *state)
-{
-    memset(state, 0, sizeof *state);
-    state->order_version = STOKER_ORDER_VERSION;
-    state->shuffle = loader->shuffle;
-    state->tail = loader->partition.tail;
-    state->window_blocks = loader->order.options.window_blocks;
-    state->group_count = loader->order.options.group_count;
-    state->seed = loader->seed;
-    state->sample_count = loader->order.options.sample_count;
-    state->block_samples = loader->order.options.block_samples;
-    memcpy(state->identity, stk_index_identity(loader->dataset->index), sizeof state->identity);
-}
-
 int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state *state_out)
 {
     int status = stk_engine_check(loader->engine, NULL);
@@ -569,7 +553,8 @@ int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state 
     if (status < 0) {
         return status;
     }
-    identity_of(loader, state_out);
+    stk_state_of(state_out, &loader->order, &loader->partition,
+                 stk_index_identity(loader->dataset->index));
     stk_engine_lock(loader->engine, NULL);
     state_out->epoch = loader->locked.epoch;
     state_out->position = loader->locked.position;
@@ -581,35 +566,23 @@ int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state 
 int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_state *state,
                             struct stoker_error *error)
 {
+    static const struct stk_state_words words = {
+        .samples = "number of samples",
+        .block_samples = "samples a block",
+        .identity = "identity of the data set",
+        .advice = "open the loader with the data set and settings of the saved run",
+    };
     struct stoker_state own;
     int                 status = stk_engine_check(loader->engine, error);
 
     if (status < 0) {
         return status;
     }
-    identity_of(loader, &own);
-    const struct {
-        const char *name;
-        uint64_t    has, wants;
-    } parts[] = {
-        { "order version", state->order_version, own.order_version },
-        { "shuffle", state->shuffle, own.shuffle },
-        { "tail", state->tail, own.tail },
-        { "window", state->window_blocks, own.window_blocks },
-        { "groups", state->group_count, own.group_count },
-        { "seed", state->seed, own.seed },
-        { "number of samples", state->sample_count, own.sample_count },
-        { "samples a block", state->block_samples, own.block_samples },
-        { "identity of the data set", memcmp(state->identity, own.identity, 32) != 0, 0 },
-        { "position past the end", state->position > own.sample_count + POSITION_SLACK, 0 },
-    };
-    for (size_t i = 0; i < STK_COUNT(parts); i++) {
-        if (parts[i].has != parts[i].wants) {
-            return stk_fail(error, STOKER_ERROR_STATE, "the state belongs to another stream",
-                            "open the loader with the data set and settings of the saved run",
-                            "%s: %llu in the state, %llu here", parts[i].name,
-                            (unsigned long long)parts[i].has, (unsigned long long)parts[i].wants);
-        }
+    stk_state_of(&own, &loader->order, &loader->partition,
+                 stk_index_identity(loader->dataset->index));
+    status = stk_state_check(state, &own, &words, error);
+    if (status < 0) {
+        return status;
     }
     stk_engine_lock(loader->engine, NULL);
     start_locked(loader, state->epoch, state->position);

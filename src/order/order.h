@@ -162,4 +162,20 @@ struct stk_delivery {
 bool stk_partition_find(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
                         struct stk_delivery *delivery_out);
 
+/* What a stream calls its parts when it refuses a state. */
+struct stk_state_words {
+    const char *samples;       /* "number of samples" */
+    const char *block_samples; /* "samples a block" */
+    const char *identity;      /* "identity of the data set" */
+    const char *advice;
+};
+
+/* A stream's state at its very beginning: the caller adds epoch, position and fingerprint. Rank,
+ * world and batch size are not in it: it is the same on every rank, and valid in every world. */
+void stk_state_of(struct stoker_state *state_out, const struct stk_order *order,
+                  const struct stk_partition *partition, const uint8_t identity[32]);
+/* STATE, with everything named in which the state differs from the stream's own. */
+int stk_state_check(const struct stoker_state *state, const struct stoker_state *own,
+                    const struct stk_state_words *words, struct stoker_error *error);
+
 #endif

@@ -7,9 +7,6 @@
 #include <pthread.h>
 #include <string.h>
 
-/* A padded or wrapped tail ends behind the last sample, by at most a global batch. */
-#define POSITION_SLACK (1ull << 32)
-
 struct stoker_token_loader {
     struct stoker_tokens *tokens; /* const after open, as all down to the lock */
     struct stoker_engine *engine;
@@ -351,29 +348,12 @@ int stoker_token_loader_set_epoch(struct stoker_token_loader *loader, uint64_t e
     return status;
 }
 
-static void identity_of(const struct stoker_token_loader *loader, struct stoker_state *state)
-{
-    const struct stk_order_options *order = &loader->order.options;
-
-    *state = (struct stoker_state){
-        .order_version = STOKER_ORDER_VERSION,
-        .shuffle = order->shuffle,
-        .tail = loader->partition.tail,
-        .window_blocks = order->window_blocks,
-        .group_count = order->group_count,
-        .seed = order->seed,
-        .sample_count = order->sample_count,
-        .block_samples = order->block_samples,
-    };
-    memcpy(state->identity, loader->identity, sizeof state->identity);
-}
-
 int stoker_token_loader_state(struct stoker_token_loader *loader, struct stoker_state *state_out)
 {
     int status = stk_engine_check(loader->engine, NULL);
 
     if (status == 0) {
-        identity_of(loader, state_out);
+        stk_state_of(state_out, &loader->order, &loader->partition, loader->identity);
         pthread_mutex_lock(&loader->lock);
         state_out->epoch = loader->locked.epoch;
         state_out->position = loader->locked.position;
@@ -386,36 +366,22 @@ int stoker_token_loader_state(struct stoker_token_loader *loader, struct stoker_
 int stoker_token_loader_set_state(struct stoker_token_loader *loader,
                                   const struct stoker_state *state, struct stoker_error *error)
 {
+    static const struct stk_state_words words = {
+        .samples = "number of windows",
+        .block_samples = "windows a block",
+        .identity = "identity of tokens, context and stride",
+        .advice = "open the loader with the tokens and settings of the saved run",
+    };
     struct stoker_state own;
     int status = stk_engine_check(loader->engine, error);
 
     if (status < 0) {
         return status;
     }
-    identity_of(loader, &own);
-    const struct {
-        const char *name;
-        uint64_t has, wants;
-    } parts[] = {
-        {"order version", state->order_version, own.order_version},
-        {"shuffle", state->shuffle, own.shuffle},
-        {"tail", state->tail, own.tail},
-        {"window", state->window_blocks, own.window_blocks},
-        {"groups", state->group_count, own.group_count},
-        {"seed", state->seed, own.seed},
-        {"number of windows", state->sample_count, own.sample_count},
-        {"windows a block", state->block_samples, own.block_samples},
-        {"identity of tokens, context and stride", memcmp(state->identity, own.identity, 32) != 0,
-         0},
-        {"position past the end", state->position > own.sample_count + POSITION_SLACK, 0},
-    };
-    for (size_t i = 0; i < STK_COUNT(parts); i++) {
-        if (parts[i].has != parts[i].wants) {
-            return stk_fail(error, STOKER_ERROR_STATE, "the state belongs to another stream",
-                            "open the loader with the tokens and settings of the saved run",
-                            "%s: %llu in the state, %llu here", parts[i].name,
-                            (unsigned long long)parts[i].has, (unsigned long long)parts[i].wants);
-        }
+    stk_state_of(&own, &loader->order, &loader->partition, loader->identity);
+    status = stk_state_check(state, &own, &words, error);
+    if (status < 0) {
+        return status;
     }
     pthread_mutex_lock(&loader->lock);
     loader->locked.epoch = state->epoch;

@@ -1,0 +1,112 @@
+/* The state of a stream: whose it is and how far it went. The position does not say who had which
+ * part of a step, so any rank's state restores all, in any world. */
+#include "order/order.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A padded or wrapped tail ends behind the last sample, by at most a global batch. */
+#define POSITION_SLACK (UINT64_C(1) << 32)
+#define IDENTITY_SHOWN 4 /* bytes; enough to tell two of a user's data sets apart */
+
+_Static_assert(sizeof(struct stoker_state) <= 1024, "a state is small");
+
+/* All that differs, as one line; what does not fit is cut off. */
+struct differences {
+    char text[sizeof((struct stoker_error *)0)->where];
+    size_t bytes;
+};
+
+static void differ(struct differences *found, const char *name, const char *has, const char *wants)
+{
+    size_t room = sizeof found->text - found->bytes;
+    int wrote = snprintf(found->text + found->bytes, room, "%s%s: %s in the state, %s here",
+                         found->bytes ? "; " : "", name, has, wants);
+
+    if (wrote > 0) {
+        found->bytes += stk_min((uint64_t)wrote, room - 1);
+    }
+}
+
+static void compare(struct differences *found, const char *name, uint64_t has, uint64_t wants)
+{
+    char texts[2][24];
+
+    if (has != wants) {
+        snprintf(texts[0], sizeof texts[0], "%llu", (unsigned long long)has);
+        snprintf(texts[1], sizeof texts[1], "%llu", (unsigned long long)wants);
+        differ(found, name, texts[0], texts[1]);
+    }
+}
+
+static void compare_words(struct differences *found, const char *name, uint32_t has, uint32_t wants,
+                          const char *const words[5])
+{
+    if (has != wants) {
+        differ(found, name, words[has < 5 ? has : 0], words[wants < 5 ? wants : 0]);
+    }
+}
+
+static void compare_identity(struct differences *found, const char *name, const uint8_t has[32],
+                             const uint8_t wants[32])
+{
+    const uint8_t *const both[2] = {has, wants};
+    char texts[2][2 * IDENTITY_SHOWN + 4];
+    size_t first = 0;
+
+    if (memcmp(has, wants, 32) == 0) {
+        return;
+    }
+    while (first < 32 - IDENTITY_SHOWN && has[first] == wants[first]) {
+        first++;
+    }
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; k < IDENTITY_SHOWN; k++) {
+            snprintf(texts[i] + 2 * k, 6, "%02x...", both[i][first + k]);
+        }
+    }
+    differ(found, name, texts[0], texts[1]);
+}
+
+void stk_state_of(struct stoker_state *state_out, const struct stk_order *order,
+                  const struct stk_partition *partition, const uint8_t identity[32])
+{
+    *state_out = (struct stoker_state){
+        .order_version = STOKER_ORDER_VERSION,
+        .shuffle = order->options.shuffle,
+        .tail = partition->tail,
+        .window_blocks = order->options.window_blocks,
+        .group_count = order->options.group_count,
+        .seed = order->options.seed,
+        .sample_count = order->options.sample_count,
+        .block_samples = order->options.block_samples,
+    };
+    memcpy(state_out->identity, identity, sizeof state_out->identity);
+}
+
+int stk_state_check(const struct stoker_state *state, const struct stoker_state *own,
+                    const struct stk_state_words *words, struct stoker_error *error)
+{
+    static const char *const shuffles[5] = {"unknown", "block", "full", "none", "unknown"};
+    static const char *const tails[5] = {"unknown", "drop", "pad", "wrap", "keep"};
+    uint64_t past = own->sample_count + POSITION_SLACK;
+    struct differences found = {.bytes = 0};
+
+    compare(&found, "order version", state->order_version, own->order_version);
+    compare_words(&found, "shuffle", state->shuffle, own->shuffle, shuffles);
+    compare_words(&found, "tail", state->tail, own->tail, tails);
+    compare(&found, "window", state->window_blocks, own->window_blocks);
+    compare(&found, "groups", state->group_count, own->group_count);
+    compare(&found, "seed", state->seed, own->seed);
+    compare(&found, words->samples, state->sample_count, own->sample_count);
+    compare(&found, words->block_samples, state->block_samples, own->block_samples);
+    compare_identity(&found, words->identity, state->identity, own->identity);
+    if (state->position > past) {
+        compare(&found, "position past the end", state->position, own->sample_count);
+    }
+    if (found.bytes == 0) {
+        return 0;
+    }
+    return stk_fail(error, STOKER_ERROR_STATE, "the state belongs to another stream", words->advice,
+                    "%s", found.text);
+}

@@ -1,0 +1,153 @@
+/* Goal: a state holds what identifies its stream and nothing of who took it; one of another stream
+ * is refused, and every difference is named as the user knows it.
+ * Method: a state, changed in each of its parts; several at once; all at once, which must fit. */
+#include "order/order.h"
+
+#include "test/t.h"
+
+#include <string.h>
+
+static const uint8_t identity[32] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+
+static const struct stk_state_words words = {
+    .samples = "number of samples",
+    .block_samples = "samples a block",
+    .identity = "identity of the data set",
+    .advice = "open the right one",
+};
+
+static struct stoker_state state_in_world(uint32_t batch_size, uint32_t rank, uint32_t world_size)
+{
+    struct stk_order_options options = {
+        .sample_count = 1000,
+        .block_samples = 10,
+        .window_blocks = 8,
+        .group_count = 4,
+        .shuffle = STOKER_SHUFFLE_BLOCK,
+        .seed = 9,
+    };
+    struct stk_partition partition = {
+        .sample_count = 1000,
+        .batch_size = batch_size,
+        .rank = rank,
+        .world_size = world_size,
+        .tail = STOKER_TAIL_WRAP,
+        .group_count = 4,
+    };
+    struct stk_order order;
+    struct stoker_state state;
+
+    memset(&state, 0xff, sizeof state);
+    T_EQ("order", stk_order_init(&order, &options, NULL), 0);
+    stk_state_of(&state, &order, &partition, identity);
+    return state;
+}
+
+static void change(struct stoker_state *state, char part)
+{
+    switch (part) {
+    case 'v':
+        state->order_version = 7;
+        break;
+    case 's':
+        state->shuffle = STOKER_SHUFFLE_FULL;
+        break;
+    case 'u':
+        state->shuffle = 77;
+        break;
+    case 't':
+        state->tail = STOKER_TAIL_DROP;
+        break;
+    case 'w':
+        state->window_blocks = UINT32_MAX;
+        break;
+    case 'g':
+        state->group_count = 1;
+        break;
+    case 'e':
+        state->seed = UINT64_MAX;
+        break;
+    case 'n':
+        state->sample_count = UINT64_MAX;
+        break;
+    case 'b':
+        state->block_samples = 11;
+        break;
+    case 'i':
+        state->identity[0] = 0xff;
+        break;
+    case 'l':
+        state->identity[31] = 0xff;
+        break;
+    default:
+        state->position = UINT64_MAX;
+        break;
+    }
+}
+
+static const struct state_row {
+    const char *changes, *where;
+} state_rows[] = {
+    {"v", "order version: 7 in the state, 1 here"},
+    {"s", "shuffle: full in the state, block here"},
+    {"u", "shuffle: unknown in the state, block here"},
+    {"t", "tail: drop in the state, wrap here"},
+    {"w", "window: 4294967295 in the state, 8 here"},
+    {"g", "groups: 1 in the state, 4 here"},
+    {"e", "seed: 18446744073709551615 in the state, 9 here"},
+    {"n", "number of samples: 18446744073709551615 in the state, 1000 here"},
+    {"b", "samples a block: 11 in the state, 10 here"},
+    {"i", "identity of the data set: ff020304... in the state, 01020304... here"},
+    {"l", "identity of the data set: 000000ff... in the state, 00000000... here"},
+    {"p", "position past the end: 18446744073709551615 in the state, 1000 here"},
+    {"eg", "groups: 1 in the state, 4 here; seed: 18446744073709551615 in the state, 9 here"},
+};
+
+static void test_differences(void)
+{
+    struct stoker_state own = state_in_world(8, 0, 1), state;
+    struct stoker_error error;
+
+    T_EACH(state_row, row, state_rows)
+    {
+        memset(&error, 0, sizeof error);
+        state = own;
+        for (const char *part = row->changes; *part; part++) {
+            change(&state, *part);
+        }
+        T_EQ(row->changes, stk_state_check(&state, &own, &words, &error), STOKER_ERROR_STATE);
+        T_STR(row->changes, error.where, row->where);
+        T_STR(row->changes, error.advice, "open the right one");
+        T_EQ(row->changes, stk_state_check(&state, &own, &words, NULL), STOKER_ERROR_STATE);
+    }
+    state = own;
+    for (const char *part = "vutwgenbip"; *part; part++) {
+        change(&state, *part);
+    }
+    T_EQ("all", stk_state_check(&state, &own, &words, &error), STOKER_ERROR_STATE);
+    T_HAS("the first", error.where, "order version: 7 in the state");
+    T_HAS("and the last", error.where, "position past the end: 18446744073709551615 in the state");
+}
+
+/* Position, epoch and fingerprint may be any: they are what a state is for. */
+static void test_same(void)
+{
+    struct stoker_state own = state_in_world(8, 0, 1), other = state_in_world(3, 6, 7);
+
+    T_TRUE("batch size, rank and world are not in it", memcmp(&own, &other, sizeof own) == 0);
+    T_TRUE("<= 1 kB", sizeof own <= 1024);
+    T_TRUE("it begins at the beginning",
+           own.epoch == 0 && own.position == 0 && own.fingerprint == 0);
+    T_EQ("version", own.order_version, STOKER_ORDER_VERSION);
+    other.epoch = UINT64_MAX;
+    other.fingerprint = UINT64_MAX;
+    other.position = 1000 + 64; /* a wrapped epoch ends behind its last sample */
+    T_EQ("another place", stk_state_check(&other, &own, &words, NULL), 0);
+}
+
+int main(void)
+{
+    test_differences();
+    test_same();
+    return t_finish();
+}
