@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #define TICK_MS 50 /* longest wait in next(): bounds the answer to Ctrl-C */
 #define LIVE_NS 100000000ull
@@ -70,7 +69,6 @@ static void report_bad(const struct bench *bench);
 static void report_bad_json(const struct bench *bench);
 static void report(const struct bench *bench);
 static void report_json(const struct bench *bench);
-static uint64_t clock_ns(void);
 static uint64_t cpu_ns(void);
 static uint64_t process_bytes_peak(void);
 static double ratio(double part, double whole);
@@ -126,23 +124,23 @@ static int measure_run(struct bench *bench)
     int status;
 
     bench->cpu_start_ns = cpu_ns();
-    bench->start_ns = clock_ns();
+    bench->start_ns = term_clock_ns();
     status = args_open(bench->args, &bench->engine, &bench->dataset);
     if (status != EXIT_FINE) {
         return status;
     }
-    measure->index_ns = clock_ns() - bench->start_ns;
+    measure->index_ns = term_clock_ns() - bench->start_ns;
     measure->dataset.struct_size = sizeof measure->dataset;
     stoker_dataset_info(bench->dataset, &measure->dataset);
     status = loader_open(bench);
     if (status != EXIT_FINE) {
         return status;
     }
-    bench->loop_ns = clock_ns();
+    bench->loop_ns = term_clock_ns();
     main_graceful(true);
     status = stream(bench);
     main_graceful(false);
-    measure->run_ns = clock_ns() - bench->loop_ns;
+    measure->run_ns = term_clock_ns() - bench->loop_ns;
     measure->cpu_ns = cpu_ns() - bench->cpu_start_ns;
     measure->process_bytes_peak = process_bytes_peak();
     measure->stats.struct_size = sizeof measure->stats;
@@ -190,7 +188,7 @@ static int stream(struct bench *bench)
 {
     struct measure *measure = &bench->measure;
 
-    for (uint64_t now = clock_ns(); !finished(bench, now); now = clock_ns()) {
+    for (uint64_t now = term_clock_ns(); !finished(bench, now); now = term_clock_ns()) {
         struct stoker_batch *batch = NULL;
         struct stoker_error error = {0};
         int status = stoker_loader_next(bench->loader, TICK_MS, &batch, &error);
@@ -227,7 +225,7 @@ static void batch_count(struct bench *bench, struct stoker_batch *batch)
     struct measure *measure = &bench->measure;
 
     if (measure->batches == 0) {
-        measure->first_ns = clock_ns() - bench->start_ns;
+        measure->first_ns = term_clock_ns() - bench->start_ns;
         for (size_t f = 0; f < bench->field_count; f++) {
             struct stoker_array array = {0};
             if (stoker_batch_array(batch, f, &array) == 0 && array.dtype != STOKER_BYTES) {
@@ -581,14 +579,6 @@ static void report_json(const struct bench *bench)
     json_close('}');
     report_bad_json(bench);
     json_close('}');
-}
-
-static uint64_t clock_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* Of the whole process: all threads, user and system. */

@@ -5,19 +5,17 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SLICE_MS 200 /* between two looks at the live line */
 
 static int run(struct args *args);
 static int open_both(const struct args *args, struct stoker_engine *engine,
                      struct stoker_dataset *datasets[2]);
-static int pull(struct stoker_diff *diff, const struct args *args, double start);
+static int pull(struct stoker_diff *diff, const struct args *args, uint64_t start_ns);
 static void live(struct stoker_diff *diff, double seconds);
 static int difference_print(const struct stoker_difference *difference, bool json);
 static void summary_print(struct stoker_diff *diff, double seconds, uint64_t shown);
 static void summary_print_json(struct stoker_diff *diff, double seconds, uint64_t shown);
-static double now(void);
 
 const struct command command_diff = {
     .name = "diff",
@@ -40,25 +38,20 @@ static int run(struct args *args)
     struct stoker_engine *engine = NULL;
     struct stoker_dataset *datasets[2] = {NULL, NULL};
     struct stoker_diff *diff = NULL;
-    struct stoker_engine_options engine_options = {
-        .struct_size = sizeof engine_options,
-        .memory_bytes_max = args->memory_bytes,
-        .threads = (uint32_t)args->threads,
-        .io_backend = (uint32_t)args->io,
-        .direct = (uint32_t)args->direct,
-    };
     struct stoker_diff_options options = {.struct_size = sizeof options, .reread = args->reread};
-    double start = now();
+    uint64_t start_ns = term_clock_ns();
     int status;
 
     if (args->path_count != 2) {
         return term_usage("diff", "give two data sets", NULL, "usage: stoker diff [options] A B");
     }
-    status = stoker_engine_open(&engine, &engine_options, &error);
-    status = status < 0 ? term_error(status, &error) : open_both(args, engine, datasets);
+    status = args_open_engine(args, &engine);
+    if (status == EXIT_FINE) {
+        status = open_both(args, engine, datasets);
+    }
     if (status == EXIT_FINE) {
         status = stoker_diff_open(&diff, datasets[0], datasets[1], &options, &error);
-        status = status < 0 ? term_error(status, &error) : pull(diff, args, start);
+        status = status < 0 ? term_error(status, &error) : pull(diff, args, start_ns);
     }
     stoker_diff_close(diff);
     stoker_dataset_close(datasets[1]);
@@ -85,7 +78,7 @@ static int open_both(const struct args *args, struct stoker_engine *engine,
     return EXIT_FINE;
 }
 
-static int pull(struct stoker_diff *diff, const struct args *args, double start)
+static int pull(struct stoker_diff *diff, const struct args *args, uint64_t start_ns)
 {
     struct stoker_diff_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
@@ -97,7 +90,7 @@ static int pull(struct stoker_diff *diff, const struct args *args, double start)
 
         status = stoker_diff_next(diff, SLICE_MS, &difference, &error);
         if (status == STOKER_ERROR_AGAIN) {
-            live(diff, now() - start);
+            live(diff, term_seconds_since(start_ns));
             continue;
         }
         term_live_end();
@@ -114,7 +107,7 @@ static int pull(struct stoker_diff *diff, const struct args *args, double start)
         shown++;
     }
     stoker_diff_progress(diff, &progress);
-    (args->json ? summary_print_json : summary_print)(diff, now() - start, shown);
+    (args->json ? summary_print_json : summary_print)(diff, term_seconds_since(start_ns), shown);
     return progress.added + progress.removed + progress.changed ? EXIT_FINDINGS : EXIT_FINE;
 }
 
@@ -228,12 +221,4 @@ static void summary_print_json(struct stoker_diff *diff, double seconds, uint64_
     json_u64("bytes_read", progress.bytes);
     json_double("seconds", seconds);
     json_close('}');
-}
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }

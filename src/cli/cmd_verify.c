@@ -5,18 +5,16 @@
 #include "cli/term.h"
 
 #include <string.h>
-#include <time.h>
 
 #define SLICE_MS 200 /* between two looks at the live line */
 
 static int run(struct args *args);
-static int pull(struct stoker_verify *verify, const struct args *args, double start);
+static int pull(struct stoker_verify *verify, const struct args *args, uint64_t start_ns);
 static void live(struct stoker_verify *verify, double seconds);
 static void finding_print(const struct stoker_finding *finding);
 static void finding_print_json(const struct stoker_finding *finding);
 static void summary_print(struct stoker_verify *verify, double seconds, bool repair);
 static void summary_print_json(struct stoker_verify *verify, double seconds);
-static double now(void);
 
 const struct command command_verify = {
     .name = "verify",
@@ -43,13 +41,6 @@ static int run(struct args *args)
     struct stoker_error error = {0};
     struct stoker_engine *engine = NULL;
     struct stoker_verify *verify = NULL;
-    struct stoker_engine_options engine_options = {
-        .struct_size = sizeof engine_options,
-        .memory_bytes_max = args->memory_bytes,
-        .threads = (uint32_t)args->threads,
-        .io_backend = (uint32_t)args->io,
-        .direct = (uint32_t)args->direct,
-    };
     struct stoker_verify_options options = {
         .struct_size = sizeof options,
         .urls = args->paths,
@@ -58,24 +49,24 @@ static int run(struct args *args)
         .repair = args->repair,
         .findings_max = args->limit,
     };
-    double start = now();
+    uint64_t start_ns = term_clock_ns();
     int status;
 
     if (args->path_count == 0) {
         return term_usage("verify", "no path given", NULL,
                           "usage: stoker verify [options] PATH...");
     }
-    status = stoker_engine_open(&engine, &engine_options, &error);
-    if (status >= 0) {
+    status = args_open_engine(args, &engine);
+    if (status == EXIT_FINE) {
         status = stoker_verify_open(&verify, engine, &options, &error);
+        status = status < 0 ? term_error(status, &error) : pull(verify, args, start_ns);
     }
-    status = status < 0 ? term_error(status, &error) : pull(verify, args, start);
     stoker_verify_close(verify);
     stoker_engine_close(engine);
     return status;
 }
 
-static int pull(struct stoker_verify *verify, const struct args *args, double start)
+static int pull(struct stoker_verify *verify, const struct args *args, uint64_t start_ns)
 {
     struct stoker_verify_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
@@ -87,7 +78,7 @@ static int pull(struct stoker_verify *verify, const struct args *args, double st
 
         status = stoker_verify_next(verify, SLICE_MS, &finding, &error);
         if (status == STOKER_ERROR_AGAIN) {
-            live(verify, now() - start);
+            live(verify, term_seconds_since(start_ns));
             continue;
         }
         if (status <= 0) {
@@ -112,9 +103,9 @@ static int pull(struct stoker_verify *verify, const struct args *args, double st
         return term_error(status, &error) == EXIT_USAGE ? EXIT_USAGE : EXIT_ENVIRONMENT;
     }
     if (args->json) {
-        summary_print_json(verify, now() - start);
+        summary_print_json(verify, term_seconds_since(start_ns));
     } else {
-        summary_print(verify, now() - start, args->repair);
+        summary_print(verify, term_seconds_since(start_ns), args->repair);
     }
     stoker_verify_progress(verify, &progress);
     return main_signal()       ? EXIT_SIGNAL + main_signal()
@@ -230,12 +221,4 @@ static void summary_print_json(struct stoker_verify *verify, double seconds)
     json_u64("dropped", progress.dropped);
     json_double("seconds", seconds);
     json_close('}');
-}
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }

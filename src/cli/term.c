@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LINE_MAX_BYTES 512
@@ -209,6 +210,19 @@ const char *term_time(char out[TERM_NUMBER_BYTES], double seconds)
         snprintf(out, TERM_NUMBER_BYTES, "%.2f s", seconds);
     }
     return out;
+}
+
+uint64_t term_clock_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+double term_seconds_since(uint64_t start_ns)
+{
+    return (double)(term_clock_ns() - start_ns) / 1e9;
 }
 
 void json_open(const char *key, char bracket)

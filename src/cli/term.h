@@ -47,6 +47,9 @@ void term_text(const char *text);
 const char *term_count(char out[TERM_NUMBER_BYTES], uint64_t count);
 const char *term_bytes(char out[TERM_NUMBER_BYTES], uint64_t bytes);
 const char *term_time(char out[TERM_NUMBER_BYTES], double seconds);
+/* A clock that only goes forward. */
+uint64_t term_clock_ns(void);
+double term_seconds_since(uint64_t start_ns);
 
 /* JSON on stdout, one line an object. Bytes that are not UTF-8 become \udcNN, as Python's
  * surrogateescape does, so that a name can be found again. Key NULL: an item of a list. */
