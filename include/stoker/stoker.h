@@ -543,6 +543,10 @@ struct stoker_loader_options {
     uint32_t                           worker, worker_count; /* of the batches of this rank only
                                                                 worker, worker + worker_count, ...;
                                                                 default 0 of 1 */
+    const struct stoker_loader        *after; /* borrowed by open: the run's loader on this data set
+                                                 before it was refreshed, or was another part of it:
+                                                 its damaged samples stay listed, and count with
+                                                 what it delivered for the limits; NULL: none */
 };
 
 #define STOKER_NO_RETRIES UINT32_MAX
@@ -609,7 +613,8 @@ struct stoker_stats {
     uint32_t threads, batches_ahead;  /* as tuned now */
     uint64_t idle_ns;                 /* thread time without work: the caller is the limit */
     uint64_t retries;                 /* of reads */
-    uint64_t bad_samples;             /* damaged samples met in what was delivered */
+    uint64_t bad_samples;             /* damaged samples met in what was delivered; with
+                                         `after`: of the run */
     uint64_t fingerprint;             /* as of the state */
 };
 STOKER_API int stoker_loader_stats(const struct stoker_loader *loader,

@@ -15,6 +15,7 @@ struct loader_object {
 /* The options of stoker_loader_open, with what they borrow. */
 struct request {
     struct stoker_loader_options options;
+    PyObject *after; /* borrowed; NULL: none */
     struct stoker_field_options fields[STK_PY_FIELDS_MAX];
     struct stoker_transform *transforms[STK_PY_FIELDS_MAX]; /* owned */
 };
@@ -121,6 +122,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
                             "quarantine",
                             "worker",
                             "worker_count",
+                            "after",
                             NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
@@ -129,7 +131,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
 
     options->struct_size = sizeof *options;
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&:Loader", names,
+            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&O!:Loader", names,
             module->dataset_type, dataset_out, &PyTuple_Type, &fields, stk_py_u32,
             &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail,
             stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32,
@@ -139,7 +141,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
             &options->cached, stk_py_u64, &options->bad_samples_max, &options->bad_share_max,
             stk_py_u32, &options->bad_list_max, stk_py_u32, &options->io_retries,
             &options->quarantine, stk_py_u32, &options->worker, stk_py_u32,
-            &options->worker_count)) {
+            &options->worker_count, type, &request->after)) {
         return false;
     }
     return request_fields(request, fields);
@@ -190,7 +192,16 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
         PyErr_NoMemory();
         goto done;
     }
+    if (request->after && !enter((struct loader_object *)request->after)) {
+        goto done;
+    }
+    if (request->after) {
+        request->options.after = ((struct loader_object *)request->after)->loader;
+    }
     open = open_on(self, dataset, request);
+    if (request->after) {
+        leave((struct loader_object *)request->after);
+    }
 done:
     request_deinit(request);
     PyMem_Free(request);

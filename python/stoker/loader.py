@@ -140,7 +140,8 @@ class Loader:
         quarantine: a file that gets a line of JSON for each damaged sample (``shard``, ``key``,
             ``offset``, ``status``, ``reason``, ``sample``); with several ranks ``PATH.rankN``.
         bad_samples_max, bad_share_max: :class:`LimitError` when more samples are damaged than
-            this, or a larger share of those delivered (once they are 1,000). Default: no limit.
+            this, or a larger share of those delivered (once they are 1,000), over the loader's
+            life, also after :meth:`refresh`. Default: no limit.
         io_retries: how often a read that fails with EIO, ESTALE and the like is tried again,
             after 0.1 s, 0.2 s, 0.4 s ... Default 3.
         window: blocks mixed with each other. groups: home groups of blocks.
@@ -375,12 +376,13 @@ class Loader:
         self.mask: Any = None
         _open_loaders.add(self)
 
-    def _load(self, dataset: Dataset) -> _stoker.Loader:
-        return _stoker.Loader(dataset._native, self._native_fields, **self._native_options)
+    def _load(self, dataset: Dataset, **more: Any) -> _stoker.Loader:
+        options = self._native_options | more
+        return _stoker.Loader(dataset._native, self._native_fields, **options)
 
     def _change(self, dataset: Dataset) -> None:
         """Goes on with another data set, at the start of an epoch."""
-        native = self._load(dataset)
+        native = self._load(dataset, after=self._native)
         native.set_epoch(self._epoch)
         state = native.state()  # the run goes on, and so does its fingerprint
         native.set_state((*state[:-2], self._native.state()[-2], state[-1]))
@@ -621,7 +623,7 @@ class Loader:
 
     @property
     def quarantine(self) -> list[BadSample]:
-        return [BadSample(*entry) for entry in self._past.bad + self._native.quarantine()]
+        return [BadSample(*entry) for entry in self._native.quarantine()]
 
     @property
     def drop_last(self) -> bool:
@@ -708,15 +710,13 @@ class _Epoch:
 class _Past:
     """What a loader did on the data sets that it had before :meth:`Loader.refresh`."""
 
-    NOW = ("threads", "batches_ahead", "memory_bytes_peak")  # not sums
+    NOW = ("threads", "batches_ahead", "memory_bytes_peak", "bad_samples")  # not sums
 
     def __init__(self) -> None:
         self.stats: dict[str, int] = {}
-        self.bad: list[tuple[str, str, int | None, int, str, str, int]] = []
 
     def add(self, native: _stoker.Loader) -> None:
         self.stats = self.sum(native.stats())
-        self.bad += native.quarantine()
 
     def sum(self, stats: dict[str, int]) -> dict[str, int]:
         if not self.stats:

@@ -171,6 +171,41 @@ def test_limits(damaged, engine, name):
         loader._native.next(0)
 
 
+def test_limits_hold_over_a_refresh(tmp_path, engine):
+    """Each shard has 2 bad samples of 10; shards come between the epochs."""
+
+    def add(number):
+        members = [
+            (f"{number}{i}.cls", b"cat" if i in (3, 7) else b"%d" % i) for i in range(10)
+        ]
+        make.tar(tmp_path / "data" / f"s-{number}.tar", members)
+
+    add(0)
+    loader = stoker.Loader(
+        tmp_path / "data",
+        5,
+        fields={"label": stoker.Int("cls")},
+        engine=engine,
+        output="numpy",
+        on_error="skip",
+        tail="keep",
+        refresh=True,
+        bad_samples_max=5,
+        quarantine=tmp_path / "bad",
+    )
+    for number in (1, 2):
+        assert sum(len(batch["label"]) for batch in loader) == 10 * number
+        assert loader.stats()["bad_samples"] == len(loader.quarantine) == 2 * number
+        add(number)
+    with pytest.raises(stoker.LimitError, match="6 damaged, 5 allowed"):
+        list(loader)
+    assert [entry.sample for entry in loader.quarantine] == [
+        json.loads(line)["sample"] for line in (tmp_path / "bad").read_text().splitlines()
+    ]
+    assert len(loader.quarantine) == 6
+    loader.close()
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -136,7 +136,15 @@ static int open_policy(struct stoker_loader *loader, const struct stoker_loader_
                                                  .list_max = options->bad_list_max,
                                                  .samples_max = options->bad_samples_max,
                                                  .share_max = options->bad_share_max };
+    const struct stoker_loader   *after = options->after;
 
+    if (after) {
+        stk_engine_lock(after->engine, NULL);
+        quarantine.after = after->quarantine;
+        quarantine.delivered_before = after->locked.delivered;
+        quarantine.substituted_before = after->locked.counters.substituted;
+        stk_engine_unlock(after->engine);
+    }
     loader->on_error = options->on_error;
     loader->io_retries = options->io_retries;
     loader->io_retry_wait_ms = options->io_retry_wait_ms;

@@ -61,6 +61,7 @@ struct stk_quarantine {
 };
 
 static int open_file(struct stk_quarantine *quarantine, struct stoker_error *error);
+static int go_on(struct stk_quarantine *quarantine, struct stoker_error *error);
 static int write_lines(struct stk_quarantine *quarantine, struct stoker_error *error);
 static int weigh_locked(const struct stk_flight *flight, struct stoker_error *error);
 
@@ -76,7 +77,11 @@ int stk_quarantine_open(struct stk_quarantine **quarantine_out,
     }
     quarantine->options = *options;
     pthread_mutex_init(&quarantine->lock, NULL);
-    status = options->path ? open_file(quarantine, error) : 0;
+    status = options->after ? go_on(quarantine, error) : 0;
+    quarantine->options.after = NULL;
+    if (status == 0 && options->path) {
+        status = open_file(quarantine, error);
+    }
     if (status < 0) {
         stk_quarantine_close(quarantine);
         return status;
@@ -346,6 +351,34 @@ no_memory:
                     "%llu samples", (unsigned long long)quarantine->own.list_count);
 }
 
+/* What the loader before it listed, and wrote to the file. Samples have the same numbers there: a
+ * data set that grows has the old one as its first part. */
+static int go_on(struct stk_quarantine *quarantine, struct stoker_error *error)
+{
+    const struct stk_quarantine *after = quarantine->options.after;
+    int status = 0;
+
+    for (uint64_t i = 0; status == 0 && i < after->own.list_count; i++) {
+        const struct damage *damage = after->own.list[i];
+        struct stoker_error found = {0};
+        struct damage *copy;
+
+        damage_error(damage, &found);
+        copy = damage_new(damage->sample, &found);
+        status =
+            copy ? list_add(quarantine, copy, error)
+                 : stk_fail(error, -ENOMEM, "cannot open a loader", "free memory", "quarantine");
+        if (status < 0) {
+            stk_free(copy);
+        }
+    }
+    quarantine->options.delivered_before += after->options.delivered_before;
+    quarantine->options.substituted_before += after->options.substituted_before;
+    quarantine->own.met = after->own.met;
+    quarantine->own.written = stk_min(after->own.written, quarantine->own.list_count);
+    return status;
+}
+
 static int list_pending(struct stk_quarantine *quarantine, struct stoker_error *error)
 {
     int status = 0;
@@ -532,8 +565,11 @@ static int weigh_locked(const struct stk_flight *flight, struct stoker_error *er
 {
     const struct stoker_loader *loader = flight->loader;
     const struct stk_quarantine *quarantine = loader->quarantine;
-    uint64_t met = quarantine->own.met, samples = loader->locked.delivered + flight->samples;
-    uint64_t replaced = loader->locked.counters.substituted + flight->locked.substituted;
+    uint64_t met = quarantine->own.met;
+    uint64_t samples =
+        quarantine->options.delivered_before + loader->locked.delivered + flight->samples;
+    uint64_t replaced = quarantine->options.substituted_before +
+                        loader->locked.counters.substituted + flight->locked.substituted;
     char first[600] = "";
 
     if (quarantine->options.samples_max && met > quarantine->options.samples_max) {

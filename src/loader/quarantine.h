@@ -24,6 +24,9 @@ struct stk_quarantine_options {
     uint32_t list_max;
     uint64_t samples_max; /* 0: no limit */
     double share_max;     /* 0: no limit */
+    /* Of a run that goes on in another loader: what it met counts on, and stays listed. */
+    const struct stk_quarantine *after; /* borrowed by open; NULL: none */
+    uint64_t delivered_before, substituted_before; /* by that loader */
 };
 
 int stk_quarantine_open(struct stk_quarantine **quarantine_out,

@@ -264,6 +264,60 @@ static void test_file(void)
     }
 }
 
+/* A run goes on in another loader, as after a refresh: what was met stays listed, is not written
+ * again, and counts for the limits, once each. */
+static void test_after(void)
+{
+    static struct trace trace;
+    struct stoker_loader_options options = {
+        .batch_size = 16, .quarantine = "/log/bad", .bad_samples_max = 40, .bad_share_max = 0.3};
+    struct stoker_stats stats = {.struct_size = sizeof stats};
+    struct stoker_error error = {0};
+    struct stoker_loader *first, *second, *third;
+    struct rig rig;
+
+    if (!rig_open(&rig, 2, 10, false)) {
+        return;
+    }
+    stk_world_add(rig.world, "/log", NULL, 0);
+    first = open_loader(&rig, options);
+    trace.count = 0;
+    T_EQ("the first", stream(first, 1, &trace, NULL), 0);
+    T_EQ("all are met", check_list("first", first, 10), 40);
+    options.after = first;
+    second = open_loader(&rig, options);
+    stoker_loader_close(first);
+    T_EQ("still listed", check_list("second", second, 10), 40);
+    trace.count = 0;
+    T_EQ("met again", stream(second, 1, &trace, &error), 0);
+    T_EQ("once each", check_list("second", second, 10), 40);
+    check_file("a line each", rig.world, "/log/bad", second);
+    stoker_loader_stats(second, &stats);
+    T_EQ("counted once", stats.bad_samples, 40);
+    T_EQ("its own", stats.samples, SAMPLES);
+    /* Of the run: 600 samples, 120 replaced, are too few to weigh a share; at 1,000 it is. */
+    options.after = second;
+    options.bad_share_max = 0.1;
+    third = open_loader(&rig, options);
+    stoker_loader_close(second);
+    trace.count = 0;
+    T_EQ("too few", stream(third, 1, &trace, &error), 0);
+    trace.count = 0;
+    T_EQ("too few", stream(third, 1, &trace, &error), 0);
+    trace.count = 0;
+    T_EQ("share of the run", stream(third, 1, &trace, &error), STOKER_ERROR_LIMIT);
+    T_HAS("share of the run", error.where, "of 1000 replaced");
+    options.bad_share_max = 0;
+    options.bad_samples_max = 39;
+    options.after = third;
+    second = open_loader(&rig, options);
+    stoker_loader_close(third);
+    T_EQ("count of the run", stream(second, 1, &trace, &error), STOKER_ERROR_LIMIT);
+    T_HAS("count of the run", error.where, "40 damaged, 39 allowed");
+    stoker_loader_close(second);
+    rig_close(&rig);
+}
+
 static void test_refused(void)
 {
     struct stoker_loader_options options = {.struct_size = sizeof options,
@@ -295,6 +349,7 @@ int main(void)
     test_list_bound();
     test_limits();
     test_file();
+    test_after();
     test_refused();
     return t_finish();
 }
