@@ -716,9 +716,18 @@ struct stoker_token_loader_options {
     uint64_t seed;
     uint32_t labels; /* enum stoker_token_labels; default shifted */
     uint32_t dtype;  /* of the fields: int64 (default) or int32 */
+    /* 1: rows are documents of Megatron sets, packed by best fit; stride and labels are not used.
+     * Field 0: tokens; 1: labels, -100 at a document's end and in padding; 2: positions, from 0 in
+     * each document; 3: ragged int32, where documents (and padding) begin, counted through the
+     * batch as one row: with batch_size * context behind them, cu_seqlens. Only a document longer
+     * than context is cut: what is left of it counts as one more. */
+    uint32_t packed;
+    uint32_t chunk_documents; /* packed with each other; default 4,096 */
+    int32_t  pad;             /* the token of padding; default 0 */
 };
 
-/* Gives *loader_out. STOKER_ERROR_EMPTY: no file holds a whole window. */
+/* Gives *loader_out. STOKER_ERROR_EMPTY: no file holds a whole window, or a document. packed looks
+ * at all documents once, on all threads. */
 STOKER_API int stoker_token_loader_open(struct stoker_token_loader **loader_out,
                                         struct stoker_tokens *tokens,
                                         const struct stoker_token_loader_options *options,

@@ -165,7 +165,8 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 {
     static char *names[] = {"tokens", "context",       "stride",      "batch_size", "shuffle",
                             "tail",   "window_blocks", "group_count", "rank",       "world_size",
-                            "seed",   "labels",        "dtype",       NULL};
+                            "seed",   "labels",        "dtype",       "packed",
+                            "chunk_documents", "pad",  NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_token_loader_options options = {.struct_size = sizeof options};
@@ -175,13 +176,14 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     int status;
 
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&:TokenLoader", names,
+            arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&i:TokenLoader", names,
             module->tokens_type, &tokens, stk_py_u64, &options.context, stk_py_u64,
             &options.stride, stk_py_u32, &options.batch_size, stk_py_u32, &options.shuffle,
             stk_py_u32, &options.tail, stk_py_u32, &options.window_blocks, stk_py_u32,
             &options.group_count, stk_py_u32, &options.rank, stk_py_u32, &options.world_size,
             stk_py_u64, &options.seed, stk_py_u32, &options.labels, stk_py_u32,
-            &options.dtype) ||
+            &options.dtype, stk_py_u32, &options.packed, stk_py_u32, &options.chunk_documents,
+            &options.pad) ||
         !stk_py_gate_enter(&tokens->gate, "tokens")) {
         return NULL;
     }

@@ -26,6 +26,7 @@ STORED = {
     "uint64": _stoker.UINT64,
     "int64": _stoker.INT64,
 }
+PACKED_NAMES = ("input_ids", "labels", "position_ids", "cu_seqlens")
 DTYPES = {"int64": _stoker.INT64, "int32": _stoker.INT32}
 
 
@@ -111,6 +112,12 @@ class TokenLoader:
     of :class:`Loader`: the same global batches for every number of ranks, and one position as
     state.
 
+    With ``pack=True`` the rows are documents of Megatron sets instead, packed by best fit: only a
+    document longer than ``context`` is cut. The loop gets dicts: ``input_ids``, ``labels`` (-100
+    at each document's end and in padding), ``position_ids`` (from 0 in each document), all
+    [B, context], and ``cu_seqlens``, int32: where documents begin in the batch as one row of
+    ``B * context`` tokens, and that number, as FlashAttention's ``varlen`` functions want it.
+
     Args:
         source: :class:`Tokens`, or what it takes.
         batch_size: windows of a batch, of this rank.
@@ -120,7 +127,10 @@ class TokenLoader:
         labels: ``True``: pairs (inputs, labels), the labels shifted by one; ``False``: one tensor,
             of windows of ``context`` tokens.
         names: the loop gets dicts with these names instead: ``("input_ids", "labels")``, or
-            ``("input_ids",)`` without labels.
+            ``("input_ids",)`` without labels; four with ``pack``.
+        pack: rows of packed documents, see above; ``stride`` and ``labels`` are not used.
+        chunk: documents that are packed with each other. Default: 4,096.
+        pad: the token of padding.
         dtype: of the batches: ``"int64"`` or ``"int32"``.
         stored: dtype of raw files, see :class:`Tokens`.
         shuffle, tail, rank, world_size, window, groups, output: see :class:`Loader`.
@@ -138,6 +148,9 @@ class TokenLoader:
         stride: int | None = None,
         labels: bool = True,
         names: Sequence[str] | None = None,
+        pack: bool = False,
+        chunk: int | None = None,
+        pad: int = 0,
         dtype: Any = "int64",
         stored: Any = None,
         shuffle: str = "block",
@@ -162,8 +175,15 @@ class TokenLoader:
                 f"transform {transform!r} cannot be called", where, "give a function of one batch"
             )
         self.transform = transform
-        self._fields = 2 if labels else 1
+        if pack and (stride is not None or not labels):
+            raise ArgumentError(
+                "pack= beside stride= or labels=False", where, "packed rows have labels, no stride"
+            )
+        self._packed = bool(pack)
+        self._fields = 4 if pack else 2 if labels else 1
         self._names = None if names is None else tuple(names)
+        if pack and names is None:
+            self._names = PACKED_NAMES
         if self._names is not None and len(self._names) != self._fields:
             raise ArgumentError(
                 f"names {names!r}", where, f"give {self._fields}: one for each tensor of a batch"
@@ -180,6 +200,9 @@ class TokenLoader:
             "group_count": count(groups, f"{where} groups", low=1),
             "labels": _stoker.LABELS_SHIFTED if labels else _stoker.LABELS_NONE,
             "dtype": word(_name(dtype), DTYPES, f"{where} dtype"),
+            "packed": int(self._packed),
+            "chunk_documents": count(chunk, f"{where} chunk", low=1),
+            "pad": count(pad, f"{where} pad", high=2**31 - 1),
         }
         self._output_word = check_word(output)
         self._convert: Callable[[Any], Any] | None = None
@@ -266,10 +289,26 @@ class TokenLoader:
             self._output = choose(self._output_word)
             self._convert = converter(self._output)
         self.mask = mask_of(batch, self._output) if self.tail == "pad" else None
-        values = tuple(self._convert(batch.array(field)) for field in range(self._fields))
+        fields = self._fields - self._packed  # the last one is of another shape
+        values = tuple(self._convert(batch.array(field)) for field in range(fields))
+        if self._packed:
+            values += (self._bounds(batch),)
         if self._names is not None:
             return dict(zip(self._names, values, strict=True))
         return values if self._fields > 1 else values[0]
+
+    def _bounds(self, batch: _stoker.Batch) -> Any:
+        """cu_seqlens: where documents begin, and the end."""
+        assert self._convert is not None
+        starts = self._convert(batch.array(3)[0])
+        end = len(batch.ids) * self.context
+        if self._output == "torch":
+            return starts.new_tensor([*starts.tolist(), end])
+        if self._output == "numpy":
+            import numpy
+
+            return numpy.append(starts, numpy.int32(end))
+        return [*memoryview(starts), end]
 
     # ---- state ----
 

@@ -294,3 +294,79 @@ def test_damage_is_named(tmp_path):
     loader = stoker.TokenLoader(tmp_path / "wide.bin", 1, 2, stored="uint32", dtype="int32")
     with pytest.raises(stoker.FormatError, match="wide.bin"):
         next(iter(loader))
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    """Two Megatron sets of documents of all lengths; (paths, the documents)."""
+    root = tmp_path_factory.mktemp("documents")
+    random = numpy.random.default_rng(3)
+    everything = []
+    for name in ("x", "y"):
+        counts = [int(n) for n in random.integers(0, 90, 150)]
+        sequences = [random.integers(1, 65000, n).tolist() for n in counts]
+        megatron(root / name, sequences, list(range(len(sequences) + 1)), 8, "uint16")
+        everything += sequences
+    return [root / "x", root / "y"], everything
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_packed_documents(documents, output):
+    if output == "torch":
+        pytest.importorskip("torch")
+    paths, everything = documents
+    loader = stoker.TokenLoader(
+        paths, 4, 64, pack=True, chunk=40, pad=9, seed=2, tail="keep", output=output
+    )
+    pieces, rows = [], 0
+    for batch in loader:
+        ids, labels = batch["input_ids"].reshape(-1), batch["labels"].reshape(-1)
+        positions, bounds = batch["position_ids"].reshape(-1), batch["cu_seqlens"].tolist()
+        assert str(batch["cu_seqlens"].dtype).endswith("int32")
+        assert bounds[0] == 0 and bounds[-1] == ids.shape[0] and bounds == sorted(set(bounds))
+        rows += len(batch["input_ids"])
+        for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+            assert positions[low:high].tolist() == list(range(high - low))
+            piece, after = ids[low:high].tolist(), labels[low:high].tolist()
+            if set(after) == {-100} and set(piece) == {9}:
+                continue  # padding, or a document of one 9: none has one
+            assert after[:-1] == piece[1:]
+            pieces.append((piece, after[-1]))
+    assert rows == loader.windows
+    # Pieces that are cut go on with what their last label says.
+    want = [
+        (document[at : at + 64], document[at + 64] if at + 64 < len(document) else -100)
+        for document in everything
+        for at in range(0, len(document), 64)
+    ]
+    assert sorted(pieces) == sorted(want)
+    # Best fit leaves little padding, also of chunks this small.
+    assert rows * 64 * 0.75 <= sum(map(len, everything))
+
+
+def test_packed_state(documents):
+    paths, _ = documents
+
+    def make(**options):
+        return stoker.TokenLoader(
+            paths, 4, 64, pack=True, output="numpy", **{"seed": 1, "chunk": 40, **options}
+        )
+
+    loader = make()
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    state = loader.state_dict()
+    rest = [batch["input_ids"].tolist() for batch in iterator]
+    other = make()
+    other.load_state_dict(state)
+    assert [batch["input_ids"].tolist() for batch in other] == rest
+    with pytest.raises(stoker.StateError):
+        make(chunk=41).load_state_dict(state)
+
+
+def test_packing_needs_documents(files, documents):
+    with pytest.raises(stoker.ArgumentError, match="documents"):
+        stoker.TokenLoader(files[0][1], 4, 64, pack=True)
+    with pytest.raises(stoker.ArgumentError, match="stride"):
+        stoker.TokenLoader(documents[0], 4, 64, pack=True, stride=3)

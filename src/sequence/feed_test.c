@@ -2,8 +2,8 @@
  * a state goes on where it was taken; what cannot work is refused, and nothing leaks.
  * Method: three files (a Megatron set, npy, raw) in the simulated world, whose token i of file f is
  * a function of both; each row of a batch is compared with the window that stoker_order_at and a
- * walk over the files give (files.c, feed.c); every allocation and every call of the world fails
- * once. */
+ * walk over the files give (files.c, feed.c, packed.c); every allocation and every call of the
+ * world fails once. */
 #include "sequence/sequence.h"
 #include "test/t.h"
 #include "world/world.h"
@@ -174,12 +174,13 @@ struct rig {
     struct stoker_tokens *tokens;
 };
 
-static int rig_open(struct rig *rig, struct stk_io *world, struct stoker_error *error)
+static int rig_open(struct rig *rig, struct stk_io *world, uint32_t files,
+                    struct stoker_error *error)
 {
     struct stoker_engine_options engine = {
         .struct_size = sizeof engine, .threads = 1, .memory_bytes_max = 16u << 20};
     struct stoker_tokens_options options = {
-        .struct_size = sizeof options, .paths = paths, .path_count = FILES, .dtype = STOKER_UINT16};
+        .struct_size = sizeof options, .paths = paths, .path_count = files, .dtype = STOKER_UINT16};
     int status;
 
     *rig = (struct rig){0};
@@ -457,11 +458,100 @@ static void test_kept(const struct rig *rig)
     }
 }
 
+/* A batch, and what was seen so far. */
+struct packed_batch {
+    struct stoker_array fields[4];
+    uint8_t seen[1003];
+    uint32_t padding;
+};
+
+/* Whether numbers low .. high - 1 of the batch are the piece that begins at token `at`. */
+static bool is_piece(const struct packed_batch *batch, uint64_t low, uint64_t high, uint64_t at)
+{
+    uint64_t end = stk_min(at % 100 == 0 ? at + 64 : at + 36, counts[0]);
+    bool same = end - at == high - low;
+
+    for (uint64_t k = 0; same && k < high - low; k++) {
+        bool last = (at + k) % 100 == 99 || at + k + 1 == counts[0];
+
+        same = value_of(&batch->fields[0], low + k) == tokens_of[0][at + k] &&
+               value_of(&batch->fields[1], low + k) == (last ? -100 : tokens_of[0][at + k + 1]) &&
+               value_of(&batch->fields[2], low + k) == (int64_t)k;
+    }
+    return same;
+}
+
+static void look_up(struct packed_batch *batch, uint64_t low, uint64_t high)
+{
+    for (uint64_t at = 0; at < counts[0]; at += at % 100 == 0 ? 64 : 36) {
+        if (is_piece(batch, low, high, at)) {
+            for (uint64_t k = 0; k < high - low; k++) {
+                batch->seen[at + k]++;
+            }
+            return;
+        }
+    }
+    for (uint64_t k = low; k < high; k++, batch->padding++) {
+        T_EQ("padding", value_of(&batch->fields[0], k), 5);
+        T_EQ("padding", value_of(&batch->fields[1], k), -100);
+        T_EQ("padding", value_of(&batch->fields[2], k), k - low);
+    }
+}
+
+/* Documents of 100 tokens and one of 3, in rows of 64, three documents a chunk: 64, 64, 64, 36, 36
+ * and 36 fill a row each, and in the last chunk 36 and 3 share one. Each piece is looked up among
+ * all that there may be. */
+static void test_packed(const struct rig *rig)
+{
+    struct stoker_tokens_options files = {
+        .struct_size = sizeof files, .paths = paths, .path_count = 1};
+    struct stoker_token_loader_options options = {.struct_size = sizeof options,
+                                                  .context = 64,
+                                                  .batch_size = 3,
+                                                  .seed = 8,
+                                                  .tail = STOKER_TAIL_KEEP,
+                                                  .packed = 1,
+                                                  .chunk_documents = 3,
+                                                  .pad = 5};
+    static struct packed_batch got;
+    struct stoker_tokens *tokens;
+    struct stoker_token_loader *loader;
+    struct stoker_batch *batch;
+    struct stoker_error error = {0};
+
+    T_EQ("open", stoker_tokens_open(&tokens, rig->engine, &files, &error), 0);
+    T_EQ("open", stoker_token_loader_open(&loader, tokens, &options, &error), 0);
+    T_EQ("rows", stoker_token_loader_samples(loader), 20);
+    while (stoker_token_loader_next(loader, &batch, &error) == 1) {
+        uint64_t row_count = stoker_batch_samples(batch);
+
+        for (uint32_t f = 0; f < 4; f++) {
+            T_EQ("array", stoker_batch_array(batch, f, &got.fields[f]), 0);
+        }
+        for (uint64_t i = 0, pieces = got.fields[3].offsets[row_count]; i < pieces; i++) {
+            const int32_t *starts = got.fields[3].data;
+
+            look_up(&got, (uint64_t)starts[i],
+                    i + 1 < pieces ? (uint64_t)starts[i + 1] : row_count * options.context);
+        }
+        stoker_batch_close(batch);
+    }
+    for (uint32_t i = 0; i < counts[0]; i++) {
+        T_EQ("each token once", got.seen[i], 1);
+    }
+    T_EQ("padding", got.padding, 20 * 64 - counts[0]);
+    stoker_token_loader_close(loader);
+    T_EQ("no documents", stoker_token_loader_open(&loader, rig->tokens, &options, &error),
+         STOKER_ERROR_ARGUMENT);
+    T_HAS("no documents", error.where, paths[1]);
+    stoker_tokens_close(tokens);
+}
+
 /* One batch with the n-th allocation, or the n-th call of the world, refused. */
-static bool fails_cleanly(bool memory, uint64_t n)
+static bool fails_cleanly(bool memory, bool packed, uint64_t n)
 {
     struct stoker_token_loader_options options = {
-        .struct_size = sizeof options, .context = 16, .batch_size = 4};
+        .struct_size = sizeof options, .context = 16, .batch_size = 4, .packed = packed};
     struct stk_io *world = world_new();
     struct stoker_token_loader *loader = NULL;
     struct stoker_batch *batch = NULL;
@@ -474,7 +564,7 @@ static bool fails_cleanly(bool memory, uint64_t n)
     } else {
         stk_world_fail_nth(world, n);
     }
-    status = rig_open(&rig, world, &error);
+    status = rig_open(&rig, world, packed ? 1 : FILES, &error);
     status = status < 0 ? status : stoker_token_loader_open(&loader, rig.tokens, &options, &error);
     status = status < 0 ? status : stoker_token_loader_next(loader, &batch, &error);
     stk_mem_fail_nth(0);
@@ -495,7 +585,7 @@ int main(void)
     struct rig rig;
     uint64_t failed = 0;
 
-    T_EQ("open", rig_open(&rig, world, &error), 0);
+    T_EQ("open", rig_open(&rig, world, FILES, &error), 0);
     test_rows(&rig);
     test_ranks(&rig);
     test_refused(&rig);
@@ -503,15 +593,16 @@ int main(void)
     test_files(world, &rig);
     test_unfit(world, &rig);
     test_kept(&rig);
+    test_packed(&rig);
     rig_close(&rig);
     T_EQ("no leak", stk_mem_alive(), 0);
-    for (uint64_t n = 1; n < 40; n++) {
-        failed += fails_cleanly(false, n);
+    for (uint64_t n = 1; n < 80; n++) {
+        failed += fails_cleanly(false, n % 2, (n + 1) / 2);
     }
     T_TRUE("calls of the world", failed >= 8);
     failed = 0;
-    for (uint64_t n = 1; n < 60; n++) {
-        failed += fails_cleanly(true, n);
+    for (uint64_t n = 1; n < 160; n++) {
+        failed += fails_cleanly(true, n % 2, (n + 1) / 2);
     }
     T_TRUE("allocations", failed >= 12);
     return t_finish();

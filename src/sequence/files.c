@@ -58,16 +58,14 @@ static bool find_megatron(struct stk_io *io, const char *path, char idx[STK_TOKE
 static int open_megatron(struct stk_io *io, struct stk_token_file *file, const char *idx,
                          const char *bin, struct stoker_error *error)
 {
-    struct stk_megatron megatron;
     int status = map(io, idx, &file->idx, error);
 
     status = status < 0 ? status : map(io, bin, &file->view, error);
     if (status < 0) {
         return status;
     }
-    status = stk_megatron_open(&megatron, file->idx, file->view, error);
-    file->run = megatron.run;
-    file->documents = megatron.document_count;
+    status = stk_megatron_open(&file->set, file->idx, file->view, error);
+    file->run = file->set.run;
     return status < 0 ? stk_error_place(error, idx, STOKER_NO_OFFSET, NULL) : 0;
 }
 
@@ -112,7 +110,7 @@ static int open_file(struct stoker_tokens *tokens, struct stk_token_file *file, 
                                                : open_run(io, file, dtype, error);
     if (status == 0) {
         tokens->tokens += file->run.count; /* all of it is mapped: no sum can wrap */
-        tokens->documents += file->documents;
+        tokens->documents += file->set.document_count;
         tokens->bytes += file->view.bytes;
     }
     return status;

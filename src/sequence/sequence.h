@@ -1,6 +1,7 @@
-/* sequence/sequence.h: token files on disk, and the stream of batches of token windows.
+/* sequence/sequence.h: token files on disk, and the stream of batches cut or packed out of them.
  *
  *   paths --map, parse--> files --order, windows, widen--> batch     by the caller of next
+ *                               `order, packed documents-^
  *
  * A batch is made by the thread that asks for it: warm tokens are widened faster than they could
  * be handed over. No state but a position: nothing is read ahead, nothing has to be given up.
@@ -14,6 +15,7 @@
 #include "batch/batch.h"
 #include "engine/engine.h"
 #include "order/order.h"
+#include "tokens/packing.h"
 #include "tokens/tokens.h"
 
 #define STK_TOKEN_PATH_BYTES_MAX 4096
@@ -25,7 +27,7 @@ struct stk_token_file {
     struct stk_view view;     /* of the tokens; mapped */
     struct stk_view idx;      /* Megatron's; mapped; else empty */
     struct stk_token_run run; /* lent by view */
-    uint64_t documents;       /* Megatron's; else 0 */
+    struct stk_megatron set;  /* lent by idx and view; zeroed: it is none */
 };
 
 struct stoker_tokens { /* const after open */
@@ -39,5 +41,34 @@ struct stoker_tokens { /* const after open */
 
 void stk_tokens_hold(struct stoker_tokens *tokens);
 void stk_tokens_release(struct stoker_tokens *tokens);
+
+/* ---- packed.c: documents as sequences of one length ---- */
+
+/* Documents are taken in chunks of as many, each chunk packed for itself; its sequences are
+ * samples, numbered chunk by chunk. Which ones there are is counted once, at open, by all threads;
+ * the plans of chunks in use are kept.
+ * Threads: one at a time. Memory: 8 bytes a chunk; plans, from the engine's budget. */
+struct stk_packed;
+
+/* One chunk with its plan. */
+struct stk_packed_chunk {
+    uint64_t number;                  /* STK_NO_CHUNK: empty */
+    const struct stk_token_run *run;  /* the file's */
+    struct stk_token_span *documents; /* in the run; owned */
+    struct stk_packing packing;       /* owned */
+    uint64_t bytes;                   /* reserved */
+};
+#define STK_NO_CHUNK UINT64_MAX
+
+/* ARGUMENT: a file does not say where its documents are; EMPTY; what reading an .idx gives. */
+int stk_packed_open(struct stk_packed **packed_out, const struct stoker_tokens *tokens,
+                    uint32_t length, uint32_t chunk_documents, struct stoker_error *error);
+void stk_packed_close(struct stk_packed *packed); /* NULL is fine */
+uint64_t stk_packed_samples(const struct stk_packed *packed);
+/* The chunk of a sample, and the number of its sequence there. Lends until the next call. BUDGET.
+ */
+int stk_packed_at(struct stk_packed *packed, uint64_t sample,
+                  const struct stk_packed_chunk **chunk_out, uint32_t *sequence_out,
+                  struct stoker_error *error);
 
 #endif
