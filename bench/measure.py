@@ -30,6 +30,8 @@ PEERS = {
     "webdataset": ("webdataset_loader.py", "torch"),
     "stoker-torch": ("stoker_torch.py", "torch"),
     "raw-stoker": ("raw_stoker.py", "torch"),
+    "tokens-stoker": ("tokens_stoker.py", "torch"),
+    "tokens-memmap": ("tokens_memmap.py", "torch"),
     "raw-webdataset": ("raw_webdataset.py", "torch"),
     "write-shards": ("write_shards.py", "torch"),
 }

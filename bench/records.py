@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Make tars for the benches that need no pictures.
+"""Make tars, and a file of tokens, for the benches that need no pictures.
 
-usage: records.py --kind tiny|huge --out DIR
+usage: records.py --kind tiny|huge|tokens --out DIR
 
 tiny   300,000 text records of about 100 bytes in 6 tars: the cost of a record itself
 huge   128 records of 16 MB in 4 tars: memory and disk bandwidth
+tokens 200 million uint16 in one file without a header
 """
 import argparse
 import io
@@ -31,11 +32,25 @@ def write_tar(path, rng, kind, first):
     part.rename(path)
 
 
+def write_tokens(path):
+    part = path.with_suffix(".part")
+    rng = numpy.random.default_rng(2)
+    with open(part, "wb") as file:
+        for _ in range(20):
+            file.write(rng.integers(0, 50257, 10_000_000, numpy.uint16).tobytes())
+    part.rename(path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kind", choices=KINDS, required=True)
+    parser.add_argument("--kind", choices=[*KINDS, "tokens"], required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()
+    if args.kind == "tokens":
+        args.out.mkdir(parents=True, exist_ok=True)
+        if not (args.out / "tokens.bin").exists():
+            write_tokens(args.out / "tokens.bin")
+        return
     (args.out / "tars").mkdir(parents=True, exist_ok=True)
     _, tars, records, _ = KINDS[args.kind]
     for number in range(tars):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure stoker beside its peers, in turns, and write a table and bench/results/NAME.json.
 
-usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|order --data DIR [options]
+usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|tokens|order --data DIR
+       [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
   workers      the same of what works inside the worker processes of torch's DataLoader
@@ -10,6 +11,7 @@ usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|order --data DI
   first-batch  from Loader() to its first batch, page cache warm and cold
   scaling      one thread to two, and the time that threads sleep
   tuning       settings found by themselves, beside a sweep by hand
+  tokens       batches of 32 windows of 2,049 tokens, beside numpy.memmap
   order        nanoseconds for one position of the order and of a mix of 8 sources, beside grain's
                index_shuffle
 
@@ -30,6 +32,7 @@ import measure
 
 WARMUP_S = 3  # compilers, first touch of memory, workers that start together and finish together
 IMAGE_PEERS = "stoker,dali,ffcv,torchvision,imagefolder,spdl,webdataset"
+WINDOW_TOKENS = 2049  # of bench/peers/tokens_common.py
 WORKER_PEERS = "stoker-torch,stoker,imagefolder,webdataset"
 
 
@@ -143,6 +146,27 @@ def bench_raw(args, table):
                 table.add(row, turn, **{"samples/s": result["images_per_s"],
                                         "CPU us/sample": result["cpu_ms_per_image"] * 1000})
     table.add_ratios("samples/s", candidates[0][0], "x webdataset")
+    return {}
+
+
+# ---- tokens ----
+
+def bench_tokens(args, table):
+    """Batches of 32 windows of 2,049 tokens as int64, shuffled over the set."""
+    measure.warm_up([args.data / "tokens.bin"])
+    candidates = [("numpy.memmap in the process", "tokens-memmap", []),
+                  ("numpy.memmap, DataLoader with 2 workers", "tokens-memmap", ["--workers", "2"]),
+                  ("stoker", "tokens-stoker", [])]
+    for turn in range(args.runs):
+        say(f"round {turn + 1} of {args.runs}")
+        for row, peer, more in candidates:
+            arguments = peer_arguments(args, mode="tars", batch=32, seed=turn) + more
+            result = attempt(table, row, lambda: measure.run_peer(peer, arguments))
+            if result:
+                rate = result["images_per_s"] * WINDOW_TOKENS / 1e6
+                table.add(row, turn, **{"M tokens/s": rate,
+                                        "CPU us/window": result["cpu_ms_per_image"] * 1000})
+    table.add_ratios("M tokens/s", candidates[0][0], "x memmap")
     return {}
 
 
@@ -300,9 +324,9 @@ def bench_order(args, table):
 
 BENCHES = {"images": bench_images, "workers": bench_images, "raw": bench_raw, "cold": bench_cold,
            "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning,
-           "order": bench_order}
+           "order": bench_order, "tokens": bench_tokens}
 SECONDS = {"images": 30, "workers": 30, "raw": 5, "cold": 5, "first-batch": 1, "scaling": 15,
-           "tuning": 6, "order": 1}
+           "tuning": 6, "order": 1, "tokens": 5}
 
 
 def parse_arguments():

@@ -1,0 +1,14 @@
+"""What the peers of token batches share: the set, its windows, and what a batch is checked for."""
+import pathlib
+
+LENGTH, STRIDE = 2049, 2048
+
+
+def token_file(options):
+    """The set, made by records.py --kind tokens: uint16, nothing else."""
+    return str(pathlib.Path(options.data) / "tokens.bin")
+
+
+def check(batch, options):
+    shape, dtype = tuple(batch.shape), str(batch.dtype).rpartition(".")[2]
+    assert (shape, dtype) == ((options.batch, LENGTH), "int64"), (shape, dtype)
