@@ -13,7 +13,8 @@ import struct
 from dataclasses import dataclass, field
 
 PAGE = 16384
-WIDE, SUMS, LABELS, DIGEST = 1, 2, 4, 8
+BYTES, SUMS, LABELS, DIGEST = 1, 2, 4, 8
+GROUP, NEAR = 32, 3  # the first three columns are near ones
 
 
 def xxh3(data: bytes) -> int:
@@ -84,10 +85,10 @@ class Index:
 
 def read(content: bytes) -> Index:
     """Raises ValueError where a sum is wrong."""
-    if content[:16] != b"STOKERIX" + struct.pack("<II", 1, PAGE):
+    if content[:16] != b"STOKERIX" + struct.pack("<II", 2, PAGE):
         raise ValueError("head")
     foot = content[-232:]
-    if foot[:16] != b"XIREKOTS" + struct.pack("<II", 1, PAGE):
+    if foot[:16] != b"XIREKOTS" + struct.pack("<II", 2, PAGE):
         raise ValueError("foot")
     if struct.unpack_from("<Q", foot, 224)[0] != xxh3(foot[:224]):
         raise ValueError("sum of the foot")
@@ -115,7 +116,7 @@ def read(content: bytes) -> Index:
     )
     if kind == 1:
         for number in range(count):
-            record = section["records"][128 * number : 128 * (number + 1)]
+            record = section["records"][136 * number : 136 * (number + 1)]
             index.shards.append(read_shard(content, record, section["paths"], extensions))
     else:
         file_sums = [value for (value,) in struct.iter_unpack("<Q", section["sums"])]
@@ -131,38 +132,43 @@ def read(content: bytes) -> Index:
 def read_shard(content: bytes, record: bytes, paths: bytes, extensions: list[str]) -> Shard:
     path_at, size, _, _, at = struct.unpack_from("<QQQQQ", record, 0)
     path_bytes, samples, members, keys_bytes = struct.unpack_from("<IIII", record, 40)
-    packing, flags = record[56], record[57]
+    packing, flags, widths = record[56], record[57], record[58:64]
+    counts = [members, samples + 1, samples + 1, members, members, samples * bool(flags & LABELS)]
 
-    def array(code: str, number: int) -> tuple[int, ...]:
+    def take(width: int, number: int) -> list[int]:
         nonlocal at
-        values = struct.unpack_from(f"<{number}{code}", content, at)
-        at += struct.calcsize(f"<{number}{code}")
+        values = [
+            int.from_bytes(content[at + i * width : at + (i + 1) * width], "little")
+            for i in range(number)
+        ]
+        at += width * number
         return values
 
-    sums = array("Q", members) if flags & SUMS else (None,) * members
-    labels = array("q", samples) if flags & LABELS else (-1,) * samples
-    wide = bool(flags & WIDE)
-    offsets = array("Q", members) if wide else tuple(512 * u for u in array("I", members))
-    sizes = list(array("I", members))
-    firsts = array("I", samples + 1)
-    ends = (0, *array("I", samples))
-    numbers = array("H", members)
-    if wide:
-        sizes = [low | high << 32 for low, high in zip(sizes, array("H", members), strict=True)]
+    sums = take(8, members) if flags & SUMS else [None] * members
+    bases = [take(8, -(-count // GROUP)) for count in counts[:NEAR]]
+    columns = [take(width, count) for width, count in zip(widths, counts, strict=True)]
+    for column, base in zip(columns, bases, strict=False):
+        column[:] = [value + base[i // GROUP] for i, value in enumerate(column)]
+    units, firsts, starts, sizes, numbers, labels = columns
+    labels = [(label - 1) if label <= 1 << 63 else label - 1 - (1 << 64) for label in labels]
     keys = content[at : at + keys_bytes]
     found = [
-        Member(extensions[n], offset, length, value)
-        for n, offset, length, value in zip(numbers, offsets, sizes, sums, strict=True)
+        Member(extensions[n], unit * (1 if flags & BYTES else 512), length, value)
+        for n, unit, length, value in zip(numbers, units, sizes, sums, strict=True)
     ]
     return Shard(
         paths[path_at : path_at + path_bytes],
         size,
         [
-            Sample(keys[ends[i] : ends[i + 1]], found[firsts[i] : firsts[i + 1]], labels[i])
+            Sample(
+                keys[starts[i] : starts[i + 1]],
+                found[firsts[i] : firsts[i + 1]],
+                labels[i] if labels else -1,
+            )
             for i in range(samples)
         ],
         packing,
-        record[96:128] if flags & DIGEST else None,
+        record[104:136] if flags & DIGEST else None,
     )
 
 
@@ -184,7 +190,7 @@ class Output:
 
 def write(index: Index) -> bytes:
     out = Output()
-    out.put(b"STOKERIX" + struct.pack("<II", 1, PAGE))
+    out.put(b"STOKERIX" + struct.pack("<II", 2, PAGE))
     members = [m for shard in index.shards for m in shard.members()]
     words = sorted(
         {m.extension.encode() for m in members} | {f.extension.encode() for f in index.files}
@@ -222,7 +228,7 @@ def write(index: Index) -> bytes:
         struct.pack("<Q", xxh3(out.content[at : at + PAGE])) for at in range(0, pages_at, PAGE)
     )
     size = sum(m.bytes for m in members)
-    foot = b"XIREKOTS" + struct.pack("<II", 1, PAGE)
+    foot = b"XIREKOTS" + struct.pack("<II", 2, PAGE)
     foot += struct.pack("<QQQ", pages_at + len(sums) + 232, pages_at, xxh3(sums))
     foot += struct.pack("<II", 2 if index.files else 1, any(s.packing for s in index.shards))
     foot += struct.pack("<QQQ", len(index.shards) + len(index.files), samples, member_count)
@@ -238,39 +244,40 @@ def write_block(out: Output, shard: Shard, number: dict[str, int], path_at: int,
     """Puts the block, answers the record."""
     members = shard.members()
     count, samples = len(members), len(shard.samples)
-    wide = any(m.offset % 512 or m.offset >> 41 or m.bytes >> 32 for m in members)
-    flags = WIDE * wide | DIGEST * (shard.digest is not None)
+    in_bytes = any(m.offset % 512 for m in members)
+    flags = BYTES * in_bytes | DIGEST * (shard.digest is not None)
     flags |= SUMS * (count > 0 and members[0].sum is not None)
     flags |= LABELS * any(s.label != -1 for s in shard.samples)
+    firsts, starts = [0], [0]
+    for sample in shard.samples:
+        firsts.append(firsts[-1] + len(sample.members))
+        starts.append(starts[-1] + len(sample.key))
+    keys = b"".join(sample.key for sample in shard.samples)
+    columns = [
+        [m.offset // (1 if in_bytes else 512) for m in members],
+        firsts,
+        starts,
+        [m.bytes for m in members],
+        [number[m.extension] for m in members],
+        [(s.label + 1) % (1 << 64) for s in shard.samples] if flags & LABELS else [],
+    ]
     out.align()
     block_at = len(out.content)
     if flags & SUMS:
         out.put(struct.pack(f"<{count}Q", *(m.sum for m in members)))
-    if flags & LABELS:
-        out.put(struct.pack(f"<{samples}q", *(s.label for s in shard.samples)))
-    if wide:
-        out.put(struct.pack(f"<{count}Q", *(m.offset for m in members)))
-    else:
-        out.put(struct.pack(f"<{count}I", *(m.offset // 512 for m in members)))
-    out.put(struct.pack(f"<{count}I", *(m.bytes & 0xFFFFFFFF for m in members)))
-    first, end = 0, 0
-    firsts, ends = [], []
-    for sample in shard.samples:
-        firsts.append(first)
-        first += len(sample.members)
-        end += len(sample.key)
-        ends.append(end)
-    out.put(struct.pack(f"<{samples + 1}I", *firsts, first))
-    out.put(struct.pack(f"<{samples}I", *ends))
-    out.put(struct.pack(f"<{count}H", *(number[m.extension] for m in members)))
-    if wide:
-        out.put(struct.pack(f"<{count}H", *(m.bytes >> 32 for m in members)))
-    out.put(b"".join(sample.key for sample in shard.samples))
+    for column in columns[:NEAR]:
+        bases = [min(column[i : i + GROUP]) for i in range(0, len(column), GROUP)]
+        out.put(struct.pack(f"<{len(bases)}Q", *bases))
+        column[:] = [value - bases[i // GROUP] for i, value in enumerate(column)]
+    widths = [-(-max(column, default=0).bit_length() // 8) for column in columns]
+    for column, width in zip(columns, widths, strict=True):
+        out.put(b"".join(value.to_bytes(width, "little") for value in column))
+    out.put(keys)
     record = struct.pack(
         "<QQQQQ", path_at, shard.bytes, sum(m.bytes for m in members), before, block_at
     )
-    record += struct.pack("<IIII", len(shard.path), samples, count, end)
-    record += bytes([shard.packing, flags, 0, 0]) + bytes(4) + shard.identity()
+    record += struct.pack("<IIII", len(shard.path), samples, count, len(keys))
+    record += bytes([shard.packing, flags, *widths]) + bytes(8) + shard.identity()
     return record + (shard.digest or bytes(32))
 
 

@@ -13,22 +13,38 @@
 
 #include "index/shard.h"
 
+#include <string.h>
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is used as it lies");
 
 #define STK_FILE_HEAD_MAGIC "STOKERIX"
 #define STK_FILE_FOOT_MAGIC "XIREKOTS"
-#define STK_FILE_VERSION 1u
+#define STK_FILE_VERSION 2u
 #define STK_FILE_PAGE_BYTES 16384u
-/* A member's size in a wide block: 48 bits. */
-#define STK_FILE_SIZE_MAX ((1ull << 48) - 1)
+/* Numbers of a near column that share a base. */
+#define STK_FILE_GROUP 32u
 
 enum stk_file_kind { STK_FILE_TARS = 1, STK_FILE_FOLDER };
 
-enum stk_file_flag { /* of a record */
-                     STK_FILE_WIDE = 1,
+enum stk_file_flag {                     /* of a record */
+                     STK_FILE_BYTES = 1, /* offsets count bytes, else units of 512 */
                      STK_FILE_SUMS = 2,
                      STK_FILE_LABELS = 4,
                      STK_FILE_DIGEST = 8,
+};
+
+/* What a block knows of each member or sample, a column each. Numbers of a column take as many
+ * bytes as its largest needs; of a near column, whose neighbours are of like size, that is the
+ * largest distance from the smallest of its group. */
+enum stk_file_column {
+    STK_COLUMN_OFFSETS, /* near: of members */
+    STK_COLUMN_FIRSTS,  /* near: first member of each sample; at last the number of members */
+    STK_COLUMN_KEYS,    /* near: where the key of each sample begins; at last where they end */
+    STK_COLUMN_SIZES,   /* of members */
+    STK_COLUMN_EXTENSIONS,
+    STK_COLUMN_LABELS, /* of samples: the label and 1, modulo 2^64; so 0: none */
+    STK_COLUMNS,
+    STK_COLUMNS_NEAR = STK_COLUMN_SIZES,
 };
 
 struct stk_file_head {
@@ -36,22 +52,22 @@ struct stk_file_head {
     uint32_t version, page_bytes;
 };
 
-/* Of a tar. Its block, at block_at (a multiple of 8), has these arrays, in this order:
- *   u64 sums[members]                if SUMS       i64 labels[samples]           if LABELS
- *   u64 offsets[members]             if WIDE       u32 units[members]            else: of 512
- *   u32 sizes[members]                             u32 first_member[samples + 1]
- *   u32 key_ends[samples]                          u16 extensions[members]
- *   u16 sizes_high[members]          if WIDE       u8 keys[keys_bytes]
+/* Of a tar. Its block, at block_at (a multiple of 8), has, in this order:
+ *   u64 sums[members]                         if SUMS
+ *   u64 bases[groups] of each near column     the smallest number of each STK_FILE_GROUP
+ *   numbers of each column                    widths[column] bytes each
+ *   u8 keys[keys_bytes]
  * and, at the next multiple of 8, the image of its access points (format/access.h), if any. */
 struct stk_file_record {
     uint64_t path_at, object_bytes, bytes, first_sample, block_at;
     uint32_t path_bytes, sample_count, member_count, keys_bytes;
-    uint8_t packing, flags; /* enum stk_packing, enum stk_file_flag */
-    uint8_t zero[2];
-    uint32_t access_bytes; /* of access points; 0: none */
+    uint8_t packing, flags;      /* enum stk_packing, enum stk_file_flag */
+    uint8_t widths[STK_COLUMNS]; /* 0 to 8; 0: all numbers are 0, or their base */
+    uint32_t access_bytes;       /* of access points; 0: none */
+    uint32_t zero;
     uint8_t identity[32], sha256[32];
 };
-_Static_assert(sizeof(struct stk_file_record) == 128, "as in docs/formats.md");
+_Static_assert(sizeof(struct stk_file_record) == 136, "as in docs/formats.md");
 
 /* Of a folder: the key is the path. */
 struct stk_file_entry {
@@ -85,16 +101,30 @@ struct stk_file_foot {
 };
 _Static_assert(sizeof(struct stk_file_foot) == 232, "as in docs/formats.md");
 
-/* Where the arrays of a block begin, counted from block_at; what is absent takes nothing. */
+/* Where the parts of a block begin, counted from block_at; what is absent takes nothing. */
 struct stk_file_block {
-    uint64_t sums, labels, offsets, units, sizes, first_member, key_ends, extensions, sizes_high;
-    uint64_t keys, access, end;
+    uint64_t sums, bases[STK_COLUMNS_NEAR], numbers[STK_COLUMNS], keys, access, end;
 };
 
 /* A path from the root that stays below it: no part is '..', it does not begin with '/', and has no
  * NUL. An index is read from wherever the data came from, so it may not name other files. */
 bool stk_file_is_below(struct stk_view path);
 void stk_file_block_make(const struct stk_file_record *record, struct stk_file_block *block_out);
+/* Bytes that an offset of 1 stands for. */
+static inline uint64_t stk_file_unit(const struct stk_file_record *record)
+{
+    return record->flags & STK_FILE_BYTES ? 1 : STK_OFFSET_UNIT;
+}
+/* How many numbers a column has. */
+uint64_t stk_file_column_count(const struct stk_file_record *record, uint32_t column);
+/* Little end first, in so many bytes: 8 at most. */
+static inline uint64_t stk_file_load(const uint8_t *from, uint32_t width)
+{
+    uint64_t number = 0;
+
+    memcpy(&number, from, width);
+    return number;
+}
 
 struct stk_map {
     struct stk_io *io;                     /* NULL: bytes in memory, lent */

@@ -489,33 +489,55 @@ static void test_reuse(void)
     }
 }
 
-/* Large enough for many pages: each page damaged is found, with its place. */
-static struct stk_index *make_large(uint32_t samples, bool wide)
+struct large {
+    const char *name;
+    uint32_t samples, members; /* members of a sample: 1 to this */
+    uint64_t member_bytes;     /* at most */
+    int64_t label;             /* the largest; 0: no labels */
+    bool sums;
+};
+
+/* One shard of members of many sizes. Keys have 8 bytes. */
+static struct stk_index *make_large(const struct large *large)
 {
     struct stk_index_options options = {.shard_count = 1};
     struct stk_index *index = NULL;
     struct stk_shard_builder *builder = NULL;
-    uint64_t size = wide ? 5ull << 30 : 100;
+    uint64_t at = 512;
+    int status;
 
     T_EQ("open", stk_index_open(&index, &options, NULL), 0);
     T_EQ("begin", stk_shard_begin(index, 0, "0.tar", &builder, NULL), 0);
-    for (uint32_t i = 0; i < samples; i++) {
-        char name[32];
+    for (uint32_t i = 0; i < large->samples; i++) {
+        uint64_t dice = stk_mix(i);
 
-        snprintf(name, sizeof name, "%08u.jpg", i);
-        T_EQ("add",
-             stk_shard_add(builder, view(name), 512 + i * (size + 1024) / 512 * 512, size, NULL),
-             0);
+        for (uint32_t m = 0; m <= dice % large->members; m++) {
+            uint64_t bytes = 1 + (dice >> 8) % large->member_bytes;
+            char name[32];
+
+            snprintf(name, sizeof name, "%08u.%c", i, 'a' + (int)m);
+            status = stk_shard_add(builder, view(name), at, bytes, NULL);
+            if (status == 0 && large->sums) {
+                status = stk_shard_checksum(builder, stk_mix(at), NULL);
+            }
+            T_EQ("add", status, 0);
+            at += stk_round_up(bytes, 512) + 512;
+        }
+        if (large->label > 0) {
+            T_EQ("label", stk_shard_label(builder, (int64_t)(dice % (large->label + 1)), NULL), 0);
+        }
     }
-    T_EQ("end", stk_shard_end(builder, samples * (size + 4096), STK_PLAIN, NULL), 0);
+    T_EQ("end", stk_shard_end(builder, at + 1024, STK_PLAIN, NULL), 0);
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
     return index;
 }
 
+/* Large enough for many pages: each page damaged is found, with its place. */
 static void test_pages(void)
 {
     static struct text text;
-    struct stk_index *index = make_large(20000, false);
+    const struct large large = {"pages", 20000, 2, 3000, 9, true};
+    struct stk_index *index = make_large(&large);
     struct stk_view image = {0};
     uint64_t pages;
 
@@ -553,7 +575,8 @@ static uint64_t good_pages(const struct stk_index *index)
 static void test_touched(void)
 {
     for (uint32_t samples = 100; samples <= 1000000; samples *= 100) {
-        struct stk_index *index = make_large(samples, false), *mapped = NULL;
+        const struct large large = {"touched", samples, 1, 3000, 0, false};
+        struct stk_index *index = make_large(&large), *mapped = NULL;
         struct stk_view image = {0};
         struct stk_sample sample = {0};
         struct stk_member member;
@@ -564,28 +587,35 @@ static void test_touched(void)
         T_TRUE("few pages to open", good_pages(mapped) <= 2);
         T_EQ("sample", stk_index_sample(mapped, samples / 2, &sample, NULL), 0);
         T_EQ("member", stk_index_member(mapped, &sample, 0, &member, NULL), 0);
-        T_TRUE("few pages to look up", good_pages(mapped) <= 2 + 8);
+        T_TRUE("few pages to look up", good_pages(mapped) <= 2 + 12);
         stk_index_close(mapped);
         stk_free((void *)(uintptr_t)image.data);
     }
 }
 
+/* What the issue asks: at most 24 bytes a member beside names, with all that can be known of it. */
 static void test_bytes(void)
 {
-    static const struct {
-        const char *name;
-        bool wide;
-    } rows[] = {{"one member a sample", false}, {"members past 4 GiB", true}};
+    static const struct large rows[] = {
+        {"pictures", 100000, 1, 200000, 0, false},
+        {"pictures, all known", 100000, 1, 16000000, INT32_MAX, true},
+        {"small, all known", 100000, 1, 300, 999, true},
+        {"1 to 5 members, all known", 30000, 5, 16000000, INT32_MAX, true},
+        {"films, all known", 20000, 1, 1ull << 30, INT32_MAX, true},
+        {"past 4 GiB, all known", 20000, 1, 1ull << 33, INT32_MAX, true},
+    };
 
-    for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        const uint32_t count = 100000;
-        struct stk_index *index = make_large(count, rows[i].wide);
+    T_EACH(large, row, rows)
+    {
+        struct stk_index *index = make_large(row);
+        uint64_t members = stk_index_members(index), beside;
         struct stk_view image = {0};
 
-        T_EQ(rows[i].name, stk_index_image(index, "", &image, NULL), 0);
-        /* Beside 8 bytes of name, and 8 for each page. */
-        T_TRUE(rows[i].name,
-               image.bytes - 8ull * count - image.bytes / 2048 - 1024 <= 24ull * count);
+        T_EQ(row->name, stk_index_image(index, "", &image, NULL), 0);
+        /* Names: 8 bytes each. The rest of the file: its foot, its one record. */
+        beside = image.bytes - 8ull * row->samples - 512;
+        printf("%s: %.2f bytes a member\n", row->name, (double)beside / (double)members);
+        T_TRUE(row->name, beside <= 24 * members);
         stk_index_close(index);
         stk_free((void *)(uintptr_t)image.data);
     }
@@ -622,6 +652,9 @@ static void test_file(void)
     T_EQ("not there", stk_index_map(&mapped, io, "/d/none", &error), -ENOENT);
     stk_world_add(io, "/d/text", "hello, this is no index", 23);
     T_EQ("no index", stk_index_map(&mapped, io, "/d/text", &error), STOKER_ERROR_FORMAT);
+    stk_world_add(io, "/d/old", "STOKERIX\1\0\0\0\0\100\0\0", 16);
+    T_EQ("version 1", stk_index_map(&mapped, io, "/d/old", &error), STOKER_ERROR_UNSUPPORTED);
+    T_HAS("what to do", error.advice, "stoker index --force");
     stk_world_add(io, "/d/empty", "", 0);
     T_EQ("empty", stk_index_map(&mapped, io, "/d/empty", &error), STOKER_ERROR_FORMAT);
     stk_io_close(io);

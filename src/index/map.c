@@ -275,6 +275,16 @@ bool stk_file_is_below(struct stk_view path)
     return below;
 }
 
+static bool widths_are_sane(const struct stk_file_record *record)
+{
+    bool sane = true;
+
+    for (uint32_t i = 0; i < STK_COLUMNS; i++) {
+        sane = sane && record->widths[i] <= sizeof(uint64_t);
+    }
+    return sane;
+}
+
 static int check_record(const struct stk_map *map, uint64_t shard, uint64_t first_sample,
                         struct stoker_error *error)
 {
@@ -285,8 +295,9 @@ static int check_record(const struct stk_map *map, uint64_t shard, uint64_t firs
     uint64_t end;
 
     stk_file_block_make(record, &block);
-    if (record->packing > STK_XZ || record->flags > 15 || record->first_sample != first_sample ||
-        record->sample_count > record->member_count || record->member_count > STK_MEMBERS_MAX ||
+    if (record->packing > STK_XZ || record->flags > 15 || !widths_are_sane(record) ||
+        record->first_sample != first_sample || record->sample_count > record->member_count ||
+        record->member_count > STK_MEMBERS_MAX ||
         (record->member_count > 0 && record->sample_count == 0) || record->block_at % 8 != 0 ||
         (record->access_bytes > 0 && record->packing != STK_GZIP && record->packing != STK_ZSTD) ||
         !stk_add(record->block_at, block.end, &end) || end > map->foot.pages_at) {
@@ -306,28 +317,36 @@ static int check_record(const struct stk_map *map, uint64_t shard, uint64_t firs
     return 0;
 }
 
+uint64_t stk_file_column_count(const struct stk_file_record *record, uint32_t column)
+{
+    switch (column) {
+    case STK_COLUMN_FIRSTS:
+    case STK_COLUMN_KEYS:
+        return record->sample_count + 1ull;
+    case STK_COLUMN_LABELS:
+        return record->flags & STK_FILE_LABELS ? record->sample_count : 0;
+    default:
+        return record->member_count;
+    }
+}
+
 void stk_file_block_make(const struct stk_file_record *record, struct stk_file_block *block_out)
 {
-    /* Counts are below 2^32: no product here wraps 64 bits, and no sum. */
-    uint64_t members = record->member_count, samples = record->sample_count, at = 0;
-    bool wide = record->flags & STK_FILE_WIDE;
+    /* Counts are below 2^32, widths below 9: nothing here wraps 64 bits. */
+    uint64_t at = 0;
 
     block_out->sums = at;
-    at += record->flags & STK_FILE_SUMS ? members * 8 : 0;
-    block_out->labels = at;
-    at += record->flags & STK_FILE_LABELS ? samples * 8 : 0;
-    block_out->offsets = block_out->units = at;
-    at += members * (wide ? 8 : 4);
-    block_out->sizes = at;
-    at += members * 4;
-    block_out->first_member = at;
-    at += (samples + 1) * 4;
-    block_out->key_ends = at;
-    at += samples * 4;
-    block_out->extensions = at;
-    at += members * 2;
-    block_out->sizes_high = at;
-    at += wide ? members * 2 : 0;
+    at += record->flags & STK_FILE_SUMS ? record->member_count * 8ull : 0;
+    for (uint32_t i = 0; i < STK_COLUMNS_NEAR; i++) {
+        uint64_t count = stk_file_column_count(record, i);
+
+        block_out->bases[i] = at;
+        at += (count + STK_FILE_GROUP - 1) / STK_FILE_GROUP * 8;
+    }
+    for (uint32_t i = 0; i < STK_COLUMNS; i++) {
+        block_out->numbers[i] = at;
+        at += stk_file_column_count(record, i) * record->widths[i];
+    }
     block_out->keys = at;
     at += record->keys_bytes;
     at = record->access_bytes > 0 ? stk_round_up(at, 8) : at;
@@ -450,127 +469,158 @@ static const struct stk_file_entry *touch_entry(const struct stk_map *map, uint6
     return entry;
 }
 
+/* A tar, and what of it is looked up. */
+struct look {
+    const struct stk_map *map;
+    const struct stk_file_record *record;
+    struct stk_file_block block;
+};
+
+static void look_at(struct look *look, const struct stk_map *map, uint32_t shard)
+{
+    look->map = map;
+    look->record = &map->records[shard];
+    stk_file_block_make(look->record, &look->block);
+}
+
+/* Any number may be in the file: what it means is checked by who asks. */
+static int look_up(const struct look *look, uint32_t column, uint64_t at, uint64_t *number_out,
+                   struct stoker_error *error)
+{
+    uint32_t width = look->record->widths[column];
+    uint64_t place = look->record->block_at + look->block.numbers[column] + at * width;
+    const uint8_t *number = stk_map_touch(look->map, place, width, error);
+    const uint64_t *base = NULL;
+
+    if (!number) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    *number_out = stk_file_load(number, width);
+    if (column < STK_COLUMNS_NEAR) {
+        place = look->record->block_at + look->block.bases[column] + at / STK_FILE_GROUP * 8;
+        base = stk_map_touch(look->map, place, 8, error);
+        if (!base) {
+            return STOKER_ERROR_CORRUPT;
+        }
+        *number_out += *base;
+    }
+    return 0;
+}
+
+static int damaged_column(const struct look *look, uint32_t column, uint64_t at, const char *detail,
+                          struct stoker_error *error)
+{
+    uint64_t place = look->block.numbers[column] + at * look->record->widths[column];
+
+    return stk_map_damaged(look->map, look->record->block_at + place, detail, error);
+}
+
+static int entry_sample(const struct stk_map *map, uint64_t sample, struct stk_sample *sample_out,
+                        struct stoker_error *error)
+{
+    const struct stk_file_entry *entry = touch_entry(map, sample, &sample_out->key, error);
+
+    if (!entry) {
+        return STOKER_ERROR_CORRUPT;
+    }
+    sample_out->shard = sample;
+    sample_out->member_count = 1;
+    sample_out->first_member = sample_out->number = 0;
+    sample_out->label = entry->label;
+    return 0;
+}
+
 int stk_map_sample(const struct stk_map *map, uint64_t sample, struct stk_sample *sample_out,
                    struct stoker_error *error)
 {
-    const struct stk_file_record *record;
-    struct stk_file_block block;
-    const uint32_t *firsts, *end;
-    uint32_t number, key_start = 0;
-    int64_t label = -1;
+    struct look look;
+    uint64_t number, first, next, key_at, key_end, label = 0;
     const uint8_t *key;
+    int status;
 
     if (!map->records) {
-        const struct stk_file_entry *entry = touch_entry(map, sample, &sample_out->key, error);
-
-        if (!entry) {
-            return STOKER_ERROR_CORRUPT;
-        }
-        sample_out->shard = sample;
-        sample_out->member_count = 1;
-        sample_out->first_member = sample_out->number = 0;
-        sample_out->label = entry->label;
-        return 0;
+        return entry_sample(map, sample, sample_out, error);
     }
     sample_out->shard = find_record(map, sample);
-    record = &map->records[sample_out->shard];
-    number = sample - record->first_sample;
-    stk_file_block_make(record, &block);
-    firsts = stk_map_touch(map, record->block_at + block.first_member + 4ull * number, 8, error);
-    end = stk_map_touch(map, record->block_at + block.key_ends + 4ull * number, 4, error);
-    if (!firsts || !end) {
-        return STOKER_ERROR_CORRUPT;
+    look_at(&look, map, sample_out->shard);
+    number = sample - look.record->first_sample;
+    status = look_up(&look, STK_COLUMN_FIRSTS, number, &first, error);
+    status = status < 0 ? status : look_up(&look, STK_COLUMN_FIRSTS, number + 1, &next, error);
+    status = status < 0 ? status : look_up(&look, STK_COLUMN_KEYS, number, &key_at, error);
+    status = status < 0 ? status : look_up(&look, STK_COLUMN_KEYS, number + 1, &key_end, error);
+    if (status == 0 && look.record->flags & STK_FILE_LABELS) {
+        status = look_up(&look, STK_COLUMN_LABELS, number, &label, error);
     }
-    if (number > 0) {
-        const uint32_t *before =
-            stk_map_touch(map, record->block_at + block.key_ends + 4ull * number - 4, 4, error);
-        if (!before) {
-            return STOKER_ERROR_CORRUPT;
-        }
-        key_start = *before;
+    if (status < 0) {
+        return status;
     }
-    if (key_start > *end || *end > record->keys_bytes || firsts[0] >= firsts[1] ||
-        firsts[1] > record->member_count) {
-        return stk_map_damaged(map, record->block_at + block.first_member + 4ull * number,
-                               "a sample is out of bounds", error);
+    if (first >= next || next > look.record->member_count || key_at > key_end ||
+        key_end > look.record->keys_bytes) {
+        return damaged_column(&look, STK_COLUMN_FIRSTS, number, "a sample is out of bounds", error);
     }
-    key = stk_map_touch(map, record->block_at + block.keys + key_start, *end - key_start, error);
+    key = stk_map_touch(map, look.record->block_at + look.block.keys + key_at, key_end - key_at,
+                        error);
     if (!key) {
         return STOKER_ERROR_CORRUPT;
     }
-    if (record->flags & STK_FILE_LABELS) {
-        const int64_t *labels =
-            stk_map_touch(map, record->block_at + block.labels + 8ull * number, 8, error);
-        if (!labels) {
-            return STOKER_ERROR_CORRUPT;
-        }
-        label = *labels;
-    }
     sample_out->number = number;
-    sample_out->first_member = firsts[0];
-    sample_out->member_count = firsts[1] - firsts[0];
-    sample_out->label = label;
-    sample_out->key = (struct stk_view){key, *end - key_start};
+    sample_out->first_member = first;
+    sample_out->member_count = next - first;
+    sample_out->label = (int64_t)(label - 1);
+    sample_out->key = (struct stk_view){key, key_end - key_at};
+    return 0;
+}
+
+static int tar_member(const struct look *look, uint64_t number, struct stk_member *member_out,
+                      struct stoker_error *error)
+{
+    uint64_t offset, bytes, extension, end;
+    int status = look_up(look, STK_COLUMN_OFFSETS, number, &offset, error);
+
+    status = status < 0 ? status : look_up(look, STK_COLUMN_SIZES, number, &bytes, error);
+    status = status < 0 ? status : look_up(look, STK_COLUMN_EXTENSIONS, number, &extension, error);
+    if (status < 0) {
+        return status;
+    }
+    if (!stk_multiply(offset, stk_file_unit(look->record), &offset) ||
+        !stk_add(offset, bytes, &end) ||
+        (look->record->packing == STK_PLAIN && end > look->record->object_bytes)) {
+        return damaged_column(look, STK_COLUMN_SIZES, number, "a member lies outside of its shard",
+                              error);
+    }
+    if (extension >= look->map->extension_count) {
+        return damaged_column(look, STK_COLUMN_EXTENSIONS, number, "an extension is out of bounds",
+                              error);
+    }
+    member_out->offset = offset;
+    member_out->bytes = bytes;
+    member_out->extension = extension;
     return 0;
 }
 
 int stk_map_member(const struct stk_map *map, const struct stk_sample *sample, uint32_t member,
                    struct stk_member *member_out, struct stoker_error *error)
 {
-    const struct stk_file_record *record;
-    struct stk_file_block block;
-    uint64_t at, number = sample->first_member + member, extension_at;
-    const uint16_t *extension, *high = NULL;
-    const uint32_t *size;
-    const void *place;
+    const struct stk_file_entry *entry;
+    struct stk_view path;
+    struct look look;
 
     member_out->shard = sample->shard;
-    if (!map->records) {
-        struct stk_view path;
-        const struct stk_file_entry *entry = touch_entry(map, sample->shard, &path, error);
-
-        if (!entry) {
-            return STOKER_ERROR_CORRUPT;
-        }
-        member_out->offset = 0;
-        member_out->bytes = STK_WHOLE;
-        member_out->extension = entry->extension;
-        extension_at = map->foot.records.at;
-        goto check;
+    if (map->records) {
+        look_at(&look, map, sample->shard);
+        return tar_member(&look, sample->first_member + member, member_out, error);
     }
-    record = &map->records[sample->shard];
-    stk_file_block_make(record, &block);
-    at = record->block_at;
-    extension_at = at + block.extensions + 2 * number;
-    extension = stk_map_touch(map, extension_at, 2, error);
-    size = stk_map_touch(map, at + block.sizes + 4 * number, 4, error);
-    if (record->flags & STK_FILE_WIDE) {
-        place = stk_map_touch(map, at + block.offsets + 8 * number, 8, error);
-        high = stk_map_touch(map, at + block.sizes_high + 2 * number, 2, error);
-    } else {
-        place = stk_map_touch(map, at + block.units + 4 * number, 4, error);
-    }
-    if (!extension || !size || !place || ((record->flags & STK_FILE_WIDE) && !high)) {
+    entry = touch_entry(map, sample->shard, &path, error);
+    if (!entry) {
         return STOKER_ERROR_CORRUPT;
     }
-    member_out->extension = *extension;
-    member_out->bytes = *size;
-    if (high) {
-        member_out->bytes |= (uint64_t)*high << 32;
-        member_out->offset = *(const uint64_t *)place;
-    } else {
-        member_out->offset = (uint64_t) * (const uint32_t *)place * STK_OFFSET_UNIT;
+    if (entry->extension >= map->extension_count) {
+        return stk_map_damaged(map, map->foot.records.at, "an extension is out of bounds", error);
     }
-    if (member_out->bytes > UINT64_MAX - member_out->offset ||
-        (record->packing == STK_PLAIN &&
-         member_out->offset + member_out->bytes > record->object_bytes)) {
-        return stk_map_damaged(map, at + block.sizes + 4 * number,
-                               "a member lies outside of its shard", error);
-    }
-check:
-    return member_out->extension < map->extension_count
-               ? 0
-               : stk_map_damaged(map, extension_at, "an extension is out of bounds", error);
+    member_out->offset = 0;
+    member_out->bytes = STK_WHOLE;
+    member_out->extension = entry->extension;
+    return 0;
 }
 
 int stk_map_checksum(const struct stk_map *map, const struct stk_sample *sample, uint32_t member,

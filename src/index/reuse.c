@@ -16,52 +16,137 @@ static void *copy_array(const void *from, uint64_t count, size_t item_bytes)
     return to;
 }
 
-/* 0, or -ENOMEM. */
-static int copy_block(const struct stk_file_record *record, const uint8_t *data,
-                      const struct stk_file_block *block, struct stk_part *part)
+/* A block whose pages are checked. */
+struct source {
+    const struct stk_file_record *record;
+    const uint8_t *data;
+    struct stk_file_block block;
+};
+
+static uint64_t number_at(const struct source *from, uint32_t column, uint64_t at)
 {
-    uint64_t members = record->member_count, samples = record->sample_count;
-    bool wide = record->flags & STK_FILE_WIDE, complete;
+    uint32_t width = from->record->widths[column];
+    uint64_t number = stk_file_load(from->data + from->block.numbers[column] + at * width, width);
 
-    part->member_count = members;
-    part->bytes = record->bytes;
-    part->keys.count = part->keys.capacity = samples;
-    part->keys.byte_count = part->keys.byte_capacity = record->keys_bytes;
-    part->keys.bytes = copy_array(data + block->keys, record->keys_bytes, 1);
-    part->keys.ends = copy_array(data + block->key_ends, samples, 4);
-    part->first_member = copy_array(data + block->first_member, samples + 1, 4);
-    part->extensions = copy_array(data + block->extensions, members, 2);
-    complete = part->keys.bytes && part->keys.ends && part->first_member && part->extensions;
-    if (wide) {
-        const uint64_t *offsets = (const uint64_t *)(const void *)(data + block->offsets);
-        const uint32_t *sizes = (const uint32_t *)(const void *)(data + block->sizes);
-        const uint16_t *high = (const uint16_t *)(const void *)(data + block->sizes_high);
-
-        part->wide = stk_alloc(members, 16);
-        for (uint64_t i = 0; part->wide && i < members; i++) {
-            part->wide[2 * i] = offsets[i];
-            part->wide[2 * i + 1] = sizes[i] | (uint64_t)high[i] << 32;
-        }
-        complete = complete && part->wide;
-    } else {
-        part->units = copy_array(data + block->units, members, 4);
-        part->sizes = copy_array(data + block->sizes, members, 4);
-        complete = complete && part->units && part->sizes;
+    if (column < STK_COLUMNS_NEAR) {
+        number +=
+            stk_file_load(from->data + from->block.bases[column] + at / STK_FILE_GROUP * 8, 8);
     }
-    if (record->flags & STK_FILE_SUMS) {
-        part->sums = copy_array(data + block->sums, members, 8);
-        complete = complete && part->sums;
+    return number;
+}
+
+/* From number `first` of the column on. False: one needs more bits. */
+static bool take_32(const struct source *from, uint32_t column, uint64_t first, uint32_t *to)
+{
+    uint64_t count = stk_file_column_count(from->record, column), largest = 0;
+
+    for (uint64_t i = first; i < count; i++) {
+        uint64_t number = number_at(from, column, i);
+
+        largest = stk_max(largest, number);
+        to[i - first] = (uint32_t)number;
+    }
+    return largest <= UINT32_MAX;
+}
+
+/* Members that fit neither units of 512 nor 32 bits: as the builder of a shard does it. */
+static bool is_wide(const struct source *from)
+{
+    bool wide = from->record->flags & STK_FILE_BYTES;
+
+    for (uint64_t i = 0; !wide && i < from->record->member_count; i++) {
+        wide = number_at(from, STK_COLUMN_OFFSETS, i) > UINT32_MAX ||
+               number_at(from, STK_COLUMN_SIZES, i) > UINT32_MAX;
+    }
+    return wide;
+}
+
+/* 1: taken; 0: the file contradicts itself; -ENOMEM. */
+static int copy_places(const struct source *from, struct stk_part *part)
+{
+    uint64_t members = from->record->member_count, unit = stk_file_unit(from->record);
+    bool sane = true;
+
+    if (!is_wide(from)) {
+        part->units = stk_alloc(members, sizeof *part->units);
+        part->sizes = stk_alloc(members, sizeof *part->sizes);
+        return !part->units || !part->sizes ? -ENOMEM
+                                            : take_32(from, STK_COLUMN_OFFSETS, 0, part->units) &&
+                                                  take_32(from, STK_COLUMN_SIZES, 0, part->sizes);
+    }
+    part->wide = stk_alloc(members, 2 * sizeof *part->wide);
+    for (uint64_t i = 0; part->wide && i < members; i++) {
+        sane =
+            stk_multiply(number_at(from, STK_COLUMN_OFFSETS, i), unit, &part->wide[2 * i]) && sane;
+        part->wide[2 * i + 1] = number_at(from, STK_COLUMN_SIZES, i);
+    }
+    return part->wide ? sane : -ENOMEM;
+}
+
+/* Likewise. */
+static int copy_extensions(const struct source *from, struct stk_part *part)
+{
+    uint64_t members = from->record->member_count, largest = 0;
+
+    part->extensions = stk_alloc(members, sizeof *part->extensions);
+    for (uint64_t i = 0; part->extensions && i < members; i++) {
+        uint64_t number = number_at(from, STK_COLUMN_EXTENSIONS, i);
+
+        largest = stk_max(largest, number);
+        part->extensions[i] = (uint16_t)number;
+    }
+    return part->extensions ? largest <= UINT16_MAX : -ENOMEM;
+}
+
+/* Likewise. */
+static int copy_samples(const struct source *from, struct stk_part *part)
+{
+    const struct stk_file_record *record = from->record;
+    uint64_t samples = record->sample_count;
+
+    part->keys.count = part->keys.capacity = record->sample_count;
+    part->keys.byte_count = part->keys.byte_capacity = record->keys_bytes;
+    part->keys.bytes = copy_array(from->data + from->block.keys, record->keys_bytes, 1);
+    part->keys.ends = stk_alloc(samples, sizeof *part->keys.ends);
+    part->first_member = stk_alloc(samples + 1, sizeof *part->first_member);
+    if (!part->keys.bytes || !part->keys.ends || !part->first_member) {
+        return -ENOMEM;
     }
     if (record->flags & STK_FILE_LABELS) {
-        part->labels = copy_array(data + block->labels, samples, 8);
-        complete = complete && part->labels;
+        part->labels = stk_alloc(samples, sizeof *part->labels);
+        for (uint64_t i = 0; part->labels && i < samples; i++) {
+            part->labels[i] = (int64_t)(number_at(from, STK_COLUMN_LABELS, i) - 1);
+        }
+        if (!part->labels) {
+            return -ENOMEM;
+        }
     }
-    if (record->access_bytes > 0) {
-        part->access = copy_array(data + block->access, record->access_bytes, 1);
+    return number_at(from, STK_COLUMN_KEYS, 0) == 0 &&
+           take_32(from, STK_COLUMN_KEYS, 1, part->keys.ends) &&
+           take_32(from, STK_COLUMN_FIRSTS, 0, part->first_member);
+}
+
+/* Likewise. */
+static int copy_block(const struct source *from, struct stk_part *part)
+{
+    const struct stk_file_record *record = from->record;
+    int status;
+
+    part->member_count = record->member_count;
+    part->bytes = record->bytes;
+    status = copy_samples(from, part);
+    status = status == 1 ? copy_places(from, part) : status;
+    status = status == 1 ? copy_extensions(from, part) : status;
+    if (status == 1 && record->flags & STK_FILE_SUMS) {
+        part->sums = copy_array(from->data + from->block.sums, record->member_count, 8);
+        status = part->sums ? 1 : -ENOMEM;
+    }
+    if (status == 1 && record->access_bytes > 0) {
+        part->access = copy_array(from->data + from->block.access, record->access_bytes, 1);
         part->access_bytes = record->access_bytes;
-        complete = complete && part->access;
+        status = part->access ? 1 : -ENOMEM;
     }
-    return complete ? 0 : -ENOMEM;
+    return status;
 }
 
 /* 0, or -ENOMEM. */
@@ -158,21 +243,20 @@ static int take_block(const struct stk_index *from, uint32_t from_shard, struct 
                       struct stoker_error *error)
 {
     const struct stk_file_record *record = &from->map->records[from_shard];
-    struct stk_file_block block;
-    const uint8_t *data;
-    int status = stk_map_block(from->map, from_shard, &data, &block, error);
+    struct source source = {.record = record};
+    int status = stk_map_block(from->map, from_shard, &source.data, &source.block, error);
 
     if (status < 0) {
         return status;
     }
-    status = copy_block(record, data, &block, part);
-    if (status == 0 && !is_sane(part, record, from->locked.extensions.count)) {
+    status = copy_block(&source, part);
+    if (status == 0 || (status == 1 && !is_sane(part, record, from->locked.extensions.count))) {
         return stk_map_damaged(from->map, record->block_at, "a shard contradicts itself", error);
     }
     part->has_digest = record->flags & STK_FILE_DIGEST;
     memcpy(part->sha256, record->sha256, sizeof part->sha256);
     memcpy(part->identity, record->identity, sizeof part->identity);
-    return status;
+    return status < 0 ? status : 0;
 }
 
 int stk_shard_copy(struct stk_index *index, uint32_t shard, const char *path,

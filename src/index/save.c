@@ -37,7 +37,10 @@ static int relative(struct save *save, const char *path, struct stk_view *path_o
 static void put_tars(struct save *save);
 static void put_block(struct save *save, const struct stk_part *part,
                       struct stk_file_record *record);
-static void put_wide(struct save *save, const struct stk_part *part);
+static void put_bases(struct save *save, const struct stk_part *part,
+                      struct stk_file_record *record, uint32_t column);
+static void put_numbers(struct save *save, const struct stk_part *part,
+                        const struct stk_file_record *record, uint32_t column);
 static void put_folder(struct save *save);
 static void put_texts(struct save *save, const struct stk_words *words,
                       struct stk_file_section *section);
@@ -293,27 +296,21 @@ static void put_block(struct save *save, const struct stk_part *part,
     record->member_count = members;
     record->keys_bytes = part->keys.byte_count;
     record->access_bytes = part->access_bytes;
-    record->flags = (part->wide ? STK_FILE_WIDE : 0) | (part->sums ? STK_FILE_SUMS : 0) |
-                    (part->labels ? STK_FILE_LABELS : 0) | (part->has_digest ? STK_FILE_DIGEST : 0);
+    record->flags = (part->sums ? STK_FILE_SUMS : 0) | (part->labels ? STK_FILE_LABELS : 0) |
+                    (part->has_digest ? STK_FILE_DIGEST : 0);
+    for (uint64_t i = 0; part->wide && i < members; i++) {
+        record->flags |= part->wide[2 * i] % STK_OFFSET_UNIT ? STK_FILE_BYTES : 0;
+    }
     memcpy(record->identity, part->identity, sizeof record->identity);
     memcpy(record->sha256, part->sha256, sizeof record->sha256);
     align(save);
     record->block_at = save->at;
     put(save, part->sums, part->sums ? members * 8 : 0);
-    put(save, part->labels, part->labels ? samples * 8 : 0);
-    if (part->wide) {
-        put_wide(save, part);
-    } else {
-        put(save, part->units, members * 4);
-        put(save, part->sizes, members * 4);
+    for (uint32_t column = 0; column < STK_COLUMNS; column++) {
+        put_bases(save, part, record, column);
     }
-    put(save, part->first_member, (samples + 1) * 4);
-    put(save, part->keys.ends, samples * 4);
-    put(save, part->extensions, members * 2);
-    for (uint64_t i = 0; part->wide && i < members; i++) {
-        uint16_t high = part->wide[2 * i + 1] >> 32;
-
-        put(save, &high, sizeof high);
+    for (uint32_t column = 0; column < STK_COLUMNS; column++) {
+        put_numbers(save, part, record, column);
     }
     put(save, part->keys.bytes, part->keys.byte_count);
     if (part->access) {
@@ -322,20 +319,80 @@ static void put_block(struct save *save, const struct stk_part *part,
     }
 }
 
-static void put_wide(struct save *save, const struct stk_part *part)
+static uint64_t number_at(const struct stk_part *part, const struct stk_file_record *record,
+                          uint32_t column, uint64_t at)
 {
-    for (uint64_t i = 0; i < part->member_count; i++) {
-        put(save, &part->wide[2 * i], 8);
+    switch (column) {
+    case STK_COLUMN_OFFSETS:
+        return part->wide ? part->wide[2 * at] / stk_file_unit(record) : part->units[at];
+    case STK_COLUMN_FIRSTS:
+        return part->first_member[at];
+    case STK_COLUMN_KEYS:
+        return at > 0 ? part->keys.ends[at - 1] : 0;
+    case STK_COLUMN_SIZES:
+        return part->wide ? part->wide[2 * at + 1] : part->sizes[at];
+    case STK_COLUMN_EXTENSIONS:
+        return part->extensions[at];
+    default:
+        return (uint64_t)part->labels[at] + 1;
     }
-    for (uint64_t i = 0; i < part->member_count; i++) {
-        uint32_t low = part->wide[2 * i + 1];
+}
 
-        if (part->wide[2 * i + 1] > STK_FILE_SIZE_MAX && save->status == 0) {
-            save->status =
-                stk_fail(save->error, STOKER_ERROR_LIMIT, "a member is too large for an index",
-                         "leave it out", "%llu bytes", (unsigned long long)part->wide[2 * i + 1]);
+/* Numbers of a group: the smallest (0 in a column that is not near), and the largest. */
+struct span {
+    uint64_t base, largest;
+};
+
+static struct span span_of(const struct stk_part *part, const struct stk_file_record *record,
+                           uint32_t column, uint64_t group)
+{
+    uint64_t at = group * STK_FILE_GROUP, count = stk_file_column_count(record, column);
+    uint64_t end = stk_min(at + STK_FILE_GROUP, count);
+    struct span span = {column < STK_COLUMNS_NEAR ? UINT64_MAX : 0, 0};
+
+    for (; at < end; at++) {
+        uint64_t number = number_at(part, record, column, at);
+
+        span.base = stk_min(span.base, number);
+        span.largest = stk_max(span.largest, number);
+    }
+    return span;
+}
+
+/* Of a near column; of any column the width is found. */
+static void put_bases(struct save *save, const struct stk_part *part,
+                      struct stk_file_record *record, uint32_t column)
+{
+    uint64_t count = stk_file_column_count(record, column), widest = 0;
+
+    for (uint64_t group = 0; group * STK_FILE_GROUP < count; group++) {
+        struct span span = span_of(part, record, column, group);
+
+        widest = stk_max(widest, span.largest - span.base);
+        if (column < STK_COLUMNS_NEAR) {
+            put(save, &span.base, sizeof span.base);
         }
-        put(save, &low, sizeof low);
+    }
+    record->widths[column] = 0;
+    while (widest > 0) {
+        record->widths[column]++;
+        widest >>= 8;
+    }
+}
+
+static void put_numbers(struct save *save, const struct stk_part *part,
+                        const struct stk_file_record *record, uint32_t column)
+{
+    uint64_t count = stk_file_column_count(record, column), base = 0;
+
+    for (uint64_t at = 0; at < count && record->widths[column] > 0; at++) {
+        uint64_t number = number_at(part, record, column, at);
+
+        if (column < STK_COLUMNS_NEAR && at % STK_FILE_GROUP == 0) {
+            base = span_of(part, record, column, at / STK_FILE_GROUP).base;
+        }
+        number -= base;
+        put(save, &number, record->widths[column]);
     }
 }
 
