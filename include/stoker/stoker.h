@@ -320,7 +320,12 @@ STOKER_API void stoker_index_close(struct stoker_indexer *indexer);
 
 /* ---- order ---------------------------------------------------------------------------- */
 
-enum stoker_shuffle { STOKER_SHUFFLE_BLOCK = 1, STOKER_SHUFFLE_FULL, STOKER_SHUFFLE_NONE };
+enum stoker_shuffle {
+    STOKER_SHUFFLE_BLOCK = 1, /* blocks, then the samples of a window of them */
+    STOKER_SHUFFLE_FULL,      /* one permutation */
+    STOKER_SHUFFLE_NONE,      /* storage order */
+    STOKER_SHUFFLE_TWO_LEVEL, /* shards, then the samples of each: the classic one; of tars only */
+};
 enum stoker_tail { STOKER_TAIL_DROP = 1, STOKER_TAIL_PAD, STOKER_TAIL_WRAP, STOKER_TAIL_KEEP };
 
 #define STOKER_ORDER_VERSION 1

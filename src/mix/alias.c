@@ -60,6 +60,11 @@ uint64_t stk_alias_draw(const struct stk_alias *alias, uint64_t key, uint64_t po
     uint64_t column = (uint64_t)(product >> 64);
     uint32_t height = (uint32_t)((uint64_t)product >> 32);
 
+    if (!stk_lent_good(&alias->lent, alias->thresholds + column, 4) ||
+        !stk_lent_good(&alias->lent, alias->aliases + column, 4) ||
+        alias->aliases[column] >= alias->count) {
+        return STK_DAMAGED;
+    }
     return height < alias->thresholds[column] ? column : alias->aliases[column];
 }
 

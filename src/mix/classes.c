@@ -6,17 +6,15 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-enum use { USE_CLASSES = 0x636c6173 }; /* "clas" */
-
 static int sort(struct stk_classes *classes, const uint32_t *labels, uint64_t sample_count,
                 uint32_t label_count, struct stoker_error *error);
 
 int stk_classes_init(struct stk_classes *classes, const uint32_t *labels, uint64_t sample_count,
-                     uint32_t label_count, uint64_t seed, struct stoker_error *error)
+                     uint32_t label_count, struct stoker_error *error)
 {
     int status;
 
-    *classes = (struct stk_classes){.key = stk_draw_key(seed, USE_CLASSES)};
+    *classes = (struct stk_classes){.sample_count = sample_count};
     if (sample_count == 0 || sample_count > UINT32_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many or too few samples to balance",
                         "balance up to 2^32 - 1 samples", "%llu samples",
@@ -43,15 +41,25 @@ void stk_classes_deinit(struct stk_classes *classes)
     *classes = (struct stk_classes){0};
 }
 
-uint64_t stk_classes_draw(const struct stk_classes *classes, uint64_t position)
+uint64_t stk_classes_draw(const struct stk_classes *classes, uint64_t key, uint64_t position)
 {
     uint64_t frame = position / classes->class_count;
-    uint64_t key = stk_key(classes->key, frame);
-    uint64_t which = stk_permute(key, position % classes->class_count, classes->class_count);
-    uint64_t start = classes->starts[which], count = classes->starts[which + 1] - start;
+    uint64_t which =
+        stk_permute(stk_key(key, frame), position % classes->class_count, classes->class_count);
+    const uint64_t *starts = classes->starts + which;
+    const uint32_t *sample;
+    uint64_t count;
 
-    key = stk_key(stk_key(~classes->key, which), frame / count);
-    return classes->samples[start + stk_permute(key, frame % count, count)];
+    if (!stk_lent_good(&classes->lent, starts, 16) || starts[1] > classes->sample_count ||
+        starts[0] >= starts[1]) {
+        return STK_DAMAGED;
+    }
+    count = starts[1] - starts[0];
+    key = stk_key(stk_key(~key, which), frame / count);
+    sample = classes->samples + starts[0] + stk_permute(key, frame % count, count);
+    return stk_lent_good(&classes->lent, sample, 4) && *sample < classes->sample_count
+               ? *sample
+               : STK_DAMAGED;
 }
 
 /* While samples are put in place, starts[label + 1] is where the next one of the label goes; at the

@@ -130,12 +130,13 @@ static void test_sampling(void)
         labels[i] = i * i % 7;
     }
     T_EQ("alias", stk_alias_init(&alias, weights, 300, NULL), 0);
-    T_EQ("classes", stk_classes_init(&classes, labels, 300, 7, 42, NULL), 0);
+    T_EQ("classes", stk_classes_init(&classes, labels, 300, 7, NULL), 0);
     T_EQ("shards", stk_twolevel_init(&shards, counts, 3, 42, NULL), 0);
     stk_twolevel_begin(&shards, 7);
     for (int i = 0; i < 5; i++) {
         T_EQ("alias", stk_alias_draw(&alias, stk_draw_key(42, 1), positions[i]), want_alias[i]);
-        T_EQ("classes", stk_classes_draw(&classes, positions[i]), want_classes[i]);
+        T_EQ("classes", stk_classes_draw(&classes, stk_draw_key(42, STK_USE_CLASSES), positions[i]),
+             want_classes[i]);
         T_EQ("shards", stk_twolevel_sample(&shards, places[i]), want_shards[i]);
     }
     stk_alias_deinit(&alias);

@@ -12,14 +12,16 @@
 #ifndef MIX_SAMPLING_H
 #define MIX_SAMPLING_H
 
-#include "order/order.h"
+#include "mix/subset.h"
 
 /* A random number for each position of a run. Two uses of a seed take different `use`s. */
+enum stk_use { STK_USE_ALIAS = 1, STK_USE_UNIFORM, STK_USE_CLASSES = 0x636c6173 }; /* "clas" */
 uint64_t stk_draw_key(uint64_t seed, uint64_t use);
 
 struct stk_alias {
     uint64_t count;
     uint32_t *thresholds, *aliases; /* owned */
+    struct stk_lent lent;           /* not owned, then */
 };
 
 /* weights: `count` of them, not all 0; a sample of weight 0 is never drawn. The chance of each is
@@ -27,22 +29,25 @@ struct stk_alias {
 int stk_alias_init(struct stk_alias *alias, const uint32_t *weights, uint64_t count,
                    struct stoker_error *error);
 void stk_alias_deinit(struct stk_alias *alias); /* zeroed is fine */
+/* STK_DAMAGED. */
 uint64_t stk_alias_draw(const struct stk_alias *alias, uint64_t key, uint64_t position);
 
 /* Samples by class. Of every `class_count` positions one is of each class that has samples; a class
  * goes through all its samples before one comes again. */
 struct stk_classes {
-    uint64_t key;
     uint32_t class_count; /* with samples */
-    uint64_t *starts;     /* owned: of the classes in `samples` */
+    uint64_t sample_count;
+    uint64_t *starts;     /* owned: of the classes in `samples`, and sample_count */
     uint32_t *samples;    /* owned */
+    struct stk_lent lent; /* not owned, then */
 };
 
 /* labels: one a sample, below label_count. ARGUMENT, ENOMEM. */
 int stk_classes_init(struct stk_classes *classes, const uint32_t *labels, uint64_t sample_count,
-                     uint32_t label_count, uint64_t seed, struct stoker_error *error);
+                     uint32_t label_count, struct stoker_error *error);
 void stk_classes_deinit(struct stk_classes *classes); /* zeroed is fine */
-uint64_t stk_classes_draw(const struct stk_classes *classes, uint64_t position);
+/* STK_DAMAGED. */
+uint64_t stk_classes_draw(const struct stk_classes *classes, uint64_t key, uint64_t position);
 
 /* The classic two-level shuffle, under its own name to be compared with: shards in an order of the
  * epoch, then the samples of each in an order of the epoch and shard. */

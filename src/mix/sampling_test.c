@@ -121,6 +121,7 @@ static void test_classes(void)
     uint32_t labels[SAMPLES], counts[LABELS] = {0};
     static uint32_t seen[SAMPLES];
     struct stk_classes classes;
+    uint64_t key = stk_draw_key(seed, STK_USE_CLASSES);
     bool once = true, whole = true;
     uint32_t slots[8][8] = {{0}};
     double chi = 0;
@@ -136,13 +137,13 @@ static void test_classes(void)
     for (uint32_t i = 0; i < SAMPLES; i++) {
         counts[labels[i]]++;
     }
-    T_EQ("init", stk_classes_init(&classes, labels, SAMPLES, LABELS, seed, NULL), 0);
+    T_EQ("init", stk_classes_init(&classes, labels, SAMPLES, LABELS, NULL), 0);
     T_EQ("classes", classes.class_count, LABELS - 1);
     for (uint64_t frame = 0; frame < FRAMES; frame++) {
         uint32_t met = 0;
 
         for (uint32_t slot = 0; slot < LABELS - 1; slot++) {
-            uint64_t sample = stk_classes_draw(&classes, frame * (LABELS - 1) + slot);
+            uint64_t sample = stk_classes_draw(&classes, key, frame * (LABELS - 1) + slot);
             uint32_t label = labels[sample];
 
             once &= !(met >> label & 1);
@@ -241,8 +242,8 @@ static void test_failures(void)
     struct stk_alias alias;
 
     T_EQ("zeros", stk_alias_init(&alias, zeros, 3, &error[0]), STOKER_ERROR_ARGUMENT);
-    T_EQ("no samples", stk_classes_init(&classes, ones, 0, 2, 0, &error[1]), STOKER_ERROR_ARGUMENT);
-    T_EQ("labels", stk_classes_init(&classes, ones, 3, 1, 0, &error[2]), STOKER_ERROR_ARGUMENT);
+    T_EQ("no samples", stk_classes_init(&classes, ones, 0, 2, &error[1]), STOKER_ERROR_ARGUMENT);
+    T_EQ("labels", stk_classes_init(&classes, ones, 3, 1, &error[2]), STOKER_ERROR_ARGUMENT);
     T_EQ("shards", stk_twolevel_init(&shards, counts, 2, 0, &error[3]), STOKER_ERROR_ARGUMENT);
     T_EACH(stoker_error, one, error)
     {
@@ -254,7 +255,7 @@ static void test_failures(void)
         stk_mem_fail_nth(n);
         T_EQ("no memory", stk_alias_init(&alias, ones, 3, &none[0]), -12);
         stk_mem_fail_nth(n);
-        T_EQ("no memory", stk_classes_init(&classes, ones, 3, 2, 0, &none[1]), -12);
+        T_EQ("no memory", stk_classes_init(&classes, ones, 3, 2, &none[1]), -12);
         stk_mem_fail_nth(n);
         T_EQ("no memory", stk_twolevel_init(&shards, counts, 1, 0, &none[2]), -12);
         T_EACH(stoker_error, one, none)

@@ -6,7 +6,10 @@
 
 #define STRIDE 256u
 #define IDENTITY_KEY UINT64_C(0x6d69782d69642031) /* "mix-id 1" */
+#define STAGES_KEY UINT64_C(0x7374616765732031)   /* "stages 1" */
 
+static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                       struct stoker_error *error);
 static int init_sources(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                         struct stoker_error *error);
 static uint64_t identity_of(const struct stk_schedule_options *options);
@@ -18,6 +21,9 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
     int status;
 
     *schedule = (struct stk_schedule){0};
+    if (options->stages) {
+        return init_stages(schedule, options, error);
+    }
     status = stk_order_init(&schedule->order, &options->order, error);
     schedule->epoch_samples = options->order.sample_count;
     if (status < 0 || !options->mix) {
@@ -42,6 +48,7 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
 void stk_schedule_deinit(struct stk_schedule *schedule)
 {
     stk_mix_deinit(&schedule->mix);
+    stk_stages_deinit(&schedule->stages);
     stk_free(schedule->orders);
     stk_free(schedule->firsts);
     stk_free(schedule->gone);
@@ -56,7 +63,46 @@ uint64_t stk_schedule_samples(const struct stk_schedule *schedule)
 /* Half of what the positions last for: a step may go on into the epochs behind. */
 uint64_t stk_schedule_epochs(const struct stk_schedule *schedule)
 {
-    return schedule->orders ? STK_MIX_POSITIONS_MAX / 2 / schedule->epoch_samples : UINT64_MAX;
+    return schedule->orders || schedule->stages.items
+               ? STK_MIX_POSITIONS_MAX / 2 / schedule->epoch_samples
+               : UINT64_MAX;
+}
+
+/* The order of the whole is only to tell what it was made of. */
+static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                       struct stoker_error *error)
+{
+    struct stk_stages_options stages = *options->stages;
+    struct stk_order_options whole = options->order;
+    uint64_t subsets = STAGES_KEY, draws = STAGES_KEY;
+    bool is_chosen = stages.stage_count > 1, is_drawn = false;
+    int status;
+
+    whole.shuffle = STOKER_SHUFFLE_NONE;
+    stages.order = options->order;
+    if (options->mix) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "stages beside a mix",
+                        "choose samples without a mix, or mix whole sources", "schedule");
+    }
+    status = stk_order_init(&schedule->order, &whole, error);
+    status = status < 0 ? status : stk_stages_init(&schedule->stages, &stages, error);
+    if (status < 0) {
+        stk_schedule_deinit(schedule);
+        return status;
+    }
+    for (uint32_t i = 0; i < stages.stage_count; i++) {
+        const struct stk_stage *stage = &stages.stages[i];
+
+        subsets = stk_key(stk_key(subsets, stage->first), stage->choice.subset_identity);
+        draws = stk_key(stk_key(draws, stage->first), stage->choice.draws_identity);
+        is_chosen = is_chosen || stage->choice.subset_identity != 0;
+        is_drawn = is_drawn || stage->choice.draws_identity != 0;
+    }
+    schedule->is_endless = true;
+    schedule->epoch_samples = schedule->stages.epoch_samples;
+    schedule->subset_identity = is_chosen ? subsets : 0;
+    schedule->draws_identity = is_drawn ? draws : 0;
+    return 0;
 }
 
 static int init_sources(struct stk_schedule *schedule, const struct stk_schedule_options *options,
@@ -121,6 +167,9 @@ int stk_schedule_reader_init(struct stk_schedule_reader *reader,
                              const struct stk_schedule *schedule, struct stoker_error *error)
 {
     *reader = (struct stk_schedule_reader){.schedule = schedule, .mix = schedule->mix};
+    if (schedule->stages.items) {
+        return stk_stages_reader_init(&reader->stages, &schedule->stages, error);
+    }
     return schedule->orders
                ? stk_mix_reader_init(&reader->reader, &reader->mix, schedule->orders, error)
                : 0;
@@ -129,7 +178,13 @@ int stk_schedule_reader_init(struct stk_schedule_reader *reader,
 void stk_schedule_reader_deinit(struct stk_schedule_reader *reader)
 {
     stk_mix_reader_deinit(&reader->reader);
+    stk_stages_reader_deinit(&reader->stages);
     *reader = (struct stk_schedule_reader){0};
+}
+
+int stk_schedule_reader_take(struct stk_schedule_reader *reader, struct stoker_error *error)
+{
+    return stk_stages_reader_take(&reader->stages, error);
 }
 
 /* Another epoch of a mix that ends: other frames. What is kept is of the one before. */
@@ -172,6 +227,11 @@ void stk_schedule_read(struct stk_schedule_reader *reader, uint64_t epoch, uint6
     struct stk_order_epoch *keys = &reader->keys[epoch & 1];
 
     STK_ASSERT(first <= schedule->epoch_samples && count <= schedule->epoch_samples - first);
+    if (schedule->stages.items) {
+        stk_stages_read(&reader->stages, epoch * schedule->epoch_samples + first, count,
+                        samples_out);
+        return;
+    }
     if (schedule->orders) {
         read_mix(reader, epoch, first, count, samples_out);
         return;
@@ -239,4 +299,18 @@ void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, ui
     }
     *first_out = schedule->firsts[source];
     *count_out = schedule->orders[source].options.sample_count;
+}
+
+uint64_t stk_schedule_other(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,
+                            uint64_t sample, uint64_t random)
+{
+    uint64_t first, count, other;
+
+    if (schedule->stages.items) {
+        other =
+            stk_stages_other(&schedule->stages, epoch * schedule->epoch_samples + position, random);
+        return other == STK_DAMAGED ? sample : other;
+    }
+    stk_schedule_peers(schedule, sample, &first, &count);
+    return first + random % count;
 }

@@ -1,5 +1,5 @@
 /* mix/schedule.h: which sample stands at (epoch, position) of a run: by one order over the whole
- * data set, or by a mix of sources that are neighbouring ranges of it.
+ * data set, by a mix of sources that are neighbouring ranges of it, or by stages of chosen samples.
  *
  *   ids of the data set   0 ........ ends[0] ........ ends[1] ........ ends[2]
  *                         |  source 0   |   source 1     |   source 2     |
@@ -15,23 +15,29 @@
 #define MIX_SCHEDULE_H
 
 #include "mix/mix.h"
+#include "mix/stages.h"
 
 struct stk_schedule_options {
     struct stk_order_options order;    /* of the whole data set; of each source but for its count */
     const struct stk_mix_options *mix; /* NULL: none. Its sources' counts are those of the ends */
     const uint64_t *ends;              /* one a source: where its samples end; lent during init */
     uint64_t epoch_samples;            /* of a mix without end; 0: as many as the data set has */
+    const struct stk_stages_options *stages; /* NULL: none. Not beside a mix; its order is not read,
+                                                but that above */
 };
 
 struct stk_schedule {
     struct stk_order order;   /* of the whole data set */
     struct stk_mix mix;       /* zeroed: none */
+    struct stk_stages stages; /* zeroed: none */
     struct stk_order *orders; /* owned, one a source; NULL without a mix */
     uint64_t *firsts;         /* owned, one a source: its first sample */
     uint64_t *gone;           /* owned, one a source: samples it gives in a mix with an end */
     uint64_t epoch_samples;
     bool is_endless;
     uint64_t identity; /* of sources, weights, changes, end and unit; 0 without a mix */
+    /* Of stages: which samples, and how they are drawn, and where each begins; 0: all, once. */
+    uint64_t subset_identity, draws_identity;
 };
 
 /* ARGUMENT: what mix or order refuse, or ends that are out of place; ENOMEM. */
@@ -49,11 +55,15 @@ struct stk_schedule_reader {
     struct stk_order_epoch keys[2];      /* without a mix: the last even and odd epoch */
     struct stk_mix mix;                  /* of the epoch: borrows the schedule's segments */
     struct stk_mix_reader reader;
+    struct stk_stages_reader stages;
 };
 
 int stk_schedule_reader_init(struct stk_schedule_reader *reader,
                              const struct stk_schedule *schedule, struct stoker_error *error);
 void stk_schedule_reader_deinit(struct stk_schedule_reader *reader); /* zeroed is fine */
+/* A table that lies in a file was found damaged, or there was no memory, since the last call: what
+ * was read is not to be used. Fills *error. */
+int stk_schedule_reader_take(struct stk_schedule_reader *reader, struct stoker_error *error);
 /* The samples at first .. first + count - 1, all of the epoch. */
 void stk_schedule_read(struct stk_schedule_reader *reader, uint64_t epoch, uint64_t first,
                        uint64_t count, uint64_t *samples_out);
@@ -67,6 +77,10 @@ uint64_t stk_schedule_step(struct stk_schedule_reader *reader,
 /* The samples that may stand in for this one: those of its source. */
 void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, uint64_t *first_out,
                         uint64_t *count_out);
+/* Another sample for this place, by a random number: one that might as well stand there. The
+ * sample itself where there is none. */
+uint64_t stk_schedule_other(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,
+                            uint64_t sample, uint64_t random);
 /* Where the weights may change when all before (epoch, position) was given: a position of the run,
  * as changes have it. */
 uint64_t stk_schedule_border(const struct stk_schedule *schedule, uint64_t epoch,

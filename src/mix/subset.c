@@ -15,6 +15,22 @@ static uint64_t blocks_of(uint64_t sample_count)
     return sample_count / BLOCK_BITS + 1; /* so that rank(sample_count) has a block */
 }
 
+uint64_t stk_subset_words(uint64_t sample_count)
+{
+    return blocks_of(sample_count) * BLOCK_WORDS;
+}
+
+uint64_t stk_subset_ranks(uint64_t sample_count)
+{
+    return blocks_of(sample_count) * 2;
+}
+
+/* One for each mark below count, and one where a search ends. */
+uint64_t stk_subset_selects(uint64_t count)
+{
+    return (count + SELECT_STRIDE - 1) / SELECT_STRIDE + 1;
+}
+
 int stk_subset_init(struct stk_subset *subset, uint64_t sample_count, struct stoker_error *error)
 {
     uint64_t blocks = blocks_of(sample_count);
@@ -95,15 +111,25 @@ static inline uint64_t before_word(const struct stk_subset *subset, uint64_t blo
     return word ? subset->ranks[2 * block + 1] >> 9 * (word - 1) & 511 : 0;
 }
 
+/* What is known of a block may be read. */
+static inline bool is_good(const struct stk_subset *subset, uint64_t block)
+{
+    return stk_lent_good(&subset->lent, subset->ranks + 2 * block, 16);
+}
+
 uint64_t stk_subset_rank(const struct stk_subset *subset, uint64_t sample)
 {
-    uint64_t block = sample / BLOCK_BITS;
+    uint64_t block = sample / BLOCK_BITS, rank;
     uint64_t below = (UINT64_C(1) << sample % 64) - 1;
 
     STK_ASSERT(sample <= subset->sample_count);
-    return subset->ranks[2 * block] +
+    if (!is_good(subset, block) || !stk_lent_good(&subset->lent, subset->words + sample / 64, 8)) {
+        return STK_DAMAGED;
+    }
+    rank = subset->ranks[2 * block] +
            before_word(subset, block, (uint32_t)(sample / 64 % BLOCK_WORDS)) +
            (uint64_t)__builtin_popcountll(subset->words[sample / 64] & below);
+    return rank <= subset->count ? rank : STK_DAMAGED;
 }
 
 /* The place of the k-th one of a word that has it: each step asks how many ones the lower half of
@@ -124,27 +150,53 @@ static uint32_t select_in_word(uint64_t word, uint32_t k)
     return place;
 }
 
-uint64_t stk_subset_select(const struct stk_subset *subset, uint64_t k)
+/* The last block that begins at the k-th one or before; damaged: one that is not there. */
+static uint64_t block_of(const struct stk_subset *subset, uint64_t k)
 {
-    uint64_t block = subset->selects[k / SELECT_STRIDE];
-    uint64_t last = subset->selects[k / SELECT_STRIDE + 1];
-    uint32_t word = 0;
+    uint64_t blocks = blocks_of(subset->sample_count), block, last;
 
-    STK_ASSERT(k < subset->count);
+    if (!stk_lent_good(&subset->lent, subset->selects + k / SELECT_STRIDE, 16)) {
+        return blocks;
+    }
+    block = subset->selects[k / SELECT_STRIDE];
+    last = subset->selects[k / SELECT_STRIDE + 1];
+    if (last >= blocks) {
+        return blocks;
+    }
     while (block < last) {
         uint64_t middle = block + (last - block + 1) / 2;
 
+        if (!is_good(subset, middle)) {
+            return blocks;
+        }
         if (subset->ranks[2 * middle] <= k) {
             block = middle;
         } else {
             last = middle - 1;
         }
     }
+    return block;
+}
+
+uint64_t stk_subset_select(const struct stk_subset *subset, uint64_t k)
+{
+    uint64_t block = block_of(subset, k), sample;
+    const uint64_t *words = subset->words;
+    uint32_t word = 0;
+
+    STK_ASSERT(k < subset->count);
+    if (block >= blocks_of(subset->sample_count) || !is_good(subset, block) ||
+        !stk_lent_good(&subset->lent, words + block * BLOCK_WORDS, BLOCK_WORDS * 8)) {
+        return STK_DAMAGED;
+    }
     k -= subset->ranks[2 * block];
     for (uint32_t i = 1; i < BLOCK_WORDS; i++) {
         word += before_word(subset, block, i) <= k;
     }
     k -= before_word(subset, block, word);
-    return block * BLOCK_BITS + word * 64 +
-           select_in_word(subset->words[block * BLOCK_WORDS + word], (uint32_t)k);
+    sample = block * BLOCK_BITS + word * 64 +
+             select_in_word(words[block * BLOCK_WORDS + word], (uint32_t)k);
+    /* Of a table that was made here it always is. */
+    return sample < subset->sample_count && words[sample / 64] >> sample % 64 & 1 ? sample
+                                                                                  : STK_DAMAGED;
 }

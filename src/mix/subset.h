@@ -11,12 +11,37 @@
 
 #include "order/order.h"
 
+/* A table in memory that others made: a file that is mapped. Each place is asked for before it is
+ * looked at, and what is read there is not believed. */
+struct stk_lent {
+    /* Whether the bytes are what was written. NULL: the table was made here. */
+    bool (*good)(const void *context, const void *at, size_t bytes);
+    /* Why not: fills *error (may be NULL), and answers its status. */
+    int (*tell)(const void *context, struct stoker_error *error);
+    const void *context;
+};
+
+static inline bool stk_lent_good(const struct stk_lent *lent, const void *at, size_t bytes)
+{
+    return !lent->good || lent->good(lent->context, at, bytes);
+}
+
+/* What a look-up in a lent table answers that is damaged. */
+#define STK_DAMAGED UINT64_MAX
+
 struct stk_subset {
     uint64_t sample_count, count; /* of all; of the subset, when sealed */
-    uint64_t *words;              /* owned: sample 64 w + i is bit i of word w */
-    uint64_t *ranks;              /* owned: two a block of 8 words, see subset.c */
-    uint64_t *selects;            /* owned: blocks of every 4096th of the subset */
+    uint64_t *words;              /* sample 64 w + i is bit i of word w. Owned, as the next two */
+    uint64_t *ranks;              /* two a block of 8 words, see subset.c */
+    uint64_t *selects;            /* blocks of every 4096th of the subset */
+    struct stk_lent lent;         /* not owned, then */
 };
+
+/* How long words, ranks and selects are: sample_count / 512 + 1 blocks of 8 and of 2; and the last
+ * for `count` of the subset. */
+uint64_t stk_subset_words(uint64_t sample_count);
+uint64_t stk_subset_ranks(uint64_t sample_count);
+uint64_t stk_subset_selects(uint64_t count);
 
 /* None of the samples. ARGUMENT when there are too many; ENOMEM. */
 int stk_subset_init(struct stk_subset *subset, uint64_t sample_count, struct stoker_error *error);
@@ -29,9 +54,9 @@ void stk_subset_invert(struct stk_subset *subset);
 void stk_subset_seal(struct stk_subset *subset);
 
 bool stk_subset_has(const struct stk_subset *subset, uint64_t sample);
-/* Sealed: how many of the subset come before the sample; sample <= sample_count. */
+/* Sealed: how many of the subset come before the sample; sample <= sample_count. STK_DAMAGED. */
 uint64_t stk_subset_rank(const struct stk_subset *subset, uint64_t sample);
-/* Sealed: the sample with rank k; k < count. rank(select(k)) == k. */
+/* Sealed: the sample with rank k; k < count. rank(select(k)) == k. STK_DAMAGED. */
 uint64_t stk_subset_select(const struct stk_subset *subset, uint64_t k);
 
 #endif
