@@ -281,7 +281,8 @@ STOKER_API int stoker_dataset_as_of(const struct stoker_dataset *dataset,
 
 /* Makes the index file of a data set, on a thread of its own and the engine's: entries of shards
  * that did not change are kept, new shards are read; what a killed run had finished is kept, too.
- * The file is written beside and renamed when it is whole. */
+ * The file is written beside and renamed when it is whole. Two at once for one file: the second is
+ * refused (-EBUSY), and told of the first. */
 struct stoker_indexer;
 
 struct stoker_index_options {
@@ -763,7 +764,8 @@ STOKER_API int stoker_token_loader_set_state(struct stoker_token_loader *loader,
 /* Writes a data set as tars of a given size (WebDataset), with an index (stoker.index) and a
  * manifest of SHA-256 (stoker.manifest.json). The bytes depend on the source and the options, not
  * on threads or time. All work is done in DESTINATION.part; when everything is on disk, one rename
- * gives it its name. Stopped at any point (close, kill, power), the same call goes on there. */
+ * gives it its name. Stopped at any point (close, kill, power), the same call goes on there. Two at
+ * once into one destination: the second is refused (-EBUSY), and told of the first. */
 struct stoker_pack;
 
 struct stoker_pack_options {
@@ -801,8 +803,9 @@ STOKER_API int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dat
                                 const struct stoker_pack_options *options,
                                 struct stoker_error *error);
 /* Waits up to timeout_ms for the end. 1: it goes on; 0: done, DESTINATION is complete. -EEXIST: the
- * destination is there; STOKER_ERROR_STATE: DESTINATION.part is of other options or data, and the
- * first difference is named. Fills *progress (may be NULL) in any case. */
+ * destination is there; -EBUSY: another writes it; STOKER_ERROR_STATE: DESTINATION.part is of
+ * other options or data, and the first difference is named. Fills *progress (may be NULL) in any
+ * case. */
 STOKER_API int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
                                 struct stoker_pack_progress *progress,
                                 struct stoker_error *error);
@@ -830,7 +833,8 @@ struct stoker_shard_member {
 };
 
 /* Gives *writer_out. Goes on in DESTINATION.part if it was begun with the same options, else
- * STOKER_ERROR_STATE names the first that differs. -EEXIST: the destination is there. */
+ * STOKER_ERROR_STATE names the first that differs. -EEXIST: the destination is there; -EBUSY:
+ * another writes it. */
 STOKER_API int stoker_shard_writer_open(struct stoker_shard_writer **writer_out,
                                         struct stoker_engine *engine,
                                         const struct stoker_shard_writer_options *options,
@@ -916,7 +920,8 @@ struct stoker_verify_options {
     uint32_t           unpacked_ratio_max;
 };
 
-/* Gives *verify_out; work begins. Fails only where there is nothing to verify.
+/* Gives *verify_out; work begins. Fails only where there is nothing to verify, or (-EBUSY) another
+ * repair is at work there.
  *
  * Repair: a plain tar with damage is written anew without the samples that have it (whole samples;
  * all other members byte for byte), beside it; then SHARD is also called SHARD.original, the

@@ -26,6 +26,24 @@ static int file_path(const struct stk_journal *journal, uint32_t number,
     return bytes < STK_PATH_BYTES_MAX ? 0 : -ENAMETOOLONG;
 }
 
+static int lock_path(const struct stk_journal *journal, char path[STK_PATH_BYTES_MAX])
+{
+    int bytes = snprintf(path, STK_PATH_BYTES_MAX, "%s.lock", journal->path);
+
+    return bytes < STK_PATH_BYTES_MAX ? 0 : -ENAMETOOLONG;
+}
+
+static int take_lock(struct stk_journal *journal, struct stoker_error *error)
+{
+    char path[STK_PATH_BYTES_MAX];
+
+    if (lock_path(journal, path) < 0) {
+        return stk_fail_errno(error, ENAMETOOLONG, "cannot keep a journal", "use a shorter path",
+                              "'%.600s'", journal->path);
+    }
+    return stk_io_lock(journal->io, path, &journal->only, error);
+}
+
 static int no_memory(const struct stk_journal *journal, struct stoker_error *error)
 {
     return stk_fail(error, -ENOMEM, "cannot keep a journal", "free memory", "'%.600s'",
@@ -152,7 +170,8 @@ int stk_journal_open(struct stk_journal **journal_out, struct stk_io *io, const 
     journal->io = io;
     pthread_mutex_init(&journal->lock, NULL);
     snprintf(journal->path, sizeof journal->path, "%s", index_path);
-    status = read_files(journal, error);
+    status = take_lock(journal, error);
+    status = status < 0 ? status : read_files(journal, error);
     if (status == 0 && (fresh || journal->file_count == STK_JOURNAL_FILES_MAX)) {
         uint32_t count = journal->file_count;
 
@@ -182,6 +201,7 @@ void stk_journal_close(struct stk_journal *journal)
     if (journal) {
         forget(journal);
         stk_io_close_out(journal->io, journal->out);
+        stk_io_unlock(journal->io, journal->only);
         pthread_mutex_destroy(&journal->lock);
         stk_free(journal);
     }
@@ -227,7 +247,13 @@ void stk_journal_sweep(struct stk_io *io, const char *index_path)
            stk_io_stat_path(io, path, &about, NULL) == 0) {
         left.file_count++;
     }
-    (void)stk_journal_remove(&left, NULL); /* what stays does no harm */
+    /* What stays does no harm, and what another run writes now is its own. */
+    if ((left.file_count > 0 ||
+         (lock_path(&left, path) == 0 && stk_io_stat_path(io, path, &about, NULL) == 0)) &&
+        take_lock(&left, NULL) == 0) {
+        (void)stk_journal_remove(&left, NULL);
+    }
+    stk_io_unlock(io, left.only);
 }
 
 int stk_journal_remove(struct stk_journal *journal, struct stoker_error *error)

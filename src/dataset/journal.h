@@ -29,11 +29,12 @@ struct stk_journal {
     struct stk_words names;            /* of shards, below the root */
     struct stk_journal_entry *entries; /* owned: of each name */
     uint32_t entry_capacity;
-    pthread_mutex_t lock; /* of out */
+    struct stk_lock *only; /* owned: INDEX.lock: one run at a time has this journal */
+    pthread_mutex_t lock;  /* of out */
     struct stk_out *out;
 };
 
-/* fresh: what is there is removed first. */
+/* fresh: what is there is removed first. -EBUSY: another run has it. */
 int stk_journal_open(struct stk_journal **journal_out, struct stk_io *io, const char *index_path,
                      bool fresh, struct stoker_error *error);
 void stk_journal_close(struct stk_journal *journal); /* the files stay */

@@ -174,6 +174,19 @@ int stk_io_sync_directory(struct stk_io *io, const char *path, struct stoker_err
     return io->table->write->sync_directory(io, path, error);
 }
 
+int stk_io_lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
+                struct stoker_error *error)
+{
+    return io->table->write->lock(io, path, lock_out, error);
+}
+
+void stk_io_unlock(struct stk_io *io, struct stk_lock *lock)
+{
+    if (lock) {
+        io->table->write->unlock(io, lock);
+    }
+}
+
 void stk_listing_free(struct stk_listing *listing)
 {
     stk_free(listing->memory);

@@ -10,7 +10,8 @@
 
 #include "io/io.h"
 
-struct stk_out; /* a file being written, front to back */
+struct stk_out;  /* a file being written, front to back */
+struct stk_lock; /* what one at a time may have */
 
 /* The table behind the functions below; struct stk_io_table points to it. */
 struct stk_write_table {
@@ -29,6 +30,9 @@ struct stk_write_table {
     int (*sync_directory)(struct stk_io *io, const char *path, struct stoker_error *error);
     int (*append)(struct stk_io *io, const char *path, struct stk_out **out_out,
                   struct stoker_error *error);
+    int (*lock)(struct stk_io *io, const char *path, struct stk_lock **lock_out,
+                struct stoker_error *error);
+    void (*unlock)(struct stk_io *io, struct stk_lock *lock);
 };
 
 /* Creates path, mode 0666 less the umask. fresh: fails with -EEXIST when something is there;
@@ -64,5 +68,15 @@ int stk_io_make_directory(struct stk_io *io, const char *path, bool fresh,
 int stk_io_remove(struct stk_io *io, const char *path, struct stoker_error *error);
 /* The names in a directory survive a power cut. */
 int stk_io_sync_directory(struct stk_io *io, const char *path, struct stoker_error *error);
+
+/* Takes the lock of this name: a small file that says who has it, made if there is none. Never
+ * waits. -EBUSY: another has it, in this process or another, and the error names it. It ends with
+ * unlock, or with the process, however that ends: a file that a kill left is taken like a new one.
+ * Between machines it holds where the file system's locks do (NFS: not with nolock or
+ * local_lock=flock); one that knows no locks gives it to everybody. */
+int stk_io_lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
+                struct stoker_error *error);
+/* Takes lock, removes its file; NULL is fine. */
+void stk_io_unlock(struct stk_io *io, struct stk_lock *lock);
 
 #endif

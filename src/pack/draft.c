@@ -16,6 +16,7 @@
 #define PATTERN_BYTES_MAX 200u
 #define PATTERN_WIDTH_MAX 12u
 
+static int take_lock(struct stk_draft *draft, struct stoker_error *error);
 static int look_at_destination(struct stk_draft *draft, const char *text,
                                struct stoker_error *error);
 static int look_at_part(struct stk_draft *draft, const char *text, struct stoker_error *error);
@@ -65,7 +66,8 @@ int stk_draft_open(struct stk_draft *draft, struct stk_io *io, const char *desti
     stk_sha256_init(&sha);
     stk_sha256_add(&sha, text, bytes);
     stk_sha256_done(&sha, draft->plan);
-    status = look_at_destination(draft, text, error);
+    status = take_lock(draft, error);
+    status = status < 0 ? status : look_at_destination(draft, text, error);
     if (status == 0 && !draft->named) {
         status = look_at_part(draft, text, error);
     }
@@ -79,10 +81,23 @@ done:
 
 void stk_draft_close(struct stk_draft *draft)
 {
+    stk_io_unlock(draft->io, draft->lock);
     json_decref(draft->settings);
     stk_free(draft->destination);
     stk_free(draft->directory);
     *draft = (struct stk_draft){0};
+}
+
+/* Beside DST.part, which loses its name in the end. Before anything is looked at: what another run
+ * does in between cannot be missed. */
+static int take_lock(struct stk_draft *draft, struct stoker_error *error)
+{
+    char *path = stk_draft_path(draft->destination, "", ".lock");
+    int status = path ? stk_io_lock(draft->io, path, &draft->lock, error)
+                      : fail_memory(draft->destination, error);
+
+    stk_free(path);
+    return status;
 }
 
 /* Whether a path is there: 1, 0 (and *error untouched) or an error. */

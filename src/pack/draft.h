@@ -33,12 +33,14 @@ struct stk_draft {
     uint8_t plan[32];        /* SHA-256 of the plan file */
     uint32_t state;          /* enum stk_draft_state */
     bool named;              /* DST has its name already; only the plan file is left to remove */
+    struct stk_lock *lock;   /* owned: DST.lock; only one at a time works on DST */
     uint64_t mended;         /* shards that an earlier run had finished; set by the caller */
 };
 
 /* Begins, or goes on with what is there. settings (borrowed): a flat object of text and integers;
  * stamp: text that may not be in the manifest (times), but makes it other work.
- * -EEXIST: DST is there. STATE: DST.part is other work; names the first setting that differs. */
+ * -EEXIST: DST is there. -EBUSY: somebody works on it. STATE: DST.part is other work; names the
+ * first setting that differs. */
 int stk_draft_open(struct stk_draft *draft, struct stk_io *io, const char *destination,
                    struct json_t *settings, const char *stamp, struct stoker_error *error);
 void stk_draft_close(struct stk_draft *draft); /* zeroed is fine; files stay */

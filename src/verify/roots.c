@@ -32,6 +32,31 @@ static const char *object_path(const struct stoker_verify *verify, uint64_t obje
     return verify->objects.text + verify->objects.paths[object];
 }
 
+/* Only one repair at a time works on these folders, from before it reads their manifests on. */
+static int lock_roots(struct stoker_verify *verify, struct stoker_error *error)
+{
+    struct stk_io *io = verify->engine->io;
+    int status = 0;
+
+    for (uint32_t i = 0; i < verify->roots.count && status == 0; i++) {
+        struct stk_root *root = &verify->roots.items[i];
+        struct stoker_error found = {0};
+        char path[STK_PATH_BYTES_MAX];
+
+        if (snprintf(path, sizeof path, "%sstoker.repair.lock", root->path) >= (int)sizeof path) {
+            return stk_fail_errno(error, ENAMETOOLONG, "cannot repair", "use a shorter path",
+                                  "'%.600s'", root->path);
+        }
+        status = stk_io_lock(io, path, &root->lock, &found);
+        if (status == -EACCES || status == -EPERM || status == -EROFS) {
+            status = 0; /* an error once there is something to be written */
+        } else if (status < 0 && error) {
+            *error = found;
+        }
+    }
+    return status;
+}
+
 int stk_roots_open(struct stoker_verify *verify, struct stk_findings *findings,
                    struct stoker_error *error)
 {
@@ -39,6 +64,9 @@ int stk_roots_open(struct stoker_verify *verify, struct stk_findings *findings,
     int status = 0;
 
     status = list_roots(verify, error);
+    if (status == 0 && verify->options.repair) {
+        status = lock_roots(verify, error);
+    }
     for (uint32_t i = 0; i < roots->count && status == 0; i++) {
         roots->items[i].whole = is_whole(verify, roots->items[i].path);
         if (verify->objects.kind == STK_SOURCE_TARS) {
@@ -56,9 +84,12 @@ int stk_roots_open(struct stoker_verify *verify, struct stk_findings *findings,
     return status;
 }
 
-void stk_roots_deinit(struct stk_roots *roots)
+void stk_roots_deinit(struct stoker_verify *verify)
 {
+    struct stk_roots *roots = &verify->roots;
+
     for (uint32_t i = 0; roots->items && i < roots->count; i++) {
+        stk_io_unlock(verify->engine->io, roots->items[i].lock);
         stk_free(roots->items[i].path);
         stk_free(roots->items[i].index_file);
         stk_free(roots->items[i].by_name);

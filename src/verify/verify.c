@@ -135,7 +135,7 @@ void stoker_verify_close(struct stoker_verify *verify)
     }
     stk_free(verify->locked.stages);
     stk_free(verify->mended);
-    stk_roots_deinit(&verify->roots);
+    stk_roots_deinit(verify);
     if (verify->named) {
         stk_dataset_release(verify->named);
     }

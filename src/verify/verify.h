@@ -57,6 +57,7 @@ struct stk_root {
     bool whole; /* all of its shards are listed: one that is missing is missed */
     bool manifested;
     bool changed; /* repair changed entries */
+    struct stk_lock *lock; /* owned: one repair at a time; NULL: none, or nothing can be written */
     struct stk_manifest manifest;
     uint32_t *by_name;       /* owned: entries of the manifest, sorted */
     bool *seen;              /* owned: of entries: the shard is there */
@@ -81,10 +82,10 @@ struct stk_roots {
     struct stk_place *places; /* owned; NULL: there is no index */
 };
 
-/* Reads the manifests; what is wrong with them is a finding. */
+/* Reads the manifests; what is wrong with them is a finding. -EBUSY: another repair is at work. */
 int stk_roots_open(struct stoker_verify *verify, struct stk_findings *findings,
                    struct stoker_error *error);
-void stk_roots_deinit(struct stk_roots *roots);
+void stk_roots_deinit(struct stoker_verify *verify);
 /* The entry of the object's shard; NULL: none, or there is no manifest. */
 struct stk_manifest_shard *stk_roots_entry(struct stoker_verify *verify, uint64_t object);
 /* The shard is there and no manifest's: a finding. */

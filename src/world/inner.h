@@ -37,6 +37,7 @@ struct stk_node {
     uint64_t users;                   /* names and handles */
     uint32_t kind;                    /* enum stk_entry_kind; OTHER: a link */
     uint64_t inode, mtime_ns;
+    bool locked;                      /* stk_io_lock */
     uint64_t hash;           /* of the path that it was made with */
     struct stk_node *parent; /* NULL: the root, or it has no name any more */
     const char *name;        /* lent by parent->names */
@@ -81,6 +82,7 @@ extern const struct stk_write_table stk_world_write_table; /* world_write.c */
 int  stk_world_fail(struct stoker_error *error, int number, const char *what, const char *path);
 /* Counts a call; -EIO when it is the one to fail, or the power is off. */
 int  stk_world_strike(struct stk_world *world);
+bool stk_world_is_off(const struct stk_world *world); /* all calls fail since cut_nth */
 bool stk_world_denied(struct stk_world *world, const struct stk_node *node);
 /* The first rule of this fault that hits these bytes of a node now, or NULL. */
 const struct stk_world_rule *stk_world_meets(struct stk_world *world, uint32_t fault,

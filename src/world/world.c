@@ -627,11 +627,16 @@ int stk_world_fail(struct stoker_error *error, int number, const char *what, con
                           "'%s'", path);
 }
 
+bool stk_world_is_off(const struct stk_world *world)
+{
+    return world->cut_at > 0 && world->calls >= world->cut_at;
+}
+
 int stk_world_strike(struct stk_world *world)
 {
     uint64_t call = ++world->calls;
 
-    return call == world->fail_at || (world->cut_at > 0 && call >= world->cut_at) ? -EIO : 0;
+    return call == world->fail_at || stk_world_is_off(world) ? -EIO : 0;
 }
 
 const struct stk_world_rule *stk_world_meets(struct stk_world *world, uint32_t fault,

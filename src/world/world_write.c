@@ -15,6 +15,11 @@ struct world_out {
     char path[]; /* for errors */
 };
 
+struct world_lock {
+    struct stk_node *node;
+    char path[];
+};
+
 /* The last part of a path, and where it is. */
 struct place {
     struct stk_node *parent, *node; /* node: NULL when nothing has the name */
@@ -29,6 +34,7 @@ static int open_node(struct stk_world *world, const char *path, enum open_mode m
                      struct stk_node **node_out);
 static int add_bytes(struct stk_world *world, struct stk_node *node, const void *data,
                      size_t bytes);
+static int lock_node(struct stk_world *world, const char *path, struct stk_node **node_out);
 static int rename_node(struct stk_world *world, const char *from, const char *to, bool fresh);
 static int rename_allowed(const struct place *from, const struct place *to, bool fresh);
 static int link_node(struct stk_world *world, const char *from, const char *to);
@@ -194,9 +200,55 @@ static int sync_directory(struct stk_io *io, const char *path, struct stoker_err
                       : 0;
 }
 
+/* The holder is always the one process that the world knows. */
+static int lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
+                struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    size_t path_bytes = strlen(path) + 1;
+    struct world_lock *lock = stk_alloc(1, sizeof *lock + path_bytes);
+    int status = -ENOMEM;
+
+    if (lock) {
+        memcpy(lock->path, path, path_bytes);
+        pthread_mutex_lock(&world->lock);
+        status = lock_node(world, path, &lock->node);
+        pthread_mutex_unlock(&world->lock);
+    }
+    if (status == 0) {
+        *lock_out = (struct stk_lock *)(void *)lock;
+        return 0;
+    }
+    stk_free(lock);
+    if (status == -EBUSY) {
+        return stk_fail_errno(error, EBUSY, "somebody else is at work here",
+                              "wait until it ends, or stop it and run this again",
+                              "'%s' is held by process 1 on world", path);
+    }
+    return stk_world_fail(error, -status, "cannot take the lock", path);
+}
+
+/* As a process that ends: the lock goes in any case, its file only if the power is on. */
+static void unlock(struct stk_io *io, struct stk_lock *opaque)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct world_lock *lock = (struct world_lock *)(void *)opaque;
+    struct place place = {0};
+
+    pthread_mutex_lock(&world->lock);
+    if (!stk_world_is_off(world) && find(world, lock->path, &place) == 0 &&
+        place.node == lock->node) {
+        stk_node_unlink(world, place.parent, place.name);
+    }
+    lock->node->locked = false;
+    stk_node_drop(world, lock->node);
+    pthread_mutex_unlock(&world->lock);
+    stk_free(lock);
+}
+
 const struct stk_write_table stk_world_write_table = {
-    create,    write_out,      sync_out,    close_out,      rename_path,
-    link_path, make_directory, remove_path, sync_directory, append,
+    create,         write_out,   sync_out,       close_out, rename_path, link_path,
+    make_directory, remove_path, sync_directory, append,    lock,        unlock,
 };
 
 uint64_t stk_world_calls(struct stk_io *io)
@@ -343,6 +395,28 @@ static int add_bytes(struct stk_world *world, struct stk_node *node, const void 
         node->mtime_ns = world->now_ns + world->changes++;
     }
     return status;
+}
+
+/* Gives a node with one more user, that is locked. */
+static int lock_node(struct stk_world *world, const char *path, struct stk_node **node_out)
+{
+    static const char holder[] = "process 1 on world\n";
+    struct place place = {0};
+    bool locked;
+    int status = find(world, path, &place);
+
+    locked = status == 0 && place.node && place.node->locked;
+    status = open_node(world, path, locked ? OPEN_LINES : OPEN_CUT, node_out);
+    if (status < 0) {
+        return status;
+    }
+    if (locked) {
+        stk_node_drop(world, *node_out);
+        return -EBUSY;
+    }
+    (*node_out)->locked = true;
+    (void)add_bytes(world, *node_out, holder, sizeof holder - 1); /* only for who reads it */
+    return 0;
 }
 
 /* The answers of Linux, in its order (fs/namei.c, do_renameat2). */

@@ -17,7 +17,7 @@
 
 #define TREE_BYTES 2048
 
-enum operation { CREATE = 1, APPEND, RENAME, LINK, MAKE, REMOVE, SYNC };
+enum operation { CREATE = 1, APPEND, RENAME, LINK, MAKE, REMOVE, SYNC, LOCK, LOCK_TWICE };
 
 /* One side: the machine or the world, and the folder to work in. */
 struct side {
@@ -29,7 +29,7 @@ struct side {
 /* The tree of each row: d/x "xx", e/, f "old", g "gg", and links. */
 static const struct step_row {
     const char *name;
-    uint32_t operation; /* enum operation */
+    uint32_t operation;    /* enum operation */
     const char *path, *to; /* to: of APPEND, what is there before */
     bool fresh;
     int want;
@@ -105,6 +105,13 @@ static const struct step_row {
     {"sync through a link", SYNC, "to-d", NULL, false, 0, "d/x", "xx"},
     {"sync a file", SYNC, "f", NULL, false, -ENOTDIR, "f", "old"},
     {"sync nothing", SYNC, "absent", NULL, false, -ENOENT, "f", "old"},
+    {"lock", LOCK, "new", NULL, false, 0, "new", NULL},
+    {"lock what a kill left", LOCK, "f", NULL, false, 0, "f", NULL},
+    {"lock twice", LOCK_TWICE, "new", NULL, false, -EBUSY, "new", NULL},
+    {"lock twice, elsewhere", LOCK_TWICE, "d/../d/new", NULL, false, -EBUSY, "d/new", NULL},
+    {"lock on a link", LOCK, "to-f", NULL, false, -ELOOP, "f", "old"},
+    {"lock on a folder", LOCK, "e", NULL, false, -EISDIR, "e", "/"},
+    {"lock nowhere", LOCK, "absent/new", NULL, false, -ENOENT, "absent", NULL},
 };
 
 /* Of four, so that two can be used at once. */
@@ -240,6 +247,28 @@ static int append_line(struct stk_io *io, const char *path, const char *before,
     return status;
 }
 
+/* again: a second time while it is held; then the first is let go, and it can be had again. */
+static int take_lock(struct stk_io *io, const char *path, bool again, struct stoker_error *error)
+{
+    struct stk_lock *lock = NULL, *second = NULL;
+    int status = stk_io_lock(io, path, &lock, error);
+
+    if (status == 0) {
+        T_HAS("its file tells who", read_text(io, path), "process ");
+    }
+    if (again) {
+        T_EQ("the first", status, 0);
+        status = stk_io_lock(io, path, &second, error);
+        T_TRUE("not given", second == NULL);
+        T_HAS("who has it", error->where, "held by process ");
+        stk_io_unlock(io, lock);
+        lock = NULL;
+        T_EQ("afterwards", stk_io_lock(io, path, &lock, NULL), 0);
+    }
+    stk_io_unlock(io, lock);
+    return status;
+}
+
 static int do_step(const struct side *side, const struct step_row *row, struct stoker_error *error)
 {
     const char *path = below(side, row->path);
@@ -257,6 +286,9 @@ static int do_step(const struct side *side, const struct step_row *row, struct s
         return stk_io_make_directory(side->io, path, row->fresh, error);
     case REMOVE:
         return stk_io_remove(side->io, path, error);
+    case LOCK:
+    case LOCK_TWICE:
+        return take_lock(side->io, path, row->operation == LOCK_TWICE, error);
     default:
         return stk_io_sync_directory(side->io, path, error);
     }
