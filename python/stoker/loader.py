@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,8 @@ from .errors import ArgumentError, BudgetError, ClosedError, EmptyError, ForkedE
 from .explain import Scheduled, explain
 from .fields import Field, Image, Label, resolve
 from .output import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
+from .ranks import ranks as _ranks
+from .stream import Epoch, Stream
 from .transforms import Transform
 
 __all__ = ["BadSample", "Loader"]
@@ -99,7 +100,7 @@ def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
         ) from error
 
 
-class Loader:
+class Loader(Stream):
     """A stream of batches for one rank: decoded, augmented and exactly ordered.
 
     One process, native threads. Every ``for`` over the loader is one epoch::
@@ -127,7 +128,8 @@ class Loader:
             into the next epoch; ``"keep"``: it is short (for validation). Ranks always get equal
             numbers of batches.
         rank, world_size: default: torch.distributed if it is initialised, else the environment's
-            RANK and WORLD_SIZE, else 0 of 1.
+            RANK and WORLD_SIZE, else 0 of 1; asked anew when a loop begins. With tensor or
+            pipeline parallelism give those of the data-parallel group.
         dtype: of images: ``"uint8"``, ``"float32"``, ``"float16"``, ``"bfloat16"``, or torch's
             or NumPy's objects. Default: float32 if normalised, else uint8.
         layout: of images: ``"NCHW"`` [B, 3, H, W] or ``"NHWC"`` [B, H, W, 3].
@@ -179,6 +181,8 @@ class Loader:
         mask: with ``tail="pad"``: bool [B] of the last batch, False for padding; else ``None``.
     """
 
+    _native: _stoker.Loader
+
     def __init__(
         self,
         source: Any,
@@ -224,6 +228,7 @@ class Loader:
         self.seed = count(seed, f"{where} seed", high=2**64 - 1)
         self.shuffle, self.tail = shuffle, tail
         self.rank, self.world_size = _ranks(rank, world_size)
+        self._follows = rank is None
         workers = count(worker_count, f"{where} worker_count", low=1) or 1
         self.transform = transform
         if transform is not None and not callable(transform):
@@ -372,6 +377,7 @@ class Loader:
         self._turning = threading.Lock()
         self._turn = 0  # grows when the iterator in use becomes stale
         self._pinner: Pinner | None = None
+        self._pinning = False
         self._delivered: Any = None  # the state that belongs to the batch last given, if pinned
         self.mask: Any = None
         _open_loaders.add(self)
@@ -394,6 +400,14 @@ class Loader:
         self._owned.append(dataset)
         self.dataset, self._native = dataset, native
 
+    def _reload(self) -> None:
+        self._refreshes(self._refresh, 1)
+        native = self._load(self.dataset, after=self._native)
+        native.set_state(self._native.state())
+        self._past.add(self._native)
+        self._native.close()
+        self._native = native
+
     def _close_owned(self) -> None:
         while self._owned:
             self._owned.pop().close()
@@ -402,17 +416,20 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch. It begins where :meth:`load_state_dict` went, else at the epoch's start:
-        also when an earlier ``for`` left this epoch in the middle."""
+        also when an earlier ``for`` left this epoch in the middle. Nothing is taken before the
+        first ``next()``; until then the iterator goes along with :meth:`set_epoch` and
+        :meth:`load_state_dict`."""
         self._check_open()
+        self._finish()
         self._stale()
         if self._taken:
             self._native.set_epoch(self._epoch)
             self._taken = False
+        self._follow()
         if self._refresh is True and self._is_at_start():
             self.refresh()
-        if self._pins():
-            self._pinner = Pinner(self._producer())
-        return _Epoch(self, self._turn)
+        self._pinning = self._pins()
+        return Epoch(self)
 
     def _check_open(self) -> None:
         if self._pid != os.getpid():
@@ -428,6 +445,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches that an epoch holds for this rank."""
+        self._follow()
         return self._native.batches(self._epoch)
 
     def _stale(self) -> None:
@@ -437,7 +455,6 @@ class Loader:
             self._pinner.stop()
             self._pinner = None
             self._delivered = None
-            self._taken = True  # what the thread took ahead is lost
 
     def _next(self, turn: int) -> Any:
         self._check_open()
@@ -455,14 +472,16 @@ class Loader:
                 "loader",
                 "set_epoch(), load_state_dict() and a new loop end it",
             )
-        if self._pinner is not None:
+        self._taken = True
+        if self._pinning:
+            if self._pinner is None:
+                self._pinner = Pinner(self._producer())
             value, mask, state = self._pinner.take()
             if isinstance(value, BaseException):
                 self._pinner = Pinner(self._producer())  # the next call tries again
                 raise value
             self._delivered = state
         else:
-            self._taken = True
             value, mask = self._produce()
         if value is None:
             self._end()
@@ -474,6 +493,15 @@ class Loader:
         self._epoch = self._native.state()[6]
         self._taken = False
         self._turn += 1
+
+    def _finish(self) -> None:
+        """Turns to the next epoch if the loop had all of this one, and did not ask for its end."""
+        if not self._taken or not self._is_over():
+            return
+        self._stale()
+        if self._native.state()[6] == self._epoch:
+            self._native.next(self._timeout_ms)
+        self._end()
 
     def _produce(self) -> tuple[Any, Any]:
         try:
@@ -536,14 +564,16 @@ class Loader:
         loader that was put in the middle of an epoch by :meth:`load_state_dict` goes on there.
         """
         number = count(epoch, "set_epoch", high=2**64 - 1)
-        if not self._taken and self._pinner is None and number == self._epoch:
+        self._finish()
+        if not self._taken and number == self._epoch:
             return
-        self._stale()
+        if self._taken:
+            self._stale()
         self._native.set_epoch(number)
         self._epoch, self._taken = number, False
 
     def _is_at_start(self) -> bool:
-        return not self._taken and self._pinner is None and self._native.state()[7] == 0
+        return not self._taken and self._native.state()[7] == 0
 
     def refresh(self, shard_count: int | None = None) -> int:
         """Takes in the shards that were appended to the data set; answers how many it has now.
@@ -585,16 +615,14 @@ class Loader:
             StateError: the state belongs to another data set, setting or order version.
         """
         values = parse_state(state)
-        self._stale()
-        self._taken = True  # the iterator in use is ended, also if the state is refused
+        if self._taken:
+            self._stale()  # also if the state is refused
         if self._refresh:
             dataset = self.dataset._as_of(values)
             if dataset is not self.dataset:
                 self._change(dataset)
         self._native.set_state(values)
         self._epoch, self._taken = values[6], False
-
-    get_state, set_state = state_dict, load_state_dict
 
     def explain(
         self, step: int, *, epoch: int | None = None, rank: int | str | None = None
@@ -609,10 +637,9 @@ class Loader:
             rank: default: this one; ``"all"``: the whole global batch.
         """
         self._check_open()
+        self._follow()
         epoch = self._epoch if epoch is None else epoch
-        return explain(
-            self._native, self.dataset, epoch, step, self.rank if rank is None else rank
-        )
+        return explain(self._native, self.dataset, epoch, step, self.rank if rank is None else rank)
 
     # ---- the rest ----
 
@@ -624,11 +651,6 @@ class Loader:
     @property
     def quarantine(self) -> list[BadSample]:
         return [BadSample(*entry) for entry in self._native.quarantine()]
-
-    @property
-    def drop_last(self) -> bool:
-        """torch's name for ``tail == "drop"``."""
-        return self.tail == "drop"
 
     def stats(self) -> dict[str, Any]:
         """What the loader did and where its time went.
@@ -687,26 +709,6 @@ class Loader:
         refuse_pickle("Loader")
 
 
-class _Epoch:
-    """The iterator of one epoch. It keeps no batch."""
-
-    def __init__(self, loader: Any, turn: int) -> None:
-        self._loader: Any = loader  # a Loader or a TokenLoader; None at the end
-        self._turn = turn
-
-    def __iter__(self) -> _Epoch:
-        return self
-
-    def __next__(self) -> Any:
-        if self._loader is None:
-            raise StopIteration
-        value = self._loader._next(self._turn)
-        if value is None:
-            self._loader = None
-            raise StopIteration
-        return value
-
-
 class _Past:
     """What a loader did on the data sets that it had before :meth:`Loader.refresh`."""
 
@@ -743,33 +745,3 @@ def _share(share: float | None, where: str) -> float:
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise ArgumentError(f"{share!r} is no share", where, "give more than 0, at most 1")
     return float(share)
-
-
-def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """The rank and world size: given, or torch.distributed's, or the environment's."""
-    where = "Loader rank"
-    if (rank is None) != (world_size is None):
-        raise ArgumentError("one of rank and world_size alone", where, "give both, or none")
-    if rank is None:
-        rank, world_size = _found_ranks()
-    assert world_size is not None
-    world = count(world_size, "Loader world_size", low=1)
-    return count(rank, where, high=world - 1), world
-
-
-def _found_ranks() -> tuple[int, int]:
-    torch = sys.modules.get("torch")
-    distributed = getattr(torch, "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    texts = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-    if texts[0] is None or texts[1] is None:
-        return 0, 1
-    try:
-        return int(texts[0]), int(texts[1])
-    except ValueError:
-        raise ArgumentError(
-            f"RANK={texts[0]!r} WORLD_SIZE={texts[1]!r}",
-            "the environment",
-            "set both to numbers, or give rank= and world_size=",
-        ) from None

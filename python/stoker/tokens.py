@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 from . import _stoker
 from .dataset import SHUFFLES, Engine, count, default_engine, refuse_pickle, word
 from .errors import ArgumentError, ClosedError, EmptyError, ForkedError, StateError
-from .loader import TAILS, _Epoch, _ranks, parse_state, state_values
+from .loader import TAILS, parse_state, state_values
 from .output import check_word, choose, converter, mask_of, paths_of
+from .ranks import ranks
+from .stream import EPOCH, Epoch, Stream
 
 __all__ = ["TokenLoader", "Tokens"]
 
@@ -97,7 +99,7 @@ class Tokens:
         refuse_pickle("Tokens")
 
 
-class TokenLoader:
+class TokenLoader(Stream):
     """A stream of batches of token windows for one rank, exactly ordered.
 
     Every ``for`` over the loader is one epoch::
@@ -138,6 +140,8 @@ class TokenLoader:
         engine: default: the process's, or the Tokens'.
     """
 
+    _native: _stoker.TokenLoader
+
     def __init__(
         self,
         source: Any,
@@ -169,7 +173,8 @@ class TokenLoader:
         self.context = count(context, f"{where} context", low=1)
         self.seed = count(seed, f"{where} seed", high=2**64 - 1)
         self.shuffle, self.tail = shuffle, tail
-        self.rank, self.world_size = _ranks(rank, world_size)
+        self.rank, self.world_size = ranks(rank, world_size)
+        self._follows = rank is None
         if transform is not None and not callable(transform):
             raise ArgumentError(
                 f"transform {transform!r} cannot be called", where, "give a function of one batch"
@@ -188,7 +193,7 @@ class TokenLoader:
             raise ArgumentError(
                 f"names {names!r}", where, f"give {self._fields}: one for each tensor of a batch"
             )
-        options = {
+        self._native_options = {
             "batch_size": self.batch_size,
             "stride": count(stride, f"{where} stride", low=1),
             "seed": self.seed,
@@ -217,7 +222,7 @@ class TokenLoader:
         else:
             self.tokens = Tokens(source, stored=stored, engine=engine)
         try:
-            self._native = _stoker.TokenLoader(self.tokens._native, self.context, **options)
+            self._native = self._load()
         except BaseException:
             self._close_owned()
             raise
@@ -229,6 +234,16 @@ class TokenLoader:
         self._taken = False  # batches of this epoch were given to an iterator
         self.mask: Any = None
 
+    def _load(self) -> _stoker.TokenLoader:
+        options = self._native_options
+        return _stoker.TokenLoader(self.tokens._native, self.context, **options)
+
+    def _reload(self) -> None:
+        native = self._load()
+        native.set_state(self._native.state())
+        self._native.close()
+        self._native = native
+
     def _close_owned(self) -> None:
         if self._owned:
             self.tokens.close()
@@ -237,16 +252,20 @@ class TokenLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch. It begins where :meth:`load_state_dict` went, else at the epoch's start:
-        also when an earlier ``for`` left this epoch in the middle."""
+        also when an earlier ``for`` left this epoch in the middle. Until its first ``next()`` the
+        iterator goes along with :meth:`set_epoch` and :meth:`load_state_dict`."""
         self._check_open()
+        self._finish()
         self._turn += 1
         if self._taken:
             self._native.set_epoch(self._epoch)
             self._taken = False
-        return _Epoch(self, self._turn)
+        self._follow()
+        return Epoch(self)
 
     def __len__(self) -> int:
         """Batches that an epoch holds for this rank."""
+        self._follow()
         return self._native.batches(self._epoch)
 
     @property
@@ -282,8 +301,7 @@ class TokenLoader:
         self._taken = True
         batch = self._native.next()
         if batch is None:
-            self._epoch, self._taken = self._native.state()[6], False
-            self._turn += 1
+            self._end()
             return None
         if self._convert is None:
             self._output = choose(self._output_word)
@@ -296,6 +314,16 @@ class TokenLoader:
         if self._names is not None:
             return dict(zip(self._names, values, strict=True))
         return values if self._fields > 1 else values[0]
+
+    def _end(self) -> None:
+        self._epoch, self._taken = self._native.state()[EPOCH], False
+        self._turn += 1
+
+    def _finish(self) -> None:
+        """Turns to the next epoch if the loop had all of this one, and did not ask for its end."""
+        if self._taken and self._is_over():
+            self._native.next()
+            self._end()
 
     def _bounds(self, batch: _stoker.Batch) -> Any:
         """cu_seqlens: where documents begin, and the end."""
@@ -321,8 +349,9 @@ class TokenLoader:
         """The next loop gives this epoch. Where the loader already stands before it (also in its
         middle, by :meth:`load_state_dict`), nothing changes."""
         number = count(epoch, "set_epoch", high=2**64 - 1)
+        self._finish()
         if self._taken or number != self._epoch:
-            self._turn += 1
+            self._turn += self._taken
             self._native.set_epoch(number)
             self._epoch, self._taken = number, False
 
@@ -338,18 +367,11 @@ class TokenLoader:
                 another order version.
         """
         values = parse_state(state)
-        self._turn += 1
+        self._turn += self._taken
         self._native.set_state(values)
-        self._epoch, self._taken = values[6], False
-
-    get_state, set_state = state_dict, load_state_dict
+        self._epoch, self._taken = values[EPOCH], False
 
     # ---- the rest ----
-
-    @property
-    def drop_last(self) -> bool:
-        """torch's name for ``tail == "drop"``."""
-        return self.tail == "drop"
 
     def close(self) -> None:
         """Lets go of the files. Batches in hand stay valid."""

@@ -42,8 +42,9 @@ import torch.utils.data
 
 from .dataset import Dataset, Engine, count
 from .errors import ArgumentError, ChangedError, Error, StateError
-from .loader import STATE_NAMES, UNOPENED, Loader, _ranks, state_values
+from .loader import STATE_NAMES, UNOPENED, Loader, state_values
 from .output import paths_of
+from .ranks import ranks
 
 __all__ = ["IterableDataset"]
 
@@ -201,7 +202,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         return str(self._options.get("tail", "drop"))
 
     def _ranks(self) -> tuple[int, int]:
-        return self._found or _ranks(self.rank, self.world_size)
+        return self._found or ranks(self.rank, self.world_size)
 
     def close(self) -> None:
         """Lets go of what this process has open: that is something only where it iterated itself

@@ -1,0 +1,142 @@
+"""What a loader is to training frameworks, beside its batches: iterators, sampler, ranks."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+from .ranks import ranks
+
+__all__ = ["Epoch", "Stream"]
+
+EPOCH, POSITION, SAMPLE_COUNT = 6, 7, 8
+"""Places in a native state."""
+
+
+class Epoch(Iterator[Any]):
+    """The iterator of one epoch. It keeps no batch.
+
+    Its state is its loader's: what the loop has got is behind it. The names are torchdata's and
+    Grain's.
+    """
+
+    def __init__(self, loader: Stream) -> None:
+        self._loader, self._turn, self._ended = loader, loader._turn, False
+
+    def __next__(self) -> Any:
+        value = None if self._ended else self._loader._next(self._turn)
+        if value is None:
+            self._ended = True
+            raise StopIteration
+        return value
+
+    def state_dict(self) -> dict[str, Any]:
+        """See :meth:`stoker.Loader.state_dict`."""
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The iterator goes on where the state stands, to the end of the state's epoch."""
+        self._loader.load_state_dict(state)
+        self._turn, self._ended = self._loader._turn, False
+
+    def get_state(self) -> dict[str, Any]:
+        """Grain's name for :meth:`state_dict`."""
+        return self.state_dict()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Grain's name for :meth:`load_state_dict`."""
+        self.load_state_dict(state)
+
+
+class Stream:
+    """What :class:`stoker.Loader` and :class:`stoker.TokenLoader` have in common.
+
+    Frameworks look at a loader's ``sampler`` to tell it the epoch, and to see whether it is shared
+    out among the ranks already. They find one that says so: none of them shares it out again.
+    """
+
+    _native: Any
+    _native_options: dict[str, Any]
+    _follows: bool  # the rank is what the process says
+    _taken: bool  # batches of this epoch were given to an iterator
+    _turn: int  # grows when the iterator in use becomes stale
+    _epoch: int
+    _delivered: Any = None  # the state behind the batch last given, if others were taken ahead
+    batch_size: int
+    rank: int
+    world_size: int
+    seed: int
+    shuffle: str
+    tail: str
+
+    def _next(self, turn: int) -> Any:
+        raise NotImplementedError
+
+    def _reload(self) -> None:
+        """Puts a native loader of the present options in the place of the one in use."""
+        raise NotImplementedError
+
+    def _follow(self) -> None:
+        """Takes the rank that the process has now: its group is often made after the loader."""
+        if not self._follows or self._taken:
+            return
+        found = ranks(None, None)
+        if found != (self.rank, self.world_size):
+            self.rank, self.world_size = found
+            self._native_options.update(rank=self.rank, world_size=self.world_size)
+            self._reload()
+
+    def _is_over(self) -> bool:
+        """Whether all batches of the epoch were given, though the end was not asked for."""
+        state = self._delivered or self._native.state()
+        left = int(state[SAMPLE_COUNT] - state[POSITION])
+        return left < (self.batch_size * self.world_size if self.tail == "drop" else 1)
+
+    # ---- what frameworks ask ----
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def get_state(self) -> dict[str, Any]:
+        """Grain's name for :meth:`state_dict`."""
+        return self.state_dict()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Grain's name for :meth:`load_state_dict`."""
+        self.load_state_dict(state)
+
+    @property
+    def drop_last(self) -> bool:
+        """torch's name for ``tail == "drop"``."""
+        return self.tail == "drop"
+
+    @property
+    def sampler(self) -> Any:
+        """A ``torch.utils.data.DistributedSampler`` whose ``set_epoch()`` is the loader's; None
+        without torch."""
+        return _samplers().LoaderSampler(self) if _has_torch() else None
+
+    @property
+    def batch_sampler(self) -> Any:
+        """A ``torch.utils.data.BatchSampler`` of :attr:`sampler` that refuses to be iterated;
+        None without torch."""
+        return _samplers().LoaderBatchSampler(self) if _has_torch() else None
+
+
+def _has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
+def _samplers() -> Any:
+    return importlib.import_module("stoker.sampler")
