@@ -130,6 +130,37 @@ static void test_stops(void)
     t_drop(want);
 }
 
+/* A run that fails leaves a journal only where there is something to go on from. */
+static void test_failed(void)
+{
+    static const struct {
+        const char *name;
+        int shards;
+        bool left;
+    } rows[] = {{"nothing was read", 0, false}, {"shards were read", 2, true}};
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stk_io *world;
+        struct stoker_engine *engine = t_engine(&world, 1);
+        struct stk_listing listing = {0};
+        uint64_t parts = 0;
+
+        t_shards(world, 0, rows[i].shards);
+        stk_world_add(world, "/data/z.tar", "no tar, but as long as a block", 30);
+        for (int turn = 0; turn < 2; turn++) {
+            T_TRUE(rows[i].name, t_index(engine, "/data", NULL, NULL, NULL) < 0);
+        }
+        T_EQ(rows[i].name, stk_io_list(world, "/data", &listing, NULL), 0);
+        for (size_t e = 0; e < listing.count; e++) {
+            parts += strncmp(listing.entries[e].name, "stoker.index", 12) == 0;
+        }
+        /* Of the second turn, which read nothing new, nothing is left. */
+        T_EQ(rows[i].name, parts, rows[i].left ? 1 : 0);
+        stk_listing_free(&listing);
+        stoker_engine_close(engine);
+    }
+}
+
 /* A run that was killed late leaves little to be read. */
 static void test_goes_on(void)
 {
@@ -401,6 +432,7 @@ int main(void)
     setenv("STOKER_CACHE", "/cache", 1);
     test_threads();
     test_stops();
+    test_failed();
     test_goes_on();
     test_journal_is_checked();
     test_grows();

@@ -196,11 +196,30 @@ int stk_journal_open(struct stk_journal **journal_out, struct stk_io *io, const 
     return 0;
 }
 
+/* A run that failed before its first shard was done leaves its own file empty; those of earlier
+ * runs may be, too. What cannot be removed does no harm. */
+static void remove_empty(const struct stk_journal *journal, uint32_t file_count, bool all)
+{
+    char path[STK_PATH_BYTES_MAX];
+
+    for (uint32_t i = file_count + 1; i-- > (all ? 0 : file_count);) {
+        if (file_path(journal, i, path) == 0) {
+            (void)stk_io_remove(journal->io, path, NULL);
+        }
+    }
+}
+
 void stk_journal_close(struct stk_journal *journal)
 {
     if (journal) {
+        bool empty = journal->out && !journal->added, all = journal->names.count == 0;
+        uint32_t file_count = journal->file_count;
+
         forget(journal);
         stk_io_close_out(journal->io, journal->out);
+        if (empty) {
+            remove_empty(journal, file_count, all);
+        }
         stk_io_unlock(journal->io, journal->only);
         pthread_mutex_destroy(&journal->lock);
         stk_free(journal);
@@ -227,6 +246,7 @@ int stk_journal_add(struct stk_journal *journal, struct stk_view image, uint64_t
 
     head.sum = stk_sum64(&head, offsetof(struct head, sum));
     pthread_mutex_lock(&journal->lock);
+    journal->added = true;
     status = stk_io_write(journal->io, journal->out, &head, sizeof head, error);
     if (status == 0) {
         status = stk_io_write(journal->io, journal->out, image.data, image.bytes, error);

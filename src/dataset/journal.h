@@ -30,14 +30,16 @@ struct stk_journal {
     struct stk_journal_entry *entries; /* owned: of each name */
     uint32_t entry_capacity;
     struct stk_lock *only; /* owned: INDEX.lock: one run at a time has this journal */
-    pthread_mutex_t lock;  /* of out */
+    pthread_mutex_t lock;  /* of out and added */
     struct stk_out *out;
+    bool added; /* this run has put a record, maybe half of one */
 };
 
 /* fresh: what is there is removed first. -EBUSY: another run has it. */
 int stk_journal_open(struct stk_journal **journal_out, struct stk_io *io, const char *index_path,
                      bool fresh, struct stoker_error *error);
-void stk_journal_close(struct stk_journal *journal); /* the files stay */
+/* The files stay, but where there is nothing in them to go on from. */
+void stk_journal_close(struct stk_journal *journal);
 /* The one-shard index of a shard that has these bytes and mtime; NULL: none. */
 const struct stk_index *stk_journal_find(const struct stk_journal *journal, const char *name,
                                          uint64_t bytes, uint64_t mtime_ns);
