@@ -289,7 +289,8 @@ struct stoker_index_options {
     size_t      struct_size;
     const char *out;   /* borrowed; default: stoker.index in the folder above all shards; in the
                           cache where that cannot be written, or tells of other shards */
-    uint8_t checksums; /* 1: read all bytes, keep XXH3-64 of each member */
+    uint8_t checksums; /* 1: read all bytes, once; keep XXH3-64 of each member, and SHA-256 of
+                          each shard's file */
     uint8_t labels;    /* 1: read .cls members, keep their numbers */
     uint8_t force;     /* 1: read all headers again */
     uint64_t access_bytes; /* access points of gz and zstd shards, so many unpacked bytes apart, at

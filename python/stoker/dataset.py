@@ -524,7 +524,8 @@ def index(
 
     Args:
         source: as of :class:`Dataset`.
-        checksums: read all bytes, and keep a checksum (XXH3-64) of each member.
+        checksums: read all bytes, once, and keep a checksum (XXH3-64) of each member and the
+            SHA-256 of each shard.
         labels: keep the numbers in ``.cls`` members.
         access: note places in gz and zstd shards where unpacking can begin, so that they are read
             in any order and shuffled: a number of unpacked bytes from one to the next (at least

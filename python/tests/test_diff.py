@@ -204,6 +204,21 @@ def test_indexes_with_checksums(tmp_path, engine):
 
 
 @needs_command
+def test_a_shard_that_one_side_has_twice(tmp_path, engine):
+    """Shards with one SHA-256 are paired one to one, as their samples are when all is read."""
+    a = write(tmp_path / "a", samples_of(20))
+    b = shutil.copytree(a, tmp_path / "b")
+    shutil.copy(a / "0.tar", a / "9.tar")
+    for path in (a, b):
+        assert test_cli.stoker("index", "--checksums", path).returncode == 0
+    found, progress = differ(a, b, engine=engine)
+    assert progress["bytes"] == 0 and progress["same"] == 20
+    assert found and {f.kind for f in found} == {"removed"}
+    again, _ = differ(a, b, engine=engine, reread=True)
+    assert sorted(f.key for f in found) == sorted(f.key for f in again)
+
+
+@needs_command
 def test_folder_with_an_index(folder, tmp_path, engine):
     copies = [shutil.copytree(folder, tmp_path / name) for name in ("a", "b")]
     make.jpeg(copies[1] / "class2" / "002.jpg", 99)

@@ -5,6 +5,7 @@ makes, and stoker opens them; what it reads of stoker's files is what tarfile li
 Method: tars listed by Python's tarfile; data sets of every kind; a damaged byte anywhere.
 """
 
+import hashlib
 import os
 import pathlib
 import subprocess
@@ -26,6 +27,8 @@ def list_tar(path, root, checksums=False, labels=False):
     shard = index_file.Shard(os.fsencode(path.relative_to(root)), path.stat().st_size, [])
     if path.suffix == ".gz":
         shard.packing = 1
+    if checksums:
+        shard.digest = hashlib.sha256(path.read_bytes()).digest()
     with tarfile.open(path) as archive:
         for member in archive:
             base = member.name.rpartition("/")[2]

@@ -317,6 +317,23 @@ def test_index_with_checksums(tars, folder, tmp_path, engine, kind):
 
 
 @needs_command
+def test_index_with_sha256(tars, engine):
+    """`stoker index --checksums` keeps the SHA-256 of shards: a change that no header and no member
+    shows is found, here another owner under a right checksum."""
+    assert test_cli.stoker("index", "--checksums", tars).returncode == 0
+    assert find(tars, engine) == []
+    path = tars / "0.tar"
+    data = bytearray(path.read_bytes())
+    data[108:116] = b"0000777\0"
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    path.write_bytes(data)
+    with tarfile.open(path) as archive:
+        assert archive.next().uid == 0o777
+    assert [(f.kind, f.shard) for f in find(tars, engine)] == [("digest", str(path))]
+
+
+@needs_command
 @pytest.mark.parametrize("where", ["above", "cache"])
 def test_index_that_lies_apart(tars, tmp_path, where):
     """In the folder above all shards, or in the cache: it is found as a data set finds it."""

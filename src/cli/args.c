@@ -131,7 +131,7 @@ static const struct option options[] = {
     {"out", "FILE", COMMAND_INDEX, OPTION_TEXT, FIELD(out), 0, 0,
      "where the index goes; default: stoker.index beside the data, else the cache"},
     {"checksums", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(checksums), 0, 0,
-     "read all bytes, and keep a checksum of each member"},
+     "read all bytes, and keep a checksum of each member, and SHA-256 of each shard"},
     {"labels", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(labels), 0, 0,
      "keep the numbers in .cls members"},
     {"access", "[=BYTES]", COMMAND_INDEX, OPTION_MAYBE_BYTES, FIELD(access_bytes), 65536,

@@ -118,6 +118,12 @@ int stk_stream_access(struct stk_stream *stream, struct stk_view *image_out,
                       struct stoker_error *error);
 uint32_t stk_stream_packing(const struct stk_stream *stream);
 uint64_t stk_stream_object_bytes(const struct stk_stream *stream); /* as it is stored */
+/* Before the first read; reads then only go forward: every byte of the file is read, once, and goes
+ * through SHA-256 as it comes. */
+void stk_stream_hash(struct stk_stream *stream);
+/* After the last read: reads what is left, and gives the SHA-256 of the file. */
+int stk_stream_digest(struct stk_stream *stream, uint8_t digest_out[32],
+                      struct stoker_error *error);
 /* *got_out: fewer than bytes only at the end. */
 int stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
                     size_t *got_out, struct stoker_error *error);

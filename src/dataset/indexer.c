@@ -346,6 +346,14 @@ static bool lacks_access(const struct stoker_indexer *indexer, const struct stk_
            stk_index_access_bytes(index, shard) == 0;
 }
 
+/* Checksums of its members and of the shard itself are asked for, and some are missing. */
+static bool lacks_sums(const struct stoker_indexer *indexer, const struct stk_index *index,
+                       uint32_t shard)
+{
+    return indexer->options.checksums &&
+           (!stk_index_shard_has_checksums(index, shard) || !stk_index_shard_digest(index, shard));
+}
+
 /* A shard's entry is no good when it lacks what is asked for now. */
 static void drop_poor(struct stoker_indexer *indexer)
 {
@@ -357,8 +365,7 @@ static void drop_poor(struct stoker_indexer *indexer)
         if (sidecar->from[i] == 0) {
             continue;
         }
-        if (indexer->options.force ||
-            (indexer->options.checksums && !stk_index_shard_has_checksums(sidecar->old, old)) ||
+        if (indexer->options.force || lacks_sums(indexer, sidecar->old, old) ||
             lacks_access(indexer, sidecar->old, old) ||
             (indexer->options.labels && !stk_index_shard_has_labels(sidecar->old, old))) {
             sidecar->from[i] = 0;
@@ -395,9 +402,8 @@ static int read_shard(struct stoker_indexer *indexer, uint32_t shard, const char
 
 static bool is_rich(const struct stoker_indexer *indexer, const struct stk_index *one)
 {
-    return (!indexer->options.checksums || stk_index_shard_has_checksums(one, 0)) &&
-           (!indexer->options.labels || stk_index_shard_has_labels(one, 0)) &&
-           !lacks_access(indexer, one, 0);
+    return !lacks_sums(indexer, one, 0) && !lacks_access(indexer, one, 0) &&
+           (!indexer->options.labels || stk_index_shard_has_labels(one, 0));
 }
 
 static int build_shard(void *context, uint64_t round, struct stoker_error *error)

@@ -264,6 +264,24 @@ static void test_grows(void)
     stoker_engine_close(engine);
 }
 
+/* The SHA-256 of a shard is that of its whole file: of padding and end, too. */
+static void check_digest(struct stk_io *world, const struct stk_index *index, uint32_t shard)
+{
+    const uint8_t *digest = stk_index_shard_digest(index, shard);
+    uint8_t want[32];
+    struct stk_sha256 sha;
+    struct stk_view bytes;
+    char path[STK_PATH_BYTES_MAX];
+
+    stk_index_path_text(index, shard, path);
+    bytes = t_bytes(world, path);
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, bytes.data, bytes.bytes);
+    stk_sha256_done(&sha, want);
+    T_TRUE(path, digest && memcmp(digest, want, sizeof want) == 0);
+    t_drop(bytes);
+}
+
 /* Checksums and labels are those of the members, and stay when they are not asked for again. */
 static void test_extras(void)
 {
@@ -279,6 +297,7 @@ static void test_extras(void)
     T_EQ("plain", t_index(engine, "/data", NULL, NULL, NULL), 0);
     T_EQ("rich", t_index(engine, "/data", &options, &progress, NULL), 0);
     T_EQ("none is good enough", progress.shards_kept, 0);
+    T_EQ("each byte is read once", progress.bytes_read, progress.bytes);
     T_EQ("plain", t_index(engine, "/data", NULL, &progress, NULL), 0);
     T_EQ("rich is good enough", progress.shards_kept, SHARDS);
     T_EQ("open", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, NULL), 0);
@@ -291,6 +310,9 @@ static void test_extras(void)
         memset(text, 'a' + sample.shard % 26, sizeof text);
         T_EQ("checksum", stk_index_checksum(dataset->index, &sample, 0, &sum, NULL), 0);
         T_TRUE("checksum", sum == stk_sum64(text, sizeof text));
+    }
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        check_digest(world, dataset->index, i);
     }
     stoker_dataset_close(dataset);
     options.force = 1;

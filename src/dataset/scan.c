@@ -354,6 +354,9 @@ int stk_scan_tar(struct stoker_dataset *dataset, struct stk_index *index, uint32
     if (status < 0) {
         goto done;
     }
+    if (dataset->scan.checksums) {
+        stk_stream_hash(window.stream);
+    }
     object_bytes = stk_stream_object_bytes(window.stream);
     packing = stk_stream_packing(window.stream);
     if (packing == STK_PLAIN) {
@@ -368,6 +371,12 @@ int stk_scan_tar(struct stoker_dataset *dataset, struct stk_index *index, uint32
     status = stk_tar_open(&tar, size, &limits, error);
     status = status < 0 ? status : scan_members(&window, tar, builder, error);
     status = status < 0 ? status : stk_stream_access(window.stream, &access, error);
+    if (status == 0 && dataset->scan.checksums) {
+        uint8_t digest[32];
+
+        status = stk_stream_digest(window.stream, digest, error);
+        stk_shard_digest(builder, digest);
+    }
     if (status == 0) {
         stk_shard_access(builder, access);
         status = stk_shard_end(builder, object_bytes, packing, error);

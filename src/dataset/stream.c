@@ -1,6 +1,7 @@
 /* The bytes of a shard, packed or not, front to back. */
 #include "dataset/dataset.h"
 
+#include "base/hash.h"
 #include "format/access.h"
 #include "format/unpack.h"
 
@@ -21,6 +22,9 @@ struct stk_stream {
     bool ended;
     struct stk_access_maker *maker; /* owned; NULL: no points are collected */
     struct stk_reach_from from;     /* its file: pinned; NULL: front to back */
+    bool hashes;                    /* every byte of the file goes through sha, once */
+    uint64_t hashed;                /* of a plain file: so many of its bytes did */
+    struct stk_sha256 sha;
 };
 
 static int stream_restart(struct stk_stream *stream, struct stoker_error *error);
@@ -172,7 +176,8 @@ int stk_stream_access(struct stk_stream *stream, struct stk_view *image_out,
 
 static int stream_restart(struct stk_stream *stream, struct stoker_error *error)
 {
-    STK_ASSERT(!stream->maker); /* who collects points goes forward */
+    /* Who collects points, or hashes, goes forward. */
+    STK_ASSERT(!stream->maker && (!stream->hashes || stream->position == 0));
     stk_unpack_close(stream->unpack);
     stream->unpack = NULL;
     stream->rest = (struct stk_view){stream->in, 0};
@@ -200,6 +205,9 @@ static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes,
                                 "check the file and its disk", "%s", stoker_status_text((int)got));
             }
             count_read(stream, got);
+            if (stream->hashes) {
+                stk_sha256_add(&stream->sha, stream->in, (size_t)got);
+            }
             if (got == 0) {
                 stream->object_bytes = stream->in_offset;
             }
@@ -218,6 +226,73 @@ static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes,
     return 0;
 }
 
+/* Of a plain file: the count, or negative. */
+static int64_t read_at(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
+                       struct stoker_error *error)
+{
+    int64_t got =
+        stk_io_read_wait(stream->dataset->engine->io, stream->file, offset, buffer, bytes);
+
+    if (got < 0) {
+        return stk_fail(error, (int)got, "cannot read a shard", "check the file and its disk", "%s",
+                        stoker_status_text((int)got));
+    }
+    count_read(stream, got);
+    if (stream->hashes) {
+        size_t known = stream->hashed - offset; /* offset <= hashed: nobody goes back, or skips */
+
+        if (known < (uint64_t)got) {
+            stk_sha256_add(&stream->sha, buffer + known, (size_t)got - known);
+            stream->hashed = offset + (uint64_t)got;
+        }
+    }
+    return got;
+}
+
+/* Reads a plain file on to the offset, or to its end. */
+static int hash_up_to(struct stk_stream *stream, uint64_t offset, struct stoker_error *error)
+{
+    int64_t got = 1;
+
+    if (!stream->in) {
+        stream->in = stk_alloc(STREAM_IN_BYTES, 1);
+    }
+    if (!stream->in) {
+        return stk_fail(error, -ENOMEM, "cannot read a shard", "free memory", "SHA-256");
+    }
+    while (got > 0 && stream->hashed < offset) {
+        got = read_at(stream, stream->hashed, stream->in,
+                      stk_min(STREAM_IN_BYTES, offset - stream->hashed), error);
+    }
+    return got < 0 ? (int)got : 0;
+}
+
+void stk_stream_hash(struct stk_stream *stream)
+{
+    STK_ASSERT(stream->position == 0 && stream->in_offset == 0 && !stream->from.file);
+    stk_sha256_init(&stream->sha);
+    stream->hashes = true;
+}
+
+int stk_stream_digest(struct stk_stream *stream, uint8_t digest_out[32], struct stoker_error *error)
+{
+    size_t got = 1;
+    int status = 0;
+
+    if (stream->packing == STK_PLAIN) {
+        status = hash_up_to(stream, stream->object_bytes, error);
+    }
+    /* The parser may stop before the packing does. */
+    while (status == 0 && stream->packing != STK_PLAIN && got > 0) {
+        status = stream_next(stream, stream->in + STREAM_IN_BYTES, STREAM_SKIP_BYTES, &got, error);
+    }
+    if (status == 0) {
+        stk_sha256_done(&stream->sha, digest_out);
+        stream->hashes = false;
+    }
+    return status;
+}
+
 int stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
                     size_t *got_out, struct stoker_error *error)
 {
@@ -233,15 +308,15 @@ int stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer,
         return status;
     }
     if (stream->packing == STK_PLAIN) {
-        int64_t count =
-            stk_io_read_wait(stream->dataset->engine->io, stream->file, offset, buffer, bytes);
-        if (count < 0) {
-            return stk_fail(error, (int)count, "cannot read a shard", "check the file and its disk",
-                            "%s", stoker_status_text((int)count));
+        int64_t count;
+
+        status = stream->hashes ? hash_up_to(stream, offset, error) : 0;
+        if (status < 0) {
+            return status;
         }
-        count_read(stream, count);
-        *got_out = (size_t)count;
-        return 0;
+        count = read_at(stream, offset, buffer, bytes, error);
+        *got_out = count < 0 ? 0 : (size_t)count;
+        return count < 0 ? (int)count : 0;
     }
     if (offset < stream->position) {
         status = stream_restart(stream, error);

@@ -57,6 +57,21 @@ int stoker_diff_open(struct stoker_diff **diff_out, struct stoker_dataset *a,
     return 0;
 }
 
+/* Of tars: what is read of a folder's files is not known before. */
+static void count_bytes(struct stoker_diff *diff)
+{
+    for (int s = 0; s < 2; s++) {
+        const struct stk_diff_side *side = &diff->sides[s];
+        const struct stk_index *index = side->dataset->index;
+
+        for (uint64_t i = 0; i < stk_index_shards(index) && !stk_index_is_folder(index); i++) {
+            diff->bytes_total += stk_diff_reads(diff, side, (uint32_t)i)
+                                     ? stk_index_shard_bytes(index, (uint32_t)i)
+                                     : 0;
+        }
+    }
+}
+
 /* Counts samples, rounds and the bytes to be read; takes the memory for the entries. */
 static int prepare(struct stoker_diff *diff, struct stoker_error *error)
 {
@@ -76,14 +91,14 @@ static int prepare(struct stoker_diff *diff, struct stoker_error *error)
         side->files_a_round = folder ? FILES_A_ROUND : 1;
         side->rounds = (stk_index_shards(index) + side->files_a_round - 1) / side->files_a_round;
         diff->mixed = diff->mixed != folder; /* after both: whether just one is a folder */
-        for (uint64_t i = 0; i < stk_index_shards(index) && !folder; i++) {
-            diff->bytes_total += stk_diff_reads(diff, side, (uint32_t)i)
-                                     ? stk_index_shard_bytes(index, (uint32_t)i)
-                                     : 0;
-        }
         /* Samples lie in memory, or in a mapped file: far below 2^58. */
         bytes += stk_round_up(stk_max(side->samples, 1) * sizeof *side->entries, STK_IO_ALIGN);
     }
+    status = stk_diff_pair_shards(diff, error);
+    if (status < 0) {
+        return status;
+    }
+    count_bytes(diff);
     status = stk_engine_reserve(diff->engine, bytes, diff->engine->options.read_timeout_ms,
                                 "24 bytes for each sample of two data sets", error);
     if (status < 0) {
@@ -134,6 +149,7 @@ void stoker_diff_close(struct stoker_diff *diff)
         if (side->entries) {
             stk_pages_free(side->entries, stk_max(side->samples, 1) * sizeof *side->entries);
         }
+        stk_free(side->known);
         stk_dataset_release(side->dataset);
     }
     stk_budget_release(&diff->engine->budget, diff->reserved);

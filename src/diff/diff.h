@@ -5,6 +5,7 @@
  *
  * A sample is 24 bytes here: a hash of its key, a hash of its members, its number. Checksums of an
  * index are taken for the contents; without them the bytes are read, each shard front to back.
+ * Where both indexes have the SHA-256 of a shard, its samples are numbers of that and no more.
  * Owner: the user. Threads: one of its own, and the engine's workers for rounds.
  * Memory: 24 bytes a sample of both, out of the budget of the engine of `a`; a reader each round.
  * Bound: the samples of both; every loop looks at `stopping`. */
@@ -22,6 +23,7 @@ struct stk_diff_entry {
 struct stk_diff_side {
     struct stoker_dataset *dataset; /* held */
     struct stk_diff_entry *entries; /* owned: one a sample; after the merge, one a difference */
+    bool *known;                    /* owned: shards that the other side has; NULL: none is */
     uint64_t samples;               /* so many the data set has */
     uint64_t count;                 /* of entries */
     uint64_t rounds, files_a_round; /* of files, or shards */
@@ -48,6 +50,11 @@ struct stoker_diff {
         struct stoker_error error;
     } locked;
 };
+
+/* ---- pairs.c ---- */
+
+/* Finds the shards whose SHA-256 both indexes have. Of tars only, and unless all is read again. */
+int stk_diff_pair_shards(struct stoker_diff *diff, struct stoker_error *error);
 
 /* ---- content.c ---- */
 

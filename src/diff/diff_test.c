@@ -3,7 +3,7 @@
  * what cannot be read is an error; nothing leaks when any call fails.
  * Method: rows of two small data sets in the simulated world; random sets beside counting by hand;
  * a disk that fails for what must not be read; fail-nth. Covers diff.c, content.c, member.c,
- * merge.c. */
+ * merge.c, pairs.c. */
 #include "diff/diff.h"
 
 #include "base/hash.h"
@@ -314,8 +314,10 @@ static void test_many(uint64_t seed)
 
 /* ---- checksums of an index -------------------------------------------------------------- */
 
-/* An index of URL/0.tar with one member k.x at 512; sum: of the index, 0: without checksums. */
-static void give_index(struct stoker_dataset *dataset, const char *path, uint64_t sum)
+/* An index of URL/0.tar with one member k.x at 512; sum: of the index, 0: without checksums;
+ * digest: the first byte of the shard's SHA-256, 0: without. */
+static void give_index(struct stoker_dataset *dataset, const char *path, uint64_t sum,
+                       uint8_t digest)
 {
     struct stk_index_options options = {.shard_count = 1};
     struct stk_index *index = NULL;
@@ -327,6 +329,9 @@ static void give_index(struct stoker_dataset *dataset, const char *path, uint64_
          stk_shard_add(builder, (struct stk_view){(const uint8_t *)"k.x", 3}, 512, 1, NULL), 0);
     if (sum) {
         T_EQ("sum", stk_shard_checksum(builder, sum, NULL), 0);
+    }
+    if (digest) {
+        stk_shard_digest(builder, (const uint8_t[32]){digest});
     }
     T_EQ("end", stk_shard_end(builder, 2048, 0, NULL), 0);
     T_EQ("finish", stk_index_finish(index, 0, NULL), 0);
@@ -342,12 +347,19 @@ static void test_checksums(void)
         bool sums[2], reread, same;
         int status;
         uint64_t changed;
+        uint8_t digests[2];
     } rows[] = {
-        {"both, the same", {true, true}, false, true, 0, 0},
-        {"both, another", {true, true}, false, false, 0, 1},
-        {"one", {true, false}, false, true, -EIO, 0},
-        {"none", {false, false}, false, true, -EIO, 0},
-        {"both, reread", {true, true}, true, true, -EIO, 0},
+        {"both, the same", {true, true}, false, true, 0, 0, {0, 0}},
+        {"both, another", {true, true}, false, false, 0, 1, {0, 0}},
+        {"one", {true, false}, false, true, -EIO, 0, {0, 0}},
+        {"none", {false, false}, false, true, -EIO, 0, {0, 0}},
+        {"both, reread", {true, true}, true, true, -EIO, 0, {0, 0}},
+        {"none, but one SHA-256", {false, false}, false, true, 0, 0, {7, 7}},
+        {"it counts first", {true, true}, false, false, 0, 0, {7, 7}},
+        {"another SHA-256, the same samples", {true, true}, false, true, 0, 0, {7, 8}},
+        {"another SHA-256", {true, true}, false, false, 0, 1, {7, 8}},
+        {"of one side only", {true, false}, false, true, -EIO, 0, {7, 0}},
+        {"one SHA-256, reread", {true, true}, true, true, -EIO, 0, {7, 7}},
     };
 
     T_EACH(checksum_row, row, rows)
@@ -363,8 +375,9 @@ static void test_checksums(void)
         add_set(world, "/b", "k.x=1");
         T_EQ("open", open_set(engine, "/a", &sets[0], NULL), 0);
         T_EQ("open", open_set(engine, "/b", &sets[1], NULL), 0);
-        give_index(sets[0], "/a/0.tar", row->sums[0] ? stk_sum64("1", 1) : 0);
-        give_index(sets[1], "/b/0.tar", row->sums[1] ? stk_sum64(row->same ? "1" : "2", 1) : 0);
+        give_index(sets[0], "/a/0.tar", row->sums[0] ? stk_sum64("1", 1) : 0, row->digests[0]);
+        give_index(sets[1], "/b/0.tar", row->sums[1] ? stk_sum64(row->same ? "1" : "2", 1) : 0,
+                   row->digests[1]);
         stk_world_rule(world, &(struct stk_world_rule){.fault = STK_FAULT_EIO});
         T_EQ(row->name, stoker_diff_open(&diff, sets[0], sets[1], &options, &run.error), 0);
         pull(diff, &run);
