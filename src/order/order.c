@@ -34,7 +34,7 @@ struct window {
 
 /* What positions of one group in one window share. */
 struct stretch {
-    uint64_t group, first_block;
+    uint64_t group, first_block, stride;   /* stride: of the places that they go to */
     struct stk_permutation blocks, inside; /* of the group, of the window */
 };
 
@@ -52,6 +52,8 @@ static void samples_of_pool(const struct stk_order_epoch *epoch, uint64_t first,
                             uint64_t *samples_out);
 static void samples_of_groups(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
                               uint64_t *samples_out);
+static void samples_of_group(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                             uint64_t stride, uint64_t *samples_out);
 static uint64_t undealt(const struct stk_order_epoch *epoch, uint64_t block);
 static uint64_t position_in_pool(const struct stk_order_epoch *epoch, uint64_t drawn);
 static uint64_t position_in_group(const struct stk_order_epoch *epoch, uint64_t block,
@@ -166,6 +168,39 @@ void stk_order_samples(const struct stk_order_epoch *epoch, uint64_t first, uint
         (in_pool ? samples_of_pool : samples_of_groups)(epoch, first, piece_end - first,
                                                         samples_out);
         samples_out += piece_end - first;
+    }
+}
+
+void stk_order_strided(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                       uint64_t *samples_out)
+{
+    const struct stk_order_options *options = &epoch->order->options;
+    uint64_t pool = epoch->pool_first, pool_end = pool + epoch->order->pool_samples;
+    uint64_t groups = options->group_count;
+
+    if (options->shuffle != STOKER_SHUFFLE_BLOCK) {
+        for (uint64_t i = 0; i < count; i++) {
+            samples_out[i] = stk_order_sample(epoch, first + i * groups);
+        }
+        return;
+    }
+    STK_ASSERT(count == 0 || (first < options->sample_count &&
+                              count - 1 <= (options->sample_count - 1 - first) / groups));
+    while (count > 0) {
+        bool in_pool = first >= pool && first < pool_end;
+        uint64_t end = first < pool ? pool : in_pool ? pool_end : options->sample_count;
+        uint64_t piece = stk_min(count, (end - 1 - first) / groups + 1);
+
+        if (in_pool) {
+            for (uint64_t i = 0; i < piece; i++) {
+                samples_of_pool(epoch, first + i * groups, 1, samples_out + i);
+            }
+        } else {
+            samples_of_group(epoch, first, piece, 1, samples_out);
+        }
+        first += piece * groups;
+        samples_out += piece;
+        count -= piece;
     }
 }
 
@@ -385,8 +420,8 @@ static uint64_t sample_of_group(const struct stk_order_epoch *epoch, uint64_t po
     return sample_of_block(epoch, block * groups + group, drawn.rest);
 }
 
-/* What is drawn of one window of a group: `count` turns from `turn` on, at most a stride of them,
- * go to every groups-th place of samples_out. */
+/* What is drawn of one window of a group: `count` turns from `turn` on, at most
+ * STK_PERMUTE_STRIDE, go to every stride-th place of samples_out. */
 static void samples_of_window(const struct stk_order_epoch *epoch, const struct stretch *stretch,
                               uint64_t turn, uint32_t count, uint64_t *samples_out)
 {
@@ -413,42 +448,48 @@ static void samples_of_window(const struct stk_order_epoch *epoch, const struct 
         stk_permute_all(&order->deal, drawn, count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        samples_out[i * groups] = drawn[i] * order->options.block_samples + inner[i];
+        samples_out[i * stretch->stride] = drawn[i] * order->options.block_samples + inner[i];
     }
 }
 
-/* The same for a stretch of positions on one side of the pool: group by group, so that the keys of
- * a group and of its window are worked out once for all of their positions. */
-static void samples_of_groups(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
-                              uint64_t *samples_out)
+/* The samples at first, first + groups, ..., all on one side of the pool: the keys of the group and
+ * of each window are worked out once. They go to every stride-th place of samples_out. */
+static void samples_of_group(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                             uint64_t stride, uint64_t *samples_out)
 {
     const struct stk_order *order = epoch->order;
     uint64_t groups = order->options.group_count, block_samples = order->options.block_samples;
     uint64_t skipped = first < epoch->pool_first ? 0 : order->pool_samples;
+    uint64_t group = divide(first, &order->by_groups).rest;
+    uint64_t turn = divide(first - skipped, &order->by_groups).whole, turns_end = turn + count;
+    struct stretch stretch = {.group = group, .stride = stride};
+
+    stk_permutation_init(&stretch.blocks, stk_key(epoch->key_block, group), order->group_blocks);
+    while (turn < turns_end) {
+        struct window window = window_of(order, group, divide(turn, &order->by_block).whole);
+        uint64_t start = window.first * block_samples;
+        uint64_t end = stk_min(start + window.blocks * block_samples, turns_end);
+
+        stretch.first_block = window.first;
+        stk_permutation_init(&stretch.inside,
+                             stk_key(epoch->key_sample, window.number * groups + group),
+                             window.blocks * block_samples);
+        for (uint64_t piece; turn < end; turn += piece, samples_out += piece * stride) {
+            piece = stk_min(end - turn, STK_PERMUTE_STRIDE);
+            samples_of_window(epoch, &stretch, turn - start, (uint32_t)piece, samples_out);
+        }
+    }
+}
+
+/* The same for a stretch of positions on one side of the pool: group by group. */
+static void samples_of_groups(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
+                              uint64_t *samples_out)
+{
+    uint64_t groups = epoch->order->options.group_count;
 
     for (uint64_t offset = 0; offset < stk_min(groups, count); offset++) {
-        uint64_t group = divide(first + offset, &order->by_groups).rest;
-        uint64_t turn = divide(first + offset - skipped, &order->by_groups).whole;
-        uint64_t turns_end = turn + (count - offset - 1) / groups + 1;
-        uint64_t *out = samples_out + offset;
-        struct stretch stretch = {.group = group};
-
-        stk_permutation_init(&stretch.blocks, stk_key(epoch->key_block, group),
-                             order->group_blocks);
-        while (turn < turns_end) {
-            struct window window = window_of(order, group, divide(turn, &order->by_block).whole);
-            uint64_t start = window.first * block_samples;
-            uint64_t end = stk_min(start + window.blocks * block_samples, turns_end);
-
-            stretch.first_block = window.first;
-            stk_permutation_init(&stretch.inside,
-                                 stk_key(epoch->key_sample, window.number * groups + group),
-                                 window.blocks * block_samples);
-            for (uint64_t piece; turn < end; turn += piece, out += piece * groups) {
-                piece = stk_min(end - turn, STK_PERMUTE_STRIDE);
-                samples_of_window(epoch, &stretch, turn - start, (uint32_t)piece, out);
-            }
-        }
+        samples_of_group(epoch, first + offset, (count - offset - 1) / groups + 1, groups,
+                         samples_out + offset);
     }
 }
 

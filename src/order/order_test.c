@@ -99,6 +99,26 @@ static bool is_alike_in_bulk(const struct stk_order_epoch *epoch, uint64_t sampl
     return alike && sum == stk_order_fingerprint(epoch, 0, samples);
 }
 
+/* So have positions that stand group_count apart, from any place in any number. */
+static bool is_alike_strided(const struct stk_order_epoch *epoch, uint64_t samples, uint64_t key)
+{
+    static uint64_t strided[SAMPLES_MAX];
+    uint64_t groups = epoch->order->options.group_count;
+    bool alike = true;
+
+    for (uint64_t i = 0; i < stk_min(samples, 40); i++) {
+        uint64_t first = i < 20 ? i * samples / 20 : stk_key(key, i) % samples;
+        uint64_t most = (samples - 1 - first) / groups + 1;
+        uint64_t count = i % 2 ? most : 1 + stk_key(key, i + 100) % most;
+
+        stk_order_strided(epoch, first, count, strided);
+        for (uint64_t k = 0; k < count; k++) {
+            alike &= strided[k] == stk_order_sample(epoch, first + k * groups);
+        }
+    }
+    return alike;
+}
+
 static void test_rows(void)
 {
     static const uint64_t epochs[] = {0, 1, 2, 77, UINT64_MAX};
@@ -113,6 +133,7 @@ static void test_rows(void)
                 begin(&order, &epoch, row, seed, epochs[i]);
                 T_TRUE(row->name, is_exactly_once(&epoch, row->samples));
                 T_TRUE(row->name, is_alike_in_bulk(&epoch, row->samples, seed));
+                T_TRUE(row->name, is_alike_strided(&epoch, row->samples, seed));
             }
         }
     }

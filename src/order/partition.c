@@ -150,23 +150,52 @@ uint32_t stk_partition_slots(const struct stk_partition *partition, uint64_t epo
                       (partition->rank < count % partition->world_size ? 1 : 0));
 }
 
+/* Where slot i of this rank stands, counted on past the epoch's end. */
+static uint64_t position_of_slot(const struct stk_partition *partition, uint64_t position,
+                                 uint32_t slot)
+{
+    uint64_t count = step_positions(partition, position), world = partition->world_size;
+    uint64_t rank = partition->rank;
+    uint64_t index = rank * (count / world) + stk_min(rank, count % world) + slot;
+
+    return sorted_position(position, count, partition->group_count, index);
+}
+
+static struct stk_place place_of(const struct stk_partition *partition, uint64_t epoch,
+                                 uint64_t found)
+{
+    uint64_t samples = partition->sample_count;
+    bool wraps = partition->tail == STOKER_TAIL_WRAP;
+
+    if (found < samples) {
+        return (struct stk_place){.epoch = epoch, .position = found, .real = true};
+    }
+    return (struct stk_place){
+        .epoch = epoch + (wraps ? found / samples : 0), .position = found % samples, .real = wraps};
+}
+
 void stk_partition_place(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
                          uint32_t slot, struct stk_place *place_out)
 {
-    uint64_t samples = partition->sample_count, world = partition->world_size;
-    uint64_t rank = partition->rank, count, index, found;
-
-    STK_ASSERT(position < samples);
+    STK_ASSERT(position < partition->sample_count);
     STK_ASSERT(slot < stk_partition_slots(partition, epoch, position));
-    count = step_positions(partition, position);
-    index = rank * (count / world) + stk_min(rank, count % world) + slot;
-    found = sorted_position(position, count, partition->group_count, index);
-    *place_out = (struct stk_place){.epoch = epoch, .position = found, .real = true};
-    if (found >= samples) {
-        place_out->position = found % samples;
-        place_out->real = partition->tail == STOKER_TAIL_WRAP;
-        place_out->epoch += place_out->real ? found / samples : 0;
-    }
+    *place_out = place_of(partition, epoch, position_of_slot(partition, position, slot));
+}
+
+uint32_t stk_partition_run(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
+                           uint32_t slot, struct stk_place *first_out)
+{
+    uint32_t slots = stk_partition_slots(partition, epoch, position);
+    uint64_t groups = partition->group_count, found, end, ahead;
+
+    STK_ASSERT(position < partition->sample_count && slot < slots);
+    found = position_of_slot(partition, position, slot);
+    *first_out = place_of(partition, epoch, found);
+    /* The run ends with the slots, with the step, and where positions begin anew. */
+    end = stk_min(position + step_positions(partition, position),
+                  found - first_out->position + partition->sample_count);
+    ahead = (end - 1 - found) / groups;
+    return (uint32_t)stk_min(slots - slot, ahead + 1);
 }
 
 uint64_t stk_partition_following(const struct stk_partition *partition, uint64_t epoch,

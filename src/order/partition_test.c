@@ -65,6 +65,31 @@ static int compare(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
+/* The runs of a rank's slots are its places, and as long as can be. */
+static bool is_run_right(const struct stk_partition *partition, uint64_t epoch, uint64_t position)
+{
+    uint32_t slots = stk_partition_slots(partition, epoch, position), run;
+    bool right = true;
+
+    for (uint32_t slot = 0; slot < slots; slot += run) {
+        struct stk_place first, place;
+
+        run = stk_partition_run(partition, epoch, position, slot, &first);
+        if (run == 0 || run > slots - slot) {
+            return false;
+        }
+        for (uint32_t i = 0; i <= run && slot + i < slots; i++) {
+            bool next;
+
+            stk_partition_place(partition, epoch, position, slot + i, &place);
+            next = place.position == first.position + (uint64_t)i * partition->group_count &&
+                   place.epoch == first.epoch && place.real == first.real;
+            right &= next == (i < run);
+        }
+    }
+    return right;
+}
+
 /* Compares all ranks of a step with the plain sort, and each real place with where it is found;
  * counts the real ones in counts. */
 static bool is_step_right(const struct shape_row *row, uint32_t tail, uint32_t world,
@@ -89,6 +114,7 @@ static bool is_step_right(const struct shape_row *row, uint32_t tail, uint32_t w
         struct stk_partition partition = partition_of(row, tail, rank, world);
         uint32_t slots = stk_partition_slots(&partition, epoch, position);
 
+        right &= is_run_right(&partition, epoch, position);
         slots_min = slots < slots_min ? slots : slots_min;
         slots_max = slots > slots_max ? slots : slots_max;
         for (uint32_t slot = 0; slot < slots && index < count; slot++, index++) {
