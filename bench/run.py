@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure stoker beside its peers, in turns, and write a table and bench/results/NAME.json.
 
-usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|tokens|order --data DIR
+usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|tokens --data DIR [options]
+       run.py order|simulate [options]
        [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
@@ -14,6 +15,8 @@ usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|tokens|order --
   tokens       batches of 32 windows of 2,049 tokens, beside numpy.memmap
   order        nanoseconds for one position of the order and of a mix of 8 sources, beside grain's
                index_shuffle
+  simulate     an epoch of 10^9 samples on 4,096 nodes of 8 ranks: each sample once, and the memory
+               of each node's windows within its bound; beside streaming's order of such an epoch
 
 Every round runs each candidate once (A B C A B C ...), so that a machine that slows down slows
 all of them; ratios are taken within a round. The table shows medians, and the lowest and highest.
@@ -300,20 +303,26 @@ def bench_tuning(args, table):
 
 # ---- order ----
 
+def compile_bench(name, folder):
+    """bench/NAME.c against the build's library; the program's path."""
+    build = pathlib.Path(os.environ.get("STOKER_BUILD", measure.ROOT / "build"))
+    program = f"{folder}/{name}"
+    subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", f"-I{measure.ROOT}/include",
+                    f"-I{measure.ROOT}/src", str(measure.HERE / f"{name}.c"),
+                    str(build / "libstoker-all.a"), "-lcrypto", "-lxxhash", "-pthread",
+                    "-o", program], check=True)
+    return program
+
+
 def bench_order(args, table):
     """order.c and mix.c are compiled against the build's library; the first also calls grain's if
     that is installed."""
-    build = pathlib.Path(os.environ.get("STOKER_BUILD", measure.ROOT / "build"))
     grain = sorted(measure.peers_folder().glob("torch/lib/python*/site-packages/grain/**/"
                                                "libindex_shuffle.so"))
     with tempfile.TemporaryDirectory() as folder:
         commands = []
         for name in ("order", "mix"):
-            program = f"{folder}/{name}"
-            subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", f"-I{measure.ROOT}/include",
-                            f"-I{measure.ROOT}/src", str(measure.HERE / f"{name}.c"),
-                            str(build / "libstoker-all.a"), "-lcrypto", "-lxxhash", "-o", program],
-                           check=True)
+            program = compile_bench(name, folder)
             commands.append([program, *(map(str, grain[:1]) if name == "order" else [])])
         for turn, command in itertools.product(range(args.runs), commands):
             lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -322,11 +331,36 @@ def bench_order(args, table):
     return {}
 
 
+# ---- simulate ----
+
+def bench_simulate(args, table):
+    """The program exits with 1 where a sample is missing or a bound is passed."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = compile_bench("simulate", folder)
+        for turn in range(args.runs):
+            row = f"stoker, {args.samples:,} samples"
+            command = [program, str(args.samples), "4096", str(args.threads)]
+            line = json.loads(subprocess.run(command, capture_output=True, text=True,
+                                             check=True).stdout)
+            table.add(row, turn, **{"s": line["seconds"], "memory MB": line["memory_mb"],
+                                    "node's windows MB": line["step_mb"],
+                                    "bound MB": line["step_bound_mb"]})
+            few = args.samples // 10  # 8 bytes a sample, several times over
+            row = f"streaming, order only, {few:,} samples"
+            result = attempt(table, row, lambda: measure.run_peer(
+                "streaming-order", ["--samples", few, "--nodes", 4096, "--ranks", 8]))
+            if result:
+                table.add(row, turn, **{"s": result["seconds"],
+                                        "memory MB": result["memory_mb"]})
+    return {}
+
+
 BENCHES = {"images": bench_images, "workers": bench_images, "raw": bench_raw, "cold": bench_cold,
            "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning,
-           "order": bench_order, "tokens": bench_tokens}
+           "order": bench_order, "tokens": bench_tokens, "simulate": bench_simulate}
 SECONDS = {"images": 30, "workers": 30, "raw": 5, "cold": 5, "first-batch": 1, "scaling": 15,
-           "tuning": 6, "order": 1, "tokens": 5}
+           "tuning": 6, "order": 1, "tokens": 5, "simulate": 1}
+WITHOUT_DATA = ("order", "simulate")
 
 
 def parse_arguments():
@@ -346,9 +380,10 @@ def parse_arguments():
     parser.add_argument("--tiny", type=pathlib.Path, help="records.py --kind tiny, for tuning")
     parser.add_argument("--huge", type=pathlib.Path, help="records.py --kind huge, for tuning")
     parser.add_argument("--workloads", default="tiny,jpeg,huge", help="of tuning: one or more")
+    parser.add_argument("--samples", type=int, default=10**9, help="of simulate")
     parser.add_argument("--name", help="of the file under bench/results")
     args = parser.parse_args()
-    if args.bench != "order" and not args.data:
+    if args.bench not in WITHOUT_DATA and not args.data:
         parser.error("--data is missing: see bench/README.md")
     if args.bench == "tuning" and not (args.tiny and args.huge):
         parser.error("tuning needs --tiny and --huge: see bench/README.md")

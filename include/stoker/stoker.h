@@ -401,8 +401,8 @@ struct stoker_order_measures {
     size_t   struct_size;
     uint64_t nodes, block_count; /* whole blocks, and the short tail */
     uint64_t window_samples; /* mixed with each other, in a group */
-    uint64_t window_blocks_max; /* of a node, at once: ceil(groups / nodes) windows (the bound that
-                                   the settings promise, but for borders between ranks) */
+    uint64_t window_blocks_max; /* of a node, at once: the windows of the groups that it meets, and
+                                   its share of what no group has: never passed */
     /* What a walk through an epoch met: 0 and walked = 0 where there was none. */
     uint8_t  walked;
     uint64_t open_blocks_max; /* of any node: begun, and needed again in the epoch */
@@ -420,6 +420,31 @@ STOKER_API int stoker_order_measure(const struct stoker_order *order,
                                     const struct stoker_order_measure_options *options,
                                     struct stoker_order_measures *measures_out,
                                     struct stoker_error *error);
+
+struct stoker_order_simulate_options {
+    size_t   struct_size;
+    uint64_t epoch;
+    uint32_t nodes;   /* of as many ranks each, and of as many groups; default 1 */
+    uint32_t threads; /* default 1, at most 256 */
+};
+
+/* Blocks that a node has begun and not finished: the memory that reading whole blocks takes. */
+struct stoker_order_simulation {
+    size_t   struct_size;
+    uint64_t steps, slots;      /* of all ranks */
+    uint64_t samples;           /* that came */
+    uint64_t missing, repeated; /* 0: each sample came exactly once, but for a dropped tail */
+    uint64_t requests;          /* blocks that nodes begin, and samples that have no home */
+    uint64_t open_blocks_max, open_blocks_bound; /* of any node, in the order of its ranks */
+    uint64_t step_blocks_max, step_blocks_bound; /* all ranks at work in the same step */
+};
+/* Goes through an epoch as each rank of each node does, of data sets and clusters of any size: 1
+ * bit of memory a sample and thread. STOKER_ERROR_ARGUMENT: not a block shuffle with tail drop or
+ * pad, or nodes do not divide groups and groups the samples of a step. -ENOMEM. */
+STOKER_API int stoker_order_simulate(const struct stoker_order *order,
+                                     const struct stoker_order_simulate_options *options,
+                                     struct stoker_order_simulation *simulation_out,
+                                     struct stoker_error *error);
 
 struct stoker_order_verify_options {
     size_t          struct_size;

@@ -268,6 +268,25 @@ def test_table(data):
     assert "open_blocks" not in planned["order"] and planned["order"]["window_samples"] == 5120
 
 
+def test_simulate(data):
+    folder, dataset = data
+    words = ["--samples", 10**6, "--block-samples", 8, "--groups", 64, "--nodes", 64,
+             "--world", 512, "--batch", 4, "--simulate"]
+    got = rows(*words, "--tail", "pad", "--threads", 2)[0]
+    assert (got["samples"], got["missing"], got["repeated"]) == (10**6, 0, 0)
+    assert got["steps"] == -(-10**6 // 2048) and got["slots"] == got["steps"] * 2048
+    assert 50 < got["open_blocks"] <= got["open_blocks_bound"] < 80  # a window of 64 and the pool
+    assert 50 < got["step_blocks"] <= got["step_blocks_bound"] < 150
+    planned = rows(*words[:-1], "--tail", "pad")[0]["order"]
+    assert planned["window_blocks"] == got["open_blocks_bound"]
+    assert rows(*words)[0]["samples"] == 10**6 // 2048 * 2048
+    text = run(folder, *settings(dataset, world=4, nodes=2), "--simulate")
+    assert "0 missing, 0 repeated" in text and "bound" in text
+    refused = run(folder, *settings(dataset, world=2, nodes=2, batch=7), "--simulate", status=2)
+    assert "no home" in refused and "global batch" in refused
+    assert "give one of" in run("--samples", 9, "--simulate", "--verify", status=2)
+
+
 @pytest.mark.parametrize("words", [
     [], ["--samples", "0"], ["--samples", "10", "--at", "x"], ["--samples", "10", "--rank", "1"],
     ["--samples", "10", "--batch", "1", "--at", "10"], ["--samples", "10", "--find", "k"],

@@ -107,6 +107,8 @@ static const struct option options[] = {
      "world sizes that --verify proves; default: up to 8 that divide a step"},
     {"histories", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(histories), 1, UINT32_MAX,
      "random runs of --verify, with resizes, other batch sizes and kills; default 20"},
+    {"simulate", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(simulate), 0, 0,
+     "go through an epoch as each rank of each node does: what nodes have open, of any data set"},
     {"samples", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(samples), 1, UINT64_C(1) << 56,
      "without PATH: of a data set that is only planned"},
     {"block-samples", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(block_samples), 1,

@@ -55,7 +55,7 @@ struct args {
     uint64_t access_bytes;         /* of index; 1: default */
     uint64_t world, nodes, tail, epoch, samples, block_samples, histories; /* of order */
     const char *at, *rank, *find, *diff, *worlds;
-    bool verify;
+    bool verify, simulate;
 };
 
 /* A command of `stoker`. */

@@ -42,6 +42,7 @@ static int list(struct setup *setup);
 static int find(struct setup *setup);
 static int diff(struct setup *setup);
 static int verify(struct setup *setup);
+static int simulate(struct setup *setup);
 
 const struct command command_order = {
     .name = "order",
@@ -49,7 +50,8 @@ const struct command command_order = {
     .usage = "[options] PATH... | --samples N [options]",
     .summary = "Show what an order costs and how it mixes; where a sample comes; prove it",
     .more =
-        "Without --at, --find, --diff or --verify: memory, requests and mixing of these settings,\n"
+        "Without --at, --find, --diff, --verify or --simulate: memory, requests and mixing of "
+        "these settings,\n"
         "beside a full permutation and a shuffle buffer of as many samples as the windows hold.\n"
         "Nothing but the index or headers is read: the order is a function of the settings.\n"
         "Distances are in data sets: a full permutation has 0.333. Batch mates are the samples of\n"
@@ -60,7 +62,8 @@ const struct command command_order = {
 static int run(struct args *args)
 {
     struct setup setup = {0};
-    int asked = (args->at != NULL) + (args->find != NULL) + (args->diff != NULL) + args->verify;
+    int asked = (args->at != NULL) + (args->find != NULL) + (args->diff != NULL) + args->verify +
+                args->simulate;
     int status;
 
     if (args->path_count == 0 && args->samples == 0) {
@@ -69,15 +72,17 @@ static int run(struct args *args)
     }
     if (asked > 1 || (args->rank && !args->at)) {
         return term_usage("order", "options that do not go together", NULL,
-                          "give one of --at, --find, --diff and --verify; --rank goes with --at");
+                          "give one of --at, --find, --diff, --verify and --simulate; --rank goes "
+                          "with --at");
     }
     status = setup_open(&setup, args);
     if (status == EXIT_FINE) {
-        status = args->at       ? list(&setup)
-                 : args->find   ? find(&setup)
-                 : args->diff   ? diff(&setup)
-                 : args->verify ? verify(&setup)
-                                : report(&setup);
+        status = args->at         ? list(&setup)
+                 : args->find     ? find(&setup)
+                 : args->diff     ? diff(&setup)
+                 : args->verify   ? verify(&setup)
+                 : args->simulate ? simulate(&setup)
+                                  : report(&setup);
     }
     setup_close(&setup);
     return status;
@@ -635,4 +640,72 @@ static int verify(struct setup *setup)
         proof_print(&proof, worlds, options.world_count, options.epochs);
     }
     return proof.failures ? EXIT_FINDINGS : EXIT_FINE;
+}
+
+/* ---- a simulated epoch ---- */
+
+static void simulation_print(const struct setup *setup, const struct stoker_order_simulation *got)
+{
+    const struct stoker_order_options options = options_of(setup, setup->args);
+    uint64_t nodes = setup->args->nodes ? setup->args->nodes : 1;
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+
+    printf("%s of %s samples came", term_count(a, got->samples),
+           term_count(b, options.sample_count));
+    printf(" in %s steps to %s nodes", term_count(a, got->steps), term_count(b, nodes));
+    printf(" of %llu ranks; %s missing", (unsigned long long)(options.world_size / nodes),
+           term_count(a, got->missing));
+    printf(", %s repeated\n\n%-34s", term_count(a, got->repeated), "blocks of a node");
+    printf("  %20s  %20s\n%-34s", "at most", "bound", "open at once");
+    cell_bytes(setup, got->open_blocks_max);
+    cell_bytes(setup, got->open_blocks_bound);
+    printf("\n%-34s", "in the hands of a step's ranks");
+    cell_bytes(setup, got->step_blocks_max);
+    cell_bytes(setup, got->step_blocks_bound);
+    printf("\n%-34s", "requests of all nodes");
+    cell_count(got->requests, true);
+    printf("\n");
+}
+
+static void simulation_print_json(const struct stoker_order_simulation *got)
+{
+    json_open(NULL, '{');
+    json_u64("steps", got->steps);
+    json_u64("slots", got->slots);
+    json_u64("samples", got->samples);
+    json_u64("missing", got->missing);
+    json_u64("repeated", got->repeated);
+    json_u64("requests", got->requests);
+    json_u64("open_blocks", got->open_blocks_max);
+    json_u64("open_blocks_bound", got->open_blocks_bound);
+    json_u64("step_blocks", got->step_blocks_max);
+    json_u64("step_blocks_bound", got->step_blocks_bound);
+    json_close('}');
+}
+
+static int simulate(struct setup *setup)
+{
+    const struct args *args = setup->args;
+    struct stoker_order_simulation got = {.struct_size = sizeof got};
+    struct stoker_order_simulate_options options = {
+        .struct_size = sizeof options,
+        .epoch = args->epoch,
+        .nodes = (uint32_t)args->nodes,
+        .threads = (uint32_t)args->threads,
+    };
+    struct stoker_error error = {0};
+    int status = stoker_order_simulate(setup->order, &options, &got, &error);
+
+    if (status < 0) {
+        return term_error(status, &error);
+    }
+    if (args->json) {
+        simulation_print_json(&got);
+    } else {
+        simulation_print(setup, &got);
+    }
+    return got.missing || got.repeated || got.open_blocks_max > got.open_blocks_bound ||
+                   got.step_blocks_max > got.step_blocks_bound
+               ? EXIT_FINDINGS
+               : EXIT_FINE;
 }

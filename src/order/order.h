@@ -75,8 +75,8 @@ uint64_t stk_order_sample(const struct stk_order_epoch *epoch, uint64_t position
  * than one by one, as neighbours share their keys. */
 void stk_order_samples(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
                        uint64_t *samples_out);
-/* The samples at first, first + group_count, first + 2 * group_count ..., count of them: of one home
- * group, as what a rank has of a step lies (stk_partition_run). */
+/* The samples at first, first + group_count, first + 2 * group_count ..., count of them: of one
+ * home group, as what a rank has of a step lies (stk_partition_run). */
 void stk_order_strided(const struct stk_order_epoch *epoch, uint64_t first, uint64_t count,
                        uint64_t *samples_out);
 /* Where a sample stands: the inverse of stk_order_sample, in O(1) too. sample < sample_count. */
@@ -147,8 +147,8 @@ uint32_t stk_partition_slots(const struct stk_partition *partition, uint64_t epo
  * its own groups' blocks. */
 void stk_partition_place(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
                          uint32_t slot, struct stk_place *place_out);
-/* The place of a slot, and how many slots from it on stand group_count positions apart in one epoch,
- * all of them real or none: at least 1. */
+/* The place of a slot, and how many slots from it on stand group_count positions apart in one
+ * epoch, all of them real or none: at least 1. */
 uint32_t stk_partition_run(const struct stk_partition *partition, uint64_t epoch, uint64_t position,
                            uint32_t slot, struct stk_place *first_out);
 /* Where the epoch after `epoch` begins when that one ended at `position`. */

@@ -167,6 +167,71 @@ static int measure_mixing(const struct stoker_order *order, uint64_t buffer_samp
     return status;
 }
 
+/* ---- blocks that are open at once ---- */
+
+/* Home groups of which a node has samples. Steps are cut in equal slices of the positions sorted by
+ * group; where a step does not hold as many of each group, borders move from step to step. */
+static uint64_t groups_met(const struct stoker_order *order, uint64_t nodes)
+{
+    uint64_t step = stk_partition_stride(&order->partition), met = 0;
+    uint64_t groups = order->order.options.group_count;
+    uint64_t often = step / groups, more = step % groups;
+
+    if (nodes == 1 || often == 0) {
+        return groups;
+    }
+    for (uint64_t node = 0; node < nodes && met < groups; node++) {
+        uint64_t begin = step / nodes * node, end = begin + step / nodes;
+        uint64_t behind = stk_min((end - 1) / often + 1, groups); /* group k begins at k * often, */
+        uint64_t first = begin / (often + (more > 0)); /* and a bit later in some steps */
+
+        while (first < groups && (first + 1) * often + stk_min(first + 1, more) <= begin) {
+            first++;
+        }
+        met = stk_max(met, behind - stk_min(first, behind));
+    }
+    return met;
+}
+
+/* Samples of other nodes' groups that a node has all the same: a last step that is short, or one
+ * that goes on from the epoch before, is dealt in other slices. */
+static uint64_t strangers(const struct stoker_order *order, uint64_t nodes)
+{
+    uint64_t step = stk_partition_stride(&order->partition);
+    uint32_t tail = order->partition.tail;
+
+    return nodes > 1 && (tail == STOKER_TAIL_WRAP || tail == STOKER_TAIL_KEEP) ? step / nodes : 0;
+}
+
+uint64_t stk_plan_open_bound(const struct stoker_order *order, uint64_t nodes, uint64_t windows)
+{
+    const struct stk_order *inner = &order->order;
+    const struct stk_order_options *options = &inner->options;
+    uint64_t samples = options->sample_count, block = options->block_samples;
+    uint64_t blocks = samples / block + (samples % block > 0), groups = options->group_count;
+    uint64_t pooled, window, met, bound;
+
+    if (options->shuffle == STOKER_SHUFFLE_FULL) {
+        return blocks;
+    }
+    if (options->shuffle == STOKER_SHUFFLE_NONE) {
+        return stk_min(blocks, 1);
+    }
+    /* The pool: each node has a share of its samples, of which each may lie in another block. */
+    pooled = blocks - inner->group_blocks * groups;
+    met = groups_met(order, nodes);
+    if (stk_partition_stride(&order->partition) % groups == 0 && groups % nodes == 0) {
+        pooled = stk_min(pooled, ((inner->pool_samples + groups - 1) / groups) * met);
+    }
+    window = stk_min(inner->window_base + (inner->window_extra > 0), inner->group_blocks);
+    window = windows < inner->windows ? windows * window : inner->group_blocks;
+    if (stk_multiply(met, window, &bound) && stk_add(bound, pooled, &bound) &&
+        stk_add(bound, strangers(order, nodes), &bound)) {
+        return stk_min(bound, blocks);
+    }
+    return blocks;
+}
+
 /* ---- blocks, followed through an epoch ---- */
 
 /* Calls for each delivered position of an epoch: its cell of the table, and its node. */
@@ -307,8 +372,6 @@ int stoker_order_measure(const struct stoker_order *order,
     struct stoker_order_measures full = {0};
     size_t bytes = measures_out->struct_size;
     int status = stk_plan_options(&options, sizeof options, given, error);
-    uint64_t windows,
-        groups = settings->shuffle == STOKER_SHUFFLE_BLOCK ? settings->group_count : 1;
 
     if (status < 0) {
         return status;
@@ -324,12 +387,7 @@ int stoker_order_measure(const struct stoker_order *order,
     full.nodes = options.nodes;
     full.block_count = settings->sample_count / settings->block_samples +
                        (settings->sample_count % settings->block_samples > 0);
-    windows = (groups - 1) / options.nodes + 1;
-    full.window_blocks_max =
-        stk_min(settings->shuffle == STOKER_SHUFFLE_FULL   ? full.block_count
-                : settings->shuffle == STOKER_SHUFFLE_NONE ? 1
-                                                           : windows * settings->window_blocks,
-                full.block_count);
+    full.window_blocks_max = stk_plan_open_bound(order, options.nodes, 1);
     full.window_samples =
         settings->shuffle == STOKER_SHUFFLE_FULL ? settings->sample_count
         : settings->shuffle == STOKER_SHUFFLE_NONE
