@@ -20,8 +20,13 @@
 #include <time.h>
 
 #define STK_THREADS_MAX 1024u
-/* Scratch that a worker keeps between samples. */
-#define STK_SCRATCH_KEEP_BYTES (4u << 20)
+/* What a worker keeps between samples, at most, of each of three kinds; less with a small budget,
+ * of which all of them take no more than an eighth. They are reserved when the engine opens:
+ *   what its decoder keeps | a usual picture, while it is decoded | a usual document (JSON ...)
+ * What is larger asks for its memory first. */
+#define STK_WORKER_KEEP_BYTES (4u << 20)
+#define STK_WORKER_KEEP_KINDS 3u
+#define STK_WORKER_KEEP_PART 8u
 
 struct stk_worker {
     struct stoker_engine *engine;
@@ -78,6 +83,7 @@ struct stoker_engine {
     struct stk_sandbox          *sandbox; /* NULL: none was asked for */
     struct stk_worker           *workers;
     uint32_t                     worker_count;
+    uint32_t                     keep_bytes; /* of one kind: see STK_WORKER_KEEP_BYTES */
     uint32_t                     cores;
     pid_t                        pid;
     _Atomic uint32_t             references;
@@ -136,6 +142,7 @@ struct stk_picture {
     uint64_t                      key;
     void                         *slot;
     const _Atomic bool           *cancelled;
+    uint32_t                      wait_ms; /* for memory */
 };
 int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
                       struct stoker_error *error);

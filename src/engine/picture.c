@@ -8,12 +8,11 @@
 /* Of an arena's memory: what is kept between pictures, reserved at the first. */
 #define ARENA_KEEP_BYTES (2u << 20)
 
-static int reserve(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error)
+static int reserve(struct stk_worker *worker, const struct stk_picture *job, uint64_t bytes,
+                   struct stoker_error *error)
 {
-    struct stoker_engine *engine = worker->engine;
-
-    return stk_engine_reserve(engine, bytes, engine->options.read_timeout_ms,
-                              "decoding a large picture", error);
+    return stk_engine_reserve(worker->engine, bytes, job->wait_ms, "decoding a large picture",
+                              error);
 }
 
 /* ---- here ---- */
@@ -22,6 +21,7 @@ static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
                        struct stoker_error *error)
 {
     uint64_t ticket = 0;
+    bool     large;
     int      status = stk_decode_ticket(job->plan, job->bytes, &ticket, error);
 
     if (status < 0) {
@@ -29,17 +29,13 @@ static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
     }
     /* A decoder never takes more than its bound: it says LIMIT before. */
     ticket = stk_min(ticket, job->plan->memory_bytes_max);
-    /* Usual pictures live in the decoder's kept scratch; big ones ask for their memory first. */
-    if (ticket > STK_SCRATCH_KEEP_BYTES) {
-        status = reserve(worker, ticket, error);
-        if (status < 0) {
-            return status;
-        }
-    }
-    status = stk_decode(worker->decoder, job->plan, job->bytes, job->key, job->slot, error);
-    if (ticket > STK_SCRATCH_KEEP_BYTES) {
-        stk_decoder_trim(worker->decoder, STK_SCRATCH_KEEP_BYTES);
-        stk_budget_release(&worker->engine->budget, ticket);
+    /* Usual pictures live in what is set aside for them; big ones ask for their memory first. */
+    large = ticket > worker->engine->keep_bytes;
+    status = large ? reserve(worker, job, ticket, error) : 0;
+    if (status == 0) {
+        status = stk_decode(worker->decoder, job->plan, job->bytes, job->key, job->slot, error);
+        stk_decoder_trim(worker->decoder, worker->engine->keep_bytes);
+        stk_budget_release(&worker->engine->budget, large ? ticket : 0);
     }
     return status;
 }
@@ -53,7 +49,8 @@ static void release_arena(struct stk_worker *worker)
     worker->arena_bytes = 0;
 }
 
-static int reserve_arena(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error)
+static int reserve_arena(struct stk_worker *worker, const struct stk_picture *picture,
+                         uint64_t bytes, struct stoker_error *error)
 {
     int status;
 
@@ -64,7 +61,7 @@ static int reserve_arena(struct stk_worker *worker, uint64_t bytes, struct stoke
     if (worker->arena_bytes > 0) {
         release_arena(worker);
     }
-    status = reserve(worker, bytes, error);
+    status = reserve(worker, picture, bytes, error);
     worker->arena_bytes = status < 0 ? 0 : bytes;
     return status;
 }
@@ -74,9 +71,9 @@ static int decode_jailed(struct stk_worker *worker, const struct stk_picture *pi
 {
     struct stk_jail_job job = { .plan = picture->plan, .bytes = picture->bytes,
                                 .key = picture->key, .cancelled = picture->cancelled,
-                                .granted_bytes = STK_SCRATCH_KEEP_BYTES };
+                                .granted_bytes = worker->engine->keep_bytes };
     uint64_t more = 0;
-    int      status = reserve_arena(worker, stk_jail_arena_bytes(&job), error);
+    int      status = reserve_arena(worker, picture, stk_jail_arena_bytes(&job), error);
 
     if (status < 0) {
         return status;
@@ -84,7 +81,7 @@ static int decode_jailed(struct stk_worker *worker, const struct stk_picture *pi
     status = stk_jail_decode(worker->jail, &job, error);
     if (status == -EAGAIN) {
         more = stk_min(job.needed_bytes, job.plan->memory_bytes_max);
-        status = reserve(worker, more, error);
+        status = reserve(worker, picture, more, error);
         if (status < 0) {
             more = 0;
         } else {

@@ -5,8 +5,20 @@
 #include <signal.h>
 
 #define SCRATCH_BYTES_MIN (256u << 10)
+#define SCRATCH_KEEP_BYTES (4u << 20) /* more than this goes back when others need it */
 
 static void *worker_main(void *argument);
+
+/* What workers take without asking is asked for here, once. */
+static int reserve_keep(struct stoker_engine *engine, struct stoker_error *error)
+{
+    uint64_t shares = (uint64_t)engine->options.threads * STK_WORKER_KEEP_KINDS;
+    uint64_t part = engine->budget.bytes_max / STK_WORKER_KEEP_PART;
+
+    engine->keep_bytes = (uint32_t)stk_min(part / shares, STK_WORKER_KEEP_BYTES);
+    return stk_engine_reserve(engine, shares * engine->keep_bytes, 0, "what the workers keep",
+                              error);
+}
 
 int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
 {
@@ -18,6 +30,7 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
         return stk_fail(error, -ENOMEM, "cannot start workers", "free memory", "%u threads",
                         engine->options.threads);
     }
+    status = reserve_keep(engine, error);
     /* Signals belong to the caller's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -225,7 +238,7 @@ static void scratch_free(struct stk_worker *worker)
  * memory, which may well be this. */
 static bool lend_scratch_locked(struct stk_worker *worker)
 {
-    if (worker->engine->locked.reserving == 0 || worker->scratch_bytes <= STK_SCRATCH_KEEP_BYTES) {
+    if (worker->engine->locked.reserving == 0 || worker->scratch_bytes <= SCRATCH_KEEP_BYTES) {
         return false;
     }
     stk_engine_unlock(worker->engine);
@@ -240,7 +253,7 @@ uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct st
 
     /* A huge sample's scratch goes back as soon as a usual one comes. */
     if (bytes <= worker->scratch_bytes &&
-        (worker->scratch_bytes <= STK_SCRATCH_KEEP_BYTES || bytes > worker->scratch_bytes / 4)) {
+        (worker->scratch_bytes <= SCRATCH_KEEP_BYTES || bytes > worker->scratch_bytes / 4)) {
         return worker->scratch;
     }
     scratch_free(worker);

@@ -13,7 +13,6 @@
 /* How often memory for a batch's values is asked for when others were quicker to take it. */
 #define GROW_ATTEMPTS 8u
 /* While other batches are in flight: what they hold comes free only after this one. */
-#define GROW_WAIT_MS 100u
 
 /* A value with what it holds of the budget. */
 struct opened {
@@ -125,15 +124,15 @@ static int open_value(const struct stk_fill *fill, const char *path, struct open
         stk_parse_close(parse);
         status = ticket_of(fill, encoding, path, &ticket);
         /* What is above bytes_max is refused by name, below: it need not be asked for. */
-        if (status == 0 && ticket > STK_SCRATCH_KEEP_BYTES && ticket <= bytes_max) {
-            status = stk_engine_reserve(engine, ticket, engine->options.read_timeout_ms,
+        if (status == 0 && ticket > engine->keep_bytes && ticket <= bytes_max) {
+            status = stk_engine_reserve(engine, ticket, fill->flight->memory_wait_ms,
                                         "reading a large member", fill->error);
             opened->reserved = status < 0 ? 0 : ticket;
         }
         if (status < 0) {
             return status;
         }
-        opened->lent = tree && ticket <= STK_SCRATCH_KEEP_BYTES / (1 + BOX_MEMORY_RATIO);
+        opened->lent = tree && ticket <= engine->keep_bytes / (1 + BOX_MEMORY_RATIO);
         status = stk_value_open(opened->lent ? &parse->value : &opened->value, encoding,
                                 fill->bytes, opened->lent ? NULL : path, bytes_max, fill->error);
     }
@@ -189,7 +188,7 @@ static int piece_reserve(const struct stk_fill *fill, uint64_t bytes, bool *gran
     }
     *granted_out = left >= bytes;
     return *granted_out ? 0
-                        : stk_engine_reserve(engine, bytes, engine->options.read_timeout_ms,
+                        : stk_engine_reserve(engine, bytes, fill->flight->memory_wait_ms,
                                              "a value of a sample", fill->error);
 }
 
@@ -274,26 +273,17 @@ void stk_pieces_close(struct stk_flight *flight)
 }
 
 /* Room in the batch. What others only keep is given back; else it is waited for, as long as for
- * the memory of a sample. With other batches in flight the wait is short: they may well hold what
- * is missing, and the loader then drops them and tries again. */
+ * the memory of a sample. */
 static int grow(struct stk_flight *flight, uint32_t f, uint64_t bytes, struct stoker_error *error)
 {
     struct stoker_engine *engine = flight->loader->engine;
-    uint32_t wait_ms = engine->options.read_timeout_ms;
     int status = stk_batch_grow(flight->batch, f, bytes, error);
-
-    if (status == STOKER_ERROR_BUDGET) {
-        stk_engine_lock(engine, NULL);
-        if (flight->loader->locked.ahead > 1) {
-            wait_ms = (uint32_t)stk_min(wait_ms, GROW_WAIT_MS);
-        }
-        stk_engine_unlock(engine);
-    }
 
     for (uint32_t i = 0; i < GROW_ATTEMPTS && status == STOKER_ERROR_BUDGET; i++) {
         uint64_t wanted = stk_batch_room(bytes);
 
-        status = stk_engine_reserve(engine, wanted, wait_ms, "values of a batch", error);
+        status = stk_engine_reserve(engine, wanted, flight->memory_wait_ms, "values of a batch",
+                                    error);
         if (status < 0) {
             break;
         }
@@ -377,7 +367,7 @@ static int relay_field(struct stk_flight *flight, uint32_t field, struct stoker_
     for (uint32_t slot = 0; slot < flight->samples; slot++) {
         total += value_of(flight, field, slot).bytes;
     }
-    status = stk_engine_reserve(engine, total, engine->options.read_timeout_ms,
+    status = stk_engine_reserve(engine, total, flight->memory_wait_ms,
                                 "laying out substituted values", error);
     if (status < 0) {
         return status;

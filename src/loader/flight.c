@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MEMORY_SHORT_MS 100u
+
 /* A claim lasts about this long, so that the lock is taken seldom and the tail stays short. */
 #define CLAIM_NS      200000u
 #define CLAIM_MAX     64u
@@ -488,7 +490,11 @@ static int plan_flight(struct stk_flight *flight, struct stoker_error *error)
 static void launch_locked(struct stk_flight *flight)
 {
     struct stoker_loader *loader = flight->loader;
+    uint32_t timeout_ms = loader->engine->options.read_timeout_ms;
 
+    flight->memory_wait_ms = loader->locked.ahead > 1 && !flight->alone
+                                 ? (uint32_t)stk_min(timeout_ms, MEMORY_SHORT_MS)
+                                 : timeout_ms;
     if (loader->locked.tail) {
         loader->locked.tail->next = flight;
     } else {

@@ -65,6 +65,9 @@ struct stk_flight {
     struct stk_piece     *pieces; /* [aside_count x samples]: values that went aside */
     uint64_t              granted_bytes; /* reserved for them at opening */
     _Atomic uint64_t      granted_left;  /* of these */
+    /* How long its samples wait for memory. Short while other batches may be in flight: they may
+     * well hold what is missing, and the loader then drops them and tries again. */
+    uint32_t              memory_wait_ms;
     bool                  alone; /* nothing was: no other flight opens until it is done */
     _Atomic bool          abandoned;
     struct {

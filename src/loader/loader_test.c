@@ -405,7 +405,7 @@ static void test_held(void)
     struct stoker_engine_info info = { .struct_size = sizeof info };
     int                  status = 1, count = 0;
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 2, .memory_bytes_max = 800000 })) {
+    if (!rig_open(&rig, &(struct rig_options){ .threads = 2, .memory_bytes_max = 1000000 })) {
         return;
     }
     loader = open_loader(&rig, (struct stoker_loader_options){ .batch_size = 4,
@@ -423,7 +423,7 @@ static void test_held(void)
     stoker_batch_close(held[1]);
     T_EQ("goes on", next(loader, &held[0], &error), 1);
     stoker_engine_info(rig.engine, &info);
-    T_TRUE("in budget", info.memory_bytes_peak <= 800000);
+    T_TRUE("in budget", info.memory_bytes_peak <= 1000000);
     stoker_loader_close(loader);
     rig_close(&rig);
     for (int i = 2; i < count; i++) {
@@ -443,7 +443,7 @@ static void test_small_budget(void)
     struct stoker_loader *loader = NULL;
     struct stoker_error   error = { 0 };
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 1, .memory_bytes_max = 800000 })) {
+    if (!rig_open(&rig, &(struct rig_options){ .threads = 1, .memory_bytes_max = 1000000 })) {
         return;
     }
     T_EQ("small", stoker_loader_open(&loader, rig.dataset, &options, &error), STOKER_ERROR_BUDGET);

@@ -508,9 +508,8 @@ static int fill_value(struct task *task, uint32_t field, struct stk_view value)
         memcpy(batch->fields[field].data + begin, value.data, value.bytes);
         return 0;
     }
-    if (stk_engine_reserve(task->worker->engine, value.bytes,
-                           task->worker->engine->options.read_timeout_ms, "a substitute's value",
-                           &task->error) < 0) {
+    if (stk_engine_reserve(task->worker->engine, value.bytes, task->flight->memory_wait_ms,
+                           "a substitute's value", &task->error) < 0) {
         return task->error.status;
     }
     override = stk_alloc(1, sizeof *override);
@@ -544,7 +543,8 @@ static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
                                         .key = key,
                                         .slot = stk_batch_slot(task->flight->batch, f,
                                                                field->shape.slot_bytes, task->slot),
-                                        .cancelled = &task->flight->abandoned };
+                                        .cancelled = &task->flight->abandoned,
+                                        .wait_ms = task->flight->memory_wait_ms };
     int status = stk_worker_decode(task->worker, &picture, &task->error);
 
     task->drawn = field->random && status < 0; /* damage outside a crop is not met */

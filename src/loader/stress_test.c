@@ -439,7 +439,7 @@ static void test_idle_neighbour(void)
     static const struct stoker_field_options fields[] = {
         {.name = "bin", .kind = STOKER_FIELD_BYTES, .extensions = "bin"}};
     struct stoker_engine_options engine_options = {
-        .struct_size = sizeof engine_options, .threads = 1, .memory_bytes_max = 430000};
+        .struct_size = sizeof engine_options, .threads = 1, .memory_bytes_max = 510000};
     struct stoker_dataset_options about = {.struct_size = sizeof about,
                                            .urls = (const char *const[]){"/d/{000..002}.tar"},
                                            .url_count = 1};
