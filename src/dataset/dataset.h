@@ -4,7 +4,8 @@
  *                                                                  index -> pin/unpin files
  *
  * Owner: the user and the loaders on it (one reference each). Threads: any after open.
- * Memory: the index; a table of open files (tars). Bound: open_files_max, plus those in use. */
+ * Memory: the index, of the engine's budget unless it is mapped; a table of open files (tars).
+ * Bound: open_files_max, plus those in use. */
 #ifndef DATASET_DATASET_H
 #define DATASET_DATASET_H
 
@@ -39,6 +40,7 @@ struct stoker_dataset {
     _Atomic(_Atomic(char *) *) paths; /* owned, each too: asked for of a mapped index; or NULL */
     char *index_path;                 /* owned: of the index that was used; or NULL */
     char *index_note;                 /* owned; or NULL */
+    _Atomic uint64_t index_bytes; /* of the index in memory, reserved */
     uint64_t shards_indexed;
     uint64_t *mtimes; /* owned: of tars, when they were read; NULL: of none */
     struct stk_scan scan;

@@ -50,6 +50,24 @@ int stk_scan(struct stoker_dataset *dataset, const struct stk_reuse *reuse,
     return status < 0 ? status : stk_scan_finish(dataset, like, 0, error);
 }
 
+/* An index can be gigabytes: it is taken from the budget shard by shard, so that no more than what
+ * the threads have in hand is ever above it. */
+static int charge(struct stoker_dataset *dataset, uint64_t bytes, struct stoker_error *error)
+{
+    struct stk_budget *budget = &dataset->engine->budget;
+
+    if (stk_engine_reserve(dataset->engine, bytes, 0, "the index", NULL) < 0) {
+        return stk_fail(error, STOKER_ERROR_BUDGET, "the index is larger than the memory granted",
+                        "make an index file, which is not kept in memory (stoker index), or grant "
+                        "more memory",
+                        "%llu bytes for more of it, %llu of %llu in use", (unsigned long long)bytes,
+                        (unsigned long long)atomic_load(&budget->bytes),
+                        (unsigned long long)budget->bytes_max);
+    }
+    atomic_fetch_add_explicit(&dataset->index_bytes, bytes, memory_order_relaxed);
+    return 0;
+}
+
 /* Class names of tars stand in no listing: an index that knew them hands them on. */
 static int add_classes(struct stoker_dataset *dataset, const struct stk_index *like,
                        struct stoker_error *error)
@@ -75,6 +93,12 @@ int stk_scan_finish(struct stoker_dataset *dataset, const struct stk_index *like
         status < 0 ? status : stk_index_finish(dataset->index, dataset->options.block_bytes, error);
     if (status == 0 && block_samples > 0 && !dataset->options.block_bytes) {
         stk_index_set_block(dataset->index, block_samples, 0);
+    }
+    if (status == 0) {
+        uint64_t bytes = stk_index_memory_bytes(dataset->index);
+        uint64_t charged = dataset->index_bytes;
+
+        status = charge(dataset, bytes - stk_min(bytes, charged), error);
     }
     return status;
 }
@@ -327,9 +351,12 @@ static int scan_shard(void *context, uint64_t round, struct stoker_error *error)
         status = status == 0 ? STOKER_ERROR_CORRUPT : status < 0 ? status : 0;
     }
     /* What is damaged is the index: the shard itself is not. */
-    return status == STOKER_ERROR_CORRUPT
-               ? stk_scan_tar(dataset, dataset->index, (uint32_t)round, path, error)
-               : status;
+    if (status == STOKER_ERROR_CORRUPT) {
+        status = stk_scan_tar(dataset, dataset->index, (uint32_t)round, path, error);
+    }
+    return status < 0
+               ? status
+               : charge(dataset, stk_index_shard_memory_bytes(dataset->index, round), error);
 }
 
 int stk_scan_tar(struct stoker_dataset *dataset, struct stk_index *index, uint32_t shard,

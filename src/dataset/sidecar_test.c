@@ -577,6 +577,53 @@ static void test_failures(void)
     }
 }
 
+static uint64_t in_use(struct stoker_engine *engine)
+{
+    struct stoker_engine_info info = {.struct_size = sizeof info};
+
+    stoker_engine_info(engine, &info);
+    return info.memory_bytes;
+}
+
+/* An index in memory is of the budget, a mapped one is not; one that is too large is refused. */
+static void test_budget(void)
+{
+    enum { MANY = 3000, NAMES = 9 * MANY };
+
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 1);
+    struct stoker_dataset *dataset = NULL, *second = NULL;
+    struct stoker_error error = {0};
+    uint64_t before = in_use(engine), first;
+
+    T_EQ("folder", stk_world_add(world, "/data", NULL, 0), 0);
+    t_shard(world, "/data/s-000.tar", 0, MANY, 1);
+    t_shard(world, "/data/s-001.tar", 1, MANY, 1);
+    T_EQ("open", t_open(engine, "/data", STOKER_INDEX_NEVER, &dataset, &error), 0);
+    first = in_use(engine) - before;
+    T_TRUE("at least names and members", first >= 2 * NAMES + 4 * MANY * 10);
+    T_EQ("all of it", first, stk_index_memory_bytes(dataset->index));
+    T_EQ("twice", t_open(engine, "/data", STOKER_INDEX_NEVER, &second, &error), 0);
+    T_EQ("twice", in_use(engine) - before, 2 * first);
+    stoker_dataset_close(second);
+    stoker_dataset_close(dataset);
+    T_EQ("given back", in_use(engine), before);
+
+    T_TRUE("little is left", stk_budget_reserve(&engine->budget, (64u << 20) - before - first / 2));
+    T_EQ("too large", t_open(engine, "/data", STOKER_INDEX_NEVER, &dataset, &error),
+         STOKER_ERROR_BUDGET);
+    T_ERROR("too large", &error);
+    T_HAS("too large", error.what, "the index is larger than the memory granted");
+    stk_budget_release(&engine->budget, (64u << 20) - before - first / 2);
+    T_EQ("given back", in_use(engine), before);
+    T_EQ("index", t_index(engine, "/data", NULL, NULL, &error), 0);
+    T_EQ("given back", in_use(engine), before);
+    T_EQ("mapped", t_open(engine, "/data", STOKER_INDEX_REQUIRE, &dataset, &error), 0);
+    T_TRUE("next to nothing", in_use(engine) - before < 4096);
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+}
+
 int main(void)
 {
     setenv("STOKER_CACHE", "/cache", 1);
@@ -589,6 +636,7 @@ int main(void)
     test_refresh();
     test_refresh_required();
     test_failures();
+    test_budget();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }

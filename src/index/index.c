@@ -254,6 +254,31 @@ uint64_t stk_index_bytes(const struct stk_index *index)
     return index->bytes;
 }
 
+uint64_t stk_index_shard_memory_bytes(const struct stk_index *index, uint64_t shard)
+{
+    const struct stk_shard *of = index->shards ? &index->shards[shard] : NULL;
+
+    return of && of->kind == STK_SHARD_TAR ? stk_part_memory_bytes(of->of.part) : 0;
+}
+
+uint64_t stk_index_memory_bytes(const struct stk_index *index)
+{
+    uint64_t shards = index->shards ? index->options.shard_count : 0;
+    uint64_t bytes = sizeof *index + shards * sizeof *index->shards +
+                     stk_words_memory_bytes(&index->locked.extensions) +
+                     stk_words_memory_bytes(&index->locked.classes) +
+                     (index->locked.file_sums ? shards * sizeof *index->locked.file_sums : 0) +
+                     (index->starts ? (shards + 1) * sizeof *index->starts : 0);
+
+    for (uint64_t i = 0; i < shards; i++) {
+        bytes += stk_index_shard_memory_bytes(index, i);
+    }
+    for (const struct stk_arena_block *it = index->locked.arena; it; it = it->next) {
+        bytes += sizeof *it + it->capacity;
+    }
+    return bytes;
+}
+
 uint64_t stk_index_block_samples(const struct stk_index *index)
 {
     return index->block_samples;

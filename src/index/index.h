@@ -115,6 +115,10 @@ uint64_t stk_index_shards(const struct stk_index *index);
 uint64_t stk_index_samples(const struct stk_index *index);
 uint64_t stk_index_members(const struct stk_index *index);
 uint64_t stk_index_bytes(const struct stk_index *index);
+/* Of the heap; a mapped index has next to none. The whole: after finish. Of one shard: after
+ * stk_shard_end. */
+uint64_t stk_index_memory_bytes(const struct stk_index *index);
+uint64_t stk_index_shard_memory_bytes(const struct stk_index *index, uint64_t shard);
 uint64_t stk_index_block_samples(const struct stk_index *index);
 bool stk_index_is_folder(const struct stk_index *index);  /* files, not tars; false if empty */
 bool stk_index_sequential(const struct stk_index *index); /* any packed shard out of reach */

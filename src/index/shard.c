@@ -692,3 +692,16 @@ static int fail(const struct stk_shard_builder *builder, int status, uint64_t of
     }
     return fail_detail(builder, key, offset, &cause, error);
 }
+
+uint64_t stk_part_memory_bytes(const struct stk_part *part)
+{
+    uint64_t samples = part->keys.count, members = part->member_count;
+    uint64_t a_member = sizeof *part->extensions + (part->wide ? 2 * sizeof *part->wide : 0) +
+                        (part->units ? sizeof *part->units : 0) +
+                        (part->sizes ? sizeof *part->sizes : 0) +
+                        (part->sums ? sizeof *part->sums : 0);
+
+    return sizeof *part + stk_words_memory_bytes(&part->keys) +
+           (samples + 1) * sizeof *part->first_member + members * a_member +
+           (part->labels ? samples * sizeof *part->labels : 0) + part->access_bytes;
+}

@@ -89,5 +89,6 @@ const char *stk_index_store(struct stk_index *index, const char *path, struct st
 /* Numbers an extension (with its NUL) in the index. Takes the lock. */
 int stk_index_intern(struct stk_index *index, struct stk_view text, uint32_t *number_out);
 void stk_part_close(struct stk_part *part);
+uint64_t stk_part_memory_bytes(const struct stk_part *part);
 
 #endif

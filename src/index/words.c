@@ -158,3 +158,9 @@ static bool grow_slots(struct stk_words *words)
     }
     return true;
 }
+
+uint64_t stk_words_memory_bytes(const struct stk_words *words)
+{
+    return words->byte_capacity + sizeof *words->ends * (uint64_t)words->capacity +
+           sizeof *words->slots * (uint64_t)words->slot_count;
+}

@@ -29,5 +29,6 @@ struct stk_view stk_words_at(const struct stk_words *words, uint32_t number);
 /* Frees what only intern needs. */
 void stk_words_settle(struct stk_words *words);
 void stk_words_deinit(struct stk_words *words);
+uint64_t stk_words_memory_bytes(const struct stk_words *words);
 
 #endif
