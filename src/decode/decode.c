@@ -476,7 +476,7 @@ static int produce_canvas(struct job *job, bool shown, struct stoker_error *erro
         status = make_row(job, y, shown, row, error);
         status = status < 0 ? status : check_row(job, row, error);
     }
-    if (status == 0) {
+    if (status == 0 && job->plan->jitters) { /* a mask has its image's transforms, but no colours */
         recolor(job, job->canvas);
     }
     return status;
