@@ -145,8 +145,9 @@ struct stoker_engine_options {
     uint32_t read_timeout_ms;   /* a read is given up after it; default 30,000 */
     uint32_t vector;            /* enum stoker_vector: for tests and measurements */
     uint32_t open_files_max;    /* kept open at once; default 256 */
-    uint8_t  sandbox;           /* 1: decode in helper processes that can do nothing else */
-    uint32_t decode_timeout_ms; /* CPU time for a picture in the sandbox; default 10,000 */
+    uint8_t  sandbox;           /* 1: decode pictures, and parse JSON, MessagePack and npz, in
+                                   helper processes that can do nothing else */
+    uint32_t decode_timeout_ms; /* CPU time for one of them in the sandbox; default 10,000 */
     const char *sandbox_helper; /* borrowed: path of stoker-decode; default: beside this library */
 };
 

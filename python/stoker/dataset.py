@@ -157,11 +157,12 @@ class Engine:
         read_timeout: seconds after which a read is given up. Default 30.
         vector: ``"auto"``, ``"none"`` or ``"avx2"``: the pixels are the same.
         open_files_max: files kept open at once.
-        sandbox: decode pictures in helper processes that have no files and no network, under
-            seccomp and Landlock. A picture that crashes its decoder, or keeps it busy for longer
-            than ``decode_timeout`` seconds of CPU time (default 10), is a damaged sample
-            (:class:`stoker.CorruptError`, or skipped), and no more. ``info()["sandbox"]`` says
-            what the kernel enforces.
+        sandbox: decode pictures, and parse JSON, MessagePack and npz, in helper processes that have
+            no files and no network, under seccomp and Landlock. A picture that crashes its decoder,
+            or keeps it busy for longer than ``decode_timeout`` seconds of CPU time (default 10), is
+            a damaged sample (:class:`stoker.CorruptError`, or skipped), and no more.
+            ``info()["sandbox"]`` says what the kernel enforces. tar headers, indexes and npy are
+            read in this process, by bounded code of this package.
         sandbox_helper: path of the program ``stoker-decode``; default: the installed one.
     """
 

@@ -12,6 +12,20 @@ import stoker
 from PIL import Image
 
 
+@pytest.fixture(params=["here", "jailed"])
+def engine(request):
+    """Members are parsed by this process, or by helpers that can do nothing else: the same."""
+    with stoker.Engine(threads=2, memory="256MiB", sandbox=request.param == "jailed") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def reader():
+    """For what is parsed here in any case."""
+    with stoker.Engine(threads=2, memory="256MiB") as made:
+        yield made
+
+
 def npy(array, **options):
     stream = io.BytesIO()
     np.save(stream, array, **options)
@@ -55,7 +69,7 @@ DTYPES = [
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("fortran", [False, True])
 @pytest.mark.parametrize("name", DTYPES)
-def test_arrays_of_numpy(tmp_path, engine, name, fortran, order):
+def test_arrays_of_numpy(tmp_path, reader, name, fortran, order):
     """Every dtype, both byte orders, both orders of memory: NumPy's own numbers."""
     random = np.random.default_rng(1)
     arrays = [(random.normal(0, 30, (3, 4)) ** 2).astype(name) for _ in range(5)]
@@ -69,7 +83,7 @@ def test_arrays_of_numpy(tmp_path, engine, name, fortran, order):
     ]
     wanted = np.dtype(name).name
     fields = {"a": stoker.Array("npy", (3, 4), wanted), "d": stoker.Array("npy", (3, 4), "float64")}
-    batch = batch_of(tmp_path, engine, samples, fields)
+    batch = batch_of(tmp_path, reader, samples, fields)
     assert batch["a"].dtype == np.dtype(name) and batch["a"].shape == (5, 3, 4)
     assert (batch["a"] == np.stack(arrays)).all()
     assert (batch["d"] == np.stack(arrays).astype(float)).all()

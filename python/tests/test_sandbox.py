@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import pathlib
 import signal
@@ -154,6 +156,53 @@ def test_a_rogue_picture_costs_one_sample(rogues, rogue_engine):
     assert set(found) == set(ROGUES)
     for what, reason in ROGUES.items():
         assert reason in found[what], (what, found[what])
+
+
+MEMBERS = {"json": stoker.Json, "mp": stoker.MessagePack, "npz": lambda name: stoker.Array(name, 2)}
+
+
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_a_rogue_member_costs_one_sample(tmp_path, rogue_engine, kind):
+    """A parser in hostile hands is in the helper: the same for JSON, MessagePack and npz."""
+    stream = io.BytesIO()
+    np.savez(stream, a=np.ones(2))
+    good = {"json": b"[1, 2]", "mp": b"\x92\x01\x02", "npz": stream.getvalue()}[kind]
+    members = [(f"{number:02}.{kind}", good) for number in range(9)]
+    members += [(f"{what.replace(' ', '-')}.{kind}", b"ROGUE " + what.encode()) for what in ROGUES]
+    loader = stoker.Loader(
+        make.tar(tmp_path / "a.tar", members), 18, fields={"field": MEMBERS[kind](kind)},
+        engine=rogue_engine, output="numpy", on_error="skip",
+    )  # fmt: skip
+    batch = next(iter(loader))["field"]
+    assert len(batch) == 18 and all(np.array_equal(value, batch[0]) for value in batch)
+    found = {row.key.replace("-", " "): row.reason for row in loader.quarantine}
+    assert set(found) == set(ROGUES)
+    for what, reason in ROGUES.items():
+        assert reason in found[what] and "parser" in found[what], (what, found[what])
+
+
+def test_large_members_are_parsed_there_too(tmp_path):
+    """What does not fit a small answer: the helper says what it needs, and that is reserved."""
+    numbers = np.arange(300_000, dtype="float32")
+    stream = io.BytesIO()
+    np.savez_compressed(stream, a=numbers, b=numbers[::2])
+    document = json.dumps({"a": [{"b": [i, i + 0.5]} for i in range(20_000)]}).encode()
+    path = make.tar(tmp_path / "a.tar", [("0.json", document), ("0.npz", stream.getvalue())])
+    fields = {
+        "list": stoker.Array("json:a.*.b", (None, 2)),
+        "one": stoker.Int("json:a.7.b.0"),
+        "whole": stoker.Array("npz:a"),
+        "half": stoker.Array("npz:b"),
+        "json": stoker.Json("json"),
+    }
+    with stoker.Loader(
+        path, 1, fields=fields, output="numpy", sandbox=True, memory="256MiB"
+    ) as loader:
+        batch = next(iter(loader))
+        assert batch["list"][0].tolist() == [[i, i + 0.5] for i in range(20_000)]
+        assert batch["one"].tolist() == [7] and batch["json"][0] == json.loads(document)
+        assert (batch["whole"][0] == numbers).all() and (batch["half"][0] == numbers[::2]).all()
+        assert loader.stats()["memory_bytes_peak"] < 256 << 20
 
 
 def test_a_rogue_picture_is_raised(rogues, rogue_engine):

@@ -28,6 +28,8 @@
 #define STK_WORKER_KEEP_KINDS 3u
 #define STK_WORKER_KEEP_PART 8u
 
+struct stk_value; /* field/field.h */
+
 struct stk_worker {
     struct stoker_engine *engine;
     pthread_t             thread;
@@ -146,6 +148,28 @@ struct stk_picture {
 };
 int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
                       struct stoker_error *error);
+/* A member into a value, parsed by the worker's sandbox, which it must have: of JSON and
+ * MessagePack the whole, of npz an array. What is large is reserved until the caller, who has
+ * closed the value, releases it. The worker's own thread. CLOSED: it was cancelled. */
+struct stk_parse_job {
+    uint32_t            encoding; /* JSON, MSGPACK, NPZ */
+    bool                whole;    /* only whether it is good as a whole: there is no value */
+    struct stk_view     bytes;
+    const char         *path, *other; /* of an npz; other: an array that will be opened, too, while
+                                         the first is; NULL: none */
+    uint64_t            small_bytes;  /* what takes no more is not reserved */
+    uint64_t            ratio; /* what the caller takes beside it, for each byte of a large one */
+    uint64_t            memory_bytes_max;
+    uint32_t            wait_ms; /* for memory */
+    const _Atomic bool *cancelled;
+    uint64_t            reserved_bytes; /* out, also of a failure */
+    uint64_t            other_bytes;    /* out: what the other takes */
+};
+int stk_worker_parse(struct stk_worker *worker, struct stk_parse_job *job,
+                     struct stk_value *value_out, struct stoker_error *error);
+/* The other array, while the first is open: its memory is reserved. */
+int stk_worker_parse_other(struct stk_worker *worker, const struct stk_parse_job *job,
+                           struct stk_value *value_out, struct stoker_error *error);
 uint64_t stk_engine_now(struct stoker_engine *engine);
 /* An absolute time for pthread_cond_timedwait on the engine's conditions. */
 struct timespec stk_engine_after(uint64_t timeout_ns);

@@ -2,17 +2,14 @@
  * the budget first where a picture takes more than what a decoder keeps anyway. */
 #include "decode/decode_plan.h"
 #include "engine/engine.h"
+#include "engine/worker.h"
 
 #include <errno.h>
 
-/* Of an arena's memory: what is kept between pictures, reserved at the first. */
-#define ARENA_KEEP_BYTES (2u << 20)
-
-static int reserve(struct stk_worker *worker, const struct stk_picture *job, uint64_t bytes,
+static int reserve(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms,
                    struct stoker_error *error)
 {
-    return stk_engine_reserve(worker->engine, bytes, job->wait_ms, "decoding a large picture",
-                              error);
+    return stk_engine_reserve(worker->engine, bytes, wait_ms, "decoding a large picture", error);
 }
 
 /* ---- here ---- */
@@ -31,7 +28,7 @@ static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
     ticket = stk_min(ticket, job->plan->memory_bytes_max);
     /* Usual pictures live in what is set aside for them; big ones ask for their memory first. */
     large = ticket > worker->engine->keep_bytes;
-    status = large ? reserve(worker, job, ticket, error) : 0;
+    status = large ? reserve(worker, ticket, job->wait_ms, error) : 0;
     if (status == 0) {
         status = stk_decode(worker->decoder, job->plan, job->bytes, job->key, job->slot, error);
         stk_decoder_trim(worker->decoder, worker->engine->keep_bytes);
@@ -49,21 +46,28 @@ static void release_arena(struct stk_worker *worker)
     worker->arena_bytes = 0;
 }
 
-static int reserve_arena(struct stk_worker *worker, const struct stk_picture *picture,
-                         uint64_t bytes, struct stoker_error *error)
+int stk_worker_arena(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms,
+                     struct stoker_error *error)
 {
     int status;
 
-    bytes = stk_max(bytes, ARENA_KEEP_BYTES);
+    bytes = stk_max(bytes, STK_ARENA_KEEP_BYTES);
     if (bytes <= worker->arena_bytes) {
         return 0;
     }
     if (worker->arena_bytes > 0) {
         release_arena(worker);
     }
-    status = reserve(worker, picture, bytes, error);
+    status = reserve(worker, bytes, wait_ms, error);
     worker->arena_bytes = status < 0 ? 0 : bytes;
     return status;
+}
+
+void stk_worker_arena_trim(struct stk_worker *worker)
+{
+    if (worker->arena_bytes > STK_ARENA_KEEP_BYTES) {
+        release_arena(worker);
+    }
 }
 
 static int decode_jailed(struct stk_worker *worker, const struct stk_picture *picture,
@@ -73,7 +77,7 @@ static int decode_jailed(struct stk_worker *worker, const struct stk_picture *pi
                                 .key = picture->key, .cancelled = picture->cancelled,
                                 .granted_bytes = worker->engine->keep_bytes };
     uint64_t more = 0;
-    int      status = reserve_arena(worker, picture, stk_jail_arena_bytes(&job), error);
+    int      status = stk_worker_arena(worker, stk_jail_arena_bytes(&job), picture->wait_ms, error);
 
     if (status < 0) {
         return status;
@@ -81,7 +85,7 @@ static int decode_jailed(struct stk_worker *worker, const struct stk_picture *pi
     status = stk_jail_decode(worker->jail, &job, error);
     if (status == -EAGAIN) {
         more = stk_min(job.needed_bytes, job.plan->memory_bytes_max);
-        status = reserve(worker, picture, more, error);
+        status = reserve(worker, more, picture->wait_ms, error);
         if (status < 0) {
             more = 0;
         } else {
@@ -93,9 +97,7 @@ static int decode_jailed(struct stk_worker *worker, const struct stk_picture *pi
         stk_decode_convert(worker->decoder, job.plan, job.canvas, picture->slot);
     }
     stk_budget_release(&worker->engine->budget, more);
-    if (worker->arena_bytes > ARENA_KEEP_BYTES) {
-        release_arena(worker);
-    }
+    stk_worker_arena_trim(worker);
     return status;
 }
 

@@ -90,6 +90,7 @@ struct stk_value {
     struct stk_spot  place;
     struct stk_array array;    /* npy, npz */
     uint8_t         *inflated; /* npz; owned */
+    uint64_t         inflated_bytes;
 };
 
 /* An upper bound of the memory that open will take. npz: the array must be there. */
@@ -107,6 +108,20 @@ int stk_value_at(const struct stk_value *of, const char *path, struct stk_value 
 /* Whether the whole of a JSON or MessagePack is what a reader of whole documents takes: text in
  * MessagePack is UTF-8, its keys are no lists or maps, its times are times. Else CORRUPT. */
 int stk_value_check(const struct stk_value *value, struct stoker_error *error);
+
+/* ---- values that another process parses ---- */
+
+/* What the parsers ask of the system once (a seed for their tables): before files are out of
+ * reach. */
+void stk_value_begin(void);
+/* There: the whole of a value (which has no path, but in an npz) as bytes, at most of its ticket's
+ * and its own bytes' number. LIMIT: more than capacity. out: aligned to 8 bytes. */
+int stk_value_pack(const struct stk_value *value, uint8_t *out, uint64_t capacity,
+                   uint64_t *bytes_out, struct stoker_error *error);
+/* Here: the value of `bytes` by what was packed of it, of which nothing is believed: CORRUPT. It
+ * is copied; whoever packed it may go on writing there. */
+int stk_value_unpack(struct stk_value *value, uint32_t encoding, struct stk_view bytes,
+                     struct stk_view packed, struct stoker_error *error);
 
 /* FORMAT when it is something else. An array of one element counts as a number. */
 int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_error *error);

@@ -79,12 +79,32 @@ static const void *member(const void *map, const char *name, size_t bytes)
     return json_object_getn(map, name, bytes);
 }
 
+/* Iterators of jansson point to constant pairs too; the library only lacks the word. */
+static const void *pair(const void *map, const void *before, struct stk_node *name_out,
+                        const void **value_out)
+{
+    json_t *object = (json_t *)(uintptr_t)map;
+    void   *at = before ? json_object_iter_next(object, (void *)(uintptr_t)before)
+                        : json_object_iter(object);
+
+    *name_out = (struct stk_node){ .kind = STK_NODE_TEXT };
+    name_out->text = (struct stk_view){ (const uint8_t *)json_object_iter_key(at),
+                                        json_object_iter_key_len(at) };
+    *value_out = json_object_iter_value(at);
+    return at;
+}
+
 static void close_tree(struct stk_tree *tree)
 {
     json_decref(tree->document);
 }
 
-static const struct stk_tree_type of_json = { read_node, item, member, NULL, close_tree };
+static const struct stk_tree_type of_json = { read_node, item, member, pair, NULL, close_tree };
+
+void stk_value_begin(void)
+{
+    json_object_seed(0);
+}
 
 /* jansson goes down by recursion, to 2,048 lists: less stack is asked for here. */
 static bool too_deep(struct stk_view bytes)

@@ -4,9 +4,35 @@
 #include "base/mem.h"
 #include "field/field.h"
 
+#include <string.h>
+
 #define MEMORY_BYTES_MAX (8u << 20)
 
+#define PACKED_BYTES_MAX (1u << 20)
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+/* The whole as another process hands it over: what was parsed is taken, and says the same. */
+static void pack_and_unpack(const struct stk_value *value)
+{
+    static uint64_t room[PACKED_BYTES_MAX / 8];
+    struct stk_view packed = {(const uint8_t *)room, 0};
+    struct stk_shape shape = {0}, other_shape = {0};
+    struct stk_value other;
+    uint64_t bytes;
+    double real = 0, other_real = 0;
+
+    if (stk_value_pack(value, (uint8_t *)room, PACKED_BYTES_MAX, &bytes, NULL) < 0) {
+        return;
+    }
+    packed.bytes = bytes;
+    STK_ASSERT(stk_value_unpack(&other, value->encoding, value->bytes, packed, NULL) == 0);
+    STK_ASSERT(stk_value_float(value, &real, NULL) == stk_value_float(&other, &other_real, NULL));
+    STK_ASSERT(memcmp(&real, &other_real, sizeof real) == 0);
+    STK_ASSERT(stk_value_shape(value, &shape, NULL) == stk_value_shape(&other, &other_shape, NULL));
+    STK_ASSERT(shape.rank == other_shape.rank && shape.count == other_shape.count);
+    stk_value_close(&other);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
@@ -40,6 +66,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     stk_value_check(&value, &error);
     if (stk_value_at(&value, paths[data[0] >> 1 & 7], &other, &error) == 0) {
         stk_value_float(&other, &real, &error);
+    }
+    if (paths[data[1] % 8][0] == 0) {
+        pack_and_unpack(&value);
     }
     stk_value_close(&value);
     return 0;

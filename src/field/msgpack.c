@@ -208,6 +208,17 @@ static const void *member(const void *map, const char *name, size_t bytes)
     return NULL;
 }
 
+static const void *pair(const void *map, const void *before, struct stk_node *name_out,
+                        const void **value_out)
+{
+    const msgpack_object_kv *at = before;
+
+    at = at ? at + 1 : ((const msgpack_object *)map)->via.map.ptr;
+    read_node(&at->key, name_out);
+    *value_out = &at->val;
+    return at;
+}
+
 /* spec.md, "Timestamp extension type": seconds, or nanoseconds below 10^9 and seconds. */
 static bool is_time(const msgpack_object_ext *ext)
 {
@@ -264,8 +275,8 @@ static void close_tree(struct stk_tree *tree)
     stk_free(tree->document);
 }
 
-static const struct stk_tree_type of_msgpack = { read_node, item, member, check_tree,
-                                                 close_tree };
+static const struct stk_tree_type of_msgpack = { read_node,  item, member, pair,
+                                                 check_tree, close_tree };
 
 int stk_msgpack_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error)
 {

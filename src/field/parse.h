@@ -48,6 +48,9 @@ struct stk_tree_type {
     void (*read)(const void *node, struct stk_node *out);
     const void *(*item)(const void *list, uint64_t index); /* index < length */
     const void *(*member)(const void *map, const char *name, size_t bytes); /* NULL: none */
+    /* The pair after `before` (NULL: the first), of as many as the map's length. */
+    const void *(*pair)(const void *map, const void *before, struct stk_node *name_out,
+                        const void **value_out);
     /* See stk_value_check; NULL: parsing has checked all. */
     int (*check)(const struct stk_tree *tree, struct stoker_error *error);
     void (*close)(struct stk_tree *tree);
@@ -65,6 +68,14 @@ int stk_json_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_er
 int stk_msgpack_check(struct stk_view bytes, uint64_t *memory_bytes_out,
                       struct stoker_error *error);
 int stk_msgpack_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error);
+
+/* ---- flat.c: a tree as bytes ---- */
+
+/* LIMIT: more than capacity. out: aligned to 8 bytes. */
+int stk_tree_flatten(const struct stk_tree *tree, uint8_t *out, uint64_t capacity,
+                     uint64_t *bytes_out, struct stoker_error *error);
+/* Copies them first: whoever wrote them may still do so. CORRUPT: no tree was written so. */
+int stk_flat_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error);
 
 /* ---- tree.c ---- */
 

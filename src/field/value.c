@@ -75,6 +75,7 @@ static int open_npz(struct stk_value *value, struct stoker_error *error)
         return stk_fail_errno(error, 12, "cannot unpack an npz", "free memory", "%llu bytes",
                               (unsigned long long)member.bytes);
     }
+    value->inflated_bytes = member.bytes;
     status = stk_npz_unpack(&member, value->inflated, error);
     unpacked = (struct stk_view){ value->inflated, member.bytes };
     status = status < 0 ? status : stk_npy_parse(&value->array, unpacked, error);
@@ -151,6 +152,65 @@ int stk_value_at(const struct stk_value *of, const char *path, struct stk_value 
 int stk_value_check(const struct stk_value *value, struct stoker_error *error)
 {
     return value->tree->type->check ? value->tree->type->check(value->tree, error) : 0;
+}
+
+int stk_value_pack(const struct stk_value *value, uint8_t *out, uint64_t capacity,
+                   uint64_t *bytes_out, struct stoker_error *error)
+{
+    if (value->tree) {
+        return stk_tree_flatten(value->tree, out, capacity, bytes_out, error);
+    }
+    if (value->inflated_bytes > capacity) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a member holds more than there is room for",
+                        "raise decode_bytes_max, or leave the member out", "%llu of %llu bytes",
+                        (unsigned long long)value->inflated_bytes, (unsigned long long)capacity);
+    }
+    memcpy(out, value->inflated, value->inflated_bytes);
+    *bytes_out = value->inflated_bytes;
+    return 0;
+}
+
+static int unpack_array(struct stk_value *value, struct stk_view packed,
+                        struct stoker_error *error)
+{
+    struct stk_view npy = { NULL, packed.bytes };
+    int             status;
+
+    value->inflated = stk_alloc(packed.bytes, 1);
+    if (!value->inflated) {
+        return stk_fail_errno(error, 12, "cannot unpack an npz", "free memory", "%zu bytes",
+                              packed.bytes);
+    }
+    memcpy(value->inflated, packed.data, packed.bytes);
+    npy.data = value->inflated;
+    status = stk_npy_parse(&value->array, npy, error);
+    if (status < 0 && error) {
+        error->offset = STOKER_NO_OFFSET; /* it would count unpacked bytes */
+    }
+    return status;
+}
+
+int stk_value_unpack(struct stk_value *value, uint32_t encoding, struct stk_view bytes,
+                     struct stk_view packed, struct stoker_error *error)
+{
+    int status;
+
+    *value = (struct stk_value){ .encoding = encoding, .bytes = bytes, .path = "" };
+    if (encoding == STK_NPZ) {
+        status = unpack_array(value, packed, error);
+    } else {
+        value->tree = stk_alloc(1, sizeof *value->tree);
+        status = value->tree ? stk_flat_open(value->tree, packed, error)
+                             : stk_fail_errno(error, 12, "cannot read a member", "free memory",
+                                              "tree");
+    }
+    if (status == 0 && value->tree) {
+        status = stk_tree_find(value->tree, value->path, &value->place, error);
+    }
+    if (status < 0) {
+        stk_value_close(value);
+    }
+    return status;
 }
 
 static int not_a(const struct stk_value *value, const char *want, const char *found,

@@ -1,6 +1,7 @@
-/* One picture after the other, for one worker of one engine. */
+/* One picture or member after the other, for one worker of one engine. */
 #include "helper/serve.h"
 
+#include "field/field.h"
 #include "helper/confine.h"
 #include "sandbox/protocol.h"
 
@@ -13,12 +14,16 @@
 #include <unistd.h>
 
 struct server {
-    stk_serve_ticket          *ticket;
+    stk_serve_first           *first; /* NULL: nobody */
     struct stk_decoder        *decoder;
     uint8_t                   *arena;
     uint64_t                   arena_bytes;
     struct stk_decode_plan    *plan; /* of the last command */
-    struct stk_sandbox_command command, planned;
+    union {
+        struct stk_sandbox_command command;
+        struct stk_sandbox_parse   parse;
+    } asked;
+    struct stk_sandbox_command planned;
     struct stk_sandbox_answer  answer;
 };
 
@@ -53,6 +58,7 @@ static bool begin(struct server *server)
         hello.protocol != STK_SANDBOX_PROTOCOL) {
         return false;
     }
+    stk_value_begin();
     ready.status = prepare(server, &hello);
     if (ready.status == 0) {
         ready.status = stk_confine(&ready.landlock, &step);
@@ -73,7 +79,7 @@ static bool same_plan(const struct stk_sandbox_command *a, const struct stk_sand
 
 static int choose_plan(struct server *server, struct stoker_error *error)
 {
-    const struct stk_sandbox_command *command = &server->command;
+    const struct stk_sandbox_command *command = &server->asked.command;
     struct stk_decode_options         options = { .transforms = command->transforms,
                                                   .transform_count = command->transform_count,
                                                   .dtype = command->dtype,
@@ -94,7 +100,7 @@ static int choose_plan(struct server *server, struct stoker_error *error)
 /* Whether the picture and the canvas lie in the arena. */
 static bool fits(const struct server *server)
 {
-    const struct stk_sandbox_command *command = &server->command;
+    const struct stk_sandbox_command *command = &server->asked.command;
     uint64_t canvas_bytes = stk_decode_canvas_bytes(server->plan);
 
     return command->bytes <= command->canvas_offset &&
@@ -102,9 +108,11 @@ static bool fits(const struct server *server)
            canvas_bytes <= server->arena_bytes - command->canvas_offset;
 }
 
-static int work(struct server *server, struct stoker_error *error)
+/* ---- a picture ---- */
+
+static int decode(struct server *server, struct stoker_error *error)
 {
-    const struct stk_sandbox_command *command = &server->command;
+    const struct stk_sandbox_command *command = &server->asked.command;
     struct stk_view                   bytes = { server->arena, command->bytes };
     uint64_t                          ticket = 0;
     int                               status = choose_plan(server, error);
@@ -117,7 +125,8 @@ static int work(struct server *server, struct stoker_error *error)
                         "grant the engine more memory", "%llu bytes",
                         (unsigned long long)command->bytes);
     }
-    status = server->ticket(server->plan, bytes, &ticket, error);
+    status = server->first ? server->first(bytes, error) : 0;
+    status = status < 0 ? status : stk_decode_ticket(server->plan, bytes, &ticket, error);
     ticket = stk_min(ticket, command->memory_bytes_max); /* more is refused, not taken */
     if (status == 0 && ticket > command->granted_bytes) {
         server->answer.kind = STK_SANDBOX_NEEDS;
@@ -126,13 +135,70 @@ static int work(struct server *server, struct stoker_error *error)
     }
     if (status == 0) {
         status = stk_decode_canvas(server->decoder, server->plan, bytes, command->key,
-                                server->arena + command->canvas_offset, error);
+                                   server->arena + command->canvas_offset, error);
     }
     if (ticket > KEEP_BYTES) {
         stk_decoder_trim(server->decoder, KEEP_BYTES);
     }
     return status;
 }
+
+/* ---- a member ---- */
+
+/* Whether [offset, offset + bytes) lies in the arena. */
+static bool in_arena(const struct server *server, uint64_t offset, uint64_t bytes)
+{
+    return offset <= server->arena_bytes && bytes <= server->arena_bytes - offset;
+}
+
+static int pack(struct server *server, const struct stk_value *value, struct stoker_error *error)
+{
+    const struct stk_sandbox_parse *asked = &server->asked.parse;
+
+    return asked->whole ? value->tree ? stk_value_check(value, error) : 0
+                        : stk_value_pack(value, server->arena + asked->room_offset,
+                                         asked->room_bytes, &server->answer.value, error);
+}
+
+static int parse(struct server *server, struct stoker_error *error)
+{
+    const struct stk_sandbox_parse *asked = &server->asked.parse;
+    struct stk_view                 bytes = { server->arena, asked->bytes };
+    const char      *path = (const char *)server->arena + asked->path_offset;
+    struct stk_value value;
+    uint64_t         ticket, need;
+    int              status;
+
+    if (!in_arena(server, 0, asked->bytes) ||
+        !in_arena(server, asked->path_offset, asked->path_bytes + 1) ||
+        !in_arena(server, asked->room_offset, asked->room_bytes) ||
+        path[asked->path_bytes] != 0) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a member is larger than the sandbox",
+                        "grant the engine more memory", "%llu bytes",
+                        (unsigned long long)asked->bytes);
+    }
+    status = server->first ? server->first(bytes, error) : 0;
+    status = status < 0 ? status
+                        : stk_value_ticket(asked->encoding, bytes, path, &ticket, error);
+    if (status < 0) {
+        return status;
+    }
+    /* Parsed, and the walk that packs it; what is packed takes at most its ticket and its bytes. */
+    need = 2 * stk_min(ticket, UINT64_MAX / 4) + asked->bytes;
+    if (need > asked->granted_bytes && ticket <= asked->memory_bytes_max) {
+        server->answer.kind = STK_SANDBOX_NEEDS;
+        server->answer.value = need;
+        return 0;
+    }
+    status = stk_value_open(&value, asked->encoding, bytes, path, asked->memory_bytes_max, error);
+    if (status == 0) {
+        status = pack(server, &value, error);
+        stk_value_close(&value);
+    }
+    return status;
+}
+
+/* ---- all of them ---- */
 
 static bool answer(struct server *server)
 {
@@ -142,9 +208,10 @@ static bool answer(struct server *server)
 
     memset(&server->answer, 0, sizeof server->answer);
     server->answer.protocol = STK_SANDBOX_PROTOCOL;
-    server->answer.sequence = server->command.sequence;
+    server->answer.sequence = server->asked.command.sequence;
     server->answer.kind = STK_SANDBOX_DONE;
-    status = work(server, &error);
+    status = server->asked.command.work == STK_SANDBOX_PARSE ? parse(server, &error)
+                                                             : decode(server, &error);
     if (status < 0) {
         server->answer.kind = STK_SANDBOX_FAILED;
         server->answer.status = status;
@@ -159,21 +226,27 @@ static bool answer(struct server *server)
 
 static bool next_command(struct server *server)
 {
-    struct stk_sandbox_command *command = &server->command;
-    ssize_t got = recv(STK_SANDBOX_SOCKET, command, sizeof *command, MSG_TRUNC);
+    struct stk_sandbox_command *command = &server->asked.command;
+    ssize_t got = recv(STK_SANDBOX_SOCKET, &server->asked, sizeof server->asked, MSG_TRUNC);
 
-    return got >= (ssize_t)STK_SANDBOX_COMMAND_HEAD &&
-           command->protocol == STK_SANDBOX_PROTOCOL &&
+    if (got < (ssize_t)offsetof(struct stk_sandbox_command, transform_count) ||
+        command->protocol != STK_SANDBOX_PROTOCOL) {
+        return false;
+    }
+    if (command->work == STK_SANDBOX_PARSE) {
+        return got == sizeof(struct stk_sandbox_parse);
+    }
+    return command->work == STK_SANDBOX_PICTURE &&
            command->transform_count <= STK_TRANSFORMS_MAX &&
            (size_t)got == STK_SANDBOX_COMMAND_HEAD +
                               command->transform_count * sizeof *command->transforms;
 }
 
-int stk_serve(stk_serve_ticket *ticket)
+int stk_serve(stk_serve_first *first)
 {
     static struct server server; /* some KiB: not on the stack of a decoder */
 
-    server.ticket = ticket;
+    server.first = first;
     if (!begin(&server)) {
         return 1;
     }

@@ -1,4 +1,4 @@
-/* helper/serve.h: the life of a decode helper: hello, confinement, pictures, end.
+/* helper/serve.h: the life of a decode helper: hello, confinement, pictures and members, end.
  *
  *   hello -> arena mapped, decoder made -> confined -> ready -> (command -> answer) ... -> hung up
  *
@@ -9,11 +9,10 @@
 
 #include "decode/decode.h"
 
-/* The first that looks at a picture: as stk_decode_ticket; a test gives another. */
-typedef int stk_serve_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
-                             uint64_t *memory_bytes_out, struct stoker_error *error);
+/* Looks first at the bytes of a picture or member; below 0: that is the answer. For tests. */
+typedef int stk_serve_first(struct stk_view bytes, struct stoker_error *error);
 
 /* Until the engine hangs up; the program's exit status. */
-int stk_serve(stk_serve_ticket *ticket);
+int stk_serve(stk_serve_first *first); /* NULL: nobody */
 
 #endif

@@ -18,7 +18,8 @@
 struct opened {
     struct stk_value value;
     uint64_t reserved;
-    bool lent; /* by the sample's parsed document */
+    bool lent;                /* by the sample's parsed document */
+    struct stk_parse_job job; /* of the helper, where that parsed it */
 };
 
 struct box_list {
@@ -106,35 +107,99 @@ static int ticket_of(const struct stk_fill *fill, enum stk_encoding encoding, co
     return status;
 }
 
+/* Documents that take no more are kept until the sample is done. */
+static uint64_t shared_bytes_max(const struct stk_fill *fill)
+{
+    return fill->flight->loader->engine->keep_bytes / (1 + BOX_MEMORY_RATIO);
+}
+
+/* By this process: its own code and libraries look into the member. */
+static int parse_here(const struct stk_fill *fill, enum stk_encoding encoding, const char *path,
+                      struct opened *opened)
+{
+    struct stoker_engine *engine = fill->flight->loader->engine;
+    bool tree = encoding == STK_JSON || encoding == STK_MSGPACK;
+    uint64_t ticket, bytes_max = fill->flight->loader->parse_bytes_max;
+    int status = ticket_of(fill, encoding, path, &ticket);
+
+    /* What is above bytes_max is refused by name, below: it need not be asked for. */
+    if (status == 0 && ticket > engine->keep_bytes && ticket <= bytes_max) {
+        status = stk_engine_reserve(engine, ticket, fill->flight->memory_wait_ms,
+                                    "reading a large member", fill->error);
+        opened->reserved = status < 0 ? 0 : ticket;
+    }
+    if (status < 0) {
+        return status;
+    }
+    opened->lent = tree && ticket <= shared_bytes_max(fill);
+    return stk_value_open(opened->lent ? &fill->parse->value : &opened->value, encoding,
+                          fill->bytes, opened->lent ? NULL : path, bytes_max, fill->error);
+}
+
+static struct stk_parse_job job_of(const struct stk_fill *fill, enum stk_encoding encoding)
+{
+    const struct stk_field *field = field_of(fill);
+    bool boxes = field->kind == STOKER_FIELD_BOXES || field->kind == STOKER_FIELD_BOX_LABELS;
+
+    return (struct stk_parse_job){
+        .encoding = encoding, .bytes = fill->bytes, .path = field->path,
+        .other = encoding == STK_NPZ ? field->labels : NULL,
+        .small_bytes = shared_bytes_max(fill),
+        .wait_ms = fill->flight->memory_wait_ms,
+        .ratio = boxes ? BOX_MEMORY_RATIO : 0,
+        .memory_bytes_max = fill->flight->loader->parse_bytes_max,
+        .cancelled = &fill->flight->abandoned,
+    };
+}
+
+/* By the worker's helper: a document comes back whole, whatever the path. */
+static int parse_jailed(const struct stk_fill *fill, enum stk_encoding encoding,
+                        struct opened *opened)
+{
+    struct stk_value *value = &opened->value;
+    int status;
+
+    opened->job = job_of(fill, encoding);
+    status = stk_worker_parse(fill->worker, &opened->job, value, fill->error);
+    opened->reserved = opened->job.reserved_bytes;
+    if (status == 0 && value->tree && opened->reserved == 0) {
+        opened->lent = true;
+        fill->parse->value = *value;
+    } else if (status == 0 && value->tree) {
+        status = stk_value_at(value, field_of(fill)->path, value, fill->error);
+    }
+    return status;
+}
+
+/* Of a document that is handed out as it is, only whether it is good. */
+static int check_jailed(const struct stk_fill *fill)
+{
+    struct opened opened = {.job = job_of(fill, encoding_of(fill))};
+    int status;
+
+    opened.job.whole = true;
+    status = stk_worker_parse(fill->worker, &opened.job, &opened.value, fill->error);
+    opened.reserved = opened.job.reserved_bytes;
+    close_value(fill, &opened);
+    return status;
+}
+
 /* Opens what lies at a path; a document that another field of the sample looked into is not parsed
  * again. Usual members live in what the heap keeps; large ones ask for their memory first, and are
  * closed with their value: nobody waits for memory while he keeps some. */
 static int open_value(const struct stk_fill *fill, const char *path, struct opened *opened)
 {
-    struct stoker_engine *engine = fill->flight->loader->engine;
     struct stk_parse *parse = fill->parse;
     enum stk_encoding encoding = encoding_of(fill);
-    bool tree = encoding == STK_JSON || encoding == STK_MSGPACK;
-    uint64_t ticket, bytes_max = fill->flight->loader->parse_bytes_max;
+    bool jailed = fill->worker->jail && encoding != STK_NPY && encoding != STK_ENCODING_UNKNOWN;
     int status = 0;
 
     *opened = (struct opened){0};
     if (!parse->value.tree || parse->value.encoding != encoding ||
         parse->value.bytes.data != fill->bytes.data) {
         stk_parse_close(parse);
-        status = ticket_of(fill, encoding, path, &ticket);
-        /* What is above bytes_max is refused by name, below: it need not be asked for. */
-        if (status == 0 && ticket > engine->keep_bytes && ticket <= bytes_max) {
-            status = stk_engine_reserve(engine, ticket, fill->flight->memory_wait_ms,
-                                        "reading a large member", fill->error);
-            opened->reserved = status < 0 ? 0 : ticket;
-        }
-        if (status < 0) {
-            return status;
-        }
-        opened->lent = tree && ticket <= engine->keep_bytes / (1 + BOX_MEMORY_RATIO);
-        status = stk_value_open(opened->lent ? &parse->value : &opened->value, encoding,
-                                fill->bytes, opened->lent ? NULL : path, bytes_max, fill->error);
+        status = jailed ? parse_jailed(fill, encoding, opened)
+                        : parse_here(fill, encoding, path, opened);
     }
     if (status == 0 && parse->value.tree) {
         opened->lent = true;
@@ -635,21 +700,29 @@ static int pick_labels(const struct stk_fill *fill, const struct box_list *list,
 }
 
 /* Of the boxes' document, or another array of their npz: reserved with the boxes. */
-static int fill_labels(const struct stk_fill *fill, const struct stk_value *boxes)
+static int open_labels(const struct stk_fill *fill, const struct opened *boxes,
+                       struct stk_value *labels)
 {
-    const struct stk_field *field = field_of(fill);
+    const char *path = field_of(fill)->labels;
+
+    if (boxes->value.tree) {
+        return stk_value_at(&boxes->value, path, labels, fill->error);
+    }
+    return boxes->job.other
+               ? stk_worker_parse_other(fill->worker, &boxes->job, labels, fill->error)
+               : stk_value_open(labels, boxes->value.encoding, fill->bytes, path,
+                                fill->flight->loader->parse_bytes_max, fill->error);
+}
+
+static int fill_labels(const struct stk_fill *fill, const struct opened *boxes)
+{
     struct box_list list = {0};
     struct stk_value labels = {0};
-    int status = follow_boxes(fill, boxes, &list);
+    int status = follow_boxes(fill, &boxes->value, &list);
 
-    if (status == 0 && boxes->tree) {
-        status = stk_value_at(boxes, field->labels, &labels, fill->error);
-    } else if (status == 0) {
-        status = stk_value_open(&labels, boxes->encoding, fill->bytes, field->labels,
-                                fill->flight->loader->parse_bytes_max, fill->error);
-    }
+    status = status < 0 ? status : open_labels(fill, boxes, &labels);
     status = status < 0 ? status : pick_labels(fill, &list, &labels);
-    if (!boxes->tree) {
+    if (!boxes->value.tree) {
         stk_value_close(&labels);
     }
     box_list_free(&list);
@@ -679,8 +752,10 @@ int stk_fill_check_mask(const struct stk_fill *fill)
 
 /* ---- all of them ---- */
 
-static int fill_opened(const struct stk_fill *fill, const struct stk_value *value)
+static int fill_opened(const struct stk_fill *fill, const struct opened *opened)
 {
+    const struct stk_value *value = &opened->value;
+
     switch (field_of(fill)->kind) {
     case STOKER_FIELD_TEXT:
         return fill_text(fill, value);
@@ -691,7 +766,7 @@ static int fill_opened(const struct stk_fill *fill, const struct stk_value *valu
     case STOKER_FIELD_BOXES:
         return fill_boxes(fill, value);
     case STOKER_FIELD_BOX_LABELS:
-        return fill_labels(fill, value);
+        return fill_labels(fill, opened);
     case STOKER_FIELD_JSON:
     case STOKER_FIELD_MSGPACK:
         return stk_value_check(value, fill->error);
@@ -702,11 +777,16 @@ static int fill_opened(const struct stk_fill *fill, const struct stk_value *valu
 
 int stk_fill_value(const struct stk_fill *fill)
 {
+    uint32_t kind = field_of(fill)->kind;
     struct opened opened;
-    int status = open_value(fill, field_of(fill)->path, &opened);
+    int status;
 
+    if (fill->worker->jail && (kind == STOKER_FIELD_JSON || kind == STOKER_FIELD_MSGPACK)) {
+        return check_jailed(fill);
+    }
+    status = open_value(fill, field_of(fill)->path, &opened);
     if (status == 0) {
-        status = fill_opened(fill, &opened.value);
+        status = fill_opened(fill, &opened);
         close_value(fill, &opened);
     }
     return status;

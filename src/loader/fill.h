@@ -38,6 +38,7 @@ void stk_fields_close(struct stoker_loader *loader);
 /* One value of one slot. */
 struct stk_fill {
     struct stk_flight *flight;
+    struct stk_worker *worker;
     uint32_t slot, field;
     struct stk_view bytes;      /* of the field's member */
     struct stk_view image;      /* MASK, BOXES: of the image's member */

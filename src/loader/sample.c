@@ -559,7 +559,7 @@ static int fill_inside(struct task *task, const struct parts *parts, uint32_t f)
     bool                    follows = field->kind == STOKER_FIELD_MASK ||
                    field->kind == STOKER_FIELD_BOXES || field->kind == STOKER_FIELD_BOX_LABELS;
     struct stk_fill fill = {
-        .flight = task->flight,
+        .flight = task->flight, .worker = task->worker,
         .slot = task->slot,
         .field = f,
         .bytes = parts->views[f],

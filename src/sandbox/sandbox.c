@@ -1,4 +1,4 @@
-/* Jails: one picture at a time to the helper, and what comes back, looked at.
+/* Jails: one picture or member at a time to the helper, and what comes back, looked at.
  *
  * The helper may be in the hands of whoever made the picture. So: an answer counts only if it is
  * for this command and of a known kind; a status only if a picture can cause it; text is cut and
@@ -8,6 +8,7 @@
 #include "sandbox/sandbox.h"
 
 #include "base/mem.h"
+#include "field/field.h"
 #include "sandbox/child.h"
 #include "sandbox/protocol.h"
 
@@ -49,6 +50,43 @@ struct stk_jail {
     uint64_t            starts;
     uint32_t            sequence;
     struct stk_sandbox_answer answer;
+};
+
+/* What an error says, of a picture and of a member that is parsed. */
+struct words {
+    const char *unwanted, *forbidden, *ended, *crashed, *nonsense, *slow, *otherwise;
+};
+static const struct words of_picture = {
+    "the picture is not wanted any more",
+    "the decoder tried what it may not do on this picture",
+    "the decoder ended on this picture",
+    "the decoder crashed on this picture",
+    "the decoder answered nonsense on this picture",
+    "the decoder did not end on this picture",
+    "cannot decode the picture",
+};
+static const struct words of_member = {
+    "the member is not wanted any more",
+    "the parser tried what it may not do on this member",
+    "the parser ended on this member",
+    "the parser crashed on this member",
+    "the parser answered nonsense on this member",
+    "the parser did not end on this member",
+    "cannot read the member",
+};
+
+/* One command, whichever it is, and what came of it. */
+struct request {
+    const struct words *words;
+    void               *command;
+    uint32_t           *sequence; /* in the command */
+    size_t              command_bytes;
+    struct stk_view     bytes;
+    const char         *path;          /* lies behind the bytes; NULL: there is none */
+    uint64_t            touched_bytes; /* of the arena */
+    uint64_t            granted_bytes, memory_bytes_max, value_max;
+    const _Atomic bool *cancelled;
+    uint64_t            value; /* out: of the answer */
 };
 
 /* How waiting for the helper ended. */
@@ -244,10 +282,10 @@ static int reap(struct stk_jail *jail, enum outcome outcome)
     return stk_child_end(&jail->child);
 }
 
-static int is_closed(struct stoker_error *error)
+static int is_closed(const struct words *words, struct stoker_error *error)
 {
-    return stk_fail(error, STOKER_ERROR_CLOSED, "the picture is not wanted any more",
-                    "open a new loader", "decode helper");
+    return stk_fail(error, STOKER_ERROR_CLOSED, words->unwanted, "open a new loader",
+                    "decode helper");
 }
 
 /* ---- starting ---- */
@@ -282,7 +320,7 @@ static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *k
     }
     *killed_out = reap(jail, outcome) == SIGKILL && outcome == ENDED;
     if (outcome == STOPPED) {
-        return is_closed(error);
+        return is_closed(&of_picture, error);
     }
     ready->step[sizeof ready->step - 1] = 0;
     if (outcome == ANSWERED && got == sizeof *ready && ready->protocol == STK_SANDBOX_PROTOCOL) {
@@ -297,35 +335,35 @@ static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *k
 
 /* ---- answers ---- */
 
-static int crashed(int by_signal, struct stoker_error *error)
+static int crashed(const struct words *words, int by_signal, struct stoker_error *error)
 {
     if (by_signal == SIGSYS) {
-        return stk_fail(error, STOKER_ERROR_CORRUPT,
-                        "the decoder tried what it may not do on this picture",
+        return stk_fail(error, STOKER_ERROR_CORRUPT, words->forbidden,
                         "look at it with care: it may be made for that", "forbidden system call");
     }
     if (by_signal <= 0) {
-        return stk_fail(error, STOKER_ERROR_CORRUPT, "the decoder ended on this picture",
-                        "look at the picture; skip it by on_error", "decode helper");
+        return stk_fail(error, STOKER_ERROR_CORRUPT, words->ended,
+                        "look at it with 'stoker cat'; skip it by on_error", "decode helper");
     }
-    return stk_fail(error, STOKER_ERROR_CORRUPT, "the decoder crashed on this picture",
-                    "look at the picture; skip it by on_error", "signal %d (%s)", by_signal,
-                    sigabbrev_np(by_signal) ? sigabbrev_np(by_signal) : "?");
+    return stk_fail(error, STOKER_ERROR_CORRUPT, words->crashed,
+                    "look at it with 'stoker cat'; skip it by on_error", "signal %d (%s)",
+                    by_signal, sigabbrev_np(by_signal) ? sigabbrev_np(by_signal) : "?");
 }
 
-static int nonsense(struct stk_jail *jail, const char *what, struct stoker_error *error)
+static int nonsense(struct stk_jail *jail, const struct words *words, const char *what,
+                    struct stoker_error *error)
 {
     reap(jail, ANSWERED);
-    return stk_fail(error, STOKER_ERROR_CORRUPT, "the decoder answered nonsense on this picture",
+    return stk_fail(error, STOKER_ERROR_CORRUPT, words->nonsense,
                     "look at it with care: it may be made for that", "%s", what);
 }
 
-/* What stk_decode can answer about a picture. */
+/* What stk_decode and stk_value_open can answer about what they are given. */
 static bool is_known(int status)
 {
     return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
            status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_UNSUPPORTED ||
-           status == STOKER_ERROR_LIMIT || status == -ENOMEM;
+           status == STOKER_ERROR_LIMIT || status == STOKER_ERROR_MISSING || status == -ENOMEM;
 }
 
 /* Text from outside: ends within its field, and holds nothing that a terminal would obey. */
@@ -342,29 +380,29 @@ static void clean(char *text, size_t capacity, const char *otherwise)
     }
 }
 
-static int refused(struct stk_jail *jail, const struct stk_jail_job *job,
+static int refused(struct stk_jail *jail, const struct request *request,
                    struct stoker_error *error)
 {
     struct stk_sandbox_answer *answer = &jail->answer;
     int                        status = answer->status;
 
     if (!is_known(status)) {
-        return nonsense(jail, "an unknown status", error);
+        return nonsense(jail, request->words, "an unknown status", error);
     }
-    clean(answer->what, sizeof answer->what, "cannot decode the picture");
-    clean(answer->where, sizeof answer->where, "picture");
-    clean(answer->advice, sizeof answer->advice, "look at the picture");
+    clean(answer->what, sizeof answer->what, request->words->otherwise);
+    clean(answer->where, sizeof answer->where, "decode helper");
+    clean(answer->advice, sizeof answer->advice, "look at it with 'stoker cat'");
     if (status == -ENOMEM) { /* by its own limit: the machine's lack of memory kills it instead */
         status = STOKER_ERROR_LIMIT;
     }
     stk_fail(error, status, answer->what, answer->advice, "%s", answer->where);
-    if (error && answer->value < job->bytes.bytes) {
+    if (error && answer->value <= request->bytes.bytes) {
         error->offset = answer->value;
     }
     return status;
 }
 
-static int judge(struct stk_jail *jail, struct stk_jail_job *job, size_t got,
+static int judge(struct stk_jail *jail, struct request *request, size_t got,
                  struct stoker_error *error)
 {
     const struct stk_sandbox_answer *answer = &jail->answer;
@@ -372,74 +410,53 @@ static int judge(struct stk_jail *jail, struct stk_jail_job *job, size_t got,
 
     if ((!whole && !head) || answer->protocol != STK_SANDBOX_PROTOCOL ||
         answer->sequence != jail->sequence) {
-        return nonsense(jail, "not an answer to what was asked", error);
+        return nonsense(jail, request->words, "not an answer to what was asked", error);
     }
-    if (answer->kind == STK_SANDBOX_DONE && head) {
-        job->canvas = jail->memory + stk_round_up(job->bytes.bytes, 4096);
+    request->value = answer->value;
+    if (answer->kind == STK_SANDBOX_DONE && head && answer->value <= request->value_max) {
         return 0;
     }
-    if (answer->kind == STK_SANDBOX_NEEDS && head && answer->value > job->granted_bytes) {
-        job->needed_bytes = answer->value;
+    if (answer->kind == STK_SANDBOX_NEEDS && head && answer->value > request->granted_bytes) {
         return -EAGAIN;
     }
     if (answer->kind == STK_SANDBOX_FAILED && whole) {
-        return refused(jail, job, error);
+        return refused(jail, request, error);
     }
-    return nonsense(jail, "an unknown kind of answer", error);
+    return nonsense(jail, request->words, "an unknown kind of answer", error);
 }
 
-/* ---- decoding ---- */
+/* ---- asking ---- */
 
-uint64_t stk_jail_arena_bytes(const struct stk_jail_job *job)
+/* The command, and what it is about. False: the helper is not there to hear it. */
+static bool ask(struct stk_jail *jail, const struct request *request)
 {
-    return stk_round_up(stk_min(job->bytes.bytes, UINT64_MAX / 4), 4096) +
-           stk_round_up(stk_decode_canvas_bytes(job->plan), 4096);
-}
-
-/* The command and the picture. False: the helper is not there to hear it. */
-static bool ask(struct stk_jail *jail, const struct stk_jail_job *job)
-{
-    const struct stk_decode_plan *plan = job->plan;
-    uint64_t limit = jail->sandbox->arena_bytes + PROGRAM_BYTES + plan->memory_bytes_max;
-    size_t   list_bytes = plan->transform_count * sizeof *plan->transforms;
-    struct stk_sandbox_command command = { .protocol = STK_SANDBOX_PROTOCOL,
-                                           .sequence = ++jail->sequence,
-                                           .transform_count = (uint32_t)plan->transform_count,
-                                           .dtype = plan->shape.dtype,
-                                           .layout = plan->shape.layout,
-                                           .exif = plan->exif,
-                                           .stored = plan->stored,
-                                           .bytes = job->bytes.bytes,
-                                           .canvas_offset = stk_round_up(job->bytes.bytes, 4096),
-                                           .key = job->key,
-                                           .granted_bytes = job->granted_bytes,
-                                           .pixels_max = plan->pixels_max,
-                                           .memory_bytes_max = plan->memory_bytes_max };
+    uint64_t limit = jail->sandbox->arena_bytes + PROGRAM_BYTES + request->memory_bytes_max;
 
     if (limit > jail->limit_bytes) {
         jail->limit_bytes = limit;
         stk_child_limit(&jail->child, limit);
     }
-    if (list_bytes > 0) {
-        memcpy(command.transforms, plan->transforms, list_bytes);
+    if (request->bytes.bytes > 0) {
+        memcpy(jail->memory, request->bytes.data, request->bytes.bytes);
     }
-    if (job->bytes.bytes > 0) {
-        memcpy(jail->memory, job->bytes.data, job->bytes.bytes);
+    if (request->path) {
+        memcpy(jail->memory + request->bytes.bytes, request->path, strlen(request->path) + 1);
     }
-    jail->touched_bytes = stk_max(jail->touched_bytes, stk_jail_arena_bytes(job));
-    return send(jail->child.socket, &command, STK_SANDBOX_COMMAND_HEAD + list_bytes,
-                MSG_NOSIGNAL) > 0;
+    jail->touched_bytes = stk_max(jail->touched_bytes, request->touched_bytes);
+    *request->sequence = ++jail->sequence;
+    return send(jail->child.socket, request->command, request->command_bytes, MSG_NOSIGNAL) > 0;
 }
 
-static int too_slow(const struct stk_jail *jail, struct stoker_error *error)
+static int too_slow(const struct stk_jail *jail, const struct words *words,
+                    struct stoker_error *error)
 {
-    return stk_fail(error, STOKER_ERROR_CORRUPT, "the decoder did not end on this picture",
-                    "look at the picture; raise decode_timeout_ms if it is only large",
+    return stk_fail(error, STOKER_ERROR_CORRUPT, words->slow,
+                    "look at it; raise decode_timeout_ms if it is only large",
                     "given up after %u ms", jail->sandbox->timeout_ms);
 }
 
 /* One attempt. *killed_out: the helper was killed by somebody else. */
-static int attempt(struct stk_jail *jail, struct stk_jail_job *job, bool *killed_out,
+static int attempt(struct stk_jail *jail, struct request *request, bool *killed_out,
                    struct stoker_error *error)
 {
     struct stk_sandbox_ready ready;
@@ -454,46 +471,130 @@ static int attempt(struct stk_jail *jail, struct stk_jail_job *job, bool *killed
     if (status < 0) {
         return status;
     }
-    if (ask(jail, job)) {
-        outcome = receive(jail, jail->sandbox->timeout_ms, job->cancelled, &jail->answer,
+    if (ask(jail, request)) {
+        outcome = receive(jail, jail->sandbox->timeout_ms, request->cancelled, &jail->answer,
                           sizeof jail->answer, &got);
     }
     switch (outcome) {
     case ANSWERED:
-        return judge(jail, job, got, error);
+        return judge(jail, request, got, error);
     case STOPPED:
         reap(jail, outcome);
-        return is_closed(error);
+        return is_closed(request->words, error);
     case TOO_SLOW:
         reap(jail, outcome);
-        return too_slow(jail, error);
+        return too_slow(jail, request->words, error);
     case ENDED:
     default:
         by_signal = reap(jail, outcome);
         *killed_out = by_signal == SIGKILL;
-        return crashed(by_signal, error);
+        return crashed(request->words, by_signal, error);
     }
 }
 
-int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stoker_error *error)
+static int serve(struct stk_jail *jail, struct request *request, struct stoker_error *error)
 {
     bool killed = true;
     int  status = 0;
 
-    if (stk_jail_arena_bytes(job) > jail->sandbox->arena_bytes) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "the picture is larger than the sandbox",
-                        "grant the engine more memory, or leave the picture out",
-                        "%llu of %llu bytes", (unsigned long long)stk_jail_arena_bytes(job),
+    if (request->touched_bytes > jail->sandbox->arena_bytes) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a member is larger than the sandbox",
+                        "grant the engine more memory, or leave the member out",
+                        "%llu of %llu bytes", (unsigned long long)request->touched_bytes,
                         (unsigned long long)jail->sandbox->arena_bytes);
     }
     /* A helper cannot send itself SIGKILL: that was the kernel for memory, or a person. */
     for (uint32_t i = 0; i < KILLS_MAX && killed; i++) {
-        status = attempt(jail, job, &killed, error);
+        status = attempt(jail, request, &killed, error);
     }
     if (killed) {
         return stk_fail_errno(error, ENOMEM, "the decode helper was killed again and again",
                               "see in the kernel's log whether memory ran out", "%u times",
                               KILLS_MAX);
     }
+    return status;
+}
+
+/* ---- pictures ---- */
+
+uint64_t stk_jail_arena_bytes(const struct stk_jail_job *job)
+{
+    return stk_round_up(stk_min(job->bytes.bytes, UINT64_MAX / 4), 4096) +
+           stk_round_up(stk_decode_canvas_bytes(job->plan), 4096);
+}
+
+int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stoker_error *error)
+{
+    const struct stk_decode_plan *plan = job->plan;
+    size_t   list_bytes = plan->transform_count * sizeof *plan->transforms;
+    uint64_t canvas_offset = stk_round_up(stk_min(job->bytes.bytes, UINT64_MAX / 4), 4096);
+    struct stk_sandbox_command command = { .protocol = STK_SANDBOX_PROTOCOL,
+                                           .work = STK_SANDBOX_PICTURE,
+                                           .transform_count = (uint32_t)plan->transform_count,
+                                           .dtype = plan->shape.dtype,
+                                           .layout = plan->shape.layout,
+                                           .exif = plan->exif,
+                                           .stored = plan->stored,
+                                           .bytes = job->bytes.bytes,
+                                           .canvas_offset = canvas_offset,
+                                           .key = job->key,
+                                           .granted_bytes = job->granted_bytes,
+                                           .pixels_max = plan->pixels_max,
+                                           .memory_bytes_max = plan->memory_bytes_max };
+    struct request request = { .words = &of_picture,
+                               .command = &command,
+                               .sequence = &command.sequence,
+                               .command_bytes = STK_SANDBOX_COMMAND_HEAD + list_bytes,
+                               .bytes = job->bytes,
+                               .touched_bytes = stk_jail_arena_bytes(job),
+                               .granted_bytes = job->granted_bytes,
+                               .memory_bytes_max = plan->memory_bytes_max,
+                               .value_max = UINT64_MAX,
+                               .cancelled = job->cancelled };
+    int status;
+
+    if (list_bytes > 0) {
+        memcpy(command.transforms, plan->transforms, list_bytes);
+    }
+    status = serve(jail, &request, error);
+    job->canvas = status == 0 ? jail->memory + canvas_offset : NULL;
+    job->needed_bytes = status == -EAGAIN ? request.value : 0;
+    return status;
+}
+
+/* ---- members ---- */
+
+int stk_jail_parse(struct stk_jail *jail, struct stk_jail_parse *job, struct stoker_error *error)
+{
+    const char *path = job->encoding == STK_NPZ && job->path ? job->path : "";
+    uint64_t    bytes = stk_min(job->bytes.bytes, UINT64_MAX / 4), path_bytes = strlen(path);
+    uint64_t    room_offset = stk_round_up(bytes + path_bytes + 1, 4096);
+    uint64_t room_bytes = stk_min(job->room_bytes, UINT64_MAX / 4);
+    struct stk_sandbox_parse command = { .protocol = STK_SANDBOX_PROTOCOL,
+                                         .work = STK_SANDBOX_PARSE,
+                                         .encoding = job->encoding,
+                                         .whole = job->whole,
+                                         .bytes = bytes,
+                                         .path_offset = bytes,
+                                         .path_bytes = path_bytes,
+                                         .room_offset = room_offset,
+                                         .room_bytes = room_bytes,
+                                         .granted_bytes = job->granted_bytes,
+                                         .memory_bytes_max = job->memory_bytes_max };
+    struct request request = { .words = &of_member,
+                               .command = &command,
+                               .sequence = &command.sequence,
+                               .command_bytes = sizeof command,
+                               .bytes = job->bytes,
+                               .path = path,
+                               .touched_bytes = room_offset + room_bytes,
+                               .granted_bytes = job->granted_bytes,
+                               .memory_bytes_max = job->memory_bytes_max,
+                               .value_max = room_bytes,
+                               .cancelled = job->cancelled };
+    int status = serve(jail, &request, error);
+
+    job->packed = (struct stk_view){ jail->memory + room_offset, status == 0 ? request.value : 0 };
+    job->needed_bytes = status == -EAGAIN ? request.value : 0;
     return status;
 }

@@ -1,4 +1,4 @@
-/* sandbox/sandbox.h: pictures decoded in a process that can do nothing else.
+/* sandbox/sandbox.h: pictures decoded, and members parsed, in a process that can do nothing else.
  *
  *   off --first picture--> running --picture--> running       (one helper process a worker)
  *                             |  crashed, too slow, or it answers nonsense
@@ -6,8 +6,9 @@
  *                          killed: this picture is damaged; the next one starts another
  *
  * The helper (stoker-decode) sees the bytes of one picture in an arena that both map, and leaves
- * pixels there. Before it sees any it has given up files, network, processes and all descriptors
- * but two (helper/confine.h). Nothing that it says is believed: see sandbox.c.
+ * pixels there; of JSON, MessagePack and npz the values (field.h, stk_value_pack). Before it sees
+ * any it has given up files, network, processes and all descriptors but two (helper/confine.h).
+ * Nothing that it says is believed: see sandbox.c.
  * Owner: the engine; each worker its jail. Threads: stk_sandbox_stop: any; a jail: the worker that
  * uses it, as the helper dies with that thread.
  * Memory: an arena a jail (sparse; what was touched is the caller's to reserve), and a process of
@@ -59,6 +60,21 @@ uint64_t stk_jail_arena_bytes(const struct stk_jail_job *job);
  * CORRUPT, too, when the decoder crashed, was too slow or talked nonsense; errno values and CLOSED
  * (within 0.1 s) are about this machine, not about the picture. */
 int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stoker_error *error);
+
+struct stk_jail_parse {
+    uint32_t             encoding; /* enum stk_encoding: JSON, MSGPACK, NPZ */
+    bool                 whole;    /* only whether it is good as a whole, see stk_value_check */
+    struct stk_view      bytes;
+    const char          *path; /* of an npz: the array's name; else not looked at */
+    uint64_t             room_bytes; /* of the arena, for what is packed */
+    uint64_t             granted_bytes, memory_bytes_max;
+    const _Atomic bool  *cancelled;
+    uint64_t             needed_bytes; /* out, with -EAGAIN; more than is packed */
+    struct stk_view      packed; /* out, but for `whole`; for stk_value_unpack; lent as a canvas */
+};
+
+/* As stk_jail_decode. MISSING, too: an npz has no such array. */
+int stk_jail_parse(struct stk_jail *jail, struct stk_jail_parse *job, struct stoker_error *error);
 /* Between pictures: gives the arena's memory back. */
 void stk_jail_trim(struct stk_jail *jail);
 

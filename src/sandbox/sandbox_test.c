@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "field/field.h"
 #include "test/t.h"
 
 #include <dirent.h>
@@ -298,6 +299,95 @@ static void test_text(void)
     T_EQ("greedy", stk_jail_decode(jail, &job, &error), -EAGAIN);
     stk_jail_close(jail);
     stk_decode_plan_close(plan);
+    stk_sandbox_close(sandbox);
+}
+
+/* ---- members ---- */
+
+/* Parsed there: what is asked of it is what the document says; its helper is the pictures' own. */
+static void test_parse(void)
+{
+    static const char       json[] = "{\"a\": [1, 2, {\"b\": 7}]}";
+    static const char       mp[] = "\x81\xa1\x61\x93\x01\x02\x07";
+    static const struct row {
+        const char *name;
+        uint32_t    encoding;
+        const char *text;
+        size_t      bytes;
+        const char *path;
+        int         status;
+    } rows[] = {
+        { "json", STK_JSON, json, sizeof json - 1, "a.2.b", 0 },
+        { "msgpack", STK_MSGPACK, mp, sizeof mp - 1, "a.2", 0 },
+        { "cut json", STK_JSON, json, sizeof json - 3, "", STOKER_ERROR_TRUNCATED },
+        { "cut msgpack", STK_MSGPACK, mp, sizeof mp - 3, "", STOKER_ERROR_TRUNCATED },
+        { "no npz", STK_NPZ, json, sizeof json - 1, "", STOKER_ERROR_FORMAT },
+        { "nothing", STK_JSON, "", 0, "", STOKER_ERROR_TRUNCATED },
+    };
+    struct stk_sandbox *sandbox = open_sandbox(NULL, 0);
+    struct stk_jail    *jail;
+
+    T_EQ("jail", stk_jail_open(&jail, sandbox, NULL), 0);
+    T_EACH(row, row, rows) {
+        struct stk_view       bytes = { (const uint8_t *)row->text, row->bytes };
+        struct stk_jail_parse job = { .encoding = row->encoding, .bytes = bytes,
+                                      .room_bytes = 1 << 16, .granted_bytes = 1 << 16,
+                                      .memory_bytes_max = 1 << 20 };
+        struct stoker_error   error = { 0 }, other = { 0 };
+        struct stk_value      value, part;
+        int64_t               number = 0;
+
+        T_EQ(row->name, stk_jail_parse(jail, &job, &error), row->status);
+        if (row->status < 0) { /* and the words are those of the parser itself */
+            stk_value_open(&value, row->encoding, bytes, "", 1 << 20, &other);
+            T_STR(row->name, error.what, other.what);
+            T_EQ(row->name, error.offset, other.offset);
+            continue;
+        }
+        T_EQ(row->name, stk_value_unpack(&value, row->encoding, bytes, job.packed, &error), 0);
+        T_EQ(row->name, stk_value_at(&value, row->path, &part, &error), 0);
+        stk_value_int(&part, &number, &error);
+        T_EQ(row->name, number, 7);
+        stk_value_close(&value);
+        job.whole = true;
+        T_EQ(row->name, stk_jail_parse(jail, &job, &error), 0);
+        T_EQ(row->name, job.packed.bytes, 0);
+        job.granted_bytes = 100;
+        T_EQ(row->name, stk_jail_parse(jail, &job, &error), -EAGAIN);
+        T_TRUE(row->name, job.needed_bytes > 100);
+        job.memory_bytes_max = 100;
+        T_EQ(row->name, stk_jail_parse(jail, &job, &error), STOKER_ERROR_LIMIT);
+    }
+    T_EQ("one helper for all", stk_jail_starts(jail), 1);
+    stk_jail_close(jail);
+    stk_sandbox_close(sandbox);
+}
+
+/* Crashes, loops, forbidden calls and lies of a parser: damage of the member, soon; the next is
+ * parsed. Sizes that no answer of ours has are not believed. */
+static void test_rogue_members(void)
+{
+    static const char *const names[] = { "crash", "exit", "loop", "open", "socket", "unlink",
+                                         "answer kind", "answer sequence", "answer huge" };
+    struct stk_sandbox *sandbox = open_sandbox(rogue, 0);
+    struct stk_jail    *jail;
+
+    for (size_t i = 0; i < STK_COUNT(names); i++) {
+        struct stk_jail_parse job = { .encoding = STK_JSON, .room_bytes = 1 << 16,
+                                      .granted_bytes = 1 << 16, .memory_bytes_max = 1 << 20 };
+        struct stoker_error   error = { 0 };
+        char                  text[64];
+        int                   length = snprintf(text, sizeof text, "ROGUE %s", names[i]);
+
+        T_EQ(names[i], stk_jail_open(&jail, sandbox, NULL), 0);
+        job.bytes = (struct stk_view){ (const uint8_t *)text, (size_t)length };
+        T_EQ(names[i], stk_jail_parse(jail, &job, &error), STOKER_ERROR_CORRUPT);
+        T_ERROR(names[i], &error);
+        T_TRUE(names[i], strcmp(error.what, "refused") == 0 || strstr(error.what, "the parser"));
+        job.bytes = (struct stk_view){ (const uint8_t *)"[1]", 3 };
+        T_EQ(names[i], stk_jail_parse(jail, &job, &error), 0);
+        stk_jail_close(jail);
+    }
     stk_sandbox_close(sandbox);
 }
 
@@ -595,6 +685,8 @@ int main(void)
     }
     test_rogue();
     test_text();
+    test_parse();
+    test_rogue_members();
     test_confined();
     test_limits();
     test_helpers();

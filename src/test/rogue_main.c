@@ -1,4 +1,4 @@
-/* stoker-decode-test: the decode helper in the hands of a picture. Pictures that begin with
+/* stoker-decode-test: the decode helper in the hands of a picture or member. Those that begin with
  * "ROGUE " name what it then tries; all others are decoded as stoker-decode does. A try that is
  * refused, but does not end the process, is followed by an error that says "refused", one that
  * succeeds by an error that says "ESCAPED". */
@@ -81,6 +81,9 @@ static void answer_nonsense(const char *how)
     } else if (strcmp(how, "sequence") == 0) {
         answer.kind = STK_SANDBOX_DONE;
         answer.sequence = 77;
+    } else if (strcmp(how, "huge") == 0) { /* more than there is room for */
+        answer.kind = STK_SANDBOX_DONE;
+        answer.value = 1ull << 40;
     } else if (strcmp(how, "short") == 0) {
         bytes = 3;
     } else if (strcmp(how, "needs") == 0) { /* less than was granted: asked again for ever */
@@ -139,14 +142,12 @@ static int misbehave(const char *what, struct stoker_error *error)
     return tell(error, -1);
 }
 
-/* The ticket comes before the decoder: so a rogue's bytes are looked for there. */
-static int ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
-                  uint64_t *memory_bytes_out, struct stoker_error *error)
+static int first(struct stk_view bytes, struct stoker_error *error)
 {
     char what[64];
 
     if (bytes.bytes < 6 || bytes.bytes > sizeof what || memcmp(bytes.data, "ROGUE ", 6) != 0) {
-        return stk_decode_ticket(plan, bytes, memory_bytes_out, error);
+        return 0;
     }
     snprintf(what, sizeof what, "%.*s", (int)(bytes.bytes - 6), (const char *)bytes.data + 6);
     return misbehave(what, error);
@@ -154,5 +155,5 @@ static int ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
 
 int main(void)
 {
-    return stk_serve(ticket);
+    return stk_serve(first);
 }
