@@ -1,0 +1,166 @@
+"""Runs a script as the ranks of a job, in processes that can be killed.
+
+They are forked by a server that has imported torch already: a job of three starts in half a second.
+Their environment is torchrun's. What they print is in a file for each. So that no clock decides
+what is tested, a rank can be told to stand still once it has printed a step; then it is killed.
+
+As a program: SCRIPT ARGUMENT..., which torchrun and others start as they would the script alone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pathlib
+import re
+import runpy
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+LINE = re.compile(r"step (\d+) rank (\d+) of (\d+): samples \[([\d, ]*)\]")
+
+
+STOP_AT = "STOKER_TEST_STOP_AT"
+"""The words of this variable are a step and a rank: that rank prints that step, and nothing more
+ever happens in it. Not where torchrun has started it again."""
+
+
+class Output:
+    """Standard output that stands still behind a line."""
+
+    def __init__(self, file: Any, begin: str) -> None:
+        self._file, self._begin, self._found = file, begin, False
+
+    def write(self, text: str) -> int:
+        self._found |= text.startswith(self._begin)
+        return int(self._file.write(text))
+
+    def flush(self) -> None:
+        self._file.flush()
+        while self._found:
+            time.sleep(1)
+
+
+def run_script(script: str, arguments: list[str]) -> None:
+    words = os.environ.get(STOP_AT, "").split()
+    if words and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        sys.stdout = Output(sys.stdout, f"step {words[0]} rank {words[1]} of ")
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+
+
+def _child(script: str, arguments: list[str], environment: dict[str, str], output: str) -> None:
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.environ.update(environment)
+    sys.modules["torch"].set_num_threads(1)
+    run_script(script, arguments)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for(found: Any, process: Any, text: Any, seconds: float = 90) -> None:
+    """Until found(); not for ever, and not when the process has ended."""
+    end = time.monotonic() + seconds
+    while not found():
+        assert process.is_alive() and time.monotonic() < end, text()
+        time.sleep(0.01)
+
+
+class Job:
+    """A script that runs as so many ranks; killed where the with-block ends."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        world: int,
+        script: pathlib.Path,
+        *arguments: object,
+        stop_at: int | None = None,
+    ):
+        """stop_at: a step, at which the last rank stands still."""
+        self._stop_at = stop_at
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch", "torch.distributed", "stoker"])
+        number = len(list(folder.glob("job*.rank0")))
+        self.outputs = [folder / f"job{number}.rank{rank}" for rank in range(world)]
+        port = str(_free_port())
+        self.ranks = []
+        for rank, output in enumerate(self.outputs):
+            environment = {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world),
+                "LOCAL_WORLD_SIZE": str(world),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+                STOP_AT: f"{stop_at} {world - 1}" if stop_at else "",
+            }
+            words = (str(script), [str(word) for word in arguments], environment, str(output))
+            self.ranks.append(context.Process(target=_child, args=words))
+        for process in self.ranks:
+            process.start()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for rank in range(len(self.ranks)):
+            self.kill(rank)
+
+    def kill(self, rank: int) -> None:
+        """As kill -9 does, which no handler hears."""
+        process = self.ranks[rank]
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+        process.join()
+
+    def text(self) -> str:
+        return "\n".join(path.read_text() for path in self.outputs if path.exists())
+
+    def kill_where_it_stopped(self) -> None:
+        last = len(self.ranks) - 1
+        begin = f"step {self._stop_at} rank {last} of "
+        wait_for(lambda: begin in self.text(), self.ranks[last], self.text)
+        self.kill(last)
+
+    def wait(self, seconds: float = 90) -> None:
+        """Until all ranks have ended, well."""
+        for process in self.ranks:
+            process.join(seconds)
+        assert [process.exitcode for process in self.ranks] == [0] * len(self.ranks), self.text()
+
+
+def lines(text: str) -> list[tuple[int, int, int, list[int]]]:
+    """What ranks printed: step, rank, world size, ids."""
+    return [
+        (int(step), int(rank), int(world), [int(number) for number in ids.split(",")])
+        for step, rank, world, ids in LINE.findall(text)
+    ]
+
+
+def check_lines(text: str, want: list[list[int]]) -> None:
+    """Each rank had its slice of each global batch, whatever its world, and however often; and
+    in some world all ranks had it. want: the global batches of an uninterrupted run.
+
+    A rank prints what it got before it trains on it, so a step that made it into a checkpoint was
+    printed by all."""
+    seen: dict[tuple[int, int], set[int]] = {}
+    for step, rank, world, ids in lines(text):
+        share = len(want[step - 1]) // world
+        assert ids == want[step - 1][rank * share : (rank + 1) * share], (step, rank, world)
+        seen.setdefault((step, world), set()).add(rank)
+    for step in range(1, len(want) + 1):
+        assert any(len(seen.get((step, world), ())) == world for world in range(1, 9)), step
+
+
+if __name__ == "__main__":
+    run_script(sys.argv[1], sys.argv[2:])
