@@ -447,13 +447,25 @@ STOKER_API int stoker_order_simulate(const struct stoker_order *order,
                                      struct stoker_order_simulation *simulation_out,
                                      struct stoker_error *error);
 
+/* A part of a run between two changes. */
+struct stoker_order_stretch {
+    uint32_t world_size, batch_size;
+    uint64_t steps; /* 0: to the run's end */
+    uint64_t lost;  /* of these, the last ones: the run goes on from a state before them */
+};
+
 struct stoker_order_verify_options {
     size_t          struct_size;
     const uint32_t *worlds; /* borrowed: each divides batch_size * world_size */
     size_t          world_count;
-    uint32_t        epochs;    /* default 2 */
+    uint32_t        epochs;    /* default 2, at most 64 */
     uint32_t        histories; /* random ones: each changes world and batch, dies and resumes */
     uint64_t        seed;      /* of the histories */
+    const struct stoker_order_stretch *stretches; /* borrowed: a run of these, one after the other;
+                                                     its last one goes on to the end */
+    size_t          stretch_count;
+    uint64_t        first_history; /* number of the first: they may be gone through in parts */
+    uint8_t         histories_only; /* 1: histories draw from the worlds, which are not proved */
 };
 
 struct stoker_order_proof {
@@ -465,8 +477,8 @@ struct stoker_order_proof {
     char     failure[256];     /* the first one */
 };
 /* Proves by enumeration that each sample comes exactly once an epoch (with tail drop: but for those
- * behind the last step), for each world, and in each history; and that what a step holds is the
- * same in all worlds. O(samples * (worlds + histories) * epochs). */
+ * behind the last step), for each world, in each history, and in the run of given stretches; and
+ * that what a step holds is the same in all worlds. O(samples * (worlds + histories) * epochs). */
 STOKER_API int stoker_order_verify(const struct stoker_order *order,
                                    const struct stoker_order_verify_options *options,
                                    struct stoker_order_proof *proof_out,

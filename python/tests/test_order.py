@@ -11,6 +11,7 @@ import io
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tarfile
@@ -31,16 +32,17 @@ def command():
     pytest.skip("the stoker command is not built")
 
 
-def run(*words, status=0):
+def run(*words, status=0, stream=None):
     done = subprocess.run(
-        [command(), "order", *map(str, words)],
+        [command(), "order", *map(os.fsencode, map(str, words))],
         capture_output=True,
         check=False,
         timeout=60,
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == status, done.stderr.decode()
-    return done.stdout.decode() if status < 2 else done.stderr.decode()
+    stream = stream or ("stdout" if status < 2 else "stderr")
+    return getattr(done, stream).decode()
 
 
 def rows(*words, status=0):
@@ -250,6 +252,100 @@ def test_verify():
     assert "does not divide" in run(*words, "--verify", "--worlds", "5", status=2)
 
 
+def test_verify_a_run():
+    words = ["--samples", 3001, "--block-samples", 7, "--groups", 6, "--verify", "--epochs", 3]
+    for tail in ("drop", "pad", "wrap", "keep"):
+        proof = rows(*words, "--tail", tail, "--run", "8x16:10-3,3x5:200-200,5x1:7,2x32")[0]
+        assert proof["exactly_once"] and proof["failures"] == 0
+        assert (proof["stretches"], proof["resizes"], proof["kills"]) == (4, 1, 2)
+        assert proof["histories"] == proof["worlds"] == 0
+        assert proof["slots"] >= 9003 - 64 * 3 + 3 * 128 + 200 * 15
+    text = run(*words, "--run", "8x16:10-3,2x32")
+    assert "each sample comes exactly once: in 3 epochs" in text and "1 kills" in text
+    both = rows(*words, "--batch", 4, "--run", "8x16:10-3,2x32", "--worlds", "1,4")[0]
+    assert (both["worlds"], both["histories"], both["stretches"]) == (2, 20, 2)
+    # Counted by hand: 10 steps of 128, then steps of 64 from position 7 x 128 on.
+    one = rows(*words[:-1], 1, "--run", "8x16:10-3,2x32")[0]
+    assert one["steps"] == 10 + (3001 - 7 * 128) // 64
+    assert one["slots"] == 10 * 128 + (3001 - 7 * 128) // 64 * 64
+
+
+@pytest.mark.parametrize("told", [
+    "", ",", "8", "x", "8x", "x8", "0x8", "8x0", "8x8:", "8x8:0", "8x8:5-", "8x8:5-6", "8x8,8x8",
+    "8x8:5,", "8x8:5 ,8x8", "-8x8", "8x8:5-1-1", "8x8:99999999999999999999", "4294967296x1",
+    "1x4294967296", "8X8", "8x8:1e3", "\x1b[31m", "9" * 4000, ",".join(["1x1:1"] * 65),
+])
+def test_verify_refuses_a_run(told):
+    error = run("--samples", 100, "--verify", "--run", told, status=2)
+    assert "not a run" in error and "\x1b" not in error
+
+
+@pytest.mark.parametrize("worlds", [
+    "", ",", "1,", ",1", "1,,2", "0", "-1", "1;2", "1 2", "4294967296", "x", "1" * 30,
+    ",".join(["1"] * 65),
+])
+def test_verify_refuses_worlds(worlds):
+    error = run("--samples", 100, "--verify", "--worlds", worlds, status=2)
+    assert "not a list of world sizes" in error
+
+
+def test_verify_of_steps_with_large_factors():
+    """A step whose smallest divisors are far apart; one that no single rank can have."""
+    proof = rows("--samples", 10**4, "--batch", 1048573, "--verify", "--histories", 1)[0]
+    assert proof["worlds"] == 2 and proof["exactly_once"]
+    proof = rows("--samples", 10**4, "--batch", 1048573, "--world", 4294967291, "--verify",
+                 "--histories", 1)[0]
+    assert proof["worlds"] == 1 and proof["exactly_once"]
+
+
+def test_too_large_to_verify():
+    error = run("--samples", 2**56, "--verify", status=3)
+    assert "cannot verify an order" in error and "fewer epochs" in error
+    error = run("--samples", 100, "--verify", "--epochs", 65, status=2)
+    assert "at most 64 epochs" in error
+
+
+@pytest.mark.parametrize("words", [
+    ["--verify", "--samples", 10**8, "--worlds", "1"],
+    ["--simulate", "--samples", 10**9, "--block-samples", "8"],
+    ["--diff", "world=2,batch=128", "--samples", 10**9],
+])
+def test_interrupt(words):
+    """Ctrl-C ends a proof at once, without a trace."""
+    with subprocess.Popen([command(), "order", *map(str, words)], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == (b"", b"") and process.returncode == 130
+
+
+def test_diff_takes_settings_of_an_order(data):
+    folder, dataset = data
+    assert rows("--samples", 500, "--diff", "samples=501", status=1)[0]["order_differs"]
+    for wrong in ("", "samples=3", "nodes=2", "epochs=3", "threads=2", "at=3", "json", "epoch=1"):
+        error = run(folder, *settings(dataset), "--diff", wrong, status=2)
+        assert "not settings of an order" in error or "not a setting" in error
+
+
+def test_hostile_keys(tmp_path):
+    """Keys that drive a terminal, are no UTF-8, or are the same: found, and printed harmlessly."""
+    names = [b"a\x1b[31mb", b"\xff\xfe", b"same", b"same", b"with space"]
+    for shard, name in enumerate(names):
+        with tarfile.open(tmp_path / f"{shard}.tar", "w", encoding="utf-8",
+                          errors="surrogateescape") as tar:
+            info = tarfile.TarInfo(name.decode("utf-8", "surrogateescape") + ".bin")
+            tar.addfile(info, io.BytesIO())
+    words = [tmp_path, "--batch", 1, "--tail", "keep", "--epochs", 2]
+    for name, count in [("a\x1b[31mb", 2), ("\udcff\udcfe", 2), ("same", 4), ("with space", 2)]:
+        found = rows(*words, "--find", name)
+        assert len(found) == count and {line["key"] for line in found} == {name}
+    text = run(*words, "--at", 0, "--epoch", 0) + run(*words, "--find", "a\x1b[31mb")
+    assert "\x1b" not in text and "\\x1b" in text
+    error = run(*words, "--find", "a\x1b[", status=1, stream="stderr")
+    assert "no sample has this key" in error and "\x1b" not in error
+
+
 def test_table(data):
     folder, dataset = data
     report = rows(folder, *settings(dataset, world=4, nodes=2))[0]
@@ -277,8 +373,9 @@ def test_simulate(data):
     assert got["steps"] == -(-10**6 // 2048) and got["slots"] == got["steps"] * 2048
     assert 50 < got["open_blocks"] <= got["open_blocks_bound"] < 80  # a window of 64 and the pool
     assert 50 < got["step_blocks"] <= got["step_blocks_bound"] < 150
-    planned = rows(*words[:-1], "--tail", "pad")[0]["order"]
-    assert planned["window_blocks"] == got["open_blocks_bound"]
+    small = ["--samples", 20000, "--block-samples", 8, "--groups", 8, "--nodes", 8, "--world", 8]
+    planned = rows(*small)[0]["order"]["window_blocks"]
+    assert planned == rows(*small, "--simulate")[0]["open_blocks_bound"]
     assert rows(*words)[0]["samples"] == 10**6 // 2048 * 2048
     text = run(folder, *settings(dataset, world=4, nodes=2), "--simulate")
     assert "0 missing, 0 repeated" in text and "bound" in text

@@ -90,7 +90,7 @@ static const struct option options[] = {
     {"tail", "drop|pad|wrap|keep", COMMAND_ORDER, OPTION_CHOICE, FIELD(tail), STOKER_TAIL_DROP, 0,
      "what becomes of the samples behind an epoch's last whole step; default drop"},
     {"epoch", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(epoch), 0, UINT64_MAX,
-     "the epoch of --at, the first of --find; default 0"},
+     "the epoch of --at and --simulate, the first of --find; default 0"},
     {"epochs", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(epochs), 1, UINT64_MAX,
      "epochs that --find, --diff and --verify look at; default 3, 3 and 2"},
     {"at", "STEP", COMMAND_ORDER, OPTION_TEXT, FIELD(at), 0, 0,
@@ -107,6 +107,9 @@ static const struct option options[] = {
      "world sizes that --verify proves; default: up to 8 that divide a step"},
     {"histories", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(histories), 1, UINT32_MAX,
      "random runs of --verify, with resizes, other batch sizes and kills; default 20"},
+    {"run", "RUN", COMMAND_ORDER, OPTION_TEXT, FIELD(run), 0, 0,
+     "with --verify: prove this run, of stretches RANKSxBATCH:STEPS-LOST: 8x32:500-20,4x64 is 500 "
+     "steps of 8 ranks, killed 20 behind the state that 4 ranks went on from"},
     {"simulate", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(simulate), 0, 0,
      "go through an epoch as each rank of each node does: what nodes have open, of any data set"},
     {"samples", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(samples), 1, UINT64_C(1) << 56,

@@ -54,7 +54,7 @@ struct args {
     bool checksums, labels, force; /* of index */
     uint64_t access_bytes;         /* of index; 1: default */
     uint64_t world, nodes, tail, epoch, samples, block_samples, histories; /* of order */
-    const char *at, *rank, *find, *diff, *worlds;
+    const char *at, *rank, *find, *diff, *worlds, *run;
     bool verify, simulate;
 };
 

@@ -1,6 +1,6 @@
 /* stoker order: what the order of a data set costs and how well it mixes; which sample comes
- * where; a proof that each comes exactly once. */
-#include "cli/args.h"
+ * where; where two set-ups differ. Its proofs are in order_prove.c. */
+#include "cli/order_prove.h"
 
 #include "cli/term.h"
 
@@ -9,21 +9,8 @@
 #define BATCH_DEFAULT 256
 #define WINDOW_DEFAULT 64 /* blocks, as stoker.h says */
 #define EPOCHS_DEFAULT 3
-#define PROOF_EPOCHS 2
-#define HISTORIES_DEFAULT 20
-#define WORLDS_MAX 64
-#define WORLDS_DEFAULT 8
 #define SLOTS 256
 #define KEY_BYTES 4097
-
-struct setup {
-    const struct args *args;
-    struct stoker_engine *engine;   /* NULL: a data set that is only planned */
-    struct stoker_dataset *dataset; /* NULL likewise */
-    struct stoker_dataset_info info;
-    struct stoker_order_options options;
-    struct stoker_order *order;
-};
 
 /* One column of the table. */
 struct column {
@@ -41,8 +28,6 @@ static int report(struct setup *setup);
 static int list(struct setup *setup);
 static int find(struct setup *setup);
 static int diff(struct setup *setup);
-static int verify(struct setup *setup);
-static int simulate(struct setup *setup);
 
 const struct command command_order = {
     .name = "order",
@@ -80,8 +65,8 @@ static int run(struct args *args)
         status = args->at         ? list(&setup)
                  : args->find     ? find(&setup)
                  : args->diff     ? diff(&setup)
-                 : args->verify   ? verify(&setup)
-                 : args->simulate ? simulate(&setup)
+                 : args->verify   ? order_verify(&setup)
+                 : args->simulate ? order_simulate(&setup)
                                   : report(&setup);
     }
     setup_close(&setup);
@@ -118,11 +103,11 @@ static void setup_close(struct setup *setup)
     stoker_engine_close(setup->engine);
 }
 
-static struct stoker_order_options options_of(const struct setup *setup, const struct args *args)
+struct stoker_order_options order_settings(const struct setup *setup, const struct args *args)
 {
     struct stoker_order_options options = {
         .struct_size = sizeof options,
-        .sample_count = setup->info.sample_count,
+        .sample_count = setup->dataset ? setup->info.sample_count : args->samples,
         .block_samples = args->block_samples ? args->block_samples : setup->info.block_samples,
         .seed = args->seed,
         .shuffle = (uint32_t)(args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK),
@@ -142,7 +127,7 @@ static struct stoker_order_options options_of(const struct setup *setup, const s
 static int order_open(const struct setup *setup, const struct args *args,
                       struct stoker_order **order_out)
 {
-    struct stoker_order_options options = options_of(setup, args);
+    struct stoker_order_options options = order_settings(setup, args);
     struct stoker_error error = {0};
     int status = stoker_order_open(order_out, &options, &error);
 
@@ -154,14 +139,14 @@ static int order_open(const struct setup *setup, const struct args *args,
 /* Bytes of a block; 0: not known. */
 static double block_bytes_of(const struct setup *setup)
 {
-    struct stoker_order_options options = options_of(setup, setup->args);
+    struct stoker_order_options options = order_settings(setup, setup->args);
 
     return setup->info.sample_count ? (double)setup->info.bytes / (double)setup->info.sample_count *
                                           (double)options.block_samples
                                     : 0;
 }
 
-static void cell_bytes(const struct setup *setup, uint64_t blocks)
+void order_cell_bytes(const struct setup *setup, uint64_t blocks)
 {
     double bytes = block_bytes_of(setup) * (double)blocks;
     char number[TERM_NUMBER_BYTES];
@@ -175,7 +160,7 @@ static void cell_bytes(const struct setup *setup, uint64_t blocks)
     }
 }
 
-static void cell_count(uint64_t count, bool known)
+void order_cell_count(uint64_t count, bool known)
 {
     char number[TERM_NUMBER_BYTES];
 
@@ -195,7 +180,7 @@ static void cell_share(double share, bool known)
 
 static void table_print(const struct setup *setup, const struct column *columns, size_t count)
 {
-    const struct stoker_order_options options = options_of(setup, setup->args);
+    const struct stoker_order_options options = order_settings(setup, setup->args);
     const uint64_t nodes = setup->args->nodes ? setup->args->nodes : 1;
     char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
 
@@ -217,12 +202,12 @@ static void table_print(const struct setup *setup, const struct column *columns,
         const struct stoker_order_measures *m = &columns[i].measures;                              \
         cell;                                                                                      \
     }
-    ROW("samples mixed with each other", cell_count(m->window_samples, true))
-    ROW("memory of windows, a node", cell_bytes(setup, m->window_blocks_max))
+    ROW("samples mixed with each other", order_cell_count(m->window_samples, true))
+    ROW("memory of windows, a node", order_cell_bytes(setup, m->window_blocks_max))
     ROW("open at once, a node",
-        m->walked ? cell_bytes(setup, m->open_blocks_max) : cell_count(0, false))
-    ROW("requests an epoch", cell_count(m->requests, m->walked))
-    ROW("  with a cache of 1/nodes", cell_count(m->requests_cached, m->walked))
+        m->walked ? order_cell_bytes(setup, m->open_blocks_max) : order_cell_count(0, false))
+    ROW("requests an epoch", order_cell_count(m->requests, m->walked))
+    ROW("  with a cache of 1/nodes", order_cell_count(m->requests_cached, m->walked))
     ROW("  samples found in that cache", cell_share(m->cache_share, m->walked))
     ROW("distance, neighbours in time", printf("  %20.4f", m->distance))
     ROW("distance, disk to epoch", printf("  %20.4f", m->displacement))
@@ -234,7 +219,7 @@ static void table_print(const struct setup *setup, const struct column *columns,
 
 static void table_print_json(const struct setup *setup, const struct column *columns, size_t count)
 {
-    const struct stoker_order_options options = options_of(setup, setup->args);
+    const struct stoker_order_options options = order_settings(setup, setup->args);
     double block_bytes = block_bytes_of(setup);
 
     json_open(NULL, '{');
@@ -290,7 +275,7 @@ static int report(struct setup *setup)
         struct stoker_error error = {0};
         /* As many samples as all nodes have in their windows. */
         uint64_t room = columns[0].measures.window_blocks_max * columns[0].measures.nodes *
-                        options_of(setup, setup->args).block_samples;
+                        order_settings(setup, setup->args).block_samples;
         int failed;
 
         changed.shuffle = i == 1 ? STOKER_SHUFFLE_FULL : changed.shuffle;
@@ -384,7 +369,7 @@ static int list(struct setup *setup)
         snprintf(advice, sizeof advice, "epoch %llu has %llu steps, counted from 0, of %u ranks",
                  (unsigned long long)args->epoch,
                  (unsigned long long)stoker_order_steps(setup->order, args->epoch),
-                 options_of(setup, args).world_size);
+                 order_settings(setup, args).world_size);
         return term_usage("order", "there is no such step or rank", args->at, advice);
     }
     return EXIT_FINE;
@@ -518,6 +503,23 @@ static void difference_print_json(const struct stoker_order_difference *differen
     json_close('}');
 }
 
+/* Whether nothing but what makes an order was changed. */
+static bool is_setting_changed_only(const struct setup *setup, const struct args *changed)
+{
+    struct args rest = *changed;
+
+    rest.batch = setup->args->batch;
+    rest.world = setup->args->world;
+    rest.seed = setup->args->seed;
+    rest.shuffle = setup->args->shuffle;
+    rest.tail = setup->args->tail;
+    rest.window = setup->args->window;
+    rest.groups = setup->args->groups;
+    rest.block_samples = setup->args->block_samples;
+    rest.samples = setup->dataset ? rest.samples : setup->args->samples;
+    return memcmp(&rest, setup->args, sizeof rest) == 0;
+}
+
 static int diff(struct setup *setup)
 {
     struct stoker_order_difference difference = {.struct_size = sizeof difference};
@@ -527,6 +529,11 @@ static int diff(struct setup *setup)
     struct stoker_error error = {0};
     int status = args_change(&changed, &command_order, setup->args->diff);
 
+    if (status == EXIT_FINE && (!*setup->args->diff || !is_setting_changed_only(setup, &changed))) {
+        return term_usage("order", "not settings of an order", setup->args->diff,
+                          "give some of samples, block-samples, batch, world, seed, shuffle, tail, "
+                          "window and groups, like seed=1,window=128");
+    }
     status = status != EXIT_FINE ? status : order_open(setup, &changed, &other);
     if (status == EXIT_FINE) {
         int failed = stoker_order_diff(setup->order, other, epochs, &difference, &error);
@@ -542,170 +549,4 @@ static int diff(struct setup *setup)
         difference_print(&difference, epochs);
     }
     return difference.order || difference.step || difference.rank ? EXIT_FINDINGS : EXIT_FINE;
-}
-
-/* ---- the proof ---- */
-
-/* "1,2,8", or up to eight sizes that divide a step: its smallest divisors and itself. */
-static int worlds_of(const struct setup *setup, uint32_t worlds[WORLDS_MAX], size_t *count_out)
-{
-    const struct stoker_order_options options = options_of(setup, setup->args);
-    uint64_t size = (uint64_t)options.batch_size * options.world_size;
-    const char *text = setup->args->worlds;
-    size_t count = 0;
-
-    if (!text) {
-        for (uint64_t world = 1; world <= size && count < WORLDS_DEFAULT; world++) {
-            if (size % world == 0) {
-                worlds[count++] = (uint32_t)world;
-            }
-        }
-        *count_out = count;
-        return EXIT_FINE;
-    }
-    while (*text && count < WORLDS_MAX) {
-        char word[24];
-        size_t bytes = strcspn(text, ",");
-        uint64_t world;
-
-        snprintf(word, sizeof word, "%.*s", (int)(bytes < sizeof word ? bytes : sizeof word - 1),
-                 text);
-        if (!args_number(word, &world) || world == 0 || world > UINT32_MAX) {
-            return term_usage("order", "not a list of world sizes", text, "give it like 1,2,8");
-        }
-        worlds[count++] = (uint32_t)world;
-        text += bytes + (text[bytes] == ',');
-    }
-    *count_out = count;
-    return EXIT_FINE;
-}
-
-static void proof_print(const struct stoker_order_proof *proof, const uint32_t *worlds,
-                        size_t world_count, uint64_t epochs)
-{
-    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
-
-    printf("%s: in %llu epochs with world sizes",
-           proof->failures ? "FAILED" : "each sample comes exactly once",
-           (unsigned long long)epochs);
-    for (size_t i = 0; i < world_count; i++) {
-        printf(" %u", worlds[i]);
-    }
-    printf(",\nand in %s random runs", term_count(a, proof->histories));
-    printf(" with %s resizes", term_count(a, proof->resizes));
-    printf(" and %s kills; %s slots", term_count(a, proof->kills), term_count(b, proof->slots));
-    printf(" of %s steps enumerated\n", term_count(a, proof->steps));
-    if (proof->failures) {
-        printf("%s failures; the first: %s\n", term_count(a, proof->failures), proof->failure);
-    }
-}
-
-static int verify(struct setup *setup)
-{
-    const struct args *args = setup->args;
-    struct stoker_order_proof proof = {.struct_size = sizeof proof};
-    uint32_t worlds[WORLDS_MAX];
-    struct stoker_order_verify_options options = {
-        .struct_size = sizeof options,
-        .worlds = worlds,
-        .epochs = (uint32_t)(args->epochs < 65 ? args->epochs : 65),
-        .histories = (uint32_t)(args->histories ? args->histories : HISTORIES_DEFAULT),
-        .seed = args->seed,
-    };
-    struct stoker_error error = {0};
-    int status = worlds_of(setup, worlds, &options.world_count);
-
-    if (status != EXIT_FINE) {
-        return status;
-    }
-    options.epochs = options.epochs ? options.epochs : PROOF_EPOCHS;
-    status = stoker_order_verify(setup->order, &options, &proof, &error);
-    if (status < 0) {
-        return term_error(status, &error);
-    }
-    if (args->json) {
-        json_open(NULL, '{');
-        json_bool("exactly_once", proof.failures == 0);
-        json_u64("epochs", options.epochs);
-        json_u64("worlds", options.world_count);
-        json_u64("histories", proof.histories);
-        json_u64("resizes", proof.resizes);
-        json_u64("kills", proof.kills);
-        json_u64("steps", proof.steps);
-        json_u64("slots", proof.slots);
-        json_u64("failures", proof.failures);
-        json_str("failure", proof.failure);
-        json_close('}');
-    } else {
-        proof_print(&proof, worlds, options.world_count, options.epochs);
-    }
-    return proof.failures ? EXIT_FINDINGS : EXIT_FINE;
-}
-
-/* ---- a simulated epoch ---- */
-
-static void simulation_print(const struct setup *setup, const struct stoker_order_simulation *got)
-{
-    const struct stoker_order_options options = options_of(setup, setup->args);
-    uint64_t nodes = setup->args->nodes ? setup->args->nodes : 1;
-    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
-
-    printf("%s of %s samples came", term_count(a, got->samples),
-           term_count(b, options.sample_count));
-    printf(" in %s steps to %s nodes", term_count(a, got->steps), term_count(b, nodes));
-    printf(" of %llu ranks; %s missing", (unsigned long long)(options.world_size / nodes),
-           term_count(a, got->missing));
-    printf(", %s repeated\n\n%-34s", term_count(a, got->repeated), "blocks of a node");
-    printf("  %20s  %20s\n%-34s", "at most", "bound", "open at once");
-    cell_bytes(setup, got->open_blocks_max);
-    cell_bytes(setup, got->open_blocks_bound);
-    printf("\n%-34s", "in the hands of a step's ranks");
-    cell_bytes(setup, got->step_blocks_max);
-    cell_bytes(setup, got->step_blocks_bound);
-    printf("\n%-34s", "requests of all nodes");
-    cell_count(got->requests, true);
-    printf("\n");
-}
-
-static void simulation_print_json(const struct stoker_order_simulation *got)
-{
-    json_open(NULL, '{');
-    json_u64("steps", got->steps);
-    json_u64("slots", got->slots);
-    json_u64("samples", got->samples);
-    json_u64("missing", got->missing);
-    json_u64("repeated", got->repeated);
-    json_u64("requests", got->requests);
-    json_u64("open_blocks", got->open_blocks_max);
-    json_u64("open_blocks_bound", got->open_blocks_bound);
-    json_u64("step_blocks", got->step_blocks_max);
-    json_u64("step_blocks_bound", got->step_blocks_bound);
-    json_close('}');
-}
-
-static int simulate(struct setup *setup)
-{
-    const struct args *args = setup->args;
-    struct stoker_order_simulation got = {.struct_size = sizeof got};
-    struct stoker_order_simulate_options options = {
-        .struct_size = sizeof options,
-        .epoch = args->epoch,
-        .nodes = (uint32_t)args->nodes,
-        .threads = (uint32_t)args->threads,
-    };
-    struct stoker_error error = {0};
-    int status = stoker_order_simulate(setup->order, &options, &got, &error);
-
-    if (status < 0) {
-        return term_error(status, &error);
-    }
-    if (args->json) {
-        simulation_print_json(&got);
-    } else {
-        simulation_print(setup, &got);
-    }
-    return got.missing || got.repeated || got.open_blocks_max > got.open_blocks_bound ||
-                   got.step_blocks_max > got.step_blocks_bound
-               ? EXIT_FINDINGS
-               : EXIT_FINE;
 }

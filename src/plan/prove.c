@@ -155,7 +155,8 @@ static void prove_history(struct proof *proof, uint64_t number)
         uint64_t steps, ran, kept;
 
         cut.world_size = options->worlds[draw(proof, options->world_count)];
-        cut.batch_size = (uint32_t)(1 + draw(proof, stk_max(2 * size / cut.world_size, 1)));
+        cut.batch_size =
+            (uint32_t)(1 + draw(proof, stk_min(stk_max(2 * size / cut.world_size, 1), UINT32_MAX)));
         steps = stk_partition_steps_from(&cut, at.epoch, at.position);
         if (steps == 0) {
             turn(proof, &cut, &at);
@@ -172,6 +173,63 @@ static void prove_history(struct proof *proof, uint64_t number)
     }
     proof->result.histories++;
     check(proof, cut.world_size);
+}
+
+/* A run that the caller tells: each stretch ends after so many steps, and the next begins where a
+ * state was saved, `lost` steps before that. */
+static void prove_run(struct proof *proof)
+{
+    const struct stoker_order_verify_options *options = &proof->options;
+    struct stk_partition cut = proof->order->partition;
+    struct stand at = {0};
+
+    for (size_t i = 0; i < options->stretch_count; i++) {
+        const struct stoker_order_stretch *stretch = &options->stretches[i];
+        bool last = i + 1 == options->stretch_count;
+        uint64_t steps = last || stretch->steps == 0 ? UINT64_MAX : stretch->steps;
+        uint64_t kept = last ? steps : steps - stretch->lost;
+        uint64_t step = 0;
+        struct stand saved = at;
+
+        cut.world_size = stretch->world_size;
+        cut.batch_size = stretch->batch_size;
+        while (step < steps && at.epoch < options->epochs) {
+            if (stk_partition_steps_from(&cut, at.epoch, at.position) == 0) {
+                turn(proof, &cut, &at);
+                continue;
+            }
+            enumerate(proof, &cut, &at, step < kept);
+            at.position += stk_partition_stride(&cut);
+            step++;
+            saved = step == kept ? at : saved;
+        }
+        at = kept < steps && step >= kept ? saved : at;
+        *(kept < steps ? &proof->result.kills : &proof->result.resizes) += !last;
+    }
+    check(proof, cut.world_size);
+}
+
+static int check_stretches(const struct stoker_order *order,
+                           const struct stoker_order_verify_options *options,
+                           struct stoker_error *error)
+{
+    struct stk_partition cut = order->partition;
+    int status = 0;
+
+    for (size_t i = 0; i < options->stretch_count && status == 0; i++) {
+        const struct stoker_order_stretch *stretch = &options->stretches[i];
+
+        cut.world_size = stretch->world_size;
+        cut.batch_size = stretch->batch_size;
+        status = stk_partition_check(&cut, error);
+        if (status == 0 && stretch->lost > stretch->steps) {
+            status = stk_fail(
+                error, STOKER_ERROR_ARGUMENT, "a stretch loses more than it ran",
+                "give at most as many lost steps as steps", "stretch %zu: %llu steps, %llu lost", i,
+                (unsigned long long)stretch->steps, (unsigned long long)stretch->lost);
+        }
+    }
+    return status;
 }
 
 static int check_options(const struct stoker_order *order,
@@ -196,7 +254,22 @@ static int check_options(const struct stoker_order *order,
                         "%u epochs, %u histories, %zu world sizes", options->epochs,
                         options->histories, options->world_count);
     }
-    return 0;
+    return check_stretches(order, options, error);
+}
+
+static void prove(struct proof *proof)
+{
+    const struct stoker_order_verify_options *options = &proof->options;
+
+    for (size_t i = 0; i < options->world_count && !options->histories_only; i++) {
+        prove_world(proof, options->worlds[i]);
+    }
+    for (uint64_t i = 0; i < options->histories; i++) {
+        prove_history(proof, options->first_history + i);
+    }
+    if (options->stretch_count > 0) {
+        prove_run(proof);
+    }
 }
 
 int stoker_order_verify(const struct stoker_order *order,
@@ -221,11 +294,8 @@ int stoker_order_verify(const struct stoker_order *order,
                         "free memory, or ask for fewer epochs", "%llu samples in %u epochs",
                         (unsigned long long)order->partition.sample_count, proof.options.epochs);
     }
-    for (size_t i = 0; order->partition.sample_count > 0 && i < proof.options.world_count; i++) {
-        prove_world(&proof, proof.options.worlds[i]);
-    }
-    for (uint64_t i = 0; order->partition.sample_count > 0 && i < proof.options.histories; i++) {
-        prove_history(&proof, i);
+    if (order->partition.sample_count > 0) {
+        prove(&proof);
     }
     stk_free(proof.seen);
     proof.result.struct_size = bytes;

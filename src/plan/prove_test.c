@@ -1,7 +1,8 @@
 /* Goal: verify finds nothing in the real order, enumerates what it says, and finds an order that
  * repeats, loses or moves samples; diff names the first place.
  * Method: settings in a table; orders made wrong by hand (counts and keys of the struct changed
- * behind the library's back); differences set up at a known place. */
+ * behind the library's back); runs whose slots are counted by hand; differences set up at a known
+ * place. */
 #include "plan/setup.h"
 
 #include "base/mem.h"
@@ -67,6 +68,89 @@ static void test_true(void)
             stoker_order_close(order);
         }
     }
+}
+
+/* Runs that a user tells. Slots are worked out by hand. */
+static const struct run_row {
+    const char *name;
+    uint32_t tail;
+    struct stoker_order_stretch stretches[4];
+    size_t stretch_count;
+    uint64_t resizes, kills, slots;
+} run_rows[] = {
+    {"one stretch", STOKER_TAIL_DROP, {{2, 6, 0, 0}}, 1, 0, 0, 83 * 12},
+    {"its steps do not end the last one", STOKER_TAIL_KEEP, {{2, 6, 3, 0}}, 1, 0, 0, 1001},
+    {"a resize", STOKER_TAIL_DROP, {{2, 6, 10, 0}, {1, 7, 0, 0}}, 2, 1, 0, 120 + 125 * 7},
+    {"a kill", STOKER_TAIL_DROP, {{2, 6, 10, 3}, {1, 7, 0, 0}}, 2, 0, 1, 120 + 131 * 7},
+    {"nothing was saved", STOKER_TAIL_PAD, {{5, 3, 10, 10}, {1, 7, 0, 0}}, 2, 0, 1, 150 + 1001},
+    {"killed behind the end",
+     STOKER_TAIL_KEEP,
+     {{1, 100, 11, 4}, {3, 2, 0, 0}},
+     2,
+     0,
+     1,
+     1001 + 301},
+    {"up, down, killed twice",
+     STOKER_TAIL_WRAP,
+     {{2, 6, 9, 1}, {8, 6, 4, 4}, {3, 1, 5, 0}, {1, 1, 0, 0}},
+     4,
+     1,
+     2,
+     108 + 192 + 15 + 1001 - 96 - 15},
+};
+
+static void test_runs(void)
+{
+    T_EACH(run_row, row, run_rows)
+    {
+        struct stoker_order *order = open_order(1001, 5, row->tail, 12, 1);
+        struct stoker_order_verify_options options = {
+            .struct_size = sizeof options,
+            .epochs = 1,
+            .stretches = row->stretches,
+            .stretch_count = row->stretch_count,
+        };
+        struct stoker_order_proof proof = {.struct_size = sizeof proof};
+
+        T_EQ(row->name, stoker_order_verify(order, &options, &proof, NULL), 0);
+        T_EQ(row->name, proof.failures, 0);
+        T_STR(row->name, proof.failure, "");
+        T_EQ(row->name, proof.resizes, (long long)row->resizes);
+        T_EQ(row->name, proof.kills, (long long)row->kills);
+        T_EQ(row->name, proof.slots, (long long)row->slots);
+        options.epochs = 3; /* also over the ends of epochs */
+        T_EQ(row->name, stoker_order_verify(order, &options, &proof, NULL), 0);
+        T_EQ(row->name, proof.failures, 0);
+        order->order.full_blocks--;
+        T_EQ(row->name, stoker_order_verify(order, &options, &proof, NULL), 0);
+        T_TRUE(row->name, proof.failures > 0);
+        stoker_order_close(order);
+    }
+}
+
+/* Histories in parts are those of one call. */
+static void test_parts(void)
+{
+    struct stoker_order *order = open_order(500, 1, STOKER_TAIL_WRAP, 12, 1);
+    struct stoker_order_proof whole = verify(order, 7), part = {.struct_size = sizeof part};
+    uint64_t kills = 0, slots = verify(order, 0).slots;
+    struct stoker_order_verify_options options = {
+        .struct_size = sizeof options,
+        .worlds = worlds,
+        .world_count = STK_COUNT(worlds),
+        .histories = 1,
+        .histories_only = 1,
+        .seed = 5,
+    };
+
+    for (; options.first_history < 7; options.first_history++) {
+        T_EQ("part", stoker_order_verify(order, &options, &part, NULL), 0);
+        kills += part.kills;
+        slots += part.slots;
+    }
+    T_EQ("kills", kills, (long long)whole.kills);
+    T_EQ("slots", slots, (long long)whole.slots);
+    stoker_order_close(order);
 }
 
 /* What a broken order, or a broken cut, looks like. */
@@ -170,6 +254,13 @@ static void test_refused(void)
     options.epochs = 65;
     T_EQ("epochs", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
     options.epochs = 1;
+    options.stretches = &(struct stoker_order_stretch){2, 3, 4, 5};
+    options.stretch_count = 1;
+    T_EQ("lost", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
+    T_HAS("lost", error.where, "stretch 0: 4 steps, 5 lost");
+    options.stretches = &(struct stoker_order_stretch){0, 3, 4, 0};
+    T_EQ("nobody", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
+    options.stretch_count = 0;
     stk_mem_fail_nth(1);
     T_EQ("memory", stoker_order_verify(order, &options, &proof, &error), -ENOMEM);
     stk_mem_fail_nth(0);
@@ -179,6 +270,8 @@ static void test_refused(void)
 int main(void)
 {
     test_true();
+    test_runs();
+    test_parts();
     test_false();
     test_diff();
     test_diff_place();
