@@ -1,7 +1,7 @@
 /* stoker.h: training data, from files to batches, in one process.
  *
  * The one public header of libstoker. Sections: error, image, engine, dataset, index, order,
- * loader, batch, tokens, pack, verify, diff.
+ * sampling, loader, batch, tokens, pack, verify, diff.
  *
  * Conventions
  *   Return   int: 0 or a count on success, negative on failure: -errno where errno says it,
@@ -498,6 +498,64 @@ struct stoker_order_difference {
 STOKER_API int stoker_order_diff(const struct stoker_order *a, const struct stoker_order *b,
                                  uint64_t epochs, struct stoker_order_difference *difference_out,
                                  struct stoker_error *error);
+
+/* ---- sampling ------------------------------------------------------------------------- */
+
+/* Which samples of a data set a loader gives, and how it draws them. Made once: tables of a few
+ * bits a sample (a subset 1.3, weights 64, balance 32), in a file beside the data set's index, or
+ * in the cache; opened later at no cost, and shared by processes. What was listed by the caller is
+ * kept in memory only. Threads: one until it is made, then any.
+ *
+ * Columns: label (a number), class (its name), size (bytes of all members), key, shard (name of
+ * the file), sample (its id); EXT: the text of a member, a number where it is one; EXT.PATH: a
+ * place inside JSON, MessagePack or an npz, as of fields ("json.boxes.0.width").
+ *
+ * Predicates read as in Python: and or not, == != < <= > >=, in and not in a list, is none,
+ * COLUMN % number; texts in quotes. "label in (3, 7) and size > 10_000". A comparison with what a
+ * sample lacks does not hold. Only what decides is read: put cheap columns to the left. */
+struct stoker_sampler;
+
+struct stoker_sampler_options {
+    size_t             struct_size;
+    /* At most one of these; none: all samples. Borrowed by open, as all pointers here. */
+    const char        *where;   /* a predicate */
+    const uint64_t    *samples; /* ids; twice is once */
+    uint64_t           sample_count;
+    const char *const *keys; /* all samples that have one of them */
+    uint64_t           key_count;
+    /* At most one of these; none: each sample once in an epoch. */
+    uint8_t            replacement; /* 1: each draw is one of all, alike */
+    const char        *weight;      /* draws with replacement, by the numbers of this column */
+    const double      *weights;     /* by these: one for each sample of the data set */
+    uint64_t           weight_count;
+    const char        *balance; /* each value of this column as often as any other; the samples of
+                                   each in turn */
+    uint32_t           tables;  /* enum stoker_index_use, of tables in files; default auto */
+};
+
+/* Gives *sampler_out: made if a table is there, else next makes it. The data set stays alive. */
+STOKER_API int stoker_sampler_open(struct stoker_sampler **sampler_out,
+                                   struct stoker_dataset *dataset,
+                                   const struct stoker_sampler_options *options,
+                                   struct stoker_error *error);
+/* Works for about timeout_ms, on the caller and the engine's threads. 1: there is more; 0: it is
+ * made. STOKER_ERROR_EMPTY: no sample is chosen; MISSING: a key is not there; a column's damage. */
+STOKER_API int stoker_sampler_next(struct stoker_sampler *sampler, uint32_t timeout_ms,
+                                   struct stoker_error *error);
+
+struct stoker_sampler_info {
+    size_t      struct_size;
+    uint8_t     made;
+    uint64_t    sample_count, scanned; /* of the data set; 0 scanned: a table was there */
+    uint64_t    count, class_count;    /* chosen; of balance. When it is made, as table_bytes */
+    uint64_t    table_bytes, scan_ns;
+    const char *table_path; /* NULL: in memory. Lent until close, as the next */
+    const char *table_note; /* why no table was used, or kept; or empty */
+};
+STOKER_API int stoker_sampler_info(const struct stoker_sampler *sampler,
+                                   struct stoker_sampler_info *info_out);
+/* Takes sampler; loaders opened on it keep it alive. NULL is fine. */
+STOKER_API void stoker_sampler_close(struct stoker_sampler *sampler);
 
 /* ---- loader --------------------------------------------------------------------------- */
 

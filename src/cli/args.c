@@ -33,13 +33,13 @@ struct option {
 #define FIELD(name) offsetof(struct args, name)
 #define READERS (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH)
 #define TOOLS (COMMAND_INDEX | COMMAND_PACK | COMMAND_VERIFY | COMMAND_DIFF)
-#define ALL (READERS | TOOLS | COMMAND_ORDER)
+#define ALL (READERS | TOOLS | COMMAND_ORDER | COMMAND_SAMPLE)
 #define STREAM (COMMAND_INFO | COMMAND_BENCH)
 #define ORDERED (STREAM | COMMAND_ORDER)
 
 /* clang-format off */
 static const struct option options[] = {
-    {"json", NULL, COMMAND_LS | ORDERED | TOOLS, OPTION_FLAG, FIELD(json), 0, 0,
+    {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE, OPTION_FLAG, FIELD(json), 0, 0,
      "JSON, one object a line"},
     {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
      "a line for each shard (of a folder: each class folder) instead of each sample"},
@@ -97,6 +97,12 @@ static const struct option options[] = {
      "list the samples of a step: which were in the batch where the loss jumped?"},
     {"rank", "N", COMMAND_ORDER, OPTION_TEXT, FIELD(rank), 0, 0,
      "with --at: only those of this rank"},
+    {"subset", "PREDICATE", COMMAND_SAMPLE, OPTION_TEXT, FIELD(subset), 0, 0,
+     "only samples for which it holds: 'label in (3, 7) and size > 10_000'"},
+    {"weights", "COLUMN", COMMAND_SAMPLE, OPTION_TEXT, FIELD(weights), 0, 0,
+     "drawn with replacement, as often as this column says"},
+    {"balance", "COLUMN", COMMAND_SAMPLE, OPTION_TEXT, FIELD(balance), 0, 0,
+     "each value of this column as often as any other"},
     {"find", "KEY", COMMAND_ORDER, OPTION_TEXT, FIELD(find), 0, 0,
      "list the steps where a sample comes (without PATH: its number)"},
     {"diff", "SETTINGS", COMMAND_ORDER, OPTION_TEXT, FIELD(diff), 0, 0,
@@ -127,10 +133,12 @@ static const struct option options[] = {
      "a damaged sample stops the run, or is replaced and listed; default raise"},
     {"quarantine", "FILE", COMMAND_BENCH, OPTION_TEXT, FIELD(quarantine), 0, 0,
      "a line of JSON for each damaged sample is added to FILE"},
-    {"index", "auto|never|require", READERS | COMMAND_ORDER, OPTION_CHOICE, FIELD(index),
+    {"index", "auto|never|require", READERS | COMMAND_ORDER | COMMAND_SAMPLE, OPTION_CHOICE,
+     FIELD(index),
      STOKER_INDEX_AUTO, 0,
      "use what of stoker.index is fresh, none of it, or nothing else; default auto"},
-    {"foreign", "auto|never", READERS | COMMAND_ORDER, OPTION_CHOICE, FIELD(foreign),
+    {"foreign", "auto|never", READERS | COMMAND_ORDER | COMMAND_SAMPLE, OPTION_CHOICE,
+     FIELD(foreign),
      STOKER_FOREIGN_AUTO, 0,
      "use indexes that DALI's wds2idx left beside shards; default auto"},
     {"out", "FILE", COMMAND_INDEX, OPTION_TEXT, FIELD(out), 0, 0,
@@ -145,7 +153,7 @@ static const struct option options[] = {
      "so that they can be shuffled; default 1M"},
     {"force", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(force), 0, 0,
      "read all headers again, whatever an index says"},
-    {"threads", "N", ORDERED | TOOLS, OPTION_NUMBER, FIELD(threads), 1, 1024,
+    {"threads", "N", ORDERED | TOOLS | COMMAND_SAMPLE, OPTION_NUMBER, FIELD(threads), 1, 1024,
      "threads that decode or write; default: the cores granted"},
     {"memory", "BYTES", ALL, OPTION_BYTES, FIELD(memory_bytes), 1u << 20, UINT64_MAX,
      "the budget, like 512M or 4G; default: half of what is granted"},

@@ -33,6 +33,7 @@ enum command_bit {
     COMMAND_VERIFY = 128,
     COMMAND_DIFF = 256,
     COMMAND_ORDER = 512,
+    COMMAND_SAMPLE = 1024,
 };
 
 struct args {
@@ -56,6 +57,7 @@ struct args {
     uint64_t world, nodes, tail, epoch, samples, block_samples, histories; /* of order */
     const char *at, *rank, *find, *diff, *worlds, *run;
     bool verify, simulate;
+    const char *subset, *weights, *balance; /* of sample */
 };
 
 /* A command of `stoker`. */
@@ -93,5 +95,6 @@ uint64_t args_dtype_bytes(uint64_t dtype);
 
 extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
 extern const struct command command_index, command_verify, command_diff, command_order;
+extern const struct command command_sample;
 
 #endif

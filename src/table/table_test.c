@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLES 20000u
+#define SAMPLES 10000u
 
 static uint64_t seed = 1;
 
@@ -106,7 +106,7 @@ static int walk(struct stk_view image, struct stoker_error *error)
 {
     struct stk_table *table;
     struct stk_lent lent;
-    uint64_t first, damage = 0;
+    uint64_t first, damage = 0, outside = 0;
     int status = stk_table_open(&table, image, "x.table", error);
 
     if (status < 0) {
@@ -118,14 +118,15 @@ static int walk(struct stk_view image, struct stoker_error *error)
     for (uint64_t k = 0; k < stk_min(table->subset.count, SAMPLES); k++) {
         first = stk_subset_select(&table->subset, k);
         damage += first == STK_DAMAGED;
-        T_TRUE("inside", first == STK_DAMAGED || first < table->foot.sample_count);
+        outside += first != STK_DAMAGED && first >= table->foot.sample_count;
     }
-    for (uint64_t i = 0; i < 20000 && (table->alias.count || table->classes.class_count); i++) {
+    for (uint64_t i = 0; i < 5000 && (table->alias.count || table->classes.class_count); i++) {
         first = table->alias.count ? stk_alias_draw(&table->alias, seed, i)
                                    : stk_classes_draw(&table->classes, seed, i);
         damage += first == STK_DAMAGED;
-        T_TRUE("inside", first == STK_DAMAGED || first < table->foot.count);
+        outside += first != STK_DAMAGED && first >= table->foot.count;
     }
+    T_EQ("inside", outside, 0);
     status = damage ? lent.tell(table, error) : 0;
     stk_table_close(table);
     return status;
@@ -140,7 +141,7 @@ static void test_damage(void)
 
     rig_open(&rig, 1);
     image = (uint8_t *)(uintptr_t)rig.image.data;
-    for (uint64_t at = 0; at < rig.image.bytes; at += 1 + stk_key(seed, at) % 40) {
+    for (uint64_t at = 0; at < rig.image.bytes; at += 1 + stk_key(seed, at) % 15) {
         int status;
 
         error = (struct stoker_error){0};
@@ -188,7 +189,7 @@ static void test_forgery(void)
         image = (uint8_t *)(uintptr_t)rig.image.data;
         foot = (void *)(image + rig.image.bytes - sizeof *foot);
         words = (foot->pages_at - 16) / 8;
-        for (uint64_t i = 0; i < 300; i++) {
+        for (uint64_t i = 0; i < 200; i++) {
             uint64_t *word = (uint64_t *)(void *)(image + 16 + stk_key(i, seed) % words * 8);
             uint64_t before = *word;
 

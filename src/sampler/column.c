@@ -1,0 +1,308 @@
+/* Columns: what is known of a sample without decoding it, under names. */
+#include "sampler/sampler.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MEMBER_BYTES_MAX (64u << 20) /* of a member that is read for a column */
+#define PARSE_BYTES_MAX (256u << 20) /* of what it is parsed to */
+#define NUMBER_BYTES_MAX 64u         /* a text this short may be a number */
+
+static const char *const built_in[] = {"label", "class", "size", "key", "shard", "sample"};
+
+/* Where a name's path begins: behind the first part that is a format with places inside. */
+static size_t split(const char *name)
+{
+    static const char *const formats[] = {"json", "mp", "msg", "msgpack", "npz"};
+    size_t first = 0;
+
+    for (size_t at = 0; name[at]; at++) {
+        for (size_t i = 0; name[at] == '.' && i < STK_COUNT(formats); i++) {
+            if (strlen(formats[i]) == at - first &&
+                memcmp(formats[i], name + first, at - first) == 0) {
+                return at;
+            }
+        }
+        first = name[at] == '.' ? at + 1 : first;
+    }
+    return strlen(name);
+}
+
+int stk_column_open(struct stk_column *column, const struct stoker_dataset *dataset,
+                    const char *name, struct stoker_error *error)
+{
+    size_t bytes = split(name);
+
+    *column = (struct stk_column){.kind = STK_COLUMN_MEMBER};
+    for (uint32_t i = 0; i < STK_COUNT(built_in); i++) {
+        if (strcmp(name, built_in[i]) == 0) {
+            column->kind = i;
+            return 0;
+        }
+    }
+    column->extension = stk_strdup(name);
+    column->path = stk_strdup(name[bytes] ? name + bytes + 1 : "");
+    if (!column->extension || !column->path) {
+        stk_column_close(column);
+        return stk_fail(error, -ENOMEM, "cannot name a column", "free memory", "'%s'", name);
+    }
+    column->extension[bytes] = '\0';
+    if (stk_index_extension_id(dataset->index, column->extension) < 0) {
+        stk_column_close(column);
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the data set has no such column",
+                        "columns are label, class, size, key, shard, sample, a member (cls) and "
+                        "places inside one (json.width)",
+                        "'%.200s'", name);
+    }
+    return 0;
+}
+
+void stk_column_close(struct stk_column *column)
+{
+    stk_free(column->extension);
+    stk_free(column->path);
+    *column = (struct stk_column){0};
+}
+
+/* ---- rows ---- */
+
+static void drop_values(struct stk_row *row)
+{
+    for (uint32_t i = 0; i < STK_ROW_VALUES; i++) {
+        if (row->slots[i].value.encoding) {
+            stk_value_close(&row->slots[i].value);
+            row->slots[i].value.encoding = 0;
+        }
+    }
+}
+
+int stk_row_turn(struct stk_row *row, uint64_t number, struct stoker_error *error)
+{
+    drop_values(row);
+    row->number = number;
+    return stk_index_sample(row->dataset->index, number, &row->sample, error);
+}
+
+void stk_row_close(struct stk_row *row)
+{
+    drop_values(row);
+    for (uint32_t i = 0; i < STK_ROW_VALUES; i++) {
+        stk_free(row->slots[i].bytes);
+    }
+    *row = (struct stk_row){0};
+}
+
+static struct stk_query_value integer(int64_t number)
+{
+    return (struct stk_query_value){.kind = STK_QUERY_INT, .integer = number};
+}
+
+static struct stk_query_value text(const void *data, size_t bytes)
+{
+    return (struct stk_query_value){.kind = STK_QUERY_TEXT, .text = {data, bytes}};
+}
+
+/* Reads a member whole. 0: the sample has none. */
+static int read_member(struct stk_row *row, const char *extension, uint32_t slot,
+                       struct stk_view *bytes_out, struct stoker_error *error)
+{
+    struct stoker_error why = {0};
+    size_t got = 0;
+    int status = stoker_dataset_read(row->dataset, row->number, extension, row->slots[slot].bytes,
+                                     row->slots[slot].capacity, &got, &why);
+
+    if (status == STOKER_ERROR_LIMIT && got > row->slots[slot].capacity &&
+        got <= MEMBER_BYTES_MAX) {
+        size_t capacity = got + got / 2 + 64;
+
+        stk_free(row->slots[slot].bytes);
+        row->slots[slot].bytes = stk_alloc(capacity, 1);
+        row->slots[slot].capacity = row->slots[slot].bytes ? capacity : 0;
+        if (!row->slots[slot].bytes) {
+            return stk_fail(error, -ENOMEM, "cannot read a member", "free memory", "%zu bytes",
+                            capacity);
+        }
+        why = (struct stoker_error){0};
+        status = stoker_dataset_read(row->dataset, row->number, extension, row->slots[slot].bytes,
+                                     capacity, &got, &why);
+    }
+    if (status == STOKER_ERROR_MISSING) {
+        return 0;
+    }
+    if (status < 0) {
+        if (error) {
+            *error = why;
+        }
+        return status;
+    }
+    *bytes_out = (struct stk_view){row->slots[slot].bytes, got};
+    return 1;
+}
+
+/* What lies at a place inside a member. Lists, maps and null compare with nothing. */
+struct inside {
+    struct stk_view bytes; /* of the member */
+    uint32_t encoding;
+    const char *path;
+};
+
+static int value_inside(struct stk_row *row, uint32_t slot, const struct inside *inside,
+                        struct stk_query_value *value_out, struct stoker_error *error)
+{
+    struct stk_value *value = &row->slots[slot].value;
+    struct stk_view lent;
+    int status = stk_value_open(value, inside->encoding, inside->bytes, inside->path,
+                                PARSE_BYTES_MAX, error);
+
+    if (status == STOKER_ERROR_MISSING) {
+        stk_value_close(value);
+        value->encoding = 0;
+        return 0;
+    }
+    if (status < 0) {
+        stk_value_close(value);
+        value->encoding = 0;
+        stk_dataset_place(row->dataset, error, row->sample.shard, STOKER_NO_OFFSET, NULL);
+        return status;
+    }
+    if (stk_value_int(value, &value_out->integer, NULL) == 0) {
+        value_out->kind = STK_QUERY_INT;
+    } else if (stk_value_float(value, &value_out->real, NULL) == 0) {
+        value_out->kind = value_out->real == value_out->real ? STK_QUERY_REAL : STK_QUERY_NONE;
+    } else if (stk_value_text(value, &lent, NULL) == 0) {
+        *value_out = text(lent.data, lent.bytes);
+    }
+    return 0;
+}
+
+/* A member that is text: a number if all of it is one (as JSON writes them, in any locale). */
+static int value_of_text(struct stk_row *row, uint32_t slot, struct stk_view bytes,
+                         struct stk_query_value *value_out, struct stoker_error *error)
+{
+    while (bytes.bytes > 0 && bytes.data[0] <= ' ') {
+        bytes.data++;
+        bytes.bytes--;
+    }
+    while (bytes.bytes > 0 && bytes.data[bytes.bytes - 1] <= ' ') {
+        bytes.bytes--;
+    }
+    if (bytes.bytes > 0 && bytes.bytes <= NUMBER_BYTES_MAX &&
+        (bytes.data[0] == '-' || (bytes.data[0] >= '0' && bytes.data[0] <= '9'))) {
+        struct stoker_error why = {0};
+        int status =
+            value_inside(row, slot, &(struct inside){bytes, STK_JSON, ""}, value_out, &why);
+
+        if (status == -ENOMEM && error) {
+            *error = why;
+        }
+        if (status == -ENOMEM || (status == 0 && value_out->kind != STK_QUERY_NONE)) {
+            return status;
+        }
+    }
+    *value_out = text(bytes.data, bytes.bytes);
+    return 0;
+}
+
+static int member_value(struct stk_row *row, const struct stk_column *column, uint32_t slot,
+                        struct stk_query_value *value_out, struct stoker_error *error)
+{
+    struct inside inside = {.path = column->path};
+    int status = read_member(row, column->extension, slot, &inside.bytes, error);
+
+    if (status <= 0) {
+        return status;
+    }
+    inside.encoding = stk_encoding_of(column->extension, inside.bytes);
+    return inside.encoding == STK_ENCODING_UNKNOWN
+               ? value_of_text(row, slot, inside.bytes, value_out, error)
+               : value_inside(row, slot, &inside, value_out, error);
+}
+
+/* A folder's class; of tars what the index says, or what the .cls member says. */
+static int label(struct stk_row *row, uint32_t slot, struct stk_query_value *value_out,
+                 struct stoker_error *error)
+{
+    static const struct stk_column member = {.extension = (char *)(uintptr_t) "cls",
+                                             .path = (char *)(uintptr_t) ""};
+    const struct stk_index *index = row->dataset->index;
+    bool is_told =
+        stk_index_is_folder(index) || stk_index_shard_has_labels(index, row->sample.shard);
+
+    if (!is_told) {
+        return member_value(row, &member, slot, value_out, error);
+    }
+    if (row->sample.label >= 0) {
+        *value_out = integer(row->sample.label);
+    }
+    return 0;
+}
+
+/* Of all members; of a folder's file what the system says. */
+static int size(struct stk_row *row, struct stk_query_value *value_out, struct stoker_error *error)
+{
+    const struct stk_index *index = row->dataset->index;
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < row->sample.member_count; i++) {
+        struct stk_member member;
+        struct stk_stat about = {0};
+        int status = stk_index_member(index, &row->sample, i, &member, error);
+
+        about.bytes = status == 0 ? member.bytes : 0;
+        if (status == 0 && member.bytes == STK_WHOLE) {
+            status = stk_index_path(index, member.shard, row->path, error);
+            status = status < 0
+                         ? status
+                         : stk_io_stat_path(row->dataset->engine->io, row->path, &about, error);
+        }
+        if (status < 0) {
+            return status;
+        }
+        sum += about.bytes;
+    }
+    *value_out = integer((int64_t)sum);
+    return 0;
+}
+
+int stk_row_value(struct stk_row *row, const struct stk_column *column, uint32_t slot,
+                  struct stk_query_value *value_out, struct stoker_error *error)
+{
+    const struct stk_index *index = row->dataset->index;
+    const char *slash, *name;
+    int status = 0;
+
+    *value_out = (struct stk_query_value){.kind = STK_QUERY_NONE};
+    switch ((enum stk_column_kind)column->kind) {
+    case STK_COLUMN_LABEL:
+        return label(row, slot, value_out, error);
+    case STK_COLUMN_CLASS:
+        status = label(row, slot, value_out, error);
+        if (status == 0 && value_out->kind == STK_QUERY_INT && value_out->integer >= 0 &&
+            (uint64_t)value_out->integer < stk_index_classes(index)) {
+            name = stk_index_class(index, (uint64_t)value_out->integer);
+            *value_out = text(name, strlen(name));
+        } else {
+            value_out->kind = STK_QUERY_NONE;
+        }
+        return status;
+    case STK_COLUMN_SIZE:
+        return size(row, value_out, error);
+    case STK_COLUMN_KEY:
+        *value_out = text(row->sample.key.data, row->sample.key.bytes);
+        return 0;
+    case STK_COLUMN_SHARD:
+        status = stk_index_path(index, row->sample.shard, row->path, error);
+        slash = status == 0 ? strrchr(row->path, '/') : NULL;
+        name = slash ? slash + 1 : row->path;
+        *value_out = text(name, status == 0 ? strlen(name) : 0);
+        return status;
+    case STK_COLUMN_SAMPLE:
+        *value_out = integer((int64_t)row->number);
+        return 0;
+    case STK_COLUMN_MEMBER:
+        break;
+    }
+    return member_value(row, column, slot, value_out, error);
+}
