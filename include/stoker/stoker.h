@@ -238,6 +238,10 @@ struct stoker_dataset_info {
 };
 STOKER_API int stoker_dataset_info(const struct stoker_dataset *dataset,
                                    struct stoker_dataset_info *info);
+/* Where the samples of a url and those before it end. STOKER_ERROR_ARGUMENT: there are not so many
+ * urls; UNSUPPORTED: the data set was not listed (stoker_dataset_as_of). */
+STOKER_API int stoker_dataset_url_end(const struct stoker_dataset *dataset, size_t url,
+                                      uint64_t *samples_out);
 /* Lends until dataset close. -STOKER_ERROR_ARGUMENT past the end. */
 STOKER_API int stoker_dataset_class(const struct stoker_dataset *dataset, uint64_t class_index,
                                     const char **name_out);
@@ -341,6 +345,44 @@ STOKER_API int stoker_order_at(uint64_t sample_count, uint64_t block_samples,
                                uint64_t seed, uint64_t epoch, uint64_t position,
                                uint64_t *sample_out);
 
+/* Several sources in one order. They are ranges of one data set, opened from the list of all of
+ * them: source i has the samples from ends[i - 1] (0 for the first) to ends[i], as
+ * stoker_dataset_url_end tells.
+ *
+ * Positions count over all epochs of the run. Of each frame of them (about 1,000; more where a
+ * weight is small) every source has as many as its weight says, to within one, in a drawn sequence.
+ * A source goes through an order and through epochs of its own: none of its samples is left out. */
+enum stoker_mix_end {
+    STOKER_MIX_REPEAT = 1,  /* default: a source that is through begins its next epoch */
+    STOKER_MIX_STOP,        /* the epoch ends with the first source that has given its limit */
+    STOKER_MIX_RENORMALISE, /* the others go on in their proportions, until none is left. After
+                               either end sources go on in the next epoch where they were */
+};
+
+/* From `position` on: weights of all sources; 0 leaves one out. Positions are of the run; of each
+ * epoch where a mix has ends. */
+struct stoker_mix_change {
+    uint64_t        position; /* a multiple of unit_samples */
+    const uint64_t *weights;
+};
+
+struct stoker_mix_options { /* all pointers are borrowed during open */
+    size_t                          struct_size;
+    const uint64_t                 *ends;    /* [source_count] */
+    const uint64_t                 *weights; /* [source_count]; their sum at most 2^56 */
+    const uint64_t                 *limits;  /* [source_count]: samples a source gives in an epoch
+                                                under STOP and RENORMALISE, 0: without limit; NULL:
+                                                each once */
+    const struct stoker_mix_change *changes; /* by position, none twice */
+    size_t                          change_count; /* at most 256 */
+    uint32_t                        source_count; /* at most 256 */
+    uint32_t                        end;          /* enum stoker_mix_end */
+    uint64_t unit_samples;  /* neighbours of one source: 1 (default) mixes batches, batch_size *
+                               world_size makes each step of one source */
+    uint64_t epoch_samples; /* under REPEAT: where epochs of the run are cut, a multiple of
+                               unit_samples or the next one; default: as many as the data set has */
+};
+
 /* An order, how steps are cut of it and how they are dealt to ranks: all that a loader with these
  * settings will do, without data or I/O. Const after open: any thread. */
 struct stoker_order;
@@ -352,6 +394,7 @@ struct stoker_order_options {
     uint32_t shuffle, tail, window_blocks, group_count; /* defaults as of a loader */
     uint32_t batch_size;                                /* of a rank */
     uint32_t world_size;                                /* default 1 */
+    const struct stoker_mix_options *mix;               /* borrowed; NULL: one order of all */
 };
 
 /* Gives *order_out. */
@@ -381,10 +424,12 @@ struct stoker_slot {
 STOKER_API int stoker_order_slots(const struct stoker_order *order, uint64_t epoch, uint64_t step,
                                   uint32_t rank, uint64_t skip, struct stoker_slot *slots_out,
                                   uint32_t capacity);
-/* Where a sample comes in an epoch (of the sample's), in O(1): the order's inverse. 1: found, 0: a
- * dropped tail has it; STOKER_ERROR_ARGUMENT: there is no such sample. */
+/* Where a sample comes in an epoch (of the sample's), in O(1): the order's inverse. In a mix it may
+ * come several times, or not at all: `skip` of them are passed over. 1: found, 0: a dropped tail
+ * has it; STOKER_ERROR_MISSING: it does not come so often; STOKER_ERROR_ARGUMENT: there is no such
+ * sample. */
 STOKER_API int stoker_order_find(const struct stoker_order *order, uint64_t epoch, uint64_t sample,
-                                 struct stoker_slot *slot_out);
+                                 uint64_t skip, struct stoker_slot *slot_out);
 /* What `count` steps from `step` on (of all ranks) add to stoker_stats.fingerprint: a sum modulo
  * 2^64. STOKER_ERROR_ARGUMENT: there are not so many. */
 STOKER_API int stoker_order_fingerprint(const struct stoker_order *order, uint64_t epoch,
@@ -650,6 +695,9 @@ struct stoker_loader_options {
                                                  before it was refreshed, or was another part of it:
                                                  its damaged samples stay listed, and count with
                                                  what it delivered for the limits; NULL: none */
+    const struct stoker_mix_options   *mix; /* borrowed; NULL: one order of the whole data set. A
+                                               mix has no groups, and no packed shards */
+    uint64_t                           block_samples; /* of the order; default: the data set's */
 };
 
 #define STOKER_NO_RETRIES UINT32_MAX
@@ -676,6 +724,8 @@ STOKER_API int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout
 
 /* Batches that this epoch holds for this rank (and worker). */
 STOKER_API uint64_t stoker_loader_batches(const struct stoker_loader *loader, uint64_t epoch);
+/* Samples of an epoch, over all ranks: those of the data set, or what the mix says. */
+STOKER_API uint64_t stoker_loader_samples(const struct stoker_loader *loader);
 
 /* Where the stream stands: what was given by next() is delivered. */
 struct stoker_state {
@@ -690,6 +740,7 @@ struct stoker_state {
                               that was delivered to all ranks; what replaced damaged ones does not
                               count. The same on every rank, in every world; with several workers
                               the sum (modulo 2^64) of theirs */
+    uint64_t mix;          /* of the mix's settings and changes; 0: none */
 };
 STOKER_API int stoker_loader_state(const struct stoker_loader *loader,
                                    struct stoker_state *state_out);
@@ -698,7 +749,15 @@ STOKER_API int stoker_loader_set_state(struct stoker_loader *loader,
                                        const struct stoker_state *state,
                                        struct stoker_error *error);
 
-/* The settings of the loader's order, for stoker_order_open. */
+/* Where the weights of a mix may change so that all that was delivered stays: a position of the
+ * run, at the end of the frame that the stream is in, or of the one that `least` - 1 is in. Open a
+ * loader with that change, and give it the state with the `mix` of its own state.
+ * STOKER_ERROR_ARGUMENT: there is no mix. */
+STOKER_API int stoker_loader_mix_border(const struct stoker_loader *loader, uint64_t least,
+                                        uint64_t *position_out);
+
+/* The settings of the loader's order, for stoker_order_open. Of a mix: options_out->mix is what the
+ * loader was opened with, and stays (else STOKER_ERROR_ARGUMENT). */
 STOKER_API int stoker_loader_order(const struct stoker_loader *loader,
                                    struct stoker_order_options *options_out);
 

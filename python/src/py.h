@@ -24,6 +24,8 @@
 
 #define STK_PY_FIELDS_MAX 64
 #define STK_PY_TRANSFORMS_MAX 32
+#define STK_PY_SOURCES_MAX 256
+#define STK_PY_CHANGES_MAX 256
 #define STK_PY_SLICE_MS 50 /* between two looks at pending signals */
 
 struct stk_py_module {
@@ -131,6 +133,19 @@ const char **stk_py_urls(PyObject *tuple);
 PyObject *stk_py_state_tuple(const struct stoker_state *state);
 /* A state from the tuple of the loader's state(); false: the exception is set. (py_loader.c) */
 bool stk_py_state(PyObject *tuple, struct stoker_state *state_out);
+
+/* ---- a loader's mix (py_mix.c) ---- */
+
+struct stk_py_mix {
+    struct stoker_mix_options options;
+    uint64_t *numbers; /* owned */
+    struct stoker_mix_change *changes; /* owned */
+};
+
+/* (ends, weights, limits, ((position, weights), ...), end, unit_samples, epoch_samples); false: the
+ * exception is set. Zeroed before. */
+bool stk_py_mix_parse(struct stk_py_mix *mix, PyObject *tuple);
+void stk_py_mix_deinit(struct stk_py_mix *mix); /* zeroed is fine */
 
 /* ---- types ---- */
 

@@ -226,6 +226,21 @@ static PyObject *dataset_as_of(PyObject *object, PyObject *tuple)
     return status == 1 ? wrap(object, part) : Py_NewRef(Py_None);
 }
 
+/* url_end(number) -> samples of that url and those before it */
+static PyObject *dataset_url_end(PyObject *object, PyObject *number)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+    uint64_t url, samples = 0;
+    int status;
+
+    if (!stk_py_u64(number, &url) || !stk_py_gate_enter(&self->gate, "data set")) {
+        return NULL;
+    }
+    status = stoker_dataset_url_end(self->dataset, url, &samples);
+    stk_py_dataset_leave(self);
+    return status < 0 ? stk_py_raise(status, NULL) : PyLong_FromUnsignedLongLong(samples);
+}
+
 /* classes() -> list of names */
 static PyObject *dataset_classes(PyObject *object, PyObject *nothing)
 {
@@ -373,6 +388,7 @@ static PyMethodDef dataset_methods[] = {
     {"read", dataset_read, METH_VARARGS, "A member's bytes."},
     {"refresh", dataset_refresh, METH_O, "The data set with what was appended, or None."},
     {"as_of", dataset_as_of, METH_O, "The data set that a state belongs to, or None: this one."},
+    {"url_end", dataset_url_end, METH_O, "Where the samples of a url end."},
     {"close", dataset_close, METH_NOARGS, "Lets go; loaders keep what they use."},
     {NULL, NULL, 0, NULL},
 };

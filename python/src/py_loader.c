@@ -18,6 +18,7 @@ struct request {
     PyObject *after; /* borrowed; NULL: none */
     struct stoker_field_options fields[STK_PY_FIELDS_MAX];
     struct stoker_transform *transforms[STK_PY_FIELDS_MAX]; /* owned */
+    struct stk_py_mix mix;
 };
 
 static bool request_fields(struct request *request, PyObject *fields);
@@ -123,15 +124,17 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
                             "worker",
                             "worker_count",
                             "after",
+                            "mix",
+                            "block_samples",
                             NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_loader_options *options = &request->options;
-    PyObject *fields;
+    PyObject *fields, *mix = Py_None;
 
     options->struct_size = sizeof *options;
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&O!:Loader", names,
+            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&O!OO&:Loader", names,
             module->dataset_type, dataset_out, &PyTuple_Type, &fields, stk_py_u32,
             &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail,
             stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32,
@@ -141,8 +144,15 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
             &options->cached, stk_py_u64, &options->bad_samples_max, &options->bad_share_max,
             stk_py_u32, &options->bad_list_max, stk_py_u32, &options->io_retries,
             &options->quarantine, stk_py_u32, &options->worker, stk_py_u32,
-            &options->worker_count, type, &request->after)) {
+            &options->worker_count, type, &request->after, &mix, stk_py_u64,
+            &options->block_samples)) {
         return false;
+    }
+    if (mix != Py_None) {
+        if (!stk_py_mix_parse(&request->mix, mix)) {
+            return false;
+        }
+        options->mix = &request->mix.options;
     }
     return request_fields(request, fields);
 }
@@ -327,6 +337,7 @@ static void request_deinit(struct request *request)
     for (size_t i = 0; i < STK_PY_FIELDS_MAX; i++) {
         PyMem_Free(request->transforms[i]);
     }
+    stk_py_mix_deinit(&request->mix);
 }
 
 /* ---- batches ---- */
@@ -396,19 +407,34 @@ static PyObject *loader_batches(PyObject *object, PyObject *number)
     return PyLong_FromUnsignedLongLong(batches);
 }
 
+/* samples() -> samples of an epoch, of all ranks */
+static PyObject *loader_samples(PyObject *object, PyObject *nothing)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    uint64_t samples;
+
+    (void)nothing;
+    if (!enter(self)) {
+        return NULL;
+    }
+    samples = stoker_loader_samples(self->loader);
+    leave(self);
+    return PyLong_FromUnsignedLongLong(samples);
+}
+
 /* ---- state ---- */
 
 /* (order_version, shuffle, tail, window_blocks, group_count, seed, epoch, position,
- * sample_count, block_samples, fingerprint, identity) */
+ * sample_count, block_samples, mix, fingerprint, identity) */
 PyObject *stk_py_state_tuple(const struct stoker_state *state)
 {
-    return Py_BuildValue("IIIIIKKKKKKy#", state->order_version, state->shuffle, state->tail,
-                         state->window_blocks, state->group_count, (unsigned long long)state->seed,
-                         (unsigned long long)state->epoch, (unsigned long long)state->position,
-                         (unsigned long long)state->sample_count,
-                         (unsigned long long)state->block_samples,
-                         (unsigned long long)state->fingerprint, (const char *)state->identity,
-                         (Py_ssize_t)sizeof state->identity);
+    return Py_BuildValue(
+        "IIIIIKKKKKKKy#", state->order_version, state->shuffle, state->tail, state->window_blocks,
+        state->group_count, (unsigned long long)state->seed, (unsigned long long)state->epoch,
+        (unsigned long long)state->position, (unsigned long long)state->sample_count,
+        (unsigned long long)state->block_samples, (unsigned long long)state->mix,
+        (unsigned long long)state->fingerprint, (const char *)state->identity,
+        (Py_ssize_t)sizeof state->identity);
 }
 
 static PyObject *loader_state(PyObject *object, PyObject *nothing)
@@ -436,12 +462,13 @@ bool stk_py_state(PyObject *tuple, struct stoker_state *state_out)
     Py_ssize_t identity_bytes;
 
     if (!PyTuple_Check(tuple) ||
-        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32, &state.order_version,
-                          stk_py_u32, &state.shuffle, stk_py_u32, &state.tail, stk_py_u32,
-                          &state.window_blocks, stk_py_u32, &state.group_count, stk_py_u64,
-                          &state.seed, stk_py_u64, &state.epoch, stk_py_u64, &state.position,
-                          stk_py_u64, &state.sample_count, stk_py_u64, &state.block_samples,
-                          stk_py_u64, &state.fingerprint, &identity, &identity_bytes)) {
+        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32,
+                          &state.order_version, stk_py_u32, &state.shuffle, stk_py_u32, &state.tail,
+                          stk_py_u32, &state.window_blocks, stk_py_u32, &state.group_count,
+                          stk_py_u64, &state.seed, stk_py_u64, &state.epoch, stk_py_u64,
+                          &state.position, stk_py_u64, &state.sample_count, stk_py_u64,
+                          &state.block_samples, stk_py_u64, &state.mix, stk_py_u64,
+                          &state.fingerprint, &identity, &identity_bytes)) {
         return false;
     }
     if (identity_bytes != (Py_ssize_t)sizeof state.identity) {
@@ -471,6 +498,21 @@ static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
     return status < 0 ? stk_py_raise(status, &error) : Py_NewRef(Py_None);
 }
 
+/* mix_border(least) -> position of the run where weights may change. */
+static PyObject *loader_mix_border(PyObject *object, PyObject *number)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    uint64_t least, position;
+    int status;
+
+    if (!stk_py_u64(number, &least) || !enter(self)) {
+        return NULL;
+    }
+    status = stoker_loader_mix_border(self->loader, least, &position);
+    leave(self);
+    return status < 0 ? stk_py_raise(status, NULL) : PyLong_FromUnsignedLongLong(position);
+}
+
 /* ---- the order ---- */
 
 #define EXPLAIN_SLOTS 256 /* at once, on the stack */
@@ -485,10 +527,10 @@ static int explain_some(const struct stoker_order *order, const uint64_t place[3
                                    EXPLAIN_SLOTS);
 
     for (int i = 0; i < count; i++) {
-        PyObject *item = Py_BuildValue(
-            "IIKKKO", slots[i].rank, slots[i].slot, (unsigned long long)slots[i].epoch,
-            (unsigned long long)slots[i].position, (unsigned long long)slots[i].sample,
-            slots[i].real ? Py_True : Py_False);
+        PyObject *item =
+            Py_BuildValue("IIKKKO", slots[i].rank, slots[i].slot,
+                          (unsigned long long)slots[i].epoch, (unsigned long long)slots[i].position,
+                          (unsigned long long)slots[i].sample, slots[i].real ? Py_True : Py_False);
         int appended = item ? PyList_Append(list, item) : -1;
 
         Py_XDECREF(item);
@@ -504,25 +546,29 @@ static int explain_some(const struct stoker_order *order, const uint64_t place[3
     return count;
 }
 
-/* explain(epoch, step, rank | 2^32 - 1: all) -> list of slots */
+/* explain(epoch, step, rank | 2^32 - 1: all, mix | None) -> list of slots */
 static PyObject *loader_explain(PyObject *object, PyObject *arguments)
 {
     struct loader_object *self = (struct loader_object *)object;
     struct stoker_order_options options = {.struct_size = sizeof options};
     struct stoker_order *order = NULL;
     struct stoker_error error = {0};
+    struct stk_py_mix mix = {0};
     uint64_t place[3], skip = 0;
-    PyObject *list;
+    PyObject *list, *tuple;
     int status;
 
-    if (!PyArg_ParseTuple(arguments, "O&O&O&:explain", stk_py_u64, &place[0], stk_py_u64,
-                          &place[1], stk_py_u64, &place[2]) ||
-        !enter(self)) {
+    if (!PyArg_ParseTuple(arguments, "O&O&O&O:explain", stk_py_u64, &place[0], stk_py_u64,
+                          &place[1], stk_py_u64, &place[2], &tuple) ||
+        (tuple != Py_None && !stk_py_mix_parse(&mix, tuple)) || !enter(self)) {
+        stk_py_mix_deinit(&mix);
         return NULL;
     }
-    stoker_loader_order(self->loader, &options);
+    options.mix = tuple == Py_None ? NULL : &mix.options;
+    status = stoker_loader_order(self->loader, &options);
     leave(self);
-    status = stoker_order_open(&order, &options, &error);
+    status = status < 0 ? status : stoker_order_open(&order, &options, &error);
+    stk_py_mix_deinit(&mix);
     if (status < 0) {
         return stk_py_raise(status, &error);
     }
@@ -601,8 +647,10 @@ static PyMethodDef loader_methods[] = {
     {"next", loader_next, METH_O, "next(timeout_ms) -> Batch | None"},
     {"set_epoch", loader_set_epoch, METH_O, "Starts an epoch at its first batch."},
     {"batches", loader_batches, METH_O, "Batches that an epoch holds for this rank."},
+    {"samples", loader_samples, METH_NOARGS, "Samples of an epoch, of all ranks."},
     {"state", loader_state, METH_NOARGS, "Where the stream stands, as a tuple."},
     {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},
+    {"mix_border", loader_mix_border, METH_O, "Where the weights of the mix may change."},
     {"explain", loader_explain, METH_VARARGS, "The slots of a step, as a list of tuples."},
     {"stats", loader_stats, METH_NOARGS, "Counts and times, as a dict."},
     {"quarantine", loader_quarantine, METH_NOARGS, "Damaged samples met, as tuples."},

@@ -383,7 +383,7 @@ static int find_sample(struct setup *setup, uint64_t sample)
     for (uint64_t i = 0; i < epochs && !term_closed(); i++) {
         uint64_t epoch = setup->args->epoch + i;
         struct stoker_slot slot;
-        int found = stoker_order_find(setup->order, epoch, sample, &slot), status;
+        int found = stoker_order_find(setup->order, epoch, sample, 0, &slot), status;
 
         if (found < 0) {
             return term_usage("order", "there is no such sample", setup->args->find,

@@ -128,26 +128,6 @@ int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *e
     return 0;
 }
 
-int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
-{
-    struct stk_shards *shards = &dataset->shards;
-    int status = stk_shards_expand(shards, dataset->engine->io, dataset->options.urls,
-                                   dataset->options.url_count, error);
-
-    if (status == 0) {
-        status =
-            stk_source_list(dataset->engine->io, (const char *const *)(const void *)shards->paths,
-                            shards->count, &dataset->objects, error);
-    }
-    if (!shards->told) {
-        stk_shards_deinit(shards);
-    }
-    if (status < 0 || dataset->objects.kind == STK_SOURCE_FOLDER) {
-        return status;
-    }
-    return stk_dataset_make_room(dataset, dataset->objects.count, error);
-}
-
 int stk_dataset_make_room(struct stoker_dataset *dataset, uint64_t count,
                           struct stoker_error *error)
 {
@@ -340,6 +320,7 @@ void stk_dataset_release(struct stoker_dataset *dataset)
     }
     stk_told_close(dataset->told);
     stk_shards_deinit(&dataset->shards);
+    stk_free(dataset->url_ends);
     stk_free(dataset->mtimes);
     stk_free(dataset->index_path);
     stk_free(dataset->index_note);

@@ -36,6 +36,7 @@ struct stoker_dataset {
     struct stoker_engine *engine;          /* const after open, as all down to the lock */
     struct stoker_dataset_options options; /* what it points to is owned */
     struct stk_objects objects;            /* class names; paths are in the index */
+    uint64_t *url_ends; /* owned: objects of each url and those before it; NULL: not listed */
     struct stk_index *index;
     _Atomic(_Atomic(char *) *) paths; /* owned, each too: asked for of a mapped index; or NULL */
     char *index_path;                 /* owned: of the index that was used; or NULL */

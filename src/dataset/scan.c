@@ -1,4 +1,4 @@
-/* Reading headers into the index, in parallel. */
+/* Listing what the urls name, and reading headers into the index, in parallel. */
 #include "dataset/dataset.h"
 
 #include "base/hash.h"
@@ -25,6 +25,66 @@ struct scan {
 
 static int scan_shard(void *context, uint64_t round, struct stoker_error *error);
 static int scan_files(void *context, uint64_t round, struct stoker_error *error);
+
+/* Where the objects of each url end: one of them may be the JSON of several paths. */
+static int keep_ends(struct stoker_dataset *dataset, struct stoker_error *error)
+{
+    dataset->url_ends = stk_alloc(dataset->options.url_count, sizeof *dataset->url_ends);
+    if (!dataset->url_ends) {
+        return stk_fail(error, -ENOMEM, "cannot open a data set", "free memory", "%zu paths",
+                        dataset->options.url_count);
+    }
+    for (size_t i = 0; i < dataset->options.url_count; i++) {
+        uint64_t paths = dataset->shards.url_ends[i];
+
+        dataset->url_ends[i] = paths ? dataset->objects.url_ends[paths - 1] : 0;
+    }
+    return 0;
+}
+
+int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
+{
+    struct stk_shards *shards = &dataset->shards;
+    int status = stk_shards_expand(shards, dataset->engine->io, dataset->options.urls,
+                                   dataset->options.url_count, error);
+
+    if (status == 0) {
+        status =
+            stk_source_list(dataset->engine->io, (const char *const *)(const void *)shards->paths,
+                            shards->count, &dataset->objects, error);
+    }
+    if (status == 0) {
+        status = keep_ends(dataset, error);
+    }
+    if (!shards->told) {
+        stk_shards_deinit(shards);
+    }
+    if (status < 0 || dataset->objects.kind == STK_SOURCE_FOLDER) {
+        return status;
+    }
+    return stk_dataset_make_room(dataset, dataset->objects.count, error);
+}
+
+int stoker_dataset_url_end(const struct stoker_dataset *dataset, size_t url, uint64_t *samples_out)
+{
+    uint64_t shard;
+
+    if (url >= dataset->options.url_count) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    if (url + 1 == dataset->options.url_count) {
+        *samples_out = stk_index_samples(dataset->index);
+        return 0;
+    }
+    if (!dataset->url_ends) {
+        return STOKER_ERROR_UNSUPPORTED;
+    }
+    shard = dataset->url_ends[url];
+    *samples_out = shard < stk_index_shards(dataset->index)
+                       ? stk_index_first_sample(dataset->index, shard)
+                       : stk_index_samples(dataset->index);
+    return 0;
+}
 
 int stk_scan(struct stoker_dataset *dataset, const struct stk_reuse *reuse,
              struct stoker_error *error)

@@ -134,11 +134,13 @@ static int expand(struct stk_shards *shards, struct stk_io *io, const char *url,
 int stk_shards_expand(struct stk_shards *shards, struct stk_io *io, const char *const *urls,
                       size_t url_count, struct stoker_error *error)
 {
-    int status = 0;
+    int status;
 
-    *shards = (struct stk_shards){0};
+    *shards = (struct stk_shards){.url_ends = stk_alloc(url_count + 1, sizeof(uint64_t))};
+    status = shards->url_ends ? 0 : no_memory(error);
     for (size_t i = 0; status == 0 && i < url_count; i++) {
         status = expand(shards, io, urls[i], error);
+        shards->url_ends[i] = shards->count;
     }
     return status;
 }
@@ -149,6 +151,7 @@ void stk_shards_deinit(struct stk_shards *shards)
         stk_free(shards->paths[i]);
     }
     stk_free(shards->paths);
+    stk_free(shards->url_ends);
     stk_free(shards->samples);
     stk_free(shards->bytes);
     *shards = (struct stk_shards){0};

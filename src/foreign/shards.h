@@ -17,6 +17,7 @@ struct stk_shards {
     uint64_t *samples; /* owned: of each path; STK_WIDS_UNTOLD: not said */
     uint64_t *bytes;   /* owned: likewise */
     uint64_t count, capacity;
+    uint64_t *url_ends; /* owned: paths of each url and those before it */
     bool told; /* there was a JSON: else only paths, as they were given */
 };
 

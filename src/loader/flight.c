@@ -400,24 +400,27 @@ static uint64_t value_bytes_of(struct stoker_loader *loader, const struct stk_fi
                                                                              : found.key.bytes;
 }
 
-/* The samples of a flight's slots, and where they stand in the order. */
+/* The samples of a flight's slots, and where they stand in the order. Places that are neighbours
+ * are asked for together. */
 static void plan_ids(struct stk_flight *flight, uint64_t *ids)
 {
-    struct stoker_loader  *loader = flight->loader;
-    struct stk_order_epoch keys[2];
+    struct stoker_loader *loader = flight->loader;
+    uint32_t              first = 0;
 
-    stk_order_begin(&keys[0], &loader->order, flight->epoch);
-    stk_order_begin(&keys[1], &loader->order, flight->epoch + 1);
     for (uint32_t i = 0; i < flight->samples; i++) {
         struct stk_place *place = &flight->places[i];
+        struct stk_place *begin = &flight->places[first];
+
         stk_partition_place(&loader->partition, flight->epoch, flight->position, i, place);
-        if (place->epoch > flight->epoch + 1) { /* a data set smaller than a step */
-            struct stk_order_epoch other;
-            stk_order_begin(&other, &loader->order, place->epoch);
-            ids[i] = stk_order_sample(&other, place->position);
-        } else {
-            ids[i] = stk_order_sample(&keys[place->epoch - flight->epoch], place->position);
+        if (place->epoch != begin->epoch || place->position != begin->position + (i - first)) {
+            stk_schedule_read(&loader->plan.reader, begin->epoch, begin->position, i - first,
+                              ids + first);
+            first = i;
         }
+    }
+    if (flight->samples > 0) {
+        stk_schedule_read(&loader->plan.reader, flight->places[first].epoch,
+                          flight->places[first].position, flight->samples - first, ids + first);
     }
 }
 
@@ -452,7 +455,8 @@ static int plan_flight(struct stk_flight *flight, struct stoker_error *error)
                         flight->samples);
     }
     plan_ids(flight, ids);
-    if (!flight->alone) {
+    status = stk_schedule_reader_take(&loader->plan.reader, error);
+    if (status == 0 && !flight->alone) {
         flight->alone = !stk_pieces_expect(flight, value_bytes);
     }
     for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
@@ -530,7 +534,8 @@ static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epo
         stk_fail(error, -ENOMEM, "cannot open a batch", "free memory", "flight");
     } else {
         /* By a worker, so that the caller's thread does not pay for it. */
-        flight->fingerprint = stk_partition_fingerprint(partition, &loader->order, epoch, position);
+        flight->fingerprint =
+            stk_schedule_step(&loader->plan.reader, partition, epoch, position);
         status = plan_flight(flight, error);
     }
     if (status < 0) {

@@ -15,7 +15,7 @@
 
 #include "batch/batch.h"
 #include "dataset/dataset.h"
-#include "order/order.h"
+#include "mix/schedule.h"
 
 #define STK_AHEAD_MAX         64u
 #define STK_EXTENSIONS_MAX    16u
@@ -90,8 +90,8 @@ struct stoker_loader {
     struct stk_fetcher   *fetcher;
     struct stoker_dataset *dataset;
     struct stk_batch_pool *pool;
-    struct stk_order       order;
-    struct stk_partition   partition;
+    struct stk_schedule    schedule;
+    struct stk_partition   partition; /* of an epoch of the schedule */
     struct stk_field       fields[STK_BATCH_FIELDS_MAX];
     uint32_t               field_count, aside_count;
     uint64_t               parse_bytes_max; /* of one member's parser */
@@ -128,6 +128,9 @@ struct stoker_loader {
         uint64_t           batches, delivered, delivered_substitutes, wait_ns, first_next_ns,
             first_batch_ns;
     } locked;
+    struct { /* the worker that has `opening` */
+        struct stk_schedule_reader reader;
+    } plan;
     struct { /* the worker that has `extracting` */
         struct stk_stream *stream;
         uint32_t           shard;

@@ -156,30 +156,41 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
 {
     struct stk_index        *index = loader->dataset->index;
     struct stk_order_options order = { .sample_count = stk_index_samples(index),
-                                       .block_samples = stk_index_block_samples(index),
+                                       .block_samples = options->block_samples
+                                                            ? options->block_samples
+                                                            : stk_index_block_samples(index),
                                        .window_blocks = options->window_blocks,
                                        .group_count = options->group_count,
                                        .shuffle = options->shuffle,
                                        .seed = options->seed };
+    int                      status;
 
-    loader->partition = (struct stk_partition){ .sample_count = order.sample_count,
-                                                .batch_size = options->batch_size,
-                                                .rank = options->rank,
-                                                .world_size = options->world_size,
-                                                .tail = options->tail,
-                                                .group_count = options->group_count,
-                                                .worker = options->worker,
-                                                .worker_count = options->worker_count };
+    if (options->mix && loader->sequential) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be mixed",
+                        "give them access points with 'stoker index', or unpack them", "mix");
+    }
+    status = stk_schedule_open(&loader->schedule, &order, options->mix, error);
+    status = status < 0 ? status
+                        : stk_schedule_reader_init(&loader->plan.reader, &loader->schedule, error);
+    if (status < 0) {
+        return status;
+    }
+    loader->partition =
+        (struct stk_partition){ .sample_count = stk_schedule_samples(&loader->schedule),
+                                .batch_size = options->batch_size,
+                                .rank = options->rank,
+                                .world_size = options->world_size,
+                                .tail = options->tail,
+                                .group_count = options->group_count,
+                                .worker = options->worker,
+                                .worker_count = options->worker_count };
     loader->seed = options->seed;
     loader->shuffle = options->shuffle;
     loader->cached = options->cached;
     loader->ahead_asked = options->batches_ahead;
     /* A validation pass ends at its last batch; training runs on into the next epoch. */
     loader->prefetch_epochs = options->tail != STOKER_TAIL_KEEP;
-    if (stk_partition_check(&loader->partition, error) < 0) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    return stk_order_init(&loader->order, &order, error);
+    return stk_partition_check(&loader->partition, error);
 }
 
 /* A batch that can never be had is an error now, not a wait later. */
@@ -262,6 +273,8 @@ void stk_loader_free(struct stoker_loader *loader)
     stk_quarantine_close(loader->quarantine);
     stk_batch_pool_close(loader->pool);
     stk_fields_close(loader);
+    stk_schedule_reader_deinit(&loader->plan.reader);
+    stk_schedule_deinit(&loader->schedule);
     pthread_cond_destroy(&loader->ready);
     stk_free(loader);
     stk_dataset_release(dataset);
@@ -304,6 +317,11 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
 
     if (status < 0) {
         return status;
+    }
+    if (epoch > stk_schedule_epochs(&loader->schedule)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the mix has no such epoch",
+                        "a run has 2^61 positions; take a smaller epoch", "epoch %llu",
+                        (unsigned long long)epoch);
     }
     stk_engine_lock(engine, NULL);
     bool there = loader->locked.epoch == epoch &&
@@ -549,9 +567,21 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
     return status;
 }
 
+uint64_t stoker_loader_samples(const struct stoker_loader *loader)
+{
+    return loader->partition.sample_count;
+}
+
 uint64_t stoker_loader_batches(const struct stoker_loader *loader, uint64_t epoch)
 {
     return stk_partition_steps(&loader->partition, epoch);
+}
+
+static void state_of(const struct stoker_loader *loader, struct stoker_state *state_out)
+{
+    stk_state_of(state_out, &loader->schedule.order, &loader->partition,
+                 stk_index_identity(loader->dataset->index));
+    state_out->mix = loader->schedule.identity;
 }
 
 int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state *state_out)
@@ -561,8 +591,7 @@ int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state 
     if (status < 0) {
         return status;
     }
-    stk_state_of(state_out, &loader->order, &loader->partition,
-                 stk_index_identity(loader->dataset->index));
+    state_of(loader, state_out);
     stk_engine_lock(loader->engine, NULL);
     state_out->epoch = loader->locked.epoch;
     state_out->position = loader->locked.position;
@@ -574,11 +603,13 @@ int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state 
 int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_state *state,
                             struct stoker_error *error)
 {
-    static const struct stk_state_words words = {
+    const struct stk_state_words words = {
         .samples = "number of samples",
         .block_samples = "samples a block",
         .identity = "identity of the data set",
         .advice = "open the loader with the data set and settings of the saved run",
+        .positions = stk_schedule_samples(&loader->schedule),
+        .epoch_max = stk_schedule_epochs(&loader->schedule),
     };
     struct stoker_state own;
     int                 status = stk_engine_check(loader->engine, error);
@@ -586,8 +617,7 @@ int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_st
     if (status < 0) {
         return status;
     }
-    stk_state_of(&own, &loader->order, &loader->partition,
-                 stk_index_identity(loader->dataset->index));
+    state_of(loader, &own);
     status = stk_state_check(state, &own, &words, error);
     if (status < 0) {
         return status;
@@ -600,6 +630,23 @@ int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_st
     return 0;
 }
 
+int stoker_loader_mix_border(const struct stoker_loader *loader, uint64_t least,
+                             uint64_t *position_out)
+{
+    uint64_t epoch, position;
+    int      status = stk_engine_check(loader->engine, NULL);
+
+    if (status < 0 || !loader->schedule.identity) {
+        return status < 0 ? status : STOKER_ERROR_ARGUMENT;
+    }
+    stk_engine_lock(loader->engine, NULL);
+    epoch = loader->locked.epoch;
+    position = loader->locked.position;
+    stk_engine_unlock(loader->engine);
+    *position_out = stk_schedule_border(&loader->schedule, epoch, position, least);
+    return 0;
+}
+
 int stoker_loader_order(const struct stoker_loader *loader,
                         struct stoker_order_options *options_out)
 {
@@ -609,14 +656,17 @@ int stoker_loader_order(const struct stoker_loader *loader,
     if (bytes < sizeof bytes || bytes > sizeof full) {
         return STOKER_ERROR_ARGUMENT;
     }
-    full.struct_size = bytes;
-    full.sample_count = loader->order.options.sample_count;
-    full.block_samples = loader->order.options.block_samples;
+    memcpy(&full, options_out, bytes);
+    if ((full.mix != NULL) != (loader->schedule.identity != 0)) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    full.sample_count = loader->schedule.order.options.sample_count;
+    full.block_samples = loader->schedule.order.options.block_samples;
     full.seed = loader->seed;
     full.shuffle = loader->shuffle;
     full.tail = loader->partition.tail;
-    full.window_blocks = loader->order.options.window_blocks;
-    full.group_count = loader->order.options.group_count;
+    full.window_blocks = loader->schedule.order.options.window_blocks;
+    full.group_count = loader->schedule.order.options.group_count;
     full.batch_size = loader->partition.batch_size;
     full.world_size = loader->partition.world_size;
     memcpy(options_out, &full, bytes);

@@ -705,28 +705,28 @@ static void fail(struct task *task)
     }
 }
 
-/* Another sample instead, a pure function of (seed, epoch, position, attempt). On success the
- * error is cleared. */
+/* Another sample (of its source) instead, a function of (seed, epoch, position, attempt). On
+ * success the error is cleared. */
 static void substitute(struct task *task)
 {
     struct stoker_loader   *loader = task->flight->loader;
     const struct stk_place *place = &task->flight->places[task->slot];
     uint64_t                key = stk_key(stk_key(loader->seed, place->epoch), place->position);
-    uint64_t                count = stk_index_samples(loader->dataset->index);
+    uint64_t                sample = task->sample;
 
     for (uint32_t attempt = 1; attempt <= STK_SUBSTITUTES_MAX; attempt++) {
         struct stoker_error first = task->error;
         struct parts        parts;
         struct stk_span     span;
 
-        task->sample = stk_key(key, 0x73756273ull << 8 | attempt) % count;
+        task->sample = stk_schedule_other(&loader->schedule, place->epoch, place->position, sample,
+                                          stk_key(key, 0x73756273ull << 8 | attempt));
         task->error.status = 0;
         task->substitute = true;
         task->drawn = false;
         if (!known(task)) {
             find_parts(loader, task->sample, &parts, &span);
-            int status = read_parts(task, &parts, &span, true);
-            status = read_again(task, &parts, &span, status);
+            int status = read_again(task, &parts, &span, read_parts(task, &parts, &span, true));
             if (status == 0 && fill(task, &parts) == 0) {
                 task->error.status = 0;
                 task->flight->batch->ids[task->slot] = task->sample;

@@ -290,6 +290,68 @@ static struct pick pick_of(const struct stk_mix_segment *segment, uint32_t sourc
     return pick;
 }
 
+/* How many units of the frame are of the sources up to this one. */
+static uint64_t units_in_frame(const struct stk_mix_segment *segment, uint32_t source,
+                               uint64_t frame)
+{
+    if (frame == segment->frames) {
+        return segment->rest_quota[source];
+    }
+    return segment->quota[source] + (segment->is_even ? 0 : has_more(segment, source, frame));
+}
+
+/* The last frame of the segment that begins with at most `given` units of the source given in it,
+ * whole frames or the rest. */
+static uint64_t frame_with(const struct stk_mix_segment *segment, uint32_t source, uint64_t given)
+{
+    uint64_t low = 0, count = segment->frames + 1;
+
+    while (count > 1) {
+        uint64_t half = count / 2, frame = low + half;
+        uint64_t before = units_up_to(segment, source, frame) -
+                          (source ? units_up_to(segment, source - 1, frame) : 0);
+
+        low = before <= given ? frame : low;
+        count = before <= given ? count - half : half;
+    }
+    return low;
+}
+
+bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
+                  uint64_t *position_out)
+{
+    struct quotient unit = divide(index, &mix->unit);
+    const struct stk_mix_segment *segment = mix->segments;
+    uint64_t frame, given, first, end, drawn;
+    struct stk_permutation permutation;
+
+    for (uint32_t i = 1; i < mix->segment_count; i++) { /* those that leave it out give none */
+        segment = mix->segments[i].before[source] <= unit.whole ? &mix->segments[i] : segment;
+    }
+    given = unit.whole - segment->before[source];
+    frame = frame_with(segment, source, given);
+    if (frame == segment->frames) {
+        first = source ? segment->rest_quota[source - 1] : 0;
+        end = segment->rest_quota[source];
+        drawn = given - (segment->rest_before[source] - segment->before[source]) + first;
+    } else {
+        first = source ? units_in_frame(segment, source - 1, frame) : 0;
+        end = units_in_frame(segment, source, frame);
+        drawn = given - units_up_to(segment, source, frame) +
+                (source ? units_up_to(segment, source - 1, frame + 1) : 0);
+    }
+    if (drawn < first || drawn >= end) {
+        return false;
+    }
+    stk_permutation_init(&permutation, key_of_frame(mix, segment, frame),
+                         units_of_frame(segment, frame));
+    *position_out =
+        (segment->first + frame * segment->frame.number + stk_unpermuted(&permutation, drawn)) *
+            mix->unit.number +
+        unit.rest;
+    return *position_out < mix->end;
+}
+
 int stk_mix_reader_init(struct stk_mix_reader *reader, const struct stk_mix *mix,
                         const struct stk_order *orders, struct stoker_error *error)
 {
@@ -353,16 +415,6 @@ static void read_run(struct stk_mix_reader *reader, struct stk_mix_draw draw, ui
         }
         count -= piece;
     }
-}
-
-/* How many units of the frame are of the sources up to this one. */
-static uint64_t units_in_frame(const struct stk_mix_segment *segment, uint32_t source,
-                               uint64_t frame)
-{
-    if (frame == segment->frames) {
-        return segment->rest_quota[source];
-    }
-    return segment->quota[source] + (segment->is_even ? 0 : has_more(segment, source, frame));
 }
 
 /* All of a frame, source by source: in the sequence of draws, before they are permuted. */

@@ -109,6 +109,10 @@ void stk_mix_draw(const struct stk_mix *mix, uint64_t position, struct stk_mix_d
 /* The draws at first .. first + count - 1: several times faster than one by one. */
 void stk_mix_draws(const struct stk_mix *mix, uint64_t first, uint64_t count,
                    struct stk_mix_draw *draws_out);
+/* Where the index-th sample that the source gives comes (of all that it gives in the mix, not of an
+ * epoch of it; turns are not looked at): the inverse of a draw. false: it does not come. */
+bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
+                  uint64_t *position_out);
 /* Where the weights may change when everything before `given` has been given: the end of the frame
  * that holds given - 1. A change there or later keeps the draws of every position before `given`;
  * one at or behind the end changes nothing. */

@@ -4,6 +4,8 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
+#include <string.h>
+
 #define STRIDE 256u
 #define IDENTITY_KEY UINT64_C(0x6d69782d69642031) /* "mix-id 1" */
 #define STAGES_KEY UINT64_C(0x7374616765732031)   /* "stages 1" */
@@ -12,8 +14,96 @@ static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_
                        struct stoker_error *error);
 static int init_sources(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                         struct stoker_error *error);
-static uint64_t identity_of(const struct stk_schedule_options *options);
+static uint64_t identity_of(const struct stk_schedule *schedule,
+                            const struct stk_schedule_options *options);
 static void turn_to(struct stk_schedule_reader *reader, uint64_t epoch);
+
+/* The caller's mix as the room has it. */
+struct request {
+    struct stoker_mix_options given;
+    struct stk_mix_options mix;
+    struct stk_mix_source sources[STK_MIX_SOURCES_MAX];
+    struct stk_mix_change changes[STK_MIX_CHANGES_MAX];
+};
+
+static int resolve(struct request *request, const struct stoker_mix_options *given, uint64_t seed,
+                   struct stoker_error *error)
+{
+    struct stoker_mix_options *own = &request->given;
+    bool is_sound = true;
+
+    if (given->struct_size < offsetof(struct stoker_mix_options, unit_samples) ||
+        given->struct_size > 4096) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set mix.struct_size = sizeof mix", "mix options");
+    }
+    memcpy(own, given, stk_min(given->struct_size, sizeof *own));
+    is_sound = own->ends && own->weights && own->source_count > 0 &&
+               own->source_count <= STK_MIX_SOURCES_MAX &&
+               own->change_count <= STK_MIX_CHANGES_MAX &&
+               (own->change_count == 0 || own->changes) && own->end <= STOKER_MIX_RENORMALISE;
+    for (size_t i = 0; is_sound && i < own->change_count; i++) {
+        request->changes[i] =
+            (struct stk_mix_change){own->changes[i].position, own->changes[i].weights};
+        is_sound = own->changes[i].weights != NULL;
+    }
+    if (!is_sound) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a mix is not usable",
+                        "give 1 to 256 sources their ends and weights, and at most 256 changes",
+                        "mix of %u sources", own->source_count);
+    }
+    for (uint32_t i = 0; i < own->source_count; i++) {
+        uint64_t first = i ? own->ends[i - 1] : 0;
+        uint64_t count = own->ends[i] > first ? own->ends[i] - first : 0;
+
+        request->sources[i] = (struct stk_mix_source){count, own->limits ? own->limits[i] : count};
+    }
+    request->mix = (struct stk_mix_options){.seed = seed,
+                                            .sources = request->sources,
+                                            .weights = own->weights,
+                                            .changes = request->changes,
+                                            .source_count = own->source_count,
+                                            .change_count = (uint32_t)own->change_count,
+                                            .end = own->end ? own->end - STOKER_MIX_REPEAT : 0,
+                                            .unit_samples = own->unit_samples};
+    return 0;
+}
+
+int stk_schedule_open(struct stk_schedule *schedule, const struct stk_order_options *order,
+                      const struct stoker_mix_options *mix, struct stoker_error *error)
+{
+    struct stk_schedule_options options = {.order = *order};
+    struct request *request = NULL;
+    int status = 0;
+
+    *schedule = (struct stk_schedule){0};
+    if (mix && order->group_count > 1) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a mix has no home groups",
+                        "leave groups at 1, or open a loader for each source", "%u groups",
+                        order->group_count);
+    }
+    if (mix) {
+        request = stk_alloc(1, sizeof *request);
+        status = request ? resolve(request, mix, order->seed, error)
+                         : stk_fail_errno(error, 12, "no memory for a mix", "free some memory",
+                                          "%u sources", mix->source_count);
+    }
+    if (status == 0 && request) {
+        options.mix = &request->mix;
+        options.ends = request->given.ends;
+        options.epoch_samples = request->given.epoch_samples;
+    }
+    status = status < 0 ? status : stk_schedule_init(schedule, &options, error);
+    stk_free(request);
+    return status;
+}
+
+static uint64_t round_up(uint64_t number, uint64_t multiple)
+{
+    uint64_t past = number % multiple;
+
+    return past ? number + (multiple - past) : number;
+}
 
 int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                       struct stoker_error *error)
@@ -36,12 +126,14 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
         return status;
     }
     schedule->is_endless = options->mix->end == STK_MIX_REPEAT;
-    if (!schedule->is_endless) {
-        schedule->epoch_samples = schedule->mix.end;
-    } else if (options->epoch_samples) {
+    if (options->epoch_samples) {
         schedule->epoch_samples = options->epoch_samples;
     }
-    schedule->identity = identity_of(options);
+    /* Epochs begin at units, so that steps do. */
+    schedule->epoch_samples = schedule->is_endless
+                                  ? round_up(schedule->epoch_samples, schedule->mix.unit.number)
+                                  : schedule->mix.end;
+    schedule->identity = identity_of(schedule, options);
     return 0;
 }
 
@@ -142,13 +234,14 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
     return 0;
 }
 
-static uint64_t identity_of(const struct stk_schedule_options *options)
+static uint64_t identity_of(const struct stk_schedule *schedule,
+                            const struct stk_schedule_options *options)
 {
     const struct stk_mix_options *mix = options->mix;
     uint64_t key = stk_key(IDENTITY_KEY, STK_MIX_VERSION);
 
     key = stk_key(stk_key(key, mix->source_count), mix->end);
-    key = stk_key(stk_key(key, mix->unit_samples), options->epoch_samples);
+    key = stk_key(stk_key(key, schedule->mix.unit.number), schedule->epoch_samples);
     key = stk_key(key, mix->seed);
     for (uint32_t i = 0; i < mix->source_count; i++) {
         key = stk_key(stk_key(key, mix->sources[i].sample_count), mix->sources[i].sample_limit);
@@ -187,13 +280,18 @@ int stk_schedule_reader_take(struct stk_schedule_reader *reader, struct stoker_e
     return stk_stages_reader_take(&reader->stages, error);
 }
 
+static uint64_t key_of_turn(const struct stk_schedule *schedule, uint64_t turn)
+{
+    return turn ? stk_key(schedule->mix.key, turn) : schedule->mix.key;
+}
+
 /* Another epoch of a mix that ends: other frames. What is kept is of the one before. */
 static void turn_to(struct stk_schedule_reader *reader, uint64_t epoch)
 {
     const struct stk_schedule *schedule = reader->schedule;
 
     if (!schedule->is_endless && reader->mix.turn != epoch) {
-        reader->mix.key = epoch ? stk_key(schedule->mix.key, epoch) : schedule->mix.key;
+        reader->mix.key = key_of_turn(schedule, epoch);
         reader->mix.turn = epoch;
         reader->mix.gone = schedule->gone;
         reader->reader.frame_first = UINT64_MAX;
@@ -258,11 +356,13 @@ uint64_t stk_schedule_fingerprint(struct stk_schedule_reader *reader, uint64_t e
     return sum;
 }
 
-uint64_t stk_schedule_border(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position)
+uint64_t stk_schedule_border(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,
+                             uint64_t least)
 {
-    uint64_t before = schedule->is_endless ? epoch * schedule->epoch_samples : 0;
+    uint64_t given = position + (schedule->is_endless ? epoch * schedule->epoch_samples : 0);
 
-    return schedule->orders ? stk_mix_border(&schedule->mix, before + position) : before + position;
+    given = stk_max(given, least);
+    return schedule->orders ? stk_mix_border(&schedule->mix, given) : given;
 }
 
 uint64_t stk_schedule_step(struct stk_schedule_reader *reader,
@@ -281,24 +381,133 @@ uint64_t stk_schedule_step(struct stk_schedule_reader *reader,
     return sum;
 }
 
-void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, uint64_t *first_out,
-                        uint64_t *count_out)
+/* The source that a sample is of. */
+static uint32_t source_of(const struct stk_schedule *schedule, uint64_t sample)
 {
     uint32_t source = 0, count = schedule->mix.source_count;
 
-    *first_out = 0;
-    *count_out = schedule->order.options.sample_count;
-    if (!schedule->orders) {
-        return;
-    }
     while (count > 1) { /* the last source that begins at the sample or before */
         uint32_t half = count / 2;
 
         source += schedule->firsts[source + half] <= sample ? half : 0;
         count -= half;
     }
-    *first_out = schedule->firsts[source];
-    *count_out = schedule->orders[source].options.sample_count;
+    return source;
+}
+
+void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, uint64_t *first_out,
+                        uint64_t *count_out)
+{
+    uint32_t source;
+
+    *first_out = 0;
+    *count_out = schedule->order.options.sample_count;
+    if (schedule->orders) {
+        source = source_of(schedule, sample);
+        *first_out = schedule->firsts[source];
+        *count_out = schedule->orders[source].options.sample_count;
+    }
+}
+
+/* A sample in the run of its source: it comes there once in each epoch of the source. */
+struct copies {
+    const struct stk_schedule *schedule;
+    uint64_t sample; /* of the source */
+    uint32_t source;
+};
+
+/* Its index among all that the source gives, in the source's epoch. */
+static uint64_t index_of(const struct copies *copies, uint64_t epoch)
+{
+    const struct stk_order *order = &copies->schedule->orders[copies->source];
+    struct stk_order_epoch keys;
+
+    stk_order_begin(&keys, order, epoch);
+    return epoch * order->options.sample_count + stk_order_position(&keys, copies->sample);
+}
+
+static bool place_of(const struct copies *copies, uint64_t epoch, uint64_t *position_out)
+{
+    return stk_mix_find(&copies->schedule->mix, copies->source, index_of(copies, epoch),
+                        position_out);
+}
+
+/* The first epoch of the source whose copy lies in a frame that ends behind `first`. Frames come in
+ * the sequence of the epochs, if not copies in a frame. */
+static uint64_t first_copy(const struct copies *copies, uint64_t first)
+{
+    const struct stk_schedule *schedule = copies->schedule;
+    uint64_t low = 0, at;
+    uint64_t high =
+        STK_MIX_POSITIONS_MAX / schedule->orders[copies->source].options.sample_count / 2;
+
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (place_of(copies, middle, &at) && stk_mix_border(&schedule->mix, at + 1) <= first) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Epochs are cuts of the run. */
+static bool find_in_run(const struct copies *copies, uint64_t first, uint64_t end, uint64_t skip,
+                        uint64_t *position_out)
+{
+    uint64_t border = stk_mix_border(&copies->schedule->mix, end), at;
+
+    for (uint64_t epoch = first_copy(copies, first); place_of(copies, epoch, &at); epoch++) {
+        if (at >= border) {
+            break;
+        }
+        if (at >= first && at < end && skip-- == 0) {
+            *position_out = at - first;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The mix is gone through anew, and the source goes on where it was. */
+static bool find_in_turn(const struct copies *copies, uint64_t turn, uint64_t skip,
+                         uint64_t *position_out)
+{
+    const struct stk_schedule *schedule = copies->schedule;
+    uint64_t count = schedule->orders[copies->source].options.sample_count;
+    uint64_t gone = schedule->gone[copies->source], before = turn * gone, index;
+    struct stk_mix mix = schedule->mix;
+
+    index = index_of(copies, before / count);
+    index = index_of(copies, before / count + (index < before) + skip);
+    mix.key = key_of_turn(schedule, turn);
+    return index - before < gone &&
+           stk_mix_find(&mix, copies->source, index - before, position_out);
+}
+
+bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
+                       uint64_t skip, uint64_t *position_out)
+{
+    uint64_t first = epoch * schedule->epoch_samples;
+    struct copies copies = {schedule, sample, 0};
+    struct stk_order_epoch keys;
+
+    if (!schedule->orders) {
+        stk_order_begin(&keys, &schedule->order, epoch);
+        *position_out = stk_order_position(&keys, sample);
+        return skip == 0;
+    }
+    copies.source = source_of(schedule, sample);
+    copies.sample -= schedule->firsts[copies.source];
+    if (copies.sample >= schedule->orders[copies.source].options.sample_count ||
+        epoch > stk_schedule_epochs(schedule) || skip >= schedule->epoch_samples) {
+        return false;
+    }
+    return schedule->is_endless
+               ? find_in_run(&copies, first, first + schedule->epoch_samples, skip, position_out)
+               : find_in_turn(&copies, epoch, skip, position_out);
 }
 
 uint64_t stk_schedule_other(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,

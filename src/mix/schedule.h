@@ -8,6 +8,7 @@
  *   a mix with an end:  an epoch is the mix from its start to its end, drawn anew; the sources go
  * on with their next epochs
  *
+ *
  * Owner: the caller. Threads: a schedule: any after init; a reader: one.
  * Memory: taken in init: 300 bytes a source, and what the mix and its reader take.
  * Bound: STK_MIX_SOURCES_MAX sources. */
@@ -21,7 +22,8 @@ struct stk_schedule_options {
     struct stk_order_options order;    /* of the whole data set; of each source but for its count */
     const struct stk_mix_options *mix; /* NULL: none. Its sources' counts are those of the ends */
     const uint64_t *ends;              /* one a source: where its samples end; lent during init */
-    uint64_t epoch_samples;            /* of a mix without end; 0: as many as the data set has */
+    uint64_t epoch_samples; /* of a mix without end, made a multiple of its unit; 0: as many as the
+                             * data set has */
     const struct stk_stages_options *stages; /* NULL: none. Not beside a mix; its order is not read,
                                                 but that above */
 };
@@ -40,6 +42,10 @@ struct stk_schedule {
     uint64_t subset_identity, draws_identity;
 };
 
+/* What a caller of stoker.h gives; mix: NULL for none, else with ARGUMENT also for more than one
+ * home group: positions of a mix have none. */
+int stk_schedule_open(struct stk_schedule *schedule, const struct stk_order_options *order,
+                      const struct stoker_mix_options *mix, struct stoker_error *error);
 /* ARGUMENT: what mix or order refuse, or ends that are out of place; ENOMEM. */
 int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                       struct stoker_error *error);
@@ -74,6 +80,10 @@ uint64_t stk_schedule_fingerprint(struct stk_schedule_reader *reader, uint64_t e
 uint64_t stk_schedule_step(struct stk_schedule_reader *reader,
                            const struct stk_partition *partition, uint64_t epoch,
                            uint64_t position);
+/* The position where a sample comes for the skip-th time (0: the first) in an epoch; times are
+ * counted by the epochs of its source. false: it does not come so often. */
+bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
+                       uint64_t skip, uint64_t *position_out);
 /* The samples that may stand in for this one: those of its source. */
 void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, uint64_t *first_out,
                         uint64_t *count_out);
@@ -82,8 +92,8 @@ void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, ui
 uint64_t stk_schedule_other(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,
                             uint64_t sample, uint64_t random);
 /* Where the weights may change when all before (epoch, position) was given: a position of the run,
- * as changes have it. */
-uint64_t stk_schedule_border(const struct stk_schedule *schedule, uint64_t epoch,
-                             uint64_t position);
+ * as changes have it, and `least` or more. */
+uint64_t stk_schedule_border(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,
+                             uint64_t least);
 
 #endif

@@ -135,7 +135,7 @@ static void test_mixes(void)
     options.epoch_samples = 1020;
     T_EQ("endless", stk_schedule_init(&schedule, &options, NULL), 0);
     T_TRUE("identity", schedule.identity != 0);
-    T_EQ("border", stk_schedule_border(&schedule, 2, 5), 3060);
+    T_EQ("border", stk_schedule_border(&schedule, 2, 5, 0), 3060);
     T_EQ("epochs", stk_schedule_epochs(&schedule), STK_MIX_POSITIONS_MAX / 2 / 1020);
     for (uint64_t sample = 0; sample < SAMPLES; sample++) {
         uint64_t first, count;

@@ -176,6 +176,7 @@ struct stk_state_words {
     const char *block_samples; /* "samples a block" */
     const char *identity;      /* "identity of the data set" */
     const char *advice;
+    uint64_t positions, epoch_max; /* of an epoch; the last one there may be */
 };
 
 /* A stream's state at its very beginning: the caller adds epoch, position and fingerprint. Rank,

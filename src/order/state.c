@@ -39,6 +39,22 @@ static void compare(struct differences *found, const char *name, uint64_t has, u
     }
 }
 
+/* What only tells whether two settings are the same; 0: there is none. */
+static void compare_keys(struct differences *found, const char *name, uint64_t has, uint64_t wants)
+{
+    char texts[2][24] = {"none", "none"};
+
+    if (has != wants) {
+        for (int i = 0; i < 2; i++) {
+            uint64_t key = i ? wants : has;
+            if (key) {
+                snprintf(texts[i], sizeof texts[i], "%08llx...", (unsigned long long)(key >> 32));
+            }
+        }
+        differ(found, name, texts[0], texts[1]);
+    }
+}
+
 static void compare_words(struct differences *found, const char *name, uint32_t has, uint32_t wants,
                           const char *const words[5])
 {
@@ -89,7 +105,6 @@ int stk_state_check(const struct stoker_state *state, const struct stoker_state 
 {
     static const char *const shuffles[5] = {"unknown", "block", "full", "none", "unknown"};
     static const char *const tails[5] = {"unknown", "drop", "pad", "wrap", "keep"};
-    uint64_t past = own->sample_count + POSITION_SLACK;
     struct differences found = {.bytes = 0};
 
     compare(&found, "order version", state->order_version, own->order_version);
@@ -101,8 +116,12 @@ int stk_state_check(const struct stoker_state *state, const struct stoker_state 
     compare(&found, words->samples, state->sample_count, own->sample_count);
     compare(&found, words->block_samples, state->block_samples, own->block_samples);
     compare_identity(&found, words->identity, state->identity, own->identity);
-    if (state->position > past) {
-        compare(&found, "position past the end", state->position, own->sample_count);
+    compare_keys(&found, "mix", state->mix, own->mix);
+    if (state->position > words->positions + POSITION_SLACK) {
+        compare(&found, "position past the end", state->position, words->positions);
+    }
+    if (state->epoch > words->epoch_max) {
+        compare(&found, "epoch past the end", state->epoch, words->epoch_max);
     }
     if (found.bytes == 0) {
         return 0;

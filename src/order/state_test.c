@@ -14,6 +14,8 @@ static const struct stk_state_words words = {
     .block_samples = "samples a block",
     .identity = "identity of the data set",
     .advice = "open the right one",
+    .positions = 1000,
+    .epoch_max = UINT64_MAX,
 };
 
 static struct stoker_state state_in_world(uint32_t batch_size, uint32_t rank, uint32_t world_size)

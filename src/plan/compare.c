@@ -18,21 +18,20 @@ static int compare_u64(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-static void diff_order(const struct stoker_order *const orders[2], uint64_t epoch,
+static void diff_order(const struct stoker_order *const orders[2],
+                       struct stk_schedule_reader readers[2], uint64_t epoch,
                        struct stoker_order_difference *difference)
 {
     uint64_t counts[2], both, samples[2][CHUNK];
-    struct stk_order_epoch keys[2];
 
     for (int i = 0; i < 2; i++) {
         counts[i] = orders[i]->partition.sample_count;
-        stk_order_begin(&keys[i], &orders[i]->order, epoch);
     }
     both = stk_min(counts[0], counts[1]);
     for (uint64_t first = 0, count; first < both; first += count) {
         count = stk_min(CHUNK, both - first);
-        stk_order_samples(&keys[0], first, count, samples[0]);
-        stk_order_samples(&keys[1], first, count, samples[1]);
+        stk_schedule_read(&readers[0], epoch, first, count, samples[0]);
+        stk_schedule_read(&readers[1], epoch, first, count, samples[1]);
         for (uint64_t i = 0; i < count; i++) {
             if (samples[0][i] != samples[1][i]) {
                 difference->order = 1;
@@ -48,10 +47,12 @@ static void diff_order(const struct stoker_order *const orders[2], uint64_t epoc
         difference->order = 1;
         difference->order_epoch = epoch;
         difference->order_position = both;
-        difference->sample_a =
-            counts[0] > both ? stk_order_sample(&keys[0], both) : STOKER_NO_SAMPLE;
-        difference->sample_b =
-            counts[1] > both ? stk_order_sample(&keys[1], both) : STOKER_NO_SAMPLE;
+        difference->sample_a = difference->sample_b = STOKER_NO_SAMPLE;
+        if (counts[0] > both) {
+            stk_schedule_read(&readers[0], epoch, both, 1, &difference->sample_a);
+        } else {
+            stk_schedule_read(&readers[1], epoch, both, 1, &difference->sample_b);
+        }
     }
 }
 
@@ -120,6 +121,7 @@ int stoker_order_diff(const struct stoker_order *a, const struct stoker_order *b
 {
     const struct stoker_order *const orders[2] = {a, b};
     struct stoker_order_difference full = {.struct_size = difference_out->struct_size};
+    struct stk_schedule_reader readers[2] = {0};
     uint64_t *ids[2] = {NULL, NULL};
     int status = 0;
 
@@ -131,16 +133,20 @@ int stoker_order_diff(const struct stoker_order *a, const struct stoker_order *b
     }
     for (int i = 0; i < 2; i++) {
         ids[i] = stk_alloc(stk_partition_stride(&orders[i]->partition), sizeof *ids[i]);
-        status = ids[i] ? status : -ENOMEM;
+        status = status < 0 || !ids[i]
+                     ? -ENOMEM
+                     : stk_schedule_reader_init(&readers[i], &orders[i]->schedule, NULL);
     }
     for (uint64_t epoch = 0; status == 0 && epoch < epochs && !full.step; epoch++) {
         if (!full.order) {
-            diff_order(orders, epoch, &full);
+            diff_order(orders, readers, epoch, &full);
         }
         diff_steps(orders, epoch, ids, &full);
     }
-    stk_free(ids[0]);
-    stk_free(ids[1]);
+    for (int i = 0; i < 2; i++) {
+        stk_schedule_reader_deinit(&readers[i]);
+        stk_free(ids[i]);
+    }
     if (status < 0) {
         return stk_fail(error, status, "cannot compare two orders", "free memory", "diff");
     }

@@ -16,7 +16,10 @@ struct proof {
     const struct stoker_order *order;
     struct stoker_order_verify_options options;
     struct stoker_order_proof result;
-    uint8_t *seen;             /* [epochs x samples]: how often a sample came */
+    struct stk_schedule_reader reader;
+    uint64_t samples;          /* of the data set */
+    uint16_t *seen;            /* [epochs x samples]: how often a sample came; or more often */
+    uint16_t *want;            /* [samples]: how often it should, in an epoch */
     uint64_t ends[EPOCHS_MAX]; /* positions from here on were dropped */
     uint64_t key, drawn;       /* random numbers of a history */
 };
@@ -40,15 +43,18 @@ static uint64_t draw(struct proof *proof, uint64_t below)
     return stk_key(proof->key, proof->drawn++) % below;
 }
 
+static void count_up(uint16_t *count)
+{
+    *count = (uint16_t)stk_min(*count + 1u, UINT16_MAX);
+}
+
 /* All slots of a step. counted: the run keeps what it learned in it. */
 static void enumerate(struct proof *proof, const struct stk_partition *cut, const struct stand *at,
                       bool counted)
 {
     struct stk_partition partition = *cut;
-    struct stk_order_epoch keys;
     uint64_t sum = 0;
 
-    stk_order_begin(&keys, &proof->order->order, at->epoch);
     for (partition.rank = 0; partition.rank < partition.world_size; partition.rank++) {
         uint32_t slots = stk_partition_slots(&partition, at->epoch, at->position);
 
@@ -60,23 +66,19 @@ static void enumerate(struct proof *proof, const struct stk_partition *cut, cons
             if (!place.real) {
                 continue;
             }
-            if (place.epoch != keys.epoch) {
-                stk_order_begin(&keys, &proof->order->order, place.epoch);
-            }
-            sample = stk_order_sample(&keys, place.position);
-            sum += stk_order_term(&keys, place.position, sample);
-            if (sample >= cut->sample_count) {
+            stk_schedule_read(&proof->reader, place.epoch, place.position, 1, &sample);
+            sum += stk_order_fingerprint_of(place.epoch, place.position, 1, &sample);
+            if (sample >= proof->samples) {
                 fail(proof, "a step holds a sample that is not there", cut->world_size, at);
             } else if (counted && place.epoch < proof->options.epochs) {
-                uint8_t *count = &proof->seen[place.epoch * cut->sample_count + sample];
-                *count = (uint8_t)stk_min(*count + 1u, UINT8_MAX);
+                count_up(&proof->seen[place.epoch * proof->samples + sample]);
             }
         }
         proof->result.slots += slots;
     }
     proof->result.steps++;
     /* What one rank of one would have: the same set of (position, sample) in every world. */
-    if (sum != stk_partition_fingerprint(cut, &proof->order->order, at->epoch, at->position)) {
+    if (sum != stk_schedule_step(&proof->reader, cut, at->epoch, at->position)) {
         fail(proof, "a step holds other samples", cut->world_size, at);
     }
 }
@@ -91,32 +93,61 @@ static void turn(struct proof *proof, const struct stk_partition *cut, struct st
     at->epoch++;
 }
 
-/* Each sample once in each epoch, but for what was dropped. */
-static void check(struct proof *proof, uint32_t world)
+/* How often each sample should come in an epoch, by going through its positions. */
+static void count_wanted(struct proof *proof, uint64_t epoch)
 {
-    uint64_t samples = proof->order->partition.sample_count, stretch[CHUNK];
+    uint64_t stretch[CHUNK];
 
-    for (uint64_t epoch = 0; epoch < proof->options.epochs; epoch++) {
-        struct stk_order_epoch keys;
-
-        stk_order_begin(&keys, &proof->order->order, epoch);
-        for (uint64_t first = 0, count; first < samples; first += count) {
-            count = stk_min(CHUNK, samples - first);
-            stk_order_samples(&keys, first, count, stretch);
-            for (uint64_t i = 0; i < count; i++) {
-                uint8_t want = first + i < proof->ends[epoch], got = 0;
-
-                if (stretch[i] < samples) {
-                    got = proof->seen[epoch * samples + stretch[i]];
-                }
-                if (got != want) {
-                    fail(proof, got > want ? "a sample came too often" : "a sample did not come",
-                         world, &(struct stand){epoch, first + i});
-                }
+    memset(proof->want, 0, proof->samples * sizeof *proof->want);
+    for (uint64_t first = 0, count; first < proof->ends[epoch]; first += count) {
+        count = stk_min(CHUNK, proof->ends[epoch] - first);
+        stk_schedule_read(&proof->reader, epoch, first, count, stretch);
+        for (uint64_t i = 0; i < count; i++) {
+            if (stretch[i] < proof->samples) {
+                count_up(&proof->want[stretch[i]]);
             }
         }
     }
-    memset(proof->seen, 0, proof->options.epochs * samples);
+}
+
+/* Each sample once in each epoch, but for what was dropped; of a mix as often as it says. */
+static void check_epoch(struct proof *proof, uint64_t epoch, uint32_t world)
+{
+    const uint16_t *seen = &proof->seen[epoch * proof->samples];
+    uint64_t positions = proof->order->partition.sample_count, stretch[CHUNK], others = 0;
+    bool is_mix = proof->order->schedule.identity != 0;
+
+    count_wanted(proof, epoch);
+    for (uint64_t first = 0, count; first < positions; first += count) {
+        count = stk_min(CHUNK, positions - first);
+        stk_schedule_read(&proof->reader, epoch, first, count, stretch);
+        for (uint64_t i = 0; i < count; i++) {
+            uint16_t got = 0, want = first + i < proof->ends[epoch];
+
+            if (stretch[i] < proof->samples) {
+                got = seen[stretch[i]];
+                want = is_mix ? proof->want[stretch[i]] : want;
+            }
+            if (got != want) {
+                fail(proof, got > want ? "a sample came too often" : "a sample did not come", world,
+                     &(struct stand){epoch, first + i});
+            }
+        }
+    }
+    for (uint64_t sample = 0; sample < proof->samples; sample++) {
+        others += seen[sample] > 0 && proof->want[sample] == 0;
+    }
+    if (others > 0) {
+        fail(proof, "a sample came that has no place", world, &(struct stand){epoch, 0});
+    }
+}
+
+static void check(struct proof *proof, uint32_t world)
+{
+    for (uint64_t epoch = 0; epoch < proof->options.epochs; epoch++) {
+        check_epoch(proof, epoch, world);
+    }
+    memset(proof->seen, 0, proof->options.epochs * proof->samples * sizeof *proof->seen);
 }
 
 static void prove_world(struct proof *proof, uint32_t world)
@@ -288,17 +319,27 @@ int stoker_order_verify(const struct stoker_order *order,
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
                         "set proof.struct_size = sizeof proof", "proof of an order");
     }
-    proof.seen = stk_alloc(stk_max(order->partition.sample_count, 1), proof.options.epochs);
-    if (!proof.seen) {
-        return stk_fail(error, -ENOMEM, "cannot verify an order",
-                        "free memory, or ask for fewer epochs", "%llu samples in %u epochs",
-                        (unsigned long long)order->partition.sample_count, proof.options.epochs);
+    proof.samples = order->schedule.identity ? order->schedule.order.options.sample_count
+                                             : order->partition.sample_count;
+    proof.seen = stk_alloc(stk_max(proof.samples, 1) * proof.options.epochs, sizeof *proof.seen);
+    proof.want = stk_alloc(stk_max(proof.samples, 1), sizeof *proof.want);
+    status = proof.seen && proof.want
+                 ? stk_schedule_reader_init(&proof.reader, &order->schedule, NULL)
+                 : -ENOMEM;
+    if (status < 0) {
+        stk_fail(error, status, "cannot verify an order", "free memory, or ask for fewer epochs",
+                 "%llu samples in %u epochs", (unsigned long long)proof.samples,
+                 proof.options.epochs);
+        goto done;
     }
-    if (order->partition.sample_count > 0) {
+    if (proof.samples > 0) {
         prove(&proof);
     }
-    stk_free(proof.seen);
     proof.result.struct_size = bytes;
     memcpy(proof_out, &proof.result, bytes);
-    return 0;
+done:
+    stk_schedule_reader_deinit(&proof.reader);
+    stk_free(proof.seen);
+    stk_free(proof.want);
+    return status;
 }

@@ -121,7 +121,7 @@ static void test_runs(void)
         options.epochs = 3; /* also over the ends of epochs */
         T_EQ(row->name, stoker_order_verify(order, &options, &proof, NULL), 0);
         T_EQ(row->name, proof.failures, 0);
-        order->order.full_blocks--;
+        order->schedule.order.full_blocks--;
         T_EQ(row->name, stoker_order_verify(order, &options, &proof, NULL), 0);
         T_TRUE(row->name, proof.failures > 0);
         stoker_order_close(order);
@@ -159,15 +159,16 @@ static void test_false(void)
     struct stoker_order *order = open_order(1001, 5, STOKER_TAIL_KEEP, 12, 1);
     struct stoker_order_proof proof;
 
-    order->order.full_blocks--; /* the last block comes again behind the short tail's place */
+    order->schedule.order
+        .full_blocks--; /* the last block comes again behind the short tail's place */
     proof = verify(order, 0);
     T_TRUE("a block comes twice, another never", proof.failures >= 2 * 2 * 7);
     T_HAS("a block comes twice, another never", proof.failure, "a sample ");
     T_HAS("and where", proof.failure, "world size 1, epoch 0, position ");
     stoker_order_close(order);
     order = open_order(1001, 1, STOKER_TAIL_KEEP, 12, 1);
-    order->order.options.shuffle = STOKER_SHUFFLE_FULL;
-    order->order.options.sample_count = 1100; /* more than there are */
+    order->schedule.order.options.shuffle = STOKER_SHUFFLE_FULL;
+    order->schedule.order.options.sample_count = 1100; /* more than there are */
     proof = verify(order, 2);
     T_TRUE("a sample that is not there", proof.failures > 0);
     T_HAS("a sample that is not there", proof.failure, "is not there");

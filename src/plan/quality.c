@@ -91,7 +91,7 @@ static void look_at_order(struct mixing *mixing, const struct stoker_order *orde
     for (uint64_t epoch = 0; epoch < LOOK_EPOCHS; epoch++) {
         struct stk_order_epoch keys;
 
-        stk_order_begin(&keys, &order->order, epoch);
+        stk_order_begin(&keys, &order->schedule.order, epoch);
         for (uint64_t i = 0; i < each; i++) {
             uint64_t position = i * steps / each * stride;
             uint64_t count = stk_min(size, mixing->samples - position);
@@ -118,7 +118,8 @@ static int look_at_buffer(struct mixing *mixing, const struct stoker_order *orde
         buffer[i] = i;
     }
     for (uint64_t position = 0; position < total; position++) {
-        uint64_t drawn = stk_key(order->order.key_run, position) % left, place = position % stride;
+        uint64_t drawn = stk_key(order->schedule.order.key_run, position) % left,
+                 place = position % stride;
 
         if (place < size) {
             samples[place] = buffer[drawn];
@@ -140,7 +141,8 @@ static int measure_mixing(const struct stoker_order *order, uint64_t buffer_samp
                           struct stoker_order_measures *measures)
 {
     struct mixing mixing = {.samples = order->partition.sample_count,
-                            .block_samples = stk_max(order->order.options.block_samples, 1)};
+                            .block_samples =
+                                stk_max(order->schedule.order.options.block_samples, 1)};
     uint64_t size =
         stk_min(stk_min(stk_partition_stride(&order->partition), LOOK_MAX), mixing.samples);
     uint64_t *samples = stk_alloc(stk_max(size, 1), sizeof *samples);
@@ -174,7 +176,7 @@ static int measure_mixing(const struct stoker_order *order, uint64_t buffer_samp
 static uint64_t groups_met(const struct stoker_order *order, uint64_t nodes)
 {
     uint64_t step = stk_partition_stride(&order->partition), met = 0;
-    uint64_t groups = order->order.options.group_count;
+    uint64_t groups = order->schedule.order.options.group_count;
     uint64_t often = step / groups, more = step % groups;
 
     if (nodes == 1 || often == 0) {
@@ -205,7 +207,7 @@ static uint64_t strangers(const struct stoker_order *order, uint64_t nodes)
 
 uint64_t stk_plan_open_bound(const struct stoker_order *order, uint64_t nodes, uint64_t windows)
 {
-    const struct stk_order *inner = &order->order;
+    const struct stk_order *inner = &order->schedule.order;
     const struct stk_order_options *options = &inner->options;
     uint64_t samples = options->sample_count, block = options->block_samples;
     uint64_t blocks = samples / block + (samples % block > 0), groups = options->group_count;
@@ -242,7 +244,7 @@ static void each_cell(struct walk *walk, uint64_t epoch,
     struct stk_order_epoch keys;
     uint64_t samples[CHUNK];
 
-    stk_order_begin(&keys, &walk->order->order, epoch);
+    stk_order_begin(&keys, &walk->order->schedule.order, epoch);
     for (uint64_t first = 0, count; first < partition->sample_count; first += count) {
         count = stk_min(CHUNK, partition->sample_count - first);
         stk_order_samples(&keys, first, count, samples);
@@ -250,7 +252,7 @@ static void each_cell(struct walk *walk, uint64_t epoch,
             struct stk_delivery found;
 
             if (stk_partition_find(partition, epoch, first + i, &found)) {
-                uint64_t block = samples[i] / walk->order->order.options.block_samples;
+                uint64_t block = samples[i] / walk->order->schedule.order.options.block_samples;
                 uint64_t node = found.rank / walk->ranks;
 
                 visit(walk, block * walk->nodes + node, node);
@@ -367,7 +369,7 @@ int stoker_order_measure(const struct stoker_order *order,
                          const struct stoker_order_measure_options *given,
                          struct stoker_order_measures *measures_out, struct stoker_error *error)
 {
-    const struct stk_order_options *settings = &order->order.options;
+    const struct stk_order_options *settings = &order->schedule.order.options;
     struct stoker_order_measure_options options;
     struct stoker_order_measures full = {0};
     size_t bytes = measures_out->struct_size;
@@ -375,6 +377,11 @@ int stoker_order_measure(const struct stoker_order *order,
 
     if (status < 0) {
         return status;
+    }
+    if (order->schedule.identity) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a mix is not measured",
+                        "measure the order of each of its sources", "%u sources",
+                        order->schedule.mix.source_count);
     }
     options.nodes = options.nodes ? options.nodes : 1;
     if (bytes < sizeof bytes || bytes > sizeof full ||

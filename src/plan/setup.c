@@ -49,16 +49,18 @@ int stoker_order_open(struct stoker_order **order_out, const struct stoker_order
         .seed = options.seed,
     };
     order->partition = (struct stk_partition){
-        .sample_count = options.sample_count,
         .batch_size = options.batch_size,
         .world_size = options.world_size ? options.world_size : 1,
         .tail = options.tail ? options.tail : STOKER_TAIL_DROP,
         .group_count = settings.group_count,
     };
-    status = stk_order_init(&order->order, &settings, error);
-    status = status < 0 ? status : stk_partition_check(&order->partition, error);
+    status = stk_schedule_open(&order->schedule, &settings, options.mix, error);
+    if (status == 0) {
+        order->partition.sample_count = stk_schedule_samples(&order->schedule);
+        status = stk_partition_check(&order->partition, error);
+    }
     if (status < 0) {
-        stk_free(order);
+        stoker_order_close(order);
         return status;
     }
     *order_out = order;
@@ -67,6 +69,9 @@ int stoker_order_open(struct stoker_order **order_out, const struct stoker_order
 
 void stoker_order_close(struct stoker_order *order)
 {
+    if (order) {
+        stk_schedule_deinit(&order->schedule);
+    }
     stk_free(order);
 }
 
@@ -82,7 +87,8 @@ int stoker_order_slots(const struct stoker_order *order, uint64_t epoch, uint64_
     struct stk_partition partition = order->partition;
     uint64_t position = stk_partition_first(&partition, epoch);
     uint32_t rank_end = partition.world_size, filled = 0;
-    struct stk_order_epoch keys;
+    struct stk_schedule_reader reader;
+    int status;
 
     if (step >= stk_partition_steps(&partition, epoch) || capacity > INT32_MAX ||
         (rank != STOKER_ALL_RANKS && rank >= partition.world_size)) {
@@ -91,7 +97,10 @@ int stoker_order_slots(const struct stoker_order *order, uint64_t epoch, uint64_
     position += step * stk_partition_stride(&partition);
     partition.rank = rank == STOKER_ALL_RANKS ? 0 : rank;
     rank_end = rank == STOKER_ALL_RANKS ? partition.world_size : rank + 1;
-    stk_order_begin(&keys, &order->order, epoch);
+    status = stk_schedule_reader_init(&reader, &order->schedule, NULL);
+    if (status < 0) {
+        return status;
+    }
     for (; partition.rank < rank_end && filled < capacity; partition.rank++) {
         uint32_t slots = stk_partition_slots(&partition, epoch, position);
 
@@ -99,37 +108,35 @@ int stoker_order_slots(const struct stoker_order *order, uint64_t epoch, uint64_
             struct stk_place place;
 
             stk_partition_place(&partition, epoch, position, (uint32_t)slot, &place);
-            if (place.epoch != keys.epoch) {
-                stk_order_begin(&keys, &order->order, place.epoch);
-            }
-            slots_out[filled++] = (struct stoker_slot){
+            slots_out[filled] = (struct stoker_slot){
                 .step_epoch = epoch,
                 .step = step,
                 .rank = partition.rank,
                 .slot = (uint32_t)slot,
                 .epoch = place.epoch,
                 .position = place.position,
-                .sample = stk_order_sample(&keys, place.position),
                 .real = place.real,
             };
+            stk_schedule_read(&reader, place.epoch, place.position, 1, &slots_out[filled++].sample);
         }
         skip -= stk_min(skip, slots);
     }
+    stk_schedule_reader_deinit(&reader);
     return (int)filled;
 }
 
 int stoker_order_find(const struct stoker_order *order, uint64_t epoch, uint64_t sample,
-                      struct stoker_slot *slot_out)
+                      uint64_t skip, struct stoker_slot *slot_out)
 {
-    struct stk_order_epoch keys;
     struct stk_delivery found;
     uint64_t position;
 
-    if (sample >= order->partition.sample_count) {
+    if (sample >= order->schedule.order.options.sample_count) {
         return STOKER_ERROR_ARGUMENT;
     }
-    stk_order_begin(&keys, &order->order, epoch);
-    position = stk_order_position(&keys, sample);
+    if (!stk_schedule_find(&order->schedule, epoch, sample, skip, &position)) {
+        return STOKER_ERROR_MISSING;
+    }
     if (!stk_partition_find(&order->partition, epoch, position, &found)) {
         return 0;
     }
@@ -153,13 +160,20 @@ int stoker_order_fingerprint(const struct stoker_order *order, uint64_t epoch, u
     uint64_t steps = stk_partition_steps(partition, epoch);
     uint64_t stride = stk_partition_stride(partition), sum = 0;
     uint64_t position = stk_partition_first(partition, epoch) + step * stride;
+    struct stk_schedule_reader reader;
+    int status;
 
     if (step > steps || count > steps - step) {
         return STOKER_ERROR_ARGUMENT;
     }
-    for (; count > 0; count--, position += stride) {
-        sum += stk_partition_fingerprint(partition, &order->order, epoch, position);
+    status = stk_schedule_reader_init(&reader, &order->schedule, NULL);
+    if (status < 0) {
+        return status;
     }
+    for (; count > 0; count--, position += stride) {
+        sum += stk_schedule_step(&reader, partition, epoch, position);
+    }
+    stk_schedule_reader_deinit(&reader);
     *sum_out = sum;
     return 0;
 }

@@ -11,13 +11,13 @@
 #ifndef PLAN_SETUP_H
 #define PLAN_SETUP_H
 
-#include "order/order.h"
+#include "mix/schedule.h"
 
 #define STK_PLAN_BYTES_MAX (UINT64_C(1) << 30)
 
 struct stoker_order {
-    struct stk_order     order;
-    struct stk_partition partition; /* rank 0; others are copies with another rank */
+    struct stk_schedule  schedule;
+    struct stk_partition partition; /* of its epochs; rank 0: others are copies with another rank */
 };
 
 /* Copies what the caller's struct has of an options struct of `bytes`, the rest stays 0. ARGUMENT

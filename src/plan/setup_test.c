@@ -78,7 +78,7 @@ static bool is_found(const struct stoker_order *order, const struct stoker_slot 
     struct stoker_slot found;
 
     memset(&found, 0, sizeof found);
-    return stoker_order_find(order, slot->epoch, slot->sample, &found) == 1 &&
+    return stoker_order_find(order, slot->epoch, slot->sample, 0, &found) == 1 &&
            found.step_epoch == slot->step_epoch && found.step == slot->step &&
            found.rank == slot->rank && found.slot == slot->slot && found.epoch == slot->epoch &&
            found.position == slot->position && found.sample == slot->sample && found.real;
@@ -110,7 +110,7 @@ static void test_row(const struct plan_row *row)
         struct stoker_slot slot;
 
         for (uint64_t sample = 0; sample < row->samples; sample++) {
-            lost += stoker_order_find(order, 1, sample, &slot) == 0;
+            lost += stoker_order_find(order, 1, sample, 0, &slot) == 0;
         }
         T_EQ(row->name, real + lost, (long long)row->samples);
         T_TRUE(row->name, lost == 0 || order->partition.tail == STOKER_TAIL_DROP);
@@ -120,7 +120,7 @@ static void test_row(const struct plan_row *row)
     T_EQ(row->name, stoker_order_fingerprint(order, 1, 1, steps, &whole), STOKER_ERROR_ARGUMENT);
     T_EQ(row->name, stoker_order_slots(order, 1, steps, STOKER_ALL_RANKS, 0, slots, 1),
          STOKER_ERROR_ARGUMENT);
-    T_EQ(row->name, stoker_order_find(order, 1, row->samples, slots), STOKER_ERROR_ARGUMENT);
+    T_EQ(row->name, stoker_order_find(order, 1, row->samples, 0, slots), STOKER_ERROR_ARGUMENT);
     stoker_order_close(order);
 }
 

@@ -200,7 +200,7 @@ static void add_up(const struct simulation *simulation, const struct part *parts
 /* Windows of a group that the positions of one step may lie in. */
 static uint64_t windows_of_step(const struct stoker_order *order)
 {
-    const struct stk_order *inner = &order->order;
+    const struct stk_order *inner = &order->schedule.order;
     uint64_t turns = stk_partition_stride(&order->partition) / inner->options.group_count;
 
     return (turns - 1) / (inner->window_base * inner->options.block_samples) + 2;
@@ -214,7 +214,10 @@ static int check_options(const struct stoker_order *order,
     uint64_t stride = stk_partition_stride(partition), groups = partition->group_count;
     const char *advice = NULL;
 
-    if (order->order.options.shuffle != STOKER_SHUFFLE_BLOCK || order->order.group_blocks == 0) {
+    if (order->schedule.identity) {
+        advice = "simulate the order of each source of the mix";
+    } else if (order->schedule.order.options.shuffle != STOKER_SHUFFLE_BLOCK ||
+               order->schedule.order.group_blocks == 0) {
         advice = "take the block shuffle, and a whole block for each group";
     } else if (partition->world_size % options->nodes != 0 || groups % options->nodes != 0) {
         advice = "give a number of nodes that divides the ranks and the groups";
@@ -262,14 +265,15 @@ int stoker_order_simulate(const struct stoker_order *order,
     simulation.nodes = options.nodes;
     simulation.node_ranks = order->partition.world_size / options.nodes;
     simulation.steps = stk_partition_steps(&order->partition, options.epoch);
-    stk_order_begin(&simulation.epoch, &order->order, options.epoch);
+    stk_order_begin(&simulation.epoch, &order->schedule.order, options.epoch);
     bytes = (order->partition.sample_count + 63) / 64 * 8;
     for (uint32_t i = 0; i < count; i++) {
         parts[i].simulation = &simulation;
         parts[i].first_node = (uint64_t)options.nodes * i / count;
         parts[i].end_node = (uint64_t)options.nodes * (i + 1) / count;
         parts[i].bits = stk_pages_alloc(bytes);
-        parts[i].pooled = stk_alloc(order->order.options.group_count + 1u, sizeof(uint64_t));
+        parts[i].pooled =
+            stk_alloc(order->schedule.order.options.group_count + 1u, sizeof(uint64_t));
         status = parts[i].bits && parts[i].pooled ? status : -ENOMEM;
     }
     if (status == 0) {

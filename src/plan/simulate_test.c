@@ -76,9 +76,10 @@ static bool is_pooled(const struct stoker_order *order, uint64_t sample)
     struct stk_order_epoch keys;
     uint64_t position;
 
-    stk_order_begin(&keys, &order->order, 3);
+    stk_order_begin(&keys, &order->schedule.order, 3);
     position = stk_order_position(&keys, sample);
-    return position >= keys.pool_first && position < keys.pool_first + order->order.pool_samples;
+    return position >= keys.pool_first &&
+           position < keys.pool_first + order->schedule.order.pool_samples;
 }
 
 /* The same by slots: a block is open from its first sample to its last, also when the epoch ends
@@ -175,7 +176,8 @@ static void test_broken(void)
     struct stoker_order *order = open_row(&row);
     struct stoker_order_simulation got;
 
-    order->order.deal.factor[0] &= ~UINT64_C(1); /* no bijection any more: blocks come twice */
+    order->schedule.order.deal.factor[0] &=
+        ~UINT64_C(1); /* no bijection any more: blocks come twice */
     got = simulate(order, 8, 2);
     T_TRUE("found", got.missing > 100 && got.missing == got.repeated);
     T_EQ("all that came", got.samples + got.missing, 4096);
@@ -210,8 +212,8 @@ static void test_refused(void)
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         memset(&error, 0, sizeof error);
         order = open_row(&rows[i].row);
-        order->order.options.shuffle =
-            rows[i].shuffle ? rows[i].shuffle : order->order.options.shuffle;
+        order->schedule.order.options.shuffle =
+            rows[i].shuffle ? rows[i].shuffle : order->schedule.order.options.shuffle;
         options.nodes = rows[i].nodes;
         options.threads = rows[i].threads;
         T_EQ(rows[i].name, stoker_order_simulate(order, &options, &got, &error),

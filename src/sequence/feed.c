@@ -500,11 +500,13 @@ int stoker_token_loader_state(struct stoker_token_loader *loader, struct stoker_
 int stoker_token_loader_set_state(struct stoker_token_loader *loader,
                                   const struct stoker_state *state, struct stoker_error *error)
 {
-    static const struct stk_state_words words = {
+    const struct stk_state_words words = {
         .samples = "number of windows",
         .block_samples = "windows a block",
         .identity = "identity of tokens, context and stride (or packing)",
         .advice = "open the loader with the tokens and settings of the saved run",
+        .positions = loader->partition.sample_count,
+        .epoch_max = UINT64_MAX,
     };
     struct stoker_state own;
     int status = stk_engine_check(loader->engine, error);

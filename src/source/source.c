@@ -31,10 +31,12 @@ int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count
                     struct stk_objects *objects_out, struct stoker_error *error)
 {
     struct listing listing = {.io = io, .error = error};
-    int status = 0;
+    uint64_t *url_ends = stk_alloc(url_count + 1, sizeof *url_ends);
+    int status = url_ends ? 0 : stk_names_fail(error, -ENOMEM, "paths");
 
     for (size_t i = 0; status == 0 && i < url_count; i++) {
         status = list_url(&listing, urls[i]);
+        url_ends[i] = listing.has_folder ? listing.folder.pictures.count : listing.tars.count;
     }
     if (status == 0 && !listing.has_folder && listing.tars.count == 0) {
         status = stk_fail(error, STOKER_ERROR_EMPTY, "the data set has no paths",
@@ -44,6 +46,11 @@ int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count
     if (status == 0) {
         status = give(&listing, objects_out);
     }
+    if (status == 0) {
+        objects_out->url_ends = url_ends;
+    } else {
+        stk_free(url_ends);
+    }
     stk_names_deinit(&listing.tars);
     stk_folder_deinit(&listing.folder);
     return status;
@@ -51,6 +58,7 @@ int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count
 
 void stk_objects_deinit(struct stk_objects *objects)
 {
+    stk_free(objects->url_ends);
     stk_free(objects->paths);
     stk_free(objects->classes);
     stk_free(objects->class_names);

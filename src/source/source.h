@@ -18,6 +18,7 @@ enum stk_source_kind { STK_SOURCE_TARS = 1, STK_SOURCE_FOLDER };
 struct stk_objects {
     uint32_t     kind;       /* enum stk_source_kind */
     uint64_t     count;
+    uint64_t    *url_ends;   /* objects of each url and those before it */
     uint64_t    *paths;      /* offset of each path in `text` */
     int64_t     *classes;    /* folder: class index of each object, or -1; tars: NULL */
     uint64_t     class_count;

@@ -1,0 +1,87 @@
+/* The mix of a loader: tuples of whole numbers to the struct that stoker_loader_open borrows. */
+#include "py.h"
+
+/* The numbers of a tuple, `count` of them; false: the exception is set. */
+static bool numbers_parse(PyObject *tuple, size_t count, uint64_t *numbers_out)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != (Py_ssize_t)count) {
+        PyErr_SetString(PyExc_TypeError, "a number for each source, in a tuple here");
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!stk_py_u64(PyTuple_GetItem(tuple, (Py_ssize_t)i), &numbers_out[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ((position, weights), ...): their weights go to `numbers`, one after the other. */
+static bool changes_parse(struct stk_py_mix *mix, PyObject *tuple, uint64_t *numbers)
+{
+    size_t sources = mix->options.source_count;
+
+    for (size_t i = 0; i < mix->options.change_count; i++) {
+        PyObject *change = PyTuple_GetItem(tuple, (Py_ssize_t)i), *weights;
+
+        if (!PyTuple_Check(change) ||
+            !PyArg_ParseTuple(change, "O&O:change", stk_py_u64, &mix->changes[i].position,
+                              &weights) ||
+            !numbers_parse(weights, sources, numbers + i * sources)) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_TypeError, "a change is a tuple here");
+            }
+            return false;
+        }
+        mix->changes[i].weights = numbers + i * sources;
+    }
+    return true;
+}
+
+bool stk_py_mix_parse(struct stk_py_mix *mix, PyObject *tuple)
+{
+    struct stoker_mix_options *options = &mix->options;
+    PyObject *ends, *weights, *limits, *changes;
+    size_t sources, change_count;
+
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "a mix is a tuple here");
+        return false;
+    }
+    if (!PyArg_ParseTuple(tuple, "O!O!O!O!O&O&O&:mix", &PyTuple_Type, &ends, &PyTuple_Type,
+                          &weights, &PyTuple_Type, &limits, &PyTuple_Type, &changes, stk_py_u32,
+                          &options->end, stk_py_u64, &options->unit_samples, stk_py_u64,
+                          &options->epoch_samples)) {
+        return false;
+    }
+    sources = (size_t)PyTuple_Size(ends);
+    change_count = (size_t)PyTuple_Size(changes);
+    if (sources > STK_PY_SOURCES_MAX || change_count > STK_PY_CHANGES_MAX) {
+        stk_py_raise_text(STOKER_ERROR_ARGUMENT, "too many sources or changes of weights", "Mix",
+                          "mix up to 256 sources, with up to 256 changes");
+        return false;
+    }
+    mix->numbers = PyMem_Calloc(sources * (3 + change_count) + 1, sizeof *mix->numbers);
+    mix->changes = PyMem_Calloc(change_count + 1, sizeof *mix->changes);
+    if (!mix->numbers || !mix->changes) {
+        PyErr_NoMemory();
+        return false;
+    }
+    options->struct_size = sizeof *options;
+    options->source_count = (uint32_t)sources;
+    options->change_count = change_count;
+    options->ends = mix->numbers;
+    options->weights = mix->numbers + sources;
+    options->limits = mix->numbers + 2 * sources;
+    options->changes = mix->changes;
+    return numbers_parse(ends, sources, mix->numbers) &&
+           numbers_parse(weights, sources, mix->numbers + sources) &&
+           numbers_parse(limits, sources, mix->numbers + 2 * sources) &&
+           changes_parse(mix, changes, mix->numbers + 3 * sources);
+}
+
+void stk_py_mix_deinit(struct stk_py_mix *mix)
+{
+    PyMem_Free(mix->numbers);
+    PyMem_Free(mix->changes);
+}
