@@ -75,6 +75,7 @@ from .fields import (
     Text,
 )
 from .loader import BadSample, Loader
+from .mix import Mix
 from .output import Ragged
 from .packing import pack
 from .table import BadRow, pack_table
@@ -133,6 +134,7 @@ __all__ = [
     "Member",
     "MessagePack",
     "MissingError",
+    "Mix",
     "Normalize",
     "Ragged",
     "RandomCrop",

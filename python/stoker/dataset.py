@@ -142,6 +142,14 @@ def interruptible(function: Callable[[], T]) -> T:
         failure.clear()  # a traceback refers to this frame: no cycle is left
 
 
+def share(value: float | None, where: str) -> float:
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise ArgumentError(f"{value!r} is no share", where, "give more than 0, at most 1")
+    return float(value)
+
+
 class Engine:
     """Threads, reading and memory of this process, shared by its loaders.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import _stoker
 from .dataset import Dataset, count
@@ -33,15 +33,21 @@ class Scheduled(NamedTuple):
 
 
 def explain(
-    native: _stoker.Loader, dataset: Dataset, epoch: int, step: int, rank: int | str
+    native: _stoker.Loader,
+    dataset: Dataset,
+    place: tuple[int, int, int | str],
+    mix: tuple[Any, ...] | None,
 ) -> list[Scheduled]:
-    """The slots of a step of a rank, or of "all"."""
+    """The slots at (epoch, step, rank or "all"). mix: as the loader was opened with it."""
     where = "explain"
+    epoch, step, rank = place
     if isinstance(rank, str) and rank != "all":
         raise ArgumentError(f"{rank!r} is no rank", where, 'give a number or "all"')
     number = _ALL_RANKS if isinstance(rank, str) else count(rank, where, high=_ALL_RANKS - 1)
     high = 2**64 - 1
-    slots = native.explain(count(epoch, where, high=high), count(step, where, high=high), number)
+    slots = native.explain(
+        count(epoch, where, high=high), count(step, where, high=high), number, mix
+    )
     rows = []
     for rank_, slot, epoch_, position, sample, real in slots:
         key, members = dataset._native.sample(sample)

@@ -20,11 +20,13 @@ from .dataset import (
     milliseconds,
     parse_bytes,
     refuse_pickle,
+    share,
     word,
 )
 from .errors import ArgumentError, BudgetError, ClosedError, EmptyError, ForkedError, StateError
 from .explain import Scheduled, explain
 from .fields import Field, Image, Label, resolve
+from .mix import Mix, Mixed
 from .output import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
 from .ranks import ranks as _ranks
 from .stream import Epoch, Stream
@@ -56,14 +58,16 @@ STATE_NAMES = (
     "position",
     "sample_count",
     "block_samples",
+    "mix",
     "fingerprint",
     "identity",
 )
 
 
-def state_values(state: tuple[Any, ...]) -> dict[str, int | str]:
+def state_values(state: tuple[Any, ...]) -> dict[str, Any]:
     """A native state as JSON has it; 64 and 256 bits as hexadecimal digits."""
-    values: dict[str, int | str] = dict(zip(STATE_NAMES, state, strict=True))
+    values: dict[str, Any] = dict(zip(STATE_NAMES, state, strict=True))
+    values["mix"] = f"{state[-3]:016x}"
     values["fingerprint"], values["identity"] = f"{state[-2]:016x}", state[-1].hex()
     return values
 
@@ -88,8 +92,8 @@ def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
             f"the state has no {missing[0]!r}", "load_state_dict", "give what state_dict() gave"
         )
     try:
-        values = [int(state[name]) for name in STATE_NAMES[:-2]]
-        values.append(int(state["fingerprint"], 16))
+        values = [int(state[name]) for name in STATE_NAMES[:-3]]
+        values += [int(state[name], 16) for name in STATE_NAMES[-3:-1]]
         for name, value in zip(STATE_NAMES, values, strict=False):
             if not 0 <= value < (2**32 if name in STATE_NAMES[:5] else 2**64):
                 raise ValueError(f"{name} is {value}")
@@ -115,7 +119,7 @@ class Loader(Stream):
 
     Args:
         source: a class folder, a tar, a glob, braces (``"train-{000..099}.tar"``), a list of
-            them, or a :class:`Dataset`.
+            them, or a :class:`Dataset`; or a :class:`Mix` of several.
         batch_size: samples of a batch, of this rank.
         seed: of the order and of what is random in the pictures.
         image: transforms of the picture; the loop gets pairs (images, labels).
@@ -252,7 +256,7 @@ class Loader(Stream):
             "worker_count": workers,
             "worker": count(worker, f"{where} worker", high=workers - 1),
             "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
-            "bad_share_max": _share(bad_share_max, f"{where} bad_share_max"),
+            "bad_share_max": share(bad_share_max, f"{where} bad_share_max"),
             # 0 means the default to the library: its word for none is another.
             "io_retries": count(io_retries, f"{where} io_retries", high=100)
             or (0 if io_retries is None else _NO_RETRIES),
@@ -267,6 +271,9 @@ class Loader(Stream):
         self._native_options = options
         self._native_fields = self._columns(image, fields, Image(None, [], dtype, layout, exif))
         self._past = _Past()
+        self._mixed: Mixed | None = None
+        if isinstance(source, Mix) and self._refresh:
+            raise ArgumentError("refresh= of a Mix", "Loader", "make another Loader instead")
         own = {"threads": threads, "memory": memory, "sandbox": sandbox or None}
         own = {name: value for name, value in own.items() if value is not None}
         self._open(source, engine, own, index)
@@ -338,6 +345,9 @@ class Loader(Stream):
                 "Loader",
                 "give threads, memory and sandbox to the Engine",
             )
+        if isinstance(source, Mixed):
+            self._mixed = source.copy()
+            source = source.dataset
         if isinstance(source, Dataset):
             if own or engine not in (None, source.engine):
                 raise ArgumentError(
@@ -352,11 +362,14 @@ class Loader(Stream):
                 self._owned.append(engine)
             self.engine = engine if engine is not None else default_engine()
             try:
-                self.dataset = Dataset(source, engine=self.engine, index=index)
+                urls = source.urls() if isinstance(source, Mix) else source
+                self.dataset = Dataset(urls, engine=self.engine, index=index)
+                self._owned.append(self.dataset)
+                if isinstance(source, Mix):
+                    self._mixed = Mixed(source, self.dataset)
             except BaseException:
                 self._close_owned()
                 raise
-            self._owned.append(self.dataset)
         try:
             if len(self.dataset) == 0:
                 raise EmptyError(
@@ -382,8 +395,16 @@ class Loader(Stream):
         self.mask: Any = None
         _open_loaders.add(self)
 
-    def _load(self, dataset: Dataset, **more: Any) -> _stoker.Loader:
+    @property
+    def _step(self) -> int:
+        """Samples of a global batch."""
+        return self.batch_size * self.world_size
+
+    def _load(self, dataset: Dataset, width: int | None = None, **more: Any) -> _stoker.Loader:
+        """width: of so many sources of the mix, the first ones."""
         options = self._native_options | more
+        if self._mixed is not None:
+            options |= self._mixed.native(self._step, width)
         return _stoker.Loader(dataset._native, self._native_fields, **options)
 
     def _change(self, dataset: Dataset) -> None:
@@ -403,10 +424,17 @@ class Loader(Stream):
     def _reload(self) -> None:
         self._refreshes(self._refresh, 1)
         native = self._load(self.dataset, after=self._native)
-        native.set_state(self._native.state())
+        state = self._native.state()
+        if self._mixed is not None and state[7] == 0:
+            # At an epoch's start other steps are no other run, also if each is of one source.
+            state = (*state[:10], native.state()[10], *state[11:])
+        native.set_state(state)
         self._past.add(self._native)
         self._native.close()
         self._native = native
+
+    def _epoch_samples(self, state: tuple[Any, ...]) -> int:
+        return self._native.samples()
 
     def _close_owned(self) -> None:
         while self._owned:
@@ -600,13 +628,39 @@ class Loader(Stream):
             self._change(newer)
         return self.dataset.shard_count
 
-    def state_dict(self) -> dict[str, int | str]:
+    def set_weights(self, weights: Sequence[Any], at: int | None = None) -> int:
+        """Other weights for a :class:`Mix`, also in the middle of a loop; what was given stays.
+
+        They hold from the end of the frame that the stream is in (see :class:`Mix`), for ever, and
+        are part of the state. All ranks call it after the same batch. Of a mix with an end, which
+        goes through them in every epoch, they can change while the first one runs.
+
+        Args:
+            at: a position of the run, in samples of all ranks: they hold from the end of its frame.
+
+        Returns:
+            The position from which they hold. All before it stays as it was.
+        """
+        self._check_open()
+        mixed = self._mixed
+        if mixed is None:
+            raise ArgumentError("no Mix", "set_weights", "give the Loader a Mix as its source")
+        if at is not None:
+            at = count(at, "set_weights at", high=2**62)
+        with self._turning:
+            return mixed.set_weights(self, weights, at)
+
+    def state_dict(self) -> dict[str, Any]:
         """Where the stream stands: a few numbers, the same on every rank, fit for JSON.
 
         What the loop has got is behind it. It is valid for any number of threads, ranks or
         batches ahead; it belongs to the data set, the seed and the order's settings.
         """
-        return state_values(self._delivered or self._native.state())
+        return self._values(self._delivered or self._native.state())
+
+    def _values(self, state: tuple[Any, ...]) -> dict[str, Any]:
+        mix = {} if self._mixed is None else self._mixed.values(self)
+        return {**state_values(state), **mix}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where the state stands; the next loop gives the rest of its epoch.
@@ -621,7 +675,10 @@ class Loader(Stream):
             dataset = self.dataset._as_of(values)
             if dataset is not self.dataset:
                 self._change(dataset)
-        self._native.set_state(values)
+        if self._mixed is not None and values[10] != 0:
+            self._mixed.load(self, state, values)
+        else:
+            self._native.set_state(values)  # says it, if only one of both is of a mix
         self._epoch, self._taken = values[6], False
 
     def explain(
@@ -639,7 +696,9 @@ class Loader(Stream):
         self._check_open()
         self._follow()
         epoch = self._epoch if epoch is None else epoch
-        return explain(self._native, self.dataset, epoch, step, self.rank if rank is None else rank)
+        mix = None if self._mixed is None else self._mixed.native(self._step)["mix"]
+        where = epoch, step, self.rank if rank is None else rank
+        return explain(self._native, self.dataset, where, mix)
 
     # ---- the rest ----
 
@@ -737,11 +796,3 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-
-
-def _share(share: float | None, where: str) -> float:
-    if share is None:
-        return 0.0
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-        raise ArgumentError(f"{share!r} is no share", where, "give more than 0, at most 1")
-    return float(share)

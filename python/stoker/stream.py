@@ -91,8 +91,12 @@ class Stream:
     def _is_over(self) -> bool:
         """Whether all batches of the epoch were given, though the end was not asked for."""
         state = self._delivered or self._native.state()
-        left = int(state[SAMPLE_COUNT] - state[POSITION])
+        left = self._epoch_samples(state) - int(state[POSITION])
         return left < (self.batch_size * self.world_size if self.tail == "drop" else 1)
+
+    def _epoch_samples(self, state: tuple[Any, ...]) -> int:
+        """Of all ranks; state: a native one."""
+        return int(state[SAMPLE_COUNT])
 
     # ---- what frameworks ask ----
 

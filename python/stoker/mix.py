@@ -1,0 +1,441 @@
+"""Mix: several sources in one stream, in shares that are kept exactly."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from . import _stoker
+from .dataset import Dataset, count, word
+from .errors import ArgumentError, StateError
+from .output import paths_of
+
+__all__ = ["Mix"]
+
+ENDS = {
+    "repeat": _stoker.MIX_REPEAT,
+    "stop": _stoker.MIX_STOP,
+    "renormalise": _stoker.MIX_RENORMALISE,
+}
+BATCHES = ("mixed", "single")
+
+_SAMPLES, _MIX, _IDENTITY = 8, 10, -1  # places in a native state
+_WEIGHTS_MAX = 2**56  # their sum, as whole numbers
+_WEIGHTS_FINE = 2**48  # their sum where they are rounded
+_ADVICE = "give one number for each source, or name: none below 0, not all 0"
+
+History = list[tuple[int, list[int]]]  # (position, weights of all leaves), the first at 0
+
+
+class Mix:
+    """Sources for a :class:`Loader`, to be mixed by weight::
+
+        mix = stoker.Mix(["web-{000..999}.tar", "wiki.tar", "code-{00..99}.tar"],
+                         weights=[0.6, 0.3, 0.1])
+        loader = stoker.Loader(mix, batch_size=256, tail="wrap", fields={...})
+        ...
+        loader.set_weights([0.5, 0.3, 0.2])    # from here on; what was given stays
+
+    Of each stretch of about a thousand samples (a frame: longer where a weight is small) every
+    source has its share to within one sample, in a sequence drawn anew each time. A source goes
+    through its own shuffled order, in epochs of its own: at a frame's end each of its samples has
+    come as often as any other, or once more (but for what a dropped tail leaves out). Which sample
+    stands where depends on seed, sources and weights alone, not on ranks or threads.
+
+    Args:
+        sources: tars, as a :class:`Loader` takes them, each; or another ``Mix`` (with weights),
+            whose share is then divided by its own.
+        weights: one a source, in any unit; 0 leaves it out. Decimals are taken as they are written
+            (0.1 is a tenth), unless they need more than 56 bits: then to within 2^-48 of the whole.
+            Default: the numbers of samples.
+        repeats: instead: how often each source comes in an epoch: ``[1, 2, 0.5]``.
+        counts: instead: how many samples of each source an epoch has.
+        changes: ``[(position, weights), ...]``: from these positions on (of the run, in samples of
+            all ranks; under another ``end`` than ``"repeat"``: of each epoch) other weights hold.
+            A source that joins later has the weight 0 before.
+        end: ``"repeat"``: the stream has no end (an epoch is ``epoch`` samples of it); ``"stop"``:
+            an epoch ends with the first source that is through; ``"renormalise"``: then the others
+            go on in their proportions, until all are through. Sources go on in the next epoch where
+            they were. With ``repeats`` and ``counts`` an epoch ends when all have come.
+        batches: ``"mixed"``, or ``"single"``: each global batch is of one source.
+        epoch: samples of an epoch under ``"repeat"``. Default: as many as all sources have.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Any],
+        weights: Sequence[Any] | None = None,
+        *,
+        repeats: Sequence[Any] | None = None,
+        counts: Sequence[int] | None = None,
+        changes: Iterable[tuple[int, Sequence[Any]]] = (),
+        end: str | None = None,
+        batches: str = "mixed",
+        epoch: int | None = None,
+    ) -> None:
+        if isinstance(sources, (str, bytes)) or not isinstance(sources, Sequence) or not sources:
+            raise ArgumentError(f"sources {sources!r}", "Mix", "give a list of sources")
+        if sum(given is not None for given in (weights, repeats, counts)) > 1:
+            raise ArgumentError(
+                "more than one of weights, repeats and counts", "Mix", "give one of them"
+            )
+        self.sources = list(sources)
+        self.weights = None if weights is None else self._numbers(weights, "weights")
+        self.repeats = None if repeats is None else self._numbers(repeats, "repeats")
+        self.counts = None if counts is None else self._numbers(counts, "counts")
+        self.is_counted = repeats is not None or counts is not None
+        if self.is_counted and end not in (None, "stop"):
+            raise ArgumentError(f"end={end!r} beside repeats or counts", "Mix", "leave it out")
+        self.end = end or ("stop" if self.is_counted else "repeat")
+        word(self.end, ENDS, "Mix end")
+        if batches not in BATCHES:
+            raise ArgumentError(f"{batches!r}", "Mix batches", f"give one of {', '.join(BATCHES)}")
+        self.batches = batches
+        self.epoch = count(epoch, "Mix epoch", low=1, high=_WEIGHTS_MAX)
+        if epoch is not None and self.end != "repeat":
+            raise ArgumentError(
+                f"epoch= beside end={self.end!r}", "Mix", "an epoch ends where the mix ends"
+            )
+        for inner in self.sources:
+            self._check_inner(inner)
+        self.changes = self._changes(changes)
+
+    def _numbers(self, values: Sequence[Any], where: str) -> list[Fraction]:
+        try:
+            numbers = [v if isinstance(v, Fraction) else Fraction(str(v)) for v in values]
+        except (TypeError, ValueError, ZeroDivisionError):
+            numbers = []
+        if len(numbers) != len(self.sources) or min(numbers) < 0 or not any(numbers):
+            raise ArgumentError(f"{where} {values!r}", "Mix", _ADVICE)
+        return numbers
+
+    def _check_inner(self, inner: Any) -> None:
+        if not isinstance(inner, Mix):
+            if isinstance(inner, Dataset):
+                raise ArgumentError("an opened stoker.Dataset", "Mix", "give its paths")
+            paths_of(inner)
+        elif self.is_counted:
+            raise ArgumentError(
+                "a Mix beside repeats or counts", "Mix", "give its sources one by one"
+            )
+        elif (inner.end, inner.batches, inner.epoch) != ("repeat", "mixed", 0) or (
+            inner.weights is None or inner.changes
+        ):
+            raise ArgumentError(
+                "a Mix inside another one with more than weights",
+                "Mix",
+                "give end, batches, epoch and changes to the outer one, and the inner one weights",
+            )
+
+    def _changes(self, changes: Iterable[Any]) -> list[tuple[int, list[Fraction]]]:
+        advice = "give pairs (position, weights), in the sequence of their positions, above 0"
+        read: list[tuple[int, list[Fraction]]] = []
+        try:
+            pairs = [(position, weights) for position, weights in changes]
+        except (TypeError, ValueError):
+            raise ArgumentError(f"changes {changes!r}", "Mix", advice) from None
+        for position, weights in pairs:
+            place = count(position, "Mix changes", low=1, high=2**62)
+            if read and place <= read[-1][0]:
+                raise ArgumentError(f"changes {pairs!r}", "Mix", advice)
+            read.append((place, self._numbers(weights, "changes")))
+        if read and self.is_counted:
+            raise ArgumentError("changes beside repeats or counts", "Mix", "give weights instead")
+        return read
+
+    def __repr__(self) -> str:
+        return f"<stoker.Mix of {len(self.leaves())} sources, end={self.end!r}>"
+
+    # ---- what the loader asks ----
+
+    def leaves(self) -> list[list[bytes]]:
+        """The urls of each source, those of inner mixes in place of them."""
+        leaves: list[list[bytes]] = []
+        for inner in self.sources:
+            leaves += inner.leaves() if isinstance(inner, Mix) else [list(paths_of(inner))]
+        return leaves
+
+    def urls(self) -> list[bytes]:
+        return [url for leaf in self.leaves() for url in leaf]
+
+    def parts(self, weights: list[Fraction]) -> list[Fraction]:
+        """The weight of each leaf when these are the weights of the sources."""
+        parts: list[Fraction] = []
+        for inner, weight in zip(self.sources, weights, strict=True):
+            if isinstance(inner, Mix):
+                assert inner.weights is not None
+                own = inner.parts(inner.weights)
+                parts += [weight * part / sum(own) for part in own]
+            else:
+                parts.append(weight)
+        return parts
+
+    def sizes(self, lengths: list[int]) -> list[Fraction]:
+        """Samples of each source; lengths: of the leaves."""
+        sizes, first = [], 0
+        for inner in self.sources:
+            end = first + (len(inner.leaves()) if isinstance(inner, Mix) else 1)
+            sizes.append(Fraction(sum(lengths[first:end])))
+            first = end
+        return sizes
+
+
+class Mixed:
+    """A mix of opened sources: where each of them ends in the data set that they make together,
+    and the history of weights."""
+
+    def __init__(self, mix: Mix, dataset: Dataset) -> None:
+        self.mix, self.dataset = mix, dataset
+        self.ends: list[int] = []
+        urls = 0
+        for leaf in mix.leaves():
+            urls += len(leaf)
+            self.ends.append(dataset._native.url_end(urls - 1))
+            if self.ends[-1] == (self.ends[-2] if len(self.ends) > 1 else 0):
+                raise ArgumentError(f"source {leaf!r} has no samples", "Mix", "leave it out")
+        starts = [0, *self.ends[:-1]]
+        self.lengths = [end - start for start, end in zip(starts, self.ends, strict=True)]
+        self.history: History = [(0, self._first())]
+        self.history += [(p, whole(mix.parts(weights))) for p, weights in mix.changes]
+        self.is_fixed = False  # of workers: each has the history of its Mix, and no other
+        # Of the order; 0: the data set's. Those of a run that had fewer sources are kept.
+        self.epoch, self.block_samples = mix.epoch, 0
+
+    def copy(self) -> Mixed:
+        """For another loader."""
+        other = copy.copy(self)
+        other.history = list(self.history)
+        return other
+
+    def _first(self) -> list[int]:
+        mix = self.mix
+        if mix.repeats is not None:
+            pairs = zip(mix.repeats, self.lengths, strict=True)
+            return [round(times * length) for times, length in pairs]
+        if mix.counts is not None:
+            if any(number.denominator != 1 for number in mix.counts):
+                raise ArgumentError("counts that are not whole", "Mix", "give whole numbers")
+            return [int(number) for number in mix.counts]
+        return whole(mix.parts(mix.weights or mix.sizes(self.lengths)))
+
+    def native(self, step: int, width: int | None = None) -> dict[str, Any]:
+        """Options of _stoker.Loader. step: samples of a global batch; width: of so many sources."""
+        mix = self.mix
+        limits = [0] * len(self.ends)
+        if mix.end != "repeat":
+            limits = self.history[0][1] if mix.is_counted else self.lengths
+        own = (
+            tuple(self.ends[:width]),
+            tuple(self.history[0][1][:width]),
+            tuple(limits[:width]),
+            tuple((position, tuple(weights[:width])) for position, weights in self.history[1:]),
+            ENDS[mix.end],
+            self.unit(step),
+            self.epoch,
+        )
+        return {"mix": own, "block_samples": self.block_samples}
+
+    def unit(self, step: int) -> int:
+        """So many neighbours are of one source."""
+        return step if self.mix.batches == "single" else 1
+
+    def values(self, loader: Any) -> dict[str, Any]:
+        """What a state has beside the native one, fit for JSON."""
+        return {
+            **self._settings(loader),
+            "weights": [[position, list(weights)] for position, weights in self.history],
+        }
+
+    def _settings(self, loader: Any) -> dict[str, Any]:
+        return {
+            "mix_end": self.mix.end,
+            "unit_samples": self.unit(loader._step),
+            "epoch_samples": loader._native.samples(),
+        }
+
+    # ---- other weights: the loader's native part is made anew ----
+
+    def set_weights(self, loader: Any, values: Sequence[Any], at: int | None) -> int:
+        """See :meth:`Loader.set_weights`. The iterator in use goes on with the new weights."""
+        weights = whole(self.mix.parts(self.mix._numbers(values, "weights")))
+        state = loader._delivered or loader._native.state()
+        self._check_change(state)
+        if loader._pinner is not None:  # what its thread took ahead is given up
+            loader._pinner.stop()
+            loader._pinner = loader._delivered = None
+            loader._native.set_state(state)
+        before = self.history
+        try:
+            border = loader._native.mix_border(0)
+            if at is not None and at < border:
+                raise ArgumentError(
+                    f"weights from position {at} on",
+                    "set_weights",
+                    f"what was given stays: they can change at {border}, or later",
+                )
+            position = border if at is None else loader._native.mix_border(at)
+            earlier = [change for change in before if change[0] < position]
+            self.history = [*earlier, (position, weights)]
+            self._swap(loader, self._with_all(loader, state))
+        except BaseException:
+            self.history = before
+            raise
+        return int(position)
+
+    def _check_change(self, state: tuple[Any, ...]) -> None:
+        if self.mix.is_counted:
+            raise StateError(
+                "an epoch of repeats or counts has no other weights",
+                "set_weights",
+                "give the Mix weights, and an end",
+            )
+        if self.mix.end != "repeat" and state[6] > 0:
+            raise StateError(
+                "the weights of a mix with an end change in its first epoch only",
+                "set_weights",
+                "begin the next epoch with another Loader, or take end='repeat'",
+            )
+
+    def load(self, loader: Any, values: dict[str, Any], state: tuple[Any, ...]) -> None:
+        """Goes to a state, with the weights that were in force until then. values: the state."""
+        before = self.history, self.epoch, self.block_samples
+        theirs = self._read(values.get("weights"))
+        width = len(theirs[0][1])
+        try:
+            self._adopt(loader, values, state)
+            own, self.history = self.history, theirs
+            # First as the state has it: so all else that differs is found, and the place known.
+            was = self._as_it_was(loader, state, width)
+            try:
+                theirs = [(p, [*w, *[0] * (len(self.ends) - width)]) for p, w in theirs]
+                self._join(own, theirs, was.mix_border(0))
+                if width < len(self.ends) or self.history != theirs:
+                    was.close()
+                    was = self._with_all(loader, state)
+            except BaseException:
+                was.close()
+                raise
+        except BaseException:
+            self.history, self.epoch, self.block_samples = before
+            raise
+        self._swap(loader, was)
+
+    def _adopt(self, loader: Any, values: dict[str, Any], state: tuple[Any, ...]) -> None:
+        """Lengths of blocks and epochs follow from the data, and stay when sources are added."""
+        where, here = "load_state_dict", self._settings(loader)
+        for name, own in here.items():
+            theirs = values.get(name)
+            if theirs != own and (name != "epoch_samples" or self.mix.epoch):
+                raise StateError(
+                    "the state belongs to another stream",
+                    f"{where}: {name} {theirs} in the state, {own} here",
+                    "open the loader with the Mix and the settings of the saved run",
+                )
+        epoch, block = values.get("epoch_samples"), state[_MIX - 1]
+        if not isinstance(epoch, int) or not 1 <= epoch <= _WEIGHTS_MAX:
+            raise StateError(f"epoch_samples {epoch!r}", where, "give what state_dict() gave")
+        if self.mix.end == "repeat":
+            self.epoch = epoch
+        self.block_samples = block
+        own_block = loader._native.state()[_MIX - 1]
+        if self.is_fixed and (epoch, block) != (here["epoch_samples"], own_block):
+            raise StateError(
+                "the state is of a run that began with fewer sources",
+                where,
+                "resume it in a stoker.Loader, or open the sources of the saved run",
+            )
+
+    def _as_it_was(self, loader: Any, state: tuple[Any, ...], width: int) -> Any:
+        """The native loader of the run that the state is of, standing there."""
+        dataset = loader.dataset
+        if width < len(self.ends):
+            dataset = dataset._as_of(state)
+        try:
+            native = loader._load(dataset, width, after=loader._native)
+        finally:
+            if dataset is not loader.dataset:
+                dataset.close()
+        try:
+            native.set_state(state)
+        except BaseException:
+            native.close()
+            raise
+        return native
+
+    def _join(self, own: History, theirs: History, border: int) -> None:
+        """One history must go on where the other ends, and none change what was given."""
+        same = 0
+        while same < min(len(own), len(theirs)) and own[same] == theirs[same]:
+            same += 1
+        if same == len(theirs) and (same == len(own) or own[same][0] >= border):
+            self.history = own
+            return
+        if same == len(own) and not self.is_fixed:
+            self.history = theirs
+            return
+        here = f"{own[same][1]} from {own[same][0]} on" if same < len(own) else "none"
+        there = f"{theirs[same][1]} from {theirs[same][0]} on" if same < len(theirs) else "none"
+        raise StateError(
+            "the state has other weights than the Mix",
+            f"load_state_dict: {there} in the state, {here} here",
+            f"give the Mix the state's weights and changes; new ones can hold from {border} on",
+        )
+
+    def _read(self, history: Any) -> History:
+        try:
+            read = [(int(p), [int(w) for w in weights]) for p, weights in history]
+            places = [p for p, _ in read]
+            widths = {len(weights) for _, weights in read}
+            sound = places[0] == 0 and places == sorted(set(places)) and len(widths) == 1
+            sound &= all(0 <= w <= _WEIGHTS_MAX for _, weights in read for w in weights)
+        except (TypeError, ValueError, IndexError):
+            sound = False
+        if not sound:
+            raise StateError(
+                "the state has no weights that can be read",
+                "load_state_dict",
+                "give what state_dict() of a loader of a Mix gave",
+            )
+        width = len(read[0][1])
+        if width > len(self.ends) or (self.is_fixed and width < len(self.ends)):
+            raise StateError(
+                f"the state is of {width} sources, here are {len(self.ends)}",
+                "load_state_dict",
+                "keep all sources, and give one that is not wanted any more the weight 0; new ones "
+                "join, behind the others, in a stoker.Loader",
+            )
+        return read
+
+    def _with_all(self, loader: Any, state: tuple[Any, ...]) -> Any:
+        """A native loader with the history that holds now, at a state whose own history it goes on
+        from: position and fingerprint are the state's."""
+        native = loader._load(loader.dataset, after=loader._native)
+        try:
+            own, parts = native.state(), list(state)
+            for place in (_SAMPLES, _MIX, _IDENTITY):
+                parts[place] = own[place]
+            native.set_state(tuple(parts))
+        except BaseException:
+            native.close()
+            raise
+        return native
+
+    @staticmethod
+    def _swap(loader: Any, native: Any) -> None:
+        loader._past.add(loader._native)
+        loader._native.close()
+        loader._native = native
+
+
+def whole(parts: list[Fraction]) -> list[int]:
+    """Whole numbers in these proportions: the smallest, or rounded to within 2^-48 of their sum."""
+    scale = math.lcm(*(part.denominator for part in parts))
+    numbers = [int(part * scale) for part in parts]
+    if sum(numbers) // math.gcd(*numbers) > _WEIGHTS_MAX:
+        total = sum(numbers)
+        numbers = [max(1, round(Fraction(n * _WEIGHTS_FINE, total))) if n else 0 for n in numbers]
+    divisor = math.gcd(*numbers)
+    return [number // divisor for number in numbers]

@@ -1,0 +1,359 @@
+"""stoker.Mix: several sources in one stream.
+
+Goal: shares are exact at every frame end, no sample of a source is left out or comes twice in an
+epoch of it, ranks and resumes change nothing, weights that change keep what was given, ends come
+where they are asked for.
+Method: three small sources of tars; the ids of loaders are counted and compared.
+"""
+
+import collections
+import io
+import json
+import tarfile
+
+import pytest
+
+import stoker
+
+SIZES = {"a": 300, "b": 120, "c": 41}
+TOTAL = sum(SIZES.values())
+FRAME = 1020  # of weights 3, 2, 1: the largest multiple of 6 up to 1024
+STEP = 20  # divides 1020 * k often enough, and by 1, 2, 4 ranks
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mix")
+    for name, size in SIZES.items():
+        with tarfile.open(folder / f"{name}.tar", "w") as tar:
+            for i in range(size):
+                info = tarfile.TarInfo(f"{name}{i:04}.bin")
+                info.size = 4
+                tar.addfile(info, io.BytesIO(bytes(4)))
+    return [str(folder / f"{name}.tar") for name in SIZES]
+
+
+def loader(mix, batch=STEP, **options):
+    options = {"seed": 1, "tail": "wrap", "output": "numpy", **options}
+    return stoker.Loader(mix, batch, fields={"id": "__id__", "key": "__key__"}, **options)
+
+
+class Run:
+    """A loop over epochs, batch by batch, that stops and goes on."""
+
+    def __init__(self, stream):
+        self.stream, self.iterator = stream, iter(stream)
+
+    def __call__(self, batches):
+        """The keys of so many batches."""
+        found = []
+        while len(found) < batches:
+            batch = next(self.iterator, None)
+            if batch is None:
+                self.iterator = iter(self.stream)
+            else:
+                found.append(list(batch["key"]))
+        return found
+
+
+def keys(stream, batches):
+    return Run(stream)(batches)
+
+
+def saved(stream):
+    return json.loads(json.dumps(stream.state_dict()))
+
+
+def flat(batches):
+    return [key for batch in batches for key in batch]
+
+
+def shares(names):
+    return [collections.Counter(name[0] for name in names)[letter] for letter in SIZES]
+
+
+def test_shares_are_exact(sources):
+    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+        names = flat(keys(stream, 3 * FRAME // STEP))
+    for frame in range(3):
+        assert shares(names[frame * FRAME : (frame + 1) * FRAME]) == [510, 340, 170]
+    # Not all of one source, nor by turns: every batch differs.
+    assert len({tuple(n[0] for n in names[i : i + STEP]) for i in range(0, len(names), STEP)}) > 140
+    for letter, size in SIZES.items():
+        own = collections.Counter(name for name in names if name[0] == letter)
+        given = sum(own.values())
+        assert set(own.values()) <= {given // size, given // size + 1}
+        assert len(own) == min(size, given)
+
+
+def test_weights_are_numbers_as_written(sources):
+    with loader(stoker.Mix(sources, [0.5, "1/3", "1/6"])) as stream:
+        want = keys(stream, 60)
+    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+        assert keys(stream, 60) == want
+    with loader(stoker.Mix(sources)) as stream:  # by the number of samples
+        counts = shares(flat(keys(stream, 461)))
+    assert all(abs(count / STEP - size) <= 1 for count, size in zip(counts, SIZES.values()))
+
+
+def test_groups_of_sources(sources):
+    a, b, c = sources
+    with loader(stoker.Mix([a, stoker.Mix([b, c], [2, 1])], [1, 1])) as stream:
+        want = keys(stream, 60)
+    with loader(stoker.Mix([a, b, c], [3, 2, 1])) as stream:
+        assert keys(stream, 60) == want
+
+
+def test_ranks_and_resumes_change_nothing(sources):
+    mix = stoker.Mix(sources, [3, 2, 1])
+    with loader(mix) as stream:
+        want = keys(stream, 80)
+    for world in (2, 4):
+        states, parts = [], []
+        for rank in range(world):
+            with loader(mix, STEP // world, rank=rank, world_size=world) as stream:
+                parts.append(keys(stream, 50))
+                states.append(saved(stream))
+        assert [sorted(flat(p[step] for p in parts)) for step in range(50)] == [
+            sorted(batch) for batch in want[:50]
+        ]
+        assert all(state == states[0] for state in states)
+        with loader(mix) as stream:
+            stream.load_state_dict(states[-1])
+            assert keys(stream, 30) == want[50:]
+
+
+def test_new_weights_keep_what_was_given(sources):
+    mix = stoker.Mix(sources, [3, 2, 1])
+    with loader(mix) as stream:
+        plain = flat(keys(stream, 200))
+    with loader(mix) as stream:
+        run = Run(stream)
+        first = run(7)
+        assert stream.set_weights([0, 1, 1]) == FRAME
+        first += run(7)
+        state = saved(stream)
+        rest = run(186)
+    names = flat(first + rest)
+    assert names[:FRAME] == plain[:FRAME] and names[FRAME:] != plain[FRAME : len(names)]
+    assert shares(names[FRAME : FRAME + 1024]) == [0, 512, 512]
+    assert state["weights"] == [[0, [3, 2, 1]], [FRAME, [0, 1, 1]]]
+    # A loader of the first weights takes the history over, and so does one that was given it.
+    for same in (mix, stoker.Mix(sources, [3, 2, 1], changes=[(FRAME, [0, 1, 1])])):
+        with loader(same) as stream:
+            stream.load_state_dict(state)
+            assert keys(stream, 186) == rest
+            assert stream.state_dict()["weights"] == state["weights"]
+
+
+def test_changes_given_before(sources):
+    changes = [(FRAME, [0, 1, 1]), (FRAME + 100, [1, 0, 0])]
+    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+        plain = flat(keys(stream, 100))
+    with loader(stoker.Mix(sources, [3, 2, 1], changes=changes)) as stream:
+        names = flat(keys(stream, 100))
+        assert names[:FRAME] == plain[:FRAME]
+        assert shares(names[FRAME : FRAME + 100]) == [0, 50, 50]
+        assert shares(names[FRAME + 100 :]) == [2000 - FRAME - 100, 0, 0]
+    # A change that is to come: behind the end of the frame that holds the position before it.
+    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+        run = Run(stream)
+        assert run(3)
+        assert stream.set_weights([0, 0, 1], at=2 * FRAME - 5) == 2 * FRAME
+        assert stream.set_weights([0, 1, 0], at=2 * FRAME) == 2 * FRAME
+        assert stream.state_dict()["weights"][1:] == [[2 * FRAME, [0, 1, 0]]]
+        with pytest.raises(stoker.ArgumentError, match=str(FRAME)):
+            stream.set_weights([0, 1, 0], at=FRAME - 1)
+        assert flat(run(97)) == plain[60:]  # 2,000 are before 2,040
+
+
+def test_histories_that_do_not_fit(sources):
+    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+        run = Run(stream)
+        run(60)  # 1,200 samples: the frame ends at 2,040
+        state = saved(stream)
+        want = run(60)
+    other = stoker.Mix(sources, [1, 1, 1])
+    with loader(other) as stream:
+        with pytest.raises(stoker.StateError, match=r"\[3, 2, 1\] from 0 on in the state.*2040"):
+            stream.load_state_dict(state)
+        assert stream.state_dict()["weights"] == [[0, [1, 1, 1]]]
+        fresh = keys(stream, 5)
+    with loader(other) as stream:
+        assert keys(stream, 5) == fresh  # what was refused changed nothing
+    late = stoker.Mix(sources, [3, 2, 1], changes=[(2 * FRAME, [1, 1, 1])])
+    with loader(late) as stream:
+        stream.load_state_dict(state)
+        names = flat(keys(stream, 60))
+        assert names[:840] == flat(want)[:840] and names != flat(want)
+    early = stoker.Mix(sources, [3, 2, 1], changes=[(2 * FRAME - 1, [1, 1, 1])])
+    with loader(early) as stream, pytest.raises(stoker.StateError, match="2040"):
+        stream.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"batches": "single"}, "unit_samples"),
+        ({"end": "stop"}, "mix_end"),
+        ({"epoch": 1000}, "epoch_samples"),
+    ],
+    ids=str,
+)
+def test_states_of_other_settings(sources, change, word):
+    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+        state = saved(stream)
+    with (
+        loader(stoker.Mix(sources, [3, 2, 1], **change)) as stream,
+        pytest.raises(stoker.StateError, match=word),
+    ):
+        stream.load_state_dict(state)
+
+
+def test_states_that_cannot_be_read(sources):
+    with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
+        keys(stream, 3)
+        good = saved(stream)
+        for change in (
+            {"weights": None},
+            {"weights": []},
+            {"weights": [[1, [3, 2, 1]]]},
+            {"weights": [[0, [3, 2, 1]], [0, [1, 2, 3]]]},
+            {"weights": [[0, [3, 2]], [5, [1, 2, 3]]]},
+            {"weights": [[0, [3, 2, 1, 1]]]},
+            {"weights": [[0, [3, -2, 1]]]},
+            {"weights": [[0, [3, 2, 2]]]},
+            {"weights": [[0, [0, 0, 0]]]},
+            {"epoch_samples": "x"},
+            {"epoch_samples": 0},
+            {"epoch_samples": 460},
+            {"mix": "0" * 16},
+            {"seed": 2},
+        ):
+            with pytest.raises(stoker.Error):
+                stream.load_state_dict({**good, **change})
+        stream.load_state_dict(good)
+        assert len(json.dumps({**good, "weights": 0})) <= 1024
+    with loader(stoker.Mix(sources[:2])) as stream, pytest.raises(stoker.StateError, match="3 sou"):
+        stream.load_state_dict(good)
+    with loader(sources) as stream:
+        with pytest.raises(stoker.StateError, match="mix"):
+            stream.load_state_dict(good)
+        with pytest.raises(stoker.ArgumentError):
+            stream.set_weights([1, 1, 1])
+        plain = saved(stream)
+    with loader(stoker.Mix(sources)) as stream, pytest.raises(stoker.StateError, match="mix"):
+        stream.load_state_dict(plain)
+
+
+def test_a_source_joins_later(sources):
+    """A run of two sources goes on with three: what was given stays, and so do epochs."""
+    with loader(stoker.Mix(sources[:2], [2, 1])) as stream:
+        run = Run(stream)
+        first = flat(run(20))
+        state = saved(stream)
+        plain = flat(run(100))
+    frame = 1023  # of weights 2, 1
+    three = stoker.Mix(sources, [2, 1, 0], changes=[(frame, [2, 1, 1])])
+    with loader(three) as stream:
+        stream.load_state_dict(state)
+        run = Run(stream)
+        names = flat(run(100))
+        assert names[: frame - 400] == plain[: frame - 400]
+        assert shares(names[frame - 400 : frame - 400 + 1024]) == [512, 256, 256]
+        again = saved(stream)
+        rest = run(30)
+    assert again["epoch_samples"] == 420 and again["block_samples"] == state["block_samples"]
+    with loader(three) as stream:  # its states are states as others are
+        stream.load_state_dict(again)
+        assert keys(stream, 30) == rest
+    # All of a and b came as often as each other, before and behind the change, at a frame's end.
+    every = collections.Counter((first + names)[: frame + 1024])
+    for letter in "ab":
+        own = [count for name, count in every.items() if name[0] == letter]
+        assert max(own) - min(own) <= 1 and len(own) == SIZES[letter]
+    with loader(stoker.Mix(sources, [2, 1, 1])) as stream:
+        with pytest.raises(stoker.StateError, match="1023"):
+            stream.load_state_dict(state)
+    for other in ([sources[1], sources[0], sources[2]], [sources[0], *sources[1:][::-1]]):
+        with loader(stoker.Mix(other, [2, 1, 0])) as stream, pytest.raises(stoker.StateError):
+            stream.load_state_dict(state)
+
+
+def test_explain_and_find(sources):
+    mix = stoker.Mix(sources, [3, 2, 1], changes=[(FRAME, [1, 1, 1])])
+    with loader(mix) as stream:
+        for epoch in range(4):
+            stream.set_epoch(epoch)
+            for step, batch in enumerate(stream):
+                slots = stream.explain(step, epoch=epoch)
+                assert [slot.key for slot in slots] == list(batch["key"])
+                assert [slot.sample for slot in slots] == batch["id"].tolist()
+
+
+def test_ends(sources):
+    with loader(stoker.Mix(sources, [1, 1, 1], end="stop"), 1, tail="keep") as stream:
+        assert len(stream) == 123
+        names = flat(keys(stream, 3 * 123))
+        for i in range(3):
+            assert shares(names[123 * i : 123 * (i + 1)]) == [41, 41, 41]
+        assert len({name for name in names if name[0] == "a"}) == 123  # it goes on where it was
+    with loader(stoker.Mix(sources, [1, 1, 1], end="renormalise"), 1, tail="keep") as stream:
+        names = flat(keys(stream, TOTAL))
+        assert len(stream) == len(set(names)) == TOTAL
+        assert shares(names[:123]) == [41, 41, 41]
+        assert shares(names[123 : 123 + 158]) == [79, 79, 0]
+    with loader(stoker.Mix(sources, repeats=[1, 2, 0.5]), 1, tail="keep") as stream:
+        assert len(stream) == 300 + 240 + 20
+        assert shares(flat(keys(stream, len(stream)))) == [300, 240, 20]
+    with loader(stoker.Mix(sources, counts=[30, 12, 41]), 1, tail="keep") as stream:
+        names = flat(keys(stream, 10 * 83))
+        assert len(set(names)) == TOTAL  # epochs go on where the one before was
+    with loader(stoker.Mix(sources, [1, 1, 1], epoch=100), tail="drop") as stream:
+        assert len(stream) == 5
+
+
+def test_batches_of_one_source(sources):
+    with loader(stoker.Mix(sources, [3, 2, 1], batches="single")) as stream:
+        batches = keys(stream, 60)
+    assert all(len({key[0] for key in batch}) == 1 for batch in batches)
+    assert shares(flat(batches)) == [600, 400, 200]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sources": []},
+        {"sources": "a.tar"},
+        {"weights": [1, 2]},
+        {"weights": [1, 2, -1]},
+        {"weights": [0, 0, 0]},
+        {"weights": [1, 2, float("nan")]},
+        {"weights": [1, 2, 3], "repeats": [1, 1, 1]},
+        {"repeats": [1, 1, 1], "end": "repeat"},
+        {"end": "never"},
+        {"batches": "pure"},
+        {"epoch": 0},
+        {"epoch": 5, "end": "stop"},
+        {"counts": [1, 2, 0.5]},
+        {"weights": [1, 2**60, 3]},
+    ],
+    ids=str,
+)
+def test_refused(sources, options):
+    with pytest.raises(stoker.ArgumentError):
+        loader(stoker.Mix(**{"sources": sources, **options})).close()
+
+
+def test_refused_together(sources):
+    inner = stoker.Mix(sources[1:], [1, 1], end="stop")
+    with pytest.raises(stoker.ArgumentError):
+        stoker.Mix([sources[0], inner], [1, 1])
+    with pytest.raises(stoker.ArgumentError):
+        stoker.Mix([sources[0], stoker.Mix(sources[1:], [1, 1])], repeats=[1, 1])
+    with loader(stoker.Mix(sources, end="stop")) as stream:
+        stream.set_epoch(1)
+        with pytest.raises(stoker.StateError):
+            stream.set_weights([1, 1, 1])
+        with pytest.raises(stoker.ArgumentError):
+            stream.set_epoch(2**63)
