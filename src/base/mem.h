@@ -33,6 +33,14 @@ struct stk_budget {
     _Atomic uint64_t bytes_peak;
 };
 
+/* Who grants memory to a library that takes it by itself; NULL instead of it: nobody is asked.
+ * reserve: false when it is not granted. The calling thread. */
+struct stk_grant {
+    bool (*reserve)(void *owner, uint64_t bytes);
+    void (*release)(void *owner, uint64_t bytes);
+    void *owner;
+};
+
 bool stk_budget_reserve(struct stk_budget *budget, uint64_t bytes);
 void stk_budget_release(struct stk_budget *budget, uint64_t bytes);
 

@@ -88,6 +88,7 @@ static int open_reach(struct stoker_dataset *dataset, struct stoker_error *error
                          : stk_min(CACHE_BYTES_DEFAULT, budget->bytes_max / 4),
         .unpacked_bytes_max = options->unpacked_bytes_max,
         .unpacked_ratio_max = options->unpacked_ratio_max,
+        .grant = stk_engine_grant(dataset->engine),
     };
     int status = stk_reach_open(&dataset->reach, dataset->engine->io, budget, &reach, error);
 

@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 #define ARENA_BYTES_MAX (8ull << 30)
+#define GRANT_WAIT_MS 100u
 
+static bool grant_reserve(void *owner, uint64_t bytes);
+static void grant_release(void *owner, uint64_t bytes);
 static void engine_free(struct stoker_engine *engine);
 static int  resolve(struct stoker_engine_options *options, uint32_t cores,
                     const struct stoker_engine_options *given, struct stoker_error *error);
@@ -70,6 +73,7 @@ int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
 
     status = resolve(&engine->options, engine->cores, options, error);
     engine->budget.bytes_max = engine->options.memory_bytes_max;
+    engine->grant = (struct stk_grant){ grant_reserve, grant_release, engine };
     status = status < 0 ? status : open_io(engine, error);
     status = status < 0 ? status : open_sandbox(engine, error);
     status = status < 0 ? status : stk_workers_start(engine, error);
@@ -308,6 +312,26 @@ static void reserve_ends(struct stoker_engine *engine, bool asked)
         engine->locked.reserving--;
         stk_engine_unlock(engine);
     }
+}
+
+static bool grant_reserve(void *owner, uint64_t bytes)
+{
+    struct stoker_engine *engine = owner;
+    uint32_t wait_ms = (uint32_t)stk_min(GRANT_WAIT_MS, engine->options.read_timeout_ms);
+
+    return stk_engine_reserve(engine, bytes, wait_ms, "a library", NULL) == 0;
+}
+
+static void grant_release(void *owner, uint64_t bytes)
+{
+    struct stoker_engine *engine = owner;
+
+    stk_budget_release(&engine->budget, bytes);
+}
+
+const struct stk_grant *stk_engine_grant(const struct stoker_engine *engine)
+{
+    return &engine->grant;
 }
 
 int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wait_ms,

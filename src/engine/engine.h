@@ -82,6 +82,7 @@ struct stoker_engine {
     struct stk_io               *io; /* const after open, as all down to the lock */
     struct stoker_engine_options options; /* resolved: no zero is left */
     struct stk_budget            budget;
+    struct stk_grant             grant; /* of the budget */
     struct stk_sandbox          *sandbox; /* NULL: none was asked for */
     struct stk_worker           *workers;
     uint32_t                     worker_count;
@@ -134,6 +135,8 @@ int  stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
 /* Reserves, making room by freeing pooled batches and waiting up to wait_ms. BUDGET. */
 int  stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wait_ms,
                         const char *what, struct stoker_error *error);
+/* The same for a library: waits shortly. Lent as long as the engine. */
+const struct stk_grant *stk_engine_grant(const struct stoker_engine *engine);
 /* The worker's scratch with room for `bytes`; NULL and *error when there is none. */
 uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error);
 /* A picture into its slot (see stk_decode), here or in the worker's sandbox, its memory reserved.

@@ -29,7 +29,8 @@ static uint64_t enter(const struct stk_access_head *head, struct stk_view image,
         stk_access_window(&point,
                           (struct stk_view){image.data + point.window_at, point.window_bytes},
                           window, &window_bytes) < 0 ||
-        stk_unpack_open(&unpack, head->packing, 1 << 20, 100, NULL) < 0) {
+        stk_unpack_open(&unpack, head->packing, &(struct stk_unpack_limits){1 << 20, 100, NULL},
+                        NULL) < 0) {
         return 0;
     }
     STK_ASSERT(end > point.out && window_bytes <= sizeof window);

@@ -100,7 +100,9 @@ static int make(const struct shape *shape, size_t used, size_t in_step, size_t o
     int more = 1, status = stk_access_maker_open(&maker, shape->packing, SPACING, true, error);
 
     *image = (struct stk_view){0};
-    status = status < 0 ? status : stk_unpack_open(&unpack, shape->packing, 0, 0, error);
+    status = status < 0 ? status
+                        : stk_unpack_open(&unpack, shape->packing, &(struct stk_unpack_limits){0},
+                                          error);
     status = status < 0 ? status : stk_unpack_mark(unpack, maker, error);
     while (status == 0 && more > 0) {
         struct stk_view in = {packed + given, stk_min(in_step, used - given)};
@@ -153,7 +155,7 @@ static size_t enter(struct stk_view image, uint64_t number, uint32_t packing, si
     if (status < 0 || end - point.out > ROOM_BYTES) {
         return 0;
     }
-    status = stk_unpack_open(&unpack, packing, 0, 0, &error);
+    status = stk_unpack_open(&unpack, packing, &(struct stk_unpack_limits){0}, &error);
     status = status < 0 ? status
                         : stk_unpack_start(unpack, &point, (struct stk_view){window, window_bytes},
                                            &error);

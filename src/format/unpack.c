@@ -19,6 +19,7 @@ enum {
     ZSTD_WINDOW_LOG_MAX = 27,   /* 128 MiB */
     XZ_MEMORY_MAX = 256 << 20,
     TURN_BYTES_MAX = 1 << 30, /* zlib and bzlib count in 32 bits */
+    BLOCK_HEAD_BYTES = 16,    /* keeps what follows aligned for any type */
     GZIP_TRAILER_BYTES = 8    /* CRC-32 and size (RFC 1952, 2.3.1) */
 };
 static const uint64_t bytes_default = 1ULL << 40;
@@ -38,6 +39,9 @@ struct stk_unpack {
     uint32_t prime_bits;            /* of the first byte, begun inside of a member */
     uint32_t trailer_bytes;         /* still to be skipped of such a member */
     bool headless;                  /* it was begun inside of a member and is still in it */
+    const struct stk_grant *grant;  /* lent; NULL: nobody is asked for memory */
+    bool refused;                   /* it said no */
+    lzma_allocator xz_memory;
     union {
         z_stream gzip;
         ZSTD_DStream *zstd;
@@ -103,23 +107,31 @@ const char *stk_packing_name(uint32_t packing)
     return packing < STK_COUNT(names) ? names[packing] : "unknown";
 }
 
-int stk_unpack_open(struct stk_unpack **unpack_out, uint32_t packing, uint64_t bytes_max,
-                    uint32_t ratio_max, struct stoker_error *error)
+int stk_unpack_open(struct stk_unpack **unpack_out, uint32_t packing,
+                    const struct stk_unpack_limits *limits, struct stoker_error *error)
 {
     struct stk_unpack *unpack = stk_alloc(1, sizeof *unpack);
+    bool refused;
 
     STK_ASSERT(packing > STK_PLAIN && packing <= STK_XZ);
     *unpack_out = NULL;
     if (unpack) {
         unpack->packing = packing;
-        unpack->bytes_max = bytes_max ? bytes_max : bytes_default;
-        unpack->ratio_max = ratio_max ? ratio_max : RATIO_DEFAULT;
+        unpack->bytes_max = limits->bytes_max ? limits->bytes_max : bytes_default;
+        unpack->ratio_max = limits->ratio_max ? limits->ratio_max : RATIO_DEFAULT;
+        unpack->grant = limits->grant;
         unpack->between = unpack->flushed = true;
         unpack->is_open = set_up(unpack) == 0;
     }
     if (!unpack || !unpack->is_open) {
+        refused = unpack && unpack->refused;
+        if (unpack && packing == STK_ZSTD) {
+            ZSTD_freeDStream(unpack->of.zstd);
+        }
         stk_free(unpack);
-        return stk_fail(error, -ENOMEM, "no memory to unpack a shard", "free memory", "%s",
+        return stk_fail(error, refused ? STOKER_ERROR_BUDGET : -ENOMEM,
+                        "no memory to unpack a shard",
+                        refused ? "grant more memory" : "free memory", "%s",
                         stk_packing_name(packing));
     }
     *unpack_out = unpack;
@@ -308,7 +320,8 @@ static int fail(const struct stk_unpack *unpack, struct stoker_error *error, int
     if (status == STOKER_ERROR_LIMIT) {
         advice = "raise the limit if you trust the shard, or store it unpacked";
     } else if (status == -ENOMEM) {
-        advice = "free memory or give the job more";
+        status = unpack->refused ? STOKER_ERROR_BUDGET : status;
+        advice = unpack->refused ? "grant more memory" : "free memory or give the job more";
         detail = "no memory for the window";
     } else if (status == STOKER_ERROR_UNSUPPORTED) {
         advice = "pack the shard again without it";
@@ -319,47 +332,71 @@ static int fail(const struct stk_unpack *unpack, struct stoker_error *error, int
     return status;
 }
 
-/* The libraries' memory is ours, so that tests count it and make it fail. */
-static void *alloc_gzip(void *unused, unsigned count, unsigned bytes)
+/* ---- the libraries' memory: ours, so that it is granted, and tests count it and make it fail.
+ * Each block lies behind its size, so that it can be given back. ---- */
+
+static void *take(void *opaque, size_t count, size_t item_bytes)
 {
-    (void)unused;
-    return stk_alloc(count, bytes);
+    struct stk_unpack *unpack = opaque;
+    uint64_t bytes;
+    uint8_t *block;
+
+    if (!stk_multiply(count, item_bytes, &bytes) || !stk_add(bytes, BLOCK_HEAD_BYTES, &bytes)) {
+        return NULL;
+    }
+    if (unpack->grant && !unpack->grant->reserve(unpack->grant->owner, bytes)) {
+        unpack->refused = true;
+        return NULL;
+    }
+    block = stk_alloc(bytes, 1);
+    if (!block) {
+        if (unpack->grant) {
+            unpack->grant->release(unpack->grant->owner, bytes);
+        }
+        return NULL;
+    }
+    memcpy(block, &bytes, sizeof bytes);
+    return block + BLOCK_HEAD_BYTES;
 }
 
-static void *alloc_bzip2(void *unused, int count, int bytes)
+static void give_back(void *opaque, void *data)
 {
-    (void)unused;
-    return count < 0 || bytes < 0 ? NULL : stk_alloc(count, bytes);
-}
+    struct stk_unpack *unpack = opaque;
+    uint8_t *block = data ? (uint8_t *)data - BLOCK_HEAD_BYTES : NULL;
+    uint64_t bytes;
 
-static void *alloc_zstd(void *unused, size_t bytes)
-{
-    (void)unused;
-    return stk_alloc(bytes, 1);
-}
-
-static void *alloc_xz(void *unused, size_t count, size_t bytes)
-{
-    (void)unused;
-    return stk_alloc(count, bytes);
-}
-
-static void free_any(void *unused, void *block)
-{
-    (void)unused;
+    if (block && unpack->grant) {
+        memcpy(&bytes, block, sizeof bytes);
+        unpack->grant->release(unpack->grant->owner, bytes);
+    }
     stk_free(block);
+}
+
+static void *take_gzip(void *opaque, unsigned count, unsigned bytes)
+{
+    return take(opaque, count, bytes);
+}
+
+static void *take_bzip2(void *opaque, int count, int bytes)
+{
+    return count < 0 || bytes < 0 ? NULL : take(opaque, (size_t)count, (size_t)bytes);
+}
+
+static void *take_zstd(void *opaque, size_t bytes)
+{
+    return take(opaque, bytes, 1);
 }
 
 static int set_up(struct stk_unpack *unpack)
 {
-    static const lzma_allocator xz_memory = {alloc_xz, free_any, NULL};
-    const ZSTD_customMem zstd_memory = {alloc_zstd, free_any, NULL};
+    const ZSTD_customMem zstd_memory = {take_zstd, give_back, unpack};
     bool good = false;
 
     switch (unpack->packing) {
     case STK_GZIP:
-        unpack->of.gzip.zalloc = alloc_gzip;
-        unpack->of.gzip.zfree = free_any;
+        unpack->of.gzip.zalloc = take_gzip;
+        unpack->of.gzip.zfree = give_back;
+        unpack->of.gzip.opaque = unpack;
         good = inflateInit2(&unpack->of.gzip, 16 + MAX_WBITS) == Z_OK; /* 16: gzip only */
         break;
     case STK_ZSTD:
@@ -368,12 +405,14 @@ static int set_up(struct stk_unpack *unpack)
                                       unpack->of.zstd, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG_MAX));
         break;
     case STK_BZIP2:
-        unpack->of.bzip2.bzalloc = alloc_bzip2;
-        unpack->of.bzip2.bzfree = free_any;
+        unpack->of.bzip2.bzalloc = take_bzip2;
+        unpack->of.bzip2.bzfree = give_back;
+        unpack->of.bzip2.opaque = unpack;
         good = BZ2_bzDecompressInit(&unpack->of.bzip2, 0, 0) == BZ_OK;
         break;
     default:
-        unpack->of.xz.allocator = &xz_memory;
+        unpack->xz_memory = (lzma_allocator){take, give_back, unpack};
+        unpack->of.xz.allocator = &unpack->xz_memory;
         unpack->between = false; /* liblzma walks over streams and their padding itself */
         good = lzma_stream_decoder(&unpack->of.xz, XZ_MEMORY_MAX, LZMA_CONCATENATED) == LZMA_OK;
     }

@@ -10,7 +10,7 @@
 #ifndef FORMAT_UNPACK_H
 #define FORMAT_UNPACK_H
 
-#include "base/base.h"
+#include "base/mem.h"
 
 struct stk_access_maker;
 struct stk_access_point;
@@ -23,9 +23,14 @@ uint32_t stk_packing_of(struct stk_view head);
 const char *stk_packing_name(uint32_t packing);
 
 struct stk_unpack;
-/* packing: not plain. bytes_max 0: 1 TiB; ratio_max 0: 1,100. */
-int stk_unpack_open(struct stk_unpack **unpack_out, uint32_t packing, uint64_t bytes_max,
-                    uint32_t ratio_max, struct stoker_error *error);
+struct stk_unpack_limits {
+    uint64_t bytes_max;            /* out; 0: 1 TiB */
+    uint32_t ratio_max;            /* out / in; 0: 1,100 */
+    const struct stk_grant *grant; /* of the library's memory, lent; NULL: nobody is asked */
+};
+/* packing: not plain. BUDGET: the grant said no; also at a later run, for the window. */
+int stk_unpack_open(struct stk_unpack **unpack_out, uint32_t packing,
+                    const struct stk_unpack_limits *limits, struct stoker_error *error);
 void stk_unpack_close(struct stk_unpack *unpack);
 /* Takes from *in (advanced), writes to out; *written_out bytes. 1: more may come: *in is used up
  * or out is full; 0: the end, maybe with the last bytes. `last`: no more input follows what *in

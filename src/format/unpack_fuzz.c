@@ -19,7 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     }
     bytes -= 2;
-    if (stk_unpack_open(&unpack, STK_GZIP + data[bytes] % 4, BYTES_MAX, 100, &error) < 0) {
+    if (stk_unpack_open(&unpack, STK_GZIP + data[bytes] % 4,
+                        &(struct stk_unpack_limits){BYTES_MAX, 100, NULL}, &error) < 0) {
         return 0;
     }
     while (more > 0) {

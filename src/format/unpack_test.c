@@ -78,7 +78,8 @@ static struct outcome unpack_all(struct way way, const uint8_t *bytes, size_t co
     size_t given = 0;
     int more = 1;
 
-    outcome.status = stk_unpack_open(&unpack, way.packing, way.bytes_max, 0, &error);
+    outcome.status = stk_unpack_open(
+        &unpack, way.packing, &(struct stk_unpack_limits){way.bytes_max, 0, NULL}, &error);
     while (outcome.status == 0 && more > 0) {
         size_t step = stk_min(way.in_step ? way.in_step : count, count - given);
         size_t room = stk_min(way.out_step ? way.out_step : ROOM, ROOM - outcome.bytes);
@@ -204,6 +205,7 @@ static void test_damage(uint32_t packing)
 static void test_limits(uint32_t packing)
 {
     enum { BOMB_BYTES = 4 << 20 };
+    static const struct stk_unpack_limits limits = {.ratio_max = 100};
     const char *name = stk_packing_name(packing);
     uint8_t *zeros = calloc(1, BOMB_BYTES), *room = malloc(BOMB_BYTES);
     struct stk_unpack *unpack;
@@ -222,14 +224,14 @@ static void test_limits(uint32_t packing)
     T_EQ("no limit", outcome.status, 0);
 
     bytes = make_packed(packing, zeros, BOMB_BYTES, packed, sizeof packed);
-    T_EQ(name, stk_unpack_open(&unpack, packing, 0, 100, &error), 0);
+    T_EQ(name, stk_unpack_open(&unpack, packing, &limits, &error), 0);
     in = (struct stk_view){packed, bytes};
     status = stk_unpack_run(unpack, &in, true, room, BOMB_BYTES, &written, &error);
     T_EQ("4 MiB of zeros, ratio 100", status, STOKER_ERROR_LIMIT);
     T_HAS(name, error.where, "ratio");
     stk_unpack_close(unpack);
     bytes = make_packed(packing, zeros, 1 << 20, packed, sizeof packed);
-    T_EQ(name, stk_unpack_open(&unpack, packing, 0, 100, &error), 0);
+    T_EQ(name, stk_unpack_open(&unpack, packing, &limits, &error), 0);
     in = (struct stk_view){packed, bytes};
     do {
         status = stk_unpack_run(unpack, &in, true, room, BOMB_BYTES, &written, &error);
@@ -255,6 +257,65 @@ static void test_memory(uint32_t packing)
     }
     stk_mem_fail_nth(0);
     T_TRUE("some allocations failed, then none", n > 2 && n < 50);
+}
+
+struct purse {
+    uint64_t bytes, peak, left; /* left: reserve() says yes so often */
+};
+
+static bool purse_reserve(void *owner, uint64_t bytes)
+{
+    struct purse *purse = owner;
+
+    if (purse->left == 0) {
+        return false;
+    }
+    purse->left--;
+    purse->bytes += bytes;
+    purse->peak = stk_max(purse->peak, purse->bytes);
+    return true;
+}
+
+static void purse_release(void *owner, uint64_t bytes)
+{
+    struct purse *purse = owner;
+
+    purse->bytes -= bytes;
+}
+
+/* All that a library takes is granted before and given back; a no at any time is BUDGET. */
+static void test_grant(uint32_t packing)
+{
+    const char *name = stk_packing_name(packing);
+    size_t bytes = make_packed(packing, data, DATA_BYTES, packed, sizeof packed);
+    int status = -1;
+
+    for (uint64_t n = 0; status < 0 && n < 50; n++) {
+        struct purse purse = {.left = n};
+        struct stk_grant grant = {purse_reserve, purse_release, &purse};
+        struct stk_unpack_limits limits = {.grant = &grant};
+        struct stk_view in = {packed, bytes};
+        struct stk_unpack *unpack = NULL;
+        struct stoker_error error = {0};
+        size_t sum = 0, written = 0;
+
+        status = stk_unpack_open(&unpack, packing, &limits, &error);
+        for (int more = 1; status == 0 && more > 0; sum += written) { /* by parts: with a window */
+            more = stk_unpack_run(unpack, &in, true, out, 1000, &written, &error);
+            status = more < 0 ? more : 0;
+        }
+        stk_unpack_close(unpack);
+        T_EQ(name, purse.bytes, 0);
+        if (status < 0) {
+            T_EQ(name, status, STOKER_ERROR_BUDGET);
+            T_ERROR(name, &error);
+        } else {
+            T_TRUE("some refusals came before", n > 1);
+            T_EQ(name, sum, DATA_BYTES);
+            T_TRUE("at least its state and window", purse.peak > 8000);
+        }
+    }
+    T_EQ(name, status, 0);
 }
 
 /* Headers that nobody would write by chance. */
@@ -330,6 +391,7 @@ int main(void)
         test_damage(packings[i]);
         test_limits(packings[i]);
         test_memory(packings[i]);
+        test_grant(packings[i]);
     }
     test_windows();
     T_EACH(packing_row, row, packing_rows)

@@ -23,6 +23,7 @@ struct stk_reach_options {
     uint64_t bytes_max;          /* of kept segments */
     uint64_t unpacked_bytes_max; /* of a shard */
     uint32_t unpacked_ratio_max;
+    const struct stk_grant *grant; /* of what libraries take; lent */
 };
 
 struct stk_reach;

@@ -48,7 +48,7 @@ static struct stk_view make_image(void)
     size_t written;
 
     T_EQ("maker", stk_access_maker_open(&maker, STK_GZIP, SPACING, true, NULL), 0);
-    T_EQ("unpack", stk_unpack_open(&unpack, STK_GZIP, 0, 0, NULL), 0);
+    T_EQ("unpack", stk_unpack_open(&unpack, STK_GZIP, &(struct stk_unpack_limits){0}, NULL), 0);
     T_EQ("mark", stk_unpack_mark(unpack, maker, NULL), 0);
     T_EQ("run", stk_unpack_run(unpack, &in, true, out, sizeof out, &written, NULL), 0);
     T_EQ("image", stk_access_maker_done(maker, packed_bytes, &image, NULL), 0);

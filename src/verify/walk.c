@@ -108,6 +108,8 @@ static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error
 static int begin(struct walk *walk, struct stoker_error *error)
 {
     const struct stoker_verify_options *options = &walk->check->verify->options;
+    struct stk_unpack_limits limits = {.bytes_max = options->unpacked_bytes_max,
+                                       .ratio_max = options->unpacked_ratio_max};
     struct stk_view block;
     uint32_t packing;
     int status = read_block(walk, &block, error);
@@ -128,8 +130,8 @@ static int begin(struct walk *walk, struct stoker_error *error)
         return stk_fail(error, -ENOMEM, "cannot unpack a shard", "free memory", "%d bytes",
                         UNPACKED_BYTES);
     }
-    status = stk_unpack_open(&walk->unpack, packing, options->unpacked_bytes_max,
-                             options->unpacked_ratio_max, error);
+    limits.grant = stk_engine_grant(walk->check->verify->engine);
+    status = stk_unpack_open(&walk->unpack, packing, &limits, error);
     status = status < 0 ? status : open_tar(walk, 0, error);
     return status < 0 ? status : pull(walk, error);
 }
