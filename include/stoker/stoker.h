@@ -619,8 +619,9 @@ enum stoker_field_kind {
     STOKER_FIELD_TEXT,      /* BYTES: a member, or what is at `path`; UTF-8, checked */
     STOKER_FIELD_INT,       /* int64: text of a member, or a number at `path` */
     STOKER_FIELD_ARRAY,     /* numbers of an npy, npz, JSON or MessagePack member */
-    STOKER_FIELD_MASK,      /* [H, W] of a grey or palette PNG, its values as they are stored; goes
-                               the way of the image that it follows, resized by nearest */
+    STOKER_FIELD_MASK,      /* [H, W] of a grey or palette PNG, its values as they are stored, or of
+                               ids that colours stand for (rgb_ids); goes the way of the image that
+                               it follows, resized by nearest */
     STOKER_FIELD_BOXES,     /* ragged float32 [rows, 4]: x1, y1, x2, y2 in pixels of the image that
                                they follow, as it comes out of its transforms */
     STOKER_FIELD_BOX_LABELS, /* ragged int64: numbers that belong to the boxes that are left */
@@ -654,6 +655,8 @@ struct stoker_field_options {
     uint32_t    box_format; /* enum stoker_box_format; default xyxy */
     uint8_t     normalised; /* 1: boxes are in shares of the image's sides */
     uint8_t     keep_empty; /* 1: boxes of which nothing is left stay, without area */
+    uint8_t     rgb_ids;    /* MASK, 1: a value is R + 256 G + 65536 B of the PNG's colours, as in
+                               COCO's panoptic masks: dtype int64 */
 };
 
 enum stoker_on_error { STOKER_ON_ERROR_RAISE = 1, STOKER_ON_ERROR_SKIP };

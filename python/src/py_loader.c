@@ -240,20 +240,22 @@ static bool transform_parse(PyObject *tuple, struct stoker_transform *transform)
         &transform->mean[2], &transform->std[0], &transform->std[1], &transform->std[2]);
 }
 
-/* (path | None, sides, follows | None, labels | None, box format, normalised, keep_empty) */
+/* (path | None, sides, follows | None, labels | None, box format, normalised, keep_empty,
+ * rgb_ids) */
 static bool inside_parse(PyObject *tuple, struct stoker_field_options *field)
 {
     PyObject *sides;
-    uint32_t normalised, keep_empty;
+    uint32_t normalised, keep_empty, rgb_ids;
     Py_ssize_t count;
 
-    if (!PyArg_ParseTuple(tuple, "zO!zzO&O&O&:field", &field->path, &PyTuple_Type, &sides,
+    if (!PyArg_ParseTuple(tuple, "zO!zzO&O&O&O&:field", &field->path, &PyTuple_Type, &sides,
                           &field->follows, &field->labels, stk_py_u32, &field->box_format,
-                          stk_py_u32, &normalised, stk_py_u32, &keep_empty)) {
+                          stk_py_u32, &normalised, stk_py_u32, &keep_empty, stk_py_u32, &rgb_ids)) {
         return false;
     }
     field->normalised = normalised != 0;
     field->keep_empty = keep_empty != 0;
+    field->rgb_ids = rgb_ids != 0;
     count = PyTuple_Size(sides);
     if (count > 3) {
         stk_py_raise_text(STOKER_ERROR_ARGUMENT, "too many sides", field->name,

@@ -70,10 +70,10 @@ BOX_FORMATS = {"xyxy": _stoker.XYXY, "xywh": _stoker.XYWH, "cxcywh": _stoker.CXC
 LAYOUTS = {"NCHW": _stoker.NCHW, "NHWC": _stoker.NHWC}
 
 Extensions = str | Sequence[str]
-Inside = tuple[str | None, tuple[int, ...], str | None, str | None, int, int, int]
+Inside = tuple[str | None, tuple[int, ...], str | None, str | None, int, int, int, int]
 Native = tuple[str, int, str | None, tuple[Any, ...], int, int, int, Inside]
 
-NOTHING_INSIDE: Inside = (None, (), None, None, 0, 0, 0)
+NOTHING_INSIDE: Inside = (None, (), None, None, 0, 0, 0, 0)
 
 
 def dtype_name(dtype: Any, where: str, names: dict[str, int] = DTYPES) -> str | None:
@@ -358,19 +358,22 @@ class Array(Field):
     def _native(self, name: str, defaults: Image) -> Native:
         del defaults
         sides = tuple(-1 if side is None else side for side in self.shape)
-        inside = (self.path, sides, None, None, 0, 0, 0)
+        inside = (self.path, sides, *NOTHING_INSIDE[2:])
         return name, self._kind, self.extensions, (), ARRAY_DTYPES[self.dtype], 0, 0, inside
 
 
 class Mask(Field):
     """A segmentation mask: a grey or palette PNG, its values as they are stored, never converted
-    to colours. It goes the way of its image (the same crop and flips), resized by nearest as
-    torchvision resizes masks; where the image is padded it is 0. uint8 or int64 [B, H, W].
+    to colours; or ids that a PNG's colours stand for. It goes the way of its image (the same crop
+    and flips), resized by nearest as torchvision resizes masks; where the image is padded it is 0.
+    uint8 or int64 [B, H, W].
 
     Args:
         extensions: the member: ``"mask.png"``.
         follows: name of the image field; ``None``: the first.
-        dtype: ``"uint8"`` (default) or ``"int64"``. A value above 255 needs int64.
+        dtype: ``"uint8"`` or ``"int64"``; default uint8, with ``rgb_ids`` int64. A value above 255
+            needs int64.
+        rgb_ids: a value is R + 256 G + 65536 B of its pixel, as in COCO's panoptic masks.
 
     A mask of another size than its image is an error.
     """
@@ -378,16 +381,21 @@ class Mask(Field):
     _kind = _stoker.FIELD_MASK
 
     def __init__(
-        self, extensions: Extensions, follows: str | None = None, dtype: Any = "uint8"
+        self,
+        extensions: Extensions,
+        follows: str | None = None,
+        dtype: Any = None,
+        rgb_ids: bool = False,
     ) -> None:
         self.extensions = _extensions(extensions, "Mask")
         self.follows = follows
         names = {"uint8": _stoker.UINT8, "int64": _stoker.INT64}
-        self.dtype = dtype_name(dtype, "Mask", names) or "uint8"
+        self.rgb_ids = bool(rgb_ids)
+        self.dtype = dtype_name(dtype, "Mask", names) or ("int64" if rgb_ids else "uint8")
 
     def _native(self, name: str, defaults: Image) -> Native:
         del defaults
-        inside = (None, (), self.follows, None, 0, 0, 0)
+        inside = (None, (), self.follows, None, 0, 0, 0, int(self.rgb_ids))
         return name, self._kind, self.extensions, (), ARRAY_DTYPES[self.dtype], 0, 0, inside
 
 
@@ -430,7 +438,7 @@ class Boxes(Field):
 
     def _of(self, name: str, kind: int, labels: str | None) -> Native:
         flags = BOX_FORMATS[self.format], int(self.normalised), int(self.keep_empty)
-        inside = (self.path, (), self.follows, labels, *flags)
+        inside = (self.path, (), self.follows, labels, *flags, 0)
         return name, kind, self.extensions, (), 0, 0, 0, inside
 
     def _native(self, name: str, defaults: Image) -> Native:

@@ -14,14 +14,21 @@
 
 enum stk_picture_kind { STK_JPEG = 1, STK_PNG, STK_WEBP };
 
+/* What the pixels of a picture are read as. */
+enum stk_stored {
+    STK_COLORS, /* RGB, as PIL's convert("RGB") makes them */
+    STK_VALUES, /* a PNG's grey values or palette indexes as they are in the file, the low byte in
+                   the first of a pixel, zero in the third */
+    STK_RGB_IDS, /* a PNG's colours as they are in the file: 16 bits a channel are UNSUPPORTED */
+};
+
 struct stk_picture_info {
     uint32_t kind; /* enum stk_picture_kind */
     uint32_t width, height;
     uint8_t  orientation;  /* EXIF 1..8; 1 when absent or not sane */
     uint64_t memory_bytes; /* upper estimate of what decoding it takes, whole-picture buffers of
                               progressive or interlaced pictures included */
-    bool stored; /* a wish, of the caller, for begin: a PNG's grey values or palette indexes as
-                    they are in the file, in the first two bytes of a pixel, the low one first */
+    uint32_t stored; /* enum stk_stored; a wish, of the caller, for begin */
 };
 
 struct stk_box {

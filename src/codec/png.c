@@ -29,7 +29,7 @@ struct stk_png {
 
     const struct stk_codec_request *request; /* borrowed by begin */
     struct stk_box                  box;
-    bool                            stored; /* values, not colours, are wanted */
+    uint32_t                        stored; /* enum stk_stored */
     uint32_t                        width, height;
     uint32_t                        y; /* the next row of the picture */
     int                             color, depth;
@@ -215,12 +215,25 @@ _Noreturn static void jump_scratch(struct stk_png *png)
     longjmp(png->jump, 1);
 }
 
-_Noreturn static void jump_colors(struct stk_png *png)
+/* A mask's values are in pixels of this kind, or they are not what was asked for. */
+static void check_stored(struct stk_png *png)
 {
-    png->status = stk_fail(png->error, STOKER_ERROR_UNSUPPORTED,
-                           "the png has colours or alpha, not one value a pixel",
-                           "save the mask as a grey or palette PNG", "colour type %d", png->color);
-    longjmp(png->jump, 1);
+    bool one = png->color == PNG_COLOR_TYPE_PALETTE || png->color == PNG_COLOR_TYPE_GRAY;
+
+    if (png->stored == STK_VALUES && !one) {
+        png->status = stk_fail(png->error, STOKER_ERROR_UNSUPPORTED,
+                               "the png has colours or alpha, not one value a pixel",
+                               "save the mask as a grey or palette PNG, or ask for rgb_ids",
+                               "colour type %d", png->color);
+        longjmp(png->jump, 1);
+    }
+    if (png->stored == STK_RGB_IDS && png->depth == 16) {
+        png->status = stk_fail(png->error, STOKER_ERROR_UNSUPPORTED,
+                               "the png has 16 bits a channel, and ids of colours have 8",
+                               "save the mask with 8 bits a channel, or leave rgb_ids out",
+                               "colour type %d", png->color);
+        longjmp(png->jump, 1);
+    }
 }
 
 _Noreturn static void on_error(png_structp reader, png_const_charp text)
@@ -345,9 +358,7 @@ static int step_begin(struct stk_png *png)
         png->status = fail_header(png->error, "it has two headers");
         longjmp(png->jump, 1);
     }
-    if (png->stored && png->color != PNG_COLOR_TYPE_PALETTE && png->color != PNG_COLOR_TYPE_GRAY) {
-        jump_colors(png);
-    }
+    check_stored(png);
     if (png->color == PNG_COLOR_TYPE_PALETTE) {
         read_palette(png);
     }
@@ -470,7 +481,7 @@ static void convert_stored(const struct stk_png *png, const uint8_t *from, uint8
 
 static void convert(const struct stk_png *png, const uint8_t *from, uint8_t *to)
 {
-    if (png->stored) {
+    if (png->stored == STK_VALUES) {
         convert_stored(png, from, to);
     } else if (png->depth < 8) {
         convert_packed(png, from, to);

@@ -419,7 +419,7 @@ static uint32_t turned_row(const struct job *job, uint32_t y)
     return job->geometry.flip_vertical ? job->plan->shape.height - 1 - y : y;
 }
 
-/* A row of a mask: the codec put each value into the first two bytes of its pixel. */
+/* A row of a mask: the codec put each value into the first bytes of its pixel. */
 static void put_values(const struct stk_decode_shape *shape, uint32_t y, const uint8_t *row,
                        void *slot)
 {
@@ -427,7 +427,7 @@ static void put_values(const struct stk_decode_shape *shape, uint32_t y, const u
 
     for (uint32_t x = 0; x < shape->width; x++, row += 4) {
         if (shape->dtype == STOKER_INT64) {
-            ((int64_t *)slot)[first + x] = row[0] | (int64_t)row[1] << 8;
+            ((int64_t *)slot)[first + x] = row[0] | row[1] << 8 | row[2] << 16;
         } else {
             ((uint8_t *)slot)[first + x] = row[0];
         }
@@ -451,9 +451,10 @@ static int check_row(const struct job *job, const uint8_t *row, struct stoker_er
 
     for (uint32_t x = 0; job->plan->stored && shape->dtype == STOKER_UINT8 && x < shape->width;
          x++, row += 4) {
-        if (row[1] != 0) {
+        if (row[1] != 0 || row[2] != 0) {
             return stk_fail(error, STOKER_ERROR_FORMAT, "a mask has a value above 255",
-                            "ask for dtype int64", "value %u", row[0] | (uint32_t)row[1] << 8);
+                            "ask for dtype int64", "value %d",
+                            row[0] | row[1] << 8 | row[2] << 16);
         }
     }
     return 0;

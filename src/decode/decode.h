@@ -20,7 +20,7 @@ struct stk_decode_options {
     size_t                         transform_count;
     uint32_t dtype, layout; /* 0: default (uint8, float32 if normalised; NCHW) */
     bool                           exif;
-    bool                           stored; /* a mask's plan: see stk_decode_plan_follow */
+    uint32_t                       stored; /* a mask's: enum stk_stored of codec/codec.h */
     uint64_t                       pixels_max;
     uint64_t                       memory_bytes_max; /* of one picture's decode */
 };
@@ -31,9 +31,10 @@ struct stk_decode_options {
 int  stk_decode_plan_open(struct stk_decode_plan **plan_out,
                           const struct stk_decode_options *options, struct stoker_error *error);
 /* The plan of a mask that follows a picture: the same boxes and flips under the same key, resized
- * by nearest, a PNG's values exactly; dtype uint8 or int64 (0: uint8); layout: none, H x W. */
+ * by nearest, a PNG's values exactly, or with rgb_ids R + 256 G + 65536 B of its colours; dtype
+ * uint8 or int64 (0: uint8); layout: none, H x W. */
 int  stk_decode_plan_follow(struct stk_decode_plan **plan_out, const struct stk_decode_plan *image,
-                            uint32_t dtype, struct stoker_error *error);
+                            bool rgb_ids, uint32_t dtype, struct stoker_error *error);
 void stk_decode_plan_close(struct stk_decode_plan *plan);
 
 struct stk_decode_shape {

@@ -2,6 +2,7 @@
 #include "decode/decode_plan.h"
 
 #include "base/mem.h"
+#include "codec/codec.h"
 #include "pixel/jitter.h"
 
 #include <string.h>
@@ -216,7 +217,7 @@ static int choose_values(struct stk_decode_plan *plan, const struct stk_decode_o
         plan->transforms[i].filter = STOKER_NEAREST;
     }
     plan->jitters = false;
-    plan->stored = true;
+    plan->stored = options->stored;
     plan->shape = (struct stk_decode_shape){ dtype, STOKER_NCHW, walk->height, walk->width,
                                              (uint64_t)walk->height * walk->width *
                                                  (dtype == STOKER_INT64 ? sizeof(int64_t) : 1) };
@@ -289,12 +290,12 @@ done:
 }
 
 int stk_decode_plan_follow(struct stk_decode_plan **plan_out, const struct stk_decode_plan *image,
-                           uint32_t dtype, struct stoker_error *error)
+                           bool rgb_ids, uint32_t dtype, struct stoker_error *error)
 {
     struct stk_decode_options options = { .transforms = image->transforms,
                                           .transform_count = image->transform_count,
                                           .dtype = dtype,
-                                          .stored = true,
+                                          .stored = rgb_ids ? STK_RGB_IDS : STK_VALUES,
                                           .pixels_max = image->pixels_max,
                                           .memory_bytes_max = image->memory_bytes_max };
 

@@ -16,7 +16,7 @@ struct stk_decode_plan {
     struct stk_convert       convert;
     bool                     exif;
     bool                     jitters; /* there is a ColorJitter */
-    bool                     stored;  /* a mask's: values of a PNG, not colours */
+    uint32_t                 stored;  /* enum stk_stored; not 0: a mask's */
     uint64_t                 pixels_max, memory_bytes_max;
 };
 

@@ -282,7 +282,8 @@ static int open_mask(struct stk_field *field, const struct stk_decode_plan *imag
                      const struct stoker_field_options *asked, struct stoker_error *error)
 {
     struct stk_decode_shape shape;
-    int status = stk_decode_plan_follow(&field->plan, image, asked->dtype, error);
+    int status =
+        stk_decode_plan_follow(&field->plan, image, asked->rgb_ids != 0, asked->dtype, error);
 
     if (status < 0) {
         return status;
