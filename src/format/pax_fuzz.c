@@ -16,29 +16,57 @@ struct tar {
     size_t bytes;
 };
 
-/* A header by our writer, with another type. False: no room. */
-static bool add_header(struct tar *tar, uint8_t type, size_t size)
+/* A header by our writer but for its type, size and sum, which are nine tenths of the time that an
+ * input takes when all 512 bytes are added up for each. */
+struct model {
+    uint8_t header[BLOCK];
+    unsigned sum; /* of all but the type and the size; blanks for the sum */
+};
+
+enum { SIZE_AT = 124, SIZE_DIGITS = 11, SUM_AT = 148, SUM_DIGITS = 6, TYPE_AT = 156 };
+
+static void make_model(struct model *model)
 {
     static const char name[] = "a/member.bin";
+    struct stk_view view = {(const uint8_t *)name, strlen(name)};
     uint8_t header[STK_TAR_HEADER_MAX];
-    size_t bytes =
-        stk_tar_header_write((struct stk_view){(const uint8_t *)name, strlen(name)}, size, header);
-    unsigned sum = 0;
 
-    STK_ASSERT(bytes == BLOCK);
+    STK_ASSERT(stk_tar_header_write(view, 0, header) == BLOCK);
+    memset(header + SUM_AT, ' ', 8);
+    memset(header + SIZE_AT, 0, SIZE_DIGITS);
+    header[TYPE_AT] = 0;
+    memcpy(model->header, header, BLOCK);
+    for (size_t i = 0; i < BLOCK; i++) {
+        model->sum += header[i];
+    }
+}
+
+/* False: no room. */
+static bool add_header(struct tar *tar, uint8_t type, size_t size)
+{
+    static struct model model;
+    uint8_t *header = tar->data + tar->bytes;
+    unsigned sum;
+
+    if (model.sum == 0) {
+        make_model(&model);
+    }
     if (tar->bytes + BLOCK > sizeof tar->data) {
         return false;
     }
-    header[156] = type;
-    memset(header + 148, ' ', 8);
-    for (size_t i = 0; i < BLOCK; i++) {
-        sum += header[i];
+    memcpy(header, model.header, BLOCK);
+    header[TYPE_AT] = type;
+    sum = model.sum + type;
+    for (size_t i = 0; i < SIZE_DIGITS; i++) {
+        uint8_t digit = (uint8_t)('0' + (size >> 3 * i & 7));
+
+        header[SIZE_AT + SIZE_DIGITS - 1 - i] = digit;
+        sum += digit;
     }
-    for (size_t i = 0; i < 6; i++) { /* as old tars: six digits, NUL, blank */
-        header[153 - i] = (uint8_t)('0' + (sum >> 3 * i & 7));
+    for (size_t i = 0; i < SUM_DIGITS; i++) { /* as old tars: six digits, NUL, blank */
+        header[SUM_AT + SUM_DIGITS - 1 - i] = (uint8_t)('0' + (sum >> 3 * i & 7));
     }
-    header[154] = 0;
-    memcpy(tar->data + tar->bytes, header, BLOCK);
+    header[SUM_AT + SUM_DIGITS] = 0;
     tar->bytes += BLOCK;
     return true;
 }
