@@ -63,17 +63,17 @@ static void compare_words(struct differences *found, const char *name, uint32_t 
     }
 }
 
-static void compare_identity(struct differences *found, const char *name, const uint8_t has[32],
-                             const uint8_t wants[32])
+static void compare_identity(struct differences *found, const struct stk_identity_part *part,
+                             const uint8_t has[32], const uint8_t wants[32])
 {
     const uint8_t *const both[2] = {has, wants};
     char texts[2][2 * IDENTITY_SHOWN + 4];
-    size_t first = 0;
+    size_t first = part->first, end = part->first + part->bytes;
 
-    if (memcmp(has, wants, 32) == 0) {
+    if (memcmp(has + first, wants + first, part->bytes) == 0) {
         return;
     }
-    while (first < 32 - IDENTITY_SHOWN && has[first] == wants[first]) {
+    while (first < end - IDENTITY_SHOWN && has[first] == wants[first]) {
         first++;
     }
     for (int i = 0; i < 2; i++) {
@@ -81,7 +81,7 @@ static void compare_identity(struct differences *found, const char *name, const 
             snprintf(texts[i] + 2 * k, 6, "%02x...", both[i][first + k]);
         }
     }
-    differ(found, name, texts[0], texts[1]);
+    differ(found, part->name, texts[0], texts[1]);
 }
 
 void stk_state_of(struct stoker_state *state_out, const struct stk_order *order,
@@ -105,6 +105,7 @@ int stk_state_check(const struct stoker_state *state, const struct stoker_state 
 {
     static const char *const shuffles[5] = {"unknown", "block", "full", "none", "unknown"};
     static const char *const tails[5] = {"unknown", "drop", "pad", "wrap", "keep"};
+    const struct stk_identity_part whole = {words->identity, 0, sizeof own->identity};
     struct differences found = {.bytes = 0};
 
     compare(&found, "order version", state->order_version, own->order_version);
@@ -115,7 +116,10 @@ int stk_state_check(const struct stoker_state *state, const struct stoker_state 
     compare(&found, "seed", state->seed, own->seed);
     compare(&found, words->samples, state->sample_count, own->sample_count);
     compare(&found, words->block_samples, state->block_samples, own->block_samples);
-    compare_identity(&found, words->identity, state->identity, own->identity);
+    for (uint32_t i = 0; i < (words->identity ? 1 : words->part_count); i++) {
+        compare_identity(&found, words->identity ? &whole : &words->parts[i], state->identity,
+                         own->identity);
+    }
     compare_keys(&found, "mix", state->mix, own->mix);
     if (state->position > words->positions + POSITION_SLACK) {
         compare(&found, "position past the end", state->position, words->positions);

@@ -147,9 +147,34 @@ static void test_same(void)
     T_EQ("another place", stk_state_check(&other, &own, &words, NULL), 0);
 }
 
+/* An identity of parts: those that differ are named, each with its own bytes. */
+static void test_parts(void)
+{
+    static const struct stk_identity_part parts[] = {
+        {"tokens", 0, 16}, {"rows", 16, 4}, {"rules", 20, 12}};
+    struct stk_state_words named = words;
+    struct stoker_state own = state_in_world(4, 0, 1), state = own;
+    struct stoker_error error = {0};
+
+    named.identity = NULL;
+    named.parts = parts;
+    named.part_count = STK_COUNT(parts);
+    T_EQ("same", stk_state_check(&state, &own, &named, &error), 0);
+    state.identity[15] = state.identity[31] = 0xff;
+    T_EQ("two", stk_state_check(&state, &own, &named, &error), STOKER_ERROR_STATE);
+    T_STR("two", error.where,
+          "tokens: 000000ff... in the state, 00000000... here; "
+          "rules: 000000ff... in the state, 00000000... here");
+    state = own;
+    state.identity[19] = 1;
+    T_EQ("one", stk_state_check(&state, &own, &named, &error), STOKER_ERROR_STATE);
+    T_STR("one", error.where, "rows: 00000001... in the state, 00000000... here");
+}
+
 int main(void)
 {
     test_differences();
     test_same();
+    test_parts();
     return t_finish();
 }
