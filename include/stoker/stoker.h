@@ -831,17 +831,21 @@ STOKER_API void stoker_batch_close(struct stoker_batch *batch);
 
 /* ---- tokens --------------------------------------------------------------------------- */
 
-/* Files of tokens, and a stream of batches of fixed windows over them, in the same order, ranks,
- * tails and states as a loader's. Threads: any, all of this section. */
+/* Files of tokens, and a stream of batches of them (fixed windows, packed documents, or documents),
+ * in the same order, ranks, tails and states as a loader's. Threads: any, all of this section. */
 struct stoker_tokens;
 struct stoker_token_loader;
 
 struct stoker_tokens_options {
     size_t             struct_size;
     const char *const *paths; /* borrowed; each a file, or a Megatron set: prefix, .bin or .idx.
-                                 npy, llm.c's shards and Megatron's sets say what they hold */
+                                 npy, llm.c's shards and Megatron's sets say what they hold. All
+                                 but an .idx may be packed by zstd: in frames, of which those in
+                                 use are unpacked */
     size_t             path_count;
     uint32_t           dtype; /* of raw files: an integer; default 0: there are none */
+    uint64_t           cache_bytes; /* of unpacked frames; default: 512 MiB, or a quarter of the
+                                       memory budget where that is less. One frame always may be */
 };
 
 /* Gives *tokens_out. Files are mapped, not read: they may be replaced by a rename meanwhile, but
@@ -856,22 +860,45 @@ struct stoker_tokens_info {
     size_t   struct_size;
     uint64_t file_count, tokens, bytes;
     uint64_t documents;    /* of Megatron's sets */
-    uint8_t  identity[32]; /* of dtypes, counts, and 4 KiB at both ends of each file */
+    uint64_t frames;       /* of packed files */
+    uint8_t  identity[32]; /* of dtypes, counts, and 4 KiB at both ends of each file, unpacked */
 };
 STOKER_API int stoker_tokens_info(const struct stoker_tokens *tokens,
                                   struct stoker_tokens_info *info_out);
 
-enum stoker_token_labels {
-    STOKER_LABELS_SHIFTED = 1, /* a window has context + 1 tokens. Field 0: all but its last; field
-                                  1: all but its first, what comes next at each place */
-    STOKER_LABELS_NONE,        /* a window has context tokens; field 0 */
+enum stoker_token_rows {
+    STOKER_ROWS_WINDOWS = 1, /* `context` tokens (and one: see labels) of a file, every `stride` */
+    STOKER_ROWS_PACKED,      /* documents, put together by best fit: only one longer than context is
+                                cut; what is left of it counts as one more */
+    STOKER_ROWS_DOCUMENTS,   /* one document, its first `context` tokens; 0: all. Ragged fields */
 };
 
+enum stoker_token_labels {
+    STOKER_LABELS_SHIFTED = 1, /* field 1: what comes next at each place; -100 where nothing does.
+                                  A window takes one token more for it */
+    STOKER_LABELS_NONE,
+};
+
+enum stoker_token_positions {
+    STOKER_POSITIONS_NONE = 1,
+    STOKER_POSITIONS_RESET, /* from 0 in each document, and in padding */
+    STOKER_POSITIONS_ROW,   /* from 0 to context - 1 */
+};
+
+enum stoker_token_ends {
+    STOKER_ENDS_MASKED = 1, /* the last token of a document has the label -100 */
+    STOKER_ENDS_KEPT,       /* it has the next document's first token */
+};
+
+/* Fields of a batch, in this order: tokens; labels, if shifted; positions, if there are; and of
+ * packed rows, and where positions are reset, starts: ragged int32, where documents (and padding)
+ * begin, counted through the batch as one row, and behind the last row's the batch's end. So all of
+ * its numbers are cu_seqlens, as kernels for attention want them. */
 struct stoker_token_loader_options {
     size_t   struct_size;
     uint64_t context; /* tokens of a row of a field */
-    uint64_t stride;  /* tokens from window to window; default context: each token is a label once.
-                         Windows lie within a file each; what is left at its end is not used */
+    uint64_t stride;  /* windows: tokens from one to the next; default context: each token is a
+                         label once. They lie within a file each; what is left is not used */
     uint32_t batch_size;
     uint32_t shuffle;       /* as of a loader, these all */
     uint32_t tail;
@@ -881,18 +908,26 @@ struct stoker_token_loader_options {
     uint64_t seed;
     uint32_t labels; /* enum stoker_token_labels; default shifted */
     uint32_t dtype;  /* of the fields: int64 (default) or int32 */
-    /* 1: rows are documents of Megatron sets, packed by best fit; stride and labels are not used.
-     * Field 0: tokens; 1: labels, -100 at a document's end and in padding; 2: positions, from 0 in
-     * each document; 3: ragged int32, where documents (and padding) begin, counted through the
-     * batch as one row: with batch_size * context behind them, cu_seqlens. Only a document longer
-     * than context is cut: what is left of it counts as one more. */
-    uint32_t packed;
+    uint32_t rows;   /* enum stoker_token_rows; default windows */
     uint32_t chunk_documents; /* packed with each other; default 4,096 */
     int32_t  pad;             /* the token of padding; default 0 */
+    /* Where documents end. Megatron's sets say it; in other files, and within windows, it is behind
+     * each token `eod`. */
+    uint8_t  has_eod;    /* 1: eod is one */
+    uint8_t  append_eod; /* 1: packed rows and documents of Megatron's sets get one at their end */
+    int32_t  eod;
+    uint32_t ends;       /* enum stoker_token_ends; default masked, of windows kept */
+    uint32_t positions;  /* enum stoker_token_positions; default none, of packed rows reset */
+    /* Fill in the middle (Bavarian et al. 2022): this share of documents (of pieces, of those
+     * within a window) becomes prefix, suffix, middle, each behind its sentinel; fim_spm_rate of
+     * them with the suffix first. Drawn from (seed, epoch, sample). Packed rows and documents have
+     * room for the sentinels; windows lose as many tokens at their end. An eod stays last. */
+    double   fim_rate, fim_spm_rate; /* 0 to 1; default 0 */
+    int32_t  fim_prefix, fim_suffix, fim_middle;
 };
 
-/* Gives *loader_out. STOKER_ERROR_EMPTY: no file holds a whole window, or a document. packed looks
- * at all documents once, on all threads. */
+/* Gives *loader_out. STOKER_ERROR_EMPTY: no file holds a whole window, or a document. Packed rows
+ * look at all documents once, and documents that end with eod at all tokens, on all threads. */
 STOKER_API int stoker_token_loader_open(struct stoker_token_loader **loader_out,
                                         struct stoker_tokens *tokens,
                                         const struct stoker_token_loader_options *options,
@@ -907,7 +942,7 @@ STOKER_API int stoker_token_loader_next(struct stoker_token_loader *loader,
                                         struct stoker_error *error);
 STOKER_API uint64_t stoker_token_loader_batches(const struct stoker_token_loader *loader,
                                                 uint64_t epoch);
-/* Windows of an epoch, over all ranks. */
+/* Rows of an epoch, over all ranks. */
 STOKER_API uint64_t stoker_token_loader_samples(const struct stoker_token_loader *loader);
 STOKER_API int stoker_token_loader_set_epoch(struct stoker_token_loader *loader, uint64_t epoch,
                                              struct stoker_error *error);

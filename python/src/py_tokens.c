@@ -32,10 +32,10 @@ static void tokens_leave(struct tokens_object *self)
     }
 }
 
-/* Tokens(engine, paths, dtype) */
+/* Tokens(engine, paths, dtype, cache_bytes) */
 static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"engine", "paths", "dtype", NULL};
+    static char *names[] = {"engine", "paths", "dtype", "cache_bytes", NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_tokens_options options = {.struct_size = sizeof options};
@@ -46,9 +46,10 @@ static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     const char **list;
     int status;
 
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O!O&:Tokens", names,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O!O&|O&:Tokens", names,
                                      module->engine_type, &engine, &PyTuple_Type, &paths,
-                                     stk_py_u32, &options.dtype)) {
+                                     stk_py_u32, &options.dtype, stk_py_u64,
+                                     &options.cache_bytes)) {
         return NULL;
     }
     list = stk_py_urls(paths);
@@ -111,10 +112,11 @@ static PyObject *tokens_info(PyObject *object, PyObject *nothing)
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
-    return Py_BuildValue("{sKsKsKsKsy#}", "file_count", (unsigned long long)info.file_count,
+    return Py_BuildValue("{sKsKsKsKsKsy#}", "file_count", (unsigned long long)info.file_count,
                          "tokens", (unsigned long long)info.tokens, "bytes",
                          (unsigned long long)info.bytes, "documents",
-                         (unsigned long long)info.documents, "identity",
+                         (unsigned long long)info.documents, "frames",
+                         (unsigned long long)info.frames, "identity",
                          (const char *)info.identity, (Py_ssize_t)sizeof info.identity);
 }
 
@@ -163,10 +165,13 @@ static void leave(struct token_loader_object *self)
 
 static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"tokens", "context",       "stride",      "batch_size", "shuffle",
-                            "tail",   "window_blocks", "group_count", "rank",       "world_size",
-                            "seed",   "labels",        "dtype",       "packed",
-                            "chunk_documents", "pad",  NULL};
+    static char *names[] = {"tokens",     "context",    "stride",          "batch_size",
+                            "shuffle",    "tail",       "window_blocks",   "group_count",
+                            "rank",       "world_size", "seed",            "labels",
+                            "dtype",      "rows",       "chunk_documents", "pad",
+                            "has_eod",    "append_eod", "eod",             "ends",
+                            "positions",  "fim_rate",   "fim_spm_rate",    "fim_prefix",
+                            "fim_suffix", "fim_middle", NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_token_loader_options options = {.struct_size = sizeof options};
@@ -176,14 +181,17 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     int status;
 
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&i:TokenLoader", names,
+            arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiii:TokenLoader", names,
             module->tokens_type, &tokens, stk_py_u64, &options.context, stk_py_u64,
             &options.stride, stk_py_u32, &options.batch_size, stk_py_u32, &options.shuffle,
             stk_py_u32, &options.tail, stk_py_u32, &options.window_blocks, stk_py_u32,
             &options.group_count, stk_py_u32, &options.rank, stk_py_u32, &options.world_size,
             stk_py_u64, &options.seed, stk_py_u32, &options.labels, stk_py_u32,
-            &options.dtype, stk_py_u32, &options.packed, stk_py_u32, &options.chunk_documents,
-            &options.pad) ||
+            &options.dtype, stk_py_u32, &options.rows, stk_py_u32, &options.chunk_documents,
+            &options.pad, &options.has_eod, &options.append_eod, &options.eod, stk_py_u32,
+            &options.ends, stk_py_u32, &options.positions, &options.fim_rate,
+            &options.fim_spm_rate, &options.fim_prefix, &options.fim_suffix,
+            &options.fim_middle) ||
         !stk_py_gate_enter(&tokens->gate, "tokens")) {
         return NULL;
     }
@@ -320,7 +328,7 @@ static PyMethodDef loader_methods[] = {
     {"next", loader_next, METH_NOARGS, "next() -> Batch | None"},
     {"set_epoch", loader_set_epoch, METH_O, "Starts an epoch at its first batch."},
     {"batches", loader_batches, METH_O, "Batches that an epoch holds for this rank."},
-    {"samples", loader_samples, METH_NOARGS, "Windows of an epoch, over all ranks."},
+    {"samples", loader_samples, METH_NOARGS, "Rows of an epoch, over all ranks."},
     {"state", loader_state, METH_NOARGS, "Where the stream stands, as a tuple."},
     {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},
     {"close", loader_close, METH_NOARGS, "Ends it; batches in hand stay valid."},

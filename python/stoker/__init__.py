@@ -79,7 +79,7 @@ from .mix import Mix
 from .output import Ragged
 from .packing import pack
 from .table import BadRow, pack_table
-from .tokens import TokenLoader, Tokens
+from .tokens import FIM, TokenLoader, Tokens
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -96,6 +96,7 @@ from .writer import ShardWriter
 _Sequence.register(BytesColumn)
 
 __all__ = [
+    "FIM",
     "ORDER_VERSION",
     "ArgumentError",
     "Array",

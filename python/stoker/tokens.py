@@ -6,17 +6,17 @@ import glob
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from . import _stoker
 from .dataset import SHUFFLES, Engine, count, default_engine, refuse_pickle, word
 from .errors import ArgumentError, ClosedError, EmptyError, ForkedError, StateError
 from .loader import TAILS, parse_state, state_values
-from .output import check_word, choose, converter, mask_of, paths_of
+from .output import Ragged, check_word, choose, converter, mask_of, paths_of
 from .ranks import ranks
 from .stream import EPOCH, Epoch, Stream
 
-__all__ = ["TokenLoader", "Tokens"]
+__all__ = ["FIM", "TokenLoader", "Tokens"]
 
 STORED = {
     "uint8": _stoker.UINT8,
@@ -28,8 +28,34 @@ STORED = {
     "uint64": _stoker.UINT64,
     "int64": _stoker.INT64,
 }
-PACKED_NAMES = ("input_ids", "labels", "position_ids", "cu_seqlens")
+ROWS = {
+    "windows": _stoker.ROWS_WINDOWS,
+    "packed": _stoker.ROWS_PACKED,
+    "documents": _stoker.ROWS_DOCUMENTS,
+}
+POSITIONS = {
+    "none": _stoker.POSITIONS_NONE,
+    "reset": _stoker.POSITIONS_RESET,
+    "row": _stoker.POSITIONS_ROW,
+}
 DTYPES = {"int64": _stoker.INT64, "int32": _stoker.INT32}
+
+
+class FIM(NamedTuple):
+    """Fill in the middle (Bavarian et al. 2022): a share of the documents is cut in three at two
+    random places, and given as prefix, suffix, middle (PSM) or suffix, prefix and middle (SPM),
+    behind sentinels: the ids that the tokenizer has for them.
+
+    Which ones, and where, is a function of (seed, epoch, sample).
+    """
+
+    prefix: int
+    suffix: int
+    middle: int
+    rate: float = 0.5
+    """Of documents; of their pieces, where they are cut to rows."""
+    spm_rate: float = 0.5
+    """Of those, the ones with the suffix first."""
 
 
 class Tokens:
@@ -39,9 +65,15 @@ class Tokens:
     ``.idx``), an ``.npy`` of integers, a shard of llm.c, or else raw tokens (nanoGPT's
     ``train.bin``), which need ``stored=``. The files must not be cut while they are in use.
 
+    All of them (but an ``.idx``) may be packed by zstd, and are then read in frames: of a file of
+    many frames (``pzstd``, or ``split -b 4M --filter=zstd``) only those in use are unpacked, of a
+    file of one frame all.
+
     Args:
         source: a file, a glob (``"fineweb/train_*.bin"``), or a list of them.
         stored: dtype of raw files: ``"uint16"``, ``"uint32"`` ...; NumPy's names and objects too.
+        cache: bytes of unpacked frames that are kept. Default: 512 MiB, or a quarter of the memory
+            budget where that is less.
         engine: default: the process's.
 
     Attributes:
@@ -53,6 +85,7 @@ class Tokens:
         source: Any,
         *,
         stored: Any = None,
+        cache: int | None = None,
         engine: Engine | None = None,
     ) -> None:
         if engine is not None and not isinstance(engine, Engine):
@@ -60,7 +93,9 @@ class Tokens:
         self.engine = engine if engine is not None else default_engine()
         self.files = _files(paths_of(source))
         dtype = 0 if stored is None else word(_name(stored), STORED, "Tokens stored")
-        self._native = _stoker.Tokens(self.engine._native, tuple(self.files), dtype)
+        self._native = _stoker.Tokens(
+            self.engine._native, tuple(self.files), dtype, count(cache, "Tokens cache", low=1)
+        )
         self._info = self._native.info()
 
     def __len__(self) -> int:
@@ -78,8 +113,13 @@ class Tokens:
         return int(self._info["documents"])
 
     @property
+    def frames(self) -> int:
+        """Frames of packed files."""
+        return int(self._info["frames"])
+
+    @property
     def identity(self) -> str:
-        """Of dtypes, counts, and both ends of each file; names do not enter it."""
+        """Of dtypes, counts, and both ends of each file, unpacked; names do not enter it."""
         return str(self._info["identity"].hex())
 
     def close(self) -> None:
@@ -100,7 +140,8 @@ class Tokens:
 
 
 class TokenLoader(Stream):
-    """A stream of batches of token windows for one rank, exactly ordered.
+    """A stream of batches of token windows, packed documents, or documents for one rank, exactly
+    ordered.
 
     Every ``for`` over the loader is one epoch::
 
@@ -108,29 +149,46 @@ class TokenLoader(Stream):
         for inputs, labels in loader:   # int64 [32, 2048], labels[i] comes behind inputs[i]
             loss = cross_entropy(model(inputs).flatten(0, 1), labels.flatten())
 
-    Each file is cut into windows of ``context + 1`` tokens, one every ``stride``: with the default
-    each token is a label once an epoch. Windows do not go from one file into the next, and what a
-    file has left behind its last whole window is not used. The order, ranks and states are those
-    of :class:`Loader`: the same global batches for every number of ranks, and one position as
-    state.
+    The order, ranks and states are those of :class:`Loader`: the same global batches for every
+    number of ranks, and one position as state.
 
-    With ``pack=True`` the rows are documents of Megatron sets instead, packed by best fit: only a
-    document longer than ``context`` is cut. The loop gets dicts: ``input_ids``, ``labels`` (-100
-    at each document's end and in padding), ``position_ids`` (from 0 in each document), all
-    [B, context], and ``cu_seqlens``, int32: where documents begin in the batch as one row of
-    ``B * context`` tokens, and that number, as FlashAttention's ``varlen`` functions want it.
+    ``rows="windows"``: each file is cut into windows of ``context + 1`` tokens, one every
+    ``stride``: with the default each token is a label once an epoch. Windows do not go from one
+    file into the next, and what a file has left behind its last whole window is not used.
+
+    ``rows="packed"``: documents, put together by best fit: only a document longer than ``context``
+    is cut. The loop gets dicts: ``input_ids``, ``labels`` (-100 at each document's end and in
+    padding), ``position_ids`` (from 0 in each document), all [B, context], and ``cu_seqlens``,
+    int32: where documents begin in the batch as one row of ``B * context`` tokens, and that number,
+    as FlashAttention's ``varlen`` functions want it.
+
+    ``rows="documents"``: a document a row, as pairs of :class:`Ragged` (inputs, labels).
+
+    Documents are those of Megatron sets; in other files each ends with a token ``eod``, which one
+    pass over all tokens finds when the loader is made.
 
     Args:
         source: :class:`Tokens`, or what it takes.
-        batch_size: windows of a batch, of this rank.
-        context: tokens of a row.
+        batch_size: rows of a batch, of this rank.
+        context: tokens of a row; of documents the most (longer ones are cut), default: all.
         seed: of the order.
+        rows: ``"windows"``, ``"packed"`` or ``"documents"``.
         stride: tokens from one window to the next. Default: ``context``.
-        labels: ``True``: pairs (inputs, labels), the labels shifted by one; ``False``: one tensor,
-            of windows of ``context`` tokens.
-        names: the loop gets dicts with these names instead: ``("input_ids", "labels")``, or
-            ``("input_ids",)`` without labels; four with ``pack``.
-        pack: rows of packed documents, see above; ``stride`` and ``labels`` are not used.
+        labels: ``True``: labels beside the inputs, shifted by one; ``False``: none, and windows of
+            ``context`` tokens.
+        names: the loop gets dicts with these names: one for each of inputs, labels, positions and
+            cu_seqlens, as far as they are there.
+        eod: the token that ends documents. In windows it is needed for ``mask_ends`` and
+            ``positions``.
+        append_eod: documents of Megatron sets get an ``eod`` at their end (a set that
+            ``--append-eod`` wrote has them).
+        mask_ends: no document's last token learns the first one of the next: its label is -100.
+            Default: not in windows. (Megatron's ``eod_mask_loss``.)
+        positions: ``"reset"``: position ids from 0 in each document, and cu_seqlens; ``"row"``:
+            from 0 in each row; ``"none"``. Default: of packed rows ``"reset"``, else ``"none"``.
+            (Megatron's ``reset_position_ids`` and ``reset_attention_mask``.)
+        fim: :class:`FIM`: fill in the middle. Packed rows and documents keep room for the
+            sentinels; windows lose as many tokens at their end. An ``eod`` stays last.
         chunk: documents that are packed with each other. Default: 4,096.
         pad: the token of padding.
         dtype: of the batches: ``"int64"`` or ``"int32"``.
@@ -146,13 +204,18 @@ class TokenLoader(Stream):
         self,
         source: Any,
         batch_size: int,
-        context: int,
+        context: int | None = None,
         *,
         seed: int = 0,
+        rows: str = "windows",
         stride: int | None = None,
         labels: bool = True,
         names: Sequence[str] | None = None,
-        pack: bool = False,
+        eod: int | None = None,
+        append_eod: bool = False,
+        mask_ends: bool | None = None,
+        positions: str | None = None,
+        fim: FIM | None = None,
         chunk: int | None = None,
         pad: int = 0,
         dtype: Any = "int64",
@@ -170,7 +233,7 @@ class TokenLoader(Stream):
         where = "TokenLoader"
         self._closed = True  # until it is open
         self.batch_size = count(batch_size, f"{where} batch_size", low=1)
-        self.context = count(context, f"{where} context", low=1)
+        self.context = count(context, f"{where} context", low=1)  # 0: none
         self.seed = count(seed, f"{where} seed", high=2**64 - 1)
         self.shuffle, self.tail = shuffle, tail
         self.rank, self.world_size = ranks(rank, world_size)
@@ -180,19 +243,9 @@ class TokenLoader(Stream):
                 f"transform {transform!r} cannot be called", where, "give a function of one batch"
             )
         self.transform = transform
-        if pack and (stride is not None or not labels):
-            raise ArgumentError(
-                "pack= beside stride= or labels=False", where, "packed rows have labels, no stride"
-            )
-        self._packed = bool(pack)
-        self._fields = 4 if pack else 2 if labels else 1
-        self._names = None if names is None else tuple(names)
-        if pack and names is None:
-            self._names = PACKED_NAMES
-        if self._names is not None and len(self._names) != self._fields:
-            raise ArgumentError(
-                f"names {names!r}", where, f"give {self._fields}: one for each tensor of a batch"
-            )
+        if rows != "windows" and stride is not None:
+            raise ArgumentError(f"stride= beside rows={rows!r}", where, "give it with windows")
+        places = positions or ("reset" if rows == "packed" else "none")
         self._native_options = {
             "batch_size": self.batch_size,
             "stride": count(stride, f"{where} stride", low=1),
@@ -205,10 +258,18 @@ class TokenLoader(Stream):
             "group_count": count(groups, f"{where} groups", low=1),
             "labels": _stoker.LABELS_SHIFTED if labels else _stoker.LABELS_NONE,
             "dtype": word(_name(dtype), DTYPES, f"{where} dtype"),
-            "packed": int(self._packed),
+            "rows": word(rows, ROWS, f"{where} rows"),
             "chunk_documents": count(chunk, f"{where} chunk", low=1),
             "pad": count(pad, f"{where} pad", high=2**31 - 1),
+            "has_eod": int(eod is not None),
+            "append_eod": int(bool(append_eod)),
+            "eod": count(eod, f"{where} eod", high=2**31 - 1),
+            "ends": _ends(mask_ends),
+            "positions": word(places, POSITIONS, f"{where} positions"),
+            **_fim_options(fim, where),
         }
+        self._ragged = rows == "documents"
+        self._names, self._fields, self._bounds = _fields(names, rows, bool(labels), places)
         self._output_word = check_word(output)
         self._convert: Callable[[Any], Any] | None = None
         self._output = ""
@@ -269,8 +330,8 @@ class TokenLoader(Stream):
         return self._native.batches(self._epoch)
 
     @property
-    def windows(self) -> int:
-        """Windows of an epoch, over all ranks."""
+    def rows(self) -> int:
+        """Rows of an epoch, over all ranks."""
         return self._native.samples()
 
     def _check_open(self) -> None:
@@ -307,10 +368,7 @@ class TokenLoader(Stream):
             self._output = choose(self._output_word)
             self._convert = converter(self._output)
         self.mask = mask_of(batch, self._output) if self.tail == "pad" else None
-        fields = self._fields - self._packed  # the last one is of another shape
-        values = tuple(self._convert(batch.array(field)) for field in range(fields))
-        if self._packed:
-            values += (self._bounds(batch),)
+        values = tuple(self._value(batch, field) for field in range(self._fields))
         if self._names is not None:
             return dict(zip(self._names, values, strict=True))
         return values if self._fields > 1 else values[0]
@@ -325,18 +383,13 @@ class TokenLoader(Stream):
             self._native.next()
             self._end()
 
-    def _bounds(self, batch: _stoker.Batch) -> Any:
-        """cu_seqlens: where documents begin, and the end."""
+    def _value(self, batch: _stoker.Batch, field: int) -> Any:
         assert self._convert is not None
-        starts = self._convert(batch.array(3)[0])
-        end = len(batch.ids) * self.context
-        if self._output == "torch":
-            return starts.new_tensor([*starts.tolist(), end])
-        if self._output == "numpy":
-            import numpy
-
-            return numpy.append(starts, numpy.int32(end))
-        return [*memoryview(starts), end]
+        if self._ragged:
+            parts = batch.array(field)
+            return Ragged(*(None if part is None else self._convert(part) for part in parts))
+        array = batch.array(field)
+        return self._convert(array[0] if field == self._bounds else array)
 
     # ---- state ----
 
@@ -363,8 +416,8 @@ class TokenLoader(Stream):
         """Goes to where the state stands; the next loop gives the rest of its epoch.
 
         Raises:
-            StateError: the state belongs to other tokens, another context, stride or setting, or
-                another order version.
+            StateError: the state belongs to other tokens, other rows, rules or settings, or
+                another order version; all that differs is named.
         """
         values = parse_state(state)
         self._turn += self._taken
@@ -389,11 +442,56 @@ class TokenLoader(Stream):
     def __repr__(self) -> str:
         return (
             f"<stoker.TokenLoader of {self.tokens!r}, batches of {self.batch_size} x "
-            f"{self.context}, rank {self.rank} of {self.world_size}>"
+            f"{self.context or 'any'}, rank {self.rank} of {self.world_size}>"
         )
 
     def __reduce__(self) -> NoReturn:
         refuse_pickle("TokenLoader")
+
+
+def _ends(mask_ends: bool | None) -> int:
+    if mask_ends is None:
+        return 0
+    return _stoker.ENDS_MASKED if mask_ends else _stoker.ENDS_KEPT
+
+
+def _fim_options(fim: FIM | None, where: str) -> dict[str, float]:
+    if fim is None:
+        return {}
+    if not isinstance(fim, FIM):
+        raise ArgumentError(f"fim {fim!r}", where, "give a stoker.FIM(prefix, suffix, middle)")
+    options: dict[str, float] = {
+        f"fim_{name}": count(getattr(fim, name), f"{where} fim {name}", high=2**31 - 1)
+        for name in ("prefix", "suffix", "middle")
+    }
+    for name in ("rate", "spm_rate"):
+        value = getattr(fim, name)
+        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise ArgumentError(f"fim {name} {value!r}", where, "give a number from 0 to 1")
+        options[f"fim_{name}"] = float(value)
+    return options
+
+
+def _fields(
+    names: Sequence[str] | None, rows: str, labels: bool, positions: str
+) -> tuple[tuple[str, ...] | None, int, int]:
+    """Names of the fields, None: the loop gets tuples; how many; which one is cu_seqlens, or -1."""
+    usual = ["input_ids"]
+    usual += ["labels"] if labels else []
+    usual += ["position_ids"] if positions != "none" else []
+    bounds = -1
+    if rows == "packed" or positions == "reset":
+        bounds = len(usual)
+        usual.append("cu_seqlens")
+    if names is not None and (isinstance(names, str) or len(names) != len(usual)):
+        raise ArgumentError(
+            f"names {names!r}",
+            "TokenLoader",
+            f"give {len(usual)}: one each for {', '.join(usual)}",
+        )
+    if names is None:
+        return (tuple(usual) if bounds >= 0 or len(usual) > 2 else None), len(usual), bounds
+    return tuple(names), len(usual), bounds
 
 
 def _files(paths: Sequence[bytes]) -> list[bytes]:
@@ -404,7 +502,7 @@ def _files(paths: Sequence[bytes]) -> list[bytes]:
             files.append(path)
             continue
         found = sorted(glob.glob(path, recursive=True))
-        sets = {name for name in found if name.endswith(b".bin")}
+        sets = {name.removesuffix(b".zst") for name in found}
         found = [
             name
             for name in found

@@ -7,7 +7,10 @@ it is says stoker.order_at.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import struct
+import subprocess
 
 import pytest
 import stoker
@@ -98,7 +101,7 @@ def test_every_window_once_in_order(files, shuffle, dtype):
         dtype=dtype,
         output="numpy",
     ) as loader:
-        assert loader.windows == len(windows)
+        assert loader.rows == len(windows)
         for epoch in range(2):
             at = 0
             for inputs, labels in loader:
@@ -227,7 +230,7 @@ def test_leaving_an_epoch(files):
     loader.set_epoch(0)
     assert rows_of(loader)[:3] == first
     assert loader.epoch == 1
-    assert len(loader) == loader.windows // 8
+    assert len(loader) == loader.rows // 8
 
 
 def test_pad_tells_by_the_mask(files):
@@ -237,7 +240,7 @@ def test_pad_tells_by_the_mask(files):
     for inputs, _ in loader:
         assert inputs.shape == (64, 16)
         real += int(loader.mask.sum())
-    assert real == loader.windows
+    assert real == loader.rows
 
 
 def test_batches_outlive_the_loader(files):
@@ -257,6 +260,7 @@ def test_batches_outlive_the_loader(files):
     [
         ({"batch_size": 0}, stoker.ArgumentError, "batch_size"),
         ({"context": 0}, stoker.ArgumentError, "context"),
+        ({"context": None}, stoker.ArgumentError, "context"),
         ({"context": 10**6}, stoker.EmptyError, "whole window"),
         ({"dtype": "float32"}, stoker.ArgumentError, "dtype"),
         ({"stored": "uint17"}, stoker.ArgumentError, "stored"),
@@ -316,7 +320,7 @@ def test_packed_documents(documents, output):
         pytest.importorskip("torch")
     paths, everything = documents
     loader = stoker.TokenLoader(
-        paths, 4, 64, pack=True, chunk=40, pad=9, seed=2, tail="keep", output=output
+        paths, 4, 64, rows="packed", chunk=40, pad=9, seed=2, tail="keep", output=output
     )
     pieces, rows = [], 0
     for batch in loader:
@@ -332,7 +336,7 @@ def test_packed_documents(documents, output):
                 continue  # padding, or a document of one 9: none has one
             assert after[:-1] == piece[1:]
             pieces.append((piece, after[-1]))
-    assert rows == loader.windows
+    assert rows == loader.rows
     # Pieces that are cut go on with what their last label says.
     want = [
         (document[at : at + 64], document[at + 64] if at + 64 < len(document) else -100)
@@ -344,12 +348,156 @@ def test_packed_documents(documents, output):
     assert rows * 64 * 0.75 <= sum(map(len, everything))
 
 
+@pytest.mark.parametrize("output", ["numpy", "torch", "array"])
+def test_documents_one_a_row(documents, output):
+    if output == "torch":
+        pytest.importorskip("torch")
+    paths, everything = documents
+    loader = stoker.TokenLoader(
+        paths, 7, rows="documents", shuffle="none", tail="keep", output=output
+    )
+    rows = []
+    for inputs, labels in loader:
+        for row, after in zip(inputs, labels, strict=True):
+            row, after = row.tolist(), after.tolist()
+            assert after == [*row[1:], -100][: len(row)]
+            rows.append(row)
+    assert rows == everything
+    assert loader.rows == len(everything)
+    one = stoker.TokenLoader(
+        paths, 7, 10, rows="documents", labels=False, shuffle="none", dtype="int32", output=output
+    )
+    first = next(iter(one))
+    assert [row.tolist() for row in first] == [document[:10] for document in everything[:7]]
+
+
+def test_documents_that_end_with_eod(tmp_path):
+    random = numpy.random.default_rng(1)
+    stored = random.integers(0, 12, 5000).astype("uint16")
+    stored[-1] = 3
+    numpy.save(tmp_path / "a.npy", stored)
+    ends = numpy.flatnonzero(stored == 5)
+    want = [part.tolist() for part in numpy.split(stored, ends + 1)]
+    loader = stoker.TokenLoader(
+        tmp_path / "a.npy", 50, rows="documents", eod=5, shuffle="none", tail="keep", output="numpy"
+    )
+    assert [row.tolist() for inputs, _ in loader for row in inputs] == want
+
+
+def test_ends_in_windows(tmp_path):
+    """As Megatron's get_ltor_masks_and_position_ids, written anew."""
+    random = numpy.random.default_rng(2)
+    stored = random.integers(0, 9, 3001).astype("uint16")
+    stored.tofile(tmp_path / "a.bin")
+    loader = stoker.TokenLoader(
+        tmp_path / "a.bin",
+        4,
+        50,
+        stored="uint16",
+        eod=7,
+        mask_ends=True,
+        positions="reset",
+        shuffle="none",
+        output="numpy",
+    )
+    at = 0
+    for batch in loader:
+        bounds = []
+        for row in range(4):
+            tokens = stored[at : at + 51].astype("int64")
+            labels, positions, start = tokens[1:].copy(), numpy.arange(50), 0
+            bounds.append(50 * row)
+            for i in numpy.flatnonzero(tokens[:50] == 7):
+                labels[i] = -100
+                positions[i + 1 :] -= i + 1 - start
+                start = i + 1
+                if i < 49:
+                    bounds.append(50 * row + start)
+            assert (batch["input_ids"][row] == tokens[:50]).all()
+            assert (batch["labels"][row] == labels).all()
+            assert (batch["position_ids"][row] == positions).all()
+            at += 50
+        assert batch["cu_seqlens"].tolist() == [*bounds, 200]
+
+
+def test_fill_in_the_middle(documents):
+    paths, everything = documents
+    fim = stoker.FIM(prefix=65001, suffix=65002, middle=65003, rate=0.5, spm_rate=0.5)
+
+    def make(**options):
+        return stoker.TokenLoader(
+            paths, 300, rows="documents", shuffle="none", output="numpy", **{"fim": fim, **options}
+        )
+
+    rows = [row.tolist() for row in next(iter(make()))[0]]
+    kinds = {"as it was": 0, "psm": 0, "spm": 0}
+    for row, document in zip(rows, everything, strict=True):
+        if row == document:
+            kinds["as it was"] += 1
+            continue
+        suffix, middle = row.index(65002), row.index(65003)
+        prefix, last = row[1:suffix], row[suffix + 1 : middle]
+        assert row[0] == 65001 and sorted(row[1:]) == sorted([*document, 65002, 65003])
+        if suffix == 1 and row[middle + 1 :] + last == document:
+            kinds["spm"] += 1
+        else:
+            assert prefix + row[middle + 1 :] + last == document
+            kinds["psm"] += 1
+    assert min(kinds.values()) > 40
+    assert [row.tolist() for row in next(iter(make()))[0]] == rows
+    assert [row.tolist() for row in next(iter(make(seed=1)))[0]] != rows
+    state = make().state_dict()
+    with pytest.raises(stoker.StateError, match="fill in the middle"):
+        make(fim=fim._replace(rate=0.4)).load_state_dict(state)
+    with pytest.raises(stoker.ArgumentError, match="rate"):
+        make(fim=fim._replace(rate=2))
+    with pytest.raises(stoker.ArgumentError, match="FIM"):
+        make(fim=0.5)
+
+
+@pytest.mark.parametrize("tool", ["zstd", "pzstd", "split"])
+def test_files_that_zstd_packed(documents, tmp_path, tool):
+    """The same batches as of the files, and a state of one goes on in the other."""
+    if shutil.which(tool) is None or shutil.which("zstd") is None:
+        pytest.skip(f"no {tool} here")
+    paths, _ = documents
+    packed = tmp_path / "x.bin.zst"
+    command = {
+        "zstd": ["zstd", "-q", "-o", packed],
+        "pzstd": ["pzstd", "-q", "-o", packed],
+        "split": ["split", "--bytes=1000", "--filter=zstd -q -c >> $OUT"],
+    }[tool]
+    subprocess.run(
+        [*command, f"{paths[0]}.bin"],
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "OUT": str(packed)},
+    )
+    shutil.copy(f"{paths[0]}.idx", tmp_path / "x.idx")
+    with stoker.Tokens(packed) as tokens:
+        assert tokens.identity == stoker.Tokens(paths[0]).identity
+        assert tokens.frames >= (10 if tool == "split" else 1)
+        assert tokens.documents == 150
+    for options in ({"rows": "packed"}, {"context": 33}):
+        loaders = [
+            stoker.TokenLoader(path, 4, **{"context": 64, **options}, seed=3, output="numpy")
+            for path in (paths[0], packed)
+        ]
+        for a, b in zip(*loaders, strict=True):
+            pairs = zip(a.values(), b.values(), strict=True) if isinstance(a, dict) else zip(a, b)
+            assert all((x == y).all() for x, y in pairs)
+        loaders[1].load_state_dict(loaders[0].state_dict())
+    packed.write_bytes(packed.read_bytes()[:-7])
+    with pytest.raises(stoker.TruncatedError, match="x.bin.zst"):
+        stoker.Tokens(packed)
+
+
 def test_packed_state(documents):
     paths, _ = documents
 
     def make(**options):
         return stoker.TokenLoader(
-            paths, 4, 64, pack=True, output="numpy", **{"seed": 1, "chunk": 40, **options}
+            paths, 4, 64, rows="packed", output="numpy", **{"seed": 1, "chunk": 40, **options}
         )
 
     loader = make()
@@ -361,12 +509,12 @@ def test_packed_state(documents):
     other = make()
     other.load_state_dict(state)
     assert [batch["input_ids"].tolist() for batch in other] == rest
-    with pytest.raises(stoker.StateError):
+    with pytest.raises(stoker.StateError, match="packing"):
         make(chunk=41).load_state_dict(state)
 
 
 def test_packing_needs_documents(files, documents):
     with pytest.raises(stoker.ArgumentError, match="documents"):
-        stoker.TokenLoader(files[0][1], 4, 64, pack=True)
+        stoker.TokenLoader(files[0][1], 4, 64, rows="packed")
     with pytest.raises(stoker.ArgumentError, match="stride"):
-        stoker.TokenLoader(documents[0], 4, 64, pack=True, stride=3)
+        stoker.TokenLoader(documents[0], 4, 64, rows="packed", stride=3)

@@ -1,53 +1,52 @@
-/* The stream of batches of token windows, or of packed documents: a position, and a pure function
- * of it. */
+/* The stream of batches of token windows, packed documents, or documents: a position, and a pure
+ * function of it. */
 #include "sequence/sequence.h"
 
 #include "base/hash.h"
+#include "batch/batch.h"
+#include "sequence/cursor.h"
+#include "sequence/samples.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
 #define CHUNK_DOCUMENTS 4096u
-
-/* Fields of a batch: windows have the first, or the first two. */
-enum { FIELD_TOKENS, FIELD_LABELS, FIELD_POSITIONS, FIELD_STARTS, FIELDS };
+#define FIELDS_MAX 4u
+/* Keys of fill in the middle are none of the order's. */
+#define FIM_KEY 0x66696d2d746f6b65ull
 
 struct stoker_token_loader {
     struct stoker_tokens *tokens; /* const after open, as all down to the lock */
     struct stoker_engine *engine;
-    struct stk_windows windows; /* or */
-    struct stk_packed *packed;  /* with the lock; NULL: windows */
-    struct stk_order order;
-    struct stk_partition partition;
     struct stk_batch_pool *pool;
     uint64_t context;
     uint32_t dtype, token_bytes; /* of the batches */
     uint32_t field_count;
-    int32_t pad;          /* packed */
-    uint8_t identity[32]; /* of tokens, and how they are cut or packed */
+    int labels, positions, starts; /* numbers of fields, -1: there is none; tokens are field 0 */
+    bool ragged;                   /* rows are documents */
+    bool plain;                    /* rows are tokens as they are stored */
+    uint64_t key;                  /* of fill in the middle */
     pthread_mutex_t lock;
     struct {
-        uint64_t epoch, position;
-        uint64_t fingerprint;           /* of the order, since the run's start */
-        struct stk_order_epoch keys[2]; /* of the epochs used last; by epoch mod 2 */
-        bool has_keys[2];
-        uint32_t *starts; /* packed: of the batch that is made */
+        struct stk_cursor cursor;
+        struct stk_samples samples;
+        struct stk_token_row row;
+        uint32_t *starts; /* of the batch that is made */
         uint64_t starts_count, starts_room;
+        uint64_t row_bytes; /* reserved */
     } locked;
 };
 
-static int resolve(struct stoker_token_loader_options *options,
-                   const struct stoker_token_loader_options *given, struct stoker_error *error)
-{
-    const char *refused = NULL;
+/* ---- options ---- */
 
-    if (!given || given->struct_size < offsetof(struct stoker_token_loader_options, shuffle) ||
-        given->struct_size > 4096) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set options.struct_size = sizeof options", "token loader options");
-    }
-    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+/* What defaults stand for. */
+static void set_defaults(struct stoker_token_loader_options *options)
+{
+    bool windows;
+
+    options->rows = options->rows ? options->rows : STOKER_ROWS_WINDOWS;
+    windows = options->rows == STOKER_ROWS_WINDOWS;
     options->stride = options->stride ? options->stride : options->context;
     options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
     options->tail = options->tail ? options->tail : STOKER_TAIL_DROP;
@@ -58,20 +57,87 @@ static int resolve(struct stoker_token_loader_options *options,
     options->dtype = options->dtype ? options->dtype : STOKER_INT64;
     options->chunk_documents =
         options->chunk_documents ? options->chunk_documents : CHUNK_DOCUMENTS;
+    options->ends = options->ends ? options->ends : windows ? STOKER_ENDS_KEPT : STOKER_ENDS_MASKED;
+    options->positions = options->positions                    ? options->positions
+                         : options->rows == STOKER_ROWS_PACKED ? STOKER_POSITIONS_RESET
+                                                               : STOKER_POSITIONS_NONE;
+}
+
+static bool is_share(double value)
+{
+    return value >= 0 && value <= 1; /* and no NaN */
+}
+
+static const char *refuse_rows(const struct stoker_token_loader_options *options)
+{
+    bool documents = options->rows == STOKER_ROWS_DOCUMENTS;
+    uint64_t added = (options->fim_rate > 0 ? STK_FIM_SENTINELS : 0) + options->append_eod;
+
+    if (options->rows > STOKER_ROWS_DOCUMENTS || options->ends > STOKER_ENDS_KEPT ||
+        options->positions > STOKER_POSITIONS_ROW || options->labels > STOKER_LABELS_NONE) {
+        return "rows, ends, positions or labels is out of its range";
+    }
+    if (options->context > UINT32_MAX || (options->context == 0 && !documents)) {
+        return "context must be 1 to 4,294,967,295 tokens";
+    }
+    if (options->rows == STOKER_ROWS_PACKED &&
+        (options->context > STK_PACKING_LENGTH_MAX ||
+         options->context * options->batch_size > INT32_MAX)) {
+        return "packed rows have 16,777,216 tokens at most, and a batch 2,147,483,647";
+    }
+    if (options->positions == STOKER_POSITIONS_RESET &&
+        options->context * options->batch_size > INT32_MAX) {
+        return "where documents begin is counted in 31 bits: take smaller batches";
+    }
+    if (options->context > 0 && added > 0 && options->context <= added) {
+        return "context must have room for sentinels and EOD, and a token";
+    }
+    if (documents && options->positions != STOKER_POSITIONS_NONE) {
+        return "positions of documents count from 0: there is no field of them";
+    }
+    if (options->chunk_documents > STK_PACKING_DOCUMENTS_MAX) {
+        return "a chunk has 1,048,576 documents at most";
+    }
+    return NULL;
+}
+
+static const char *refuse_rules(const struct stoker_token_loader_options *options)
+{
+    bool windows = options->rows == STOKER_ROWS_WINDOWS;
+
+    if (options->append_eod && (!options->has_eod || windows)) {
+        return "append_eod needs eod, and packed rows or documents";
+    }
+    if (windows && !options->has_eod &&
+        (options->ends == STOKER_ENDS_MASKED || options->positions == STOKER_POSITIONS_RESET)) {
+        return "in windows eod tells where documents end: name it";
+    }
+    if (!is_share(options->fim_rate) || !is_share(options->fim_spm_rate)) {
+        return "rates of fill in the middle are numbers from 0 to 1";
+    }
+    return NULL;
+}
+
+static int resolve(struct stoker_token_loader_options *options,
+                   const struct stoker_token_loader_options *given, struct stoker_error *error)
+{
+    const char *refused;
+
+    if (!given || given->struct_size < offsetof(struct stoker_token_loader_options, shuffle) ||
+        given->struct_size > 4096) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set options.struct_size = sizeof options", "token loader options");
+    }
+    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    set_defaults(options);
+    refused = refuse_rows(options);
+    refused = refused ? refused : refuse_rules(options);
     if (options->batch_size == 0 || options->batch_size > 1u << 24) {
         refused = "batch_size must be 1 to 16,777,216";
-    } else if (options->context == 0 || options->context > UINT32_MAX) {
-        refused = "context must be 1 to 4,294,967,295 tokens";
     } else if (options->rank >= options->world_size) {
         refused = "rank must be below world_size";
-    } else if (options->shuffle > STOKER_SHUFFLE_NONE || options->tail > STOKER_TAIL_KEEP ||
-               options->labels > STOKER_LABELS_NONE) {
-        refused = "shuffle, tail or labels is out of its range";
-    } else if (options->packed && (options->context > STK_PACKING_LENGTH_MAX ||
-                                   options->context * options->batch_size > INT32_MAX)) {
-        refused = "packed rows have 16,777,216 tokens at most, and a batch 2,147,483,647";
-    } else if (options->chunk_documents > STK_PACKING_DOCUMENTS_MAX) {
-        refused = "a chunk has 1,048,576 documents at most";
+    } else if (options->shuffle > STOKER_SHUFFLE_NONE || options->tail > STOKER_TAIL_KEEP) {
+        refused = "shuffle or tail is out of its range";
     } else if (options->dtype != STOKER_INT32 && options->dtype != STOKER_INT64) {
         refused = "tokens come as int32 or int64";
     }
@@ -82,62 +148,73 @@ static int resolve(struct stoker_token_loader_options *options,
 
 /* ---- open and close ---- */
 
-static int open_windows(struct stoker_token_loader *loader,
-                        const struct stoker_token_loader_options *options,
-                        struct stoker_error *error)
+/* A digest of some settings, as a part of the identity: that which differs can be named. */
+static void identify_part(uint8_t *part, size_t part_bytes, const void *settings, size_t bytes)
 {
-    const struct stoker_tokens *tokens = loader->tokens;
-    uint64_t length = options->context + (loader->field_count > FIELD_LABELS);
-    uint64_t *counts = stk_alloc(tokens->file_count, sizeof *counts);
-    int status;
+    struct stk_sha256 sha;
+    uint8_t digest[32];
 
-    if (!counts) {
-        return stk_fail(error, -ENOMEM, "cannot open a token loader", "free memory", "%u files",
-                        tokens->file_count);
-    }
-    for (uint32_t i = 0; i < tokens->file_count; i++) {
-        counts[i] = tokens->files[i].run.count;
-    }
-    status = stk_windows_open(&loader->windows, length, options->stride, counts, tokens->file_count,
-                              error);
-    stk_free(counts);
-    return status;
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, settings, bytes);
+    stk_sha256_done(&sha, digest);
+    memcpy(part, digest, part_bytes);
 }
 
-static int open_samples(struct stoker_token_loader *loader,
-                        const struct stoker_token_loader_options *options,
-                        struct stoker_error *error)
+static const struct stk_identity_part identity_parts[] = {
+    {"identity of tokens", 0, 16},
+    {"rows (windows, packed or documents; context, stride, labels)", 16, 4},
+    {"packing (chunk, pad)", 20, 4},
+    {"rules for ends of documents (eod, append_eod, ends, positions)", 24, 4},
+    {"fill in the middle (rates, sentinels)", 28, 4},
+};
+
+/* What a state belongs to: the tokens, and what is made of them. */
+static void identify(const struct stoker_tokens *tokens,
+                     const struct stoker_token_loader_options *options, uint8_t identity[32])
 {
-    if (!options->packed) {
-        return open_windows(loader, options, error);
-    }
-    return stk_packed_open(&loader->packed, loader->tokens, (uint32_t)options->context,
-                           options->chunk_documents, error);
+    bool packed = options->rows == STOKER_ROWS_PACKED, fim = options->fim_rate > 0;
+    uint64_t rows[4] = {options->rows, options->context,
+                        options->rows == STOKER_ROWS_WINDOWS ? options->stride : 0,
+                        options->labels};
+    int64_t packing[2] = {packed ? options->chunk_documents : 0, packed ? options->pad : 0};
+    int64_t ends[5] = {options->has_eod, options->has_eod ? options->eod : 0, options->append_eod,
+                       options->ends, options->positions};
+    int64_t middle[4] = {fim, fim ? options->fim_prefix : 0, fim ? options->fim_suffix : 0,
+                         fim ? options->fim_middle : 0};
+    double rates[2] = {options->fim_rate, fim ? options->fim_spm_rate : 0};
+    uint8_t both[sizeof middle + sizeof rates];
+
+    memcpy(both, middle, sizeof middle);
+    memcpy(both + sizeof middle, rates, sizeof rates);
+    memcpy(identity, tokens->identity, 16);
+    identify_part(identity + 16, 4, rows, sizeof rows);
+    identify_part(identity + 20, 4, packing, sizeof packing);
+    identify_part(identity + 24, 4, ends, sizeof ends);
+    identify_part(identity + 28, 4, both, sizeof both);
 }
 
-static int open_order(struct stoker_token_loader *loader,
-                      const struct stoker_token_loader_options *options, struct stoker_error *error)
+static int open_cursor(struct stoker_token_loader *loader,
+                       const struct stoker_token_loader_options *options,
+                       struct stoker_error *error)
 {
-    uint64_t stride_bytes;
+    const struct stk_samples *samples = &loader->locked.samples;
     uint32_t token_bytes = stk_token_bytes(loader->tokens->files[0].run.dtype);
-    uint64_t samples =
-        loader->packed ? stk_packed_samples(loader->packed) : stk_windows_count(&loader->windows);
-    uint64_t stride = loader->packed ? options->context : options->stride;
+    uint64_t spacing_bytes;
+    uint8_t identity[32];
 
-    if (!stk_multiply(stride, token_bytes, &stride_bytes)) {
-        stride_bytes = STK_TOKEN_BLOCK_BYTES; /* then there is one window a file */
+    if (!stk_multiply(stk_samples_spacing(samples), token_bytes, &spacing_bytes)) {
+        spacing_bytes = STK_TOKEN_BLOCK_BYTES; /* then there is one window a file */
     }
     struct stk_order_options order = {
-        .sample_count = samples,
-        .block_samples = stk_max(STK_TOKEN_BLOCK_BYTES / stride_bytes, 1),
+        .sample_count = stk_samples_count(samples),
+        .block_samples = stk_max(STK_TOKEN_BLOCK_BYTES / spacing_bytes, 1),
         .window_blocks = options->window_blocks,
         .group_count = options->group_count,
         .shuffle = options->shuffle,
         .seed = options->seed,
     };
-
-    loader->partition = (struct stk_partition){
-        .sample_count = samples,
+    struct stk_partition partition = {
+        .sample_count = order.sample_count,
         .batch_size = options->batch_size,
         .rank = options->rank,
         .world_size = options->world_size,
@@ -145,9 +222,9 @@ static int open_order(struct stoker_token_loader *loader,
         .group_count = options->group_count,
         .worker_count = 1,
     };
-    int status = stk_partition_check(&loader->partition, error);
 
-    return status < 0 ? status : stk_order_init(&loader->order, &order, error);
+    identify(loader->tokens, options, identity);
+    return stk_cursor_open(&loader->locked.cursor, &order, &partition, identity, error);
 }
 
 /* What the pool's keeper does: a batch that came back may be what others wait for. */
@@ -168,57 +245,65 @@ static void pool_gone(void *keeper)
     stk_engine_release(keeper);
 }
 
-static int open_pool(struct stoker_token_loader *loader, struct stoker_error *error)
+static int open_pool(struct stoker_token_loader *loader, uint32_t batch_size,
+                     struct stoker_error *error)
 {
     struct stoker_engine *engine = loader->engine;
     struct stk_batch_keeper keeper = {&engine->budget, engine, batch_returned, pool_gone};
-    struct stk_field_shape shape = {
+    struct stk_field_shape row = {
         .dtype = loader->dtype,
         .dimension_count = 1,
         .shape = {(int64_t)loader->context},
         .strides = {1},
         .slot_bytes = loader->context * loader->token_bytes,
     };
-    struct stk_field_shape starts = {
-        .dtype = STOKER_INT32,
+    struct stk_field_shape ragged = {
+        .dtype = loader->dtype,
         .dimension_count = 1,
         .shape = {-1},
         .strides = {1},
         .ragged = true,
-        .item_bytes = 4,
+        .item_bytes = loader->token_bytes,
     };
-    struct stk_field_shape shapes[FIELDS] = {shape, shape, shape, starts};
-    uint64_t bytes = shape.slot_bytes * loader->partition.batch_size *
-                     stk_min(loader->field_count, FIELD_STARTS);
+    struct stk_field_shape shapes[FIELDS_MAX] = {row, row, row, row};
+    uint64_t bytes = row.slot_bytes * batch_size * (loader->field_count - (loader->starts >= 0));
     int status;
 
-    if (bytes > engine->budget.bytes_max) {
+    for (uint32_t i = 0; loader->ragged && i < loader->field_count; i++) {
+        shapes[i] = ragged;
+    }
+    if (loader->starts >= 0) {
+        shapes[loader->starts] = ragged;
+        shapes[loader->starts].dtype = STOKER_INT32;
+        shapes[loader->starts].item_bytes = 4;
+    }
+    if (!loader->ragged && bytes > engine->budget.bytes_max) {
         return stk_fail(error, STOKER_ERROR_BUDGET, "one batch is larger than the memory budget",
                         "lower batch_size or context, or grant more memory",
                         "a batch takes %llu bytes, the budget is %llu", (unsigned long long)bytes,
                         (unsigned long long)engine->budget.bytes_max);
     }
-    status = stk_batch_pool_open(&loader->pool, &keeper, shapes, loader->field_count,
-                                 loader->partition.batch_size, error);
+    status =
+        stk_batch_pool_open(&loader->pool, &keeper, shapes, loader->field_count, batch_size, error);
     if (status == 0) {
         stk_engine_hold(engine); /* the pool's, given back by pool_gone */
     }
     return status;
 }
 
-/* What a state belongs to: the tokens, and how they are cut or packed. */
-static void identify(struct stoker_token_loader *loader,
-                     const struct stoker_token_loader_options *options)
+static void set_fields(struct stoker_token_loader *loader,
+                       const struct stoker_token_loader_options *options)
 {
-    uint64_t windows[2] = {loader->windows.length, loader->windows.stride};
-    uint64_t packed[3] = {options->context, options->chunk_documents, UINT64_MAX};
-    struct stk_sha256 sha;
+    bool packed = options->rows == STOKER_ROWS_PACKED;
+    int next = 1;
 
-    stk_sha256_init(&sha);
-    stk_sha256_add(&sha, loader->tokens->identity, sizeof loader->tokens->identity);
-    stk_sha256_add(&sha, loader->packed ? packed : windows,
-                   loader->packed ? sizeof packed : sizeof windows);
-    stk_sha256_done(&sha, loader->identity);
+    loader->ragged = options->rows == STOKER_ROWS_DOCUMENTS;
+    loader->labels = options->labels == STOKER_LABELS_SHIFTED ? next++ : -1;
+    loader->positions = options->positions != STOKER_POSITIONS_NONE ? next++ : -1;
+    loader->starts = packed || options->positions == STOKER_POSITIONS_RESET ? next++ : -1;
+    loader->field_count = (uint32_t)next;
+    loader->plain = options->rows == STOKER_ROWS_WINDOWS && loader->positions < 0 &&
+                    options->ends == STOKER_ENDS_KEPT && options->fim_rate == 0;
 }
 
 int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct stoker_tokens *tokens,
@@ -245,19 +330,15 @@ int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct sto
     loader->context = options.context;
     loader->dtype = options.dtype;
     loader->token_bytes = options.dtype == STOKER_INT32 ? 4 : 8;
-    loader->pad = options.pad;
-    loader->field_count = options.packed                            ? FIELDS
-                          : options.labels == STOKER_LABELS_SHIFTED ? FIELD_LABELS + 1
-                                                                    : FIELD_TOKENS + 1;
-    status = open_samples(loader, &options, error);
-    status = status < 0 ? status : open_order(loader, &options, error);
-    status = status < 0 ? status : open_pool(loader, error);
+    loader->key = stk_key(options.seed, FIM_KEY);
+    set_fields(loader, &options);
+    status = stk_samples_open(&loader->locked.samples, tokens, &options, error);
+    status = status < 0 ? status : open_cursor(loader, &options, error);
+    status = status < 0 ? status : open_pool(loader, options.batch_size, error);
     if (status < 0) {
         stoker_token_loader_close(loader);
         return status;
     }
-    identify(loader, &options);
-    loader->locked.position = stk_partition_first(&loader->partition, 0);
     *loader_out = loader;
     return 0;
 }
@@ -271,57 +352,91 @@ void stoker_token_loader_close(struct stoker_token_loader *loader)
     }
     tokens = loader->tokens;
     stk_batch_pool_close(loader->pool);
-    stk_windows_close(&loader->windows);
-    stk_packed_close(loader->packed);
+    stk_samples_close(&loader->locked.samples);
+    stk_token_row_close(&loader->locked.row);
+    stk_budget_release(&loader->engine->budget, loader->locked.row_bytes);
     stk_free(loader->locked.starts);
     pthread_mutex_destroy(&loader->lock);
     stk_free(loader);
     stk_tokens_release(tokens);
 }
 
-/* ---- batches ---- */
+/* ---- rows ---- */
 
-static const struct stk_order_epoch *keys_locked(struct stoker_token_loader *loader, uint64_t epoch)
+static int unfit(const struct stoker_token_loader *loader, const char *path,
+                 struct stoker_error *error)
 {
-    struct stk_order_epoch *keys = &loader->locked.keys[epoch % 2];
-
-    if (!loader->locked.has_keys[epoch % 2] || keys->epoch != epoch) {
-        stk_order_begin(keys, &loader->order, epoch);
-        loader->locked.has_keys[epoch % 2] = true;
-    }
-    return keys;
+    stk_fail(error, STOKER_ERROR_FORMAT, "a token does not fit its dtype",
+             loader->dtype == STOKER_INT32
+                 ? "ask for int64, and look whether the file's dtype is right"
+                 : "look whether the file's dtype is right",
+             "a batch of %s", loader->dtype == STOKER_INT32 ? "int32" : "int64");
+    return path ? stk_error_place(error, path, STOKER_NO_OFFSET, NULL) : STOKER_ERROR_FORMAT;
 }
 
-static int unfit(const struct stoker_token_loader *loader, struct stoker_error *error)
+/* A plain window straight from the file into its slots; 0: the file is packed. */
+static int fill_window_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
+                              uint32_t slot, struct stoker_error *error)
 {
-    return stk_fail(error, STOKER_ERROR_FORMAT, "a token does not fit its dtype",
-                    loader->dtype == STOKER_INT32
-                        ? "ask for int64, and look whether the file's dtype is right"
-                        : "look whether the file's dtype is right",
-                    "a batch of %s", loader->dtype == STOKER_INT32 ? "int32" : "int64");
-}
-
-static int fill_window(struct stoker_token_loader *loader, struct stoker_batch *batch,
-                       uint32_t slot, struct stoker_error *error)
-{
-    struct stk_window window = stk_windows_at(&loader->windows, batch->ids[slot]);
+    struct stk_window window = stk_windows_at(&loader->locked.samples.windows, batch->ids[slot]);
     const struct stk_token_file *file = &loader->tokens->files[window.file];
     uint64_t slot_bytes = loader->context * loader->token_bytes;
 
+    if (file->packed) {
+        return 0;
+    }
     for (uint32_t field = 0; field < loader->field_count; field++) {
         if (!stk_tokens_widen(&file->run, window.first + field, loader->context, loader->dtype,
                               stk_batch_slot(batch, field, slot_bytes, slot))) {
-            unfit(loader, error);
-            return stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL);
+            return unfit(loader, file->path, error);
         }
     }
-    return 0;
+    return 1;
 }
 
-/* Room for one more row's starts: its pieces and its padding are context + 1 at most. */
+/* Room of a row for a sample, from the budget. */
+static int row_reserve_locked(struct stoker_token_loader *loader, uint64_t sample,
+                              struct stoker_error *error)
+{
+    struct stk_token_row *row = &loader->locked.row;
+    uint64_t room;
+    int status = stk_samples_room(&loader->locked.samples, sample, &room, error);
+
+    if (status < 0 || (room <= row->room && row->room > 0)) {
+        return status;
+    }
+    room = stk_max(room, 1);
+    if (room <= STK_ROW_TOKENS_MAX) {
+        uint64_t bytes = room * STK_ROW_TOKEN_BYTES;
+
+        stk_token_row_close(row);
+        stk_budget_release(&loader->engine->budget, loader->locked.row_bytes);
+        loader->locked.row_bytes = 0;
+        status = stk_engine_reserve(loader->engine, bytes, 0, "a row of tokens", error);
+        if (status < 0) {
+            return status;
+        }
+        loader->locked.row_bytes = bytes;
+    }
+    return stk_token_row_open(row, room, error);
+}
+
+/* The sample in a slot, as a row. epoch: of the sample. */
+static int make_row_locked(struct stoker_token_loader *loader, uint64_t sample, uint64_t epoch,
+                           struct stoker_error *error)
+{
+    uint64_t key = stk_key(stk_key(loader->key, epoch), sample);
+    int status = row_reserve_locked(loader, sample, error);
+
+    return status < 0
+               ? status
+               : stk_samples_row(&loader->locked.samples, sample, key, &loader->locked.row, error);
+}
+
+/* Room for one more row's starts, its padding, and the batch's end. */
 static int starts_reserve_locked(struct stoker_token_loader *loader, struct stoker_error *error)
 {
-    uint64_t wanted = loader->locked.starts_count + loader->context + 1;
+    uint64_t wanted = loader->locked.starts_count + loader->locked.row.start_count + 2;
     uint32_t *grown;
 
     if (wanted <= loader->locked.starts_room) {
@@ -338,87 +453,143 @@ static int starts_reserve_locked(struct stoker_token_loader *loader, struct stok
     return 0;
 }
 
-static int fill_packed_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
-                              uint32_t slot, struct stoker_error *error)
+static int add_starts_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
+                             uint32_t slot, struct stoker_error *error)
 {
-    uint64_t slot_bytes = loader->context * loader->token_bytes;
-    const struct stk_packed_chunk *chunk;
-    uint32_t sequence, count, *starts;
-    int status = stk_packed_at(loader->packed, batch->ids[slot], &chunk, &sequence, error);
+    uint64_t *offsets = batch->fields[loader->starts].offsets, count;
+    int status = starts_reserve_locked(loader, error);
+    uint32_t *starts = loader->locked.starts + loader->locked.starts_count;
 
-    status = status < 0 ? status : starts_reserve_locked(loader, error);
     if (status < 0) {
         return status;
     }
-    struct stk_packed_row row = {
-        .dtype = loader->dtype,
-        .tokens = stk_batch_slot(batch, FIELD_TOKENS, slot_bytes, slot),
-        .labels = stk_batch_slot(batch, FIELD_LABELS, slot_bytes, slot),
-        .positions = stk_batch_slot(batch, FIELD_POSITIONS, slot_bytes, slot),
-        .pad = loader->pad,
-    };
-
-    starts = loader->locked.starts + loader->locked.starts_count;
-    count = stk_packing_starts(&chunk->packing, sequence, starts);
-    for (uint32_t i = 0; i < count; i++) {
+    count = stk_token_row_starts(&loader->locked.row, loader->context, starts);
+    for (uint64_t i = 0; i < count; i++) {
         starts[i] += (uint32_t)(slot * loader->context); /* in the batch as one row */
     }
-    loader->locked.starts_count += count;
-    batch->fields[FIELD_STARTS].offsets[slot + 1] = loader->locked.starts_count;
-    return stk_packing_fill(&chunk->packing, sequence, chunk->run, chunk->documents, &row)
-               ? 0
-               : unfit(loader, error);
+    if (slot + 1 == batch->samples) {
+        starts[count++] = (uint32_t)(batch->samples * loader->context);
+    }
+    offsets[0] = 0;
+    offsets[slot + 1] = loader->locked.starts_count += count;
+    return 0;
 }
 
-/* The starts of all rows become a field of the batch. */
-static int lay_out_starts_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
-                                 struct stoker_error *error)
+/* The row into its slots. */
+static int write_row_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
+                            uint32_t slot, struct stoker_error *error)
 {
-    uint64_t bytes = loader->locked.starts_count * sizeof *loader->locked.starts;
-    int status = stk_batch_grow(batch, FIELD_STARTS, bytes, error);
+    uint64_t slot_bytes = loader->context * loader->token_bytes;
+    struct stk_token_row_out out = {
+        .length = loader->context,
+        .dtype = loader->dtype,
+        .tokens = stk_batch_slot(batch, 0, slot_bytes, slot),
+    };
 
-    if (status == 0 && bytes > 0) {
-        memcpy(batch->fields[FIELD_STARTS].data, loader->locked.starts, bytes);
+    if (loader->labels >= 0) {
+        out.labels = stk_batch_slot(batch, (uint32_t)loader->labels, slot_bytes, slot);
+    }
+    if (loader->positions >= 0) {
+        out.positions = stk_batch_slot(batch, (uint32_t)loader->positions, slot_bytes, slot);
+    }
+    if (!stk_token_row_write(&loader->locked.row, &loader->locked.samples.rules, &out)) {
+        return unfit(loader, NULL, error);
+    }
+    return loader->starts >= 0 ? add_starts_locked(loader, batch, slot, error) : 0;
+}
+
+/* ---- batches ---- */
+
+/* Rows of one length. */
+static int fill_rows_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
+                            const uint64_t *epochs, struct stoker_error *error)
+{
+    int status = 0;
+
+    loader->locked.starts_count = 0;
+    for (uint32_t i = 0; status >= 0 && i < batch->samples; i++) {
+        status = loader->plain ? fill_window_locked(loader, batch, i, error) : 0;
+        if (status == 0) {
+            status = make_row_locked(loader, batch->ids[i], epochs[i], error);
+            status = status < 0 ? status : write_row_locked(loader, batch, i, error);
+        }
+    }
+    if (status >= 0 && loader->starts >= 0) {
+        uint64_t bytes = loader->locked.starts_count * sizeof *loader->locked.starts;
+
+        status = stk_batch_grow(batch, (uint32_t)loader->starts, bytes, error);
+        if (status == 0 && bytes > 0) {
+            memcpy(batch->fields[loader->starts].data, loader->locked.starts, bytes);
+        }
     }
     return status;
 }
 
-static int fill_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
-                       struct stoker_error *error)
+/* Rows of any length: room for the longest that they may be, then one behind the other. */
+static int fill_documents_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
+                                 const uint64_t *epochs, struct stoker_error *error)
 {
-    const struct stk_partition *partition = &loader->partition;
+    uint64_t room, total = 0;
     int status = 0;
 
-    loader->locked.starts_count = 0;
-    if (loader->packed) {
-        batch->fields[FIELD_STARTS].offsets[0] = 0;
+    for (uint32_t i = 0; status == 0 && i < batch->samples; i++) {
+        status = stk_samples_room(&loader->locked.samples, batch->ids[i], &room, error);
+        total += status == 0 ? room : 0;
+    }
+    for (uint32_t field = 0; status == 0 && field < loader->field_count; field++) {
+        status = stk_batch_grow(batch, field, total * loader->token_bytes, error);
+        batch->fields[field].offsets[0] = 0;
     }
     for (uint32_t i = 0; status == 0 && i < batch->samples; i++) {
-        struct stk_place place;
+        uint64_t at = batch->fields[0].offsets[i] * loader->token_bytes;
 
-        stk_partition_place(partition, loader->locked.epoch, loader->locked.position, i, &place);
-        batch->ids[i] = stk_order_sample(keys_locked(loader, place.epoch), place.position);
-        batch->mask[i] = place.real;
-        status = loader->packed ? fill_packed_locked(loader, batch, i, error)
-                                : fill_window(loader, batch, i, error);
+        status = make_row_locked(loader, batch->ids[i], epochs[i], error);
+        if (status < 0) {
+            break;
+        }
+        struct stk_token_row_out out = {
+            .length = loader->locked.row.count,
+            .dtype = loader->dtype,
+            .tokens = batch->fields[0].data + at,
+            .labels = loader->labels >= 0 ? batch->fields[loader->labels].data + at : NULL,
+        };
+
+        if (!stk_token_row_write(&loader->locked.row, &loader->locked.samples.rules, &out)) {
+            status = unfit(loader, NULL, error);
+        }
+        for (uint32_t field = 0; field < loader->field_count; field++) {
+            batch->fields[field].offsets[i + 1] = batch->fields[field].offsets[i] + out.length;
+        }
     }
-    return status == 0 && loader->packed ? lay_out_starts_locked(loader, batch, error) : status;
+    return status;
 }
 
 /* The batch at the position; the position stays. */
 static int make_locked(struct stoker_token_loader *loader, struct stoker_batch **batch_out,
                        struct stoker_error *error)
 {
-    static const uint64_t value_bytes[FIELDS] = {0}; /* starts get room when they are known */
-    uint32_t slots =
-        stk_partition_slots(&loader->partition, loader->locked.epoch, loader->locked.position);
-    struct stoker_batch *batch;
-    int status = stk_batch_take(loader->pool, slots, value_bytes, &batch, error);
+    static const uint64_t value_bytes[FIELDS_MAX] = {0}; /* they get room when it is known */
+    uint32_t slots = stk_cursor_slots(&loader->locked.cursor);
+    uint64_t *epochs = stk_alloc(stk_max(slots, 1), sizeof *epochs);
+    struct stoker_batch *batch = NULL;
+    int status;
 
-    if (status < 0) {
-        return status;
+    if (!epochs) {
+        return stk_fail(error, -ENOMEM, "cannot make a batch", "free memory", "%u rows", slots);
     }
-    status = fill_locked(loader, batch, error);
+    status = stk_batch_take(loader->pool, slots, value_bytes, &batch, error);
+    for (uint32_t i = 0; status == 0 && i < slots; i++) {
+        struct stk_cursor_slot slot = stk_cursor_at(&loader->locked.cursor, i);
+
+        batch->ids[i] = slot.sample;
+        batch->mask[i] = slot.real;
+        epochs[i] = slot.epoch;
+    }
+    if (status == 0) {
+        status = loader->ragged ? fill_documents_locked(loader, batch, epochs, error)
+                                : fill_rows_locked(loader, batch, epochs, error);
+    }
+    stk_free(epochs);
     if (status < 0) {
         stoker_batch_close(batch);
         return status;
@@ -430,7 +601,6 @@ static int make_locked(struct stoker_token_loader *loader, struct stoker_batch *
 int stoker_token_loader_next(struct stoker_token_loader *loader, struct stoker_batch **batch_out,
                              struct stoker_error *error)
 {
-    const struct stk_partition *partition = &loader->partition;
     int status = stk_engine_check(loader->engine, error);
 
     *batch_out = NULL;
@@ -438,17 +608,10 @@ int stoker_token_loader_next(struct stoker_token_loader *loader, struct stoker_b
         return status;
     }
     pthread_mutex_lock(&loader->lock);
-    uint64_t epoch = loader->locked.epoch, position = loader->locked.position;
-
-    if (stk_partition_steps_from(partition, epoch, position) == 0) {
-        loader->locked.position = stk_partition_following(partition, epoch, position);
-        loader->locked.epoch = epoch + 1;
-    } else {
+    if (stk_cursor_begins(&loader->locked.cursor)) {
         status = make_locked(loader, batch_out, error);
         if (status == 0) {
-            loader->locked.fingerprint +=
-                stk_partition_fingerprint(partition, &loader->order, epoch, position);
-            loader->locked.position = position + stk_partition_stride(partition);
+            stk_cursor_advance(&loader->locked.cursor);
             status = 1;
         }
     }
@@ -458,12 +621,12 @@ int stoker_token_loader_next(struct stoker_token_loader *loader, struct stoker_b
 
 uint64_t stoker_token_loader_batches(const struct stoker_token_loader *loader, uint64_t epoch)
 {
-    return stk_partition_steps(&loader->partition, epoch);
+    return stk_partition_steps(&loader->locked.cursor.partition, epoch);
 }
 
 uint64_t stoker_token_loader_samples(const struct stoker_token_loader *loader)
 {
-    return loader->partition.sample_count;
+    return loader->locked.cursor.partition.sample_count;
 }
 
 /* ---- state ---- */
@@ -475,8 +638,7 @@ int stoker_token_loader_set_epoch(struct stoker_token_loader *loader, uint64_t e
 
     if (status == 0) {
         pthread_mutex_lock(&loader->lock);
-        loader->locked.epoch = epoch;
-        loader->locked.position = stk_partition_first(&loader->partition, epoch);
+        stk_cursor_set_epoch(&loader->locked.cursor, epoch);
         pthread_mutex_unlock(&loader->lock);
     }
     return status;
@@ -487,11 +649,8 @@ int stoker_token_loader_state(struct stoker_token_loader *loader, struct stoker_
     int status = stk_engine_check(loader->engine, NULL);
 
     if (status == 0) {
-        stk_state_of(state_out, &loader->order, &loader->partition, loader->identity);
         pthread_mutex_lock(&loader->lock);
-        state_out->epoch = loader->locked.epoch;
-        state_out->position = loader->locked.position;
-        state_out->fingerprint = loader->locked.fingerprint;
+        stk_cursor_state(&loader->locked.cursor, state_out);
         pthread_mutex_unlock(&loader->lock);
     }
     return status;
@@ -501,28 +660,20 @@ int stoker_token_loader_set_state(struct stoker_token_loader *loader,
                                   const struct stoker_state *state, struct stoker_error *error)
 {
     const struct stk_state_words words = {
-        .samples = "number of windows",
-        .block_samples = "windows a block",
-        .identity = "identity of tokens, context and stride (or packing)",
+        .samples = "number of samples",
+        .block_samples = "samples a block",
         .advice = "open the loader with the tokens and settings of the saved run",
-        .positions = loader->partition.sample_count,
+        .parts = identity_parts,
+        .part_count = STK_COUNT(identity_parts),
+        .positions = loader->locked.cursor.partition.sample_count,
         .epoch_max = UINT64_MAX,
     };
-    struct stoker_state own;
     int status = stk_engine_check(loader->engine, error);
 
-    if (status < 0) {
-        return status;
+    if (status == 0) {
+        pthread_mutex_lock(&loader->lock);
+        status = stk_cursor_set_state(&loader->locked.cursor, state, &words, error);
+        pthread_mutex_unlock(&loader->lock);
     }
-    stk_state_of(&own, &loader->order, &loader->partition, loader->identity);
-    status = stk_state_check(state, &own, &words, error);
-    if (status < 0) {
-        return status;
-    }
-    pthread_mutex_lock(&loader->lock);
-    loader->locked.epoch = state->epoch;
-    loader->locked.position = state->position;
-    loader->locked.fingerprint = state->fingerprint;
-    pthread_mutex_unlock(&loader->lock);
-    return 0;
+    return status;
 }

@@ -346,7 +346,13 @@ static void test_states(const struct rig *rig)
     state = good;
     state.identity[31] ^= 1;
     T_EQ("identity", stoker_token_loader_set_state(loader, &state, &error), STOKER_ERROR_STATE);
-    T_HAS("identity", error.where, "context and stride");
+    T_HAS("identity", error.where, "fill in the middle");
+    state = good;
+    state.identity[0] ^= 1;
+    state.identity[17] ^= 1;
+    T_EQ("identity", stoker_token_loader_set_state(loader, &state, &error), STOKER_ERROR_STATE);
+    T_HAS("identity", error.where, "identity of tokens: ");
+    T_HAS("identity", error.where, "; rows (windows,");
     state = good;
     state.position = UINT64_MAX;
     T_EQ("position", stoker_token_loader_set_state(loader, &state, &error), STOKER_ERROR_STATE);
@@ -510,7 +516,7 @@ static void test_packed(const struct rig *rig)
                                                   .batch_size = 3,
                                                   .seed = 8,
                                                   .tail = STOKER_TAIL_KEEP,
-                                                  .packed = 1,
+                                                  .rows = STOKER_ROWS_PACKED,
                                                   .chunk_documents = 3,
                                                   .pad = 5};
     static struct packed_batch got;
@@ -550,8 +556,11 @@ static void test_packed(const struct rig *rig)
 /* One batch with the n-th allocation, or the n-th call of the world, refused. */
 static bool fails_cleanly(bool memory, bool packed, uint64_t n)
 {
-    struct stoker_token_loader_options options = {
-        .struct_size = sizeof options, .context = 16, .batch_size = 4, .packed = packed};
+    struct stoker_token_loader_options options = {.struct_size = sizeof options,
+                                                  .context = 16,
+                                                  .batch_size = 4,
+                                                  .rows = packed ? STOKER_ROWS_PACKED
+                                                                 : STOKER_ROWS_WINDOWS};
     struct stk_io *world = world_new();
     struct stoker_token_loader *loader = NULL;
     struct stoker_batch *batch = NULL;

@@ -1,4 +1,4 @@
-/* Token files: found out what they are, mapped and held. */
+/* Token files: found out what they are, mapped, held and read. */
 #include "sequence/sequence.h"
 
 #include "base/hash.h"
@@ -9,6 +9,7 @@
 
 /* Bytes at either end of a file that enter the identity: it must not cost a pass over the data. */
 #define IDENTITY_BYTES 4096u
+#define KEPT_BYTES_MAX (512ull << 20)
 
 static bool ends_with(const char *text, size_t bytes, const char *ending)
 {
@@ -37,60 +38,92 @@ static bool is_file(struct stk_io *io, const char *path)
     return stk_io_stat_path(io, path, &stat, NULL) == 0 && stat.kind == STK_ENTRY_FILE;
 }
 
-/* x.bin, x.idx, or x alone where there is no such file: the set x.bin and x.idx, where x.idx is
- * there (Megatron names a set by its prefix). Fills in both names; false: it is no set. */
+/* x.bin, x.bin.zst, x.idx, or x alone where there is no such file: the set x.bin and x.idx, where
+ * x.idx is there (Megatron names a set by its prefix). Fills in both names; false: it is no set. */
 static bool find_megatron(struct stk_io *io, const char *path, char idx[STK_TOKEN_PATH_BYTES_MAX],
                           char bin[STK_TOKEN_PATH_BYTES_MAX])
 {
     size_t bytes = strlen(path);
-    bool is_idx = ends_with(path, bytes, ".idx");
-    bool has_ending = is_idx || ends_with(path, bytes, ".bin");
+    bool is_idx = ends_with(path, bytes, ".idx"), packed = ends_with(path, bytes, ".bin.zst");
+    bool has_ending = is_idx || packed || ends_with(path, bytes, ".bin");
 
-    bytes -= has_ending ? 4 : 0;
-    if (bytes + sizeof ".idx" > STK_TOKEN_PATH_BYTES_MAX) {
+    bytes -= packed ? 8 : has_ending ? 4 : 0;
+    if (bytes + sizeof ".bin.zst" > STK_TOKEN_PATH_BYTES_MAX) {
         return false;
     }
     snprintf(idx, STK_TOKEN_PATH_BYTES_MAX, "%.*s.idx", (int)bytes, path);
-    snprintf(bin, STK_TOKEN_PATH_BYTES_MAX, "%.*s.bin", (int)bytes, path);
-    return is_idx || ((has_ending || !is_file(io, path)) && is_file(io, idx));
+    snprintf(bin, STK_TOKEN_PATH_BYTES_MAX, "%.*s.bin%s", (int)bytes, path, packed ? ".zst" : "");
+    if (!is_idx && !((has_ending || !is_file(io, path)) && is_file(io, idx))) {
+        return false;
+    }
+    if (!packed && !is_file(io, bin)) {
+        snprintf(bin, STK_TOKEN_PATH_BYTES_MAX, "%.*s.bin.zst", (int)bytes, path);
+        if (!is_file(io, bin)) { /* then the one that is usual is named as missing */
+            snprintf(bin, STK_TOKEN_PATH_BYTES_MAX, "%.*s.bin", (int)bytes, path);
+        }
+    }
+    return true;
 }
 
-static int open_megatron(struct stk_io *io, struct stk_token_file *file, const char *idx,
+/* Maps the file of the tokens, and finds the frames of one that is packed. */
+static int map_tokens(struct stoker_tokens *tokens, struct stk_token_file *file, const char *path,
+                      struct stoker_error *error)
+{
+    int status = map(tokens->engine->io, path, &file->view, error);
+
+    if (status == 0 && stk_frames_are(file->view)) {
+        file->packed = true;
+        status = stk_frames_open(&file->frames, file->view, error);
+        file->frames_before = tokens->frames;
+        tokens->frames += file->frames.count;
+    }
+    return status;
+}
+
+static int open_megatron(struct stoker_tokens *tokens, struct stk_token_file *file, const char *idx,
                          const char *bin, struct stoker_error *error)
 {
-    int status = map(io, idx, &file->idx, error);
+    int status = map(tokens->engine->io, idx, &file->idx, error);
 
-    status = status < 0 ? status : map(io, bin, &file->view, error);
+    status = status < 0 ? status : map_tokens(tokens, file, bin, error);
     if (status < 0) {
-        return status;
+        return stk_error_place(error, file->idx.data ? bin : idx, STOKER_NO_OFFSET, NULL);
     }
-    status = stk_megatron_open(&file->set, file->idx, file->view, error);
+    struct stk_view data =
+        file->packed ? (struct stk_view){NULL, file->frames.out_bytes} : file->view;
+
+    status = stk_megatron_open(&file->set, file->idx, data, error);
     file->run = file->set.run;
     return status < 0 ? stk_error_place(error, idx, STOKER_NO_OFFSET, NULL) : 0;
 }
 
-static int open_run(struct stk_io *io, struct stk_token_file *file, uint32_t dtype,
+/* A packed file of one of the other kinds: which one its first bytes say. */
+static int open_packed(struct stk_token_file *file, uint32_t dtype, struct stoker_error *error)
+{
+    uint8_t *head = stk_alloc(STK_TOKEN_HEAD_BYTES, 1);
+    size_t got;
+    int status;
+
+    if (!head) {
+        return stk_fail(error, -ENOMEM, "cannot open token files", "free memory", "the head");
+    }
+    status = stk_frames_head(file->view, head, STK_TOKEN_HEAD_BYTES, &got, error);
+    if (status == 0) {
+        status = stk_tokens_head(&file->run, &file->data_at, (struct stk_view){head, got},
+                                 file->frames.out_bytes, dtype, error);
+    }
+    stk_free(head);
+    return status;
+}
+
+static int open_run(struct stoker_tokens *tokens, struct stk_token_file *file, uint32_t dtype,
                     struct stoker_error *error)
 {
-    int status = map(io, file->path, &file->view, error);
+    int status = map_tokens(tokens, file, file->path, error);
 
-    if (status < 0) {
-        return status;
-    }
-    switch (stk_token_format_of(file->view)) {
-    case STK_TOKENS_NPY:
-        status = stk_tokens_npy(&file->run, file->view, error);
-        break;
-    case STK_TOKENS_LLMC:
-        status = stk_tokens_llmc(&file->run, file->view, error);
-        break;
-    case STK_TOKENS_RAW:
-    case STK_TOKENS_UNKNOWN:
-        status = dtype ? stk_tokens_raw(&file->run, file->view, dtype, error)
-                       : stk_fail(error, STOKER_ERROR_ARGUMENT,
-                                  "a raw token file does not say its dtype",
-                                  "give the dtype that it was written with, like uint16", "dtype");
-        break;
+    if (status == 0) {
+        status = file->packed ? open_packed(file, dtype, error)
+                              : stk_tokens_any(&file->run, file->view, dtype, error);
     }
     return status < 0 ? stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL) : 0;
 }
@@ -98,7 +131,6 @@ static int open_run(struct stk_io *io, struct stk_token_file *file, uint32_t dty
 static int open_file(struct stoker_tokens *tokens, struct stk_token_file *file, const char *path,
                      uint32_t dtype, struct stoker_error *error)
 {
-    struct stk_io *io = tokens->engine->io;
     char idx[STK_TOKEN_PATH_BYTES_MAX], bin[STK_TOKEN_PATH_BYTES_MAX];
     int status;
 
@@ -106,8 +138,9 @@ static int open_file(struct stoker_tokens *tokens, struct stk_token_file *file, 
     if (!file->path) {
         return stk_fail(error, -ENOMEM, "cannot open token files", "free memory", "'%.400s'", path);
     }
-    status = find_megatron(io, path, idx, bin) ? open_megatron(io, file, idx, bin, error)
-                                               : open_run(io, file, dtype, error);
+    status = find_megatron(tokens->engine->io, path, idx, bin)
+                 ? open_megatron(tokens, file, idx, bin, error)
+                 : open_run(tokens, file, dtype, error);
     if (status == 0) {
         tokens->tokens += file->run.count; /* all of it is mapped: no sum can wrap */
         tokens->documents += file->set.document_count;
@@ -116,24 +149,96 @@ static int open_file(struct stoker_tokens *tokens, struct stk_token_file *file, 
     return status;
 }
 
-/* SHA-256 over each file's dtype, count, and both ends: the files may move, not change. */
-static void identify(struct stoker_tokens *tokens)
+/* ---- reading ---- */
+
+/* Bytes of the tokens, as they are stored. */
+static int read_stored(const struct stoker_tokens *tokens, const struct stk_token_file *file,
+                       uint64_t offset, uint64_t bytes, uint8_t *out, struct stoker_error *error)
 {
+    int status;
+
+    if (bytes == 0) {
+        return 0;
+    }
+    if (!file->packed) {
+        memcpy(out, file->run.data + offset, bytes);
+        return 0;
+    }
+    status = stk_kept_read(tokens->kept, file, file->data_at + offset, bytes, out, error);
+    return status < 0 ? stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL) : 0;
+}
+
+int stk_tokens_read(const struct stoker_tokens *tokens, uint32_t number, uint64_t first,
+                    uint64_t count, int64_t *out, struct stoker_error *error)
+{
+    const struct stk_token_file *file = &tokens->files[number];
+    struct stk_token_run run = file->run;
+    bool fits;
+
+    STK_ASSERT(first <= run.count && count <= run.count - first);
+    if (count == 0) {
+        return 0;
+    }
+    if (file->packed) {
+        /* At the end of the room, where what is widened does not reach what is yet to be. */
+        uint64_t bytes = count * stk_token_bytes(run.dtype);
+        uint8_t *stored = (uint8_t *)out + count * sizeof *out - bytes;
+        int status =
+            read_stored(tokens, file, first * stk_token_bytes(run.dtype), bytes, stored, error);
+
+        if (status < 0) {
+            return status;
+        }
+        run = (struct stk_token_run){stored, count, run.dtype};
+        first = 0;
+    }
+    fits = stk_tokens_widen(&run, first, count, STOKER_INT64, out);
+    if (!fits) {
+        stk_fail(error, STOKER_ERROR_FORMAT, "a token does not fit its dtype",
+                 "look whether the file's dtype is right", "a batch of int64");
+        return stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL);
+    }
+    return 0;
+}
+
+/* ---- open and close ---- */
+
+/* SHA-256 over each file's dtype, count, and both ends of its tokens: the files may move, or be
+ * packed, not change. */
+static int identify(struct stoker_tokens *tokens, struct stoker_error *error)
+{
+    uint8_t digest[32], ends[2 * IDENTITY_BYTES];
     struct stk_sha256 sha;
+    int status = 0;
 
     stk_sha256_init(&sha);
     stk_sha256_add(&sha, "stoker tokens 1", 15);
-    for (uint32_t i = 0; i < tokens->file_count; i++) {
-        const struct stk_token_run *run = &tokens->files[i].run;
-        uint64_t bytes = run->count * stk_token_bytes(run->dtype);
+    for (uint32_t i = 0; status == 0 && i < tokens->file_count; i++) {
+        const struct stk_token_file *file = &tokens->files[i];
+        uint64_t bytes = file->run.count * stk_token_bytes(file->run.dtype);
         uint64_t end = stk_min(bytes, IDENTITY_BYTES);
-        uint64_t head[2] = {run->dtype, run->count};
+        uint64_t head[2] = {file->run.dtype, file->run.count};
 
+        status = read_stored(tokens, file, 0, end, ends, error);
+        if (status == 0) {
+            status = read_stored(tokens, file, bytes - end, end, ends + end, error);
+        }
         stk_sha256_add(&sha, head, sizeof head);
-        stk_sha256_add(&sha, run->data, end);
-        stk_sha256_add(&sha, run->data + bytes - end, end);
+        stk_sha256_add(&sha, ends, 2 * end);
     }
-    stk_sha256_done(&sha, tokens->identity);
+    stk_sha256_done(&sha, digest);
+    memcpy(tokens->identity, digest, sizeof tokens->identity);
+    return status;
+}
+
+/* Kept frames: what the caller says, else a quarter of the budget and 512 MiB at most. */
+static int open_kept(struct stoker_tokens *tokens, uint64_t bytes_max, struct stoker_error *error)
+{
+    uint64_t usual = stk_min(tokens->engine->budget.bytes_max / 4, KEPT_BYTES_MAX);
+
+    return tokens->frames == 0 ? 0
+                               : stk_kept_open(&tokens->kept, tokens->engine, tokens->frames,
+                                               bytes_max ? bytes_max : usual, error);
 }
 
 int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
@@ -168,11 +273,12 @@ int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *
 
         status = open_file(tokens, &tokens->files[i], options->paths[i], options->dtype, error);
     }
+    status = status < 0 ? status : open_kept(tokens, options->cache_bytes, error);
+    status = status < 0 ? status : identify(tokens, error);
     if (status < 0) {
         stk_tokens_release(tokens);
         return status;
     }
-    identify(tokens);
     *tokens_out = tokens;
     return 0;
 }
@@ -191,7 +297,9 @@ void stk_tokens_release(struct stoker_tokens *tokens)
     if (atomic_fetch_sub_explicit(&tokens->references, 1, memory_order_acq_rel) != 1) {
         return;
     }
+    stk_kept_close(tokens->kept);
     for (uint32_t i = 0; i < tokens->file_count; i++) {
+        stk_frames_close(&tokens->files[i].frames);
         stk_io_unmap(engine->io, tokens->files[i].view);
         stk_io_unmap(engine->io, tokens->files[i].idx);
         stk_free(tokens->files[i].path);
@@ -217,6 +325,7 @@ int stoker_tokens_info(const struct stoker_tokens *tokens, struct stoker_tokens_
     info_out->tokens = tokens->tokens;
     info_out->documents = tokens->documents;
     info_out->bytes = tokens->bytes;
+    info_out->frames = tokens->frames;
     memcpy(info_out->identity, tokens->identity, sizeof info_out->identity);
     return 0;
 }

@@ -1,57 +1,52 @@
 /* Chunks of documents and their plans: which sequences there are, and those that are in use. */
-#include "sequence/sequence.h"
+#include "sequence/samples.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Plans that are kept: more than a window of the order (64 blocks of 8 MiB) meets, when documents
- * are of 500 tokens or more. */
-#define KEPT_CHUNKS 256u
+/* Plans that are kept: twice what a window of the order meets; of a full permutation, where every
+ * sample may be in another chunk, as many as may be. */
+#define KEPT_CHUNKS_MIN 64u
+#define KEPT_CHUNKS_MAX 16384u
 
 struct stk_packed {
-    const struct stoker_tokens *tokens; /* const after open, as all but kept */
-    uint32_t length, chunk_documents;
+    const struct stk_documents *documents; /* const after open, as all but kept */
+    struct stk_packed_options options;
     uint64_t chunk_count;
     uint64_t *file_ends;           /* [files]: chunks of the files up to and with this one */
     uint64_t *ends;                /* [chunks]: sequences, likewise */
-    struct stk_packed_chunk *kept; /* [KEPT_CHUNKS]: chunk n has place n mod KEPT_CHUNKS */
+    struct stk_packed_chunk *kept; /* [kept_count]: chunk n has place n mod kept_count */
+    uint32_t kept_count;
 };
 
-/* The first end above value: `value` is below the last. */
-static uint64_t find_end(const uint64_t *ends, uint64_t count, uint64_t value)
+static struct stoker_engine *engine_of(const struct stk_packed *packed)
 {
-    uint64_t low = 0, high = count - 1;
-
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-
-        if (ends[middle] > value) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return low;
+    return packed->documents->tokens->engine;
 }
 
 static void chunk_drop(struct stk_packed *packed, struct stk_packed_chunk *chunk)
 {
     stk_free(chunk->documents);
     stk_packing_close(&chunk->packing);
-    stk_budget_release(&packed->tokens->engine->budget, chunk->bytes);
+    stk_budget_release(&engine_of(packed)->budget, chunk->bytes);
     *chunk = (struct stk_packed_chunk){.number = STK_NO_CHUNK};
 }
 
-/* Where the documents of a chunk lie, and how long they are. */
-static int find_documents(const struct stk_token_file *file, uint64_t first, uint32_t count,
+/* Where the documents of a chunk lie, and what they take. */
+static int find_documents(const struct stk_packed *packed, uint64_t first, uint32_t count,
                           struct stk_token_span *spans, uint64_t *counts,
                           struct stoker_error *error)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (stk_megatron_document(&file->set, first + i, &spans[i], error) < 0) {
-            return stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL);
+        struct stk_document document;
+        int status = stk_documents_at(packed->documents, first + i, &document, error);
+
+        if (status < 0) {
+            return status;
         }
-        counts[i] = spans[i].count;
+        spans[i] = document.span;
+        counts[i] = document.span.count;
+        counts[i] += counts[i] > 0 && packed->options.append_eod;
     }
     return 0;
 }
@@ -60,22 +55,26 @@ static int find_documents(const struct stk_token_file *file, uint64_t first, uin
 static int plan_chunk(const struct stk_packed *packed, uint64_t number,
                       struct stk_packed_chunk *chunk_out, struct stoker_error *error)
 {
-    uint64_t at = find_end(packed->file_ends, packed->tokens->file_count, number);
-    const struct stk_token_file *file = &packed->tokens->files[at];
-    uint64_t first = (number - (at > 0 ? packed->file_ends[at - 1] : 0)) * packed->chunk_documents;
-    uint32_t count = (uint32_t)stk_min(file->set.document_count - first, packed->chunk_documents);
-    struct stk_packed_chunk chunk = {.number = number, .run = &file->run};
+    const struct stk_packed_options *options = &packed->options;
+    const uint64_t *document_ends = packed->documents->ends;
+    uint64_t file = stk_ends_find(packed->file_ends, packed->documents->tokens->file_count, number);
+    uint64_t in_file = number - (file > 0 ? packed->file_ends[file - 1] : 0);
+    uint64_t first = (file > 0 ? document_ends[file - 1] : 0) + in_file * options->chunk_documents;
+    uint32_t count = (uint32_t)stk_min(document_ends[file] - first, options->chunk_documents);
+    struct stk_packed_chunk chunk = {.number = number, .file = (uint32_t)file};
     uint64_t *counts = stk_alloc(count, sizeof *counts);
-    int status = -ENOMEM;
+    int status;
 
     chunk.documents = stk_alloc(count, sizeof *chunk.documents);
     if (!counts || !chunk.documents) {
-        stk_fail(error, -ENOMEM, "cannot pack documents", "free memory", "%u documents", count);
+        status =
+            stk_fail(error, -ENOMEM, "cannot pack documents", "free memory", "%u documents", count);
     } else {
-        status = find_documents(file, first, count, chunk.documents, counts, error);
+        status = find_documents(packed, first, count, chunk.documents, counts, error);
     }
     if (status == 0) {
-        status = stk_packing_plan(&chunk.packing, counts, count, packed->length, error);
+        status = stk_packing_plan(&chunk.packing, counts, count, options->length, options->reserve,
+                                  error);
     }
     stk_free(counts);
     if (status < 0) {
@@ -106,32 +105,36 @@ static int count_chunk(void *context, uint64_t number, struct stoker_error *erro
     return status;
 }
 
-static int count_chunks(struct stk_packed *packed, struct stoker_error *error)
+/* Chunks of each file. */
+static int cut_chunks(struct stk_packed *packed, struct stoker_error *error)
 {
-    const struct stoker_tokens *tokens = packed->tokens;
+    const struct stk_documents *documents = packed->documents;
+    uint32_t files = documents->tokens->file_count, chunk = packed->options.chunk_documents;
 
-    packed->file_ends = stk_alloc(tokens->file_count, sizeof *packed->file_ends);
-    if (!packed->file_ends) {
-        return stk_fail(error, -ENOMEM, "cannot pack documents", "free memory", "%u files",
-                        tokens->file_count);
-    }
-    for (uint32_t i = 0; i < tokens->file_count; i++) {
-        const struct stk_megatron *set = &tokens->files[i].set;
+    packed->file_ends = stk_alloc(files, sizeof *packed->file_ends);
+    for (uint32_t i = 0; packed->file_ends && i < files; i++) {
+        uint64_t count = documents->ends[i] - (i > 0 ? documents->ends[i - 1] : 0);
 
-        if (!set->documents) {
-            stk_fail(error, STOKER_ERROR_ARGUMENT, "this file does not say where its documents are",
-                     "pack Megatron sets; other files can be cut into windows", "documents");
-            return stk_error_place(error, tokens->files[i].path, STOKER_NO_OFFSET, NULL);
-        }
-        packed->chunk_count += set->document_count / packed->chunk_documents +
-                               (set->document_count % packed->chunk_documents > 0);
+        packed->chunk_count += count / chunk + (count % chunk > 0);
         packed->file_ends[i] = packed->chunk_count;
+    }
+    packed->kept_count = (uint32_t)stk_min(
+        stk_max(2 * packed->chunk_count / packed->options.window_count + 1, KEPT_CHUNKS_MIN),
+        KEPT_CHUNKS_MAX);
+    packed->ends = stk_alloc(stk_max(packed->chunk_count, 1), sizeof *packed->ends);
+    packed->kept = stk_alloc(packed->kept_count, sizeof *packed->kept);
+    if (!packed->file_ends || !packed->ends || !packed->kept) {
+        return stk_fail(error, -ENOMEM, "cannot pack documents", "free memory", "%llu chunks",
+                        (unsigned long long)packed->chunk_count);
+    }
+    for (uint32_t i = 0; i < packed->kept_count; i++) {
+        packed->kept[i].number = STK_NO_CHUNK;
     }
     return 0;
 }
 
-int stk_packed_open(struct stk_packed **packed_out, const struct stoker_tokens *tokens,
-                    uint32_t length, uint32_t chunk_documents, struct stoker_error *error)
+int stk_packed_open(struct stk_packed **packed_out, const struct stk_documents *documents,
+                    const struct stk_packed_options *options, struct stoker_error *error)
 {
     struct stk_packed *packed = stk_alloc(1, sizeof *packed);
     int status;
@@ -140,24 +143,12 @@ int stk_packed_open(struct stk_packed **packed_out, const struct stoker_tokens *
     if (!packed) {
         return stk_fail(error, -ENOMEM, "cannot pack documents", "free memory", "packing");
     }
-    packed->tokens = tokens;
-    packed->length = length;
-    packed->chunk_documents = chunk_documents;
-    status = count_chunks(packed, error);
-    if (status == 0) {
-        packed->ends = stk_alloc(stk_max(packed->chunk_count, 1), sizeof *packed->ends);
-        packed->kept = stk_alloc(KEPT_CHUNKS, sizeof *packed->kept);
-        if (!packed->ends || !packed->kept) {
-            status = stk_fail(error, -ENOMEM, "cannot pack documents", "free memory", "%llu chunks",
-                              (unsigned long long)packed->chunk_count);
-        }
-    }
-    for (uint32_t i = 0; packed->kept && i < KEPT_CHUNKS; i++) {
-        packed->kept[i].number = STK_NO_CHUNK;
-    }
+    packed->documents = documents;
+    packed->options = *options;
+    status = cut_chunks(packed, error);
     if (status == 0) {
         status =
-            stk_engine_parallel(tokens->engine, packed->chunk_count, count_chunk, packed, error);
+            stk_engine_parallel(engine_of(packed), packed->chunk_count, count_chunk, packed, error);
     }
     for (uint64_t i = 1; status == 0 && i < packed->chunk_count; i++) {
         packed->ends[i] += packed->ends[i - 1];
@@ -165,7 +156,7 @@ int stk_packed_open(struct stk_packed **packed_out, const struct stoker_tokens *
     if (status == 0 && stk_packed_samples(packed) == 0) {
         status = stk_fail(error, STOKER_ERROR_EMPTY, "no document has a token",
                           "look whether these are the files that you mean", "%u files",
-                          tokens->file_count);
+                          documents->tokens->file_count);
     }
     if (status < 0) {
         stk_packed_close(packed);
@@ -180,7 +171,7 @@ void stk_packed_close(struct stk_packed *packed)
     if (!packed) {
         return;
     }
-    for (uint32_t i = 0; packed->kept && i < KEPT_CHUNKS; i++) {
+    for (uint32_t i = 0; packed->kept && i < packed->kept_count; i++) {
         chunk_drop(packed, &packed->kept[i]);
     }
     stk_free(packed->kept);
@@ -196,13 +187,25 @@ uint64_t stk_packed_samples(const struct stk_packed *packed)
 
 /* ---- use ---- */
 
+/* Memory for a plan; that of all other plans is given back where there is none. */
+static int reserve(struct stk_packed *packed, uint64_t bytes, struct stoker_error *error)
+{
+    if (stk_engine_reserve(engine_of(packed), bytes, 0, "a plan of packing", NULL) == 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < packed->kept_count; i++) {
+        chunk_drop(packed, &packed->kept[i]);
+    }
+    return stk_engine_reserve(engine_of(packed), bytes, 0, "a plan of packing", error);
+}
+
 int stk_packed_at(struct stk_packed *packed, uint64_t sample,
                   const struct stk_packed_chunk **chunk_out, uint32_t *sequence_out,
                   struct stoker_error *error)
 {
     STK_ASSERT(sample < stk_packed_samples(packed));
-    uint64_t number = find_end(packed->ends, packed->chunk_count, sample);
-    struct stk_packed_chunk *kept = &packed->kept[number % KEPT_CHUNKS], made;
+    uint64_t number = stk_ends_find(packed->ends, packed->chunk_count, sample);
+    struct stk_packed_chunk *kept = &packed->kept[number % packed->kept_count], made;
 
     if (kept->number != number) {
         int status = plan_chunk(packed, number, &made, error);
@@ -211,15 +214,13 @@ int stk_packed_at(struct stk_packed *packed, uint64_t sample,
             return status;
         }
         chunk_drop(packed, kept);
-        *kept = made;
-        kept->bytes = 0;
-        status =
-            stk_engine_reserve(packed->tokens->engine, made.bytes, 0, "a plan of packing", error);
+        status = reserve(packed, made.bytes, error);
         if (status < 0) {
-            chunk_drop(packed, kept);
+            made.bytes = 0;
+            chunk_drop(packed, &made);
             return status;
         }
-        kept->bytes = made.bytes;
+        *kept = made;
     }
     *chunk_out = kept;
     *sequence_out = (uint32_t)(sample - (number > 0 ? packed->ends[number - 1] : 0));

@@ -19,7 +19,8 @@ struct set {
 
 /* All that a plan needs while it is made. */
 struct draft {
-    uint32_t length, piece_count, sequence_count;
+    uint32_t length, reserve, piece_count, sequence_count;
+    uint32_t piece_max;       /* tokens of a piece: length less reserve */
     struct stk_piece *pieces; /* longest first */
     uint32_t *sequence_of;    /* [piece_count] */
     uint32_t *free_tokens;    /* [sequence]: no more sequences than pieces */
@@ -90,8 +91,8 @@ static int count_pieces(struct draft *draft, const uint64_t *counts, uint32_t do
 
     for (uint32_t i = 0; i < document_count && total <= STK_PACKING_PIECES_MAX; i++) {
         /* One document alone may be past the bound: then the sum need not hold it. */
-        total += stk_min(counts[i] / draft->length, STK_PACKING_PIECES_MAX + 1) +
-                 (counts[i] % draft->length > 0);
+        total += stk_min(counts[i] / draft->piece_max, STK_PACKING_PIECES_MAX + 1) +
+                 (counts[i] % draft->piece_max > 0);
     }
     if (total > STK_PACKING_PIECES_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "documents of a chunk are too long to be packed",
@@ -145,19 +146,19 @@ static void sort_pieces(struct draft *draft, const uint64_t *counts, uint32_t do
     uint32_t *places = draft->heads, place = 0;
 
     for (uint32_t i = 0; i < document_count; i++) {
-        places[draft->length] += (uint32_t)(counts[i] / draft->length);
-        places[counts[i] % draft->length]++;
+        places[draft->piece_max] += (uint32_t)(counts[i] / draft->piece_max);
+        places[counts[i] % draft->piece_max]++;
     }
     places[0] = 0; /* what is left of a document that fits exactly is no piece */
-    for (uint32_t n = draft->length; n > 0; n--) {
+    for (uint32_t n = draft->piece_max; n > 0; n--) {
         uint32_t count = places[n];
 
         places[n] = place;
         place += count;
     }
     for (uint32_t i = 0; i < document_count; i++) {
-        for (uint64_t first = 0; first < counts[i]; first += draft->length) {
-            uint32_t count = (uint32_t)stk_min(counts[i] - first, draft->length);
+        for (uint64_t first = 0; first < counts[i]; first += draft->piece_max) {
+            uint32_t count = (uint32_t)stk_min(counts[i] - first, draft->piece_max);
 
             draft->pieces[places[count]++] = (struct stk_piece){first, i, count};
         }
@@ -192,7 +193,7 @@ static void place_pieces(struct draft *draft)
         draft->heads[n] = NONE;
     }
     for (uint32_t i = 0; i < draft->piece_count; i++) {
-        uint32_t count = draft->pieces[i].count;
+        uint32_t count = draft->pieces[i].count + draft->reserve;
         uint32_t rest = set_next(&draft->set, count, draft->length), sequence;
 
         if (rest == NONE) {
@@ -234,24 +235,25 @@ static int lay_out(const struct draft *draft, struct stk_packing *packing,
     for (uint32_t i = 0; i < draft->piece_count; i++) { /* -> where each ends */
         pieces[ends[draft->sequence_of[i]]++] = draft->pieces[i];
     }
-    *packing = (struct stk_packing){draft->length, draft->piece_count, draft->sequence_count,
-                                    pieces, ends};
+    *packing = (struct stk_packing){draft->length,         draft->reserve, draft->piece_count,
+                                    draft->sequence_count, pieces,         ends};
     return 0;
 }
 
 int stk_packing_plan(struct stk_packing *packing, const uint64_t *counts, uint32_t document_count,
-                     uint32_t length, struct stoker_error *error)
+                     uint32_t length, uint32_t reserve, struct stoker_error *error)
 {
-    struct draft draft = {.length = length};
+    struct draft draft = {.length = length, .reserve = reserve, .piece_max = length - reserve};
     int status;
 
     memset(packing, 0, sizeof *packing);
-    if (length == 0 || length > STK_PACKING_LENGTH_MAX ||
+    if (reserve >= length || length > STK_PACKING_LENGTH_MAX ||
         document_count > STK_PACKING_DOCUMENTS_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "documents cannot be packed like this",
-                        "take sequences of 1 to 16,777,216 tokens, and 1,048,576 documents a chunk "
-                        "at most",
-                        "%u documents, sequences of %u tokens", document_count, length);
+                        "take sequences of 1 to 16,777,216 tokens (5 at least for fill in the "
+                        "middle), and 1,048,576 documents a chunk at most",
+                        "%u documents, sequences of %u tokens, %u of them kept free for each",
+                        document_count, length, reserve);
     }
     status = count_pieces(&draft, counts, document_count, error);
     status = status < 0 ? status : draft_open(&draft, error);
@@ -269,97 +271,4 @@ void stk_packing_close(struct stk_packing *packing)
     stk_free(packing->pieces);
     stk_free(packing->ends);
     memset(packing, 0, sizeof *packing);
-}
-
-/* ---- rows ---- */
-
-static uint32_t first_piece(const struct stk_packing *packing, uint32_t sequence)
-{
-    return sequence > 0 ? packing->ends[sequence - 1] : 0;
-}
-
-static void *row_at(void *row, uint32_t dtype, uint64_t index)
-{
-    return (uint8_t *)row + index * (dtype == STOKER_INT32 ? 4u : 8u);
-}
-
-/* row[from .. end) = first, first + step, ... */
-static void put_series(void *row, uint32_t dtype, uint64_t from, uint64_t end, int32_t first,
-                       int32_t step)
-{
-    int32_t *narrow = row;
-    int64_t *wide = row;
-
-    for (uint64_t i = from; i < end && dtype == STOKER_INT32; i++, first += step) {
-        narrow[i] = first;
-    }
-    for (uint64_t i = from; i < end && dtype == STOKER_INT64; i++, first += step) {
-        wide[i] = first;
-    }
-}
-
-static bool fill_piece(const struct stk_token_run *run, const struct stk_token_span *document,
-                       const struct stk_piece *piece, uint64_t at, const struct stk_packed_row *row)
-{
-    uint64_t first = document->first + piece->first;
-    bool goes_on = piece->first + piece->count < document->count;
-    uint64_t labelled = piece->count - !goes_on;
-    bool fits = true;
-
-    if (row->tokens) {
-        fits = stk_tokens_widen(run, first, piece->count, row->dtype,
-                                row_at(row->tokens, row->dtype, at));
-    }
-    if (row->labels) {
-        fits = stk_tokens_widen(run, first + 1, labelled, row->dtype,
-                                row_at(row->labels, row->dtype, at)) &&
-               fits;
-        put_series(row->labels, row->dtype, at + labelled, at + piece->count, STK_LABEL_IGNORED, 0);
-    }
-    if (row->positions) {
-        put_series(row->positions, row->dtype, at, at + piece->count, 0, 1);
-    }
-    return fits;
-}
-
-bool stk_packing_fill(const struct stk_packing *packing, uint32_t sequence,
-                      const struct stk_token_run *run, const struct stk_token_span *documents,
-                      const struct stk_packed_row *row)
-{
-    uint64_t at = 0;
-    bool fits = true;
-
-    STK_ASSERT(sequence < packing->sequence_count);
-    for (uint32_t i = first_piece(packing, sequence); i < packing->ends[sequence]; i++) {
-        const struct stk_piece *piece = &packing->pieces[i];
-
-        fits = fill_piece(run, &documents[piece->document], piece, at, row) && fits;
-        at += piece->count;
-    }
-    if (row->tokens) {
-        put_series(row->tokens, row->dtype, at, packing->length, row->pad, 0);
-    }
-    if (row->labels) {
-        put_series(row->labels, row->dtype, at, packing->length, STK_LABEL_IGNORED, 0);
-    }
-    if (row->positions) {
-        put_series(row->positions, row->dtype, at, packing->length, 0, 1);
-    }
-    return fits;
-}
-
-uint32_t stk_packing_starts(const struct stk_packing *packing, uint32_t sequence,
-                            uint32_t *starts_out)
-{
-    uint32_t count = 0, at = 0;
-
-    STK_ASSERT(sequence < packing->sequence_count);
-    for (uint32_t i = first_piece(packing, sequence); i < packing->ends[sequence]; i++) {
-        starts_out[count++] = at;
-        at += packing->pieces[i].count;
-    }
-    if (at < packing->length) {
-        starts_out[count++] = at;
-    }
-    return count;
 }

@@ -18,46 +18,31 @@
 #define STK_PACKING_LENGTH_MAX (1u << 24)
 #define STK_PACKING_PIECES_MAX (1u << 24)
 
-/* The label that losses leave out (torch.nn.CrossEntropyLoss's ignore_index). */
-#define STK_LABEL_IGNORED (-100)
-
 struct stk_piece {
     uint64_t first; /* token of the document */
     uint32_t document, count;
 };
 
 struct stk_packing {
-    uint32_t length; /* tokens of a sequence */
+    uint32_t length;  /* tokens of a sequence */
+    uint32_t reserve; /* of them, kept free for each piece */
     uint32_t piece_count, sequence_count;
     struct stk_piece *pieces; /* sequence by sequence; owned */
     uint32_t *ends;           /* [sequence_count]: pieces of the sequences up to and with this one;
                                  owned */
 };
 
-/* counts: tokens of each document; an empty one has no piece. Of equally good sequences the newest
- * takes a piece. ARGUMENT, LIMIT, -ENOMEM. */
+/* counts: tokens of each document; an empty one has no piece. reserve: what each piece takes beside
+ * its tokens, below length. Of equally good sequences the newest takes a piece. ARGUMENT, LIMIT,
+ * -ENOMEM. */
 int stk_packing_plan(struct stk_packing *packing, const uint64_t *counts, uint32_t document_count,
-                     uint32_t length, struct stoker_error *error);
+                     uint32_t length, uint32_t reserve, struct stoker_error *error);
 void stk_packing_close(struct stk_packing *packing); /* zeroed is fine */
 
-/* Where the rows of one sequence go: `length` numbers each, int32 or int64; NULL: not wanted. */
-struct stk_packed_row {
-    uint32_t dtype;
-    void *tokens; /* padding: pad */
-    void *labels; /* what comes next in its document; STK_LABEL_IGNORED at its end, and padding */
-    void *positions; /* from 0 in each piece, and in the padding */
-    int32_t pad;
-};
-
-/* Fills the rows of one sequence. documents: where each document of the chunk lies in the run.
- * false: a token does not fit (rows hold rubbish). */
-bool stk_packing_fill(const struct stk_packing *packing, uint32_t sequence,
-                      const struct stk_token_run *run, const struct stk_token_span *documents,
-                      const struct stk_packed_row *row);
-
-/* Where pieces begin in the sequence, then where the padding does, if any: `cu_seqlens` of kernels
- * for attention, less its last number, the length. starts_out: pieces + 1; how many. */
-uint32_t stk_packing_starts(const struct stk_packing *packing, uint32_t sequence,
-                            uint32_t *starts_out);
+/* The first piece of a sequence; the others follow it, up to ends[sequence]. */
+static inline uint32_t stk_packing_first(const struct stk_packing *packing, uint32_t sequence)
+{
+    return sequence > 0 ? packing->ends[sequence - 1] : 0;
+}
 
 #endif

@@ -1,5 +1,5 @@
 /* Goal: a plan holds each token once, fills no sequence beyond its length, cuts only documents that
- * are longer than one, and is the best fit; rows are the documents' tokens, with their labels.
+ * are longer than one, and is the best fit; each piece has its reserve.
  * Method: random chunks of several shapes against a best fit that looks at every sequence for each
  * piece (packing.c), the bounds of both ends, every allocation refused once. */
 #include "tokens/packing.h"
@@ -19,21 +19,28 @@ static const struct shape {
     const char *name;
     uint32_t documents, length, low, high; /* tokens of a document: low to high */
     uint32_t sequences;                    /* 0: not known beforehand */
+    uint32_t reserve;
 } shapes[] = {
-    {"none", 0, 16, 0, 0, 0},
-    {"empty documents", 9, 16, 0, 0, 0},
-    {"one token each", 33, 16, 1, 1, 3},
-    {"all fit exactly", 20, 16, 16, 16, 20},
-    {"three lengths each", 5, 16, 48, 48, 15},
-    {"halves", 10, 16, 8, 8, 5},
-    {"more than half", 10, 16, 9, 9, 10},
-    {"short", 500, 64, 0, 40, 0},
-    {"of all kinds", 300, 64, 0, 300, 0},
-    {"length 1", 20, 1, 0, 9, 0},
-    {"length 63", 400, 63, 1, 90, 0},
-    {"length 65", 400, 65, 1, 66, 0},
-    {"length 4097", 600, 4097, 1, 5000, 0},
-    {"length 300000", 200, 300000, 1, 400000, 0},
+    {"none", 0, 16, 0, 0, 0, 0},
+    {"empty documents", 9, 16, 0, 0, 0, 0},
+    {"one token each", 33, 16, 1, 1, 3, 0},
+    {"all fit exactly", 20, 16, 16, 16, 20, 0},
+    {"three lengths each", 5, 16, 48, 48, 15, 0},
+    {"halves", 10, 16, 8, 8, 5, 0},
+    {"more than half", 10, 16, 9, 9, 10, 0},
+    {"short", 500, 64, 0, 40, 0, 0},
+    {"of all kinds", 300, 64, 0, 300, 0, 0},
+    {"length 1", 20, 1, 0, 9, 0, 0},
+    {"length 63", 400, 63, 1, 90, 0, 0},
+    {"length 65", 400, 65, 1, 66, 0, 0},
+    {"length 4097", 600, 4097, 1, 5000, 0, 0},
+    {"length 300000", 200, 300000, 1, 400000, 0, 0},
+    {"sentinels, exact", 20, 16, 13, 13, 20, 3},
+    {"sentinels, halves", 10, 16, 5, 5, 5, 3},
+    {"sentinels, more than half", 10, 16, 6, 6, 10, 3},
+    {"sentinels, long", 5, 16, 39, 39, 15, 3},
+    {"sentinels, of all kinds", 300, 64, 0, 300, 0, 3},
+    {"one token a piece", 9, 4, 0, 9, 0, 3},
 };
 
 static uint64_t counts[DOCUMENTS_MAX];
@@ -61,15 +68,15 @@ static int longer_first(const void *a, const void *b)
 
 /* The newest sequence of each number of free tokens counts as the one that got a piece last: as a
  * sequence moves to the front of its list whenever it takes one. */
-static void best_fit(struct oracle *oracle, uint32_t documents, uint32_t length)
+static void best_fit(struct oracle *oracle, uint32_t documents, uint32_t length, uint32_t reserve)
 {
     static uint32_t touched[PIECES_MAX];
 
     oracle->piece_count = oracle->sequence_count = 0;
     for (uint32_t i = 0; i < documents; i++) {
-        for (uint64_t first = 0; first < counts[i]; first += length) {
-            oracle->pieces[oracle->piece_count++] =
-                (struct stk_piece){first, i, (uint32_t)stk_min(counts[i] - first, length)};
+        for (uint64_t first = 0; first < counts[i]; first += length - reserve) {
+            oracle->pieces[oracle->piece_count++] = (struct stk_piece){
+                first, i, (uint32_t)stk_min(counts[i] - first, length - reserve)};
         }
     }
     qsort(oracle->pieces, oracle->piece_count, sizeof *oracle->pieces, longer_first);
@@ -77,7 +84,7 @@ static void best_fit(struct oracle *oracle, uint32_t documents, uint32_t length)
         uint32_t best = oracle->sequence_count;
 
         for (uint32_t k = 0; k < oracle->sequence_count; k++) {
-            bool fits = oracle->rest[k] >= oracle->pieces[i].count;
+            bool fits = oracle->rest[k] >= oracle->pieces[i].count + reserve;
             bool better = best == oracle->sequence_count || oracle->rest[k] < oracle->rest[best] ||
                           (oracle->rest[k] == oracle->rest[best] && touched[k] > touched[best]);
 
@@ -86,7 +93,7 @@ static void best_fit(struct oracle *oracle, uint32_t documents, uint32_t length)
         if (best == oracle->sequence_count) {
             oracle->rest[oracle->sequence_count++] = length;
         }
-        oracle->rest[best] -= oracle->pieces[i].count;
+        oracle->rest[best] -= oracle->pieces[i].count + reserve;
         oracle->sequence_of[i] = best;
         touched[best] = i;
     }
@@ -101,9 +108,11 @@ static void test_plan(const struct shape *shape, uint64_t seed)
     for (uint32_t i = 0; i < shape->documents; i++) {
         counts[i] = shape->low + stk_key(seed, i) % (shape->high - shape->low + 1);
     }
-    best_fit(&oracle, shape->documents, shape->length);
-    T_EQ(shape->name, stk_packing_plan(&packing, counts, shape->documents, shape->length, &error),
-         0);
+    best_fit(&oracle, shape->documents, shape->length, shape->reserve);
+    T_EQ(
+        shape->name,
+        stk_packing_plan(&packing, counts, shape->documents, shape->length, shape->reserve, &error),
+        0);
     T_EQ(shape->name, packing.sequence_count, oracle.sequence_count);
     T_EQ(shape->name, packing.piece_count, oracle.piece_count);
     if (shape->sequences) {
@@ -121,65 +130,10 @@ static void test_plan(const struct shape *shape, uint64_t seed)
                 break;
             }
             T_EQ(shape->name, longer_first(&packing.pieces[i], &oracle.pieces[at]), 0);
-            tokens += packing.pieces[i].count;
+            tokens += packing.pieces[i].count + shape->reserve;
         }
         T_TRUE(shape->name, tokens > 0 && tokens <= shape->length);
     }
-    stk_packing_close(&packing);
-}
-
-/* ---- rows ---- */
-
-static void test_rows(uint32_t dtype)
-{
-    static uint16_t stored[1024];
-    struct stk_token_run run = {(const uint8_t *)stored, STK_COUNT(stored), STOKER_UINT16};
-    struct stk_token_span documents[] = {{100, 5}, {300, 20}, {50, 0}, {7, 3}, {900, 8}};
-    uint64_t lengths[STK_COUNT(documents)];
-    struct stk_packing packing;
-    uint32_t seen = 0;
-
-    for (uint32_t i = 0; i < STK_COUNT(stored); i++) {
-        stored[i] = (uint16_t)(i + 1000);
-    }
-    for (uint32_t i = 0; i < STK_COUNT(documents); i++) {
-        lengths[i] = documents[i].count;
-    }
-    T_EQ("plan", stk_packing_plan(&packing, lengths, STK_COUNT(documents), 8, NULL), 0);
-    for (uint32_t k = 0; k < packing.sequence_count; k++) {
-        int64_t rows[3][8] = {{0}};
-        struct stk_packed_row row = {dtype, rows[0], rows[1], rows[2], 7};
-        uint32_t starts[9], at = 0, start = 0;
-        uint32_t count = stk_packing_starts(&packing, k, starts);
-
-        T_TRUE("fill", stk_packing_fill(&packing, k, &run, documents, &row));
-        for (uint32_t i = k > 0 ? packing.ends[k - 1] : 0; i < packing.ends[k]; i++) {
-            const struct stk_piece *piece = &packing.pieces[i];
-            const struct stk_token_span *document = &documents[piece->document];
-
-            T_EQ("start", starts[start++], at);
-            for (uint32_t j = 0; j < piece->count; j++, at++, seen++) {
-                uint64_t token = document->first + piece->first + j;
-                bool last = piece->first + j + 1 == document->count;
-                int32_t narrow[3];
-
-                for (int r = 0; r < 3; r++) {
-                    memcpy(&narrow[r], (uint8_t *)rows[r] + (dtype == STOKER_INT32 ? 4 : 8) * at,
-                           4);
-                }
-                T_EQ("token", narrow[0], token + 1000);
-                T_EQ("label", narrow[1], last ? -100 : (int64_t)token + 1001);
-                T_EQ("position", narrow[2], j);
-            }
-        }
-        T_EQ("starts", count, start + (at < 8));
-        for (uint32_t j = at; j < 8 && dtype == STOKER_INT64; j++) {
-            T_EQ("padding", rows[0][j], 7);
-            T_EQ("padding", rows[1][j], -100);
-            T_EQ("padding", rows[2][j], j - at);
-        }
-    }
-    T_EQ("every token", seen, 36);
     stk_packing_close(&packing);
 }
 
@@ -192,20 +146,21 @@ static void test_refused(void)
     uint64_t huge[2] = {UINT64_MAX, UINT64_MAX};
     int status = -ENOMEM;
 
-    T_EQ("length", stk_packing_plan(&packing, huge, 2, 0, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("length", stk_packing_plan(&packing, huge, 2, 0, 0, &error), STOKER_ERROR_ARGUMENT);
     T_ERROR("length", &error);
-    T_EQ("length", stk_packing_plan(&packing, huge, 2, STK_PACKING_LENGTH_MAX + 1, &error),
+    T_EQ("length", stk_packing_plan(&packing, huge, 2, STK_PACKING_LENGTH_MAX + 1, 0, &error),
          STOKER_ERROR_ARGUMENT);
-    T_EQ("pieces", stk_packing_plan(&packing, huge, 2, 8, &error), STOKER_ERROR_LIMIT);
+    T_EQ("reserve", stk_packing_plan(&packing, huge, 2, 3, 3, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("pieces", stk_packing_plan(&packing, huge, 2, 8, 0, &error), STOKER_ERROR_LIMIT);
     huge[0] = 1; /* the sum of the two is 2^64 */
-    T_EQ("pieces", stk_packing_plan(&packing, huge, 2, 1, &error), STOKER_ERROR_LIMIT);
+    T_EQ("pieces", stk_packing_plan(&packing, huge, 2, 1, 0, &error), STOKER_ERROR_LIMIT);
     T_ERROR("pieces", &error);
     for (uint32_t i = 0; i < 50; i++) {
         counts[i] = i;
     }
     for (uint64_t n = 1; status == -ENOMEM; n++) {
         stk_mem_fail_nth(n);
-        status = stk_packing_plan(&packing, counts, 50, 32, &error);
+        status = stk_packing_plan(&packing, counts, 50, 32, 0, &error);
         stk_mem_fail_nth(0);
         T_EQ("no leak", stk_mem_alive(), status == 0 ? 2 : 0);
         T_TRUE("allocations", status == -ENOMEM || n == 9);
@@ -222,8 +177,6 @@ int main(void)
             test_plan(shape, seed);
         }
     }
-    test_rows(STOKER_INT64);
-    test_rows(STOKER_INT32);
     test_refused();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();

@@ -146,3 +146,55 @@ int stk_tokens_llmc(struct stk_token_run *run_out, struct stk_view bytes,
     *run_out = (struct stk_token_run){bytes.data + LLMC_HEADER_BYTES, count, kind->dtype};
     return 0;
 }
+
+int stk_tokens_any(struct stk_token_run *run_out, struct stk_view bytes, uint32_t dtype,
+                   struct stoker_error *error)
+{
+    switch (stk_token_format_of(bytes)) {
+    case STK_TOKENS_NPY:
+        return stk_tokens_npy(run_out, bytes, error);
+    case STK_TOKENS_LLMC:
+        return stk_tokens_llmc(run_out, bytes, error);
+    case STK_TOKENS_RAW:
+    case STK_TOKENS_UNKNOWN:
+        break;
+    }
+    memset(run_out, 0, sizeof *run_out);
+    return dtype ? stk_tokens_raw(run_out, bytes, dtype, error)
+                 : stk_fail(error, STOKER_ERROR_ARGUMENT, "a raw token file does not say its dtype",
+                            "give the dtype that it was written with, like uint16", "dtype");
+}
+
+/* Bytes of an npy file before its array: that a longer header is said to be there must not make
+ * the parser look behind the head. */
+static uint64_t npy_header_bytes(struct stk_view head)
+{
+    if (head.bytes < 12) {
+        return head.bytes;
+    }
+    return head.data[6] == 1 ? 10 + (uint64_t)(head.data[8] | head.data[9] << 8)
+                             : 12 + (uint64_t)stk_u32_at(head.data, 2);
+}
+
+int stk_tokens_head(struct stk_token_run *run_out, uint64_t *data_at_out, struct stk_view head,
+                    uint64_t file_bytes, uint32_t dtype, struct stoker_error *error)
+{
+    /* The parsers look at no byte behind the header, and at the file's size. */
+    struct stk_view file = {head.data, file_bytes};
+    int status;
+
+    *data_at_out = 0;
+    memset(run_out, 0, sizeof *run_out);
+    if (stk_token_format_of(head) == STK_TOKENS_NPY && head.bytes < file_bytes &&
+        npy_header_bytes(head) > head.bytes) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "an npy header is too long",
+                        "save the array alone, without named fields", "%llu bytes",
+                        (unsigned long long)npy_header_bytes(head));
+    }
+    status = stk_tokens_any(run_out, file, dtype, error);
+    if (status == 0) {
+        *data_at_out = (uint64_t)(run_out->data - head.data);
+        run_out->data = NULL;
+    }
+    return status;
+}

@@ -43,6 +43,16 @@ int stk_tokens_npy(struct stk_token_run *run_out, struct stk_view bytes,
 int stk_tokens_llmc(struct stk_token_run *run_out, struct stk_view bytes,
                     struct stoker_error *error);
 
+/* The same for a file of which only the head is at hand: its first STK_TOKEN_HEAD_BYTES, or all.
+ * What it is shows in them; dtype: of a raw file, 0: it may not be one. The run has no data;
+ * *data_at_out: where in the file it begins. */
+#define STK_TOKEN_HEAD_BYTES 65548u
+int stk_tokens_head(struct stk_token_run *run_out, uint64_t *data_at_out, struct stk_view head,
+                    uint64_t file_bytes, uint32_t dtype, struct stoker_error *error);
+/* A whole file of any of these kinds. */
+int stk_tokens_any(struct stk_token_run *run_out, struct stk_view bytes, uint32_t dtype,
+                   struct stoker_error *error);
+
 /* ---- megatron.c: .bin and .idx ---- */
 
 struct stk_megatron {
