@@ -669,7 +669,9 @@ struct stoker_loader_options {
     uint32_t                           shuffle;       /* default block */
     uint32_t                           tail;          /* default drop */
     uint32_t                           window_blocks; /* default 64 */
-    uint32_t                           group_count;   /* default 1 */
+    uint32_t                           group_count;   /* home groups: nodes meet the same blocks
+                                          every epoch where it divides the samples of a step and is
+                                          a multiple of the nodes, or far above them; default 1 */
     uint32_t                           rank, world_size; /* default 0 of 1 */
     uint64_t                           seed;
     uint32_t                           on_error;     /* default raise */

@@ -80,7 +80,8 @@ static const struct option options[] = {
     {"window", "N", ORDERED, OPTION_NUMBER, FIELD(window), 1, UINT32_MAX,
      "blocks that are mixed with each other; default 64"},
     {"groups", "N", ORDERED, OPTION_NUMBER, FIELD(groups), 1, UINT32_MAX,
-     "home groups of blocks; default 1"},
+     "home groups of blocks: nodes meet the same blocks every epoch if they divide a step and are "
+     "a multiple of the nodes, or far above them; default 1"},
     {"seed", "N", COMMAND_BENCH | COMMAND_ORDER, OPTION_NUMBER, FIELD(seed), 0, UINT64_MAX,
      "of the order and of augmentation; default 0"},
     {"world", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(world), 1, UINT32_MAX,
