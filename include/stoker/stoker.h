@@ -185,9 +185,10 @@ enum stoker_index_use {
     STOKER_INDEX_REQUIRE,  /* nothing is scanned: STOKER_ERROR_CHANGED names what differs */
 };
 
-/* Indexes that other tools left beside shards: DALI's wds2idx. */
+/* Indexes that other tools left beside shards: DALI's wds2idx, Energon's .tar.idx. */
 enum stoker_foreign_use {
-    STOKER_FOREIGN_AUTO = 0, /* used where they seem true, proved when a sample is read */
+    STOKER_FOREIGN_AUTO = 0, /* used where they seem true; DALI's proved when a sample is read,
+                                Energon's at open */
     STOKER_FOREIGN_NEVER,
 };
 

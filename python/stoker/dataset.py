@@ -291,7 +291,8 @@ class Dataset:
             read. Or the path of the index file, used as with ``"auto"``. Default place:
             ``stoker.index`` beside the data, then one in the cache.
         foreign: ``"auto"``: what DALI's ``wds2idx`` tells of a shard is used instead of reading its
-            headers, and proved whenever a sample is read; or ``"never"``.
+            headers, and proved whenever a sample is read; from where Energon's ``.tar.idx`` says
+            that samples begin, headers are read side by side, which proves it; or ``"never"``.
         access_cache_bytes: unpacked pieces that are kept of compressed shards with access points
             (``stoker.index(access=...)``), within the budget. Default: 512 MiB, a quarter of the
             budget at most.

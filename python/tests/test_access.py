@@ -14,6 +14,7 @@ import os
 import pathlib
 import random
 import shutil
+import struct
 import subprocess
 import tarfile
 
@@ -244,6 +245,54 @@ def test_dali_that_is_old(data, engine):
     os.utime(data / "s-0.idx", (1, 1))
     dataset = stoker.Dataset(data, engine=engine)
     assert dataset.shards_foreign == 0 and "older" in dataset.foreign_note
+
+
+def energon(path, change=None):
+    """What `energon prepare` writes: where each sample begins, and the end of the last; `change`
+    makes something else of it."""
+    offsets, last = [], None
+    with tarfile.open(path) as archive:
+        for member in archive:
+            key = member.name.split(".", 1)[0]
+            if key != last:
+                offsets.append(member.offset)
+            last = key
+        offsets.append(archive.offset)
+    offsets = change(offsets) if change else offsets
+    path.with_name(f"{path.name}.idx").write_bytes(struct.pack(f"<{len(offsets)}Q", *offsets))
+
+
+def test_energon(data, engine):
+    """Headers are read from many places at once: the data set is the same, and what is told is
+    proved by it."""
+    plain = stoker.Dataset(data, engine=engine)
+    for path in data.glob("*.tar"):
+        energon(path)
+    dataset = stoker.Dataset(data, engine=engine)
+    assert dataset.shards_foreign == SHARDS and dataset.foreign_note == ""
+    assert dataset.identity == plain.identity
+    assert stream(dataset, engine) == stream(plain, engine)
+    assert stoker.Dataset(data, engine=engine, foreign="never").shards_foreign == 0
+    stoker.pack(dataset, data / "out")  # nothing of it is hearsay
+
+
+LIES = {
+    "inside of members": (lambda o: [o[0]] + [at + 512 for at in o[1:]], "begins at byte"),
+    "samples left out": (lambda o: o[::2], "samples, not"),
+    "as text": (lambda o: o[:-1] + [o[0]], "not used"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_energon_that_lies(data, engine, lie):
+    plain = stoker.Dataset(data, engine=engine)
+    change, note = LIES[lie]
+    energon(data / "s-1.tar", change)
+    dataset = stoker.Dataset(data, engine=engine)
+    assert dataset.identity == plain.identity
+    assert stream(dataset, engine) == stream(plain, engine)
+    assert dataset.shards_foreign == 0
+    assert note in dataset.foreign_note and "s-1.tar" in dataset.foreign_note
 
 
 def test_pack_and_diff_do_not_believe(data, engine, tmp_path):

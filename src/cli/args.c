@@ -141,7 +141,7 @@ static const struct option options[] = {
     {"foreign", "auto|never", READERS | COMMAND_ORDER | COMMAND_SAMPLE, OPTION_CHOICE,
      FIELD(foreign),
      STOKER_FOREIGN_AUTO, 0,
-     "use indexes that DALI's wds2idx left beside shards; default auto"},
+     "use indexes that wds2idx (DALI) or Energon left beside shards; default auto"},
     {"out", "FILE", COMMAND_INDEX, OPTION_TEXT, FIELD(out), 0, 0,
      "where the index goes; default: stoker.index beside the data, else the cache"},
     {"checksums", NULL, COMMAND_INDEX, OPTION_FLAG, FIELD(checksums), 0, 0,

@@ -481,7 +481,7 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.index_path = dataset->index_path;
     full.index_note = dataset->index_note ? dataset->index_note : "";
     full.shards_indexed = dataset->shards_indexed;
-    full.shards_foreign = stk_told_shards(index);
+    full.shards_foreign = stk_told_shards(index) + stk_told_helped(dataset->told);
     full.foreign_note = stk_told_note(dataset->told);
     memcpy(full.identity, stk_index_identity(index), sizeof full.identity);
     memcpy(info, &full, info->struct_size);

@@ -28,7 +28,7 @@ struct stk_open_file {
 struct stk_scan {
     bool checksums, labels;
     uint64_t access_bytes; /* 0: no access points are made */
-    _Atomic bool stop; /* the scan ends with CLOSED */
+    _Atomic bool stop;     /* the scan ends with CLOSED */
     _Atomic uint64_t shards_done, bytes_done, bytes_read;
 };
 
@@ -41,7 +41,7 @@ struct stoker_dataset {
     _Atomic(_Atomic(char *) *) paths; /* owned, each too: asked for of a mapped index; or NULL */
     char *index_path;                 /* owned: of the index that was used; or NULL */
     char *index_note;                 /* owned; or NULL */
-    _Atomic uint64_t index_bytes; /* of the index in memory, reserved */
+    _Atomic uint64_t index_bytes;     /* of the index in memory, reserved */
     uint64_t shards_indexed;
     uint64_t *mtimes; /* owned: of tars, when they were read; NULL: of none */
     struct stk_scan scan;
@@ -97,9 +97,19 @@ struct stk_reuse {
  * NULL. */
 int stk_scan(struct stoker_dataset *dataset, const struct stk_reuse *reuse,
              struct stoker_error *error);
-/* One tar into a shard of any index. */
-int stk_scan_tar(struct stoker_dataset *dataset, struct stk_index *index, uint32_t shard,
-                 const char *path, struct stoker_error *error);
+/* Where the tars of a listing go that are read, one by one and side by side. */
+struct stk_scan_plan {
+    void *context;
+    /* 0: the shard is to be read, into *index_out as *number_out; 1: it need not be; negative. */
+    int (*begin)(void *context, uint32_t shard, struct stk_index **index_out, uint32_t *number_out,
+                 struct stoker_error *error);
+    /* After each begin that gave 0. status: of the reading; what it answers counts. */
+    int (*end)(void *context, uint32_t shard, struct stk_index *index, int status,
+               struct stoker_error *error);
+};
+/* The failure of the first tar in the listing that fails, whatever the threads. */
+int stk_scan_tars(struct stoker_dataset *dataset, const struct stk_scan_plan *plan,
+                  struct stoker_error *error);
 int stk_scan_stopped(struct stoker_error *error);
 /* Classes (of tars: those of `like`, which may be NULL), then finish: block 0 as options say. */
 int stk_scan_finish(struct stoker_dataset *dataset, const struct stk_index *like,
@@ -119,6 +129,8 @@ int stk_stream_mark(struct stk_stream *stream, uint64_t spacing, struct stoker_e
 /* After the last read: the image (stk_access_maker_done); empty for what can have none. */
 int stk_stream_access(struct stk_stream *stream, struct stk_view *image_out,
                       struct stoker_error *error);
+/* Lent until close; not of a shard that is read by its access points. */
+struct stk_file *stk_stream_file(const struct stk_stream *stream);
 uint32_t stk_stream_packing(const struct stk_stream *stream);
 uint64_t stk_stream_object_bytes(const struct stk_stream *stream); /* as it is stored */
 /* Before the first read; reads then only go forward: every byte of the file is read, once, and goes

@@ -375,66 +375,75 @@ static void drop_poor(struct stoker_indexer *indexer)
     }
 }
 
-/* Reads one shard into an index of its own, journals that, and takes it over. */
-static int read_shard(struct stoker_indexer *indexer, uint32_t shard, const char *path,
-                      struct stoker_error *error)
-{
-    struct stoker_dataset *dataset = indexer->dataset;
-    const struct stk_sidecar *sidecar = indexer->sidecar;
-    struct stk_index_options options = {.shard_count = 1,
-                                        .key_bytes_max = dataset->options.key_bytes_max,
-                                        .join_distance = dataset->options.join_distance};
-    struct stk_index *one = NULL;
-    struct stk_view image = {NULL, 0};
-    int status = stk_index_open(&one, &options, error);
-
-    status = status < 0 ? status : stk_scan_tar(dataset, one, 0, path, error);
-    status = status < 0 ? status : stk_index_finish(one, 0, error);
-    status = status < 0 ? status : stk_index_image(one, sidecar->root, &image, error);
-    if (status == 0) {
-        status = stk_journal_add(indexer->journal, image, sidecar->mtimes[shard], error);
-    }
-    status = status < 0 ? status : stk_shard_copy(dataset->index, shard, path, one, 0, error);
-    stk_index_close(one);
-    stk_free((void *)(uintptr_t)image.data);
-    return status;
-}
-
 static bool is_rich(const struct stoker_indexer *indexer, const struct stk_index *one)
 {
     return !lacks_sums(indexer, one, 0) && !lacks_access(indexer, one, 0) &&
            (!indexer->options.labels || stk_index_shard_has_labels(one, 0));
 }
 
-static int build_shard(void *context, uint64_t round, struct stoker_error *error)
+static const char *path_of(const struct stoker_indexer *indexer, uint32_t shard)
+{
+    const struct stk_objects *objects = &indexer->dataset->objects;
+
+    return objects->text + objects->paths[shard];
+}
+
+/* What an index or a journal knows is taken over; else the shard gets an index of its own. */
+static int begin_shard(void *context, uint32_t shard, struct stk_index **index_out,
+                       uint32_t *number_out, struct stoker_error *error)
 {
     struct stoker_indexer *indexer = context;
     struct stoker_dataset *dataset = indexer->dataset;
     const struct stk_sidecar *sidecar = indexer->sidecar;
-    const char *path = dataset->objects.text + dataset->objects.paths[round];
-    uint32_t old = sidecar->from[round];
+    struct stk_index_options options = {.shard_count = 1,
+                                        .key_bytes_max = dataset->options.key_bytes_max,
+                                        .join_distance = dataset->options.join_distance};
+    const char *path = path_of(indexer, shard);
+    uint32_t old = sidecar->from[shard];
     const struct stk_index *one;
     int status = STOKER_ERROR_CORRUPT;
 
-    if (atomic_load_explicit(&dataset->scan.stop, memory_order_relaxed)) {
-        return stk_scan_stopped(error);
-    }
     /* Damage in an index or a journal is no damage in the shard: it is read again. */
     if (old > 0) {
-        status = stk_shard_copy(dataset->index, round, path, sidecar->old, old - 1, error);
+        status = stk_shard_copy(dataset->index, shard, path, sidecar->old, old - 1, error);
     }
     one = status == STOKER_ERROR_CORRUPT
               ? stk_journal_find(indexer->journal, path + strlen(sidecar->root),
-                                 sidecar->sizes[round], sidecar->mtimes[round])
+                                 sidecar->sizes[shard], sidecar->mtimes[shard])
               : NULL;
     if (one && is_rich(indexer, one)) {
-        status = stk_shard_copy(dataset->index, round, path, one, 0, error);
+        status = stk_shard_copy(dataset->index, shard, path, one, 0, error);
         if (status == 0) {
             atomic_fetch_add(&dataset->scan.shards_done, 1);
-            atomic_fetch_add(&dataset->scan.bytes_done, sidecar->sizes[round]);
+            atomic_fetch_add(&dataset->scan.bytes_done, sidecar->sizes[shard]);
         }
     }
-    return status == STOKER_ERROR_CORRUPT ? read_shard(indexer, round, path, error) : status;
+    *number_out = 0;
+    return status == STOKER_ERROR_CORRUPT ? stk_index_open(index_out, &options, error)
+           : status < 0                   ? status
+                                          : 1;
+}
+
+/* Journals the index of one shard, and takes it over. */
+static int end_shard(void *context, uint32_t shard, struct stk_index *one, int status,
+                     struct stoker_error *error)
+{
+    struct stoker_indexer *indexer = context;
+    const struct stk_sidecar *sidecar = indexer->sidecar;
+    struct stk_view image = {NULL, 0};
+
+    status = status < 0 ? status : stk_index_finish(one, 0, error);
+    status = status < 0 ? status : stk_index_image(one, sidecar->root, &image, error);
+    if (status == 0) {
+        status = stk_journal_add(indexer->journal, image, sidecar->mtimes[shard], error);
+    }
+    if (status == 0) {
+        status =
+            stk_shard_copy(indexer->dataset->index, shard, path_of(indexer, shard), one, 0, error);
+    }
+    stk_index_close(one);
+    stk_free((void *)(uintptr_t)image.data);
+    return status;
 }
 
 static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error)
@@ -445,6 +454,7 @@ static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error
                                         .key_bytes_max = dataset->options.key_bytes_max,
                                         .join_distance = dataset->options.join_distance};
     struct stk_stamp stamp = {.valid = true, .count = dataset->objects.count};
+    struct stk_scan_plan plan = {indexer, begin_shard, end_shard};
     int status = stk_sidecar_match(sidecar, dataset, error);
 
     if (status < 0) {
@@ -464,9 +474,7 @@ static int build_tars(struct stoker_indexer *indexer, struct stoker_error *error
     status = choose_place(indexer, error);
     tell_shards(indexer);
     status = status < 0 ? status : stk_index_open(&dataset->index, &options, error);
-    status = status < 0 ? status
-                        : stk_engine_parallel(dataset->engine, dataset->objects.count, build_shard,
-                                              indexer, error);
+    status = status < 0 ? status : stk_scan_tars(dataset, &plan, error);
     if (status == 0) {
         uint64_t block = indexer->options.force ? 0 : stk_sidecar_block(sidecar);
 

@@ -161,6 +161,36 @@ static void test_failed(void)
     }
 }
 
+/* Of two bad shards the first in the listing is told, though the other one fails much earlier. */
+static void test_first_failure(void)
+{
+    struct stk_world_rule slow = {.path = "/data/s-003.tar",
+                                  .fault = STK_FAULT_SLOW,
+                                  .latency_ns = 1000000,
+                                  .offset = 8};
+
+    for (uint32_t threads = 1; threads <= 4; threads *= 4) {
+        struct stk_io *world;
+        struct stoker_engine *engine = t_engine(&world, threads);
+        struct stoker_dataset *dataset = NULL;
+        struct stoker_error error = {0};
+        struct stk_view bytes;
+
+        t_shards(world, 0, 10);
+        bytes = t_bytes(world, "/data/s-003.tar");
+        T_EQ("cut", t_put(world, "/data/s-003.tar", bytes.data, bytes.bytes - 2000), 0);
+        T_EQ("text", t_put(world, "/data/s-004.tar", "this is no tar", 14), 0);
+        t_drop(bytes);
+        T_EQ("slow", stk_world_rule(world, &slow), 0);
+        T_EQ("open", t_open(engine, "/data", STOKER_INDEX_NEVER, &dataset, &error),
+             STOKER_ERROR_TRUNCATED);
+        T_HAS("open", error.shard, "s-003.tar");
+        T_EQ("index", t_index(engine, "/data", NULL, NULL, &error), STOKER_ERROR_TRUNCATED);
+        T_HAS("index", error.shard, "s-003.tar");
+        stoker_engine_close(engine);
+    }
+}
+
 /* A run that was killed late leaves little to be read. */
 static void test_goes_on(void)
 {
@@ -455,6 +485,7 @@ int main(void)
     test_threads();
     test_stops();
     test_failed();
+    test_first_failure();
     test_goes_on();
     test_journal_is_checked();
     test_grows();

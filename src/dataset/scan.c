@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "format/tar.h"
 #include "format/unpack.h"
+#include "sweep/sweep.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +24,10 @@ struct scan {
     const struct stk_reuse *reuse;
 };
 
-static int scan_shard(void *context, uint64_t round, struct stoker_error *error);
+static int begin_tar(void *context, uint32_t shard, struct stk_index **index_out,
+                     uint32_t *number_out, struct stoker_error *error);
+static int end_tar(void *context, uint32_t shard, struct stk_index *index, int status,
+                   struct stoker_error *error);
 static int scan_files(void *context, uint64_t round, struct stoker_error *error);
 
 /* Where the objects of each url end: one of them may be the JSON of several paths. */
@@ -93,17 +97,17 @@ int stk_scan(struct stoker_dataset *dataset, const struct stk_reuse *reuse,
                                         .key_bytes_max = dataset->options.key_bytes_max,
                                         .join_distance = dataset->options.join_distance};
     bool folder = dataset->objects.kind == STK_SOURCE_FOLDER;
-    uint64_t rounds = dataset->objects.count;
+    uint64_t rounds = (dataset->objects.count + FOLDER_ROUND - 1) / FOLDER_ROUND;
     struct scan scan = {dataset, reuse};
+    struct stk_scan_plan plan = {&scan, begin_tar, end_tar};
     const struct stk_index *like = NULL;
     int status = stk_index_open(&dataset->index, &options, error);
 
     if (status < 0) {
         return status;
     }
-    rounds = folder ? (rounds + FOLDER_ROUND - 1) / FOLDER_ROUND : rounds;
-    status = stk_engine_parallel(dataset->engine, rounds, folder ? scan_files : scan_shard, &scan,
-                                 error);
+    status = folder ? stk_engine_parallel(dataset->engine, rounds, scan_files, &scan, error)
+                    : stk_scan_tars(dataset, &plan, error);
     if (reuse) {
         like = reuse->first ? reuse->first : reuse->old;
     }
@@ -391,94 +395,299 @@ static int scan_members(struct window *window, struct stk_tar *tar,
     }
 }
 
-static int scan_shard(void *context, uint64_t round, struct stoker_error *error)
+/* Parts that an index knows are taken over; so are those that a foreign index tells. */
+static int begin_tar(void *context, uint32_t shard, struct stk_index **index_out,
+                     uint32_t *number_out, struct stoker_error *error)
 {
     struct scan *scan = context;
     struct stoker_dataset *dataset = scan->dataset;
     const struct stk_reuse *reuse = scan->reuse;
-    const char *path = object_path(dataset, round);
+    const char *path = object_path(dataset, shard);
     int status = STOKER_ERROR_CORRUPT;
 
-    if (reuse && round < reuse->first_count) {
-        status = stk_shard_copy(dataset->index, round, path, reuse->first, round, error);
+    if (reuse && shard < reuse->first_count) {
+        status = stk_shard_copy(dataset->index, shard, path, reuse->first, shard, error);
     }
-    if (status == STOKER_ERROR_CORRUPT && reuse && reuse->from && reuse->from[round] > 0) {
+    if (status == STOKER_ERROR_CORRUPT && reuse && reuse->from && reuse->from[shard] > 0) {
         status =
-            stk_shard_copy(dataset->index, round, path, reuse->old, reuse->from[round] - 1, error);
+            stk_shard_copy(dataset->index, shard, path, reuse->old, reuse->from[shard] - 1, error);
     }
     if (status == STOKER_ERROR_CORRUPT && dataset->told) {
-        status = stk_told_scan(dataset->told, dataset->index, (uint32_t)round, path, error);
+        status = stk_told_scan(dataset->told, dataset->index, shard, path, error);
         status = status == 0 ? STOKER_ERROR_CORRUPT : status < 0 ? status : 0;
     }
     /* What is damaged is the index: the shard itself is not. */
     if (status == STOKER_ERROR_CORRUPT) {
-        status = stk_scan_tar(dataset, dataset->index, (uint32_t)round, path, error);
+        *index_out = dataset->index;
+        *number_out = shard;
+        return 0;
     }
-    return status < 0
-               ? status
-               : charge(dataset, stk_index_shard_memory_bytes(dataset->index, round), error);
+    status = status < 0 ? status : end_tar(context, shard, dataset->index, 0, error);
+    return status < 0 ? status : 1;
 }
 
-int stk_scan_tar(struct stoker_dataset *dataset, struct stk_index *index, uint32_t shard,
-                 const char *path, struct stoker_error *error)
+static int end_tar(void *context, uint32_t shard, struct stk_index *index, int status,
+                   struct stoker_error *error)
 {
-    struct stk_tar_limits limits = {.name_bytes_max = dataset->options.key_bytes_max,
-                                    .header_bytes_max = dataset->options.header_bytes_max};
-    struct window window = {
-        .dataset = dataset, .capacity = WINDOW_BYTES_MAX, .want = WINDOW_BYTES_MIN};
-    struct stk_tar *tar = NULL;
-    struct stk_shard_builder *builder = NULL;
-    struct stk_view access = {NULL, 0};
-    uint64_t size = UINT64_MAX, object_bytes = 0;
-    uint32_t packing = STK_PLAIN;
+    struct scan *scan = context;
+
+    return status < 0 ? status
+                      : charge(scan->dataset, stk_index_shard_memory_bytes(index, shard), error);
+}
+
+/* ---- tars ------------------------------------------------------------------------------- */
+
+/* All tars of a listing, taken in its order by some sweeps. The lowest that fails counts: those
+ * before it are read to their ends, those behind it are given up. */
+struct tars {
+    struct stoker_dataset *dataset;
+    const struct stk_scan_plan *plan;
+    _Atomic uint64_t next;   /* of the listing */
+    _Atomic uint64_t failed; /* UINT64_MAX: none */
+    pthread_mutex_t lock;    /* of these two, and changes of failed */
     int status;
+    struct stoker_error error;
+};
 
-    status = stk_shard_begin(index, shard, path, &builder, error);
-    status = status < 0 ? status : stk_stream_open(&window.stream, dataset, path, error);
-    if (status == 0 && dataset->scan.access_bytes > 0) {
-        status = stk_stream_mark(window.stream, dataset->scan.access_bytes, error);
-    }
-    if (status < 0) {
-        goto done;
-    }
-    if (dataset->scan.checksums) {
-        stk_stream_hash(window.stream);
-    }
-    object_bytes = stk_stream_object_bytes(window.stream);
-    packing = stk_stream_packing(window.stream);
-    if (packing == STK_PLAIN) {
-        size = object_bytes;
-    }
-    window.data = stk_alloc(window.capacity, 1);
-    window.sum = dataset->scan.checksums ? stk_sum_open() : NULL;
-    if (!window.data || (dataset->scan.checksums && !window.sum)) {
-        status = stk_fail(error, -ENOMEM, "cannot read headers", "free memory", "window");
-        goto done;
-    }
-    status = stk_tar_open(&tar, size, &limits, error);
-    status = status < 0 ? status : scan_members(&window, tar, builder, error);
-    status = status < 0 ? status : stk_stream_access(window.stream, &access, error);
-    if (status == 0 && dataset->scan.checksums) {
-        uint8_t digest[32];
+/* One tar that is read: its members by a sweep, or alone, when more than headers is asked for. */
+struct one_tar {
+    struct stk_sweep_tar tar; /* first: what the sweep knows of it */
+    struct tars *tars;
+    uint32_t shard;          /* of the listing */
+    struct stk_index *index; /* where it goes, as `number` */
+    uint32_t number;
+    const char *path;
+    struct stk_shard_builder *builder; /* owned */
+    struct stk_stream *stream;         /* owned */
+    struct stk_told_starts told;
+};
 
-        status = stk_stream_digest(window.stream, digest, error);
-        stk_shard_digest(builder, digest);
+static void fail_tars(struct tars *tars, uint64_t shard, int status,
+                      const struct stoker_error *error)
+{
+    pthread_mutex_lock(&tars->lock);
+    if (shard < atomic_load(&tars->failed)) {
+        atomic_store(&tars->failed, shard);
+        tars->status = status;
+        tars->error = *error;
     }
+    pthread_mutex_unlock(&tars->lock);
+}
+
+/* Takes it. */
+static void close_one(struct one_tar *one, int status, struct stoker_error *error)
+{
+    struct tars *tars = one->tars;
+    struct stk_scan *scan = &tars->dataset->scan;
+
     if (status == 0) {
-        stk_shard_access(builder, access);
-        status = stk_shard_end(builder, object_bytes, packing, error);
-        builder = NULL;
-        atomic_fetch_add_explicit(&dataset->scan.shards_done, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&dataset->scan.bytes_done, object_bytes, memory_order_relaxed);
+        uint64_t bytes = stk_stream_object_bytes(one->stream);
+
+        status = stk_shard_end(one->builder, bytes, stk_stream_packing(one->stream), error);
+        one->builder = NULL;
+        if (status == 0) {
+            atomic_fetch_add_explicit(&scan->shards_done, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&scan->bytes_done, bytes, memory_order_relaxed);
+            stk_told_proved(tars->dataset->told, one->path, &one->told, one->tar.refuted,
+                            stk_index_shard_samples(one->index, one->number));
+        }
     }
-done:
-    stk_shard_abandon(builder);
-    stk_tar_close(tar);
-    stk_stream_close(window.stream);
-    stk_sum_close(window.sum);
-    stk_free(window.data);
     if (status < 0) {
-        stk_error_place(error, path, STOKER_NO_OFFSET, NULL);
+        stk_error_place(error, one->path, STOKER_NO_OFFSET, NULL);
+    }
+    stk_shard_abandon(one->builder);
+    stk_stream_close(one->stream);
+    status = tars->plan->end(tars->plan->context, one->shard, one->index, status, error);
+    if (status < 0) {
+        fail_tars(tars, one->shard, status, error);
+    }
+    stk_free(one);
+}
+
+static int open_one(struct one_tar *one, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = one->tars->dataset;
+    struct stk_scan *scan = &dataset->scan;
+    int status = stk_shard_begin(one->index, one->number, one->path, &one->builder, error);
+
+    status = status < 0 ? status : stk_stream_open(&one->stream, dataset, one->path, error);
+    if (status == 0 && scan->access_bytes > 0) {
+        status = stk_stream_mark(one->stream, scan->access_bytes, error);
+    }
+    if (status == 0 && scan->checksums) {
+        stk_stream_hash(one->stream);
     }
     return status;
+}
+
+static bool has_headers_only(const struct one_tar *one)
+{
+    const struct stk_scan *scan = &one->tars->dataset->scan;
+
+    return stk_stream_packing(one->stream) == STK_PLAIN && !scan->checksums && !scan->labels;
+}
+
+static void set_limits(const struct stoker_dataset *dataset, struct stk_tar_limits *limits)
+{
+    limits->name_bytes_max = dataset->options.key_bytes_max;
+    limits->header_bytes_max = dataset->options.header_bytes_max;
+}
+
+/* All of it front to back: packed, or for its checksums or labels. */
+static int read_alone(struct one_tar *one, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = one->tars->dataset;
+    bool checksums = dataset->scan.checksums;
+    struct window window = {.dataset = dataset,
+                            .stream = one->stream,
+                            .capacity = WINDOW_BYTES_MAX,
+                            .want = WINDOW_BYTES_MIN,
+                            .data = stk_alloc(WINDOW_BYTES_MAX, 1),
+                            .sum = checksums ? stk_sum_open() : NULL};
+    struct stk_tar_limits limits;
+    struct stk_tar *tar = NULL;
+    struct stk_view access = {NULL, 0};
+    bool is_plain = stk_stream_packing(one->stream) == STK_PLAIN;
+    uint64_t size = is_plain ? stk_stream_object_bytes(one->stream) : UINT64_MAX;
+    int status = 0;
+
+    if (!window.data || (checksums && !window.sum)) {
+        status = stk_fail(error, -ENOMEM, "cannot read headers", "free memory", "window");
+    }
+    set_limits(dataset, &limits);
+    status = status < 0 ? status : stk_tar_open(&tar, size, &limits, error);
+    status = status < 0 ? status : scan_members(&window, tar, one->builder, error);
+    status = status < 0 ? status : stk_stream_access(one->stream, &access, error);
+    if (status == 0) {
+        stk_shard_access(one->builder, access);
+    }
+    if (status == 0 && checksums) {
+        uint8_t digest[32];
+
+        status = stk_stream_digest(one->stream, digest, error);
+        stk_shard_digest(one->builder, digest);
+    }
+    stk_tar_close(tar);
+    stk_sum_close(window.sum);
+    stk_free(window.data);
+    return status;
+}
+
+/* 1: it is for a sweep; 0: it is done; negative: it is not. Takes it, but for 1. */
+static int start_one(struct one_tar *one, struct stoker_error *error)
+{
+    struct stk_told *told = one->tars->dataset->told;
+    int status = open_one(one, error);
+
+    if (status == 0 && has_headers_only(one)) {
+        one->tar.file = stk_stream_file(one->stream);
+        one->tar.bytes = stk_stream_object_bytes(one->stream);
+        status = told ? stk_told_starts(told, one->path, one->tar.bytes, &one->told, error) : 0;
+        one->tar.starts = one->told.starts;
+        one->tar.start_count = one->told.count;
+        if (status == 0) {
+            return 1;
+        }
+    } else if (status == 0) {
+        status = read_alone(one, error);
+    }
+    close_one(one, status, error);
+    return 0;
+}
+
+static int next_tar(void *context, struct stk_sweep_tar **tar_out, struct stoker_error *error)
+{
+    struct tars *tars = context;
+    struct stoker_dataset *dataset = tars->dataset;
+
+    for (;;) {
+        uint64_t shard = atomic_fetch_add(&tars->next, 1);
+        struct stoker_error why = {0};
+        struct one_tar *one;
+        int status = 0;
+
+        if (shard >= dataset->objects.count || shard > atomic_load(&tars->failed)) {
+            return 0;
+        }
+        one = stk_alloc(1, sizeof *one);
+        if (!one) {
+            return stk_fail(error, -ENOMEM, "cannot read headers", "free memory", "a shard");
+        }
+        one->tars = tars;
+        one->shard = (uint32_t)shard;
+        one->path = object_path(dataset, shard);
+        one->tar.refuted = STK_SWEEP_NO_START;
+        status = atomic_load_explicit(&dataset->scan.stop, memory_order_relaxed)
+                     ? stk_scan_stopped(&why)
+                     : tars->plan->begin(tars->plan->context, one->shard, &one->index, &one->number,
+                                         &why);
+        if (status == 0 && start_one(one, &why) == 1) {
+            *tar_out = &one->tar;
+            return 1;
+        }
+        if (status != 0) {
+            stk_free(one);
+        }
+        if (status < 0) {
+            fail_tars(tars, shard, status, &why);
+        }
+    }
+}
+
+static struct one_tar *one_of(struct stk_sweep_tar *tar)
+{
+    return (struct one_tar *)(void *)tar;
+}
+
+static int add_member(struct stk_sweep_tar *tar, const struct stk_tar_step *member,
+                      struct stoker_error *error)
+{
+    return member->type == '0' ? stk_shard_add(one_of(tar)->builder, member->name, member->offset,
+                                               member->bytes, error)
+                               : 0;
+}
+
+static int goes_on(struct stk_sweep_tar *tar, struct stoker_error *error)
+{
+    const struct one_tar *one = one_of(tar);
+    bool stop = atomic_load_explicit(&one->tars->dataset->scan.stop, memory_order_relaxed);
+
+    return stop || one->shard > atomic_load(&one->tars->failed) ? stk_scan_stopped(error) : 0;
+}
+
+static void end_one(struct stk_sweep_tar *tar, int status, const struct stoker_error *error)
+{
+    struct stoker_error why = *error;
+
+    close_one(one_of(tar), status, &why);
+}
+
+static int sweep_round(void *context, uint64_t round, struct stoker_error *error)
+{
+    static const struct stk_sweep_calls calls = {next_tar, add_member, goes_on, end_one};
+    struct tars *tars = context;
+    struct stk_sweep_options options = {.io = tars->dataset->engine->io,
+                                        .calls = &calls,
+                                        .context = tars,
+                                        .bytes_read = &tars->dataset->scan.bytes_read};
+
+    (void)round;
+    set_limits(tars->dataset, &options.limits);
+    return stk_sweep(&options, error);
+}
+
+int stk_scan_tars(struct stoker_dataset *dataset, const struct stk_scan_plan *plan,
+                  struct stoker_error *error)
+{
+    struct tars tars = {.dataset = dataset, .plan = plan, .failed = UINT64_MAX};
+    uint64_t sweeps = stk_min(dataset->objects.count, dataset->engine->worker_count);
+    int status;
+
+    pthread_mutex_init(&tars.lock, NULL);
+    status = stk_engine_parallel(dataset->engine, sweeps, sweep_round, &tars, error);
+    pthread_mutex_destroy(&tars.lock);
+    if (status == 0 && tars.status < 0 && error) {
+        *error = tars.error;
+    }
+    return status < 0 ? status : tars.status;
 }

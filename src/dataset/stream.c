@@ -116,6 +116,11 @@ int stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset 
     return status < 0 ? status : stk_stream_open(stream_out, dataset, path, error);
 }
 
+struct stk_file *stk_stream_file(const struct stk_stream *stream)
+{
+    return stream->file;
+}
+
 uint32_t stk_stream_packing(const struct stk_stream *stream)
 {
     return stream->packing;

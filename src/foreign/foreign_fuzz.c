@@ -124,6 +124,25 @@ static void read_told(struct stk_view text)
     stk_io_close(world);
 }
 
+/* Beside a tar that is not there, as what Energon tells of it. */
+static void read_starts(struct stk_view text)
+{
+    struct stk_io *world = open_world("/s.tar.idx", text);
+    struct stk_told_starts starts;
+    struct stk_told *told = NULL;
+
+    STK_ASSERT(stk_world_add(world, "/s.tar", "", 0) == 0);
+    STK_ASSERT(stk_told_open(&told, world, NULL) == 0);
+    STK_ASSERT(stk_told_starts(told, "/s.tar", 1 << 20, &starts, NULL) == 0);
+    STK_ASSERT(starts.count <= STK_TOLD_STARTS_MAX && starts.count <= text.bytes / 8);
+    for (uint64_t i = 0; i < starts.count; i++) {
+        STK_ASSERT(starts.starts[i] <= 1 << 20 && starts.starts[i] % STK_TAR_BLOCK == 0);
+        STK_ASSERT(i == 0 || starts.starts[i] > starts.starts[i - 1]);
+    }
+    stk_told_close(told);
+    stk_io_close(world);
+}
+
 static void read_shards(struct stk_view text)
 {
     const char *url = "/d/x.json";
@@ -151,6 +170,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         break;
     case 1:
         read_energon(text);
+        read_starts(text);
         break;
     case 2:
         read_wids(text);

@@ -3,12 +3,14 @@
 
 #include "base/mem.h"
 #include "foreign/dali.h"
+#include "foreign/energon.h"
 #include "foreign/headers.h"
 #include "format/unpack.h"
 #include "format/wds.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +18,7 @@ enum { BLOCK = 512, PROBES = 16, END_BYTES_MAX = 32 << 10 };
 
 struct stk_told {
     struct stk_io *io;
+    _Atomic uint64_t helped; /* tars whose starts were right */
     pthread_mutex_t lock;
     char note[1024]; /* under the lock until the scans are over */
 };
@@ -354,4 +357,81 @@ int stk_told_check(const struct stk_index *index, struct stk_view headers, struc
                      : stk_fail(error, STOKER_ERROR_CHANGED,
                                 "the index beside a shard tells of another shard",
                                 "remove the .idx file, or make it anew with wds2idx", "%s", why);
+}
+
+/* ---- Energon ---------------------------------------------------------------------------- */
+
+/* The index as a whole: it is small, and what contradicts itself is not worth a read. */
+static int choose_starts(struct reading *reading, struct stk_told_starts *starts)
+{
+    struct stk_energon energon;
+    struct stoker_error why = {0};
+    int status = stk_energon_open(&energon, reading->text, reading->about_tar.bytes, &why);
+
+    if (status < 0) {
+        return refuse_error(reading, &why, NULL);
+    }
+    starts->samples = energon.samples;
+    starts->count = stk_min(energon.samples, STK_TOLD_STARTS_MAX);
+    for (uint64_t i = 0; i < starts->count; i++) {
+        starts->starts[i] = stk_energon_offset(&energon, energon.samples / starts->count * i);
+    }
+    return 0;
+}
+
+int stk_told_starts(struct stk_told *told, const char *path, uint64_t tar_bytes,
+                    struct stk_told_starts *starts_out, struct stoker_error *error)
+{
+    size_t bytes = strlen(path);
+    struct reading *reading;
+    int status = 1;
+
+    *starts_out = (struct stk_told_starts){.count = 0};
+    if (bytes < 4 || strcmp(path + bytes - 4, ".tar") != 0 || bytes + 5 > STK_PATH_BYTES_MAX) {
+        return 0;
+    }
+    reading = stk_alloc(1, sizeof *reading);
+    if (!reading) {
+        return stk_fail(error, -ENOMEM, "cannot read an index", "free memory", "'%s'", path);
+    }
+    reading->io = told->io;
+    snprintf(reading->path, sizeof reading->path, "%s.idx", path);
+    if (stk_io_stat_path(told->io, reading->path, &reading->about_text, NULL) == 0 &&
+        reading->about_text.kind == STK_ENTRY_FILE) {
+        status = stk_io_stat_path(told->io, path, &reading->about_tar, error);
+        if (status == 0 && reading->about_text.mtime_ns < reading->about_tar.mtime_ns) {
+            status = refuse(reading, "it is older than its shard");
+        }
+        reading->about_tar.bytes = tar_bytes;
+        status = status == 0 ? read_text(reading, error) : status;
+        status = status == 0 ? choose_starts(reading, starts_out) : status;
+    }
+    if (status > 0 && reading->why[0]) {
+        add_note(told, "'%.600s' is not used: %s", reading->path, reading->why);
+    }
+    stk_free((void *)(uintptr_t)reading->text.data);
+    stk_free(reading);
+    return status < 0 ? status : 0;
+}
+
+void stk_told_proved(struct stk_told *told, const char *path, const struct stk_told_starts *starts,
+                     uint64_t refuted, uint64_t samples)
+{
+    if (!told || starts->count == 0) {
+        return;
+    }
+    if (refuted != UINT64_MAX) {
+        add_note(told, "'%.600s.idx' is wrong: no member begins at byte %llu", path,
+                 (unsigned long long)refuted);
+    } else if (samples != starts->samples) {
+        add_note(told, "'%.600s' has %llu samples, not %llu as its .idx says", path,
+                 (unsigned long long)samples, (unsigned long long)starts->samples);
+    } else {
+        atomic_fetch_add_explicit(&told->helped, 1, memory_order_relaxed);
+    }
+}
+
+uint64_t stk_told_helped(const struct stk_told *told)
+{
+    return told ? atomic_load_explicit(&told->helped, memory_order_relaxed) : 0;
 }

@@ -28,6 +28,21 @@ void stk_told_close(struct stk_told *told);
  * was something); negative: what a scan would not survive either. */
 int stk_told_scan(struct stk_told *told, struct stk_index *index, uint32_t shard, const char *path,
                   struct stoker_error *error);
+/* Where samples of a tar may begin, evenly over it: from the STEM.tar.idx of Energon beside it. */
+#define STK_TOLD_STARTS_MAX 32u
+struct stk_told_starts {
+    uint64_t starts[STK_TOLD_STARTS_MAX];
+    uint64_t count;   /* 0: there is none, or (with a note) it is not used */
+    uint64_t samples; /* of the tar, as it is told */
+};
+int stk_told_starts(struct stk_told *told, const char *path, uint64_t tar_bytes,
+                    struct stk_told_starts *starts_out, struct stoker_error *error);
+/* What the headers say to that: a start where no member begins, or UINT64_MAX; the samples. What is
+ * read counts, and a difference is noted. told: NULL is fine. */
+void stk_told_proved(struct stk_told *told, const char *path, const struct stk_told_starts *starts,
+                     uint64_t refuted, uint64_t samples);
+/* How many tars had starts that were right. NULL: 0. */
+uint64_t stk_told_helped(const struct stk_told *told);
 /* How many shards of an index are still hearsay (stk_index_unproved). */
 uint64_t stk_told_shards(const struct stk_index *index);
 /* For who reads members without their headers: UNSUPPORTED if there are any. */

@@ -419,9 +419,76 @@ static void test_compare(void)
     stk_io_close(world);
 }
 
+/* Where samples begin, as Energon tells it, and what the headers then say to it. */
+static void test_starts(void)
+{
+    static const struct start_row {
+        const char *name, *path;
+        uint64_t offsets[6];
+        size_t bytes;
+        bool older;
+        uint64_t count, refuted, samples; /* as the headers tell */
+        const char *note;
+    } rows[] = {
+        {"true", "/d/s.tar", {0, 2560, 4608, 6144, 12800}, 40, false, 4, UINT64_MAX, 4, ""},
+        {"none beside", "/d/t.tar", {0}, 0, false, 0, UINT64_MAX, 4, ""},
+        {"not of a tar", "/d/s.tgz", {0, 512}, 16, false, 0, UINT64_MAX, 4, ""},
+        {"no samples", "/d/s.tar", {0}, 8, false, 0, UINT64_MAX, 4, ""},
+        {"older", "/d/s.tar", {0, 512}, 16, true, 0, UINT64_MAX, 4, "older than its shard"},
+        {"half an offset", "/d/s.tar", {0, 512}, 12, false, 0, UINT64_MAX, 4, "no list of offsets"},
+        {"behind the end", "/d/s.tar", {0, 1 << 20}, 16, false, 0, UINT64_MAX, 4, "of 14336 bytes"},
+        {"refuted", "/d/s.tar", {0, 512, 1024}, 24, false, 2, 512, 4, "begins at byte 512"},
+        {"another count",
+         "/d/s.tar",
+         {0, 2560, 12800},
+         24,
+         false,
+         2,
+         UINT64_MAX,
+         4,
+         "4 samples, not 2"},
+    };
+
+    T_EACH(start_row, row, rows)
+    {
+        struct stk_io *world = open_world();
+        struct stk_told_starts starts;
+        struct stk_told *told = NULL;
+        char index[64];
+
+        snprintf(index, sizeof index, "%s.idx", strcmp(row->path, "/d/t.tar") ? row->path : "/x");
+        if (row->older) {
+            stk_world_add(world, index, row->offsets, row->bytes);
+        }
+        add_tar(world, row->path);
+        if (row->older) {
+            struct t_tar tar = {0};
+
+            make_tar(&tar);
+            t_tar_end(&tar);
+            write_again(world, row->path, (struct stk_view){tar.data, tar.bytes});
+            t_tar_free(&tar);
+        } else {
+            stk_world_add(world, index, row->offsets, row->bytes);
+        }
+        T_EQ(row->name, stk_told_open(&told, world, NULL), 0);
+        T_EQ(row->name, stk_told_starts(told, row->path, 14336, &starts, NULL), 0);
+        T_EQ(row->name, starts.count, row->count);
+        for (uint64_t i = 0; i < starts.count; i++) {
+            T_EQ(row->name, starts.starts[i], row->offsets[i]);
+        }
+        stk_told_proved(told, row->path, &starts, row->refuted, row->samples);
+        T_HAS(row->name, stk_told_note(told), row->note);
+        T_EQ(row->name, stk_told_helped(told), row->count > 0 && !row->note[0]);
+        stk_told_close(told);
+        stk_io_close(world);
+    }
+}
+
 int main(void)
 {
     test_true();
+    test_starts();
     test_refused();
     test_changed();
     test_found_out();

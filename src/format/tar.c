@@ -219,6 +219,17 @@ static bool says_something(const struct tar_override *override)
     return override->name_bytes > 0 || override->sized || override->sparse;
 }
 
+void stk_tar_begin_at(struct stk_tar *tar, uint64_t offset)
+{
+    STK_ASSERT(tar->state == AT_HEADER && !tar->asked && offset <= tar->size);
+    tar->position = offset;
+}
+
+bool stk_tar_has_globals(const struct stk_tar *tar)
+{
+    return says_something(&tar->global);
+}
+
 static int header_turn(struct stk_tar *tar, struct stk_tar_step *step, struct stoker_error *error)
 {
     uint64_t start = tar->position - tar->held;

@@ -28,6 +28,12 @@ int stk_tar_open(struct stk_tar **tar_out, uint64_t size, const struct stk_tar_l
                  struct stoker_error *error);
 void stk_tar_close(struct stk_tar *tar);
 
+/* Before the first step: the parser begins at a member's first header. What a global header
+ * before that said is not known to it. */
+void stk_tar_begin_at(struct stk_tar *tar, uint64_t offset);
+/* A global header so far said something of all members that follow. */
+bool stk_tar_has_globals(const struct stk_tar *tar);
+
 struct stk_tar_step {
     uint32_t event;       /* enum stk_tar_event */
     uint64_t offset;      /* NEED: bytes wanted from here; MEMBER: of the data */

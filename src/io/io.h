@@ -53,6 +53,7 @@ struct stk_read {
     uint32_t         bytes;   /* wanted; offset and bytes need no alignment: buffer_skip */
     uint32_t         skip;    /* out: the wanted bytes begin at buffer + skip (O_DIRECT) */
     uint32_t         capacity; /* of buffer: at least stk_read_capacity(bytes) */
+    bool             cached;  /* through the page cache, where it stays: it is asked for again */
     int64_t          result;  /* out: bytes read (short only at the end of file), or -errno */
     bool             lost;    /* out */
     struct stk_read *next;        /* internal */

@@ -321,7 +321,7 @@ int stk_io_open(struct stk_io **io_out, const struct stk_io_options *options,
 void stk_span_init(struct stk_span *span, struct stk_posix *posix, struct stk_read *read)
 {
     struct stk_posix_file *file = stk_posix_file(read->file);
-    int direct = direct_fd(posix, file);
+    int direct = read->cached ? -1 : direct_fd(posix, file);
 
     if (direct >= 0 && posix->options.direct == STOKER_DIRECT_AUTO &&
         range_has_holes(posix, file, read->offset, read->bytes)) {

@@ -745,8 +745,9 @@ static void fill(struct stk_world *world, struct stk_read *read)
     const struct stk_node *node = node_of(read->file);
     uint64_t left = node->bytes > read->offset ? node->bytes - read->offset : 0;
     bool direct =
-        world->options.direct == STOKER_DIRECT_ALWAYS ||
-        (world->options.direct == STOKER_DIRECT_AUTO && node->bytes >= STK_DIRECT_BYTES_MIN);
+        !read->cached &&
+        (world->options.direct == STOKER_DIRECT_ALWAYS ||
+         (world->options.direct == STOKER_DIRECT_AUTO && node->bytes >= STK_DIRECT_BYTES_MIN));
     uint64_t bytes = stk_min((uint64_t)read->result, left); /* it may have been cut meanwhile */
 
     read->result = (int64_t)bytes;
