@@ -404,6 +404,8 @@ STOKER_API int stoker_order_open(struct stoker_order **order_out,
                                  struct stoker_error *error);
 /* Takes order. NULL is fine. */
 STOKER_API void stoker_order_close(struct stoker_order *order);
+/* Samples of an epoch, over all ranks. */
+STOKER_API uint64_t stoker_order_samples(const struct stoker_order *order);
 /* Steps of an epoch: of tail wrap, those that begin in it. */
 STOKER_API uint64_t stoker_order_steps(const struct stoker_order *order, uint64_t epoch);
 

@@ -146,6 +146,8 @@ struct stk_py_mix {
  * exception is set. Zeroed before. */
 bool stk_py_mix_parse(struct stk_py_mix *mix, PyObject *tuple);
 void stk_py_mix_deinit(struct stk_py_mix *mix); /* zeroed is fine */
+/* mix_samples(sample_count, mix) */
+PyObject *stk_py_mix_samples(PyObject *self, PyObject *arguments);
 
 /* ---- types ---- */
 

@@ -85,3 +85,29 @@ void stk_py_mix_deinit(struct stk_py_mix *mix)
     PyMem_Free(mix->numbers);
     PyMem_Free(mix->changes);
 }
+
+PyObject *stk_py_mix_samples(PyObject *self, PyObject *arguments)
+{
+    struct stoker_order_options options = {
+        .struct_size = sizeof options, .block_samples = 1, .batch_size = 1};
+    struct stoker_order *order = NULL;
+    struct stoker_error error = {0};
+    struct stk_py_mix mix = {0};
+    PyObject *tuple, *samples = NULL;
+    int status;
+
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "O&O:mix_samples", stk_py_u64, &options.sample_count,
+                          &tuple)) {
+        return NULL;
+    }
+    if (stk_py_mix_parse(&mix, tuple)) {
+        options.mix = &mix.options;
+        status = stoker_order_open(&order, &options, &error);
+        samples = status < 0 ? stk_py_raise(status, &error)
+                             : PyLong_FromUnsignedLongLong(stoker_order_samples(order));
+    }
+    stoker_order_close(order);
+    stk_py_mix_deinit(&mix);
+    return samples;
+}

@@ -25,6 +25,7 @@ static PyObject *order_at(PyObject *self, PyObject *arguments)
 
 static PyMethodDef functions[] = {
     {"order_at", order_at, METH_VARARGS, "The sample at a position of an epoch."},
+    {"mix_samples", stk_py_mix_samples, METH_VARARGS, "Samples of an epoch of a mix."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -238,6 +238,10 @@ class Mixed:
         )
         return {"mix": own, "block_samples": self.block_samples}
 
+    def samples(self, step: int) -> int:
+        """Of an epoch, over all ranks."""
+        return _stoker.mix_samples(len(self.dataset), self.native(step)["mix"])
+
     def unit(self, step: int) -> int:
         """So many neighbours are of one source."""
         return step if self.mix.batches == "single" else 1

@@ -43,6 +43,7 @@ import torch.utils.data
 from .dataset import Dataset, Engine, count
 from .errors import ArgumentError, ChangedError, Error, StateError
 from .loader import STATE_NAMES, UNOPENED, Loader, state_values
+from .mix import Mix, Mixed
 from .output import paths_of
 from .ranks import ranks
 
@@ -51,7 +52,7 @@ __all__ = ["IterableDataset"]
 SEED = "__seed__"
 """The word of a field that is a number of the sample's own, to seed random code with."""
 
-_POSITION = STATE_NAMES.index("position")  # followed by sample_count
+_POSITION = STATE_NAMES.index("position")
 _OUTPUTS = ("torch", "numpy")
 _NOT_HERE = {
     "pin_memory": "give pin_memory to the DataLoader",
@@ -74,7 +75,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     made ahead, but the loop had not got, come again.
 
     Args:
-        source: a class folder, a tar, a glob, braces, or a list of them.
+        source: a class folder, a tar, a glob, braces, or a list of them; or a
+            :class:`stoker.Mix`, whose weights are those given to it in all workers: what changes
+            while a run goes on is told it as ``changes=``.
         batch_size: the DataLoader's (1 for a DataLoader with ``batch_size=None``).
         transform: called with each sample, in the worker; the loop gets its result. With workers
             that are spawned it must be picklable.
@@ -142,7 +145,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
                     f"{name} {given!r}", where, "give its options as a dict: each worker opens one"
                 )
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
-        self._paths = tuple(paths_of(source))
+        self._mix = source if isinstance(source, Mix) else None
+        self._paths = tuple(paths_of(source) if self._mix is None else self._mix.urls())
         self._transform = transform
         self._engine = {"threads": threads, "memory": memory, "sandbox": sandbox, **(engine or {})}
         self._dataset = {"index": index, **(dataset or {})}
@@ -189,7 +193,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         samples = self._turns.samples
         if samples is None:
             here = _opened(self, 1)
-            samples = len(here.dataset)
+            samples = here.samples(self.batch_size * world)
             self._turns.samples = samples
             if here is not self._here:
                 here.close()
@@ -218,7 +222,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         rank, world = self._ranks()
         here = self._here = _opened(self, workers)
-        turn = self._turns.take(None if info is None else info.seed - info.id, worker, here.dataset)
+        samples = here.samples(self.batch_size * world)
+        number = None if info is None else info.seed - info.id
+        turn = self._turns.take(number, worker, samples, here.dataset.identity)
         options = {**self._options, "rank": rank, "world_size": world}
         options.update(worker=worker, worker_count=workers)
         if info is not None and options.get("quarantine") is not None:
@@ -249,8 +255,11 @@ class Samples(Iterator[Any]):
         if done > 0:
             state = list(native.state())
             state[_POSITION] += done * dataset.batch_size * options["world_size"]
-            state[_POSITION] = min(state[_POSITION], state[_POSITION + 1])  # samples: the end
+            state[_POSITION] = min(state[_POSITION], native.samples())  # the end
             native.set_state(tuple(state))
+        mixed = self._loader._mixed
+        self._mix = {} if mixed is None else mixed.values(self._loader)
+        self._samples = native.samples()
         self._stand(native.state(), 0)
 
     def _stand(self, state: tuple[Any, ...], skip: int) -> None:
@@ -319,7 +328,7 @@ class Samples(Iterator[Any]):
         is cut into equal slices for the ranks, and runs on past the data set's end where it is
         padded or wrapped."""
         state = dict(zip(STATE_NAMES, self._before, strict=True))
-        samples, first = state["sample_count"], state["position"]
+        samples, first = self._samples, state["position"]
         rank, world = self._options["rank"], self._options["world_size"]
         step = self._dataset.batch_size * world
         tail = self._dataset._tail
@@ -339,7 +348,7 @@ class Samples(Iterator[Any]):
         state = self._before if within else self._after
         values = state_values(state)
         values["slot"] = self._slot if within else self._skip
-        return {**values, **self._shares()}
+        return {**values, **self._mix, **self._shares()}
 
     def _shares(self) -> dict[str, int]:
         """What says which positions are this worker's."""
@@ -415,6 +424,10 @@ class _Here:
         except BaseException:
             self.engine.close()
             raise
+        self._mixed: Mixed | None = None
+        if dataset._mix is not None:
+            self._mixed = Mixed(dataset._mix, self.dataset)
+            self._mixed.is_fixed = True
         self._free: list[tuple[dict[str, Any], Loader]] = []
 
     def take(self, batch_size: int, options: dict[str, Any]) -> Loader:
@@ -424,7 +437,11 @@ class _Here:
             if of == options:
                 del self._free[place]
                 return loader
-        return Loader(self.dataset, batch_size, **options)
+        return Loader(self._mixed or self.dataset, batch_size, **options)
+
+    def samples(self, step: int) -> int:
+        """Of an epoch, over all ranks. step: samples of a global batch."""
+        return len(self.dataset) if self._mixed is None else self._mixed.samples(step)
 
     def give(self, loader: Loader, options: dict[str, Any]) -> None:
         if not self._free:
@@ -493,7 +510,7 @@ class _Turns:
 
     @property
     def samples(self) -> int | None:
-        """Of the data set, when it was last opened."""
+        """Of an epoch, when the data set was last opened."""
         with self._locked() as shared:
             return None if shared["samples"] is None else int(shared["samples"])
 
@@ -502,20 +519,20 @@ class _Turns:
         with self._locked() as shared:
             shared["samples"] = samples
 
-    def take(self, number: int | None, worker: int, dataset: Dataset) -> tuple[int, int]:
+    def take(self, number: int | None, worker: int, samples: int, identity: str) -> tuple[int, int]:
         """The epoch of the loop that a worker begins, and its batches that are left out. number
         None: no worker, a loop of its own."""
         with self._locked() as shared:
-            shared["samples"] = len(dataset)
+            shared["samples"] = samples
             begun = (it for it in shared["loops"] if it["number"] == number)
             mine = next((it for it in begun if worker not in it["workers"]), None)
             if mine is None:
                 mine = {"number": number, "epoch": shared["next"], "done": shared["done"]}
-                mine.update(workers=[], identity=dataset.identity)
+                mine.update(workers=[], identity=identity)
                 shared.update(next=shared["next"] + 1, done=0)
                 if number is not None:
                     shared["loops"] = [*shared["loops"], mine][-self.LOOPS_MAX :]
-            if mine["identity"] != dataset.identity:
+            if mine["identity"] != identity:
                 raise ChangedError(
                     "the workers of one loop see different data",
                     f"worker {worker}",

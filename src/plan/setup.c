@@ -75,6 +75,11 @@ void stoker_order_close(struct stoker_order *order)
     stk_free(order);
 }
 
+uint64_t stoker_order_samples(const struct stoker_order *order)
+{
+    return order->partition.sample_count;
+}
+
 uint64_t stoker_order_steps(const struct stoker_order *order, uint64_t epoch)
 {
     return stk_partition_steps(&order->partition, epoch);
