@@ -220,10 +220,13 @@ uint64_t stk_mix_border(const struct stk_mix *mix, uint64_t given)
     const struct stk_mix_segment *segment;
     uint64_t frame, unit;
 
-    if (given == 0 || given >= mix->end) {
-        return given;
+    if (given == 0) {
+        return 0;
     }
     unit = divide(given - 1, &mix->unit).whole;
+    if (given >= mix->end) {
+        return (unit + 1) * mix->unit.number;
+    }
     segment = segment_of(mix, unit);
     frame = place_of(segment, unit).whole;
     return stk_min(mix->end, (segment->first + frame * segment->frame.number +
@@ -657,7 +660,9 @@ static uint64_t end_of_segment(const struct layout *layout, uint64_t total, bool
         if (layout->weights[i] > 0 && layout->limit[i] != NOT_LIMITED) {
             wide units = (wide)left * total / layout->weights[i];
 
-            if (units < end - layout->position) {
+            /* Also where the weights change at that very place: a change at the end of a frame
+             * leaves the frame as it is. */
+            if (units <= end - layout->position) {
                 end = layout->position + (uint64_t)units;
                 *is_source_out = true;
             }

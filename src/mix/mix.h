@@ -115,7 +115,7 @@ bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
                   uint64_t *position_out);
 /* Where the weights may change when everything before `given` has been given: the end of the frame
  * that holds given - 1. A change there or later keeps the draws of every position before `given`;
- * one at or behind the end changes nothing. */
+ * one at or behind the end changes nothing. A multiple of the unit. */
 uint64_t stk_mix_border(const struct stk_mix *mix, uint64_t given);
 
 /* What a position gives: the sample that the source's own order has there. */

@@ -3,8 +3,8 @@
  * Method: values written down once. A row that fails is not to be mended here: a mix that differs
  * needs STK_MIX_VERSION 2 beside version 1, and rows of its own. */
 #include "base/hash.h"
-#include "mix/mix.h"
 #include "mix/sampling.h"
+#include "mix/schedule.h"
 #include "test/t.h"
 
 #define WALK 5000u
@@ -144,6 +144,74 @@ static void test_sampling(void)
     stk_twolevel_deinit(&shards);
 }
 
+/* Ids of whole mixes, as loaders have them: epochs 0 to 2, every source by its own order. */
+/* clang-format off: one row, one line. */
+static const struct schedule_row {
+    const char *name;
+    uint32_t end;
+    uint64_t unit, change;
+    const char *want_digest;
+    uint64_t want_samples, want_identity;
+} schedule_rows[] = {
+    {"repeat", STOKER_MIX_REPEAT, 1, 0, "be0a00f60e3c916b", 1000, UINT64_C(15986868261085115971)},
+    {"single, changed", STOKER_MIX_REPEAT, 24, 480, "f9621c005b3e4eca", 1008,
+     UINT64_C(2831034909350091788)},
+    {"stop", STOKER_MIX_STOP, 1, 0, "9c40643fe06c5a5e", 400, UINT64_C(9671591516488992240)},
+    {"renormalise, changed", STOKER_MIX_RENORMALISE, 1, 333, "05ecd42baf30af0e", 980,
+     UINT64_C(6619226010871695636)},
+};
+/* clang-format on */
+
+static void test_schedules(void)
+{
+    static const uint64_t ends[3] = {500, 620, 1000}, weights[3] = {5, 3, 2},
+                          changed[3] = {1, 0, 7};
+    struct stk_order_options order = {.sample_count = 1000,
+                                      .block_samples = 10,
+                                      .window_blocks = 4,
+                                      .group_count = 1,
+                                      .shuffle = STOKER_SHUFFLE_BLOCK,
+                                      .seed = 42};
+
+    T_EACH(schedule_row, row, schedule_rows)
+    {
+        struct stoker_mix_change change = {row->change, changed};
+        struct stoker_mix_options mix = {.struct_size = sizeof mix,
+                                         .ends = ends,
+                                         .weights = weights,
+                                         .changes = &change,
+                                         .change_count = row->change > 0,
+                                         .source_count = 3,
+                                         .end = row->end,
+                                         .unit_samples = row->unit};
+        struct stk_schedule_reader reader;
+        struct stk_schedule schedule;
+        struct stk_sha256 sha;
+        uint8_t digest[32];
+        char hex[17];
+
+        T_EQ(row->name, stk_schedule_open(&schedule, &order, &mix, NULL), 0);
+        T_EQ(row->name, stk_schedule_reader_init(&reader, &schedule, NULL), 0);
+        stk_sha256_init(&sha);
+        for (uint64_t i = 0; i < 3 * stk_schedule_samples(&schedule); i++) {
+            uint64_t sample;
+
+            stk_schedule_read(&reader, i / stk_schedule_samples(&schedule),
+                              i % stk_schedule_samples(&schedule), 1, &sample);
+            add(&sha, sample);
+        }
+        stk_sha256_done(&sha, digest);
+        for (int i = 0; i < 8; i++) {
+            snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+        }
+        T_STR(row->name, hex, row->want_digest);
+        T_EQ(row->name, stk_schedule_samples(&schedule), row->want_samples);
+        T_EQ(row->name, schedule.identity, (long long)row->want_identity);
+        stk_schedule_reader_deinit(&reader);
+        stk_schedule_deinit(&schedule);
+    }
+}
+
 int main(void)
 {
     static const uint64_t samples[3] = {4000, 1003, 617}, changed[3] = {1, 0, 7};
@@ -183,5 +251,6 @@ int main(void)
         stk_mix_deinit(&mix);
     }
     test_sampling();
+    test_schedules();
     return t_finish();
 }

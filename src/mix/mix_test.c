@@ -333,6 +333,27 @@ static void check_reader(const struct stk_mix *mix, const struct mix_row *row)
     stk_mix_reader_deinit(&reader);
 }
 
+/* Each draw is found where it came, far away too; what a source does not give is not. */
+static void check_find(const struct stk_mix *mix, const struct mix_row *row)
+{
+    uint64_t end = stk_min(mix->end, WALK), at;
+    bool found = true;
+
+    for (uint64_t i = 0; i < end + 100; i++) {
+        uint64_t position = i < end ? i : stk_key(seed + 4, i) % mix->end;
+        struct stk_mix_draw draw;
+
+        stk_mix_draw(mix, position, &draw);
+        found &= stk_mix_find(mix, draw.source,
+                              draw.epoch * row->samples[draw.source] + draw.position, &at) &&
+                 at == position;
+    }
+    T_TRUE(row->name, found);
+    for (uint32_t i = 0; mix->end < STK_MIX_POSITIONS_MAX && i < row->source_count; i++) {
+        T_TRUE("no more are given", !stk_mix_find(mix, i, stk_mix_given(mix, i), &at));
+    }
+}
+
 static void check_row(const struct mix_row *row)
 {
     struct stk_mix_source sources[SOURCES];
@@ -354,6 +375,7 @@ static void check_row(const struct mix_row *row)
     check_end(&mix, row, &walk);
     check_bulk(&mix, row);
     check_reader(&mix, row);
+    check_find(&mix, row);
     for (int i = 0; i < SOURCES; i++) {
         stk_free(walk.seen[i]);
     }

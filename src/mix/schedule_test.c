@@ -80,6 +80,25 @@ static void test_plain(void)
     stk_schedule_deinit(&schedule);
 }
 
+/* How often each sample comes in an epoch, and where, are found as they are read. */
+static void check_find(const char *name, const struct stk_schedule *schedule, uint64_t epoch,
+                       const uint64_t *samples)
+{
+    static uint8_t seen[1 << 16];
+    uint64_t count = stk_schedule_samples(schedule), finds = 0, at;
+    bool right = true;
+
+    memset(seen, 0, sizeof seen);
+    for (uint64_t sample = 0; sample < SAMPLES; sample++) {
+        for (uint64_t skip = 0; stk_schedule_find(schedule, epoch, sample, skip, &at); skip++) {
+            right &= at < count && samples[at] == sample && seen[at]++ == 0;
+            finds++;
+        }
+    }
+    T_TRUE(name, right);
+    T_EQ(name, finds, count);
+}
+
 /* Over `epochs` of the run: each source's n-th epoch holds each of its samples once. */
 static void walk(const char *name, const struct stk_schedule *schedule, uint64_t epochs,
                  bool is_whole)
@@ -96,6 +115,7 @@ static void walk(const char *name, const struct stk_schedule *schedule, uint64_t
         differ += epoch > 0 && memcmp(samples, again, count * sizeof *samples) != 0;
         memcpy(again, samples, sizeof again);
         stk_schedule_read(&reader, epoch, 0, count, samples);
+        check_find(name, schedule, epoch, samples);
         for (uint64_t i = 0; i < count; i++) {
             int source = samples[i] < ends[0] ? 0 : samples[i] < ends[1] ? 1 : 2;
 
@@ -145,6 +165,13 @@ static void test_mixes(void)
         T_TRUE("peers", sample >= first && sample - first < count);
     }
     walk("endless", &schedule, 12, true);
+    stk_schedule_deinit(&schedule);
+    /* Epochs that end anywhere in a frame, and units that are longer than what is left of one. */
+    options.epoch_samples = 77;
+    mix.unit_samples = 5;
+    T_EQ("units", stk_schedule_init(&schedule, &options, NULL), 0);
+    T_EQ("whole units", stk_schedule_samples(&schedule), 80);
+    walk("units", &schedule, 90, false);
     stk_schedule_deinit(&schedule);
     options_of(&options, &mix, sources, STK_MIX_RENORMALISE);
     T_EQ("to the end", stk_schedule_init(&schedule, &options, NULL), 0);
