@@ -56,11 +56,36 @@ struct stk_cursor_slot stk_cursor_at(struct stk_cursor *cursor, uint32_t slot)
                                     place.epoch, place.real};
 }
 
+/* The oldest run becomes part of the fingerprint, which is a sum: any order will do. */
+static void settle(struct stk_cursor *cursor)
+{
+    struct stk_cursor_run run = cursor->runs[0];
+
+    for (; run.steps > 0; run.steps--) {
+        cursor->fingerprint +=
+            stk_partition_fingerprint(&cursor->partition, &cursor->order, run.epoch, run.position);
+        run.position += stk_partition_stride(&cursor->partition);
+    }
+    cursor->run_count--;
+    memmove(cursor->runs, cursor->runs + 1, cursor->run_count * sizeof *cursor->runs);
+}
+
 void stk_cursor_advance(struct stk_cursor *cursor)
 {
-    cursor->fingerprint += stk_partition_fingerprint(&cursor->partition, &cursor->order,
-                                                     cursor->epoch, cursor->position);
-    cursor->position += stk_partition_stride(&cursor->partition);
+    uint64_t stride = stk_partition_stride(&cursor->partition);
+    struct stk_cursor_run *last = &cursor->runs[cursor->run_count - (cursor->run_count > 0)];
+
+    if (cursor->run_count > 0 && last->epoch == cursor->epoch &&
+        last->position + last->steps * stride == cursor->position) {
+        last->steps++;
+    } else {
+        if (cursor->run_count == STK_CURSOR_RUNS_MAX) {
+            settle(cursor);
+        }
+        cursor->runs[cursor->run_count++] =
+            (struct stk_cursor_run){cursor->epoch, cursor->position, 1};
+    }
+    cursor->position += stride;
 }
 
 void stk_cursor_set_epoch(struct stk_cursor *cursor, uint64_t epoch)
@@ -69,8 +94,11 @@ void stk_cursor_set_epoch(struct stk_cursor *cursor, uint64_t epoch)
     cursor->position = stk_partition_first(&cursor->partition, epoch);
 }
 
-void stk_cursor_state(const struct stk_cursor *cursor, struct stoker_state *state_out)
+void stk_cursor_state(struct stk_cursor *cursor, struct stoker_state *state_out)
 {
+    while (cursor->run_count > 0) {
+        settle(cursor);
+    }
     stk_state_of(state_out, &cursor->order, &cursor->partition, cursor->identity);
     state_out->epoch = cursor->epoch;
     state_out->position = cursor->position;
@@ -89,6 +117,7 @@ int stk_cursor_set_state(struct stk_cursor *cursor, const struct stoker_state *s
         cursor->epoch = state->epoch;
         cursor->position = state->position;
         cursor->fingerprint = state->fingerprint;
+        cursor->run_count = 0;
     }
     return status;
 }

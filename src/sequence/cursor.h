@@ -9,12 +9,23 @@
 
 #include "order/order.h"
 
+/* Runs of steps that wait to be fingerprinted: one an epoch, and one a jump. */
+#define STK_CURSOR_RUNS_MAX 32
+
+struct stk_cursor_run {
+    uint64_t epoch, position, steps; /* steps from the position on */
+};
+
 struct stk_cursor {
     struct stk_order order; /* const after open, as the next two */
     struct stk_partition partition;
     uint8_t identity[32]; /* of what a state belongs to */
     uint64_t epoch, position;
-    uint64_t fingerprint;           /* of the order, since the run's start */
+    /* Of the order, since the run's start, but for the steps of these runs. Every rank's step is in
+     * it, so it may take longer than the batch: it is made up when a state is asked for. */
+    uint64_t fingerprint;
+    struct stk_cursor_run runs[STK_CURSOR_RUNS_MAX];
+    uint32_t run_count;
     struct stk_order_epoch keys[2]; /* of the epochs used last; by epoch mod 2 */
     bool has_keys[2];
 };
@@ -39,7 +50,8 @@ struct stk_cursor_slot stk_cursor_at(struct stk_cursor *cursor, uint32_t slot);
 void stk_cursor_advance(struct stk_cursor *cursor);
 
 void stk_cursor_set_epoch(struct stk_cursor *cursor, uint64_t epoch);
-void stk_cursor_state(const struct stk_cursor *cursor, struct stoker_state *state_out);
+/* Time: 15 to 30 ns a sample that all ranks had since the state before. */
+void stk_cursor_state(struct stk_cursor *cursor, struct stoker_state *state_out);
 /* STATE: it belongs to another stream. */
 int stk_cursor_set_state(struct stk_cursor *cursor, const struct stoker_state *state,
                          const struct stk_state_words *words, struct stoker_error *error);
