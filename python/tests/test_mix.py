@@ -9,6 +9,8 @@ Method: three small sources of tars; the ids of loaders are counted and compared
 import collections
 import io
 import json
+import os
+import subprocess
 import tarfile
 
 import pytest
@@ -357,3 +359,89 @@ def test_refused_together(sources):
             stream.set_weights([1, 1, 1])
         with pytest.raises(stoker.ArgumentError):
             stream.set_epoch(2**63)
+
+
+# ---- the command ----
+
+
+def order(paths, *arguments):
+    command = [os.environ.get("STOKER_COMMAND", "stoker"), "order", *paths, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def rows_of(paths, *arguments):
+    done = order(paths, "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+MIXES = [
+    ({}, ()),
+    ({"changes": [(FRAME, [0, 1, 1])]}, ("--mix", f"3,2,1/{FRAME}:0,1,1")),
+    ({"epoch": 100}, ("--mix-epoch", "100")),
+    ({"end": "stop"}, ("--mix-end", "stop")),
+    ({"end": "renormalise"}, ("--mix-end", "renormalise")),
+    ({"batches": "single"}, ("--single",)),
+]
+
+
+@pytest.mark.parametrize(("options", "arguments"), MIXES, ids=str)
+def test_command(sources, options, arguments):
+    """What the command says of a step, and where a sample comes, is what a loader gives."""
+    arguments = ["--mix", "3,2,1", "--batch", "20", "--seed", "1", "--tail", "wrap", *arguments]
+    with loader(stoker.Mix(sources, [3, 2, 1], **options)) as stream:
+        epochs = [[batch["id"].tolist() for batch in stream] for _ in range(2)]
+    for epoch, step in ((0, 0), (0, 2), (1, 0), (1, len(epochs[1]) - 1)):
+        found = rows_of(sources, *arguments, "--epoch", str(epoch), "--at", str(step))
+        assert [row["sample"] for row in found] == epochs[epoch][step]
+    for sample, key in ((0, "a0000"), (450, "c0030")):
+        found = rows_of(sources, *arguments, "--epochs", "2", "--find", key)
+        places = {(row["step_epoch"], row["step"], row["slot"]) for row in found}
+        want = {
+            (epoch, step, slot)
+            for epoch in range(2)
+            for step, batch in enumerate(epochs[epoch])
+            for slot, it in enumerate(batch)
+            if it == sample
+        }
+        late = {place for place in places if place[0] < 2}
+        assert len(places) == len(found) and late <= want
+        # A step that began in epoch 1 may hold places of epoch 2, which --find did not look at.
+        assert all(place[1] == len(epochs[1]) - 1 for place in want - late)
+
+
+def test_command_proves(sources):
+    for _, arguments in MIXES:
+        world = () if "--single" in arguments else ("--worlds", "1,2,4,5")
+        histories = ("--histories", "1" if "--single" in arguments else "10")
+        done = order(
+            sources, "--mix", "3,2,1", "--batch", "20", "--verify", *world, *histories, *arguments
+        )
+        assert done.returncode == 0 and "each position comes exactly once" in done.stdout
+    other = order(sources, "--mix", "3,2,1", "--batch", "20", "--diff", "seed=1")
+    assert other.returncode == 1 and "order: epoch 0 position 0" in other.stdout
+    same = order(sources, "--mix", "3,2,1", "--batch", "20", "--diff", "batch=10,world=2")
+    assert same.returncode == 0 or "order: the same" in same.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--mix", "3,2"),
+        ("--mix", "3,2,1,1"),
+        ("--mix", "3,2,x"),
+        ("--mix", "3,2,1/"),
+        ("--mix", "3,2,1/5"),
+        ("--mix", "3,2,1/5:1,2"),
+        ("--mix", "0,0,0"),
+        ("--mix-end", "stop"),
+        ("--mix", "3,2,1"),
+        ("--mix", "3,2,1", "--groups", "4"),
+        ("--mix", "3,2,1", "--simulate"),
+    ],
+    ids=str,
+)
+def test_command_refuses(sources, arguments):
+    done = order(sources, *arguments)
+    assert done.returncode in (1, 2, 3) and not done.stdout
+    assert done.stderr.count("\n") <= 3

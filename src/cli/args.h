@@ -55,8 +55,9 @@ struct args {
     bool checksums, labels, force; /* of index */
     uint64_t access_bytes;         /* of index; 1: default */
     uint64_t world, nodes, tail, epoch, samples, block_samples, histories; /* of order */
-    const char *at, *rank, *find, *diff, *worlds, *run;
-    bool verify, simulate;
+    const char *at, *rank, *find, *diff, *worlds, *run, *mix;
+    uint64_t mix_end, mix_epoch;
+    bool verify, simulate, single;
     const char *subset, *weights, *balance; /* of sample */
 };
 

@@ -92,8 +92,8 @@ static int setup_open(struct setup *setup, const struct args *args)
         setup->info.sample_count = args->samples;
         setup->info.block_samples = 1;
     }
-    status = order_open(setup, args, &setup->order);
-    return status;
+    status = order_mix_open(setup);
+    return status == EXIT_FINE ? order_open(setup, args, &setup->order) : status;
 }
 
 static void setup_close(struct setup *setup)
@@ -118,6 +118,9 @@ struct stoker_order_options order_settings(const struct setup *setup, const stru
         .world_size = (uint32_t)(args->world ? args->world : 1),
     };
 
+    if (setup->has_mix) {
+        options.mix = &setup->mix.options;
+    }
     if (setup->info.sequential) {
         options.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does, whatever it is asked for */
     }
@@ -375,25 +378,20 @@ static int list(struct setup *setup)
     return EXIT_FINE;
 }
 
-/* Lines for a sample in each epoch that was asked for. */
-static int find_sample(struct setup *setup, uint64_t sample)
+/* A line for each time that a sample comes in an epoch: once, but for a mix. */
+static int find_in_epoch(struct setup *setup, uint64_t epoch, uint64_t sample)
 {
-    uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
+    int found = 0, status = EXIT_FINE;
 
-    for (uint64_t i = 0; i < epochs && !term_closed(); i++) {
-        uint64_t epoch = setup->args->epoch + i;
+    for (uint64_t skip = 0; status == EXIT_FINE && !term_closed(); skip++) {
         struct stoker_slot slot;
-        int found = stoker_order_find(setup->order, epoch, sample, 0, &slot), status;
 
+        found = stoker_order_find(setup->order, epoch, sample, skip, &slot);
         if (found < 0) {
-            return term_usage("order", "there is no such sample", setup->args->find,
-                              "samples count from 0");
+            break;
         }
         if (found == 1) {
             status = slot_print(setup, &slot);
-            if (status != EXIT_FINE) {
-                return status;
-            }
         } else if (setup->args->json) {
             json_open(NULL, '{');
             json_u64("epoch", epoch);
@@ -405,7 +403,21 @@ static int find_sample(struct setup *setup, uint64_t sample)
                    (unsigned long long)sample);
         }
     }
-    return EXIT_FINE;
+    return found == STOKER_ERROR_ARGUMENT ? term_usage("order", "there is no such sample",
+                                                       setup->args->find, "samples count from 0")
+                                          : status;
+}
+
+/* In each epoch that was asked for. */
+static int find_sample(struct setup *setup, uint64_t sample)
+{
+    uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
+    int status = EXIT_FINE;
+
+    for (uint64_t i = 0; i < epochs && status == EXIT_FINE && !term_closed(); i++) {
+        status = find_in_epoch(setup, setup->args->epoch + i, sample);
+    }
+    return status;
 }
 
 static int find(struct setup *setup)

@@ -27,8 +27,7 @@ struct proof {
 
 /* ---- what is asked for ---- */
 
-/* A number that `end` follows, or the end of the text; then *text stands behind it. */
-static bool take_number(const char **text, const char *ends, uint64_t *value_out)
+bool order_take_number(const char **text, const char *ends, uint64_t *value_out)
 {
     char word[24];
     size_t bytes = strspn(*text, "0123456789");
@@ -70,7 +69,7 @@ static int parse_worlds(struct proof *proof, const char *text)
         add_world(proof, size, size);
     }
     for (const char *at = text; at; at = *at == ',' ? at + 1 : NULL) {
-        if (!take_number(&at, ",", &world) || world == 0 || world > UINT32_MAX ||
+        if (!order_take_number(&at, ",", &world) || world == 0 || world > UINT32_MAX ||
             proof->world_count == WORLDS_MAX) {
             return term_usage("order", "not a list of world sizes", text,
                               "give at most 64 of them, like 1,2,8");
@@ -85,16 +84,16 @@ static int parse_run(struct proof *proof, const char *text)
 {
     for (const char *at = text; at; at = *at == ',' ? at + 1 : NULL) {
         uint64_t world, batch = 0, steps = 0, lost = 0;
-        bool fine = proof->stretch_count < STRETCHES_MAX && take_number(&at, "x", &world) &&
-                    *at == 'x' && (at++, take_number(&at, ":,", &batch));
+        bool fine = proof->stretch_count < STRETCHES_MAX && order_take_number(&at, "x", &world) &&
+                    *at == 'x' && (at++, order_take_number(&at, ":,", &batch));
 
         if (fine && *at == ':') {
             at++;
-            fine = take_number(&at, "-,", &steps) && steps > 0;
+            fine = order_take_number(&at, "-,", &steps) && steps > 0;
         }
         if (fine && *at == '-') {
             at++;
-            fine = take_number(&at, ",", &lost) && lost <= steps;
+            fine = order_take_number(&at, ",", &lost) && lost <= steps;
         }
         if (!fine || world == 0 || world > UINT32_MAX || batch == 0 || batch > UINT32_MAX ||
             (steps == 0 && *at == ',')) {
@@ -202,7 +201,10 @@ static void proof_print(const struct proof *proof)
     const struct stoker_order_proof *sum = &proof->sum;
     char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
 
-    printf("%s: in %llu epochs", sum->failures ? "FAILED" : "each sample comes exactly once",
+    printf("%s: in %llu epochs",
+           sum->failures           ? "FAILED"
+           : proof->setup->has_mix ? "each position comes exactly once, with its sample"
+                                   : "each sample comes exactly once",
            (unsigned long long)proof->epochs);
     for (size_t i = 0; i < proof->world_count; i++) {
         printf("%s %u", i ? "" : " with world sizes", proof->worlds[i]);

@@ -1,6 +1,7 @@
 /* cli/order_prove.h: what the files of `stoker order` share.
  *
  *   cmd_order.c: settings, the table, places, differences    order_prove.c: proofs, simulations
+ *   order_mix.c: sources and weights
  *
  * Owner: run() of cmd_order.c. Threads: one. Memory: what the library's objects take.
  * Bound: none. */
@@ -9,6 +10,17 @@
 
 #include "cli/args.h"
 
+#define ORDER_SOURCES_MAX 64
+#define ORDER_CHANGES_MAX 15
+
+/* A mix, and what its options point to. */
+struct order_mix {
+    struct stoker_mix_options options;
+    struct stoker_mix_change changes[ORDER_CHANGES_MAX];
+    size_t change_count;
+    uint64_t ends[ORDER_SOURCES_MAX], weights[ORDER_CHANGES_MAX + 1][ORDER_SOURCES_MAX];
+};
+
 struct setup {
     const struct args *args;
     struct stoker_engine *engine;   /* NULL: a data set that is only planned */
@@ -16,6 +28,8 @@ struct setup {
     struct stoker_dataset_info info;
     struct stoker_order_options options;
     struct stoker_order *order;
+    struct order_mix mix;
+    bool has_mix;
 };
 
 /* The settings of an order: the data set's, and those of args. */
@@ -25,6 +39,10 @@ struct stoker_order_options order_settings(const struct setup *setup, const stru
 void order_cell_bytes(const struct setup *setup, uint64_t blocks);
 void order_cell_count(uint64_t count, bool known);
 
+/* A number that one of `ends` follows, or the end of the text; then *text stands behind it. */
+bool order_take_number(const char **text, const char *ends, uint64_t *value_out);
+/* `--mix` into the set-up, whose data set is open; an exit status. */
+int order_mix_open(struct setup *setup);
 /* `--verify` and `--simulate`; exit statuses. */
 int order_verify(const struct setup *setup);
 int order_simulate(const struct setup *setup);

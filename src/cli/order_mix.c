@@ -1,0 +1,79 @@
+/* stoker order --mix: each path is a source, with a weight and, from some positions on, others. */
+#include "cli/order_prove.h"
+
+#include "cli/term.h"
+
+#include <string.h>
+
+/* "3,2,1": a weight for each path. *text stands behind it then. */
+static bool take_weights(const char **text, size_t count, uint64_t *weights)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!order_take_number(text, i + 1 < count ? "," : "/", &weights[i])) {
+            return false;
+        }
+        *text += i + 1 < count && **text == ',';
+    }
+    return true;
+}
+
+/* "3,2,1/1020:0,1,1/5000:1,1,1": weights, and others from a position on. */
+static bool parse(struct order_mix *mix, const char *text, size_t count)
+{
+    bool fine = take_weights(&text, count, mix->weights[0]);
+
+    while (fine && *text == '/' && mix->change_count < ORDER_CHANGES_MAX) {
+        struct stoker_mix_change *change = &mix->changes[mix->change_count++];
+
+        text++;
+        fine = order_take_number(&text, ":", &change->position) && *text == ':' &&
+               (text++, take_weights(&text, count, mix->weights[mix->change_count]));
+        change->weights = mix->weights[mix->change_count];
+    }
+    return fine && *text == '\0';
+}
+
+int order_mix_open(struct setup *setup)
+{
+    const struct args *args = setup->args;
+    struct order_mix *mix = &setup->mix;
+    size_t count = args->path_count;
+    char advice[160];
+
+    if (!args->mix) {
+        return args->mix_end || args->mix_epoch || args->single
+                   ? term_usage("order", "a setting of a mix without --mix", NULL,
+                                "give --mix a weight for each PATH, like --mix 3,2,1")
+                   : EXIT_FINE;
+    }
+    if (count == 0 || count > ORDER_SOURCES_MAX || !parse(mix, args->mix, count)) {
+        snprintf(advice, sizeof advice,
+                 "give a weight for each of the %zu PATHs (1 to %d), like 3,2,1 or "
+                 "3,2,1/1000000:0,1,1; quote globs",
+                 count, ORDER_SOURCES_MAX);
+        return term_usage("order", "not weights of a mix", args->mix, advice);
+    }
+    for (size_t i = 0; i < count; i++) {
+        int status = stoker_dataset_url_end(setup->dataset, i, &mix->ends[i]);
+
+        if (status < 0) {
+            return term_usage("order", "a mix of one folder", args->paths[i],
+                              "give tars, or folders of tars");
+        }
+    }
+    mix->options = (struct stoker_mix_options){
+        .struct_size = sizeof mix->options,
+        .ends = mix->ends,
+        .weights = mix->weights[0],
+        .changes = mix->changes,
+        .change_count = mix->change_count,
+        .source_count = (uint32_t)count,
+        .end = (uint32_t)args->mix_end,
+        .unit_samples = args->single ? order_settings(setup, args).batch_size *
+                                           (uint64_t)order_settings(setup, args).world_size
+                                     : 1,
+        .epoch_samples = args->mix_epoch,
+    };
+    setup->has_mix = true;
+    return EXIT_FINE;
+}
