@@ -18,6 +18,7 @@
 #define FOLDER_ROUND 4096u      /* files a round of the parallel loop */
 #define CHUNK_BYTES (64u << 10) /* of a member's data at a time */
 #define LABEL_BYTES_MAX 32u
+#define SEARCH_SHARE 256u /* of a tar's bytes: some lie between headers that were guessed */
 
 struct scan {
     struct stoker_dataset *dataset;
@@ -669,6 +670,7 @@ static int sweep_round(void *context, uint64_t round, struct stoker_error *error
     struct stk_sweep_options options = {.io = tars->dataset->engine->io,
                                         .calls = &calls,
                                         .context = tars,
+                                        .search_share = SEARCH_SHARE,
                                         .bytes_read = &tars->dataset->scan.bytes_read};
 
     (void)round;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 /* What one member takes: an extended header, its block, and the header. */
+enum { BLOCK_BYTES = 512, MAGIC_AT = 257 };
 #define WANT_BYTES_MIN 1536u
 #define QUEUE_BYTES_MAX (16u << 10) /* of a read in the queue; larger windows are read in order */
 #define WANT_BYTES_MAX (256u << 10)
@@ -19,6 +20,7 @@ static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
 static int take(struct stk_lane *lane, const struct stk_sweep_options *options,
                 const struct stk_tar_step *member);
 static bool meets(struct stk_lane *lane, const struct stk_tar_step *member);
+static void search(struct stk_lane *lane, const struct stk_sweep_options *options);
 
 int stk_lane_open(struct stk_lane *lane, const struct stk_sweep_options *options,
                   struct stk_chain *chain, uint64_t start)
@@ -64,6 +66,12 @@ void stk_lane_run(struct stk_lane *lane, const struct stk_sweep_options *options
 {
     struct stk_view bytes = {NULL, 0};
 
+    if (lane->searching) {
+        search(lane, options);
+        if (lane->searching) {
+            return;
+        }
+    }
     if (lane->need.event == STK_TAR_NEED) {
         bytes = lane->window; /* what it waited for */
         lane->need = (struct stk_tar_step){0};
@@ -193,6 +201,7 @@ static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
 void stk_lane_wake(struct stk_lane *lane, const struct stk_sweep_options *options)
 {
     lane->waiting = false;
+    lane->reads++;
     if (lane->read.lost) {
         stk_pages_lose(lane->room);
         lane->room = NULL;
@@ -213,16 +222,101 @@ static bool meets(struct stk_lane *lane, const struct stk_tar_step *member)
     while (lane->after && lane->after->start <= member->header) {
         struct stk_lane *after = lane->after;
 
-        if (plain && after->start == member->header) {
+        if (plain && !after->searching && after->start == member->header) {
             return true;
         }
-        if (after->start < member->header && lane->chain->tar->refuted == STK_SWEEP_NO_START) {
+        if (after->told && after->start < member->header &&
+            lane->chain->tar->refuted == STK_SWEEP_NO_START) {
             lane->chain->tar->refuted = after->start;
         }
         after->dropped = lane->chain->refuted = true;
         lane->after = after->after;
     }
     return false;
+}
+
+void stk_lane_search(struct stk_lane *lane, uint64_t bytes_max)
+{
+    uint64_t end = lane->after ? lane->after->start : lane->chain->tar->bytes;
+
+    lane->searching = true;
+    lane->search_at = lane->start;
+    lane->search_end = stk_min(end, lane->start + bytes_max);
+}
+
+/* Nobody misses it: the lane before it goes on. */
+static void give_up(struct stk_lane *lane)
+{
+    struct stk_lane *before = lane->chain->head;
+
+    while (before->after != lane) {
+        before = before->after;
+    }
+    before->after = lane->after;
+    lane->dropped = true;
+}
+
+/* Where a member may begin if a header does in this block; 0: it is none. That may have a header of
+ * extensions before it, so the member behind it is taken. */
+static uint64_t start_behind(const struct stk_lane *lane, const uint8_t *block,
+                             const struct stk_sweep_options *options)
+{
+    const struct stk_sweep_tar *tar = lane->chain->tar;
+    struct stk_tar_step step = {0};
+    struct stk_tar *parser = NULL;
+    uint64_t start = 0;
+
+    if (memcmp(block + MAGIC_AT, "ustar", 5) != 0 || !stk_tar_is_header(block) ||
+        stk_tar_open(&parser, tar->bytes, &options->limits, NULL) < 0) {
+        return 0;
+    }
+    stk_tar_begin_at(parser, lane->search_at);
+    if (stk_tar_step(parser, (struct stk_view){NULL, 0}, &step, NULL) == 0 &&
+        stk_tar_step(parser, (struct stk_view){block, BLOCK_BYTES}, &step, NULL) == 0) {
+        start = step.event == STK_TAR_MEMBER ? stk_round_up(step.offset + step.bytes, BLOCK_BYTES)
+                                             : lane->search_at;
+    }
+    stk_tar_close(parser);
+    return start;
+}
+
+/* Block by block, until one is a header. */
+static void search(struct stk_lane *lane, const struct stk_sweep_options *options)
+{
+    const struct stk_sweep_tar *tar = lane->chain->tar;
+    uint64_t start = 0;
+
+    while (start == 0 && lane->search_at + BLOCK_BYTES <= lane->search_end) {
+        uint64_t end = lane->window_at + lane->window.bytes;
+
+        if (lane->search_at < lane->window_at || lane->search_at + BLOCK_BYTES > end) {
+            lane->need = (struct stk_tar_step){
+                .event = STK_TAR_NEED, .offset = lane->search_at, .bytes = BLOCK_BYTES};
+            if (options->calls->goes_on(lane->chain->tar, NULL) < 0 ||
+                read_narrow(lane, options, stk_min(QUEUE_BYTES_MAX, tar->bytes - lane->search_at)) <
+                    0) {
+                break;
+            }
+            if (lane->waiting) {
+                return;
+            }
+            end = lane->window_at + lane->window.bytes;
+            if (lane->search_at + BLOCK_BYTES > end) {
+                break; /* the file was cut */
+            }
+        }
+        start =
+            start_behind(lane, lane->window.data + (lane->search_at - lane->window_at), options);
+        lane->search_at += BLOCK_BYTES;
+    }
+    lane->need = (struct stk_tar_step){0};
+    if (start == 0 || start >= (lane->after ? lane->after->start : tar->bytes)) {
+        give_up(lane);
+        return;
+    }
+    stk_tar_begin_at(lane->parser, start);
+    lane->start = start;
+    lane->searching = false;
 }
 
 /* Doubles an array of items. */

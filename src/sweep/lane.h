@@ -1,6 +1,7 @@
 /* sweep/lane.h: one chain of headers of a tar; private to the room.
  *
  *   open -> run --cold bytes--> waiting --read came back--> run ... -> done (joined, ended, failed)
+ *   open -> search -----------> waiting ------------------> search ... -> run, or dropped
  *
  * Owner: the sweep. Threads: one. Memory: a window, a parser, what was heard.
  * Bound: one read in flight. */
@@ -23,7 +24,12 @@ struct stk_lane {
     struct stk_lane *next;  /* in a list of the sweep */
     struct stk_chain *chain;
     struct stk_tar *parser; /* owned */
-    uint64_t start;
+    uint64_t start;         /* while it searches: from where */
+    uint64_t search_at;     /* the next block to look at */
+    uint64_t search_end;
+    uint32_t reads; /* of cold bytes, so far */
+    bool searching;
+    bool told;    /* its start is the caller's guess */
     bool listed;  /* in the sweep's list of those that can run */
     bool waiting; /* its read is in flight, or about to be */
     bool dropped; /* nobody asks for what it finds */
@@ -51,9 +57,10 @@ struct stk_lane {
 struct stk_chain {
     struct stk_sweep_tar *tar;
     struct stk_lane *head;
-    uint32_t lanes; /* alive, dropped ones included */
-    bool refuted;   /* some were dropped just now */
-    bool decided;   /* status is the tar's */
+    uint32_t lanes;    /* alive, dropped ones included */
+    uint64_t searched; /* bytes that searches may have read */
+    bool refuted;      /* some were dropped just now */
+    bool decided;      /* status is the tar's */
     int status;
     struct stoker_error error;
 };
@@ -61,6 +68,8 @@ struct stk_chain {
 /* A lane from a start. -ENOMEM. */
 int stk_lane_open(struct stk_lane *lane, const struct stk_sweep_options *options,
                   struct stk_chain *chain, uint64_t start);
+/* After open: it begins where it finds a member's end, in so many bytes from there. */
+void stk_lane_search(struct stk_lane *lane, uint64_t bytes_max);
 /* Keeps the room for the next tar. */
 void stk_lane_reset(struct stk_lane *lane);
 void stk_lane_deinit(struct stk_lane *lane);

@@ -8,6 +8,10 @@
 
 #define WAIT_MS 50u /* for reads; then the tars are asked whether they go on */
 
+/* A lane is split once it has read so often that the distance of its headers is known, and where
+ * that is so large that a second lane is worth the search. */
+enum { SPLIT_READS_MIN = 4, SPLIT_STEPS_MIN = 8, SPLIT_DISTANCE_MIN = 16 << 10 };
+
 struct sweep {
     const struct stk_sweep_options *options;
     struct stk_queue *queue; /* owned; NULL until something is cold */
@@ -27,6 +31,7 @@ static void decide(struct sweep *sweep, struct stk_chain *chain, int status,
                    const struct stoker_error *error);
 static void collect(struct sweep *sweep, uint32_t timeout_ms);
 static void submit(struct sweep *sweep);
+static bool split(struct sweep *sweep);
 
 int stk_sweep(const struct stk_sweep_options *options, struct stoker_error *error)
 {
@@ -52,7 +57,7 @@ int stk_sweep(const struct stk_sweep_options *options, struct stoker_error *erro
         collect(sweep, 0);
         if (!sweep->ready && sweep->more && sweep->spare && sweep->status == 0) {
             open_tar(sweep);
-        } else if (!sweep->ready) {
+        } else if (!sweep->ready && (sweep->more || !split(sweep))) {
             collect(sweep, WAIT_MS);
         }
     }
@@ -108,6 +113,7 @@ static void open_lanes(struct sweep *sweep, struct stk_chain *chain)
             if (!before->after) {
                 break; /* without memory fewer do */
             }
+            before->after->told = true;
             lanes[used++] = before->after;
         }
     }
@@ -284,6 +290,52 @@ static void submit(struct sweep *sweep)
     for (uint32_t i = 0; i < sweep->unsent_count; i++) {
         sweep->unsent[i] = sweep->unsent[i + taken];
     }
+}
+
+/* What a lane that waits has before it; 0: it is not to be split. */
+static uint64_t ahead_of(const struct sweep *sweep, const struct stk_lane *lane)
+{
+    const struct stk_chain *chain = lane->chain;
+    uint64_t end, distance, share = sweep->options->search_share;
+
+    if (!lane->waiting || lane->dropped || lane->searching || lane->reads < SPLIT_READS_MIN ||
+        (lane->after && lane->after->searching)) {
+        return 0;
+    }
+    end = lane->after ? lane->after->start : chain->tar->bytes;
+    distance = (lane->read.offset - lane->start) / lane->reads;
+    return distance >= SPLIT_DISTANCE_MIN && end > lane->read.offset &&
+                   (end - lane->read.offset) / SPLIT_STEPS_MIN >= distance &&
+                   chain->searched + distance <= chain->tar->bytes / share
+               ? end - lane->read.offset
+               : 0;
+}
+
+/* Another lane for who has most before it. False: it is not worth it, or there is none. */
+static bool split(struct sweep *sweep)
+{
+    struct stk_lane *lane = NULL, *after;
+    uint64_t most = 0, distance;
+
+    for (uint32_t i = 0; i < STK_SWEEP_LANES_MAX && sweep->options->search_share > 0; i++) {
+        uint64_t ahead = ahead_of(sweep, &sweep->lanes[i]);
+
+        lane = ahead > most ? &sweep->lanes[i] : lane;
+        most = stk_max(ahead, most);
+    }
+    after = lane && sweep->spare
+                ? take_spare(sweep, lane->chain, (lane->read.offset + most / 2) & ~511ull)
+                : NULL;
+    if (!after) {
+        return false;
+    }
+    distance = (lane->read.offset - lane->start) / lane->reads;
+    lane->chain->searched += distance;
+    after->after = lane->after;
+    lane->after = after;
+    stk_lane_search(after, 2 * distance);
+    make_ready(sweep, after);
+    return true;
 }
 
 /* What came back can run again. */

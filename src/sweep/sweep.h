@@ -8,7 +8,9 @@
  * A header tells where the next one is, so a lane has one read in flight: it takes many lanes to
  * keep a disk busy. Bytes in memory are taken by the way; only cold ones go through a queue, and
  * where headers lie close together windows are read front to back, as the kernel likes it. A guess
- * may be anything: what is found from it counts only once the headers before it lead there.
+ * may be anything: what is found from it counts only once the headers before it lead there. Lanes
+ * that nobody needs make guesses of their own: half way along what another one has before it they
+ * search for a header, at the price of some bytes of data.
  * Owner: the caller, for the call. Threads: one a call; calls side by side share nothing.
  * Memory: a lane's window and names, and the members found from guesses until the joint.
  * Bound: STK_SWEEP_LANES_MAX lanes, windows of 20 KiB, or 256 KiB where headers are dense. */
@@ -27,7 +29,7 @@ struct stk_sweep_tar {
     uint64_t bytes;         /* of the file */
     const uint64_t *starts; /* where a member's first header may begin, rising, above 0 */
     uint64_t start_count;
-    uint64_t refuted; /* out: a start where none begins; STK_SWEEP_NO_START: there is none */
+    uint64_t refuted; /* out: one of starts where none begins; STK_SWEEP_NO_START: there is none */
 };
 
 /* Negative answers but those of next end the tar, not the sweep. */
@@ -48,6 +50,7 @@ struct stk_sweep_options {
     const struct stk_sweep_calls *calls;
     void *context;                /* of next */
     struct stk_tar_limits limits; /* zeroed: the defaults */
+    uint32_t search_share;        /* one in so many bytes of a tar may be read in search; 0: none */
     _Atomic uint64_t *bytes_read; /* added to */
 };
 

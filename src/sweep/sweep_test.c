@@ -206,7 +206,9 @@ struct one {
 struct run {
     struct stk_io *io;
     int count, given, open, allowed; /* allowed: reads of each tar; 0: all */
-    bool broken;                     /* next fails behind the last */
+    uint32_t share;                  /* of a tar, for searches */
+    uint64_t bytes_read;
+    bool broken; /* next fails behind the last */
     struct one ones[TARS_MAX];
 };
 
@@ -261,9 +263,14 @@ static int sweep(struct run *run, struct stoker_error *error)
 {
     static const struct stk_sweep_calls calls = {next, member, goes_on, end};
     _Atomic uint64_t bytes_read = 0;
-    struct stk_sweep_options options = {
-        .io = run->io, .calls = &calls, .context = run, .bytes_read = &bytes_read};
+    struct stk_sweep_options options = {.io = run->io,
+                                        .calls = &calls,
+                                        .context = run,
+                                        .bytes_read = &bytes_read,
+                                        .search_share = run->share};
     int status = stk_sweep(&options, error);
+
+    run->bytes_read = bytes_read;
 
     T_EQ("all have ended", run->open, 0);
     T_EQ("nothing is in flight", in_flight, 0);
@@ -351,6 +358,7 @@ static void test_random(void)
             walk(&tars[i], &want[i], NULL, NULL);
             add(run, &tars[i], starts[i], guess(&tars[i], starts[i]));
         }
+        run->share = dice(2) ? 2 : 0;
         for (size_t i = 0; i < STK_COUNT(rules); i++) {
             if (dice(2)) {
                 T_EQ("rule", stk_world_rule(run->io, &rules[i]), 0);
@@ -379,25 +387,30 @@ static void test_depth(void)
         int tars;
         bool guesses, cold;
         int least, most;
+        uint32_t share;
     } rows[] = {
-        {"one tar", 1, false, true, 1, 1},
-        {"one tar with guesses", 1, true, true, 12, 32},
-        {"tars side by side", 20, false, true, 20, 20},
-        {"with guesses", 20, true, true, 30, 32},
-        {"warm", 20, true, false, 0, 0},
+        {"one tar", 1, false, true, 1, 1, 0},
+        {"one tar with guesses", 1, true, true, 12, 32, 0},
+        {"one tar with searches", 1, false, true, 6, 32, 8},
+        {"little to search", 1, false, true, 2, 6, 64},
+        {"tars side by side", 20, false, true, 20, 20, 256},
+        {"with guesses", 20, true, true, 30, 32, 256},
+        {"warm", 20, true, false, 0, 0, 8},
     };
-    struct t_tar tar = make_tar(PLAIN, 60, 60000);
+    struct t_tar tar = make_tar(NESTED, 120, 60000);
     static uint64_t starts[STARTS_MAX];
     static struct text want;
-    uint64_t count = 0;
+    uint64_t count = 0, members;
 
     walk(&tar, &want, starts, &count);
+    members = count + 1;
     for (size_t r = 0; r < STK_COUNT(rows); r++) {
         struct run *run = open_run(64);
 
         for (int i = 0; i < rows[r].tars; i++) {
             add(run, &tar, starts, rows[r].guesses ? count : 0);
         }
+        run->share = rows[r].share;
         if (rows[r].cold) {
             stk_world_rule(
                 run->io, &(struct stk_world_rule){.fault = STK_FAULT_SLOW, .latency_ns = 1000000});
@@ -405,7 +418,15 @@ static void test_depth(void)
         T_EQ(rows[r].name, sweep(run, NULL), 0);
         T_STR(rows[r].name, run->ones[rows[r].tars - 1].text.bytes, want.bytes);
         T_EQ(rows[r].name, run->ones[0].tar.refuted, STK_SWEEP_NO_START);
-        printf("%s: %d in flight, %d submits\n", rows[r].name, in_flight_most, submits);
+        printf("%s: %d in flight, %d submits, %.1f %% read\n", rows[r].name, in_flight_most,
+               submits,
+               100.0 * (double)run->bytes_read / (double)(tar.bytes * (size_t)rows[r].tars));
+        /* A window for each member, an extended header, and twice the share at most. */
+        T_TRUE(rows[r].name,
+               !rows[r].cold ||
+                   run->bytes_read <= (uint64_t)rows[r].tars *
+                                          (members * 4096ull +
+                                           (rows[r].share ? 2 * tar.bytes / rows[r].share : 0)));
         T_TRUE(rows[r].name, in_flight_most >= rows[r].least && in_flight_most <= rows[r].most);
         T_TRUE(rows[r].name, rows[r].cold || submits == 0);
         close_run(run);
