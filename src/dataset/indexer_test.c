@@ -55,8 +55,9 @@ static void check_tidy(const char *name, struct stk_io *world, uint64_t shards)
     stk_listing_free(&listing);
 }
 
-enum way { FAIL, CUT, POWER, MEMORY, WAYS };
-static const char *const way_names[] = {"one call fails", "killed", "power cut", "no memory"};
+enum way { FAIL, CUT, POWER, SOME, MEMORY, WAYS };
+static const char *const way_names[] = {"one call fails", "killed", "power cut", "some names kept",
+                                        "no memory"};
 
 static void start(struct stk_io *world, enum way way, uint64_t n)
 {
@@ -66,6 +67,7 @@ static void start(struct stk_io *world, enum way way, uint64_t n)
         break;
     case CUT:
     case POWER:
+    case SOME:
         stk_world_cut_nth(world, n);
         break;
     case MEMORY:
@@ -100,8 +102,8 @@ static void check_way(enum way way, struct stk_view want)
         if (status < 0) {
             T_ERROR(name, &error);
         }
-        if (way == POWER) {
-            T_EQ(name, stk_world_crash(world), 0);
+        if (way == POWER || way == SOME) {
+            T_EQ(name, way == POWER ? stk_world_crash(world) : stk_world_crash_some(world, n), 0);
         }
         got = t_bytes(world, index_path);
         T_TRUE(name, got.data ? t_same(got, want) : status < 0);

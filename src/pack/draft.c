@@ -182,6 +182,9 @@ static int look_at_part(struct stk_draft *draft, const char *text, struct stoker
         if (status == 0) {
             status = stk_draft_write_file(draft->io, plan, text, strlen(text), error);
         }
+        if (status == 0) { /* no power cut leaves what follows, but not the plan */
+            status = stk_io_sync_directory(draft->io, draft->directory, error);
+        }
     } else if (status > 0) {
         status = stk_draft_find_file(draft->io, manifest_path, STK_MANIFEST_BYTES_MAX, &data,
                                      &bytes, error);

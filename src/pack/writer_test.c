@@ -247,11 +247,11 @@ static void test_source(void)
     stoker_engine_close(engine);
 }
 
-enum way { FAIL, KILL, POWER, MEMORY, WAYS };
+enum way { FAIL, KILL, POWER, SOME, MEMORY, WAYS };
 
 static void test_every(enum way way)
 {
-    static const char *const names[] = {"fail", "kill", "power cut", "memory"};
+    static const char *const names[] = {"fail", "kill", "power cut", "some names kept", "memory"};
     uint8_t want[32] = {0}, digest[32];
     uint64_t failures = 0, n;
     int passes = 0;
@@ -264,7 +264,7 @@ static void test_every(enum way way)
 
         stk_mem_fail_nth(way == MEMORY ? n : 0);
         stk_world_fail_nth(world, way == FAIL ? n : 0);
-        stk_world_cut_nth(world, way == KILL || way == POWER ? n : 0);
+        stk_world_cut_nth(world, way >= KILL && way <= SOME ? n : 0);
         status = write_all(engine, &error);
         stk_mem_fail_nth(0);
         stk_world_fail_nth(world, 0);
@@ -274,8 +274,10 @@ static void test_every(enum way way)
         if (status < 0) {
             T_ERROR(names[way], &error);
         }
-        if (way == POWER) {
-            T_EQ(names[way], stk_world_crash(world), 0);
+        if (way == POWER || way == SOME) {
+            T_EQ(names[way],
+                 way == POWER ? stk_world_crash(world) : stk_world_crash_some(world, n), 0);
+            T_TRUE("what is said to be done stays", status < 0 || is_there(world, destination));
         }
         error = (struct stoker_error){0};
         if (!is_there(world, destination) || is_there(world, "/dst/stoker.plan.json")) {

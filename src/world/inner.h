@@ -113,6 +113,8 @@ int  stk_node_resolve_parent(struct stk_world *world, const char *path,
 int  stk_node_sync_names(struct stk_world *world, struct stk_node *directory);
 /* A power cut leaves this one name as it is now. */
 int  stk_node_sync_name(struct stk_world *world, struct stk_node *directory, const char *name);
+/* Of names that changed each is synced or not, by the seed. */
+int  stk_nodes_sync_some(struct stk_world *world, uint64_t seed);
 /* Back to what was synced. */
 int  stk_nodes_crash(struct stk_world *world);
 /* The path of a name in a directory, to out[PATH_MAX]; false if it is too long. */

@@ -217,6 +217,69 @@ int stk_node_sync_name(struct stk_world *world, struct stk_node *directory, cons
     return names_put(world, &directory->synced, name, stk_node_child(directory, name));
 }
 
+/* Whether a change of a name is kept. */
+static bool is_kept(const struct stk_world *world, const struct stk_node *directory,
+                    const char *name, uint64_t seed)
+{
+    return stk_mix(stk_key(hash_below(world, directory, name), seed)) & 1;
+}
+
+/* What a name was before it became another of the same directory. */
+static void forget_old_names(struct stk_world *world, struct stk_node *directory,
+                             const struct stk_node *node)
+{
+    for (uint64_t i = directory->synced.count; i > 0; i--) {
+        struct stk_world_name *item = &directory->synced.items[i - 1];
+
+        if (item->node == node && stk_node_child(directory, item->text) != node) {
+            names_remove(world, &directory->synced, i - 1);
+        }
+    }
+}
+
+static int sync_some_of(struct stk_world *world, struct stk_node *directory, uint64_t seed)
+{
+    int status = 0;
+
+    for (uint64_t i = 0; i < directory->names.count && status == 0; i++) {
+        struct stk_world_name *item = &directory->names.items[i];
+        bool found;
+        uint64_t at = names_find(&directory->synced, item->text, &found);
+
+        if ((!found || directory->synced.items[at].node != item->node) &&
+            is_kept(world, directory, item->text, seed)) {
+            forget_old_names(world, directory, item->node);
+            status = names_put(world, &directory->synced, item->text, item->node);
+        }
+    }
+    for (uint64_t i = directory->synced.count; i > 0 && status == 0; i--) {
+        struct stk_world_name *item = &directory->synced.items[i - 1];
+
+        /* Removed, not renamed: a rename loses no file. */
+        if (!stk_node_child(directory, item->text) && !item->node->parent &&
+            is_kept(world, directory, item->text, seed)) {
+            names_remove(world, &directory->synced, i - 1);
+        }
+    }
+    return status;
+}
+
+int stk_nodes_sync_some(struct stk_world *world, uint64_t seed)
+{
+    struct stk_node *next;
+    int status = 0;
+
+    for (struct stk_node *node = world->nodes; node && status == 0; node = next) {
+        stk_node_hold(node); /* what is forgotten may be the last use of a node, but not of this */
+        if (node->kind == STK_ENTRY_DIRECTORY) {
+            status = sync_some_of(world, node, seed);
+        }
+        next = node->next;
+        stk_node_drop(world, node);
+    }
+    return status;
+}
+
 /* All nodes are held meanwhile, so that none goes while its new place is still to come. */
 int stk_nodes_crash(struct stk_world *world)
 {

@@ -64,7 +64,10 @@ void stk_world_cut_nth(struct stk_io *io, uint64_t n);
  * What stays: bytes that were synced, at names whose directory was synced since they changed. What
  * the test added counts as synced. What goes: all else; a file that was cut to nothing comes back
  * empty, and one whose data was never synced too, if its name was. (The other extreme, all stays,
- * is cut_nth without crash; a real disk does either, name by name.) 0 or -ENOMEM. */
+ * is cut_nth without crash; crash_some does either, name by name.) 0 or -ENOMEM. */
 int stk_world_crash(struct stk_io *io);
+/* The same, but of what changed since its directory was synced each name is, by the seed, as it
+ * was or as it is now, as on a real disk. A rename within a directory happened or did not. */
+int stk_world_crash_some(struct stk_io *io, uint64_t seed);
 
 #endif

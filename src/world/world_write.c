@@ -280,6 +280,17 @@ void stk_world_cut_nth(struct stk_io *io, uint64_t n)
     pthread_mutex_unlock(&world->lock);
 }
 
+int stk_world_crash_some(struct stk_io *io, uint64_t seed)
+{
+    struct stk_world *world = stk_world_of(io);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = stk_nodes_sync_some(world, seed);
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 ? status : stk_world_crash(io);
+}
+
 int stk_world_crash(struct stk_io *io)
 {
     struct stk_world *world = stk_world_of(io);
