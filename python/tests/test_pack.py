@@ -22,7 +22,7 @@ import time
 import make
 import pytest
 import stoker
-from test_cli import COMMAND
+from test_cli import COMMAND, on_terminal
 
 KILLS = 250 if os.environ.get("STOKER_TEST_LONG") else 12
 
@@ -163,6 +163,12 @@ def test_packed_again(source, tmp_path):
         manifest = json.loads((tmp_path / name / "stoker.manifest.json").read_text())
         assert manifest["classes"] == [f"class {n}" for n in range(4)]
     assert found[0] == found[1] == found[2]
+    # In the order that was given, and in that of a loader's first epoch, sample by sample.
+    given, again, shuffled = (list(samples) for samples in found)
+    loader = stoker.Loader(
+        tmp_path / "b", 200, fields={"key": "__key__"}, shuffle="full", seed=3, output="numpy"
+    )
+    assert given == again != shuffled == list(next(iter(loader))["key"])
 
 
 OPTIONS = {
@@ -231,6 +237,16 @@ def test_other_errors(source, tmp_path):
     assert files(tmp_path / "taken") == {"file": b"mine"}
     with pytest.raises(stoker.LimitError, match="pattern"):
         stoker.pack(source, tmp_path / "few", shard_bytes="64KiB", pattern="%d.tar")
+
+
+@pytest.mark.skipif(COMMAND is None, reason="the stoker command is not built")
+def test_progress_on_a_terminal(slow, tmp_path):
+    """A bar with rate and time left, and nothing of it left on the screen in the end."""
+    words = ["pack", slow, tmp_path / "dst", "--short-side", 300, "--threads", 1]
+    screen, status, out, _ = on_terminal(words, 0, {})
+    assert status == 0 and out.startswith("packed ")
+    assert b"/s" in screen and b" left" in screen and b"shard 0 of" in screen
+    assert screen.endswith(b"\r\x1b[K")
 
 
 def test_an_exception_of_progress_stops_it(slow, tmp_path):

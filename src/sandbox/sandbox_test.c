@@ -647,13 +647,22 @@ static void test_fail_nth(void)
         struct stk_sandbox        *sandbox = NULL;
         const uint8_t             *canvas;
         struct stk_jail           *jail = NULL;
+        struct stk_jail_parse      parse = { .encoding = STK_JSON, .room_bytes = 4096,
+                                             .granted_bytes = 1 << 16,
+                                             .memory_bytes_max = 1 << 20,
+                                             .bytes = { (const uint8_t *)"{\"a\": [1]}", 10 } };
+        struct stk_value           value = { 0 };
         int                        status;
 
         stk_mem_fail_nth(n);
         status = stk_sandbox_open(&sandbox, &options, &error);
         status = status < 0 ? status : stk_jail_open(&jail, sandbox, &error);
         status = status < 0 ? status : decode(jail, plan, png, &canvas, &error);
+        status = status < 0 ? status : stk_jail_parse(jail, &parse, &error);
+        status = status < 0 ? status : stk_value_unpack(&value, STK_JSON, parse.bytes,
+                                                        parse.packed, &error);
         stk_mem_fail_nth(0);
+        stk_value_close(&value);
         failed = status < 0;
         if (failed) {
             T_ERROR("fail-nth", &error);

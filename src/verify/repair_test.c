@@ -63,7 +63,8 @@ static void test_cut(void)
     size_t want_bytes = 0;
     uint64_t calls = 0;
 
-    for (uint64_t turn = 0; turn < 3 * (calls + 1); turn++) { /* kill, power cut, names of it kept */
+    /* At each call: a kill, a power cut, one that keeps some names. */
+    for (uint64_t turn = 0; turn < 3 * (calls + 1); turn++) {
         struct stk_io *world;
         struct stoker_engine *engine = open_engine(&world, 64u << 20);
         struct t_tar tars[2] = {{0}};
