@@ -1122,9 +1122,10 @@ struct stoker_verify_options {
 /* Gives *verify_out; work begins. Fails only where there is nothing to verify, or (-EBUSY) another
  * repair is at work there.
  *
- * Repair: a plain tar with damage is written anew without the samples that have it (whole samples;
- * all other members byte for byte), beside it; then SHARD is also called SHARD.original, the
- * manifest tells of the new one, which takes the name SHARD in one step; a stale index is removed.
+ * Repair: a shard with damage is written anew without the samples that have it (whole samples;
+ * all other members byte for byte; packed as it was), beside it; then SHARD is also called
+ * SHARD.original, the manifest tells of the new one, which takes the name SHARD in one step; a
+ * stale index is removed.
  * Bad files of a folder ROOT move to ROOT.bad, at the same place in it. An original or moved file
  * that is there already is never written over. Killed at any instant, SHARD or SHARD.original
  * is whole as it was, and the next repair ends it. */

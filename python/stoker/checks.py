@@ -121,7 +121,7 @@ def verify(
     Args:
         source: as of :class:`Dataset`.
         deep: every picture is decoded; any warning of its library counts.
-        repair: damaged plain tars are written anew without the samples that have the damage; the
+        repair: damaged shards are written anew without the samples that have the damage; the
             old one stays as ``SHARD.original``. Damaged files of a folder ``ROOT`` move to
             ``ROOT.bad``. Killed at any instant, the next repair ends it. Iterate to the end:
             shards take their names after all are read.

@@ -27,10 +27,12 @@ const struct command command_verify = {
         "in stoker.manifest.json and the checksums in stoker.index. Goes on after damage.\n"
         "A line is: KIND  SHARD @OFFSET  KEY.EXT  WHAT.\n"
         "\n"
-        "--repair writes each damaged plain tar anew without the samples that are damaged, keeps\n"
-        "the old one as SHARD.original, brings the manifest up to date, and removes an index of\n"
-        "the old bytes (run 'stoker index' again). Damaged files of a folder ROOT move to\n"
-        "ROOT.bad. Exit status 1 says that there were findings, mended or not: verify again to\n"
+        "--repair writes each damaged shard anew without the samples that are damaged (gz, zstd,\n"
+        "bz2 and xz shards packed the same way again), keeps the old one as SHARD.original, "
+        "brings\n"
+        "the manifest up to date, and removes an index of the old bytes (run 'stoker index'\n"
+        "again). Damaged files of a folder ROOT move to ROOT.bad. Exit status 1 says that there "
+        "were findings, mended or not: verify again to\n"
         "see that none is left. A note (a picture under another kind's name, an index made anew)\n"
         "is no finding.\n",
     .run = run,

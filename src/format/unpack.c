@@ -42,6 +42,11 @@ struct stk_unpack {
     const struct stk_grant *grant;  /* lent; NULL: nobody is asked for memory */
     bool refused;                   /* it said no */
     lzma_allocator xz_memory;
+    uint64_t streams;               /* that began */
+    uint64_t proved;                /* unpacked bytes whose checksums were right, or had none */
+    bool doubtful;                  /* a checksum was wrong, or may have been */
+    bool unsummed;                  /* a frame of zstd had no checksum */
+    bool at_head;                   /* nothing was given of the stream in work */
     union {
         z_stream gzip;
         ZSTD_DStream *zstd;
@@ -291,11 +296,28 @@ int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, ui
             break;
         }
     }
+    *written_out = status < 0 && status != STOKER_ERROR_CORRUPT && status != STOKER_ERROR_TRUNCATED
+                       ? 0
+                       : written;
     if (status < 0) {
         return fail(unpack, error, status, detail);
     }
-    *written_out = written;
     return unpack->done ? 0 : 1;
+}
+
+uint64_t stk_unpack_doubted(const struct stk_unpack *unpack)
+{
+    return unpack->doubtful ? unpack->out_total - unpack->proved : 0;
+}
+
+bool stk_unpack_is_summed(const struct stk_unpack *unpack)
+{
+    return !unpack->unsummed;
+}
+
+uint64_t stk_unpack_streams(const struct stk_unpack *unpack)
+{
+    return unpack->streams;
 }
 
 static int check_limits(const struct stk_unpack *unpack, const char **detail_out)
@@ -414,6 +436,7 @@ static int set_up(struct stk_unpack *unpack)
         unpack->xz_memory = (lzma_allocator){take, give_back, unpack};
         unpack->of.xz.allocator = &unpack->xz_memory;
         unpack->between = false; /* liblzma walks over streams and their padding itself */
+        unpack->streams = 1;
         good = lzma_stream_decoder(&unpack->of.xz, XZ_MEMORY_MAX, LZMA_CONCATENATED) == LZMA_OK;
     }
     return good ? 0 : -ENOMEM;
@@ -424,6 +447,9 @@ static int begin_stream(struct stk_unpack *unpack)
     bool good = true;
 
     unpack->between = false;
+    unpack->proved = unpack->out_total;
+    unpack->streams++;
+    unpack->at_head = true;
     if (unpack->maker && stk_access_maker_wants(unpack->maker, false)) {
         stk_access_maker_point(unpack->maker, unpack->in_total, 0, (struct stk_view){NULL, 0});
     }
@@ -535,6 +561,9 @@ static int gzip_turn(struct stk_unpack *unpack, struct turn *turn)
     case Z_MEM_ERROR:
         return -ENOMEM;
     default:
+        /* Of a member's CRC and size; zlib tells them by words only. */
+        unpack->doubtful = stream->msg && (strcmp(stream->msg, "incorrect data check") == 0 ||
+                                           strcmp(stream->msg, "incorrect length check") == 0);
         return STOKER_ERROR_CORRUPT;
     }
 }
@@ -545,6 +574,12 @@ static int zstd_turn(struct stk_unpack *unpack, struct turn *turn)
     ZSTD_outBuffer out = {turn->out, turn->out_bytes, 0};
     size_t result;
 
+    if (unpack->at_head && in.size > 0) {
+        /* The descriptor's Content_Checksum_flag (RFC 8878, 3.1.1.1.1); one that is not here yet
+         * counts as unset. Skippable frames have nothing to be summed. */
+        unpack->at_head = false;
+        unpack->unsummed |= turn->in.data[0] == 0x28 && (in.size < 5 || !(turn->in.data[4] & 4));
+    }
     result = ZSTD_decompressStream(unpack->of.zstd, &out, &in);
     advance(turn, in.size - in.pos, out.size - out.pos);
     if (!ZSTD_isError(result)) {
@@ -559,6 +594,9 @@ static int zstd_turn(struct stk_unpack *unpack, struct turn *turn)
     case ZSTD_error_dictionary_wrong:
         turn->detail = "it needs a dictionary";
         return STOKER_ERROR_UNSUPPORTED;
+    case ZSTD_error_checksum_wrong:
+        unpack->doubtful = true;
+        return STOKER_ERROR_CORRUPT;
     default:
         return STOKER_ERROR_CORRUPT;
     }
@@ -574,6 +612,11 @@ static int bzip2_turn(struct stk_unpack *unpack, struct turn *turn)
     stream->next_out = (char *)turn->out;
     stream->avail_out = turn->out_bytes;
     result = BZ2_bzDecompress(stream);
+    if ((result == BZ_OK || result == BZ_STREAM_END) && stream->avail_in < turn->in.bytes) {
+        /* It takes input for the next block only once the last one is out, and its CRC right. */
+        unpack->proved = unpack->out_total;
+    }
+    unpack->doubtful = result != BZ_OK && result != BZ_STREAM_END;
     advance(turn, stream->avail_in, stream->avail_out);
     switch (result) {
     case BZ_STREAM_END:
@@ -614,6 +657,7 @@ static int xz_turn(struct stk_unpack *unpack, struct turn *turn)
         turn->detail = "it uses a filter or a check that liblzma does not know";
         return STOKER_ERROR_UNSUPPORTED;
     default:
+        unpack->doubtful = true; /* the check of a block stands at its end, and is not told apart */
         return STOKER_ERROR_CORRUPT;
     }
 }

@@ -35,9 +35,17 @@ void stk_unpack_close(struct stk_unpack *unpack);
 /* Takes from *in (advanced), writes to out; *written_out bytes. 1: more may come: *in is used up
  * or out is full; 0: the end, maybe with the last bytes. `last`: no more input follows what *in
  * holds, so a stream that has not ended is TRUNCATED. LIMIT: bytes_max, ratio_max (after the
- * first MiB out) or the window. error->offset counts packed bytes. After a failure: only close. */
+ * first MiB out) or the window. error->offset counts packed bytes. After a failure: only close, and
+ * what is asked below; *written_out then counts what came before the damage. */
 int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, uint8_t *out,
                    size_t out_bytes, size_t *written_out, struct stoker_error *error);
+/* After CORRUPT: so many of the last bytes that were unpacked lie under a checksum that is wrong,
+ * so any of them may be. 0: the damage showed in the structure, and where it begins. */
+uint64_t stk_unpack_doubted(const struct stk_unpack *unpack);
+/* Whether all streams so far have checksums: frames of zstd may have none. */
+bool stk_unpack_is_summed(const struct stk_unpack *unpack);
+/* Streams (gzip members, frames of zstd, skippable ones too) that began. */
+uint64_t stk_unpack_streams(const struct stk_unpack *unpack);
 
 /* Before the first run, gzip and zstd: what is unpacked is told to the maker, lent until close. */
 int stk_unpack_mark(struct stk_unpack *unpack, struct stk_access_maker *maker,

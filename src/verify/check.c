@@ -146,6 +146,12 @@ int stk_check_shard(struct stk_check *check, uint64_t object, struct stoker_erro
     return status;
 }
 
+/* Whether the index has a checksum for each member, all of which were compared. */
+static bool is_proved(const struct stk_check *check)
+{
+    return check->proved || (check->known.index && check->known.members && check->known.sums);
+}
+
 /* ---- members ---------------------------------------------------------------------------- */
 
 /* A name that the loader refuses. */
@@ -334,6 +340,9 @@ int stk_check_begin(struct stk_check *check, const struct stk_tar_step *step,
     status = status < 0 ? status : add_extension(check, step->offset, error);
     if (status == 0) {
         check->samples[check->sample].last_member = check->member_count++;
+        if (check->doubted_stream && check->doubted_stream == check->streams && !is_proved(check)) {
+            check->samples[check->sample].flags |= STK_SAMPLE_BAD;
+        }
         status = keep_member(check, step, error);
     }
     return status;
@@ -500,6 +509,49 @@ int stk_check_end(struct stk_check *check, bool whole, struct stoker_error *erro
                       : stk_check_keep_range(check, check->member.header, UINT64_MAX, false, error);
 }
 
+int stk_check_cut(struct stk_check *check, uint64_t to, struct stoker_error *error)
+{
+    check->member.open = false;
+    if (check->sum) {
+        (void)stk_sum_done(check->sum);
+    }
+    mark_bad(check);
+    if (check->members_kept > 0) { /* what lies behind the gap is none of it */
+        struct stk_check_member *member = &check->members[check->members_kept - 1];
+
+        member->end = stk_min(member->end, to);
+    }
+    return stk_check_keep_range(check, check->member.header, to, false, error);
+}
+
+void stk_check_doubt(struct stk_check *check, uint64_t from, uint64_t to)
+{
+    check->doubted |= from < to;
+    if (is_proved(check)) {
+        return;
+    }
+    for (uint32_t i = check->members_kept; i-- > 0 && check->members[i].end > from;) {
+        uint32_t sample = check->members[i].sample;
+
+        if (sample != STK_NO_SAMPLE && check->members[i].header < to) {
+            check->samples[sample].flags |= STK_SAMPLE_BAD;
+        }
+    }
+}
+
+/* Damage in the tar came with the packed stream, or was there before it was packed: the stream's
+ * checksum will tell (over_gap). Where it has none, all that follows in it may be made of what is
+ * wrong. */
+static void hurt_stream(struct stk_check *check, uint64_t at)
+{
+    if (!check->packed || check->hurt_stream == check->streams) {
+        return;
+    }
+    check->hurt_stream = check->streams;
+    check->hurt_at = at;
+    check->doubted_stream = check->unsummed ? check->streams : 0;
+}
+
 int stk_check_padding(struct stk_check *check, uint64_t offset, uint64_t bytes,
                       struct stoker_error *error)
 {
@@ -509,6 +561,10 @@ int stk_check_padding(struct stk_check *check, uint64_t offset, uint64_t bytes,
     stk_fail(&found, STOKER_ERROR_CORRUPT, "the padding after a member is not zero",
              "the storage may have changed more than this: compare with another copy", "%llu bytes",
              (unsigned long long)bytes);
+    if (check->packed && check->unsummed && !is_proved(check)) {
+        mark_bad(check);
+    }
+    hurt_stream(check, offset);
     status = stk_check_find(check, STOKER_FINDING_PADDING, &found,
                             &(struct stk_spot){offset, check->member.key, check->member.extension},
                             error);
@@ -520,7 +576,7 @@ int stk_check_damage(struct stk_check *check, uint32_t kind, struct stoker_error
 {
     char text[64] = ", and the rest is lost";
 
-    if (kind != STOKER_FINDING_END) {
+    if (kind != STOKER_FINDING_END && kind != STOKER_FINDING_PACKING) {
         if (to != UINT64_MAX) {
             snprintf(text, sizeof text, ", and %llu bytes are lost with it",
                      (unsigned long long)(to - from));
@@ -528,7 +584,12 @@ int stk_check_damage(struct stk_check *check, uint32_t kind, struct stoker_error
         strncat(found->what, text, sizeof found->what - strlen(found->what) - 1);
     }
     if (check->keys.count > 0 && check->sample != STK_NO_SAMPLE) {
-        check->samples[check->sample].flags |= STK_SAMPLE_SUSPECT;
+        /* In a packed stream what is wrong may begin before it shows. */
+        check->samples[check->sample].flags |=
+            check->packed && !is_proved(check) ? STK_SAMPLE_BAD : STK_SAMPLE_SUSPECT;
+    }
+    if (kind != STOKER_FINDING_PACKING) {
+        hurt_stream(check, from);
     }
     check->suspects_left = SUSPECTS;
     check->sample = STK_NO_SAMPLE;

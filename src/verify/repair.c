@@ -1,4 +1,4 @@
-/* Repair: a damaged tar is written anew beside itself, without what is damaged. When all are
+/* Repair: a damaged shard is written anew beside itself, without what is damaged. When all are
  * written they take their names, in an order that can be ended at any point and begun again:
  *
  *   1. SHARD.repair whole and synced      SHARD is as it was; the next repair writes it again
@@ -8,6 +8,8 @@
  *   4. SHARD.repair -> SHARD              done */
 #include "verify/verify.h"
 
+#include "format/packer.h"
+#include "format/unpack.h"
 #include "io/write.h"
 
 #include <errno.h>
@@ -19,14 +21,21 @@ enum { BLOCK_BYTES = 512, END_BYTES = 1024, COPY_ZEROS = 4096 };
 
 static const char ending_repair[] = ".repair", ending_original[] = ".original";
 
+/* A block of xz, as `xz -T` has it at its default level. */
+enum { PACKED_BYTES = 256 << 10, XZ_BLOCK_BYTES = 24 << 20 };
+
 struct copy {
     struct stk_io *io;
     struct stk_out *out;
-    struct stk_sha256 sha;
-    uint64_t bytes;
+    struct stk_sha256 sha;     /* of what is written */
+    uint64_t bytes, tar_bytes; /* written; before they were packed */
+    struct stk_packer *packer; /* owned; NULL: a plain tar */
+    uint8_t *packed;           /* owned, with it: PACKED_BYTES */
 };
 
 static int plan(struct stk_check *check, uint64_t *dropped_out, struct stoker_error *error);
+static int open_packer(const struct stk_check *check, struct copy *copy,
+                       struct stoker_error *error);
 static int copy_kept(struct stk_check *check, struct copy *copy, struct stoker_error *error);
 static int finish_tars(struct stoker_verify *verify, struct stk_findings *findings,
                        struct stoker_error *error);
@@ -79,12 +88,13 @@ int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_err
     uint64_t dropped = 0;
     int status;
 
-    if (check->broken || check->packed) {
+    if (check->broken || check->refused) {
         return leave(verify, check->findings, object,
                      check->broken ? "not repaired: the shard cannot be read to its end"
-                                   : "not repaired: the shard is packed",
-                     check->broken ? "copy it again from where it is whole"
-                                   : "unpack it (gunzip, zstd -d, ...) and repair the tar",
+                                   : "not repaired: the shard cannot be unpacked to its end",
+                     check->broken
+                         ? "copy it again from where it is whole"
+                         : "raise the limit that the finding names, if you trust the shard",
                      error);
     }
     status = plan(check, &dropped, error);
@@ -92,10 +102,16 @@ int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_err
         return status;
     }
     if (dropped == check->keys.count) {
-        return leave(verify, check->findings, object, "not repaired: no whole sample is left",
-                     "copy the shard again, or remove it", error);
+        return leave(verify, check->findings, object,
+                     check->doubted ? "not repaired: only the checksum of the whole packed stream "
+                                      "shows the damage, not where it is"
+                                    : "not repaired: no whole sample is left",
+                     check->doubted
+                         ? "copy it again; 'stoker index --checksums' lets the next be found"
+                         : "copy the shard again, or remove it",
+                     error);
     }
-    if (check->range_count == 0 && !check->cut) {
+    if (check->range_count == 0 && !check->cut && !check->doubted) {
         return leave(verify, check->findings, object,
                      "not repaired: nothing in the shard shows what was changed",
                      "copy it again; 'stoker index --checksums' lets the next damage be found",
@@ -103,11 +119,14 @@ int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_err
     }
     path = with_ending(check->path, ending_repair);
     status = path ? 0 : fail_memory(error);
+    status = status < 0 ? status : open_packer(check, &copy, error);
     status = status < 0 ? status : stk_io_create(copy.io, path, false, &copy.out, error);
     stk_sha256_init(&copy.sha);
     status = status < 0 ? status : copy_kept(check, &copy, error);
     status = status < 0 ? status : stk_io_sync_out(copy.io, copy.out, error);
     stk_io_close_out(copy.io, copy.out);
+    stk_packer_close(copy.packer);
+    stk_free(copy.packed);
     if (status == 0) {
         stk_sha256_done(&copy.sha, mended->sha256);
         mended->bytes = copy.bytes;
@@ -152,11 +171,49 @@ static int plan(struct stk_check *check, uint64_t *dropped_out, struct stoker_er
     return 0;
 }
 
-static int emit(struct copy *copy, const uint8_t *data, uint64_t bytes, struct stoker_error *error)
+/* As the shard was packed: where unpacking could begin inside of it, it can again. */
+static int open_packer(const struct stk_check *check, struct copy *copy, struct stoker_error *error)
+{
+    struct stk_packer_options options = {.packing = check->packing, .level = check->level};
+
+    if (check->packing == STK_PLAIN) {
+        return 0;
+    }
+    if (check->packing == STK_XZ) {
+        options.frame_bytes = XZ_BLOCK_BYTES;
+    } else if (check->streams > 1) {
+        options.frame_bytes = check->tar_bytes / check->streams + 1;
+    }
+    copy->packed = stk_alloc(PACKED_BYTES, 1);
+    return copy->packed ? stk_packer_open(&copy->packer, &options, error) : fail_memory(error);
+}
+
+static int write_bytes(struct copy *copy, const uint8_t *data, uint64_t bytes,
+                       struct stoker_error *error)
 {
     stk_sha256_add(&copy->sha, data, bytes);
     copy->bytes += bytes;
     return stk_io_write(copy->io, copy->out, data, bytes, error);
+}
+
+/* last: nothing follows; what the packer holds back goes out. */
+static int emit(struct copy *copy, const uint8_t *data, uint64_t bytes, bool last,
+                struct stoker_error *error)
+{
+    struct stk_view in = {data, bytes};
+    int more = 1, status = 0;
+
+    copy->tar_bytes += bytes;
+    if (!copy->packer) {
+        return bytes > 0 ? write_bytes(copy, data, bytes, error) : 0;
+    }
+    while (status == 0 && more == 1 && (in.bytes > 0 || last)) {
+        struct stk_packer_room room = {copy->packed, PACKED_BYTES, 0};
+
+        more = stk_packer_run(copy->packer, &in, last, &room, error);
+        status = more < 0 ? more : write_bytes(copy, copy->packed, room.used, error);
+    }
+    return status;
 }
 
 static int emit_zeros(struct copy *copy, uint64_t bytes, struct stoker_error *error)
@@ -167,51 +224,64 @@ static int emit_zeros(struct copy *copy, uint64_t bytes, struct stoker_error *er
     while (status == 0 && bytes > 0) {
         uint64_t part = stk_min(bytes, sizeof zeros);
 
-        status = emit(copy, zeros, part, error);
+        status = emit(copy, zeros, part, false, error);
         bytes -= part;
+    }
+    return status;
+}
+
+/* What of a piece of the tar, that begins at `at`, stays. */
+static int copy_piece(struct stk_check *check, struct copy *copy, uint64_t at,
+                      struct stk_view piece, uint32_t *next, struct stoker_error *error)
+{
+    int status = 0;
+
+    while (status == 0 && piece.bytes > 0) {
+        const struct stk_range *range;
+        uint64_t part;
+
+        while (*next < check->range_count && check->ranges[*next].end <= at) {
+            (*next)++;
+        }
+        range = *next < check->range_count ? &check->ranges[*next] : NULL;
+        if (range && range->offset <= at) {
+            part = stk_min(piece.bytes, range->end - at);
+            status = range->zero ? emit_zeros(copy, part, error) : 0;
+        } else {
+            part = range ? stk_min(piece.bytes, range->offset - at) : piece.bytes;
+            status = emit(copy, piece.data, part, false, error);
+        }
+        piece.data += part;
+        piece.bytes -= part;
+        at += part;
     }
     return status;
 }
 
 static int copy_kept(struct stk_check *check, struct copy *copy, struct stoker_error *error)
 {
-    uint64_t at = 0;
+    struct stk_tape_options options;
+    struct stk_tape tape = {0};
     uint32_t next = 0;
-    int status = stk_reader_start(&check->reader, check->path, error);
+    int status = stk_reader_start(&check->reader, check->path, error), event = 1;
 
-    while (status == 0) {
-        struct stk_view block;
-
-        status = stk_reader_next(&check->reader, &block, error);
-        if (status < 0 || block.bytes == 0) {
-            break;
-        }
-        while (status == 0 && block.bytes > 0) {
-            const struct stk_range *range;
-            uint64_t part;
-
-            while (next < check->range_count && check->ranges[next].end <= at) {
-                next++;
-            }
-            range = next < check->range_count ? &check->ranges[next] : NULL;
-            if (range && range->offset <= at) {
-                part = stk_min(block.bytes, range->end - at);
-                status = range->zero ? emit_zeros(copy, part, error) : 0;
-            } else {
-                part = range ? stk_min(block.bytes, range->offset - at) : block.bytes;
-                status = emit(copy, block.data, part, error);
-            }
-            block.data += part;
-            block.bytes -= part;
-            at += part;
+    stk_check_tape(check, &options);
+    options.stop = NULL; /* a part of it would be no shard */
+    status = status < 0 ? status : stk_tape_start(&tape, &check->reader, &options, error);
+    while (status == 0 && event != STK_TAPE_END) {
+        event = stk_tape_next(&tape, error);
+        status = event < 0 ? event : 0;
+        if (event == STK_TAPE_PIECE) {
+            status = copy_piece(check, copy, tape.offset, tape.piece, &next, error);
         }
     }
+    stk_tape_stop(&tape);
     stk_reader_stop(&check->reader);
     if (status == 0 && check->cut) { /* it may have been cut inside of the padding */
-        status = emit_zeros(copy, stk_round_up(copy->bytes, BLOCK_BYTES) - copy->bytes + END_BYTES,
-                            error);
+        status = emit_zeros(
+            copy, stk_round_up(copy->tar_bytes, BLOCK_BYTES) - copy->tar_bytes + END_BYTES, error);
     }
-    return status;
+    return status < 0 ? status : emit(copy, NULL, 0, true, error);
 }
 
 /* ---- after all -------------------------------------------------------------------------- */

@@ -5,16 +5,33 @@
  * repair.c. */
 #include "verify/sets_test.h"
 
-/* Runs a repair whose n-th call fails; how many calls it made. */
-static uint64_t repair_failing(bool seam, uint64_t n)
+/* One shard in gzip: a damaged header in it, and its end is cut off. */
+static void add_packed(struct stk_io *world, struct t_tar *tars)
 {
+    struct t_tar tar = {0};
+
+    make_tar(&tar, "s");
+    tar.data[data_at(2, 1) - 512 + 150] ^= 1;
+    t_tar_gzip(&tar, &tars[0]);
+    tars[0].bytes -= 40;
+    stk_world_add(world, "/data/a.tar.gz", tars[0].data, tars[0].bytes);
+    t_tar_free(&tar);
+}
+
+/* Runs a repair whose n-th call fails; how many calls it made. */
+static uint64_t repair_failing(bool seam, bool packed, uint64_t n)
+{
+    const char *path = packed ? "/data/a.tar.gz" : "/data/a.tar";
+    const char *original = packed ? "/data/a.tar.gz.original" : "/data/a.tar.original";
+    const char *half = packed ? "/data/a.tar.gz.repair" : "/data/a.tar.repair";
+
     static struct run run;
     struct stk_io *world;
     struct stoker_engine *engine = open_engine(&world, 64u << 20);
     struct t_tar tars[2] = {{0}};
     uint64_t calls;
 
-    add_hurt(world, tars);
+    (packed ? add_packed : add_hurt)(world, tars);
     calls = seam ? stk_world_calls(world) : stk_mem_calls();
     if (seam) {
         stk_world_fail_nth(world, n);
@@ -26,13 +43,16 @@ static uint64_t repair_failing(bool seam, uint64_t n)
     stk_world_fail_nth(world, 0);
     calls = (seam ? stk_world_calls(world) : stk_mem_calls()) - calls;
     if (run.status < 0) {
-        T_EQ("nothing half done stays",
-             stk_io_stat_path(world, "/data/a.tar.repair", &(struct stk_stat){0}, NULL), -ENOENT);
+        T_EQ("nothing half done stays", stk_io_stat_path(world, half, &(struct stk_stat){0}, NULL),
+             -ENOENT);
         T_ERROR(seam ? "fail-nth, seam" : "fail-nth, memory", &run.error);
     }
-    T_TRUE("the original is there",
-           is_file(world, "/data/a.tar", tars[0].data, tars[0].bytes) ||
-               is_file(world, "/data/a.tar.original", tars[0].data, tars[0].bytes));
+    T_TRUE("the original is there", is_file(world, path, tars[0].data, tars[0].bytes) ||
+                                        is_file(world, original, tars[0].data, tars[0].bytes));
+    if (n == 0) {
+        T_EQ("it is repaired", run.progress.repaired, 1);
+        T_TRUE("and kept", is_file(world, original, tars[0].data, tars[0].bytes));
+    }
     stoker_engine_close(engine);
     t_tar_free(&tars[0]);
     t_tar_free(&tars[1]);
@@ -43,12 +63,13 @@ static uint64_t repair_failing(bool seam, uint64_t n)
  * data is there. */
 static void test_fail_nth(void)
 {
-    for (int seam = 0; seam < 2; seam++) {
-        uint64_t calls = repair_failing(seam, 0);
+    for (int i = 0; i < 4; i++) {
+        bool seam = i % 2, packed = i / 2;
+        uint64_t calls = repair_failing(seam, packed, 0);
 
         T_TRUE("calls", calls > 20);
         for (uint64_t n = 1; n <= calls; n++) {
-            repair_failing(seam, n);
+            repair_failing(seam, packed, n);
         }
     }
 }

@@ -20,6 +20,7 @@
 #include "index/words.h"
 #include "pack/manifest.h"
 #include "source/source.h"
+#include "tape/tape.h"
 
 /* ---- findings (finding.c) ---- */
 
@@ -56,7 +57,7 @@ struct stk_root {
     char *path; /* owned; with '/' at its end, or empty: the working directory */
     bool whole; /* all of its shards are listed: one that is missing is missed */
     bool manifested;
-    bool changed; /* repair changed entries */
+    bool changed;          /* repair changed entries */
     struct stk_lock *lock; /* owned: one repair at a time; NULL: none, or nothing can be written */
     struct stk_manifest manifest;
     uint32_t *by_name;       /* owned: entries of the manifest, sorted */
@@ -236,8 +237,17 @@ struct stk_check {
     struct stk_sum *sum;    /* owned; NULL until a member does not lie in one block */
     struct stk_sha256 *sha; /* of the file's bytes; borrowed; NULL: nobody asks */
     bool packed;
-    bool cut;    /* no sane end marker was seen */
-    bool broken; /* not all bytes could be read: it cannot be repaired */
+    bool cut;     /* no sane end marker was seen */
+    bool broken;  /* not all bytes could be read: it cannot be repaired */
+    bool refused; /* its packing passes a limit, or needs what is not there: likewise */
+    bool doubted; /* the packing's checksum is wrong: what nothing else proves is left out */
+    uint32_t packing;
+    int level;
+    uint64_t streams, tar_bytes; /* so far: that began, that were unpacked */
+    bool unsummed;               /* one of them has no checksum */
+    bool proved;                 /* for a moment: all before the damage in hand is */
+    uint64_t hurt_stream, hurt_at; /* the last in which the tar was damaged, and where first */
+    uint64_t doubted_stream;     /* one without a checksum, in which damage was seen; 0: none */
 
     struct stk_words keys;
     struct stk_check_sample *samples; /* owned */
@@ -284,6 +294,13 @@ int stk_check_padding(struct stk_check *check, uint64_t offset, uint64_t bytes,
 /* [from, to) can not be read as a tar. found: what was wrong. */
 int stk_check_damage(struct stk_check *check, uint32_t kind, struct stoker_error *found,
                      uint64_t from, uint64_t to, struct stoker_error *error);
+/* The open member ends at a gap that goes up to `to`. */
+int stk_check_cut(struct stk_check *check, uint64_t to, struct stoker_error *error);
+/* [from, to) was unpacked, and may be wrong: samples there are left out by repair, unless the index
+ * proves each of their members. */
+void stk_check_doubt(struct stk_check *check, uint64_t from, uint64_t to);
+/* As the check's own walk reads the shard; without a hash. */
+void stk_check_tape(const struct stk_check *check, struct stk_tape_options *options);
 /* Repair leaves [offset, end) out, or writes zeros for it. */
 int stk_check_keep_range(struct stk_check *check, uint64_t offset, uint64_t end, bool zero,
                          struct stoker_error *error);

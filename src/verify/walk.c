@@ -1,5 +1,5 @@
-/* A shard's bytes, hashed, unpacked and walked as a tar; after damage the walk goes on at the next
- * block that is a header by its checksum. */
+/* A shard's tape, walked as a tar; after damage the walk goes on at the next block that is a header
+ * by its checksum. */
 #include "verify/verify.h"
 
 #include "format/unpack.h"
@@ -7,22 +7,20 @@
 #include <errno.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 512, UNPACKED_BYTES = 256 << 10 };
+enum { BLOCK_BYTES = 512 };
 
 struct walk {
     struct stk_check *check;
-    struct stk_sha256 *sha;
-    struct stk_unpack *unpack; /* owned; NULL: plain */
-    uint8_t *unpacked;         /* owned: UNPACKED_BYTES */
-    struct stk_view packed;    /* of the reader's block, not yet unpacked */
-    struct stk_view piece;     /* of the tar; begins at a multiple of BLOCK_BYTES */
-    uint64_t offset;           /* of the piece */
-    bool ended;                /* no piece follows */
-    struct stk_tar *tar;       /* owned */
-    uint64_t base;             /* where it began */
-    uint64_t last_end;         /* of the last member */
-    bool unpack_ended;
-    bool damaged; /* the packing: told already, and what the tar lacks comes from it */
+    struct stk_tape tape;
+    struct stk_view piece; /* of the tar; begins at a multiple of BLOCK_BYTES */
+    uint64_t offset;       /* of the piece */
+    bool ended;            /* no piece follows */
+    struct stk_tar *tar;   /* owned */
+    uint64_t base;         /* where it began */
+    uint64_t last_end;     /* of the last member */
+    bool jumped;           /* over a gap: the tar's parser does not know of it yet */
+    bool damaged; /* the packing ends too early: told already, and what the tar lacks comes from it
+                   */
     struct {
         bool open;
         uint64_t fed, end, padded_end;
@@ -30,65 +28,93 @@ struct walk {
     } member;
 };
 
-static int begin(struct walk *walk, struct stoker_error *error);
 static int pull(struct walk *walk, struct stoker_error *error);
-static int pull_packed(struct walk *walk, struct stoker_error *error);
+static int over_gap(struct walk *walk, struct stoker_error *error);
 static int feed(struct walk *walk, struct stoker_error *error);
-static int read_block(struct walk *walk, struct stk_view *block_out, struct stoker_error *error);
 static int tar_failed(struct walk *walk, struct stoker_error *found, struct stoker_error *error);
 static int find_header(struct walk *walk, uint64_t from, uint64_t *header_out,
                        struct stoker_error *error);
+static int resume(struct walk *walk, struct stoker_error *error);
 static int walk_tar(struct walk *walk, struct stoker_error *error);
+static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error);
 
-int stk_walk(struct stk_check *check, struct stoker_error *error)
+void stk_check_tape(const struct stk_check *check, struct stk_tape_options *options)
 {
-    struct walk walk = {.check = check, .sha = check->sha};
-    int status = begin(&walk, error);
+    const struct stoker_verify *verify = check->verify;
 
-    if (status == 0 && !check->broken) {
-        status = walk_tar(&walk, error);
-    }
-    while (status == 0 && !check->broken) { /* what the tar's end left, for the hash */
-        struct stk_view block;
+    *options = (struct stk_tape_options){.unpacked_bytes_max = verify->options.unpacked_bytes_max,
+                                         .unpacked_ratio_max = verify->options.unpacked_ratio_max,
+                                         .index = check->known.index,
+                                         .shard = check->known.shard,
+                                         .stop = &verify->stopping};
+}
 
-        status = read_block(&walk, &block, error);
-        if (block.bytes == 0) {
-            break;
-        }
+/* What cannot be read is a finding, and the end. */
+static int unreadable(struct walk *walk, struct stoker_error *found, struct stoker_error *error)
+{
+    walk->check->broken = true;
+    if (stk_verify_is_ours(found->status)) {
+        *error = *found;
+        return found->status;
     }
-    stk_tar_close(walk.tar);
-    stk_unpack_close(walk.unpack);
-    stk_free(walk.unpacked);
+    return stk_check_find(walk->check, STOKER_FINDING_UNREADABLE, found, NULL, error);
+}
+
+/* What was unpacked without an error, and is not what the index was made of. */
+static int tell_wrongs(struct walk *walk, struct stoker_error *error)
+{
+    struct stk_check *check = walk->check;
+    int status = 0;
+
+    if (walk->tape.wrong_count > 0 && check->verify->roots.items[check->known.root].stale) {
+        return 0; /* it is the index that is wrong */
+    }
+    for (uint32_t i = 0; i < walk->tape.wrong_count && status == 0; i++) {
+        const struct stk_wrong *wrong = &walk->tape.wrongs[i];
+        struct stoker_error found = {0};
+
+        stk_check_doubt(check, wrong->from, wrong->to);
+        stk_fail(&found, STOKER_ERROR_CORRUPT, "the unpacked bytes have not the index's sum",
+                 "copy the shard again, or leave out the samples there (--repair)", "%llu bytes",
+                 (unsigned long long)(wrong->to - wrong->from));
+        found.offset = wrong->from;
+        status = stk_check_find(check, STOKER_FINDING_CHECKSUM, &found, NULL, error);
+    }
     return status;
 }
 
-/* The file's next block. What cannot be read is a finding, and the end. */
-static int read_block(struct walk *walk, struct stk_view *block_out, struct stoker_error *error)
+int stk_walk(struct stk_check *check, struct stoker_error *error)
 {
-    struct stk_check *check = walk->check;
+    struct walk walk = {.check = check};
+    struct stk_tape_options options;
     struct stoker_error found = {0};
-    int status = 0;
+    int status;
 
-    *block_out = (struct stk_view){0};
-    if (check->broken || atomic_load_explicit(&check->verify->stopping, memory_order_relaxed)) {
-        check->broken = true;
-        return 0;
+    stk_check_tape(check, &options);
+    options.sha = check->sha;
+    options.counter = &check->verify->count.bytes;
+    status = stk_tape_start(&walk.tape, &check->reader, &options, &found);
+    status = status < 0 ? unreadable(&walk, &found, error) : pull(&walk, error);
+    if (status == 0 && !check->broken) {
+        status = open_tar(&walk, 0, error);
     }
-    status = stk_reader_next(&check->reader, block_out, &found);
-    if (status < 0) {
-        *block_out = (struct stk_view){0};
-        check->broken = true;
-        if (stk_verify_is_ours(status)) {
-            *error = found;
-            return status;
-        }
-        return stk_check_find(check, STOKER_FINDING_UNREADABLE, &found, NULL, error);
+    if (status == 0 && !check->broken) {
+        status = walk_tar(&walk, error);
     }
-    if (walk->sha) {
-        stk_sha256_add(walk->sha, block_out->data, block_out->bytes);
+    if (status == 0 && !check->broken && stk_tape_drain(&walk.tape, &found) < 0) {
+        status = unreadable(&walk, &found, error);
     }
-    atomic_fetch_add_explicit(&check->verify->count.bytes, block_out->bytes, memory_order_relaxed);
-    return 0;
+    if (status == 0 && !check->broken) {
+        status = tell_wrongs(&walk, error);
+    }
+    check->broken = check->broken || walk.tape.stopped;
+    check->packing = walk.tape.packing;
+    check->level = walk.tape.level;
+    check->streams = walk.tape.streams;
+    check->tar_bytes = walk.tape.bytes;
+    stk_tar_close(walk.tar);
+    stk_tape_stop(&walk.tape);
+    return status;
 }
 
 static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error)
@@ -96,7 +122,7 @@ static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error
     const struct stoker_verify_options *options = &walk->check->verify->options;
     struct stk_tar_limits limits = {.name_bytes_max = options->key_bytes_max,
                                     .header_bytes_max = options->header_bytes_max};
-    uint64_t size = walk->unpack ? UINT64_MAX : walk->check->reader.bytes - base;
+    uint64_t size = walk->check->packed ? UINT64_MAX : walk->check->reader.bytes - base;
 
     stk_tar_close(walk->tar);
     walk->tar = NULL;
@@ -104,87 +130,85 @@ static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error
     return stk_tar_open(&walk->tar, size, &limits, error);
 }
 
-/* Looks at the first block: how is it packed? */
-static int begin(struct walk *walk, struct stoker_error *error)
-{
-    const struct stoker_verify_options *options = &walk->check->verify->options;
-    struct stk_unpack_limits limits = {.bytes_max = options->unpacked_bytes_max,
-                                       .ratio_max = options->unpacked_ratio_max};
-    struct stk_view block;
-    uint32_t packing;
-    int status = read_block(walk, &block, error);
-
-    if (status < 0 || walk->check->broken) {
-        return status;
-    }
-    packing = stk_packing_of(block);
-    if (packing == STK_PLAIN) {
-        walk->piece = block;
-        walk->ended = block.bytes == 0;
-        return open_tar(walk, 0, error);
-    }
-    walk->check->packed = true;
-    walk->packed = block;
-    walk->unpacked = stk_alloc(UNPACKED_BYTES, 1);
-    if (!walk->unpacked) {
-        return stk_fail(error, -ENOMEM, "cannot unpack a shard", "free memory", "%d bytes",
-                        UNPACKED_BYTES);
-    }
-    limits.grant = stk_engine_grant(walk->check->verify->engine);
-    status = stk_unpack_open(&walk->unpack, packing, &limits, error);
-    status = status < 0 ? status : open_tar(walk, 0, error);
-    return status < 0 ? status : pull(walk, error);
-}
-
 /* The next piece, fed to the member whose data goes by; an empty one at the end. */
 static int pull(struct walk *walk, struct stoker_error *error)
 {
-    int status;
+    struct stoker_error found = {0};
+    int event = STK_TAPE_GAP, status = 0;
 
     walk->offset += walk->piece.bytes;
     walk->piece.bytes = 0;
-    if (walk->ended) {
-        return 0;
+    while (status == 0 && event == STK_TAPE_GAP && !walk->ended) {
+        event = stk_tape_next(&walk->tape, &found);
+        if (event < 0) {
+            walk->ended = true;
+            return unreadable(walk, &found, error);
+        }
+        walk->check->packed = walk->tape.packing != STK_PLAIN;
+        status = event == STK_TAPE_GAP ? over_gap(walk, error) : 0;
+        walk->ended = event == STK_TAPE_END;
     }
-    status = walk->unpack ? pull_packed(walk, error) : read_block(walk, &walk->piece, error);
-    walk->ended = walk->ended || walk->piece.bytes == 0;
-    return status < 0 ? status : feed(walk, error);
+    walk->check->broken = walk->check->broken || walk->tape.stopped;
+    if (status < 0 || walk->ended) {
+        return status;
+    }
+    walk->piece = walk->tape.piece;
+    walk->offset = walk->tape.offset;
+    walk->check->streams = walk->tape.streams;
+    walk->check->unsummed = walk->tape.unsummed;
+    return feed(walk, error);
 }
 
-/* Fills the piece, so that only the last one is not whole blocks. */
-static int pull_packed(struct walk *walk, struct stoker_error *error)
+/* Part of the tar is not there. What hangs on it: the member whose data went by, and, since damage
+ * in a packed stream reaches further than it shows, the one before it. */
+static int over_gap(struct walk *walk, struct stoker_error *error)
 {
     struct stk_check *check = walk->check;
-    struct stoker_error found = {0};
-    size_t used = 0, got;
-    int more = walk->unpack_ended ? 0 : 1, status;
+    struct stk_gap *gap = &walk->tape.gap;
+    int status = 0;
 
-    while (more == 1 && used < UNPACKED_BYTES) {
-        bool last = check->reader.offset >= check->reader.bytes;
-
-        if (walk->packed.bytes == 0 && !last) {
-            status = read_block(walk, &walk->packed, error);
-            if (status < 0 || check->broken) {
-                return status;
-            }
-            continue;
+    if (walk->member.open) {
+        walk->member.open = false;
+        status = stk_check_cut(check, gap->to, error);
+    }
+    if (gap->found.status == STOKER_ERROR_LIMIT || gap->found.status == STOKER_ERROR_UNSUPPORTED) {
+        check->refused = true;
+    }
+    if (status == 0) {
+        stk_check_doubt(check, gap->doubted, gap->from);
+        if (check->hurt_stream == check->streams && !gap->proved) {
+            stk_check_doubt(check, check->hurt_at, gap->from); /* it began there */
         }
-        more = stk_unpack_run(walk->unpack, &walk->packed, last, walk->unpacked + used,
-                              UNPACKED_BYTES - used, &got, &found);
-        used += more < 0 ? 0 : got;
+        check->proved = gap->proved;
+        status = stk_check_damage(check, STOKER_FINDING_PACKING, &gap->found, gap->from, gap->to,
+                                  error);
+        check->proved = false;
     }
-    walk->piece = (struct stk_view){walk->unpacked, used};
-    walk->unpack_ended = more <= 0;
-    if (more < 0 && stk_verify_is_ours(more)) {
-        *error = found;
-        return more;
+    if (!gap->exact) {
+        check->known.members = check->known.sums = false;
     }
-    if (more < 0) {
-        walk->damaged = true;
-        return stk_check_damage(check, STOKER_FINDING_PACKING, &found, walk->offset + used,
-                                UINT64_MAX, error);
+    walk->damaged = gap->to == UINT64_MAX;
+    walk->jumped = !walk->damaged;
+    return status;
+}
+
+/* Behind a gap, at the next header. 1: the walk goes on; 0: none came. */
+static int resume(struct walk *walk, struct stoker_error *error)
+{
+    uint64_t from = walk->offset, header;
+    int status;
+
+    walk->jumped = false;
+    status = find_header(walk, from, &header, error);
+    walk->jumped = false; /* over what gaps there were on the way */
+    if (status == 0 && header > from) {
+        status = stk_check_keep_range(walk->check, from, header, false, error);
     }
-    return 0;
+    if (status < 0 || header == UINT64_MAX || walk->check->broken) {
+        return status;
+    }
+    status = open_tar(walk, header, error);
+    return status < 0 ? status : 1;
 }
 
 static bool is_zero(const uint8_t *data, uint64_t bytes)
@@ -281,11 +305,20 @@ static int walk_tar(struct walk *walk, struct stoker_error *error)
             continue;
         }
         step.offset += walk->base;
-        while (status == 0 && !walk->ended && step.offset >= walk->offset + walk->piece.bytes) {
+        while (status == 0 && !walk->ended && !walk->jumped &&
+               step.offset >= walk->offset + walk->piece.bytes) {
             status = pull(walk, error);
         }
         if (walk->check->broken) {
             return status;
+        }
+        if (walk->jumped && status == 0) {
+            status = resume(walk, error);
+            if (status <= 0) {
+                return status;
+            }
+            status = 0;
+            continue;
         }
         if (step.offset >= walk->offset && step.offset < walk->offset + walk->piece.bytes) {
             size_t skip = (size_t)(step.offset - walk->offset);

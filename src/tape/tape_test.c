@@ -1,0 +1,325 @@
+/* Goal: a tape gives the tar's bytes, wherever the packing is damaged: what is behind an exact gap
+ * lies where it lay; what a wrong checksum covers is doubted; reading again gives the same; nothing
+ * that is wrong is given without a word. Method: tars of noise packed by packer.c in the simulated
+ * world, damaged by bursts and cuts; the pieces compared with the tar; an index of the whole shard;
+ * fail-nth. Covers tape.c, places.c. */
+#include "tape/tape.h"
+
+#include "base/mem.h"
+#include "format/access.h"
+#include "format/packer.h"
+#include "format/unpack.h"
+#include "test/t.h"
+#include "test/tars.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MEMBERS = 60, ROOM = 4 << 20 };
+
+static struct t_tar tar;
+static uint8_t packed[ROOM];
+
+static const struct tape_row {
+    const char *name;
+    uint32_t packing;
+    uint64_t frame_bytes;
+    bool index; /* with access points */
+    bool no_table;
+    bool exact; /* gaps have an end that is known */
+} tape_rows[] = {
+    {"gzip", STK_GZIP, 0, false, false, false},
+    {"gzip, members", STK_GZIP, 65536, false, false, false},
+    {"gzip, index", STK_GZIP, 0, true, false, true},
+    {"zstd", STK_ZSTD, 0, false, false, false},
+    {"zstd, table", STK_ZSTD, 65536, false, false, true},
+    {"zstd, frames", STK_ZSTD, 65536, false, true, false},
+    {"zstd, index", STK_ZSTD, 65536, true, false, true},
+    {"bzip2", STK_BZIP2, 65536, false, false, false},
+    {"xz", STK_XZ, 0, false, false, false},
+};
+
+static void make_tar(void)
+{
+    static uint8_t value[20000];
+    uint32_t state = 1;
+
+    for (int i = 0; i < MEMBERS; i++) {
+        char name[32];
+        size_t bytes = 500 + (size_t)i * 7919 % 19000;
+
+        for (size_t b = 0; b < bytes; b++) {
+            state = state * 1664525 + 1013904223;
+            value[b] = (uint8_t)(b % 512 < 256 ? 'a' + (state >> 24) % 4 : state >> 24);
+        }
+        snprintf(name, sizeof name, "%03d.bin", i);
+        t_tar_add(&tar, name, value, bytes);
+    }
+    t_tar_end(&tar);
+}
+
+static size_t pack(const struct tape_row *row)
+{
+    struct stk_packer_options options = {row->packing, 0, row->frame_bytes};
+    struct stk_packer_room room = {packed, ROOM, 0};
+    struct stk_view in = {tar.data, tar.bytes};
+    struct stk_packer *packer = NULL;
+
+    T_EQ(row->name, stk_packer_open(&packer, &options, NULL), 0);
+    T_EQ(row->name, stk_packer_run(packer, &in, true, &room, NULL), 0);
+    stk_packer_close(packer);
+    return room.used - (row->no_table ? 4 : 0); /* a table without its end is none */
+}
+
+struct rig {
+    struct stk_io *world;
+    struct stoker_engine *engine;
+    struct stk_index *index; /* of the whole shard, with access points; or NULL */
+};
+
+/* As the indexer makes it, without members. */
+static void make_index(struct rig *rig, const struct tape_row *row, size_t bytes)
+{
+    static uint8_t out[ROOM];
+    struct stk_index_options options = {.shard_count = 1};
+    struct stk_shard_builder *builder = NULL;
+    struct stk_access_maker *maker = NULL;
+    struct stk_unpack *unpack = NULL;
+    struct stk_view in = {packed, bytes}, image;
+    size_t written, total = 0;
+    int more = 1;
+
+    T_EQ("maker", stk_access_maker_open(&maker, row->packing, 65536, true, NULL), 0);
+    T_EQ("unpack", stk_unpack_open(&unpack, row->packing, &(struct stk_unpack_limits){0}, NULL), 0);
+    T_EQ("mark", stk_unpack_mark(unpack, maker, NULL), 0);
+    while (more == 1) {
+        more = stk_unpack_run(unpack, &in, true, out + total, ROOM - total, &written, NULL);
+        total += written;
+    }
+    T_EQ("unpacked", total, tar.bytes);
+    T_EQ("points", stk_access_maker_done(maker, bytes, &image, NULL), 0);
+    T_EQ("index", stk_index_open(&rig->index, &options, NULL), 0);
+    T_EQ("shard", stk_shard_begin(rig->index, 0, "/damaged", &builder, NULL), 0);
+    T_EQ("member",
+         stk_shard_add(builder, (struct stk_view){(const uint8_t *)"a.bin", 5}, 512, 1, NULL), 0);
+    stk_shard_access(builder, image);
+    T_EQ("end", stk_shard_end(builder, bytes, row->packing, NULL), 0);
+    T_EQ("finish", stk_index_finish(rig->index, 0, NULL), 0);
+    stk_unpack_close(unpack);
+    stk_access_maker_close(maker);
+}
+
+static void rig_open(struct rig *rig, const struct tape_row *row, size_t bytes)
+{
+    struct stk_io_options io = {.depth = 8, .read_timeout_ms = 1000};
+    struct stoker_engine_options options = {
+        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
+
+    *rig = (struct rig){0};
+    T_EQ("world", stk_world_open(&rig->world, 1, &io, NULL), 0);
+    T_EQ("engine", stk_engine_open_on(&rig->engine, rig->world, &options, NULL), 0);
+    if (row->index) {
+        make_index(rig, row, bytes);
+    }
+}
+
+static void rig_close(struct rig *rig)
+{
+    stk_index_close(rig->index);
+    stoker_engine_close(rig->engine);
+}
+
+/* What a tape gave. */
+struct heard {
+    uint64_t good, lost; /* bytes of the tar in their place; those of gaps that end */
+    uint64_t sum;        /* over all pieces and gaps */
+    uint32_t gaps, wrongs;
+    bool ended_early, doubted;
+    int status;
+};
+
+static bool is_wrong(const struct stk_tape *tape, uint64_t at)
+{
+    for (uint32_t i = 0; i < tape->wrong_count; i++) {
+        if (at >= tape->wrongs[i].from && at < tape->wrongs[i].to) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* exact: whether offsets are the tar's own. first_bad: a byte that is not the tar's, or the end. */
+static void compare(const struct stk_tape *tape, struct heard *heard, bool exact,
+                    uint64_t *first_bad)
+{
+    for (size_t i = 0; exact && i < tape->piece.bytes; i++) {
+        uint64_t at = tape->offset + i;
+
+        if (at < tar.bytes && tape->piece.data[i] == tar.data[at]) {
+            heard->good++;
+        } else if (at < *first_bad) {
+            *first_bad = at;
+        }
+    }
+}
+
+static void listen(const char *name, struct rig *rig, struct heard *heard)
+{
+    struct stk_tape_options options = {
+        .unpacked_bytes_max = 1ull << 40, .unpacked_ratio_max = 1100, .index = rig->index};
+    struct stk_reader reader;
+    struct stk_tape tape = {0};
+    struct stoker_error error = {0};
+    uint64_t first_bad = UINT64_MAX;
+    bool exact = true;
+    int event;
+
+    *heard = (struct heard){0};
+    stk_reader_init(&reader, rig->engine);
+    event = stk_reader_start(&reader, "/damaged", &error);
+    event = event < 0 ? event : stk_tape_start(&tape, &reader, &options, &error);
+    event = event < 0 ? event : STK_TAPE_PIECE;
+    while (event > 0) {
+        event = stk_tape_next(&tape, &error);
+        if (event == STK_TAPE_PIECE) {
+            T_TRUE(name, tape.piece.bytes > 0);
+            compare(&tape, heard, exact, &first_bad);
+            heard->sum =
+                heard->sum * 31 + stk_sum64(tape.piece.data, tape.piece.bytes) + tape.offset;
+        } else if (event == STK_TAPE_GAP) {
+            exact = exact && tape.gap.exact;
+            heard->gaps++;
+            heard->ended_early = tape.gap.to == UINT64_MAX;
+            heard->lost += heard->ended_early ? 0 : tape.gap.to - tape.gap.from;
+            heard->doubted |= tape.gap.doubted < tape.gap.from;
+            heard->sum = heard->sum * 31 + tape.gap.from + tape.gap.to;
+            T_ERROR(name, &tape.gap.found);
+            T_TRUE(name, tape.gap.from % 512 == 0 && tape.gap.doubted <= tape.gap.from);
+            /* A wrong byte before it is one that it doubts, or that a sum of the index tells; zstd
+             * may show damage a block late, gzip later. */
+            T_TRUE(name, first_bad >= tape.gap.doubted || is_wrong(&tape, first_bad) ||
+                             first_bad + (128 << 10) >= tape.gap.from ||
+                             (tape.packing == STK_GZIP && !rig->index));
+            first_bad = UINT64_MAX;
+        }
+    }
+    T_TRUE(name, event < 0 || first_bad == UINT64_MAX || is_wrong(&tape, first_bad));
+    heard->wrongs = tape.wrong_count;
+    heard->status = event;
+    stk_tape_stop(&tape);
+    stk_reader_deinit(&reader);
+}
+
+static void test_whole(void)
+{
+    T_EACH(tape_row, row, tape_rows)
+    {
+        struct heard heard;
+        struct rig rig;
+        size_t bytes = pack(row);
+
+        rig_open(&rig, row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row->name, &rig, &heard);
+        T_EQ(row->name, heard.good, tar.bytes);
+        T_EQ(row->name, heard.gaps, row->no_table ? 1 : 0);
+        rig_close(&rig);
+    }
+}
+
+/* A burst in the middle, at many places. */
+static void test_damage(void)
+{
+    T_EACH(tape_row, row, tape_rows)
+    {
+        size_t bytes = pack(row);
+        uint32_t exact = 0, gaps = 0;
+
+        for (size_t at = bytes / 5; at < bytes * 4 / 5; at += bytes / 5) {
+            struct heard heard, again;
+            struct rig rig;
+
+            bytes = pack(row);
+            rig_open(&rig, row, bytes);
+            for (size_t i = 0; i < 700; i++) {
+                packed[at + i] ^= (uint8_t)(i * 37 | 1);
+            }
+            stk_world_add(rig.world, "/damaged", packed, bytes);
+            listen(row->name, &rig, &heard);
+            listen(row->name, &rig, &again);
+            T_EQ(row->name, heard.status, 0);
+            T_EQ("again the same", heard.sum, again.sum);
+            T_TRUE(row->name, heard.gaps > 0 || heard.wrongs > 0);
+            gaps += heard.gaps - row->no_table;
+            exact += heard.gaps > 0 && !heard.ended_early;
+            if (row->exact) { /* nothing but the damaged part is missing, or doubted */
+                T_TRUE(row->name, heard.good + heard.lost + 300000 >= tar.bytes);
+                T_TRUE(row->name, heard.good > tar.bytes / 2);
+            }
+            rig_close(&rig);
+        }
+        T_TRUE(row->name, gaps > 0);
+        T_TRUE(row->name, exact > 0 || row->frame_bytes == 0 || row->no_table);
+    }
+}
+
+/* What is there before a cut, is given; the end is a gap that does not end. */
+static void test_cut(void)
+{
+    T_EACH(tape_row, row, tape_rows)
+    {
+        size_t bytes = pack(row);
+        struct heard heard;
+        struct rig rig;
+
+        rig_open(&rig, row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes / 2);
+        listen(row->name, &rig, &heard);
+        T_EQ(row->name, heard.gaps, 1);
+        T_TRUE(row->name, heard.ended_early && !heard.doubted);
+        /* bzip2 gives a block once it has all of it. */
+        T_TRUE(row->name, heard.good > tar.bytes / 4 && heard.good < tar.bytes);
+        rig_close(&rig);
+    }
+}
+
+static void test_no_memory(void)
+{
+    T_EACH(tape_row, row, tape_rows)
+    {
+        size_t bytes = pack(row);
+        struct heard heard;
+        struct rig rig;
+        uint64_t calls, alive;
+
+        rig_open(&rig, row, bytes);
+        memset(packed + bytes / 3, 0xa5, 700);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        alive = stk_mem_alive();
+        calls = stk_mem_calls();
+        listen(row->name, &rig, &heard);
+        calls = stk_mem_calls() - calls;
+        for (uint64_t n = 1; n <= stk_min(calls, 20); n++) {
+            stk_mem_fail_nth(n);
+            listen(row->name, &rig, &heard);
+            stk_mem_fail_nth(0);
+            T_TRUE(row->name, heard.status == -ENOMEM || heard.status == 0);
+            T_EQ("no leak", stk_mem_alive(), alive);
+        }
+        rig_close(&rig);
+    }
+}
+
+int main(void)
+{
+    make_tar();
+    test_whole();
+    test_damage();
+    test_cut();
+    test_no_memory();
+    t_tar_free(&tar);
+    T_EQ("no leak", stk_mem_alive(), 0);
+    return t_finish();
+}
