@@ -384,6 +384,27 @@ struct stoker_mix_options { /* all pointers are borrowed during open */
                                unit_samples or the next one; default: as many as the data set has */
 };
 
+/* Chosen samples (section sampling) in place of all, each once. Stages follow each other: so a
+ * curriculum is a list of subsets and the positions from where on they hold. A stage goes through
+ * its samples in passes, each in another order; drawn ones have no passes. */
+struct stoker_sampler;
+
+struct stoker_stage {
+    uint64_t                     position; /* of the run, over all epochs: 0 of the first */
+    const struct stoker_sampler *sampler;  /* made; NULL: all samples, each once a pass */
+};
+
+struct stoker_sampling_options { /* all pointers are borrowed during open */
+    size_t                     struct_size;
+    const struct stoker_stage *stages;
+    size_t                     stage_count;   /* at most 256; 0: one of all samples */
+    uint32_t                   repeats;       /* each sample so many times, each time augmented anew;
+                                                 default 1 */
+    uint32_t                   repeats_apart; /* positions between two copies; default 1, in a row */
+    uint64_t                   epoch_samples; /* where epochs of the run are cut; default: one pass
+                                                 of the largest stage, with all repeats */
+};
+
 /* An order, how steps are cut of it and how they are dealt to ranks: all that a loader with these
  * settings will do, without data or I/O. Const after open: any thread. */
 struct stoker_order;
@@ -396,6 +417,10 @@ struct stoker_order_options {
     uint32_t batch_size;                                /* of a rank */
     uint32_t world_size;                                /* default 1 */
     const struct stoker_mix_options *mix;               /* borrowed; NULL: one order of all */
+    const struct stoker_sampling_options *sampling; /* borrowed; NULL: all, once. Not beside a mix.
+                                                       Samplers stay open as long as the order */
+    const uint64_t *shard_ends; /* borrowed; of two-level: where the samples of each shard end */
+    uint64_t shard_count;
 };
 
 /* Gives *order_out. */
@@ -706,6 +731,8 @@ struct stoker_loader_options {
     const struct stoker_mix_options   *mix; /* borrowed; NULL: one order of the whole data set. A
                                                mix has no groups, and no packed shards */
     uint64_t                           block_samples; /* of the order; default: the data set's */
+    const struct stoker_sampling_options *sampling; /* borrowed; NULL: all samples, once an epoch.
+                                                       Not beside a mix, nor of packed shards */
 };
 
 #define STOKER_NO_RETRIES UINT32_MAX
@@ -749,6 +776,10 @@ struct stoker_state {
                               count. The same on every rank, in every world; with several workers
                               the sum (modulo 2^64) of theirs */
     uint64_t mix;          /* of the mix's settings and changes; 0: none */
+    uint64_t subset, draws; /* of samplers and where each begins: which samples, and how they are
+                               drawn; 0: all, each once */
+    uint64_t epoch_samples; /* as of stoker_sampling_options, as the next; 0: not given */
+    uint32_t repeats, repeats_apart; /* 0: no sampling */
 };
 STOKER_API int stoker_loader_state(const struct stoker_loader *loader,
                                    struct stoker_state *state_out);
@@ -765,7 +796,8 @@ STOKER_API int stoker_loader_mix_border(const struct stoker_loader *loader, uint
                                         uint64_t *position_out);
 
 /* The settings of the loader's order, for stoker_order_open. Of a mix: options_out->mix is what the
- * loader was opened with, and stays (else STOKER_ERROR_ARGUMENT). */
+ * loader was opened with, and stays (else STOKER_ERROR_ARGUMENT). Pointers of a sampling are lent
+ * until loader close. */
 STOKER_API int stoker_loader_order(const struct stoker_loader *loader,
                                    struct stoker_order_options *options_out);
 

@@ -16,6 +16,7 @@
 #include "batch/batch.h"
 #include "dataset/dataset.h"
 #include "mix/schedule.h"
+#include "sampler/sampler.h"
 
 #define STK_AHEAD_MAX         64u
 #define STK_EXTENSIONS_MAX    16u
@@ -91,6 +92,7 @@ struct stoker_loader {
     struct stoker_dataset *dataset;
     struct stk_batch_pool *pool;
     struct stk_schedule    schedule;
+    struct stk_sampling    sampling; /* whose tables the schedule lends */
     struct stk_partition   partition; /* of an epoch of the schedule */
     struct stk_field       fields[STK_BATCH_FIELDS_MAX];
     uint32_t               field_count, aside_count;

@@ -60,7 +60,7 @@ static int resolve(struct stoker_loader_options *options,
         refused = "rank must be below world_size";
     } else if (options->field_count == 0 || options->field_count > STK_BATCH_FIELDS_MAX) {
         refused = "a loader has 1 to 64 fields";
-    } else if (options->shuffle > STOKER_SHUFFLE_NONE || options->tail > STOKER_TAIL_KEEP ||
+    } else if (options->shuffle > STOKER_SHUFFLE_TWO_LEVEL || options->tail > STOKER_TAIL_KEEP ||
                options->on_error > STOKER_ON_ERROR_SKIP ||
                options->batches_ahead > STK_AHEAD_MAX) {
         refused = "shuffle, tail, on_error or batches_ahead (64 at most) is out of its range";
@@ -169,7 +169,10 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be mixed",
                         "give them access points with 'stoker index', or unpack them", "mix");
     }
-    status = stk_schedule_open(&loader->schedule, &order, options->mix, error);
+    status = stk_sampling_open(&loader->sampling, &loader->schedule, loader->dataset, &order,
+                               &(struct stk_schedule_request){ .mix = options->mix,
+                                                               .sampling = options->sampling },
+                               error);
     status = status < 0 ? status
                         : stk_schedule_reader_init(&loader->plan.reader, &loader->schedule, error);
     if (status < 0) {
@@ -275,6 +278,7 @@ void stk_loader_free(struct stoker_loader *loader)
     stk_fields_close(loader);
     stk_schedule_reader_deinit(&loader->plan.reader);
     stk_schedule_deinit(&loader->schedule);
+    stk_sampling_close(&loader->sampling);
     pthread_cond_destroy(&loader->ready);
     stk_free(loader);
     stk_dataset_release(dataset);
@@ -581,7 +585,8 @@ static void state_of(const struct stoker_loader *loader, struct stoker_state *st
 {
     stk_state_of(state_out, &loader->schedule.order, &loader->partition,
                  stk_index_identity(loader->dataset->index));
-    state_out->mix = loader->schedule.identity;
+    state_out->shuffle = loader->shuffle;
+    stk_schedule_state(&loader->schedule, loader->sampling.options.epoch_samples, state_out);
 }
 
 int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state *state_out)
@@ -669,6 +674,9 @@ int stoker_loader_order(const struct stoker_loader *loader,
     full.group_count = loader->schedule.order.options.group_count;
     full.batch_size = loader->partition.batch_size;
     full.world_size = loader->partition.world_size;
+    full.sampling = loader->sampling.stages ? &loader->sampling.options : NULL;
+    full.shard_ends = loader->schedule.stages.ends;
+    full.shard_count = loader->schedule.stages.shard_count;
     memcpy(options_out, &full, bytes);
     return 0;
 }

@@ -69,33 +69,87 @@ static int resolve(struct request *request, const struct stoker_mix_options *giv
     return 0;
 }
 
-int stk_schedule_open(struct stk_schedule *schedule, const struct stk_order_options *order,
-                      const struct stoker_mix_options *mix, struct stoker_error *error)
+static int open_mix(struct stk_schedule *schedule, const struct stk_order_options *order,
+                    const struct stoker_mix_options *mix, struct stoker_error *error)
 {
     struct stk_schedule_options options = {.order = *order};
-    struct request *request = NULL;
-    int status = 0;
+    struct request *request = stk_alloc(1, sizeof *request);
+    int status;
 
+    if (!request) {
+        return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
+                              mix->source_count);
+    }
+    status = resolve(request, mix, order->seed, error);
+    if (status == 0) {
+        options.mix = &request->mix;
+        options.ends = request->given.ends;
+        options.epoch_samples = request->given.epoch_samples;
+        status = stk_schedule_init(schedule, &options, error);
+    }
+    stk_free(request);
+    return status;
+}
+
+static int open_stages(struct stk_schedule *schedule, const struct stk_order_options *order,
+                       const struct stk_schedule_request *request, struct stoker_error *error)
+{
+    struct stk_stage *stages = stk_alloc(STK_STAGES_MAX, sizeof *stages);
+    struct stk_stages_options chosen;
+    struct stk_schedule_options options = {.order = *order, .stages = &chosen};
+    int status;
+
+    if (!stages || request->shard_count > UINT32_MAX) {
+        stk_free(stages);
+        return stk_fail_errno(error, 12, "no memory for the stages of a run", "free some memory",
+                              "%llu shards", (unsigned long long)request->shard_count);
+    }
+    status = stk_stages_resolve(&chosen, stages, request->sampling, order->sample_count, error);
+    if (status == 0) {
+        chosen.ends = request->shard_ends;
+        chosen.shard_count = (uint32_t)request->shard_count;
+        status = stk_schedule_init(schedule, &options, error);
+    }
+    stk_free(stages);
+    return status;
+}
+
+int stk_schedule_open(struct stk_schedule *schedule, const struct stk_order_options *order,
+                      const struct stk_schedule_request *request, struct stoker_error *error)
+{
     *schedule = (struct stk_schedule){0};
-    if (mix && order->group_count > 1) {
+    if (request->mix && order->group_count > 1) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a mix has no home groups",
                         "leave groups at 1, or open a loader for each source", "%u groups",
                         order->group_count);
     }
-    if (mix) {
-        request = stk_alloc(1, sizeof *request);
-        status = request ? resolve(request, mix, order->seed, error)
-                         : stk_fail_errno(error, 12, "no memory for a mix", "free some memory",
-                                          "%u sources", mix->source_count);
+    if (request->mix && (request->sampling || order->shuffle == STOKER_SHUFFLE_TWO_LEVEL)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a mix has whole sources",
+                        "choose samples, or shuffle by two levels, without a mix", "sampling");
     }
-    if (status == 0 && request) {
-        options.mix = &request->mix;
-        options.ends = request->given.ends;
-        options.epoch_samples = request->given.epoch_samples;
+    if (request->mix) {
+        return open_mix(schedule, order, request->mix, error);
     }
-    status = status < 0 ? status : stk_schedule_init(schedule, &options, error);
-    stk_free(request);
-    return status;
+    return request->sampling || order->shuffle == STOKER_SHUFFLE_TWO_LEVEL
+               ? open_stages(schedule, order, request, error)
+               : stk_schedule_init(schedule, &(struct stk_schedule_options){.order = *order},
+                                   error);
+}
+
+void stk_schedule_state(const struct stk_schedule *schedule, uint64_t given,
+                        struct stoker_state *state_out)
+{
+    state_out->mix = schedule->identity;
+    state_out->subset = schedule->subset_identity;
+    state_out->draws = schedule->draws_identity;
+    state_out->epoch_samples = given;
+    state_out->repeats = schedule->stages.times;
+    state_out->repeats_apart = schedule->stages.apart;
+}
+
+bool stk_schedule_is_plain(const struct stk_schedule *schedule)
+{
+    return !schedule->orders && !schedule->stages.items;
 }
 
 static uint64_t round_up(uint64_t number, uint64_t multiple)
@@ -487,6 +541,32 @@ static bool find_in_turn(const struct copies *copies, uint64_t turn, uint64_t sk
            stk_mix_find(&mix, copies->source, index - before, position_out);
 }
 
+/* Draws have no inverse: the epoch is gone through. */
+static bool find_in_stages(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
+                           uint64_t skip, uint64_t *position_out)
+{
+    struct stk_schedule_reader reader;
+    uint64_t samples[STRIDE], first = 0, end = schedule->epoch_samples;
+    bool is_found = false;
+
+    if (epoch > stk_schedule_epochs(schedule) ||
+        stk_schedule_reader_init(&reader, schedule, NULL) < 0) {
+        return false;
+    }
+    for (; first < end && !is_found; first += STRIDE) {
+        uint64_t count = stk_min(STRIDE, end - first);
+
+        stk_schedule_read(&reader, epoch, first, count, samples);
+        for (uint64_t i = 0; i < count && !is_found; i++) {
+            is_found = samples[i] == sample && skip-- == 0;
+            *position_out = first + i;
+        }
+    }
+    is_found = stk_schedule_reader_take(&reader, NULL) == 0 && is_found;
+    stk_schedule_reader_deinit(&reader);
+    return is_found;
+}
+
 bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
                        uint64_t skip, uint64_t *position_out)
 {
@@ -494,10 +574,13 @@ bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint
     struct copies copies = {schedule, sample, 0};
     struct stk_order_epoch keys;
 
-    if (!schedule->orders) {
+    if (stk_schedule_is_plain(schedule)) {
         stk_order_begin(&keys, &schedule->order, epoch);
         *position_out = stk_order_position(&keys, sample);
         return skip == 0;
+    }
+    if (schedule->stages.items) {
+        return find_in_stages(schedule, epoch, sample, skip, position_out);
     }
     copies.source = source_of(schedule, sample);
     copies.sample -= schedule->firsts[copies.source];

@@ -42,10 +42,21 @@ struct stk_schedule {
     uint64_t subset_identity, draws_identity;
 };
 
-/* What a caller of stoker.h gives; mix: NULL for none, else with ARGUMENT also for more than one
- * home group: positions of a mix have none. */
+/* What a caller of stoker.h gives, lent during open. Of a mix ARGUMENT also for more than one home
+ * group: its positions have none. */
+struct stk_schedule_request {
+    const struct stoker_mix_options *mix;           /* NULL: none */
+    const struct stoker_sampling_options *sampling; /* NULL: none */
+    const uint64_t *shard_ends;                     /* of a two-level shuffle */
+    uint64_t shard_count;
+};
 int stk_schedule_open(struct stk_schedule *schedule, const struct stk_order_options *order,
-                      const struct stoker_mix_options *mix, struct stoker_error *error);
+                      const struct stk_schedule_request *request, struct stoker_error *error);
+/* Fills in what a state says of mix and stages; given: epoch_samples of the sampling. */
+void stk_schedule_state(const struct stk_schedule *schedule, uint64_t given,
+                        struct stoker_state *state_out);
+/* Each sample once an epoch, by one order: neither mix nor stages. */
+bool stk_schedule_is_plain(const struct stk_schedule *schedule);
 /* ARGUMENT: what mix or order refuse, or ends that are out of place; ENOMEM. */
 int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                       struct stoker_error *error);

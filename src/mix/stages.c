@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <string.h>
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -78,6 +79,44 @@ void stk_stages_deinit(struct stk_stages *stages)
     stk_free(stages->items);
     stk_free(stages->ends);
     *stages = (struct stk_stages){0};
+}
+
+int stk_stages_resolve(struct stk_stages_options *options_out, struct stk_stage *stages_out,
+                       const struct stoker_sampling_options *given, uint64_t sample_count,
+                       struct stoker_error *error)
+{
+    struct stoker_sampling_options own = {0};
+
+    *options_out = (struct stk_stages_options){.stages = stages_out, .stage_count = 1};
+    stages_out[0] = (struct stk_stage){0};
+    if (!given) {
+        return 0;
+    }
+    if (given->struct_size < sizeof given->struct_size || given->struct_size > 4096) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set sampling.struct_size = sizeof sampling", "sampling options");
+    }
+    memcpy(&own, given, stk_min(given->struct_size, sizeof own));
+    if (own.stage_count > STK_STAGES_MAX || (own.stage_count > 0 && !own.stages)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many stages", "give at most 256",
+                        "%zu stages", own.stage_count);
+    }
+    for (size_t i = 0; i < own.stage_count; i++) {
+        const struct stk_chooser *chooser = (const void *)own.stages[i].sampler;
+
+        stages_out[i] = (struct stk_stage){.first = own.stages[i].position};
+        if (chooser && (!chooser->is_made || chooser->sample_count != sample_count)) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "a sampler is not usable here",
+                            "make it with stoker_sampler_next, of the same data set", "stage %zu",
+                            i);
+        }
+        stages_out[i].choice = chooser ? chooser->choice : stages_out[i].choice;
+    }
+    options_out->stage_count = own.stage_count ? (uint32_t)own.stage_count : 1;
+    options_out->times = own.repeats;
+    options_out->apart = own.repeats_apart;
+    options_out->epoch_samples = own.epoch_samples;
+    return 0;
 }
 
 static bool is_drawn(const struct stk_choice *choice)

@@ -37,6 +37,13 @@ struct stk_stage {
     struct stk_choice choice;
 };
 
+/* How `struct stoker_sampler` begins: what pure rooms may know of one. */
+struct stk_chooser {
+    struct stk_choice choice; /* when it is made */
+    uint64_t sample_count;    /* of the data set */
+    bool is_made;
+};
+
 struct stk_stages_options {
     struct stk_order_options order; /* of the whole data set; of a stage but for its count */
     const struct stk_stage *stages; /* lent during init */
@@ -67,6 +74,11 @@ struct stk_stages {
 int stk_stages_init(struct stk_stages *stages, const struct stk_stages_options *options,
                     struct stoker_error *error);
 void stk_stages_deinit(struct stk_stages *stages); /* zeroed is fine */
+/* What a caller of stoker.h gives as options; stages_out: room for STK_STAGES_MAX, which the
+ * options borrow. given: NULL for one stage of all. ARGUMENT: also a sampler that is not made. */
+int stk_stages_resolve(struct stk_stages_options *options_out, struct stk_stage *stages_out,
+                       const struct stoker_sampling_options *given, uint64_t sample_count,
+                       struct stoker_error *error);
 /* Another one of the choice that holds at a run position: any, or drawn as it draws. STK_DAMAGED.
  */
 uint64_t stk_stages_other(const struct stk_stages *stages, uint64_t position, uint64_t random);

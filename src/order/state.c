@@ -103,7 +103,7 @@ void stk_state_of(struct stoker_state *state_out, const struct stk_order *order,
 int stk_state_check(const struct stoker_state *state, const struct stoker_state *own,
                     const struct stk_state_words *words, struct stoker_error *error)
 {
-    static const char *const shuffles[5] = {"unknown", "block", "full", "none", "unknown"};
+    static const char *const shuffles[5] = {"unknown", "block", "full", "none", "two-level"};
     static const char *const tails[5] = {"unknown", "drop", "pad", "wrap", "keep"};
     const struct stk_identity_part whole = {words->identity, 0, sizeof own->identity};
     struct differences found = {.bytes = 0};
@@ -121,6 +121,11 @@ int stk_state_check(const struct stoker_state *state, const struct stoker_state 
                          own->identity);
     }
     compare_keys(&found, "mix", state->mix, own->mix);
+    compare_keys(&found, "subset or curriculum", state->subset, own->subset);
+    compare_keys(&found, "weights, balance or replacement", state->draws, own->draws);
+    compare(&found, "repeats", state->repeats, own->repeats);
+    compare(&found, "distance of repeats", state->repeats_apart, own->repeats_apart);
+    compare(&found, "samples of an epoch", state->epoch_samples, own->epoch_samples);
     if (state->position > words->positions + POSITION_SLACK) {
         compare(&found, "position past the end", state->position, words->positions);
     }

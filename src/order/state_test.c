@@ -81,6 +81,21 @@ static void change(struct stoker_state *state, char part)
     case 'l':
         state->identity[31] = 0xff;
         break;
+    case 'c':
+        state->subset = UINT64_C(0x1234567800000000);
+        break;
+    case 'd':
+        state->draws = UINT64_MAX;
+        break;
+    case 'r':
+        state->repeats = 3;
+        break;
+    case 'a':
+        state->repeats_apart = 8;
+        break;
+    case 'E':
+        state->epoch_samples = 77;
+        break;
     default:
         state->position = UINT64_MAX;
         break;
@@ -101,6 +116,11 @@ static const struct state_row {
     {"b", "samples a block: 11 in the state, 10 here"},
     {"i", "identity of the data set: ff020304... in the state, 01020304... here"},
     {"l", "identity of the data set: 000000ff... in the state, 00000000... here"},
+    {"c", "subset or curriculum: 12345678... in the state, none here"},
+    {"d", "weights, balance or replacement: ffffffff... in the state, none here"},
+    {"r", "repeats: 3 in the state, 0 here"},
+    {"a", "distance of repeats: 8 in the state, 0 here"},
+    {"E", "samples of an epoch: 77 in the state, 0 here"},
     {"p", "position past the end: 18446744073709551615 in the state, 1000 here"},
     {"eg", "groups: 1 in the state, 4 here; seed: 18446744073709551615 in the state, 9 here"},
 };

@@ -115,7 +115,7 @@ static void check_epoch(struct proof *proof, uint64_t epoch, uint32_t world)
 {
     const uint16_t *seen = &proof->seen[epoch * proof->samples];
     uint64_t positions = proof->order->partition.sample_count, stretch[CHUNK], others = 0;
-    bool is_mix = proof->order->schedule.identity != 0;
+    bool is_mix = !stk_schedule_is_plain(&proof->order->schedule);
 
     count_wanted(proof, epoch);
     for (uint64_t first = 0, count; first < positions; first += count) {
@@ -319,8 +319,9 @@ int stoker_order_verify(const struct stoker_order *order,
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
                         "set proof.struct_size = sizeof proof", "proof of an order");
     }
-    proof.samples = order->schedule.identity ? order->schedule.order.options.sample_count
-                                             : order->partition.sample_count;
+    proof.samples = stk_schedule_is_plain(&order->schedule)
+                        ? order->partition.sample_count
+                        : order->schedule.order.options.sample_count;
     proof.seen = stk_alloc(stk_max(proof.samples, 1) * proof.options.epochs, sizeof *proof.seen);
     proof.want = stk_alloc(stk_max(proof.samples, 1), sizeof *proof.want);
     status = proof.seen && proof.want

@@ -31,6 +31,7 @@ struct walk {
     uint64_t blocks, nodes, ranks; /* ranks of a node */
     uint32_t *before, *now, *sorted;
     uint64_t *open;
+    struct stk_schedule_reader reader;
 };
 
 static double apart(uint64_t a, uint64_t b)
@@ -81,25 +82,27 @@ static void look(struct mixing *mixing, const uint64_t *samples, uint64_t count,
     mixing->pairs += count * (count > 0 ? count - 1 : 0) / 2;
 }
 
-static void look_at_order(struct mixing *mixing, const struct stoker_order *order,
-                          uint64_t *samples, uint64_t size)
+static int look_at_order(struct mixing *mixing, const struct stoker_order *order, uint64_t *samples,
+                         uint64_t size)
 {
+    struct stk_schedule_reader reader;
     uint64_t stride = stk_partition_stride(&order->partition);
     uint64_t steps = stk_max(mixing->samples / stride, 1);
     uint64_t each = stk_min(steps, LOOKS / LOOK_EPOCHS);
+    int status = stk_schedule_reader_init(&reader, &order->schedule, NULL);
 
-    for (uint64_t epoch = 0; epoch < LOOK_EPOCHS; epoch++) {
-        struct stk_order_epoch keys;
-
-        stk_order_begin(&keys, &order->schedule.order, epoch);
+    for (uint64_t epoch = 0; epoch < LOOK_EPOCHS && status == 0; epoch++) {
         for (uint64_t i = 0; i < each; i++) {
             uint64_t position = i * steps / each * stride;
             uint64_t count = stk_min(size, mixing->samples - position);
 
-            stk_order_samples(&keys, position, count, samples);
+            stk_schedule_read(&reader, epoch, position, count, samples);
             look(mixing, samples, count, position);
         }
     }
+    status = status < 0 ? status : stk_schedule_reader_take(&reader, NULL);
+    stk_schedule_reader_deinit(&reader);
+    return status;
 }
 
 /* A buffer that is filled in storage order; each draw takes one of it at random. */
@@ -154,7 +157,7 @@ static int measure_mixing(const struct stoker_order *order, uint64_t buffer_samp
     } else if (size > 0 && buffer_samples > 0) {
         status = look_at_buffer(&mixing, order, buffer_samples, samples, size);
     } else if (size > 0) {
-        look_at_order(&mixing, order, samples, size);
+        status = look_at_order(&mixing, order, samples, size);
     }
     if (status == 0 && size > 0) {
         double all = (double)mixing.samples;
@@ -170,6 +173,18 @@ static int measure_mixing(const struct stoker_order *order, uint64_t buffer_samp
 }
 
 /* ---- blocks that are open at once ---- */
+
+/* Samples of the largest shard. */
+static uint64_t largest_shard(const struct stk_stages *stages)
+{
+    uint64_t largest = 0, before = 0;
+
+    for (uint32_t i = 0; i < stages->shard_count; i++) {
+        largest = stk_max(largest, stages->ends[i] - before);
+        before = stages->ends[i];
+    }
+    return largest;
+}
 
 /* Home groups of which a node has samples. Steps are cut in equal slices of the positions sorted by
  * group; where a step does not hold as many of each group, borders move from step to step. */
@@ -216,6 +231,11 @@ uint64_t stk_plan_open_bound(const struct stoker_order *order, uint64_t nodes, u
     if (options->shuffle == STOKER_SHUFFLE_FULL) {
         return blocks;
     }
+    if (order->schedule.stages.ends) { /* a shard's, and those that two shards share */
+        const struct stk_stages *stages = &order->schedule.stages;
+
+        return stk_min(largest_shard(stages) / block + 2 + stages->shard_count, blocks);
+    }
     if (options->shuffle == STOKER_SHUFFLE_NONE) {
         return stk_min(blocks, 1);
     }
@@ -241,13 +261,11 @@ static void each_cell(struct walk *walk, uint64_t epoch,
                       void (*visit)(struct walk *walk, uint64_t cell, uint64_t node))
 {
     const struct stk_partition *partition = &walk->order->partition;
-    struct stk_order_epoch keys;
     uint64_t samples[CHUNK];
 
-    stk_order_begin(&keys, &walk->order->schedule.order, epoch);
     for (uint64_t first = 0, count; first < partition->sample_count; first += count) {
         count = stk_min(CHUNK, partition->sample_count - first);
-        stk_order_samples(&keys, first, count, samples);
+        stk_schedule_read(&walk->reader, epoch, first, count, samples);
         for (uint64_t i = 0; i < count; i++) {
             struct stk_delivery found;
 
@@ -353,16 +371,52 @@ static int measure_walk(const struct stoker_order *order, uint32_t nodes, uint64
     walk.now = stk_alloc(cells, sizeof *walk.now);
     walk.sorted = stk_alloc(walk.blocks, sizeof *walk.sorted);
     walk.open = stk_alloc(nodes, 2 * sizeof *walk.open);
-    if (walk.before && walk.now && walk.sorted && walk.open) {
+    status = walk.before && walk.now && walk.sorted && walk.open
+                 ? stk_schedule_reader_init(&walk.reader, &order->schedule, NULL)
+                 : -ENOMEM;
+    if (status == 0) {
         walk_through(&walk, measures);
-    } else {
-        status = -ENOMEM;
+        status = stk_schedule_reader_take(&walk.reader, NULL);
     }
+    stk_schedule_reader_deinit(&walk.reader);
     stk_free(walk.open);
     stk_free(walk.sorted);
     stk_free(walk.now);
     stk_free(walk.before);
     return status;
+}
+
+/* All samples, each once an epoch: by one order, or by two levels. */
+static bool is_measurable(const struct stk_schedule *schedule)
+{
+    const struct stk_stages *stages = &schedule->stages;
+
+    return stk_schedule_is_plain(schedule) ||
+           (stages->ends && stages->stage_count == 1 && stages->times == 1 &&
+            schedule->subset_identity == 0 && schedule->draws_identity == 0 &&
+            stages->epoch_samples == schedule->order.options.sample_count);
+}
+
+static uint64_t window_of(const struct stoker_order *order, uint64_t buffer_samples)
+{
+    const struct stk_order_options *settings = &order->schedule.order.options;
+    uint64_t window, samples = settings->sample_count;
+
+    if (buffer_samples > 0) {
+        return stk_min(buffer_samples, samples);
+    }
+    if (order->schedule.stages.ends) {
+        return largest_shard(&order->schedule.stages);
+    }
+    switch (settings->shuffle) {
+    case STOKER_SHUFFLE_FULL:
+        return samples;
+    case STOKER_SHUFFLE_NONE:
+        return 1;
+    default:
+        window = (uint64_t)settings->window_blocks * settings->block_samples;
+        return stk_min(window, samples);
+    }
 }
 
 int stoker_order_measure(const struct stoker_order *order,
@@ -378,9 +432,10 @@ int stoker_order_measure(const struct stoker_order *order,
     if (status < 0) {
         return status;
     }
-    if (order->schedule.identity) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a mix is not measured",
-                        "measure the order of each of its sources", "%u sources",
+    if (!is_measurable(&order->schedule)) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                        "neither a mix nor chosen samples are measured",
+                        "measure the order of each source, or of all samples", "%u sources",
                         order->schedule.mix.source_count);
     }
     options.nodes = options.nodes ? options.nodes : 1;
@@ -395,14 +450,7 @@ int stoker_order_measure(const struct stoker_order *order,
     full.block_count = settings->sample_count / settings->block_samples +
                        (settings->sample_count % settings->block_samples > 0);
     full.window_blocks_max = stk_plan_open_bound(order, options.nodes, 1);
-    full.window_samples =
-        settings->shuffle == STOKER_SHUFFLE_FULL ? settings->sample_count
-        : settings->shuffle == STOKER_SHUFFLE_NONE
-            ? 1
-            : stk_min(settings->window_blocks * settings->block_samples, settings->sample_count);
-    if (options.buffer_samples > 0) {
-        full.window_samples = stk_min(options.buffer_samples, settings->sample_count);
-    }
+    full.window_samples = window_of(order, options.buffer_samples);
     status = measure_mixing(order, options.buffer_samples, &full);
     if (status == 0 && options.buffer_samples == 0) {
         status = measure_walk(order, options.nodes,

@@ -214,7 +214,7 @@ static int check_options(const struct stoker_order *order,
     uint64_t stride = stk_partition_stride(partition), groups = partition->group_count;
     const char *advice = NULL;
 
-    if (order->schedule.identity) {
+    if (!stk_schedule_is_plain(&order->schedule)) {
         advice = "simulate the order of each source of the mix";
     } else if (order->schedule.order.options.shuffle != STOKER_SHUFFLE_BLOCK ||
                order->schedule.order.group_blocks == 0) {

@@ -25,7 +25,7 @@ static bool is_weighted(const struct stoker_sampler *sampler)
 
 int stk_sampler_begin(struct stoker_sampler *sampler, struct stoker_error *error)
 {
-    uint64_t count = sampler->sample_count, bytes = count / 4;
+    uint64_t count = sampler->chooser.sample_count, bytes = count / 4;
     int status;
 
     bytes += sampler->weight.is_there ? count * 8 : 0;
@@ -162,7 +162,7 @@ static int scan_round(void *context, uint64_t round, struct stoker_error *error)
 {
     struct stoker_sampler *sampler = context;
     uint64_t first = sampler->scanned + round * ROUND_SAMPLES;
-    uint64_t end = stk_min(first + ROUND_SAMPLES, sampler->sample_count);
+    uint64_t end = stk_min(first + ROUND_SAMPLES, sampler->chooser.sample_count);
     struct stk_row *row = stk_alloc(1, sizeof *row);
     int status = row ? 0 : no_memory(error);
 
@@ -205,11 +205,11 @@ int stk_sampler_scan(struct stoker_sampler *sampler, uint32_t timeout_ms,
         if (!sampler->listed) {
             stk_subset_invert(&sampler->subset); /* all */
         }
-        sampler->scanned = sampler->sample_count;
+        sampler->scanned = sampler->chooser.sample_count;
         return 0;
     }
-    while (sampler->scanned < sampler->sample_count) {
-        uint64_t left = sampler->sample_count - sampler->scanned;
+    while (sampler->scanned < sampler->chooser.sample_count) {
+        uint64_t left = sampler->chooser.sample_count - sampler->scanned;
         uint64_t rounds = stk_min(some, (left + ROUND_SAMPLES - 1) / ROUND_SAMPLES);
         int status = stk_engine_parallel(sampler->engine, rounds, scan_round, sampler, error);
 
@@ -222,7 +222,7 @@ int stk_sampler_scan(struct stoker_sampler *sampler, uint32_t timeout_ms,
         }
     }
     sampler->scan_ns = stk_engine_now(sampler->engine) - sampler->started_ns;
-    return sampler->scanned < sampler->sample_count;
+    return sampler->scanned < sampler->chooser.sample_count;
 }
 
 /* ---- the tables ---- */
@@ -317,14 +317,14 @@ int stk_sampler_finish(struct stoker_sampler *sampler, struct stoker_error *erro
     struct stk_subset *subset = &sampler->subset;
     struct stk_alias alias = {0};
     struct stk_classes classes = {0};
-    struct stk_table_content content = {.sample_count = sampler->sample_count};
+    struct stk_table_content content = {.sample_count = sampler->chooser.sample_count};
     bool is_part = sampler->has_query || sampler->keys || sampler->listed;
     int status = check_keys(sampler, error);
 
     stk_subset_seal(subset);
     if (status == 0 && subset->count == 0) {
         status = stk_fail(error, STOKER_ERROR_EMPTY, "no sample is chosen", "choose others",
-                          "0 of %llu samples", (unsigned long long)sampler->sample_count);
+                          "0 of %llu samples", (unsigned long long)sampler->chooser.sample_count);
     }
     if (status == 0 && is_weighted(sampler)) {
         status = make_alias(sampler, subset, &alias, error);

@@ -98,7 +98,7 @@ static int try_path(struct stoker_sampler *sampler, const char *path, struct sto
     }
     is_ours = memcmp(table->foot.identity, stk_index_identity(sampler->dataset->index), 32) == 0 &&
               memcmp(table->foot.choice, sampler->choice_digest, 32) == 0 &&
-              table->foot.sample_count == sampler->sample_count;
+              table->foot.sample_count == sampler->chooser.sample_count;
     if (!is_ours) {
         stk_table_close(table);
         stk_io_unmap(io, image);

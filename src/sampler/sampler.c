@@ -15,6 +15,7 @@ static int take_choice(struct stoker_sampler *sampler, const struct stoker_sampl
 static void name_choice(struct stoker_sampler *sampler,
                         const struct stoker_sampler_options *options);
 static int complete(struct stoker_sampler *sampler, struct stoker_error *error);
+static void make_choice(struct stoker_sampler *sampler, bool is_made);
 
 static int no_memory(struct stoker_error *error)
 {
@@ -70,13 +71,13 @@ int stoker_sampler_open(struct stoker_sampler **sampler_out, struct stoker_datas
     sampler->dataset = dataset;
     sampler->engine = dataset->engine;
     sampler->references = 1;
-    sampler->sample_count = stk_index_samples(dataset->index);
+    sampler->chooser.sample_count = stk_index_samples(dataset->index);
     status = take_choice(sampler, &options, error);
     if (status == 0) {
         name_choice(sampler, &options);
         status = stk_sampler_find(sampler, error);
     }
-    sampler->is_made = status == 1;
+    make_choice(sampler, status == 1);
     status = status == 0 ? stk_sampler_begin(sampler, error) : status;
     if (status < 0) {
         stk_sampler_release(sampler);
@@ -131,11 +132,11 @@ static int take_samples(struct stoker_sampler *sampler,
         return no_memory(error);
     }
     for (uint64_t i = 0; i < options->sample_count; i++) {
-        if (options->samples[i] >= sampler->sample_count) {
+        if (options->samples[i] >= sampler->chooser.sample_count) {
             return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such sample",
                             "use ids below the number of samples", "sample %llu of %llu",
                             (unsigned long long)options->samples[i],
-                            (unsigned long long)sampler->sample_count);
+                            (unsigned long long)sampler->chooser.sample_count);
         }
         sampler->listed[i] = options->samples[i];
     }
@@ -146,11 +147,11 @@ static int take_samples(struct stoker_sampler *sampler,
 static int take_weights(struct stoker_sampler *sampler,
                         const struct stoker_sampler_options *options, struct stoker_error *error)
 {
-    if (options->weight_count != sampler->sample_count) {
+    if (options->weight_count != sampler->chooser.sample_count) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "there are not as many weights as samples",
                         "give one for each sample of the data set", "%llu weights, %llu samples",
                         (unsigned long long)options->weight_count,
-                        (unsigned long long)sampler->sample_count);
+                        (unsigned long long)sampler->chooser.sample_count);
     }
     sampler->weights = stk_alloc(options->weight_count + 1, sizeof *sampler->weights);
     if (!sampler->weights) {
@@ -239,12 +240,12 @@ static void add_listed(struct stk_sha256 *sha, struct stoker_sampler *sampler)
     struct stk_subset subset = {0};
 
     /* As a set: sorting by a bitmap. Without memory it is only a less shared name. */
-    if (stk_subset_init(&subset, sampler->sample_count, NULL) == 0) {
+    if (stk_subset_init(&subset, sampler->chooser.sample_count, NULL) == 0) {
         for (uint64_t i = 0; i < samples; i++) {
             stk_subset_add(&subset, sampler->listed[i]);
         }
-        sum[0] = stk_sum64(subset.words, stk_subset_words(sampler->sample_count) * 8);
-        sum[1] = stk_key(sum[0], sampler->sample_count);
+        sum[0] = stk_sum64(subset.words, stk_subset_words(sampler->chooser.sample_count) * 8);
+        sum[1] = stk_key(sum[0], sampler->chooser.sample_count);
         stk_subset_deinit(&subset);
     }
     add_numbers(sha, "samples", sum, 2);
@@ -314,7 +315,7 @@ int stoker_sampler_next(struct stoker_sampler *sampler, uint32_t timeout_ms,
 {
     int status = stk_engine_check(sampler->engine, error);
 
-    if (status < 0 || sampler->is_made) {
+    if (status < 0 || sampler->chooser.is_made) {
         return status < 0 ? status : 0;
     }
     status = stk_sampler_scan(sampler, timeout_ms, error);
@@ -330,23 +331,31 @@ static int complete(struct stoker_sampler *sampler, struct stoker_error *error)
     kept = sampler->is_mapped || status < 0 ? 0 : stk_min(sampler->image.bytes, sampler->reserved);
     stk_budget_release(&sampler->engine->budget, sampler->reserved - kept);
     sampler->reserved = kept;
-    sampler->is_made = status == 0;
+    make_choice(sampler, status == 0);
     return status;
 }
 
 struct stk_choice stk_sampler_choice(const struct stoker_sampler *sampler)
 {
+    STK_ASSERT(sampler->chooser.is_made);
+    return sampler->chooser.choice;
+}
+
+static void make_choice(struct stoker_sampler *sampler, bool is_made)
+{
     const struct stk_table *table = sampler->table;
 
-    STK_ASSERT(sampler->is_made);
-    return (struct stk_choice){
-        .subset = table->subset.words ? &table->subset : NULL,
-        .alias = table->alias.count ? &table->alias : NULL,
-        .classes = table->classes.class_count ? &table->classes : NULL,
-        .replacement = sampler->replacement,
-        .subset_identity = sampler->subset_identity,
-        .draws_identity = sampler->draws_identity,
-    };
+    sampler->chooser.is_made = is_made;
+    if (is_made) {
+        sampler->chooser.choice = (struct stk_choice){
+            .subset = table->subset.words ? &table->subset : NULL,
+            .alias = table->alias.count ? &table->alias : NULL,
+            .classes = table->classes.class_count ? &table->classes : NULL,
+            .replacement = sampler->replacement,
+            .subset_identity = sampler->subset_identity,
+            .draws_identity = sampler->draws_identity,
+        };
+    }
 }
 
 int stoker_sampler_info(const struct stoker_sampler *sampler, struct stoker_sampler_info *info_out)
@@ -357,11 +366,11 @@ int stoker_sampler_info(const struct stoker_sampler *sampler, struct stoker_samp
         return STOKER_ERROR_ARGUMENT;
     }
     full.struct_size = info_out->struct_size;
-    full.made = sampler->is_made;
-    full.sample_count = sampler->sample_count;
+    full.made = sampler->chooser.is_made;
+    full.sample_count = sampler->chooser.sample_count;
     full.scanned = sampler->scanned;
     full.scan_ns = sampler->scan_ns;
-    if (sampler->is_made) {
+    if (sampler->chooser.is_made) {
         full.count = sampler->table->foot.count;
         full.class_count = sampler->table->foot.class_count;
         full.table_bytes = sampler->image.bytes;

@@ -14,7 +14,7 @@
 
 #include "dataset/dataset.h"
 #include "field/field.h"
-#include "mix/stages.h"
+#include "mix/schedule.h"
 #include "query/query.h"
 #include "table/table.h"
 
@@ -71,6 +71,7 @@ struct stk_scan_column { /* weights, or classes */
 };
 
 struct stoker_sampler {
+    struct stk_chooser chooser;     /* first, for rooms that are pure */
     struct stoker_dataset *dataset; /* held */
     struct stoker_engine *engine;
     _Atomic uint32_t references;
@@ -94,9 +95,9 @@ struct stoker_sampler {
     struct stk_subset subset; /* of what was scanned so far */
     uint64_t *classes;        /* owned: a hash of each sample's value */
     _Atomic uint64_t scanned;
-    uint64_t sample_count, started_ns, scan_ns, reserved;
+    uint64_t started_ns, scan_ns, reserved;
     /* Made. */
-    bool is_made, is_mapped;
+    bool is_mapped;
     struct stk_view image;
     struct stk_table *table;
     char path[STK_PATH_BYTES_MAX + 32]; /* of the table; "": in memory */
@@ -105,8 +106,23 @@ struct stoker_sampler {
 
 void stk_sampler_hold(struct stoker_sampler *sampler);
 void stk_sampler_release(struct stoker_sampler *sampler);
-/* What a loader asks: lent as long as the sampler is held. It is made. */
+/* It is made. */
 struct stk_choice stk_sampler_choice(const struct stoker_sampler *sampler);
+
+/* ---- what a loader keeps (keep_run.c) ---- */
+
+struct stk_sampling {
+    struct stoker_sampling_options options; /* a copy; zeroed: none was given */
+    struct stoker_stage *stages;            /* owned, and their samplers held */
+};
+
+/* Opens the schedule of a run on this data set; the request's shards are filled in here. given:
+ * NULL for none. ARGUMENT: a sampler is another data set's; UNSUPPORTED: packed shards, or a folder
+ * by two levels. */
+int stk_sampling_open(struct stk_sampling *sampling, struct stk_schedule *schedule,
+                      struct stoker_dataset *dataset, const struct stk_order_options *order,
+                      const struct stk_schedule_request *request, struct stoker_error *error);
+void stk_sampling_close(struct stk_sampling *sampling); /* zeroed is fine */
 
 /* ---- the scan (choose.c) ---- */
 
