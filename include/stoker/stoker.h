@@ -398,9 +398,9 @@ struct stoker_sampling_options { /* all pointers are borrowed during open */
     size_t                     struct_size;
     const struct stoker_stage *stages;
     size_t                     stage_count;   /* at most 256; 0: one of all samples */
-    uint32_t                   repeats;       /* each sample so many times, each time augmented anew;
-                                                 default 1 */
-    uint32_t                   repeats_apart; /* positions between two copies; default 1, in a row */
+    uint32_t                   repeats; /* each sample so many times, each time augmented anew;
+                                           default 1 */
+    uint32_t                   repeats_apart; /* positions from copy to copy; default 1: in a row */
     uint64_t                   epoch_samples; /* where epochs of the run are cut; default: one pass
                                                  of the largest stage, with all repeats */
 };

@@ -32,7 +32,7 @@ struct stk_py_module {
     PyTypeObject *engine_type, *dataset_type, *loader_type, *batch_type, *array_type, *bytes_type;
     PyTypeObject *pack_type, *writer_type;
     PyTypeObject *verify_type, *diff_type;
-    PyTypeObject *indexer_type;
+    PyTypeObject *indexer_type, *sampler_type;
     PyTypeObject *tokens_type, *token_loader_type;
 };
 
@@ -149,11 +149,25 @@ void stk_py_mix_deinit(struct stk_py_mix *mix); /* zeroed is fine */
 /* mix_samples(sample_count, mix) */
 PyObject *stk_py_mix_samples(PyObject *self, PyObject *arguments);
 
+/* ---- a loader's stages of samplers (py_sampler.c) ---- */
+
+struct stk_py_sampling {
+    struct stoker_sampling_options options; /* borrows the samplers */
+    struct stoker_stage *stages;            /* owned */
+};
+
+/* (((position, Sampler | None), ...), repeats, apart, epoch samples); false: the exception is set.
+ * Deinit in any case. */
+bool stk_py_sampling_parse(struct stk_py_sampling *sampling, struct stk_py_module *module,
+                           PyObject *tuple);
+void stk_py_sampling_deinit(struct stk_py_sampling *sampling); /* zeroed is fine */
+
 /* ---- types ---- */
 
 extern PyType_Spec stk_py_engine_spec, stk_py_dataset_spec, stk_py_loader_spec, stk_py_batch_spec,
     stk_py_array_spec, stk_py_bytes_spec, stk_py_pack_spec, stk_py_writer_spec,
-    stk_py_verify_spec, stk_py_diff_spec, stk_py_indexer_spec, stk_py_tokens_spec,
+    stk_py_verify_spec, stk_py_diff_spec, stk_py_indexer_spec, stk_py_sampler_spec,
+    stk_py_tokens_spec,
     stk_py_token_loader_spec;
 
 static inline struct stk_py_module *stk_py_module_of(PyObject *self)

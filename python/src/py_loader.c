@@ -19,6 +19,7 @@ struct request {
     struct stoker_field_options fields[STK_PY_FIELDS_MAX];
     struct stoker_transform *transforms[STK_PY_FIELDS_MAX]; /* owned */
     struct stk_py_mix mix;
+    struct stk_py_sampling sampling;
 };
 
 static bool request_fields(struct request *request, PyObject *fields);
@@ -125,16 +126,17 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
                             "worker_count",
                             "after",
                             "mix",
+                            "sampling",
                             "block_samples",
                             NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_loader_options *options = &request->options;
-    PyObject *fields, *mix = Py_None;
+    PyObject *fields, *mix = Py_None, *sampling = Py_None;
 
     options->struct_size = sizeof *options;
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&O!OO&:Loader", names,
+            arguments, keywords, "O!O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&dO&O&yO&O&O!OOO&:Loader", names,
             module->dataset_type, dataset_out, &PyTuple_Type, &fields, stk_py_u32,
             &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail,
             stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32,
@@ -144,7 +146,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
             &options->cached, stk_py_u64, &options->bad_samples_max, &options->bad_share_max,
             stk_py_u32, &options->bad_list_max, stk_py_u32, &options->io_retries,
             &options->quarantine, stk_py_u32, &options->worker, stk_py_u32,
-            &options->worker_count, type, &request->after, &mix, stk_py_u64,
+            &options->worker_count, type, &request->after, &mix, &sampling, stk_py_u64,
             &options->block_samples)) {
         return false;
     }
@@ -153,6 +155,12 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
             return false;
         }
         options->mix = &request->mix.options;
+    }
+    if (sampling != Py_None) {
+        if (!stk_py_sampling_parse(&request->sampling, module, sampling)) {
+            return false;
+        }
+        options->sampling = &request->sampling.options;
     }
     return request_fields(request, fields);
 }
@@ -340,6 +348,7 @@ static void request_deinit(struct request *request)
         PyMem_Free(request->transforms[i]);
     }
     stk_py_mix_deinit(&request->mix);
+    stk_py_sampling_deinit(&request->sampling);
 }
 
 /* ---- batches ---- */
@@ -431,10 +440,13 @@ static PyObject *loader_samples(PyObject *object, PyObject *nothing)
 PyObject *stk_py_state_tuple(const struct stoker_state *state)
 {
     return Py_BuildValue(
-        "IIIIIKKKKKKKy#", state->order_version, state->shuffle, state->tail, state->window_blocks,
-        state->group_count, (unsigned long long)state->seed, (unsigned long long)state->epoch,
-        (unsigned long long)state->position, (unsigned long long)state->sample_count,
+        "IIIIIKKKKKKKKIIKKy#", state->order_version, state->shuffle, state->tail,
+        state->window_blocks, state->group_count, (unsigned long long)state->seed,
+        (unsigned long long)state->epoch, (unsigned long long)state->position,
+        (unsigned long long)state->sample_count,
         (unsigned long long)state->block_samples, (unsigned long long)state->mix,
+        (unsigned long long)state->subset, (unsigned long long)state->draws, state->repeats,
+        state->repeats_apart, (unsigned long long)state->epoch_samples,
         (unsigned long long)state->fingerprint, (const char *)state->identity,
         (Py_ssize_t)sizeof state->identity);
 }
@@ -464,13 +476,15 @@ bool stk_py_state(PyObject *tuple, struct stoker_state *state_out)
     Py_ssize_t identity_bytes;
 
     if (!PyTuple_Check(tuple) ||
-        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32,
+        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32,
                           &state.order_version, stk_py_u32, &state.shuffle, stk_py_u32, &state.tail,
                           stk_py_u32, &state.window_blocks, stk_py_u32, &state.group_count,
                           stk_py_u64, &state.seed, stk_py_u64, &state.epoch, stk_py_u64,
                           &state.position, stk_py_u64, &state.sample_count, stk_py_u64,
                           &state.block_samples, stk_py_u64, &state.mix, stk_py_u64,
-                          &state.fingerprint, &identity, &identity_bytes)) {
+                          &state.subset, stk_py_u64, &state.draws, stk_py_u32, &state.repeats,
+                          stk_py_u32, &state.repeats_apart, stk_py_u64, &state.epoch_samples,
+                          stk_py_u64, &state.fingerprint, &identity, &identity_bytes)) {
         return false;
     }
     if (identity_bytes != (Py_ssize_t)sizeof state.identity) {
@@ -567,11 +581,12 @@ static PyObject *loader_explain(PyObject *object, PyObject *arguments)
         return NULL;
     }
     options.mix = tuple == Py_None ? NULL : &mix.options;
+    /* Tables of chosen samples are the loader's: it stays open until the end. */
     status = stoker_loader_order(self->loader, &options);
-    leave(self);
     status = status < 0 ? status : stoker_order_open(&order, &options, &error);
     stk_py_mix_deinit(&mix);
     if (status < 0) {
+        leave(self);
         return stk_py_raise(status, &error);
     }
     list = PyList_New(0);
@@ -582,6 +597,7 @@ static PyObject *loader_explain(PyObject *object, PyObject *arguments)
         Py_CLEAR(list);
     }
     stoker_order_close(order);
+    leave(self);
     return list;
 }
 

@@ -71,6 +71,7 @@ static const struct {
     {"SHUFFLE_BLOCK", STOKER_SHUFFLE_BLOCK},
     {"SHUFFLE_FULL", STOKER_SHUFFLE_FULL},
     {"SHUFFLE_NONE", STOKER_SHUFFLE_NONE},
+    {"SHUFFLE_TWO_LEVEL", STOKER_SHUFFLE_TWO_LEVEL},
     {"MIX_REPEAT", STOKER_MIX_REPEAT},
     {"MIX_STOP", STOKER_MIX_STOP},
     {"MIX_RENORMALISE", STOKER_MIX_RENORMALISE},
@@ -172,6 +173,7 @@ static int module_exec(PyObject *self)
         add_type(self, &stk_py_verify_spec, &module->verify_type) < 0 ||
         add_type(self, &stk_py_diff_spec, &module->diff_type) < 0 ||
         add_type(self, &stk_py_indexer_spec, &module->indexer_type) < 0 ||
+        add_type(self, &stk_py_sampler_spec, &module->sampler_type) < 0 ||
         add_type(self, &stk_py_tokens_spec, &module->tokens_type) < 0 ||
         add_type(self, &stk_py_token_loader_spec, &module->token_loader_type) < 0) {
         return -1;
@@ -194,6 +196,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->verify_type);
     Py_VISIT(module->diff_type);
     Py_VISIT(module->indexer_type);
+    Py_VISIT(module->sampler_type);
     Py_VISIT(module->tokens_type);
     Py_VISIT(module->token_loader_type);
     return 0;
@@ -214,6 +217,7 @@ static int module_clear(PyObject *self)
     Py_CLEAR(module->verify_type);
     Py_CLEAR(module->diff_type);
     Py_CLEAR(module->indexer_type);
+    Py_CLEAR(module->sampler_type);
     Py_CLEAR(module->tokens_type);
     Py_CLEAR(module->token_loader_type);
     return 0;

@@ -45,6 +45,7 @@ VECTOR_AVX2: int
 SHUFFLE_BLOCK: int
 SHUFFLE_FULL: int
 SHUFFLE_NONE: int
+SHUFFLE_TWO_LEVEL: int
 MIX_REPEAT: int
 MIX_STOP: int
 MIX_RENORMALISE: int
@@ -194,6 +195,11 @@ class Loader:
     def stats(self) -> dict[str, int]: ...
     def quarantine(self) -> list[tuple[str, str, int | None, int, str, str, int]]: ...
     def close(self) -> None: ...
+
+class Sampler:
+    def __new__(cls, dataset: Dataset, **options: Any) -> Sampler: ...
+    def next(self, timeout_ms: int, /) -> bool: ...
+    def info(self) -> dict[str, Any]: ...
 
 class Batch:
     @property

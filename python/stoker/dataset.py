@@ -49,6 +49,7 @@ SHUFFLES = {
     "block": _stoker.SHUFFLE_BLOCK,
     "full": _stoker.SHUFFLE_FULL,
     "none": _stoker.SHUFFLE_NONE,
+    "two-level": _stoker.SHUFFLE_TWO_LEVEL,
 }
 
 

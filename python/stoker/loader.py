@@ -29,6 +29,8 @@ from .fields import Field, Image, Label, resolve
 from .mix import Mix, Mixed
 from .output import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
 from .ranks import ranks as _ranks
+from .sampling import Sampling
+from .state import parse_state, state_values
 from .stream import Epoch, Stream
 from .transforms import Transform
 
@@ -47,30 +49,6 @@ _NO_RETRIES = 2**32 - 1
 UNOPENED: Any = object()
 """A source that is none: the options are checked, and nothing is opened."""
 
-STATE_NAMES = (
-    "order_version",
-    "shuffle",
-    "tail",
-    "window",
-    "groups",
-    "seed",
-    "epoch",
-    "position",
-    "sample_count",
-    "block_samples",
-    "mix",
-    "fingerprint",
-    "identity",
-)
-
-
-def state_values(state: tuple[Any, ...]) -> dict[str, Any]:
-    """A native state as JSON has it; 64 and 256 bits as hexadecimal digits."""
-    values: dict[str, Any] = dict(zip(STATE_NAMES, state, strict=True))
-    values["mix"] = f"{state[-3]:016x}"
-    values["fingerprint"], values["identity"] = f"{state[-2]:016x}", state[-1].hex()
-    return values
-
 
 class BadSample(NamedTuple):
     """A damaged sample that a loader met."""
@@ -82,26 +60,6 @@ class BadSample(NamedTuple):
     name: str  # of the status: "STOKER_ERROR_CORRUPT"
     reason: str
     sample: int  # its id
-
-
-def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
-    """The native state out of what :func:`state_values` made, or StateError."""
-    missing = [name for name in STATE_NAMES if name not in state]
-    if missing:
-        raise StateError(
-            f"the state has no {missing[0]!r}", "load_state_dict", "give what state_dict() gave"
-        )
-    try:
-        values = [int(state[name]) for name in STATE_NAMES[:-3]]
-        values += [int(state[name], 16) for name in STATE_NAMES[-3:-1]]
-        for name, value in zip(STATE_NAMES, values, strict=False):
-            if not 0 <= value < (2**32 if name in STATE_NAMES[:5] else 2**64):
-                raise ValueError(f"{name} is {value}")
-        return (*values, bytes.fromhex(state["identity"]))
-    except (TypeError, ValueError) as error:
-        raise StateError(
-            f"the state cannot be read: {error}", "load_state_dict", "give what state_dict() gave"
-        ) from error
 
 
 class Loader(Stream):
@@ -126,7 +84,8 @@ class Loader(Stream):
         fields: a dict of fields (see :mod:`stoker.fields`) instead of ``image``; the loop gets
             dicts with the same names.
         shuffle: ``"block"`` (blocks over the whole set, then samples within a window of blocks),
-            ``"full"`` (one permutation) or ``"none"``.
+            ``"full"`` (one permutation), ``"two-level"`` (shards, then the samples of each: the
+            classic one, of tars only) or ``"none"`` (storage order, for validation).
         tail: what becomes of the last batch. ``"drop"``; ``"pad"``: repeats fill it, and
             :attr:`mask` (or a field ``"__mask__"``) tells them apart; ``"wrap"``: it goes on
             into the next epoch; ``"keep"``: it is short (for validation). Ranks always get equal
@@ -161,6 +120,23 @@ class Loader(Stream):
         batches_ahead: batches being made ahead. Default: tuned while running.
         cached: the data are known to be in the page cache: no direct reads.
         timeout: seconds to wait for a batch before :class:`stoker.TimeoutError`. Default: none.
+        subset: the samples of this run: a predicate over columns (``"label in (3, 7) and size >
+            10_000"``; see below), a list of ids or of keys, or a flag for each sample.
+        weights: draw with replacement, each sample as often as this column (``"json.score"``), or
+            this list of a number for each sample of the data set, says.
+        balance: draw so that each value of this column (``"label"``) comes as often as any other,
+            and the samples of each value in turn.
+        replacement: draw with replacement, all alike.
+        repeats: each sample so many times, each time augmented anew; ``repeats_apart`` positions
+            from copy to copy: 1 (default) is in a row, ``batch_size * world_size // repeats`` is
+            once in each part of a global batch.
+        curriculum: pairs (position, subset): from this sample of the run on (counted over all
+            epochs and ranks) these are the samples. A stage begins its passes anew.
+        epoch: samples of an epoch, of all ranks. Default: one pass of the subset (or the largest
+            stage), with its repeats; of draws as many.
+        tables: what a predicate or a column says of all samples is kept in a file beside the
+            index: ``"auto"``, ``"never"``, or ``"require"``: nothing is scanned
+            (``stoker sample`` makes it). See :attr:`tables`.
         worker, worker_count: of this rank's batches only the ``worker``-th and each
             ``worker_count``-th behind it, for processes that share a rank; what they give in turns
             is the rank's stream. (:class:`stoker.torch.IterableDataset` does that.)
@@ -172,6 +148,9 @@ class Loader(Stream):
             :meth:`refresh`); ``"call"``: only where :meth:`refresh` is called. With either, a state
             of before shards were appended is valid: its epoch goes on with the shards it had.
 
+    A predicate's columns are label, class, size, key, shard, sample, members (``cls``) and places
+    in them (``json.meta.width``). It reads as Python; docs/formats.md has the grammar.
+
     A batch's memory is its own until the last tensor that shows it is gone, also after
     :meth:`close`, from any thread. Kept batches cost new memory up to the engine's budget, then
     :class:`stoker.BudgetError`.
@@ -182,6 +161,9 @@ class Loader(Stream):
         engine: the :class:`Engine`.
         quarantine: the damaged samples met so far, each once, as :class:`BadSample`: at most
             10,000, in the order of delivery.
+        tables: with subset, weights or balance: a dict for each stage, with ``count`` samples
+            chosen of ``sample_count``, ``scanned`` (0: a table was there), ``scan_ns``,
+            ``table_bytes``, ``table_path`` (None: in memory) and ``table_note``.
         mask: with ``tail="pad"``: bool [B] of the last batch, False for padding; else ``None``.
     """
 
@@ -223,6 +205,15 @@ class Loader(Stream):
         decode_bytes_max: int | str | None = None,
         index: str | os.PathLike[str] = "auto",
         refresh: bool | str = False,
+        subset: Any = None,
+        weights: Any = None,
+        balance: str | None = None,
+        replacement: bool = False,
+        repeats: int | None = None,
+        repeats_apart: int | None = None,
+        curriculum: Sequence[tuple[int, Any]] | None = None,
+        epoch: int | None = None,
+        tables: str = "auto",
         worker: int = 0,
         worker_count: int = 1,
     ) -> None:
@@ -272,8 +263,12 @@ class Loader(Stream):
         self._native_fields = self._columns(image, fields, Image(None, [], dtype, layout, exif))
         self._past = _Past()
         self._mixed: Mixed | None = None
-        if isinstance(source, Mix) and self._refresh:
-            raise ArgumentError("refresh= of a Mix", "Loader", "make another Loader instead")
+        draws, run = (weights, balance, replacement), (repeats, repeats_apart, epoch)
+        self._sampling = Sampling(subset, curriculum, draws, run, tables)
+        if (isinstance(source, Mix) or self._sampling.is_there) and self._refresh:
+            raise ArgumentError("refresh= of a Mix or chosen samples", where, "make another Loader")
+        if isinstance(source, (Mix, Mixed)) and self._sampling.is_there:
+            raise ArgumentError("chosen samples of a Mix", where, "mix whole sources")
         own = {"threads": threads, "memory": memory, "sandbox": sandbox or None}
         own = {name: value for name, value in own.items() if value is not None}
         self._open(source, engine, own, index)
@@ -405,6 +400,8 @@ class Loader(Stream):
         options = self._native_options | more
         if self._mixed is not None:
             options |= self._mixed.native(self._step, width)
+        if self._sampling.is_there:
+            options["sampling"] = self._sampling.native(dataset)
         return _stoker.Loader(dataset._native, self._native_fields, **options)
 
     def _change(self, dataset: Dataset) -> None:
@@ -706,6 +703,10 @@ class Loader(Stream):
     def classes(self) -> list[str]:
         """Names of the classes of a folder; a label is an index into them."""
         return self.dataset.classes
+
+    @property
+    def tables(self) -> list[dict[str, Any]]:
+        return self._sampling.info()
 
     @property
     def quarantine(self) -> list[BadSample]:

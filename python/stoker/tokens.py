@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, NoReturn
 from . import _stoker
 from .dataset import SHUFFLES, Engine, count, default_engine, refuse_pickle, word
 from .errors import ArgumentError, ClosedError, EmptyError, ForkedError, StateError
-from .loader import TAILS, parse_state, state_values
+from .loader import TAILS
 from .output import Ragged, check_word, choose, converter, mask_of, paths_of
 from .ranks import ranks
+from .state import parse_state, state_values
 from .stream import EPOCH, Epoch, Stream
 
 __all__ = ["FIM", "TokenLoader", "Tokens"]

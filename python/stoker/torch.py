@@ -42,10 +42,11 @@ import torch.utils.data
 
 from .dataset import Dataset, Engine, count
 from .errors import ArgumentError, ChangedError, Error, StateError
-from .loader import STATE_NAMES, UNOPENED, Loader, state_values
+from .loader import UNOPENED, Loader
 from .mix import Mix, Mixed
 from .output import paths_of
 from .ranks import ranks
+from .state import STATE_NAMES, state_values
 
 __all__ = ["IterableDataset"]
 

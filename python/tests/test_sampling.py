@@ -6,16 +6,20 @@ fixed seed, evaluated by both.
 """
 
 import io
+import itertools
 import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tarfile
 import types
 
 import pytest
+
+import stoker
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SAMPLES = 600
@@ -153,3 +157,314 @@ def test_refusals(data, words, message):
     done = subprocess.run([command(), "sample", *words, data], capture_output=True, check=False)
     assert done.returncode == (status or done.returncode) and done.returncode > 0
     assert message in done.stderr.decode(), done.stderr.decode()
+
+
+# ---- loaders ----
+
+
+def loader(data, batch_size=10, **options):
+    options = {"window": 4, "tail": "keep", "seed": 3, "rank": 0, "world_size": 1, **options}
+    return stoker.Loader(
+        data, batch_size, fields={"id": "__id__", "key": "__key__"}, output="numpy", **options
+    )
+
+
+def ids_of(run, batches=None):
+    some = zip(range(batches or 10**9), run, strict=False)
+    return [int(i) for _, batch in some for i in batch["id"]]
+
+
+SUBSET = "label in (3, 5) and json.score > 2"
+
+
+def wanted(i):
+    return i % 7 in (3, 5) and (i * 37 % 100) / 8 > 2
+
+
+CHOSEN = [i for i in range(SAMPLES) if wanted(i)]
+
+
+@pytest.fixture(scope="module")
+def dataset(data):
+    with stoker.Dataset(data, block_bytes=2000) as opened:
+        assert len(opened) == SAMPLES and opened.block_samples < 40
+        yield opened
+
+
+@pytest.mark.parametrize("shuffle", ["block", "full", "none", "two-level"])
+def test_a_subset_comes_once(dataset, shuffle):
+    with loader(dataset, shuffle=shuffle, subset=SUBSET) as run:
+        assert run.tables[0]["count"] == len(CHOSEN) == run._native.samples()
+        epochs = [ids_of(run) for _ in range(3)]
+        assert all(sorted(epoch) == CHOSEN for epoch in epochs)
+        assert (epochs[0] == epochs[1]) == (shuffle == "none")
+        if shuffle == "none":
+            assert epochs[0] == CHOSEN
+        if shuffle == "two-level":
+            shards = [i * SHARDS // SAMPLES for i in epochs[0]]
+            assert sum(a != b for a, b in itertools.pairwise(shards)) == SHARDS - 1
+
+
+def test_ways_to_name_a_subset(dataset):
+    import numpy
+
+    flags = [wanted(i) for i in range(SAMPLES)]
+    ways = [
+        CHOSEN,
+        CHOSEN[::-1] + CHOSEN[:3],
+        numpy.array(CHOSEN),
+        numpy.array(flags),
+        flags,
+        [f"s{i:04}" for i in CHOSEN],
+    ]
+    for way in ways:
+        with loader(dataset, shuffle="none", subset=way) as run:
+            assert ids_of(run) == CHOSEN
+
+
+def test_worlds_and_resumes(dataset):
+    """Random histories of worlds, batches and kills: each of the subset exactly once an epoch."""
+    rng = random.Random(5)
+    for _ in range(4):
+        seen = {0: [], 1: []}
+        state = None
+        shuffle = rng.choice(["block", "two-level", "full"])
+        while True:
+            world, batch = rng.choice([1, 2, 4]), rng.randrange(1, 9)
+            steps = rng.randrange(1, 9)
+            got, states = [], []
+            for rank in range(world):
+                options = {"rank": rank, "world_size": world, "shuffle": shuffle}
+                with loader(dataset, batch, subset=SUBSET, **options) as run:
+                    if state:
+                        run.load_state_dict(state)
+                    got.append(ids_of(run, steps))
+                    states.append(run.state_dict())
+            assert all(s == states[0] for s in states)
+            epoch = state["epoch"] if state else 0
+            seen[epoch] += [i for ids in got for i in ids]
+            state = states[0]
+            if len(seen[epoch]) >= len(CHOSEN):
+                if epoch == 1:
+                    break
+                if state["epoch"] == epoch:  # stopped behind the last batch, before the end
+                    with loader(dataset, batch, subset=SUBSET, shuffle=shuffle) as run:
+                        run.load_state_dict(state)
+                        assert ids_of(run) == []
+                        state = run.state_dict()
+                assert state["epoch"] == 1
+        assert sorted(seen[0]) == sorted(seen[1]) == CHOSEN
+        assert seen[0] != seen[1]
+
+
+def chi_square(seen, want):
+    return sum((seen.get(i, 0) - count) ** 2 / count for i, count in want.items() if count > 0)
+
+
+def fair(chi, freedom):
+    return abs(chi - freedom) < 6 * (2 * freedom) ** 0.5
+
+
+def count_up(ids):
+    seen = {}
+    for i in ids:
+        seen[i] = seen.get(i, 0) + 1
+    return seen
+
+
+def test_weights(dataset):
+    score = {i: (i * 37 % 100) / 8 for i in range(SAMPLES)}
+    total = sum(score.values())
+    for weights in ("json.score", [score[i] for i in range(SAMPLES)]):
+        with loader(dataset, 500, weights=weights, epoch=60_000, seed=11) as run:
+            seen = count_up(ids_of(run))
+        want = {i: 60_000 * value / total for i, value in score.items()}
+        assert all(score[i] > 0 for i in seen)
+        assert fair(chi_square(seen, want), sum(value > 0 for value in want.values()) - 1)
+    with loader(dataset, 500, replacement=True, subset=CHOSEN, epoch=20_000) as run:
+        seen = count_up(ids_of(run))
+    assert set(seen) <= set(CHOSEN)
+    want = dict.fromkeys(CHOSEN, 20_000 / len(CHOSEN))
+    assert fair(chi_square(seen, want), len(CHOSEN) - 1)
+
+
+def test_balance(dataset):
+    with loader(dataset, 7, balance="label", subset="sample < 100 or label == 2") as run:
+        for batch in run:
+            if len(batch["id"]) == 7:
+                assert sorted(int(i) % 7 for i in batch["id"]) == list(range(7))
+        with pytest.raises(stoker.ArgumentError, match="no value to balance by"):
+            loader(dataset, balance="json.nothing")
+
+
+def test_repeats_are_augmented_anew(tars):
+    image = [stoker.RandomResizedCrop(32, scale=(0.2, 1)), stoker.RandomHorizontalFlip()]
+    fields = {"image": stoker.Image(None, image), "id": "__id__"}
+    options = {"fields": fields, "output": "numpy", "tail": "keep", "seed": 1, "repeats": 3}
+    with stoker.Loader(tars, 12, **options) as run:
+        copies = {}
+        for batch in run:
+            ids = [int(i) for i in batch["id"]]
+            assert all(ids[i : i + 3] == [ids[i]] * 3 for i in range(0, len(ids), 3))
+            for i, picture in zip(ids, batch["image"], strict=True):
+                copies.setdefault(i, []).append(picture.tobytes())
+        assert len(copies) == 103 and all(len(group) == 3 for group in copies.values())
+        assert sum(len(set(group)) == 3 for group in copies.values()) > 95
+    with stoker.Loader(tars, 12, **options, repeats_apart=4) as run:
+        ids = [int(i) for i in next(iter(run))["id"]]
+        assert ids[:4] == ids[4:8] == ids[8:] and len(set(ids)) == 4
+
+
+def test_curriculum(dataset):
+    easy = [i for i in range(SAMPLES) if (i * 37 % 100) / 8 < 3]
+    curriculum = [(0, "json.score < 3"), (300, "json.score < 6"), (700, None)]
+    with loader(dataset, 10, curriculum=curriculum) as run:
+        ids = [i for _ in range(4) for i in ids_of(run)]
+        assert len(ids) == 4 * SAMPLES
+        assert set(ids[:300]) == set(easy)
+        assert sorted(ids[: len(easy)]) == easy
+        assert all((i * 37 % 100) / 8 < 6 for i in ids[300:700])
+        assert sorted(ids[700 : 700 + SAMPLES]) == list(range(SAMPLES))
+        assert len(run.tables) == 2
+    with loader(dataset, 10, curriculum=curriculum) as run:  # a resume in another world
+        state = {**run.state_dict(), "epoch": 0, "position": 290}
+        run.load_state_dict(state)
+        assert ids_of(run) == ids[290:SAMPLES]
+
+
+def test_explain(dataset):
+    for options in (
+        {"subset": SUBSET},
+        {"weights": "json.score"},
+        {"repeats": 2, "shuffle": "two-level"},
+        {"curriculum": [(0, SUBSET), (55, "label == 1")]},
+    ):
+        with loader(dataset, 8, **options) as run:
+            for step, batch in enumerate(run):
+                rows = run.explain(step, epoch=0)
+                assert [row.sample for row in rows] == batch["id"].tolist()
+                assert [row.key for row in rows] == [f"s{i:04}" for i in batch["id"]]
+
+
+DIFFERENT = [
+    ({}, "subset or curriculum"),
+    ({"subset": "label == 3"}, "subset or curriculum"),
+    ({"subset": SUBSET, "weights": "json.score"}, "weights, balance or replacement"),
+    ({"subset": SUBSET, "balance": "label"}, "weights, balance or replacement"),
+    ({"subset": SUBSET, "replacement": True}, "weights, balance or replacement"),
+    ({"subset": SUBSET, "repeats": 2}, "repeats"),
+    ({"subset": SUBSET, "repeats_apart": 9, "repeats": 2}, "distance of repeats"),
+    ({"subset": SUBSET, "epoch": 50}, "samples of an epoch"),
+    ({"curriculum": [(0, SUBSET), (40, None)]}, "subset or curriculum"),
+    ({"subset": SUBSET, "shuffle": "two-level"}, "shuffle"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), DIFFERENT)
+def test_a_state_of_other_settings_is_refused(dataset, options, message):
+    with loader(dataset, subset=SUBSET) as run:
+        ids_of(run, 2)
+        state = json.loads(json.dumps(run.state_dict()))
+        assert len(json.dumps(state)) < 1000
+    with loader(dataset, **options) as other:
+        with pytest.raises(stoker.StateError, match=message):
+            other.load_state_dict(state)
+        own = other.state_dict()
+        with loader(dataset, subset=SUBSET) as run, pytest.raises(stoker.StateError, match=message):
+            run.load_state_dict(own)
+
+
+def test_fingerprints(dataset):
+    """The same settings, the same fingerprint, whatever the world; other settings, another."""
+    prints = set()
+    for options in ({"subset": SUBSET}, {"weights": "json.score"}, {"repeats": 3}):
+        ends = []
+        for world in (1, 2):
+            with loader(dataset, 12 // world, tail="drop", world_size=world, **options) as run:
+                ids_of(run)
+                ends.append(run.stats()["fingerprint"])
+        assert ends[0] == ends[1]
+        prints.add(ends[0])
+    assert len(prints) == 3
+
+
+def test_tables(data, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(data, folder)
+    for table in folder.glob("*.table"):
+        table.unlink()
+    with pytest.raises(stoker.ChangedError, match="no fresh table"):
+        loader(str(folder), subset=SUBSET, tables="require")
+    with loader(str(folder), subset=SUBSET, tables="never") as run:
+        assert run.tables[0]["table_path"] is None and not list(folder.glob("*.table"))
+    with loader(str(folder), subset=SUBSET) as run:
+        path = pathlib.Path(run.tables[0]["table_path"])
+        assert path.parent == folder and run.tables[0]["scanned"] == SAMPLES
+        first = ids_of(run)
+    with loader(str(folder), subset=SUBSET, tables="require") as run:
+        assert run.tables[0]["scanned"] == 0 and ids_of(run) == first
+    raw = bytearray(path.read_bytes())
+    raw[20] ^= 1  # damage in the bitmap: found at the first look
+    path.write_bytes(raw)
+    with loader(str(folder), subset=SUBSET) as run:
+        with pytest.raises(stoker.CorruptError, match="page"):
+            ids_of(run)
+    path.write_bytes(raw[:-1])
+    with loader(str(folder), subset=SUBSET) as run:
+        assert ids_of(run) == first and "ends too early" in run.tables[0]["table_note"]
+
+
+def test_damage_is_replaced_from_the_subset(tmp_path):
+    with tarfile.open(tmp_path / "d.tar", "w") as tar:
+        for i in range(200):
+            raw = f'{{"n": {i}}}'.encode() if i % 10 != 4 else b"{"
+            info = tarfile.TarInfo(f"k{i:03}.json")
+            info.size = len(raw)
+            tar.addfile(info, io.BytesIO(raw))
+    options = {"fields": {"n": stoker.Int("json", path="n"), "id": "__id__"}, "output": "numpy"}
+    with stoker.Loader(
+        tmp_path, 10, subset="sample % 2 == 0", on_error="skip", tail="keep", **options
+    ) as run:
+        ids = [int(i) for batch in run for i in batch["id"]]
+        assert run.stats()["substituted"] == 20
+        assert len(ids) == 100 and all(i % 2 == 0 and i % 10 != 4 for i in ids)
+
+
+REFUSED = [
+    ({"subset": "label = 3"}, "comparison is missing"),
+    ({"subset": "jpg.size > 3"}, "no such column"),
+    ({"subset": []}, "no sample is chosen"),
+    ({"subset": [SAMPLES]}, "no such sample"),
+    ({"subset": ["s0001", "no"]}, "no sample has this key"),
+    ({"subset": [True]}, "flags"),
+    ({"subset": [1.5]}, "give a predicate"),
+    ({"weights": "label", "balance": "label"}, "more than one of"),
+    ({"weights": [1.0]}, "as many weights"),
+    ({"balance": 3}, "name a column"),
+    ({"repeats": 0}, "repeats"),
+    ({"repeats_apart": 2}, "without repeats"),
+    ({"curriculum": [(5, None)]}, "first at 0"),
+    ({"curriculum": [(0, None), (0, "label == 3")]}, "out of sequence"),
+    ({"curriculum": [(0, None)], "subset": "label == 3"}, "give the subset to each stage"),
+    ({"tables": "yes", "subset": "label == 3"}, "tables"),
+    ({"subset": "label == 3", "refresh": True}, "refresh"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_options_that_are_refused(dataset, options, message):
+    with pytest.raises(stoker.Error, match=message):
+        loader(dataset, **options)
+
+
+def test_folders(folder):
+    with loader(folder, 5, subset="class in ('class1', 'class3') and size > 0") as run:
+        ids = ids_of(run)
+        assert len(ids) == 20 and {run.dataset.sample(i).key.split("/")[0] for i in ids} == {
+            "class1",
+            "class3",
+        }
+    with pytest.raises(stoker.UnsupportedError, match="no shards"):
+        loader(folder, shuffle="two-level")
+    for table in folder.glob("*.table"):
+        table.unlink()

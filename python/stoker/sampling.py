@@ -1,0 +1,153 @@
+"""Which samples a loader gives, and how it draws them: subset=, weights=, balance= and the like."""
+
+from __future__ import annotations
+
+import array
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from . import _stoker
+from .dataset import Dataset, count, word
+from .errors import ArgumentError
+
+WHERE = "Loader sampling"
+SLICE_MS = 50  # between two looks at Ctrl-C
+TABLES = {"auto": 0, "never": 1, "require": 2}  # enum stoker_index_use
+
+
+def _plain(values: Any) -> Any:
+    """NumPy's and torch's arrays as lists of Python's numbers (quick: one call)."""
+    return values.tolist() if hasattr(values, "tolist") else values
+
+
+def _chosen(subset: Any, size: int) -> dict[str, Any]:
+    """A subset as the native Sampler takes it."""
+    if isinstance(subset, str):
+        return {"where": subset}
+    values = list(_plain(subset))
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        if len(values) != size:
+            raise ArgumentError(
+                f"{len(values)} flags for {size} samples", f"{WHERE} subset", "give one for each"
+            )
+        values = [number for number, flag in enumerate(values) if flag]
+    elif kinds and kinds <= {str, bytes}:
+        return {"keys": tuple(os.fsencode(value) for value in values)}
+    try:
+        return {"samples": array.array("Q", values)}
+    except (TypeError, OverflowError):
+        raise ArgumentError(
+            f"subset {subset!r:.80}",
+            WHERE,
+            "give a predicate, a list of ids or keys, or a flag for each sample",
+        ) from None
+
+
+class Sampling:
+    """The options, checked; opened on a data set by :meth:`native`."""
+
+    def __init__(
+        self,
+        subset: Any,
+        curriculum: Sequence[tuple[int, Any]] | None,
+        draws: tuple[Any, str | None, bool],
+        run: tuple[int | None, int | None, int | None],
+        tables: str,
+    ) -> None:
+        """draws: weights, balance, replacement. run: repeats, repeats_apart, epoch."""
+        weights, balance, replacement = draws
+        repeats, repeats_apart, epoch = run
+        if (weights is not None) + (balance is not None) + bool(replacement) > 1:
+            raise ArgumentError(
+                "more than one of weights, balance and replacement", WHERE, "give one of them"
+            )
+        if subset is not None and curriculum is not None:
+            raise ArgumentError(
+                "subset= beside curriculum=", WHERE, "give the subset to each stage"
+            )
+        if balance is not None and not isinstance(balance, str):
+            raise ArgumentError(f"balance {balance!r}", WHERE, 'name a column: balance="label"')
+        self.stages = self._stages([(0, subset)] if curriculum is None else curriculum)
+        self.weights, self.balance, self.replacement = weights, balance, bool(replacement)
+        self.repeats = count(repeats, f"{WHERE} repeats", low=1, high=2**16)
+        self.apart = count(repeats_apart, f"{WHERE} repeats_apart", low=1, high=2**24)
+        if repeats is None and repeats_apart is not None:
+            raise ArgumentError("repeats_apart= without repeats=", WHERE, "give both")
+        self.epoch = count(epoch, f"{WHERE} epoch", low=1, high=2**60)
+        self.tables = word(tables, TABLES, f"{WHERE} tables")
+        self._dataset: Dataset | None = None
+        self._samplers: list[_stoker.Sampler | None] = []
+
+    @staticmethod
+    def _stages(curriculum: Any) -> list[tuple[int, Any]]:
+        try:
+            stages = [(position, subset) for position, subset in curriculum]
+            for position, _ in stages:
+                count(position, f"{WHERE} curriculum", high=2**62)
+        except (TypeError, ValueError):
+            stages = []
+        if not stages or stages[0][0] != 0:
+            raise ArgumentError(
+                f"curriculum {curriculum!r:.80}",
+                WHERE,
+                "give pairs (position, subset), the first at 0: [(0, 'size < 9_000'), (300, None)]",
+            )
+        return stages
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything was asked for."""
+        return (
+            len(self.stages) > 1
+            or self.stages[0][1] is not None
+            or self.weights is not None
+            or self.balance is not None
+            or self.replacement
+            or bool(self.repeats)
+            or bool(self.epoch)
+        )
+
+    def native(self, dataset: Dataset) -> tuple[Any, ...]:
+        """As _stoker.Loader has it. Tables that are not there are made now."""
+        if self._dataset is not dataset:
+            self._samplers = [self._sampler(subset, dataset) for _, subset in self.stages]
+            self._dataset = dataset
+        stages = zip(self.stages, self._samplers, strict=True)
+        return (
+            tuple((position, sampler) for (position, _), sampler in stages),
+            self.repeats,
+            self.apart,
+            self.epoch,
+        )
+
+    def _sampler(self, subset: Any, dataset: Dataset) -> _stoker.Sampler | None:
+        options: dict[str, Any] = {} if subset is None else _chosen(subset, len(dataset))
+        if isinstance(self.weights, str):
+            options["weight"] = self.weights
+        elif self.weights is not None:
+            options["weights"] = self._numbers(self.weights)
+        elif self.balance is not None:
+            options["balance"] = self.balance
+        elif self.replacement:
+            options["replacement"] = True
+        if not options:
+            return None
+        sampler = _stoker.Sampler(dataset._native, tables=self.tables, **options)
+        while sampler.next(SLICE_MS):
+            pass
+        return sampler
+
+    @staticmethod
+    def _numbers(weights: Any) -> array.array[float]:
+        try:
+            return array.array("d", _plain(weights))
+        except TypeError:
+            raise ArgumentError(
+                f"weights {weights!r:.80}", WHERE, "give a column, or a number for each sample"
+            ) from None
+
+    def info(self) -> list[dict[str, Any]]:
+        """Of each stage that has a table."""
+        return [sampler.info() for sampler in self._samplers if sampler is not None]

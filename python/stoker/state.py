@@ -1,0 +1,61 @@
+"""What a state says, natively and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import StateError
+
+STATE_NAMES = (
+    "order_version",
+    "shuffle",
+    "tail",
+    "window",
+    "groups",
+    "seed",
+    "epoch",
+    "position",
+    "sample_count",
+    "block_samples",
+    "mix",
+    "subset",
+    "draws",
+    "repeats",
+    "repeats_apart",
+    "sampling_epoch",
+    "fingerprint",
+    "identity",
+)
+
+_HASHES = ("mix", "subset", "draws", "fingerprint")  # of 64 bits
+_SMALL = (*STATE_NAMES[:5], "repeats", "repeats_apart")  # of 32 bits
+
+
+def state_values(state: tuple[Any, ...]) -> dict[str, Any]:
+    """A native state as JSON has it; 64 and 256 bits as hexadecimal digits."""
+    values: dict[str, Any] = dict(zip(STATE_NAMES, state, strict=True))
+    for name in _HASHES:
+        values[name] = f"{values[name]:016x}"
+    values["identity"] = state[-1].hex()
+    return values
+
+
+def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
+    """The native state out of what :func:`state_values` made, or StateError."""
+    missing = [name for name in STATE_NAMES if name not in state]
+    if missing:
+        raise StateError(
+            f"the state has no {missing[0]!r}", "load_state_dict", "give what state_dict() gave"
+        )
+    try:
+        values = []
+        for name in STATE_NAMES[:-1]:
+            value = int(state[name], 16) if name in _HASHES else int(state[name])
+            if not 0 <= value < (2**32 if name in _SMALL else 2**64):
+                raise ValueError(f"{name} is {value}")
+            values.append(value)
+        return (*values, bytes.fromhex(state["identity"]))
+    except (TypeError, ValueError) as error:
+        raise StateError(
+            f"the state cannot be read: {error}", "load_state_dict", "give what state_dict() gave"
+        ) from error
