@@ -375,7 +375,7 @@ struct stoker_mix_options { /* all pointers are borrowed during open */
                                                 under STOP and RENORMALISE, 0: without limit; NULL:
                                                 each once */
     const struct stoker_mix_change *changes; /* by position, none twice */
-    size_t                          change_count; /* at most 256 */
+    size_t                          change_count; /* at most 4096 */
     uint32_t                        source_count; /* at most 256 */
     uint32_t                        end;          /* enum stoker_mix_end */
     uint64_t unit_samples;  /* neighbours of one source: 1 (default) mixes batches, batch_size *

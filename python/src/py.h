@@ -25,7 +25,7 @@
 #define STK_PY_FIELDS_MAX 64
 #define STK_PY_TRANSFORMS_MAX 32
 #define STK_PY_SOURCES_MAX 256
-#define STK_PY_CHANGES_MAX 256
+#define STK_PY_CHANGES_MAX 4096
 #define STK_PY_SLICE_MS 50 /* between two looks at pending signals */
 
 struct stk_py_module {

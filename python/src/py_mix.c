@@ -58,7 +58,7 @@ bool stk_py_mix_parse(struct stk_py_mix *mix, PyObject *tuple)
     change_count = (size_t)PyTuple_Size(changes);
     if (sources > STK_PY_SOURCES_MAX || change_count > STK_PY_CHANGES_MAX) {
         stk_py_raise_text(STOKER_ERROR_ARGUMENT, "too many sources or changes of weights", "Mix",
-                          "mix up to 256 sources, with up to 256 changes");
+                          "mix up to 256 sources, with up to 4096 changes");
         return false;
     }
     mix->numbers = PyMem_Calloc(sources * (3 + change_count) + 1, sizeof *mix->numbers);

@@ -213,7 +213,11 @@ class Mixed:
     def _first(self) -> list[int]:
         mix = self.mix
         if mix.repeats is not None:
-            pairs = zip(mix.repeats, self.lengths, strict=True)
+            pairs = list(zip(mix.repeats, self.lengths, strict=True))
+            if any(times > 0 and round(times * length) == 0 for times, length in pairs):
+                raise ArgumentError(
+                    "repeats of less than a sample", "Mix", "leave the source out, or repeat more"
+                )
             return [round(times * length) for times, length in pairs]
         if mix.counts is not None:
             if any(number.denominator != 1 for number in mix.counts):
@@ -223,13 +227,15 @@ class Mixed:
 
     def native(self, step: int, width: int | None = None) -> dict[str, Any]:
         """Options of _stoker.Loader. step: samples of a global batch; width: of so many sources."""
-        mix = self.mix
+        mix, weights = self.mix, self.history[0][1]
         limits = [0] * len(self.ends)
-        if mix.end != "repeat":
-            limits = self.history[0][1] if mix.is_counted else self.lengths
+        if mix.is_counted:  # whole batches of each, where a batch is of one source
+            limits = weights = [n // self.unit(step) * self.unit(step) for n in weights]
+        elif mix.end != "repeat":
+            limits = self.lengths
         own = (
             tuple(self.ends[:width]),
-            tuple(self.history[0][1][:width]),
+            tuple(weights[:width]),
             tuple(limits[:width]),
             tuple((position, tuple(weights[:width])) for position, weights in self.history[1:]),
             ENDS[mix.end],
@@ -266,7 +272,7 @@ class Mixed:
         """See :meth:`Loader.set_weights`. The iterator in use goes on with the new weights."""
         weights = whole(self.mix.parts(self.mix._numbers(values, "weights")))
         state = loader._delivered or loader._native.state()
-        self._check_change(state)
+        self._check_change(loader, state)
         if loader._pinner is not None:  # what its thread took ahead is given up
             loader._pinner.stop()
             loader._pinner = loader._delivered = None
@@ -289,7 +295,13 @@ class Mixed:
             raise
         return int(position)
 
-    def _check_change(self, state: tuple[Any, ...]) -> None:
+    def _check_change(self, loader: Any, state: tuple[Any, ...]) -> None:
+        if loader._native_options["worker_count"] > 1:
+            raise ArgumentError(
+                "workers that share a rank stand at different places",
+                "set_weights",
+                "give the Mix changes=, the same for all of them",
+            )
         if self.mix.is_counted:
             raise StateError(
                 "an epoch of repeats or counts has no other weights",

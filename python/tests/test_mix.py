@@ -12,10 +12,12 @@ import json
 import os
 import subprocess
 import tarfile
+import time
 
 import pytest
 
 import stoker
+from stoker.mix import whole
 
 SIZES = {"a": 300, "b": 120, "c": 41}
 TOTAL = sum(SIZES.values())
@@ -322,6 +324,102 @@ def test_batches_of_one_source(sources):
     assert shares(flat(batches)) == [600, 400, 200]
 
 
+def test_counts_of_whole_batches(sources):
+    """A remainder that makes no batch stays for the next epoch, and nothing else does."""
+    mix = stoker.Mix(sources, counts=[109, 200, 41], batches="single")
+    with loader(mix, tail="keep") as stream:
+        batches = keys(stream, 2 * len(stream))
+        assert len(stream) == 5 + 10 + 2
+    assert all(len({key[0] for key in batch}) == 1 for batch in batches)
+    assert shares(flat(batches)) == [200, 400, 80]
+    own = collections.Counter(key for key in flat(batches) if key[0] == "c")
+    assert len(own) == 41 and max(own.values()) == 2  # 80 are two epochs of 41, less two
+
+
+def test_weights_of_an_end_change_in_its_first_epoch(sources):
+    with loader(stoker.Mix(sources, [1, 1, 1], end="stop"), 1, tail="keep") as stream:
+        run = Run(stream)
+        first = flat(run(60))
+        assert stream.set_weights([2, 1, 0]) == 123  # the frame ends with the mix
+        rest = flat(run(len(stream) - 60))
+        # c was through at 123, so a and b go on without it: b is through first.
+        assert shares((first + rest)[:123]) == [41, 41, 41]
+        assert shares((first + rest)[123:]) == [158, 79, 0]
+        state = saved(stream)
+        run(1)
+        with pytest.raises(stoker.StateError):
+            stream.set_weights([1, 1, 1])
+    with loader(stoker.Mix(sources, [1, 1, 1], end="stop"), 1, tail="keep") as stream:
+        stream.load_state_dict(state)
+        assert len(stream) == 123 + 158 + 79
+    for counted in ({"repeats": [1, 1, 1]}, {"counts": [1, 1, 1]}):
+        with loader(stoker.Mix(sources, **counted), 1) as stream, pytest.raises(stoker.StateError):
+            stream.set_weights([1, 1, 1])
+
+
+def test_ranks_change_weights_together(sources):
+    """After the same batch, on all ranks; and the fingerprint is that of a run that knew before."""
+    mix = stoker.Mix(sources, [3, 2, 1])
+    with loader(stoker.Mix(sources, [3, 2, 1], changes=[(FRAME, [0, 1, 1])])) as stream:
+        want, print_ = keys(stream, 120), stream.stats()["fingerprint"]
+    parts = []
+    for rank in range(4):
+        with loader(mix, STEP // 4, rank=rank, world_size=4) as stream:
+            run = Run(stream)
+            got = run(10)
+            assert stream.set_weights([0, 1, 1]) == FRAME
+            parts.append(got + run(110))
+            assert stream.stats()["fingerprint"] == print_
+    assert [[key for part in parts for key in part[step]] for step in range(120)] == want
+
+
+def test_weights_change_beside_pinned_batches(sources, monkeypatch, torch):
+    """A thread that pins has taken a batch more: it comes again, with the new weights."""
+    monkeypatch.setattr("stoker.loader.pin", lambda value: value)
+    changes = [(FRAME, [0, 1, 1])]
+    with loader(stoker.Mix(sources, [3, 2, 1], changes=changes)) as stream:
+        want = keys(stream, 80)
+    with loader(stoker.Mix(sources, [3, 2, 1]), output="torch", pin_memory=True) as stream:
+        monkeypatch.setattr(stream, "_pins", lambda: True)
+        run = Run(stream)
+        got = run(23)
+        time.sleep(0.1)
+        assert stream.set_weights([0, 1, 1]) == FRAME
+        assert got + run(57) == want
+
+
+def test_weights_in_any_unit(sources):
+    """Softmaxed weights have no small common measure: they are rounded, far below a sample."""
+    odd = [0.09003057317038046, 0.24472847105479764, 0.6652409557748219]
+    with loader(stoker.Mix(sources, odd)) as stream:
+        names = flat(keys(stream, 60))
+    for count, weight in zip(shares(names[:1024]), odd, strict=True):
+        assert abs(count - 1024 * weight) < 1
+    mix = stoker.Mix(sources, [0.1, 0.2, 0.7])
+    assert whole(mix.weights) == [1, 2, 7]
+    with pytest.raises(stoker.ArgumentError, match="small"):
+        loader(stoker.Mix(sources, [1e-300, 1, 1])).close()
+
+
+def test_one_source_twice(sources):
+    """The same tar as two sources: each goes through it by itself."""
+    with loader(stoker.Mix([sources[2], sources[2]], [1, 1])) as stream:
+        names = collections.Counter(flat(keys(stream, 52))[:1024])
+    assert len(names) == 41  # each 12 or 13 times by either
+    assert set(names.values()) == {24, 25, 26}
+
+
+def test_many_changes(sources):
+    changes = [(20 * i, [1 + i % 2, 1, 1 + i % 3]) for i in range(1, 1000)]
+    with loader(stoker.Mix(sources, [3, 2, 1], changes=changes)) as stream:
+        for _ in range(60):  # epochs of 461
+            names = flat(keys(stream, 23))
+        assert sum(shares(names)) == 460
+        state = saved(stream)
+        stream.load_state_dict(state)
+        assert len(state["weights"]) == 1000
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -339,6 +437,13 @@ def test_batches_of_one_source(sources):
         {"epoch": 5, "end": "stop"},
         {"counts": [1, 2, 0.5]},
         {"weights": [1, 2**60, 3]},
+        {"repeats": [1, 1, 0.001]},
+        {"changes": [(0, [1, 1, 1])]},
+        {"changes": [(5, [1, 1, 1]), (5, [1, 1, 2])]},
+        {"changes": [(5, [1, 1])]},
+        {"changes": [5]},
+        {"changes": [(5, [1, 1, 1])], "repeats": [1, 1, 1]},
+        {"changes": [(5, [1, 1, 1])], "batches": "single"},
     ],
     ids=str,
 )

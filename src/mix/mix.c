@@ -523,7 +523,7 @@ static int check(const struct stk_mix_options *options, struct stoker_error *err
     if (options->source_count == 0 || options->source_count > STK_MIX_SOURCES_MAX ||
         options->change_count > STK_MIX_CHANGES_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many or too few sources or changes",
-                        "mix 1 to 256 sources, with at most 256 changes", "%u sources, %u changes",
+                        "mix 1 to 256 sources, with at most 4096 changes", "%u sources, %u changes",
                         options->source_count, options->change_count);
     }
     if (options->end > STK_MIX_RENORMALISE || unit > STK_ORDER_SAMPLES_MAX) {

@@ -23,7 +23,7 @@
 
 #define STK_MIX_VERSION 1
 #define STK_MIX_SOURCES_MAX 256u
-#define STK_MIX_CHANGES_MAX 256u
+#define STK_MIX_CHANGES_MAX 4096u
 #define STK_MIX_POSITIONS_MAX (UINT64_C(1) << 62)
 #define STK_MIX_WEIGHTS_MAX (UINT64_C(1) << 56) /* their sum */
 /* A frame has about this many samples and at least so many units, more only where a rare source

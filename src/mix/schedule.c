@@ -49,7 +49,7 @@ static int resolve(struct request *request, const struct stoker_mix_options *giv
     }
     if (!is_sound) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a mix is not usable",
-                        "give 1 to 256 sources their ends and weights, and at most 256 changes",
+                        "give 1 to 256 sources their ends and weights, and at most 4096 changes",
                         "mix of %u sources", own->source_count);
     }
     for (uint32_t i = 0; i < own->source_count; i++) {
