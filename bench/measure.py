@@ -34,6 +34,7 @@ PEERS = {
     "tokens-memmap": ("tokens_memmap.py", "torch"),
     "raw-webdataset": ("raw_webdataset.py", "torch"),
     "write-shards": ("write_shards.py", "torch"),
+    "resume-stoker": ("resume_stoker.py", "torch"),
     "streaming-order": ("streaming_order.py", "streaming"),
 }
 

@@ -2,7 +2,7 @@
 """Measure stoker beside its peers, in turns, and write a table and bench/results/NAME.json.
 
 usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|tokens --data DIR [options]
-       run.py order|simulate [options]
+       run.py order|simulate|resume [options]
        [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
@@ -17,6 +17,8 @@ usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|tokens --data D
                index_shuffle
   simulate     an epoch of 10^9 samples on 4,096 nodes of 8 ranks: each sample once, and the memory
                of each node's windows within its bound; beside streaming's order of such an epoch
+  resume       from a loader's constructor to its batch at sample 10^9 of 10^10, and the memory of
+               the process; beside streaming's order of a hundredth of them
 
 Every round runs each candidate once (A B C A B C ...), so that a machine that slows down slows
 all of them; ratios are taken within a round. The table shows medians, and the lowest and highest.
@@ -355,12 +357,36 @@ def bench_simulate(args, table):
     return {}
 
 
+# ---- resume ----
+
+def bench_resume(args, table):
+    """In memory, as what a disk reads ahead at a far place is the disk's, and the same for all."""
+    far = args.samples // 10
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for turn in range(args.runs):
+            row = f"stoker, sample {far:,} of {args.samples:,}"
+            arguments = ["--file", f"{folder}/tokens.bin", "--samples", args.samples,
+                         "--position", far, "--batch", args.batch]
+            result = attempt(table, row, lambda: measure.run_peer("resume-stoker", arguments))
+            if result:
+                table.add(row, turn, **{"s": result["seconds"], "memory MB": result["memory_mb"]})
+            few = args.samples // 100  # 8 bytes a sample, several times over
+            row = f"streaming, order only, sample {few // 10:,} of {few:,}"
+            arguments = ["--samples", few, "--position", few // 10, "--batch", args.batch,
+                         "--sample-bytes", 32]
+            result = attempt(table, row, lambda: measure.run_peer("streaming-order", arguments))
+            if result:
+                table.add(row, turn, **{"s": result["seconds"], "memory MB": result["memory_mb"]})
+    return {}
+
+
 BENCHES = {"images": bench_images, "workers": bench_images, "raw": bench_raw, "cold": bench_cold,
            "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning,
-           "order": bench_order, "tokens": bench_tokens, "simulate": bench_simulate}
+           "order": bench_order, "tokens": bench_tokens, "simulate": bench_simulate,
+           "resume": bench_resume}
 SECONDS = {"images": 30, "workers": 30, "raw": 5, "cold": 5, "first-batch": 1, "scaling": 15,
-           "tuning": 6, "order": 1, "tokens": 5, "simulate": 1}
-WITHOUT_DATA = ("order", "simulate")
+           "tuning": 6, "order": 1, "tokens": 5, "simulate": 1, "resume": 1}
+WITHOUT_DATA = ("order", "simulate", "resume")
 
 
 def parse_arguments():
@@ -380,7 +406,7 @@ def parse_arguments():
     parser.add_argument("--tiny", type=pathlib.Path, help="records.py --kind tiny, for tuning")
     parser.add_argument("--huge", type=pathlib.Path, help="records.py --kind huge, for tuning")
     parser.add_argument("--workloads", default="tiny,jpeg,huge", help="of tuning: one or more")
-    parser.add_argument("--samples", type=int, default=10**9, help="of simulate")
+    parser.add_argument("--samples", type=int, help="of simulate and resume")
     parser.add_argument("--name", help="of the file under bench/results")
     args = parser.parse_args()
     if args.bench not in WITHOUT_DATA and not args.data:
@@ -388,6 +414,7 @@ def parse_arguments():
     if args.bench == "tuning" and not (args.tiny and args.huge):
         parser.error("tuning needs --tiny and --huge: see bench/README.md")
     args.seconds = args.seconds or SECONDS[args.bench]
+    args.samples = args.samples or (10**10 if args.bench == "resume" else 10**9)
     args.name = args.name or args.bench
     return args
 

@@ -206,6 +206,50 @@ def test_fingerprint_goes_on_over_new_shards(tmp_path):
     assert [(value - before) % 2**64 for value in added] == whole
 
 
+FAR = """
+import json, resource, sys
+import numpy
+import stoker
+
+def loader():
+    return stoker.TokenLoader(sys.argv[1], 4, 1, stored="uint16", labels=False, seed=6,
+                              output="numpy")
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+with loader() as stream:
+    state = {**stream.state_dict(), "position": int(sys.argv[2])}
+before = peak()
+with loader() as stream:
+    stream.load_state_dict(state)
+    batch = next(iter(stream))
+    batch = batch[0] if isinstance(batch, tuple) else batch
+    print(json.dumps([batch.ravel().tolist(), peak(), peak() - before, stream.state_dict()]))
+"""
+
+
+def test_resume_far(tmp_path):
+    """Sample 10^9 of 10^10: nothing is gone through, nothing is kept for each sample. The sparse
+    file has numbers only where the command says that the samples lie."""
+    path, samples, far = tmp_path / "t.bin", 10**10, 10**9
+    path.touch()
+    os.truncate(path, 2 * samples)
+    block = (8 << 20) // 2  # tokens of two bytes in a block of 8 MiB
+    told = rows("--samples", samples, "--block-samples", block, "--seed", 6, "--batch", 4,
+                "--at", far // 4)
+    with open(path, "r+b") as file:
+        for number, line in enumerate(told, 1):
+            file.seek(2 * line["sample"])
+            file.write(number.to_bytes(2, "little"))
+    out = subprocess.run([sys.executable, "-c", FAR, path, str(far)], capture_output=True,
+                         check=True, timeout=60).stdout
+    batch, peak, grown, state = json.loads(out)
+    assert batch == [1, 2, 3, 4]
+    assert state["sample_count"] == samples and state["position"] == far + 4
+    assert peak < 100 << 20 and grown < 10 << 20
+
+
 def test_find(data):
     folder, dataset = data
     words = settings(dataset, seed=5)
