@@ -35,6 +35,7 @@ PEERS = {
     "raw-webdataset": ("raw_webdataset.py", "torch"),
     "write-shards": ("write_shards.py", "torch"),
     "resume-stoker": ("resume_stoker.py", "torch"),
+    "shuffle-quality": ("shuffle_quality.py", "streaming"),
     "streaming-order": ("streaming_order.py", "streaming"),
 }
 

@@ -2,7 +2,7 @@
 """Measure stoker beside its peers, in turns, and write a table and bench/results/NAME.json.
 
 usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|tokens --data DIR [options]
-       run.py order|simulate|resume [options]
+       run.py order|simulate|resume|shuffle [options]
        [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
@@ -19,6 +19,8 @@ usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|tokens --data D
                of each node's windows within its bound; beside streaming's order of such an epoch
   resume       from a loader's constructor to its batch at sample 10^9 of 10^10, and the memory of
                the process; beside streaming's order of a hundredth of them
+  shuffle      how well orders mix (chi-squares, batch mates), beside a full permutation,
+               streaming's py1e and shuffle buffers of the same memory
 
 Every round runs each candidate once (A B C A B C ...), so that a machine that slows down slows
 all of them; ratios are taken within a round. The table shows medians, and the lowest and highest.
@@ -380,13 +382,31 @@ def bench_resume(args, table):
     return {}
 
 
+# ---- shuffle ----
+
+def bench_shuffle(args, table):
+    """One round says all: seeds are fixed."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = measure.start(measure.command_of(
+            "shuffle-quality", ["--program", compile_bench("shuffle", folder)]))
+        out, err = process.communicate()
+    if process.returncode:
+        raise measure.PeerFailed(err)
+    for line in map(json.loads, out.splitlines()):
+        row = line.pop("case")
+        say(f"{row}: {line.get('missing', 'counted')}")
+        if "missing" not in line:
+            table.add(row, 0, **line)
+    return {}
+
+
 BENCHES = {"images": bench_images, "workers": bench_images, "raw": bench_raw, "cold": bench_cold,
            "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning,
            "order": bench_order, "tokens": bench_tokens, "simulate": bench_simulate,
-           "resume": bench_resume}
+           "resume": bench_resume, "shuffle": bench_shuffle}
 SECONDS = {"images": 30, "workers": 30, "raw": 5, "cold": 5, "first-batch": 1, "scaling": 15,
-           "tuning": 6, "order": 1, "tokens": 5, "simulate": 1, "resume": 1}
-WITHOUT_DATA = ("order", "simulate", "resume")
+           "tuning": 6, "order": 1, "tokens": 5, "simulate": 1, "resume": 1, "shuffle": 1}
+WITHOUT_DATA = ("order", "simulate", "resume", "shuffle")
 
 
 def parse_arguments():
