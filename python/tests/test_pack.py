@@ -171,6 +171,23 @@ def test_packed_again(source, tmp_path):
     assert given == again != shuffled == list(next(iter(loader))["key"])
 
 
+@pytest.mark.skipif(COMMAND is None, reason="the stoker command is not built")
+def test_a_list_is_packed_in_its_order(tmp_path):
+    """Tars by name, whatever their names and folders; the command takes the same list."""
+    paths, keys = [], []
+    for place in ("z/b.tar", "a/c.tar", "z/a.tar"):
+        name = place.replace("/", "-").removesuffix(".tar")
+        members = [(f"{name}-{number}.txt", b"%d" % number) for number in range(3)]
+        paths.append(make.tar(tmp_path / place, members))
+        keys += [member.removesuffix(".txt") for member, _ in members]
+    stoker.pack(paths, tmp_path / "dst")
+    with stoker.Dataset(tmp_path / "dst") as dataset:
+        assert [dataset[number]["__key__"] for number in range(9)] == keys
+    words = [COMMAND, "pack", *map(str, paths), str(tmp_path / "again")]
+    assert subprocess.run(words, capture_output=True).returncode == 0
+    assert files(tmp_path / "again") == files(tmp_path / "dst")
+
+
 OPTIONS = {
     "plain": (dict(), []),
     "shuffled": (dict(shuffle=7), ["--shuffle", 7]),
