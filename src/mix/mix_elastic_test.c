@@ -77,13 +77,14 @@ static void open_schedule(struct history *history, const struct saved *saved)
         .shuffle = STOKER_SHUFFLE_BLOCK,
         .seed = history->key,
     };
+    struct stk_schedule_request request = {.mix = &mix};
     struct stoker_error error = {0};
 
     for (uint32_t i = 1; i < saved->change_count; i++) {
         changes[i - 1] = (struct stoker_mix_change){saved->places[i], saved->weights[i]};
     }
     close_schedule(history);
-    if (!T_EQ("schedule", stk_schedule_open(&history->schedule, &order, &mix, &error), 0)) {
+    if (!T_EQ("schedule", stk_schedule_open(&history->schedule, &order, &request, &error), 0)) {
         printf("%s: %s\n", error.what, error.where);
         exit(t_finish());
     }

@@ -184,13 +184,14 @@ static void test_schedules(void)
                                          .source_count = 3,
                                          .end = row->end,
                                          .unit_samples = row->unit};
+        struct stk_schedule_request request = {.mix = &mix};
         struct stk_schedule_reader reader;
         struct stk_schedule schedule;
         struct stk_sha256 sha;
         uint8_t digest[32];
         char hex[17];
 
-        T_EQ(row->name, stk_schedule_open(&schedule, &order, &mix, NULL), 0);
+        T_EQ(row->name, stk_schedule_open(&schedule, &order, &request, NULL), 0);
         T_EQ(row->name, stk_schedule_reader_init(&reader, &schedule, NULL), 0);
         stk_sha256_init(&sha);
         for (uint64_t i = 0; i < 3 * stk_schedule_samples(&schedule); i++) {
