@@ -908,6 +908,7 @@ enum stoker_token_rows {
     STOKER_ROWS_PACKED,      /* documents, put together by best fit: only one longer than context is
                                 cut; what is left of it counts as one more */
     STOKER_ROWS_DOCUMENTS,   /* one document, its first `context` tokens; 0: all. Ragged fields */
+    STOKER_ROWS_PADDED,      /* one document, its first `context` tokens, and padding */
 };
 
 enum stoker_token_labels {
@@ -944,7 +945,8 @@ struct stoker_token_loader_options {
     uint32_t rank, world_size;
     uint64_t seed;
     uint32_t labels; /* enum stoker_token_labels; default shifted */
-    uint32_t dtype;  /* of the fields: int64 (default) or int32 */
+    uint32_t dtype;  /* of the fields: int64 (default) or int32; of documents of uint8 that have no
+                        labels (lines of text) uint8, too */
     uint32_t rows;   /* enum stoker_token_rows; default windows */
     uint32_t chunk_documents; /* packed with each other; default 4,096 */
     int32_t  pad;             /* the token of padding; default 0 */
@@ -989,6 +991,23 @@ STOKER_API int stoker_token_loader_state(struct stoker_token_loader *loader,
 STOKER_API int stoker_token_loader_set_state(struct stoker_token_loader *loader,
                                              const struct stoker_state *state,
                                              struct stoker_error *error);
+
+/* Documents in memory, like those that were tokenised on the fly. */
+struct stoker_row_documents {
+    size_t          struct_size;
+    const int32_t  *tokens; /* borrowed, as the next two: of all documents */
+    const uint64_t *ends;   /* [count]: where each ends, in tokens */
+    const uint64_t *ids;    /* [count]: they and epoch are what fill in the middle is drawn from */
+    uint64_t        count, epoch;
+};
+
+/* All rows of the documents as one batch, as a token loader makes them: packed, padded or
+ * documents. options: those of rows; what concerns order and batches is not looked at. Any
+ * thread. */
+STOKER_API int stoker_rows_make(struct stoker_batch **batch_out, struct stoker_engine *engine,
+                                const struct stoker_row_documents *documents,
+                                const struct stoker_token_loader_options *options,
+                                struct stoker_error *error);
 
 /* ---- pack ----------------------------------------------------------------------------- */
 

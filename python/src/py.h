@@ -175,6 +175,9 @@ static inline struct stk_py_module *stk_py_module_of(PyObject *self)
     return PyType_GetModuleState(Py_TYPE(self)); /* no type of ours can be subclassed */
 }
 
+/* rows((engine, context), options, epoch, tokens, ends, ids) -> Batch; in py_tokens.c. */
+PyObject *stk_py_rows(PyObject *module, PyObject *arguments);
+
 /* Frees the memory of an object of a heap type and drops its type. */
 void stk_py_object_free(PyObject *self);
 

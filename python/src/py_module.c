@@ -26,6 +26,7 @@ static PyObject *order_at(PyObject *self, PyObject *arguments)
 static PyMethodDef functions[] = {
     {"order_at", order_at, METH_VARARGS, "The sample at a position of an epoch."},
     {"mix_samples", stk_py_mix_samples, METH_VARARGS, "Samples of an epoch of a mix."},
+    {"rows", stk_py_rows, METH_VARARGS, "Documents in memory as one batch of rows."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -108,6 +109,7 @@ static const struct {
     {"ROWS_WINDOWS", STOKER_ROWS_WINDOWS},
     {"ROWS_PACKED", STOKER_ROWS_PACKED},
     {"ROWS_DOCUMENTS", STOKER_ROWS_DOCUMENTS},
+    {"ROWS_PADDED", STOKER_ROWS_PADDED},
     {"ENDS_MASKED", STOKER_ENDS_MASKED},
     {"ENDS_KEPT", STOKER_ENDS_KEPT},
     {"POSITIONS_NONE", STOKER_POSITIONS_NONE},

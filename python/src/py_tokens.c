@@ -163,9 +163,11 @@ static void leave(struct token_loader_object *self)
     }
 }
 
-static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+/* (source, context, option=...): source is of the given type. */
+static bool parse_options(PyObject *arguments, PyObject *keywords, PyTypeObject *type,
+                          PyObject **source, struct stoker_token_loader_options *options)
 {
-    static char *names[] = {"tokens",     "context",    "stride",          "batch_size",
+    static char *names[] = {"source",     "context",    "stride",          "batch_size",
                             "shuffle",    "tail",       "window_blocks",   "group_count",
                             "rank",       "world_size", "seed",            "labels",
                             "dtype",      "rows",       "chunk_documents", "pad",
@@ -173,26 +175,108 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
                             "positions",  "fim_rate",   "fim_spm_rate",    "fim_prefix",
                             "fim_suffix", "fim_middle", NULL};
 
+    options->struct_size = sizeof *options;
+    return PyArg_ParseTupleAndKeywords(
+        arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiii:tokens", names, type,
+        source, stk_py_u64, &options->context, stk_py_u64, &options->stride, stk_py_u32,
+        &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail, stk_py_u32,
+        &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32, &options->rank,
+        stk_py_u32, &options->world_size, stk_py_u64, &options->seed, stk_py_u32, &options->labels,
+        stk_py_u32, &options->dtype, stk_py_u32, &options->rows, stk_py_u32,
+        &options->chunk_documents, &options->pad, &options->has_eod, &options->append_eod,
+        &options->eod, stk_py_u32, &options->ends, stk_py_u32, &options->positions,
+        &options->fim_rate, &options->fim_spm_rate, &options->fim_prefix, &options->fim_suffix,
+        &options->fim_middle);
+}
+
+/* A buffer of numbers of so many bytes each, at least `count`. */
+static bool take_numbers(PyObject *object, Py_ssize_t number_bytes, Py_ssize_t count,
+                         Py_buffer *view)
+{
+    if (PyObject_GetBuffer(object, view, PyBUF_SIMPLE) < 0) {
+        return false;
+    }
+    if (view->len % number_bytes == 0 && view->len / number_bytes >= count) {
+        return true;
+    }
+    PyBuffer_Release(view);
+    PyErr_SetString(PyExc_ValueError, "a buffer of documents has another size");
+    return false;
+}
+
+static PyObject *rows_of(PyObject *module, struct stk_py_engine *engine, PyObject *const parts[3],
+                         const struct stoker_token_loader_options *options, uint64_t epoch)
+{
+    struct stoker_row_documents documents = {.struct_size = sizeof documents, .epoch = epoch};
+    struct stoker_error error = {0};
+    struct stoker_batch *batch = NULL;
+    Py_buffer tokens, ends, ids;
+    const uint64_t *last;
+    bool fits;
+    int status = 0;
+
+    if (!take_numbers(parts[1], 8, 1, &ends)) {
+        return NULL;
+    }
+    if (!take_numbers(parts[2], 8, ends.len / 8, &ids)) {
+        PyBuffer_Release(&ends);
+        return NULL;
+    }
+    last = (const uint64_t *)ends.buf + ends.len / 8 - 1;
+    fits = *last <= PY_SSIZE_T_MAX / 4 && take_numbers(parts[0], 4, (Py_ssize_t)*last, &tokens);
+    if (fits) {
+        documents.tokens = tokens.buf;
+        documents.ends = ends.buf;
+        documents.ids = ids.buf;
+        documents.count = (uint64_t)ends.len / 8;
+        Py_BEGIN_ALLOW_THREADS status =
+            stoker_rows_make(&batch, engine->engine, &documents, options, &error);
+        Py_END_ALLOW_THREADS PyBuffer_Release(&tokens);
+    } else if (!PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "documents end behind their tokens");
+    }
+    PyBuffer_Release(&ids);
+    PyBuffer_Release(&ends);
+    if (!fits) {
+        return NULL;
+    }
+    return status < 0 ? stk_py_raise(status, &error)
+                      : stk_py_batch_new(PyModule_GetState(module), batch);
+}
+
+PyObject *stk_py_rows(PyObject *module, PyObject *arguments)
+{
+    struct stk_py_module *state = PyModule_GetState(module);
+    struct stoker_token_loader_options options = {0};
+    PyObject *first, *keywords, *parts[3], *engine, *result;
+    uint64_t epoch;
+
+    if (!PyArg_ParseTuple(arguments, "O!O!O&OOO:rows", &PyTuple_Type, &first, &PyDict_Type,
+                          &keywords, stk_py_u64, &epoch, &parts[0], &parts[1], &parts[2]) ||
+        !parse_options(first, keywords, state->engine_type, &engine, &options) ||
+        !stk_py_gate_enter(&((struct stk_py_engine *)engine)->gate, "engine")) {
+        return NULL;
+    }
+    result = rows_of(module, (struct stk_py_engine *)engine, parts, &options, epoch);
+    stk_py_engine_leave((struct stk_py_engine *)engine);
+    return result;
+}
+
+static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
     struct stk_py_module *module = PyType_GetModuleState(type);
-    struct stoker_token_loader_options options = {.struct_size = sizeof options};
+    struct stoker_token_loader_options options = {0};
     struct stoker_error error = {0};
     struct tokens_object *tokens;
     struct token_loader_object *self;
+    PyObject *source;
     int status;
 
-    if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiii:TokenLoader", names,
-            module->tokens_type, &tokens, stk_py_u64, &options.context, stk_py_u64,
-            &options.stride, stk_py_u32, &options.batch_size, stk_py_u32, &options.shuffle,
-            stk_py_u32, &options.tail, stk_py_u32, &options.window_blocks, stk_py_u32,
-            &options.group_count, stk_py_u32, &options.rank, stk_py_u32, &options.world_size,
-            stk_py_u64, &options.seed, stk_py_u32, &options.labels, stk_py_u32,
-            &options.dtype, stk_py_u32, &options.rows, stk_py_u32, &options.chunk_documents,
-            &options.pad, &options.has_eod, &options.append_eod, &options.eod, stk_py_u32,
-            &options.ends, stk_py_u32, &options.positions, &options.fim_rate,
-            &options.fim_spm_rate, &options.fim_prefix, &options.fim_suffix,
-            &options.fim_middle) ||
-        !stk_py_gate_enter(&tokens->gate, "tokens")) {
+    if (!parse_options(arguments, keywords, module->tokens_type, &source, &options)) {
+        return NULL;
+    }
+    tokens = (struct tokens_object *)source;
+    if (!stk_py_gate_enter(&tokens->gate, "tokens")) {
         return NULL;
     }
     self = (struct token_loader_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);

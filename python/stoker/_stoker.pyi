@@ -82,6 +82,7 @@ LABELS_NONE: int
 ROWS_WINDOWS: int
 ROWS_PACKED: int
 ROWS_DOCUMENTS: int
+ROWS_PADDED: int
 ENDS_MASKED: int
 ENDS_KEPT: int
 POSITIONS_NONE: int
@@ -118,6 +119,16 @@ class Dataset:
     def url_end(self, url: int, /) -> int: ...
     def close(self) -> None: ...
 
+def rows(
+    source: tuple[Engine, int],
+    options: dict[str, Any],
+    epoch: int,
+    tokens: Any,
+    ends: Any,
+    ids: Any,
+    /,
+) -> Batch: ...
+
 class Tokens:
     def __new__(
         cls, engine: Engine, paths: tuple[bytes, ...], dtype: int, cache_bytes: int = ...
@@ -126,7 +137,7 @@ class Tokens:
     def close(self) -> None: ...
 
 class TokenLoader:
-    def __new__(cls, tokens: Tokens, context: int, **options: float) -> TokenLoader: ...
+    def __new__(cls, source: Tokens, context: int, **options: float) -> TokenLoader: ...
     def next(self) -> Batch | None: ...
     def set_epoch(self, epoch: int, /) -> None: ...
     def batches(self, epoch: int, /) -> int: ...

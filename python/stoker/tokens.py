@@ -33,6 +33,7 @@ ROWS = {
     "windows": _stoker.ROWS_WINDOWS,
     "packed": _stoker.ROWS_PACKED,
     "documents": _stoker.ROWS_DOCUMENTS,
+    "padded": _stoker.ROWS_PADDED,
 }
 POSITIONS = {
     "none": _stoker.POSITIONS_NONE,
@@ -165,6 +166,8 @@ class TokenLoader(Stream):
 
     ``rows="documents"``: a document a row, as pairs of :class:`Ragged` (inputs, labels).
 
+    ``rows="padded"``: a document a row, cut to ``context`` or padded, as pairs of tensors.
+
     Documents are those of Megatron sets; in other files each ends with a token ``eod``, which one
     pass over all tokens finds when the loader is made.
 
@@ -173,7 +176,7 @@ class TokenLoader(Stream):
         batch_size: rows of a batch, of this rank.
         context: tokens of a row; of documents the most (longer ones are cut), default: all.
         seed: of the order.
-        rows: ``"windows"``, ``"packed"`` or ``"documents"``.
+        rows: ``"windows"``, ``"packed"``, ``"documents"`` or ``"padded"``.
         stride: tokens from one window to the next. Default: ``context``.
         labels: ``True``: labels beside the inputs, shifted by one; ``False``: none, and windows of
             ``context`` tokens.
@@ -246,7 +249,6 @@ class TokenLoader(Stream):
         self.transform = transform
         if rows != "windows" and stride is not None:
             raise ArgumentError(f"stride= beside rows={rows!r}", where, "give it with windows")
-        places = positions or ("reset" if rows == "packed" else "none")
         self._native_options = {
             "batch_size": self.batch_size,
             "stride": count(stride, f"{where} stride", low=1),
@@ -257,20 +259,24 @@ class TokenLoader(Stream):
             "world_size": self.world_size,
             "window_blocks": count(window, f"{where} window", low=1),
             "group_count": count(groups, f"{where} groups", low=1),
-            "labels": _stoker.LABELS_SHIFTED if labels else _stoker.LABELS_NONE,
-            "dtype": word(_name(dtype), DTYPES, f"{where} dtype"),
-            "rows": word(rows, ROWS, f"{where} rows"),
             "chunk_documents": count(chunk, f"{where} chunk", low=1),
-            "pad": count(pad, f"{where} pad", high=2**31 - 1),
-            "has_eod": int(eod is not None),
-            "append_eod": int(bool(append_eod)),
-            "eod": count(eod, f"{where} eod", high=2**31 - 1),
-            "ends": _ends(mask_ends),
-            "positions": word(places, POSITIONS, f"{where} positions"),
-            **_fim_options(fim, where),
+            **row_options(
+                where,
+                rows=rows,
+                labels=labels,
+                dtype=dtype,
+                pad=pad,
+                eod=eod,
+                append_eod=append_eod,
+                mask_ends=mask_ends,
+                positions=positions,
+                fim=fim,
+            ),
         }
-        self._ragged = rows == "documents"
-        self._names, self._fields, self._bounds = _fields(names, rows, bool(labels), places)
+        self._rows = rows
+        self._names, self._fields, self._bounds = field_names(
+            names, rows, labels, positions
+        )
         self._output_word = check_word(output)
         self._convert: Callable[[Any], Any] | None = None
         self._output = ""
@@ -369,7 +375,7 @@ class TokenLoader(Stream):
             self._output = choose(self._output_word)
             self._convert = converter(self._output)
         self.mask = mask_of(batch, self._output) if self.tail == "pad" else None
-        values = tuple(self._value(batch, field) for field in range(self._fields))
+        values = field_values(batch, self._convert, self._rows, self._fields, self._bounds)
         if self._names is not None:
             return dict(zip(self._names, values, strict=True))
         return values if self._fields > 1 else values[0]
@@ -383,14 +389,6 @@ class TokenLoader(Stream):
         if self._taken and self._is_over():
             self._native.next()
             self._end()
-
-    def _value(self, batch: _stoker.Batch, field: int) -> Any:
-        assert self._convert is not None
-        if self._ragged:
-            parts = batch.array(field)
-            return Ragged(*(None if part is None else self._convert(part) for part in parts))
-        array = batch.array(field)
-        return self._convert(array[0] if field == self._bounds else array)
 
     # ---- state ----
 
@@ -450,10 +448,39 @@ class TokenLoader(Stream):
         refuse_pickle("TokenLoader")
 
 
-def _ends(mask_ends: bool | None) -> int:
-    if mask_ends is None:
-        return 0
-    return _stoker.ENDS_MASKED if mask_ends else _stoker.ENDS_KEPT
+def _places(rows: str, positions: str | None) -> str:
+    return positions if positions is not None else "reset" if rows == "packed" else "none"
+
+
+def row_options(
+    where: str,
+    *,
+    rows: str,
+    labels: bool,
+    dtype: Any,
+    pad: int,
+    eod: int | None,
+    append_eod: bool,
+    mask_ends: bool | None,
+    positions: str | None,
+    fim: FIM | None,
+) -> dict[str, Any]:
+    """What says how rows are made, checked, as the extension has it."""
+    ends = 0
+    if mask_ends is not None:
+        ends = _stoker.ENDS_MASKED if mask_ends else _stoker.ENDS_KEPT
+    return {
+        "rows": word(rows, ROWS, f"{where} rows"),
+        "labels": _stoker.LABELS_SHIFTED if labels else _stoker.LABELS_NONE,
+        "dtype": word(_name(dtype), DTYPES, f"{where} dtype"),
+        "pad": count(pad, f"{where} pad", high=2**31 - 1),
+        "has_eod": int(eod is not None),
+        "append_eod": int(bool(append_eod)),
+        "eod": count(eod, f"{where} eod", high=2**31 - 1),
+        "ends": ends,
+        "positions": word(_places(rows, positions), POSITIONS, f"{where} positions"),
+        **_fim_options(fim, where),
+    }
 
 
 def _fim_options(fim: FIM | None, where: str) -> dict[str, float]:
@@ -473,26 +500,38 @@ def _fim_options(fim: FIM | None, where: str) -> dict[str, float]:
     return options
 
 
-def _fields(
-    names: Sequence[str] | None, rows: str, labels: bool, positions: str
+def field_names(
+    names: Sequence[str] | None, rows: str, labels: bool, positions: str | None
 ) -> tuple[tuple[str, ...] | None, int, int]:
     """Names of the fields, None: the loop gets tuples; how many; which one is cu_seqlens, or -1."""
+    places, bounds = _places(rows, positions), -1
     usual = ["input_ids"]
     usual += ["labels"] if labels else []
-    usual += ["position_ids"] if positions != "none" else []
-    bounds = -1
-    if rows == "packed" or positions == "reset":
+    usual += ["position_ids"] if places != "none" else []
+    if rows == "packed" or places == "reset":
         bounds = len(usual)
         usual.append("cu_seqlens")
     if names is not None and (isinstance(names, str) or len(names) != len(usual)):
         raise ArgumentError(
-            f"names {names!r}",
-            "TokenLoader",
-            f"give {len(usual)}: one each for {', '.join(usual)}",
+            f"names {names!r}", "names", f"give {len(usual)}: one each for {', '.join(usual)}"
         )
     if names is None:
         return (tuple(usual) if bounds >= 0 or len(usual) > 2 else None), len(usual), bounds
     return tuple(names), len(usual), bounds
+
+
+def field_values(
+    batch: _stoker.Batch, convert: Callable[[Any], Any], rows: str, fields: int, bounds: int
+) -> tuple[Any, ...]:
+    """The fields of a batch, converted; see :func:`field_names`."""
+    values: list[Any] = []
+    for field in range(fields):
+        array = batch.array(field)
+        if rows == "documents":
+            values.append(Ragged(*(None if part is None else convert(part) for part in array)))
+        else:
+            values.append(convert(array[0] if field == bounds else array))
+    return tuple(values)
 
 
 def _files(paths: Sequence[bytes]) -> list[bytes]:

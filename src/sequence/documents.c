@@ -112,15 +112,16 @@ static int open_file(struct stk_documents *documents, uint32_t i, bool has_eod, 
                      struct stoker_error *error)
 {
     const struct stk_token_file *file = &documents->tokens->files[i];
-    uint64_t count = file->set.document_count;
+    uint64_t count = file->ends ? file->end_count : file->set.document_count;
+    bool told = file->ends || file->set.documents;
     int status = 0;
 
-    if (!file->set.documents && !has_eod) {
+    if (!told && !has_eod) {
         stk_fail(error, STOKER_ERROR_ARGUMENT, "this file does not say where its documents are",
                  "say which token ends them (eod), or give Megatron sets", "documents");
         return stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL);
     }
-    if (!file->set.documents) {
+    if (!told) {
         status = search_file(documents, i, eod, &count, error);
     }
     documents->count += count;
@@ -182,7 +183,7 @@ int stk_documents_at(const struct stk_documents *documents, uint64_t number,
     STK_ASSERT(number < documents->count);
     uint32_t i = (uint32_t)stk_ends_find(documents->ends, documents->tokens->file_count, number);
     const struct stk_token_file *file = &documents->tokens->files[i];
-    const uint64_t *cuts = documents->cuts[i];
+    const uint64_t *cuts = file->ends ? file->ends : documents->cuts[i];
 
     number -= i > 0 ? documents->ends[i - 1] : 0;
     document_out->file = i;

@@ -5,13 +5,13 @@
 #include "base/hash.h"
 #include "batch/batch.h"
 #include "sequence/cursor.h"
+#include "sequence/options.h"
 #include "sequence/samples.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
-#define CHUNK_DOCUMENTS 4096u
 #define FIELDS_MAX 4u
 /* Keys of fill in the middle are none of the order's. */
 #define FIM_KEY 0x66696d2d746f6b65ull
@@ -38,160 +38,7 @@ struct stoker_token_loader {
     } locked;
 };
 
-/* ---- options ---- */
-
-/* What defaults stand for. */
-static void set_defaults(struct stoker_token_loader_options *options)
-{
-    bool windows;
-
-    options->rows = options->rows ? options->rows : STOKER_ROWS_WINDOWS;
-    windows = options->rows == STOKER_ROWS_WINDOWS;
-    options->stride = options->stride ? options->stride : options->context;
-    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
-    options->tail = options->tail ? options->tail : STOKER_TAIL_DROP;
-    options->window_blocks = options->window_blocks ? options->window_blocks : 64;
-    options->group_count = options->group_count ? options->group_count : 1;
-    options->world_size = options->world_size ? options->world_size : 1;
-    options->labels = options->labels ? options->labels : STOKER_LABELS_SHIFTED;
-    options->dtype = options->dtype ? options->dtype : STOKER_INT64;
-    options->chunk_documents =
-        options->chunk_documents ? options->chunk_documents : CHUNK_DOCUMENTS;
-    options->ends = options->ends ? options->ends : windows ? STOKER_ENDS_KEPT : STOKER_ENDS_MASKED;
-    options->positions = options->positions                    ? options->positions
-                         : options->rows == STOKER_ROWS_PACKED ? STOKER_POSITIONS_RESET
-                                                               : STOKER_POSITIONS_NONE;
-}
-
-static bool is_share(double value)
-{
-    return value >= 0 && value <= 1; /* and no NaN */
-}
-
-static const char *refuse_rows(const struct stoker_token_loader_options *options)
-{
-    bool documents = options->rows == STOKER_ROWS_DOCUMENTS;
-    uint64_t added = (options->fim_rate > 0 ? STK_FIM_SENTINELS : 0) + options->append_eod;
-
-    if (options->rows > STOKER_ROWS_DOCUMENTS || options->ends > STOKER_ENDS_KEPT ||
-        options->positions > STOKER_POSITIONS_ROW || options->labels > STOKER_LABELS_NONE) {
-        return "rows, ends, positions or labels is out of its range";
-    }
-    if (options->context > UINT32_MAX || (options->context == 0 && !documents)) {
-        return "context must be 1 to 4,294,967,295 tokens";
-    }
-    if (options->rows == STOKER_ROWS_PACKED &&
-        (options->context > STK_PACKING_LENGTH_MAX ||
-         options->context * options->batch_size > INT32_MAX)) {
-        return "packed rows have 16,777,216 tokens at most, and a batch 2,147,483,647";
-    }
-    if (options->positions == STOKER_POSITIONS_RESET &&
-        options->context * options->batch_size > INT32_MAX) {
-        return "where documents begin is counted in 31 bits: take smaller batches";
-    }
-    if (options->context > 0 && added > 0 && options->context <= added) {
-        return "context must have room for sentinels and EOD, and a token";
-    }
-    if (documents && options->positions != STOKER_POSITIONS_NONE) {
-        return "positions of documents count from 0: there is no field of them";
-    }
-    if (options->chunk_documents > STK_PACKING_DOCUMENTS_MAX) {
-        return "a chunk has 1,048,576 documents at most";
-    }
-    return NULL;
-}
-
-static const char *refuse_rules(const struct stoker_token_loader_options *options)
-{
-    bool windows = options->rows == STOKER_ROWS_WINDOWS;
-
-    if (options->append_eod && (!options->has_eod || windows)) {
-        return "append_eod needs eod, and packed rows or documents";
-    }
-    if (windows && !options->has_eod &&
-        (options->ends == STOKER_ENDS_MASKED || options->positions == STOKER_POSITIONS_RESET)) {
-        return "in windows eod tells where documents end: name it";
-    }
-    if (!is_share(options->fim_rate) || !is_share(options->fim_spm_rate)) {
-        return "rates of fill in the middle are numbers from 0 to 1";
-    }
-    return NULL;
-}
-
-static int resolve(struct stoker_token_loader_options *options,
-                   const struct stoker_token_loader_options *given, struct stoker_error *error)
-{
-    const char *refused;
-
-    if (!given || given->struct_size < offsetof(struct stoker_token_loader_options, shuffle) ||
-        given->struct_size > 4096) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
-                        "set options.struct_size = sizeof options", "token loader options");
-    }
-    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
-    set_defaults(options);
-    refused = refuse_rows(options);
-    refused = refused ? refused : refuse_rules(options);
-    if (options->batch_size == 0 || options->batch_size > 1u << 24) {
-        refused = "batch_size must be 1 to 16,777,216";
-    } else if (options->rank >= options->world_size) {
-        refused = "rank must be below world_size";
-    } else if (options->shuffle > STOKER_SHUFFLE_NONE || options->tail > STOKER_TAIL_KEEP) {
-        refused = "shuffle or tail is out of its range";
-    } else if (options->dtype != STOKER_INT32 && options->dtype != STOKER_INT64) {
-        refused = "tokens come as int32 or int64";
-    }
-    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "a token loader option is not usable",
-                              refused, "token loader options")
-                   : 0;
-}
-
 /* ---- open and close ---- */
-
-/* A digest of some settings, as a part of the identity: that which differs can be named. */
-static void identify_part(uint8_t *part, size_t part_bytes, const void *settings, size_t bytes)
-{
-    struct stk_sha256 sha;
-    uint8_t digest[32];
-
-    stk_sha256_init(&sha);
-    stk_sha256_add(&sha, settings, bytes);
-    stk_sha256_done(&sha, digest);
-    memcpy(part, digest, part_bytes);
-}
-
-static const struct stk_identity_part identity_parts[] = {
-    {"identity of tokens", 0, 16},
-    {"rows (windows, packed or documents; context, stride, labels)", 16, 4},
-    {"packing (chunk, pad)", 20, 4},
-    {"rules for ends of documents (eod, append_eod, ends, positions)", 24, 4},
-    {"fill in the middle (rates, sentinels)", 28, 4},
-};
-
-/* What a state belongs to: the tokens, and what is made of them. */
-static void identify(const struct stoker_tokens *tokens,
-                     const struct stoker_token_loader_options *options, uint8_t identity[32])
-{
-    bool packed = options->rows == STOKER_ROWS_PACKED, fim = options->fim_rate > 0;
-    uint64_t rows[4] = {options->rows, options->context,
-                        options->rows == STOKER_ROWS_WINDOWS ? options->stride : 0,
-                        options->labels};
-    int64_t packing[2] = {packed ? options->chunk_documents : 0, packed ? options->pad : 0};
-    int64_t ends[5] = {options->has_eod, options->has_eod ? options->eod : 0, options->append_eod,
-                       options->ends, options->positions};
-    int64_t middle[4] = {fim, fim ? options->fim_prefix : 0, fim ? options->fim_suffix : 0,
-                         fim ? options->fim_middle : 0};
-    double rates[2] = {options->fim_rate, fim ? options->fim_spm_rate : 0};
-    uint8_t both[sizeof middle + sizeof rates];
-
-    memcpy(both, middle, sizeof middle);
-    memcpy(both + sizeof middle, rates, sizeof rates);
-    memcpy(identity, tokens->identity, 16);
-    identify_part(identity + 16, 4, rows, sizeof rows);
-    identify_part(identity + 20, 4, packing, sizeof packing);
-    identify_part(identity + 24, 4, ends, sizeof ends);
-    identify_part(identity + 28, 4, both, sizeof both);
-}
 
 static int open_cursor(struct stoker_token_loader *loader,
                        const struct stoker_token_loader_options *options,
@@ -223,7 +70,7 @@ static int open_cursor(struct stoker_token_loader *loader,
         .worker_count = 1,
     };
 
-    identify(loader->tokens, options, identity);
+    stk_token_identity(loader->tokens, options, identity);
     return stk_cursor_open(&loader->locked.cursor, &order, &partition, identity, error);
 }
 
@@ -306,20 +153,30 @@ static void set_fields(struct stoker_token_loader *loader,
                     options->ends == STOKER_ENDS_KEPT && options->fim_rate == 0;
 }
 
-int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct stoker_tokens *tokens,
-                             const struct stoker_token_loader_options *given,
-                             struct stoker_error *error)
+/* Batches of all samples: how many they are is known only now. */
+static int take_all(const struct stoker_token_loader *loader,
+                    struct stoker_token_loader_options *options, struct stoker_error *error)
 {
-    struct stoker_token_loader_options options = {0};
-    struct stoker_token_loader *loader;
-    int status = stk_engine_check(tokens->engine, error);
+    uint64_t count = stk_samples_count(&loader->locked.samples);
 
-    *loader_out = NULL;
-    status = status < 0 ? status : resolve(&options, given, error);
-    if (status < 0) {
-        return status;
+    if (count * stk_max(options->context, 1) > INT32_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "too many rows for one batch",
+                        "give fewer documents at once, or a shorter context",
+                        "%llu rows of %llu tokens, at most 2,147,483,647 in all",
+                        (unsigned long long)count, (unsigned long long)options->context);
     }
-    loader = stk_alloc(1, sizeof *loader);
+    options->batch_size = (uint32_t)count;
+    return 0;
+}
+
+/* A loader; ids: see stk_samples, with them all samples are one batch. */
+static int open_loader(struct stoker_token_loader **loader_out, struct stoker_tokens *tokens,
+                       struct stoker_token_loader_options *options, const uint64_t *ids,
+                       struct stoker_error *error)
+{
+    struct stoker_token_loader *loader = stk_alloc(1, sizeof *loader);
+    int status;
+
     if (!loader) {
         return stk_fail(error, -ENOMEM, "cannot open a token loader", "free memory", "loader");
     }
@@ -327,20 +184,46 @@ int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct sto
     stk_tokens_hold(tokens);
     loader->tokens = tokens;
     loader->engine = tokens->engine;
-    loader->context = options.context;
-    loader->dtype = options.dtype;
-    loader->token_bytes = options.dtype == STOKER_INT32 ? 4 : 8;
-    loader->key = stk_key(options.seed, FIM_KEY);
-    set_fields(loader, &options);
-    status = stk_samples_open(&loader->locked.samples, tokens, &options, error);
-    status = status < 0 ? status : open_cursor(loader, &options, error);
-    status = status < 0 ? status : open_pool(loader, options.batch_size, error);
+    loader->context = options->context;
+    loader->dtype = options->dtype;
+    loader->token_bytes = options->dtype == STOKER_UINT8   ? 1
+                          : options->dtype == STOKER_INT32 ? 4
+                                                           : 8;
+    loader->key = stk_key(options->seed, FIM_KEY);
+    set_fields(loader, options);
+    status = stk_samples_open(&loader->locked.samples, tokens, options, error);
+    if (status == 0 && ids) {
+        loader->locked.samples.ids = ids;
+        status = take_all(loader, options, error);
+    }
+    status = status < 0 ? status : open_cursor(loader, options, error);
+    status = status < 0 ? status : open_pool(loader, options->batch_size, error);
     if (status < 0) {
         stoker_token_loader_close(loader);
         return status;
     }
     *loader_out = loader;
     return 0;
+}
+
+int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct stoker_tokens *tokens,
+                             const struct stoker_token_loader_options *given,
+                             struct stoker_error *error)
+{
+    struct stoker_token_loader_options options = {0};
+    int status = stk_engine_check(tokens->engine, error);
+
+    *loader_out = NULL;
+    status = status < 0 ? status : stk_token_options(&options, given, error);
+    for (uint32_t i = 0; status == 0 && options.dtype == STOKER_UINT8 && i < tokens->file_count;
+         i++) {
+        if (tokens->files[i].run.dtype != STOKER_UINT8) {
+            stk_fail(error, STOKER_ERROR_ARGUMENT, "a file's tokens are no bytes",
+                     "take int32 or int64", "uint8");
+            status = stk_error_place(error, tokens->files[i].path, STOKER_NO_OFFSET, NULL);
+        }
+    }
+    return status < 0 ? status : open_loader(loader_out, tokens, &options, NULL, error);
 }
 
 void stoker_token_loader_close(struct stoker_token_loader *loader)
@@ -425,7 +308,7 @@ static int row_reserve_locked(struct stoker_token_loader *loader, uint64_t sampl
 static int make_row_locked(struct stoker_token_loader *loader, uint64_t sample, uint64_t epoch,
                            struct stoker_error *error)
 {
-    uint64_t key = stk_key(stk_key(loader->key, epoch), sample);
+    uint64_t key = stk_key(loader->key, epoch);
     int status = row_reserve_locked(loader, sample, error);
 
     return status < 0
@@ -525,6 +408,50 @@ static int fill_rows_locked(struct stoker_token_loader *loader, struct stoker_ba
     return status;
 }
 
+/* One document behind those before it. */
+static int fill_document_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
+                                uint32_t slot, uint64_t epoch, struct stoker_error *error)
+{
+    const struct stk_token_row *row = &loader->locked.row;
+    uint64_t at = batch->fields[0].offsets[slot] * loader->token_bytes;
+    int status = make_row_locked(loader, batch->ids[slot], epoch, error);
+
+    if (status < 0) {
+        return status;
+    }
+    struct stk_token_row_out out = {
+        .length = row->count,
+        .dtype = loader->dtype,
+        .tokens = batch->fields[0].data + at,
+        .labels = loader->labels >= 0 ? batch->fields[loader->labels].data + at : NULL,
+    };
+
+    for (uint32_t field = 0; field < loader->field_count; field++) {
+        batch->fields[field].offsets[slot + 1] = batch->fields[field].offsets[slot] + row->count;
+    }
+    return stk_token_row_write(row, &loader->locked.samples.rules, &out)
+               ? 0
+               : unfit(loader, NULL, error);
+}
+
+/* The same of bytes, as they are stored. */
+static int fill_bytes_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
+                             uint32_t slot, struct stoker_error *error)
+{
+    const struct stk_samples *samples = &loader->locked.samples;
+    uint64_t *offsets = batch->fields[0].offsets, bytes;
+    struct stk_document document;
+    int status = stk_documents_at(&samples->documents, batch->ids[slot], &document, error);
+
+    status = status < 0 ? status : stk_samples_room(samples, batch->ids[slot], &bytes, error);
+    if (status == 0) {
+        offsets[slot + 1] = offsets[slot] + bytes;
+        status = stk_tokens_stored(loader->tokens, document.file, document.span.first, bytes,
+                                   batch->fields[0].data + offsets[slot], error);
+    }
+    return status;
+}
+
 /* Rows of any length: room for the longest that they may be, then one behind the other. */
 static int fill_documents_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
                                  const uint64_t *epochs, struct stoker_error *error)
@@ -541,25 +468,9 @@ static int fill_documents_locked(struct stoker_token_loader *loader, struct stok
         batch->fields[field].offsets[0] = 0;
     }
     for (uint32_t i = 0; status == 0 && i < batch->samples; i++) {
-        uint64_t at = batch->fields[0].offsets[i] * loader->token_bytes;
-
-        status = make_row_locked(loader, batch->ids[i], epochs[i], error);
-        if (status < 0) {
-            break;
-        }
-        struct stk_token_row_out out = {
-            .length = loader->locked.row.count,
-            .dtype = loader->dtype,
-            .tokens = batch->fields[0].data + at,
-            .labels = loader->labels >= 0 ? batch->fields[loader->labels].data + at : NULL,
-        };
-
-        if (!stk_token_row_write(&loader->locked.row, &loader->locked.samples.rules, &out)) {
-            status = unfit(loader, NULL, error);
-        }
-        for (uint32_t field = 0; field < loader->field_count; field++) {
-            batch->fields[field].offsets[i + 1] = batch->fields[field].offsets[i] + out.length;
-        }
+        status = loader->dtype == STOKER_UINT8
+                     ? fill_bytes_locked(loader, batch, i, error)
+                     : fill_document_locked(loader, batch, i, epochs[i], error);
     }
     return status;
 }
@@ -663,8 +574,8 @@ int stoker_token_loader_set_state(struct stoker_token_loader *loader,
         .samples = "number of samples",
         .block_samples = "samples a block",
         .advice = "open the loader with the tokens and settings of the saved run",
-        .parts = identity_parts,
-        .part_count = STK_COUNT(identity_parts),
+        .parts = stk_token_identity_parts,
+        .part_count = STK_TOKEN_IDENTITY_PARTS,
         .positions = loader->locked.cursor.partition.sample_count,
         .epoch_max = UINT64_MAX,
     };
@@ -676,4 +587,65 @@ int stoker_token_loader_set_state(struct stoker_token_loader *loader,
         pthread_mutex_unlock(&loader->lock);
     }
     return status;
+}
+
+/* ---- documents in memory ---- */
+
+static int check_documents(const struct stoker_row_documents *documents,
+                           const struct stoker_token_loader_options *options,
+                           struct stoker_error *error)
+{
+    const char *refused = NULL;
+    uint64_t before = 0;
+
+    if (!documents || documents->struct_size != sizeof *documents) {
+        refused = "set struct_size";
+    } else if (documents->count == 0 || documents->count > STK_PACKING_DOCUMENTS_MAX) {
+        refused = "give 1 to 1,048,576 documents";
+    } else if (options->rows == STOKER_ROWS_WINDOWS || options->dtype == STOKER_UINT8) {
+        refused = "give rows that are packed, padded or documents, of int32 or int64";
+    }
+    for (uint64_t i = 0; !refused && i < documents->count; before = documents->ends[i++]) {
+        refused = documents->ends[i] < before ? "ends must not fall" : NULL;
+    }
+    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "documents cannot be made to rows",
+                              refused, "row documents")
+                   : 0;
+}
+
+int stoker_rows_make(struct stoker_batch **batch_out, struct stoker_engine *engine,
+                     const struct stoker_row_documents *documents,
+                     const struct stoker_token_loader_options *given, struct stoker_error *error)
+{
+    struct stoker_token_loader_options options = {0};
+    struct stoker_token_loader *loader = NULL;
+    struct stoker_tokens *tokens = NULL;
+    int status = stk_engine_check(engine, error);
+
+    *batch_out = NULL;
+    status = status < 0 ? status : stk_token_options(&options, given, error);
+    status = status < 0 ? status : check_documents(documents, &options, error);
+    if (status < 0) {
+        return status;
+    }
+    struct stk_token_file file = {
+        .run = {.data = (const uint8_t *)documents->tokens,
+                .count = documents->ends[documents->count - 1],
+                .dtype = STOKER_INT32},
+        .ends = documents->ends,
+        .end_count = documents->count,
+    };
+
+    options.shuffle = STOKER_SHUFFLE_NONE;
+    options.tail = STOKER_TAIL_KEEP;
+    options.rank = 0;
+    options.world_size = options.group_count = 1;
+    options.chunk_documents = (uint32_t)documents->count;
+    status = stk_tokens_lend(&tokens, engine, &file, error);
+    status = status < 0 ? status : open_loader(&loader, tokens, &options, documents->ids, error);
+    status = status < 0 ? status : stoker_token_loader_set_epoch(loader, documents->epoch, error);
+    status = status < 0 ? status : stoker_token_loader_next(loader, batch_out, error);
+    stoker_token_loader_close(loader);
+    stoker_tokens_close(tokens);
+    return status < 0 ? status : 0;
 }

@@ -2,8 +2,8 @@
  * a state goes on where it was taken; what cannot work is refused, and nothing leaks.
  * Method: three files (a Megatron set, npy, raw) in the simulated world, whose token i of file f is
  * a function of both; each row of a batch is compared with the window that stoker_order_at and a
- * walk over the files give (files.c, feed.c, packed.c); every allocation and every call of the
- * world fails once. */
+ * walk over the files give (files.c, feed.c, options.c, cursor.c); every allocation and every call
+ * of the world fails once. */
 #include "sequence/sequence.h"
 #include "test/t.h"
 #include "world/world.h"

@@ -151,10 +151,10 @@ static int open_file(struct stoker_tokens *tokens, struct stk_token_file *file, 
 
 /* ---- reading ---- */
 
-/* Bytes of the tokens, as they are stored. */
-static int read_stored(const struct stoker_tokens *tokens, const struct stk_token_file *file,
-                       uint64_t offset, uint64_t bytes, uint8_t *out, struct stoker_error *error)
+int stk_tokens_stored(const struct stoker_tokens *tokens, uint32_t number, uint64_t offset,
+                      uint64_t bytes, uint8_t *out, struct stoker_error *error)
 {
+    const struct stk_token_file *file = &tokens->files[number];
     int status;
 
     if (bytes == 0) {
@@ -183,8 +183,8 @@ int stk_tokens_read(const struct stoker_tokens *tokens, uint32_t number, uint64_
         /* At the end of the room, where what is widened does not reach what is yet to be. */
         uint64_t bytes = count * stk_token_bytes(run.dtype);
         uint8_t *stored = (uint8_t *)out + count * sizeof *out - bytes;
-        int status =
-            read_stored(tokens, file, first * stk_token_bytes(run.dtype), bytes, stored, error);
+        int status = stk_tokens_stored(tokens, number, first * stk_token_bytes(run.dtype), bytes,
+                                       stored, error);
 
         if (status < 0) {
             return status;
@@ -219,9 +219,9 @@ static int identify(struct stoker_tokens *tokens, struct stoker_error *error)
         uint64_t end = stk_min(bytes, IDENTITY_BYTES);
         uint64_t head[2] = {file->run.dtype, file->run.count};
 
-        status = read_stored(tokens, file, 0, end, ends, error);
+        status = stk_tokens_stored(tokens, i, 0, end, ends, error);
         if (status == 0) {
-            status = read_stored(tokens, file, bytes - end, end, ends + end, error);
+            status = stk_tokens_stored(tokens, i, bytes - end, end, ends + end, error);
         }
         stk_sha256_add(&sha, head, sizeof head);
         stk_sha256_add(&sha, ends, 2 * end);
@@ -241,6 +241,27 @@ static int open_kept(struct stoker_tokens *tokens, uint64_t bytes_max, struct st
                                                bytes_max ? bytes_max : usual, error);
 }
 
+/* With room for the files; none is open yet. */
+static int tokens_new(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
+                      size_t file_count, struct stoker_error *error)
+{
+    struct stoker_tokens *tokens = stk_alloc(1, sizeof *tokens);
+
+    if (tokens) {
+        tokens->files = stk_alloc(file_count, sizeof *tokens->files);
+    }
+    if (!tokens || !tokens->files) {
+        stk_free(tokens);
+        return stk_fail(error, -ENOMEM, "cannot open token files", "free memory", "%zu files",
+                        file_count);
+    }
+    tokens->engine = engine;
+    stk_engine_hold(engine);
+    atomic_store_explicit(&tokens->references, 1, memory_order_relaxed);
+    *tokens_out = tokens;
+    return 0;
+}
+
 int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
                        const struct stoker_tokens_options *options, struct stoker_error *error)
 {
@@ -256,18 +277,10 @@ int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "token files cannot be opened like this",
                         "set struct_size, and name 1 to 1,048,576 files", "tokens options");
     }
-    tokens = stk_alloc(1, sizeof *tokens);
-    if (tokens) {
-        tokens->files = stk_alloc(options->path_count, sizeof *tokens->files);
+    status = tokens_new(&tokens, engine, options->path_count, error);
+    if (status < 0) {
+        return status;
     }
-    if (!tokens || !tokens->files) {
-        stk_free(tokens);
-        return stk_fail(error, -ENOMEM, "cannot open token files", "free memory", "%zu files",
-                        options->path_count);
-    }
-    tokens->engine = engine;
-    stk_engine_hold(engine);
-    atomic_store_explicit(&tokens->references, 1, memory_order_relaxed);
     while (status == 0 && tokens->file_count < options->path_count) {
         uint32_t i = tokens->file_count++;
 
@@ -281,6 +294,19 @@ int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *
     }
     *tokens_out = tokens;
     return 0;
+}
+
+int stk_tokens_lend(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
+                    const struct stk_token_file *file, struct stoker_error *error)
+{
+    int status = tokens_new(tokens_out, engine, 1, error);
+
+    if (status == 0) {
+        (*tokens_out)->files[0] = *file;
+        (*tokens_out)->file_count = 1;
+        (*tokens_out)->tokens = file->run.count;
+    }
+    return status;
 }
 
 void stk_tokens_hold(struct stoker_tokens *tokens)

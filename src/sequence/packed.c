@@ -61,7 +61,8 @@ static int plan_chunk(const struct stk_packed *packed, uint64_t number,
     uint64_t in_file = number - (file > 0 ? packed->file_ends[file - 1] : 0);
     uint64_t first = (file > 0 ? document_ends[file - 1] : 0) + in_file * options->chunk_documents;
     uint32_t count = (uint32_t)stk_min(document_ends[file] - first, options->chunk_documents);
-    struct stk_packed_chunk chunk = {.number = number, .file = (uint32_t)file};
+    struct stk_packed_chunk chunk = {
+        .number = number, .first_document = first, .file = (uint32_t)file};
     uint64_t *counts = stk_alloc(count, sizeof *counts);
     int status;
 

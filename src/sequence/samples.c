@@ -127,6 +127,7 @@ uint64_t stk_samples_count(const struct stk_samples *samples)
     case STOKER_ROWS_PACKED:
         return stk_packed_samples(samples->packed);
     case STOKER_ROWS_DOCUMENTS:
+    case STOKER_ROWS_PADDED:
         return samples->documents.count;
     default:
         return stk_windows_count(&samples->windows);
@@ -139,6 +140,7 @@ uint64_t stk_samples_spacing(const struct stk_samples *samples)
     case STOKER_ROWS_PACKED:
         return samples->context;
     case STOKER_ROWS_DOCUMENTS:
+    case STOKER_ROWS_PADDED:
         return stk_max(samples->tokens->tokens / samples->documents.count, 1);
     default:
         return samples->windows.stride;
@@ -182,9 +184,16 @@ static int window_row(const struct stk_samples *samples, uint64_t sample, uint64
         stk_tokens_read(samples->tokens, window.file, window.first, length, row->tokens, error);
 
     if (status == 0) {
-        stk_token_row_cut(row, &samples->rules, length, key);
+        stk_token_row_cut(row, &samples->rules, length, stk_key(key, sample));
     }
     return status;
+}
+
+/* The key of a document, from where on it is used. */
+static uint64_t document_key(const struct stk_samples *samples, uint64_t key, uint64_t number,
+                             uint64_t first)
+{
+    return stk_key(stk_key(key, samples->ids ? samples->ids[number] : number), first);
 }
 
 /* A piece of a document that may have an EOD more than is stored. */
@@ -204,7 +213,9 @@ static int add_piece(const struct stk_samples *samples, const struct stk_packed_
                                  document->first + piece->first + stored, 1, &after, error);
     }
     if (status == 0) {
-        stk_token_row_add(row, &samples->rules, stored, ends ? NULL : &after, key);
+        stk_token_row_add(
+            row, &samples->rules, stored, ends ? NULL : &after,
+            document_key(samples, key, chunk->first_document + piece->document, piece->first));
     }
     return status;
 }
@@ -221,8 +232,7 @@ static int packed_row(struct stk_samples *samples, uint64_t sample, uint64_t key
     }
     first = stk_packing_first(&chunk->packing, sequence);
     for (uint32_t i = first; status == 0 && i < chunk->packing.ends[sequence]; i++) {
-        status = add_piece(samples, chunk, &chunk->packing.pieces[i], stk_key(key, i - first), row,
-                           error);
+        status = add_piece(samples, chunk, &chunk->packing.pieces[i], key, row, error);
     }
     return status;
 }
@@ -245,7 +255,7 @@ static int document_row(const struct stk_samples *samples, uint64_t sample, uint
     }
     if (status == 0) {
         stk_token_row_add(row, &samples->rules, count, count < document.span.count ? &after : NULL,
-                          stk_key(key, 0));
+                          document_key(samples, key, sample, 0));
     }
     return status;
 }
@@ -258,6 +268,7 @@ int stk_samples_row(struct stk_samples *samples, uint64_t sample, uint64_t key,
     case STOKER_ROWS_PACKED:
         return packed_row(samples, sample, key, row, error);
     case STOKER_ROWS_DOCUMENTS:
+    case STOKER_ROWS_PADDED:
         return document_row(samples, sample, key, row, error);
     default:
         return window_row(samples, sample, key, row, error);

@@ -62,7 +62,8 @@ struct stk_packed_options {
 
 /* One chunk with its plan. */
 struct stk_packed_chunk {
-    uint64_t number; /* STK_NO_CHUNK: empty */
+    uint64_t number;         /* STK_NO_CHUNK: empty */
+    uint64_t first_document; /* of all */
     uint32_t file;
     struct stk_token_span *documents; /* in the file; owned */
     struct stk_packing packing;       /* owned */
@@ -88,6 +89,7 @@ struct stk_samples {
     uint32_t kind; /* enum stoker_token_rows */
     uint64_t context;
     struct stk_token_row_rules rules;
+    const uint64_t *ids;        /* of documents, for fill in the middle; lent; NULL: numbers */
     struct stk_windows windows; /* of windows */
     struct stk_documents documents;
     struct stk_packed *packed;
@@ -103,7 +105,8 @@ uint64_t stk_samples_spacing(const struct stk_samples *samples);
 /* Tokens that a row of the sample may have, labels of windows and sentinels included. */
 int stk_samples_room(const struct stk_samples *samples, uint64_t sample, uint64_t *room_out,
                      struct stoker_error *error);
-/* Fills the row, which has that room. key: of (seed, epoch, sample), for fill in the middle. */
+/* Fills the row, which has that room. key: of (seed, epoch), for fill in the middle, which is drawn
+ * from it and a window's, or a document's, number. */
 int stk_samples_row(struct stk_samples *samples, uint64_t sample, uint64_t key,
                     struct stk_token_row *row, struct stoker_error *error);
 

@@ -27,7 +27,9 @@ struct stk_token_file {
     struct stk_view idx;      /* Megatron's; mapped; else empty */
     struct stk_token_run run; /* lent by view; of a packed file without data */
     struct stk_megatron set;  /* lent by idx; zeroed: it is none */
-    bool packed;              /* by zstd; then there are: */
+    const uint64_t *ends;     /* [end_count]: of documents in memory, in tokens; lent; else NULL */
+    uint64_t end_count;
+    bool packed; /* by zstd; then there are: */
     struct stk_frames frames;
     uint64_t frames_before; /* of the files before it */
     uint64_t data_at;       /* unpacked bytes before the tokens */
@@ -48,6 +50,13 @@ struct stoker_tokens { /* const after open */
 void stk_tokens_hold(struct stoker_tokens *tokens);
 void stk_tokens_release(struct stoker_tokens *tokens);
 
+/* Tokens in memory, lent by the file's run and ends: nothing is opened. */
+int stk_tokens_lend(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
+                    const struct stk_token_file *file, struct stoker_error *error);
+
+/* Bytes of a file's tokens as they are stored, from a place that they have. CORRUPT, BUDGET. */
+int stk_tokens_stored(const struct stoker_tokens *tokens, uint32_t file, uint64_t offset,
+                      uint64_t bytes, uint8_t *out, struct stoker_error *error);
 /* Tokens first .. first + count - 1 of a file, in which they lie, as int64. FORMAT: one has more
  * than 63 bits; CORRUPT, BUDGET: of packed files. */
 int stk_tokens_read(const struct stoker_tokens *tokens, uint32_t file, uint64_t first,

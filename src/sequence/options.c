@@ -1,0 +1,170 @@
+/* Options of a token loader: what they default to, what cannot be, and what a state belongs to. */
+#include "sequence/options.h"
+
+#include "base/hash.h"
+#include "tokens/packing.h"
+#include "tokens/row.h"
+
+#include <string.h>
+
+#define CHUNK_DOCUMENTS 4096u
+
+/* What defaults stand for. */
+static void set_defaults(struct stoker_token_loader_options *options)
+{
+    bool windows;
+
+    options->rows = options->rows ? options->rows : STOKER_ROWS_WINDOWS;
+    windows = options->rows == STOKER_ROWS_WINDOWS;
+    options->stride = options->stride ? options->stride : options->context;
+    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
+    options->tail = options->tail ? options->tail : STOKER_TAIL_DROP;
+    options->window_blocks = options->window_blocks ? options->window_blocks : 64;
+    options->group_count = options->group_count ? options->group_count : 1;
+    options->world_size = options->world_size ? options->world_size : 1;
+    options->labels = options->labels ? options->labels : STOKER_LABELS_SHIFTED;
+    options->dtype = options->dtype ? options->dtype : STOKER_INT64;
+    options->chunk_documents =
+        options->chunk_documents ? options->chunk_documents : CHUNK_DOCUMENTS;
+    options->ends = options->ends ? options->ends : windows ? STOKER_ENDS_KEPT : STOKER_ENDS_MASKED;
+    options->positions = options->positions                    ? options->positions
+                         : options->rows == STOKER_ROWS_PACKED ? STOKER_POSITIONS_RESET
+                                                               : STOKER_POSITIONS_NONE;
+}
+
+static bool is_share(double value)
+{
+    return value >= 0 && value <= 1; /* and no NaN */
+}
+
+static const char *refuse_rows(const struct stoker_token_loader_options *options)
+{
+    bool documents = options->rows == STOKER_ROWS_DOCUMENTS;
+    uint64_t added = (options->fim_rate > 0 ? STK_FIM_SENTINELS : 0) + options->append_eod;
+
+    if (options->rows > STOKER_ROWS_PADDED || options->ends > STOKER_ENDS_KEPT ||
+        options->positions > STOKER_POSITIONS_ROW || options->labels > STOKER_LABELS_NONE) {
+        return "rows, ends, positions or labels is out of its range";
+    }
+    if (options->context > UINT32_MAX || (options->context == 0 && !documents)) {
+        return "context must be 1 to 4,294,967,295 tokens";
+    }
+    if (options->rows == STOKER_ROWS_PACKED &&
+        (options->context > STK_PACKING_LENGTH_MAX ||
+         options->context * options->batch_size > INT32_MAX)) {
+        return "packed rows have 16,777,216 tokens at most, and a batch 2,147,483,647";
+    }
+    if (options->positions == STOKER_POSITIONS_RESET &&
+        options->context * options->batch_size > INT32_MAX) {
+        return "where documents begin is counted in 31 bits: take smaller batches";
+    }
+    if (options->context > 0 && added > 0 && options->context <= added) {
+        return "context must have room for sentinels and EOD, and a token";
+    }
+    if (documents && options->positions != STOKER_POSITIONS_NONE) {
+        return "positions of documents count from 0: there is no field of them";
+    }
+    if (options->chunk_documents > STK_PACKING_DOCUMENTS_MAX) {
+        return "a chunk has 1,048,576 documents at most";
+    }
+    return NULL;
+}
+
+static const char *refuse_rules(const struct stoker_token_loader_options *options)
+{
+    bool windows = options->rows == STOKER_ROWS_WINDOWS;
+
+    if (options->append_eod && (!options->has_eod || windows)) {
+        return "append_eod needs eod, and packed rows or documents";
+    }
+    if (windows && !options->has_eod &&
+        (options->ends == STOKER_ENDS_MASKED || options->positions == STOKER_POSITIONS_RESET)) {
+        return "in windows eod tells where documents end: name it";
+    }
+    if (!is_share(options->fim_rate) || !is_share(options->fim_spm_rate)) {
+        return "rates of fill in the middle are numbers from 0 to 1";
+    }
+    return NULL;
+}
+
+/* Documents as they are stored, of bytes. */
+static bool is_bytes(const struct stoker_token_loader_options *options)
+{
+    return options->dtype == STOKER_UINT8 && options->rows == STOKER_ROWS_DOCUMENTS &&
+           options->labels == STOKER_LABELS_NONE && !options->append_eod && options->fim_rate == 0;
+}
+
+int stk_token_options(struct stoker_token_loader_options *options,
+                      const struct stoker_token_loader_options *given, struct stoker_error *error)
+{
+    const char *refused;
+
+    if (!given || given->struct_size < offsetof(struct stoker_token_loader_options, shuffle) ||
+        given->struct_size > 4096) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set options.struct_size = sizeof options", "token loader options");
+    }
+    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    set_defaults(options);
+    refused = refuse_rows(options);
+    refused = refused ? refused : refuse_rules(options);
+    if (options->batch_size == 0 || options->batch_size > 1u << 24) {
+        refused = "batch_size must be 1 to 16,777,216";
+    } else if (options->rank >= options->world_size) {
+        refused = "rank must be below world_size";
+    } else if (options->shuffle > STOKER_SHUFFLE_NONE || options->tail > STOKER_TAIL_KEEP) {
+        refused = "shuffle or tail is out of its range";
+    } else if (options->dtype != STOKER_INT32 && options->dtype != STOKER_INT64 &&
+               !is_bytes(options)) {
+        refused = "tokens come as int32 or int64; documents without labels as uint8, too";
+    }
+    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "a token loader option is not usable",
+                              refused, "token loader options")
+                   : 0;
+}
+
+/* ---- identity ---- */
+
+/* A digest of some settings, as a part of the identity: that which differs can be named. */
+static void identify_part(uint8_t *part, size_t part_bytes, const void *settings, size_t bytes)
+{
+    struct stk_sha256 sha;
+    uint8_t digest[32];
+
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, settings, bytes);
+    stk_sha256_done(&sha, digest);
+    memcpy(part, digest, part_bytes);
+}
+
+const struct stk_identity_part stk_token_identity_parts[STK_TOKEN_IDENTITY_PARTS] = {
+    {"identity of tokens", 0, 16},
+    {"rows (windows, packed or documents; context, stride, labels)", 16, 4},
+    {"packing (chunk, pad)", 20, 4},
+    {"rules for ends of documents (eod, append_eod, ends, positions)", 24, 4},
+    {"fill in the middle (rates, sentinels)", 28, 4},
+};
+
+void stk_token_identity(const struct stoker_tokens *tokens,
+                        const struct stoker_token_loader_options *options, uint8_t identity[32])
+{
+    bool packed = options->rows == STOKER_ROWS_PACKED, fim = options->fim_rate > 0;
+    uint64_t rows[4] = {options->rows, options->context,
+                        options->rows == STOKER_ROWS_WINDOWS ? options->stride : 0,
+                        options->labels};
+    int64_t packing[2] = {packed ? options->chunk_documents : 0, packed ? options->pad : 0};
+    int64_t ends[5] = {options->has_eod, options->has_eod ? options->eod : 0, options->append_eod,
+                       options->ends, options->positions};
+    int64_t middle[4] = {fim, fim ? options->fim_prefix : 0, fim ? options->fim_suffix : 0,
+                         fim ? options->fim_middle : 0};
+    double rates[2] = {options->fim_rate, fim ? options->fim_spm_rate : 0};
+    uint8_t both[sizeof middle + sizeof rates];
+
+    memcpy(both, middle, sizeof middle);
+    memcpy(both + sizeof middle, rates, sizeof rates);
+    memcpy(identity, tokens->identity, 16);
+    identify_part(identity + 16, 4, rows, sizeof rows);
+    identify_part(identity + 20, 4, packing, sizeof packing);
+    identify_part(identity + 24, 4, ends, sizeof ends);
+    identify_part(identity + 28, 4, both, sizeof both);
+}

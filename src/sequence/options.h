@@ -1,0 +1,20 @@
+/* sequence/options.h: options of a token loader, made complete and checked, and their digest.
+ * Owner: values. Threads: any. Memory: none. Bound: none. */
+#ifndef SEQUENCE_OPTIONS_H
+#define SEQUENCE_OPTIONS_H
+
+#include "order/order.h"
+#include "sequence/sequence.h"
+
+/* given: as the user gave them. ARGUMENT. */
+int stk_token_options(struct stoker_token_loader_options *options,
+                      const struct stoker_token_loader_options *given, struct stoker_error *error);
+
+/* What a state belongs to: the tokens, and what is made of them; in parts, so that the one that
+ * differs can be named. */
+#define STK_TOKEN_IDENTITY_PARTS 5
+extern const struct stk_identity_part stk_token_identity_parts[STK_TOKEN_IDENTITY_PARTS];
+void stk_token_identity(const struct stoker_tokens *tokens,
+                        const struct stoker_token_loader_options *options, uint8_t identity[32]);
+
+#endif
