@@ -79,6 +79,7 @@ from .mix import Mix
 from .output import Ragged
 from .packing import pack
 from .table import BadRow, pack_table
+from .text import TextLoader
 from .tokens import FIM, TokenLoader, Tokens
 from .transforms import (
     CenterCrop,
@@ -149,6 +150,7 @@ __all__ = [
     "ShardWriter",
     "StateError",
     "Text",
+    "TextLoader",
     "TimeoutError",
     "TokenLoader",
     "Tokens",

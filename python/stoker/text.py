@@ -1,0 +1,505 @@
+"""TextLoader: lines of text and JSON, tokenised on the fly by threads, as training batches."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import json
+import os
+import threading
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from . import _stoker
+from .dataset import SHUFFLES, Engine, count, refuse_pickle, word
+from .errors import ArgumentError, CorruptError, FormatError, StateError
+from .loader import TAILS
+from .output import check_word
+from .ranks import ranks
+from .stream import EPOCH
+from .tokens import FIM, TokenLoader, Tokens, field_names, row_options
+
+__all__ = ["TextLoader"]
+
+Ids = Sequence[Sequence[int]]
+NEWLINE, NEVER = 10, 256
+"""What ends a document; no byte is 256."""
+JSON_ENDINGS = (b".jsonl", b".ndjson", b".json")
+
+
+class TextLoader(TokenLoader):
+    """A stream of batches of documents that are tokenised when they are needed, exactly ordered.
+
+    Each document is a line of a JSONL file, a line of text, or a text file::
+
+        loader = stoker.TextLoader("c4/*.jsonl", "tokenizer.json", batch_size=64, context=2048,
+                                   eod="<|endoftext|>", seed=0)
+        for batch in loader: ...    # input_ids, labels, position_ids, cu_seqlens
+
+    ``batch_size`` counts documents, so what a batch holds is a function of its position alone: the
+    global batches have the same documents for every number of ranks, and a state is one position.
+    Threads read, parse and tokenise some batches ahead; they come in order, and the same whatever
+    the threads. For rows of a fixed number tokenise once (Megatron's ``preprocess_data``) and
+    take :class:`TokenLoader`.
+
+    Args:
+        source: a file, a glob, or a list of them; plain or packed by zstd, in UTF-8. One pass over
+            them finds the lines, when the loader is made.
+        tokenizer: a ``tokenizers.Tokenizer``, a path of its ``tokenizer.json``, a fast tokenizer
+            of ``transformers``, or a function: list of texts -> list of lists of ids.
+        batch_size: documents of a batch, of this rank.
+        context: tokens of a row.
+        field: the text in a line of JSON: a name, names between dots, or a function of the parsed
+            line.
+        documents: ``"json"``: lines of JSON; ``"lines"``: lines of text; ``"files"``: each file is
+            one. Default: ``"json"`` for ``.jsonl``, ``.ndjson`` and ``.json``, else ``"lines"``.
+        rows: ``"packed"``: the documents of the batch by best fit, in as many rows as it takes;
+            ``"padded"``: a row each, cut or padded; ``"documents"``: as pairs of
+            :class:`Ragged`. Default: ``"packed"``, without context ``"documents"``.
+        eod: the token at documents' ends, by id or by name. Default: none.
+        append_eod: whether it is put there. Default: if there is one.
+        special: whether the tokenizer adds its own special tokens.
+        threads: that tokenise. Default: one a core of the machine's share.
+        ahead: batches that are made ahead. Default: twice the threads.
+        names, labels, mask_ends, positions, fim, pad, dtype, seed, shuffle, tail, rank,
+            world_size, window, groups, transform, output, engine: see :class:`TokenLoader`.
+            Fill in the middle is drawn from (seed, epoch, document). With ``tail="pad"`` packed
+            rows leave the repeats out.
+
+    The state holds a digest of the tokenizer and all settings that decide over a batch: another
+    one is refused, by name. A function as tokenizer or field is known by its name only.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        tokenizer: Any,
+        batch_size: int,
+        context: int | None = None,
+        *,
+        field: str | Callable[[Any], str] = "text",
+        documents: str | None = None,
+        rows: str | None = None,
+        seed: int = 0,
+        labels: bool = True,
+        names: Sequence[str] | None = None,
+        eod: int | str | None = None,
+        append_eod: bool | None = None,
+        mask_ends: bool | None = None,
+        positions: str | None = None,
+        fim: FIM | None = None,
+        pad: int = 0,
+        special: bool = False,
+        dtype: Any = "int64",
+        threads: int | None = None,
+        ahead: int | None = None,
+        shuffle: str = "block",
+        tail: str = "drop",
+        rank: int | None = None,
+        world_size: int | None = None,
+        window: int | None = None,
+        groups: int | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        output: str = "auto",
+        engine: Engine | None = None,
+    ) -> None:
+        where = "TextLoader"
+        self._closed = True  # until it is open
+        self.batch_size = count(batch_size, f"{where} batch_size", low=1)
+        self.context = count(context, f"{where} context", low=1)  # 0: none
+        self.seed = count(seed, f"{where} seed", high=2**64 - 1)
+        self.shuffle, self.tail = shuffle, tail
+        self.rank, self.world_size = ranks(rank, world_size)
+        self._follows = rank is None
+        if transform is not None and not callable(transform):
+            raise ArgumentError(
+                f"transform {transform!r} cannot be called", where, "give a function of one batch"
+            )
+        self.transform = transform
+        rows = rows if rows is not None else "packed" if context is not None else "documents"
+        if rows == "windows":
+            raise ArgumentError("rows='windows'", where, "give packed, padded or documents")
+        encode = _encoder(tokenizer, special)
+        end = encode.id_of(eod) if isinstance(eod, str) else eod
+        self._native_options = {
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "shuffle": word(shuffle, SHUFFLES, f"{where} shuffle"),
+            "tail": word(tail, TAILS, f"{where} tail"),
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "window_blocks": count(window, f"{where} window", low=1),
+            "group_count": count(groups, f"{where} groups", low=1),
+        }
+        options = row_options(
+            where,
+            rows=rows,
+            labels=labels,
+            dtype=dtype,
+            pad=pad,
+            eod=end,
+            append_eod=end is not None if append_eod is None else append_eod,
+            mask_ends=mask_ends,
+            positions=positions,
+            fim=fim,
+        )
+        self._rows = rows
+        self._names, self._fields, self._bounds = field_names(names, rows, labels, positions)
+        self._output_word = check_word(output)
+        self._convert: Callable[[Any], Any] | None = None
+        self._output = ""
+        self._owned = True
+        self.tokens = Tokens(source, stored="uint8", engine=engine)
+        try:
+            kind = _kind(documents, self.tokens.files, where)
+            self._maker = _Maker(
+                self.tokens.engine,
+                self.context,
+                {**options, "batch_size": 1, "seed": self.seed},
+                _reader(kind, field),
+                encode,
+            )
+            self._text = {
+                "tokenizer": encode.identity,
+                "documents": kind,
+                "field": _name_of(field) if kind == "json" else "",
+                "context": self.context,
+                "rules": _digest(sorted(options.items())),
+            }
+            self._kind = kind
+            cores = len(os.sched_getaffinity(0))
+            self._threads = count(threads, f"{where} threads", low=1) or cores
+            self._depth = count(ahead, f"{where} ahead", low=1) or 2 * self._threads
+            self._native: Any = self._load()
+        except BaseException:
+            self.tokens.close()
+            raise
+        self._closed = False
+        self._pid = os.getpid()
+        self._turning = threading.Lock()
+        self._turn = 0
+        self._epoch = 0
+        self._taken = False
+        self.mask: Any = None
+
+    def _load(self) -> Any:
+        options = self._native_options | {
+            "rows": _stoker.ROWS_DOCUMENTS,
+            "labels": _stoker.LABELS_NONE,
+            "dtype": _stoker.UINT8,
+            "has_eod": 1,
+            "eod": NEVER if self._kind == "files" else NEWLINE,
+        }
+        native = _stoker.TokenLoader(self.tokens._native, 0, **options)
+        return _Ahead(native, self._maker, self._threads, self._depth)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands, the same on every rank, fit for JSON."""
+        return {**super().state_dict(), "text": dict(self._text)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes to where the state stands; the next loop gives the rest of its epoch.
+
+        Raises:
+            StateError: the state belongs to other texts, another tokenizer or setting; all that
+                differs is named.
+        """
+        text = state.get("text")
+        if not isinstance(text, dict):
+            raise StateError(
+                "the state is none of a TextLoader",
+                "load_state_dict",
+                "give what state_dict() gave",
+            )
+        differences = [
+            f"{name}: {text.get(name)!r} in the state, {value!r} here"
+            for name, value in self._text.items()
+            if text.get(name) != value
+        ]
+        if differences:
+            raise StateError(
+                "the state belongs to another stream",
+                "; ".join(differences),
+                "open the loader with the tokenizer and settings of the saved run",
+            )
+        super().load_state_dict(state)
+
+    def __repr__(self) -> str:
+        return (
+            f"<stoker.TextLoader of {len(self.tokens.files)} files, batches of {self.batch_size} "
+            f"documents, rank {self.rank} of {self.world_size}>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle("TextLoader")
+
+
+# ---- batches ahead ----
+
+
+class _Made:
+    """A batch of rows, with the ids and the mask of the documents that it was made of."""
+
+    def __init__(self, rows: _stoker.Batch, source: _stoker.Batch) -> None:
+        self.array, self.ids, self.mask = rows.array, source.ids, source.mask
+
+
+class _Waiting(NamedTuple):
+    made: concurrent.futures.Future[_Made] | None  # None: the epoch's end
+    state: tuple[Any, ...]  # behind it
+
+
+class _Ahead:
+    """What a native loader is, of batches that threads make while earlier ones are in use.
+
+    Batches are read in order, by the caller; so what is ahead is forgotten by going back to the
+    state behind the last one that was given.
+    """
+
+    def __init__(
+        self, native: _stoker.TokenLoader, maker: _Maker, threads: int, depth: int
+    ) -> None:
+        self._native, self._maker, self._depth = native, maker, depth
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "stoker-text")
+        self._queue: deque[_Waiting] = deque()
+        self._given = native.state()
+        self.batches, self.samples = native.batches, native.samples
+
+    def next(self) -> _Made | None:
+        while len(self._queue) < self._depth and not self._at_end():
+            epoch = self._native.state()[EPOCH]
+            source = self._native.next()
+            made = None if source is None else self._pool.submit(self._maker, source, epoch)
+            self._queue.append(_Waiting(made, self._native.state()))
+        first = self._queue[0]
+        try:
+            value = None if first.made is None else first.made.result()
+        except BaseException:
+            self._forget()  # the stream stays before this batch
+            self._native.set_state(self._given)
+            raise
+        self._queue.popleft()
+        self._given = first.state
+        return value
+
+    def _at_end(self) -> bool:
+        return bool(self._queue) and self._queue[-1].made is None
+
+    def _forget(self) -> None:
+        for waiting in self._queue:
+            if waiting.made is not None:
+                waiting.made.cancel()
+        self._queue.clear()
+
+    def state(self) -> tuple[Any, ...]:
+        return self._given
+
+    def set_state(self, state: tuple[Any, ...]) -> None:
+        self._native.set_state(state)  # a refused one changes nothing
+        self._forget()
+        self._given = self._native.state()
+
+    def set_epoch(self, epoch: int) -> None:
+        self._forget()
+        self._native.set_state(self._given)
+        self._native.set_epoch(epoch)
+        self._given = self._native.state()
+
+    def close(self) -> None:
+        self._forget()
+        self._pool.shutdown(wait=True)
+        self._native.close()
+
+
+class _Maker:
+    """Documents -> texts -> ids -> rows. It knows no loader, so threads keep none alive."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        context: int,
+        options: dict[str, Any],
+        read: Callable[[bytes], str],
+        encode: _Encoder,
+    ) -> None:
+        self._engine, self._context, self._options = engine, context, options
+        self._read, self._encode = read, encode
+
+    def __call__(self, source: _stoker.Batch, epoch: int) -> _Made:
+        texts, ids = self._texts(source)
+        tokens, ends = array("i"), array("Q")
+        for document in self._encode(texts) if texts else ():
+            try:
+                tokens.extend(document)
+            except (OverflowError, TypeError) as error:
+                raise FormatError(
+                    f"the tokenizer gave what is no id: {error}",
+                    "TextLoader",
+                    "give ids of 32 bits",
+                ) from error
+            ends.append(len(tokens))
+        if len(ends) != len(ids):
+            raise FormatError(
+                f"the tokenizer gave {len(ends)} lists of ids for {len(ids)} texts",
+                "TextLoader",
+                "give one for each",
+            )
+        if not tokens and self._options["rows"] == _stoker.ROWS_PACKED:
+            # No document has a token, or there is none: a row of padding.
+            tokens, ends, ids = array("i", [self._options["pad"]]), array("Q", [1]), array("Q", [0])
+            options = self._options | {"append_eod": 0, "fim_rate": 0.0}
+        else:
+            options = self._options
+        rows = _stoker.rows(
+            (self._engine._native, self._context), options, epoch, tokens, ends, ids
+        )
+        return _Made(rows, source)
+
+    def _texts(self, source: _stoker.Batch) -> tuple[list[str], array[int]]:
+        """The documents' texts and ids; of packed rows without what is padding of the batch."""
+        values, offsets, *_ = source.array(0)
+        stored, bounds = memoryview(values).cast("B"), memoryview(offsets).tolist()
+        packed = self._options["rows"] == _stoker.ROWS_PACKED
+        texts, ids = [], array("Q")
+        for number, (document, real) in enumerate(
+            zip(source.ids.tolist(), source.mask.tolist(), strict=True)
+        ):
+            if packed and not real:
+                continue
+            try:
+                texts.append(self._read(bytes(stored[bounds[number] : bounds[number + 1]])))
+            except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+                raise CorruptError(
+                    f"a document cannot be read: {type(error).__name__}: {error}",
+                    f"document {document}",
+                    "look at that line (of all files, from 0), or name another field",
+                ) from error
+            ids.append(document)
+        return texts, ids
+
+
+# ---- texts ----
+
+
+def _kind(documents: str | None, files: Sequence[bytes], where: str) -> str:
+    if documents is not None:
+        kinds = {"json": 0, "lines": 0, "files": 0}
+        word(documents, kinds, f"{where} documents")
+        return documents
+    found = {file.removesuffix(b".zst").lower().endswith(JSON_ENDINGS) for file in files}
+    if len(found) > 1:
+        raise ArgumentError(
+            "JSON and other files in one source", where, "say documents='json' or 'lines'"
+        )
+    return "json" if found.pop() else "lines"
+
+
+def _reader(kind: str, field: str | Callable[[Any], str]) -> Callable[[bytes], str]:
+    """What makes the text of a document's bytes; it raises what json and str raise."""
+
+    def line(stored: bytes) -> str:
+        return stored.decode().removesuffix("\n").removesuffix("\r")
+
+    def parsed(stored: bytes) -> str:
+        if not stored.strip():
+            return ""  # an empty line, as at the end of a file
+        value = json.loads(stored)
+        if callable(field):
+            value = field(value)
+        else:
+            for name in field.split("."):
+                value = value[name]
+        if not isinstance(value, str):
+            raise TypeError(f"{_name_of(field)} is no text but {type(value).__name__}")
+        return value
+
+    if kind == "json" and not callable(field) and not (isinstance(field, str) and field):
+        raise ArgumentError(f"field {field!r}", "TextLoader", "give a name, or a function")
+    return {"json": parsed, "lines": line, "files": bytes.decode}[kind]
+
+
+def _name_of(thing: Any) -> str:
+    if isinstance(thing, str):
+        return thing
+    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', type(thing))}"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
+# ---- tokenizers ----
+
+
+class _Encoder(Protocol):
+    identity: str
+
+    def __call__(self, texts: list[str]) -> Ids: ...
+
+    def id_of(self, token: str) -> int: ...
+
+
+class _HuggingFace:
+    """A ``tokenizers.Tokenizer``: it lets go of the GIL, and is called by several threads."""
+
+    def __init__(self, tokenizer: Any, special: bool) -> None:
+        self._tokenizer, self._special = tokenizer, special
+        self._encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+        self.identity = _digest((tokenizer.to_str(), special))
+
+    def __call__(self, texts: list[str]) -> Ids:
+        encodings = self._encode(texts, add_special_tokens=self._special)
+        return [encoding.ids for encoding in encodings]
+
+    def id_of(self, token: str) -> int:
+        found = self._tokenizer.token_to_id(token)
+        if found is None:
+            raise ArgumentError(
+                f"the tokenizer has no token {token!r}", "TextLoader eod", "look at its vocabulary"
+            )
+        return int(found)
+
+
+class _Function:
+    def __init__(self, function: Callable[[list[str]], Ids]) -> None:
+        self._function = function
+        self.identity = _name_of(function)
+
+    def __call__(self, texts: list[str]) -> Ids:
+        return self._function(texts)
+
+    def id_of(self, token: str) -> int:
+        raise ArgumentError(
+            f"eod {token!r}, and the tokenizer is a function", "TextLoader", "give the token's id"
+        )
+
+
+def _encoder(tokenizer: Any, special: bool) -> _Encoder:
+    if isinstance(tokenizer, (str, os.PathLike)):
+        try:
+            import tokenizers
+        except ImportError as error:
+            raise ArgumentError(
+                f"a tokenizer's file, and tokenizers cannot be imported: {error}",
+                "TextLoader",
+                "install tokenizers, or give a function",
+            ) from error
+        path = os.fspath(tokenizer)
+        if not os.path.isfile(path):
+            raise FileNotFoundError(2, "no such tokenizer", path)
+        try:
+            return _HuggingFace(tokenizers.Tokenizer.from_file(path), special)
+        except Exception as error:  # tokenizers raises nothing narrower
+            raise FormatError(
+                f"a tokenizer cannot be read: {error}", repr(path), "give its tokenizer.json"
+            ) from error
+    inner = getattr(tokenizer, "backend_tokenizer", tokenizer)  # transformers' fast ones
+    if hasattr(inner, "encode_batch") and hasattr(inner, "to_str"):
+        return _HuggingFace(inner, special)
+    if callable(tokenizer):
+        return _Function(tokenizer)
+    raise ArgumentError(
+        f"tokenizer {tokenizer!r}", "TextLoader", "give a Tokenizer, its tokenizer.json, a function"
+    )
