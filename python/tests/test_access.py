@@ -305,6 +305,31 @@ def test_pack_and_diff_do_not_believe(data, engine, tmp_path):
         stoker.pack(stoker.Dataset(data, engine=engine), tmp_path / "out2")
 
 
+def test_wids_beside(data, engine):
+    """A folder with the JSON of widsindex in it: what that says of the shards is compared."""
+    plain = stoker.Dataset(data, engine=engine)
+    shards = [
+        {"url": path.name, "nsamples": SAMPLES, "filesize": path.stat().st_size}
+        for path in sorted(data.glob("*.tar"))
+    ]
+
+    def note(shards):
+        document = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}
+        (data / "shardindex.json").write_text(json.dumps(document))
+        dataset = stoker.Dataset(data, engine=engine)
+        assert dataset.identity == plain.identity
+        return dataset.foreign_note
+
+    assert note(shards[::-1]) == ""
+    assert "s-1.tar" in note([shards[0], {**shards[1], "filesize": 512}, *shards[2:]])
+    assert "s-0.tar" in note([{**shards[0], "nsamples": 1}, *shards[1:]])
+    assert "does not name" in note(shards[1:]) and "s-0.tar" in note(shards[1:])
+    assert "1 shards that are not there" in note([*shards, {"url": "x.tar", "nsamples": 1}])
+    assert "twice" in note([*shards, shards[0]])
+    assert "not used" in note([])
+    assert stoker.Dataset(data, engine=engine, foreign="never").foreign_note == ""
+
+
 def test_wids(data, engine):
     shards = [
         {"url": f"s-{i}.tar", "nsamples": SAMPLES, "filesize": (data / f"s-{i}.tar").stat().st_size}

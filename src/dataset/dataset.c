@@ -232,6 +232,19 @@ static int fill_tars(struct stoker_dataset *dataset, struct stk_sidecar *sidecar
     return status;
 }
 
+/* What other tools left beside the shards is asked for. */
+static int open_told(struct stoker_dataset *dataset, const struct stk_sidecar *sidecar,
+                     struct stoker_error *error)
+{
+    const struct stk_objects *objects = &dataset->objects;
+    struct stk_told_listing listing = {objects->text, objects->paths, objects->count};
+    int status = stk_told_open(&dataset->told, dataset->engine->io, error);
+
+    return status < 0 || !sidecar->folder_url || dataset->shards.told
+               ? status
+               : stk_told_beside(dataset->told, sidecar->root, &listing, &dataset->shards, error);
+}
+
 static int fill(struct stoker_dataset *dataset, struct stoker_error *error)
 {
     struct stk_sidecar *sidecar = NULL;
@@ -247,7 +260,7 @@ static int fill(struct stoker_dataset *dataset, struct stoker_error *error)
     status = stk_dataset_list(dataset, error);
     if (status == 0 && dataset->objects.kind == STK_SOURCE_TARS && find &&
         dataset->options.foreign == STOKER_FOREIGN_AUTO) {
-        status = stk_told_open(&dataset->told, dataset->engine->io, error);
+        status = open_told(dataset, sidecar, error);
     }
     if (status == 0 && !sidecar->folder_url) {
         /* Only the listing tells where the index may lie. */

@@ -13,7 +13,7 @@ static int no_memory(struct stoker_error *error)
     return stk_fail(error, -ENOMEM, "cannot list the data set", "free memory", "paths");
 }
 
-static int add(struct stk_shards *shards, const char *path, uint64_t samples, uint64_t bytes)
+int stk_shards_add(struct stk_shards *shards, const char *path, uint64_t samples, uint64_t bytes)
 {
     if (shards->count == STK_SHARDS_MAX) {
         return STOKER_ERROR_LIMIT;
@@ -84,7 +84,7 @@ static int add_all(struct stk_shards *shards, const struct stk_wids *wids, const
             return stk_fail_errno(error, ENAMETOOLONG, "cannot list the data set",
                                   "use shorter paths", "'%.400s'", shard.url);
         }
-        status = add(shards, path, shard.samples, shard.bytes);
+        status = stk_shards_add(shards, path, shard.samples, shard.bytes);
     }
     if (status < 0) {
         return status == -ENOMEM ? no_memory(error)
@@ -112,7 +112,7 @@ static int expand(struct stk_shards *shards, struct stk_io *io, const char *url,
 
     if (!is_json(path) || stk_io_stat_path(io, path, &about, NULL) < 0 ||
         about.kind != STK_ENTRY_FILE) {
-        status = add(shards, url, STK_WIDS_UNTOLD, STK_WIDS_UNTOLD);
+        status = stk_shards_add(shards, url, STK_WIDS_UNTOLD, STK_WIDS_UNTOLD);
         return status == -ENOMEM ? no_memory(error)
                : status < 0      ? stk_fail(error, status, "the data set has too many paths",
                                             "name the folder above them", "'%.400s'", url)

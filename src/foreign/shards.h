@@ -23,6 +23,8 @@ struct stk_shards {
 
 int stk_shards_expand(struct stk_shards *shards, struct stk_io *io, const char *const *urls,
                       size_t url_count, struct stoker_error *error);
+/* One more. LIMIT, -ENOMEM. */
+int stk_shards_add(struct stk_shards *shards, const char *path, uint64_t samples, uint64_t bytes);
 void stk_shards_deinit(struct stk_shards *shards); /* zeroed is fine */
 
 #endif

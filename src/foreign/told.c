@@ -7,6 +7,7 @@
 #include "foreign/headers.h"
 #include "format/unpack.h"
 #include "format/wds.h"
+#include "index/words.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -434,4 +435,73 @@ void stk_told_proved(struct stk_told *told, const char *path, const struct stk_t
 uint64_t stk_told_helped(const struct stk_told *told)
 {
     return told ? atomic_load_explicit(&told->helped, memory_order_relaxed) : 0;
+}
+
+/* ---- wids ------------------------------------------------------------------------------- */
+
+/* The shards of the listing with what the JSON says of each, if it does. */
+static int align(struct stk_told *told, const struct stk_shards *named,
+                 const struct stk_told_listing *listing, struct stk_shards *shards)
+{
+    struct stk_words words = {0};
+    uint64_t matched = 0;
+    int status = 0;
+
+    for (uint64_t i = 0; status == 0 && i < named->count; i++) {
+        struct stk_view path = {(const uint8_t *)named->paths[i], strlen(named->paths[i])};
+        uint32_t number;
+
+        status = stk_words_intern(&words, path, STK_SHARDS_MAX, &number);
+        if (status == 0 && number != i) {
+            add_note(told, "the JSON of wids names '%.600s' twice", named->paths[i]);
+            status = 1; /* numbers would be out of step */
+        }
+    }
+    for (uint64_t i = 0; status == 0 && i < listing->count; i++) {
+        const char *path = listing->text + listing->paths[i];
+        int64_t at = stk_words_find(&words, (struct stk_view){(const uint8_t *)path, strlen(path)});
+
+        if (at < 0) {
+            add_note(told, "the JSON of wids does not name '%.600s'", path);
+        }
+        status = stk_shards_add(shards, path, at < 0 ? STK_WIDS_UNTOLD : named->samples[at],
+                                at < 0 ? STK_WIDS_UNTOLD : named->bytes[at]);
+        matched += at >= 0;
+    }
+    if (status == 0 && matched < named->count) {
+        add_note(told, "the JSON of wids names %llu shards that are not there",
+                 (unsigned long long)(named->count - matched));
+    }
+    shards->told = status == 0;
+    stk_words_deinit(&words);
+    return status < 0 ? -ENOMEM : 0;
+}
+
+int stk_told_beside(struct stk_told *told, const char *folder,
+                    const struct stk_told_listing *listing, struct stk_shards *shards_out,
+                    struct stoker_error *error)
+{
+    char path[STK_PATH_BYTES_MAX];
+    const char *url = path;
+    struct stk_shards named;
+    struct stoker_error why = {0};
+    struct stk_stat about;
+    int status = snprintf(path, sizeof path, "%sshardindex.json", folder);
+
+    *shards_out = (struct stk_shards){0};
+    if (status >= (int)sizeof path || stk_io_stat_path(told->io, path, &about, NULL) < 0 ||
+        about.kind != STK_ENTRY_FILE) {
+        return 0;
+    }
+    status = stk_shards_expand(&named, told->io, &url, 1, &why);
+    if (status == 0) {
+        status = align(told, &named, listing, shards_out);
+    } else if (status != -ENOMEM) {
+        add_note(told, "'%.600s' is not used: %s: %.200s", path, why.what, why.where);
+        status = 0;
+    }
+    stk_shards_deinit(&named);
+    return status == 0 ? 0
+                       : stk_fail(error, -ENOMEM, "cannot read an index of wids", "free memory",
+                                  "'%.300s'", path);
 }

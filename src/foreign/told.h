@@ -21,6 +21,12 @@
 
 struct stk_told;
 
+struct stk_told_listing {
+    const char *text; /* lent, as are the paths */
+    const uint64_t *paths;
+    uint64_t count;
+};
+
 /* io: lent until close. */
 int stk_told_open(struct stk_told **told_out, struct stk_io *io, struct stoker_error *error);
 void stk_told_close(struct stk_told *told);
@@ -50,6 +56,12 @@ int stk_told_refuse(const struct stk_index *index, struct stoker_error *error);
 /* The first reason why something was not used, or "" (also of NULL); lent until close.
  * After the scans. */
 const char *stk_told_note(const struct stk_told *told);
+/* What the JSON that widsindex leaves by default ("shardindex.json" in the folder, which ends with
+ * '/') says of the shards that are listed, text + paths[0] and so on, in their order: for compare.
+ * shards_out: without `told` where there is none. That it names others, or not all, is noted. */
+int stk_told_beside(struct stk_told *told, const char *folder,
+                    const struct stk_told_listing *listing, struct stk_shards *shards_out,
+                    struct stoker_error *error);
 /* Notes what a JSON of wids says otherwise of the shards of a finished index: what is read counts.
  */
 void stk_told_compare(struct stk_told *told, const struct stk_shards *shards,

@@ -485,9 +485,91 @@ static void test_starts(void)
     }
 }
 
+static const char *const listed[] = {"/d/a.tar", "/d/b.tar"};
+#define BESIDE(list) "{\"wids_version\": 1, \"shardlist\": [" list "]}"
+#define SHARD(name, samples) "{\"url\": \"" name "\", \"nsamples\": " samples "}"
+
+static int beside(struct stk_io *world, struct stk_shards *shards, char note[1024])
+{
+    char text[64];
+    uint64_t paths[2] = {0, 16};
+    struct stk_told_listing listing = {text, paths, 2};
+    struct stk_told *told = NULL;
+    int status = stk_told_open(&told, world, NULL);
+
+    snprintf(text, 16, "%s", listed[0]);
+    snprintf(text + 16, 16, "%s", listed[1]);
+    status = status < 0 ? status : stk_told_beside(told, "/d/", &listing, shards, NULL);
+    snprintf(note, 1024, "%s", stk_told_note(told));
+    stk_told_close(told);
+    return status;
+}
+
+/* The JSON of widsindex in a folder: what it says of the shards that are listed. */
+static void test_beside(void)
+{
+    static const struct beside_row {
+        const char *name, *text;
+        bool told;
+        uint64_t samples[2];
+        const char *note;
+    } rows[] = {
+        {"none", NULL, false, {0}, ""},
+        {"another order", BESIDE(SHARD("b.tar", "7") "," SHARD("/d/a.tar", "5")), true, {5, 7}, ""},
+        {"one less",
+         BESIDE(SHARD("b.tar", "7")),
+         true,
+         {STK_WIDS_UNTOLD, 7},
+         "not name '/d/a.tar'"},
+        {"one more",
+         BESIDE(SHARD("a.tar", "5") "," SHARD("b.tar", "7") "," SHARD("c.tar", "1")),
+         true,
+         {5, 7},
+         "1 shards that are not there"},
+        {"twice", BESIDE(SHARD("a.tar", "5") "," SHARD("a.tar", "6")), false, {0}, "twice"},
+        {"no JSON of wids", "{}", false, {0}, "shardindex.json' is not used"},
+    };
+
+    T_EACH(beside_row, row, rows)
+    {
+        struct stk_io *world = open_world();
+        struct stk_shards shards;
+        char note[1024];
+        int64_t alive;
+        uint64_t n = 0;
+        int status;
+
+        T_EQ("folder", stk_world_add(world, "/d", NULL, 0), 0);
+        if (row->text) {
+            stk_world_add(world, "/d/shardindex.json", row->text, strlen(row->text));
+        }
+        T_EQ(row->name, beside(world, &shards, note), 0);
+        T_EQ(row->name, shards.told, row->told);
+        T_EQ(row->name, shards.count, row->told ? 2 : 0);
+        for (uint64_t i = 0; i < shards.count; i++) {
+            T_STR(row->name, shards.paths[i], listed[i]);
+            T_EQ(row->name, shards.samples[i], row->samples[i]);
+        }
+        T_HAS(row->name, note, row->note);
+        stk_shards_deinit(&shards);
+        alive = stk_mem_alive();
+        do {
+            shards = (struct stk_shards){0};
+            stk_mem_fail_nth(++n);
+            status = beside(world, &shards, note);
+            stk_mem_fail_nth(0);
+            stk_shards_deinit(&shards);
+            T_EQ(row->name, stk_mem_alive(), alive);
+        } while (status < 0 && n < 1000);
+        T_EQ(row->name, status, 0);
+        stk_io_close(world);
+    }
+}
+
 int main(void)
 {
     test_true();
+    test_beside();
     test_starts();
     test_refused();
     test_changed();
