@@ -70,6 +70,7 @@ class Stream:
     seed: int
     shuffle: str
     tail: str
+    num_workers, prefetch_factor = 0, None  # a DataLoader's names: there are no worker processes
 
     def _next(self, turn: int) -> Any:
         raise NotImplementedError

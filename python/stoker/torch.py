@@ -72,6 +72,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     ``stoker.Loader(...)``, in its order, whatever the number of workers; and over all ranks and
     workers each sample comes once an epoch, as far as ``tail`` says so.
 
+    Accelerate's ``prepare()``, and Hugging Face's Trainer with its ``train_dataset``, share out
+    what a DataLoader gives by themselves: give ``rank=0, world_size=1`` there.
+
     Under torchdata's ``StatefulDataLoader``, ``state_dict()`` is exact: batches that workers had
     made ahead, but the loop had not got, come again.
 

@@ -33,6 +33,17 @@ def tars(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def want(tars):
+    """The global batches of all steps that the examples for frameworks train on."""
+    batches = []
+    with stoker.Loader(tars, 12, fields={"id": "__id__"}, rank=0, world_size=1) as loader:
+        for _ in range(2):
+            batches += [batch["id"].tolist() for batch in loader]
+    assert len(batches) == 16 and batches[:8] != batches[8:]
+    return batches
+
+
+@pytest.fixture(scope="session")
 def plain(tmp_path_factory):
     """A function: a tar of n samples of one small member each, to follow the order."""
     root = tmp_path_factory.mktemp("plain")

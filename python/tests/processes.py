@@ -23,6 +23,9 @@ from typing import Any
 LINE = re.compile(r"step (\d+) rank (\d+) of (\d+): samples \[([\d, ]*)\]")
 
 
+PRELOADED = ["stoker", "torch", "accelerate", "lightning.pytorch", "transformers.trainer"]
+"""Those that are installed: importing them is most of a small job's time."""
+
 STOP_AT = "STOKER_TEST_STOP_AT"
 """The words of this variable are a step and a rank: that rank prints that step, and nothing more
 ever happens in it. Not where torchrun has started it again."""
@@ -36,12 +39,15 @@ class Output:
 
     def write(self, text: str) -> int:
         self._found |= text.startswith(self._begin)
-        return int(self._file.write(text))
+        self._file.write(text)
+        if self._found and text.endswith("\n"):
+            self._file.flush()
+            while True:
+                time.sleep(1)
+        return len(text)
 
     def flush(self) -> None:
         self._file.flush()
-        while self._found:
-            time.sleep(1)
 
 
 def run_script(script: str, arguments: list[str]) -> None:
@@ -89,7 +95,7 @@ class Job:
         """stop_at: a step, at which the last rank stands still."""
         self._stop_at = stop_at
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "torch.distributed", "stoker"])
+        context.set_forkserver_preload(PRELOADED)
         number = len(list(folder.glob("job*.rank0")))
         self.outputs = [folder / f"job{number}.rank{rank}" for rank in range(world)]
         port = str(_free_port())
@@ -127,10 +133,15 @@ class Job:
         return "\n".join(path.read_text() for path in self.outputs if path.exists())
 
     def kill_where_it_stopped(self) -> None:
-        last = len(self.ranks) - 1
-        begin = f"step {self._stop_at} rank {last} of "
-        wait_for(lambda: begin in self.text(), self.ranks[last], self.text)
-        self.kill(last)
+        """When all ranks have come to that step: what they keep of the one before is kept."""
+
+        def all_are_there() -> bool:
+            return len(
+                {rank for step, rank, *_ in lines(self.text()) if step == self._stop_at}
+            ) == (len(self.ranks))
+
+        wait_for(all_are_there, self.ranks[-1], self.text)
+        self.kill(len(self.ranks) - 1)
 
     def wait(self, seconds: float = 90) -> None:
         """Until all ranks have ended, well."""
@@ -160,6 +171,36 @@ def check_lines(text: str, want: list[list[int]]) -> None:
         seen.setdefault((step, world), set()).add(rank)
     for step in range(1, len(want) + 1):
         assert any(len(seen.get((step, world), ())) == world for world in range(1, 9)), step
+
+
+History = tuple[tuple[int, int | None], ...]
+
+# 2 ranks, one killed in the middle of epoch 0; 3 ranks, one killed in epoch 1; 1 to the end.
+RESIZED: History = ((2, 4), (3, 11), (1, None))
+
+
+def kill_and_resize(
+    folder: pathlib.Path,
+    want: list[list[int]],
+    script: pathlib.Path,
+    *arguments: object,
+    history: History = RESIZED,
+) -> None:
+    """The history's numbers of ranks, one after the other: the last rank is killed at a step, and
+    so is who waits for it. An argument may be a function of the number of ranks."""
+    text, begin = "", 1
+    for world, stop_at in history:
+        words = [word(world) if callable(word) else word for word in arguments]
+        with Job(folder, world, script, *words, stop_at=stop_at) as job:
+            if stop_at is None:
+                job.wait()
+            else:
+                job.kill_where_it_stopped()
+        text += job.text()
+        end = stop_at or len(want)
+        assert {step for step, *_ in lines(job.text())} == set(range(begin, end + 1))
+        begin = end  # its checkpoint is of the step before
+    check_lines(text, want)
 
 
 if __name__ == "__main__":

@@ -4,32 +4,21 @@ end to end, for the samples, and a run of one process, for the weights."""
 
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
 
 import processes
 import pytest
-import stoker
-from processes import Job, check_lines, lines, wait_for
+from processes import Job, check_lines, kill_and_resize, lines, wait_for
 
 torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("torch was built without torch.distributed", allow_module_level=True)
 
+SEED = int(os.environ.get("STOKER_SEED", "1"))
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
-GLOBAL_BATCH, EPOCHS = 12, 2
-
-
-@pytest.fixture(scope="module")
-def want(tars):
-    """The global batches of all steps."""
-    batches = []
-    with stoker.Loader(tars, GLOBAL_BATCH, fields={"id": "__id__"}, rank=0, world_size=1) as loader:
-        for _ in range(EPOCHS):
-            batches += [batch["id"].tolist() for batch in loader]
-    assert len(batches) == 16 and batches[:8] != batches[8:]
-    return batches
 
 
 def weights_of(name, folder):
@@ -45,29 +34,34 @@ def weights_of(name, folder):
 
 @pytest.mark.parametrize("name", ["ddp.py", "fsdp.py"])
 def test_killed_and_resized(tmp_path, tars, want, name):
-    """2 ranks, one killed in the middle of epoch 0; 3 ranks, one killed in epoch 1; 1 to the
-    end. Whoever waits for the one that was killed is killed too."""
-    script, text = EXAMPLES / name, ""
+    """The samples are those of a run that was never stopped, and so are the weights."""
     alone, resized = tmp_path / "alone", tmp_path / "resized"
     alone.mkdir()
     resized.mkdir()
-    with Job(tmp_path, 1, script, tars, alone) as job:
+    with Job(tmp_path, 1, EXAMPLES / name, tars, alone) as job:
         job.wait()
     check_lines(job.text(), want)
-    for world, stop_at in ((2, 4), (3, 11), (1, None)):
-        with Job(tmp_path, world, script, tars, resized, stop_at=stop_at) as job:
-            if stop_at is None:
-                job.wait()
-            else:
-                job.kill_where_it_stopped()
-        text += job.text()
-    check_lines(text, want)
-    steps = [{step for step, _, of, _ in lines(text) if of == world} for world in (2, 3, 1)]
-    assert steps == [set(range(1, 5)), set(range(4, 12)), set(range(11, 17))]
+    kill_and_resize(tmp_path, want, EXAMPLES / name, tars, resized)
     for one, other in zip(
         weights_of(name, alone).values(), weights_of(name, resized).values(), strict=True
     ):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not os.environ.get("STOKER_TEST_LONG"), reason="for ./check --long")
+@pytest.mark.parametrize("number", range(12))
+def test_random_histories(tmp_path, tars, want, number):
+    """Of numbers of ranks that divide the global batch, killed at any step, also at its first."""
+    r = random.Random(f"{SEED}/{number}")
+    history, step = [], 1
+    while step < len(want):
+        history.append((r.choice((1, 2, 3, 4)), step := r.randint(step, len(want))))
+    history.append((r.choice((1, 2, 3, 4)), None))
+    print(f"STOKER_SEED={SEED}: {history}")
+    name = r.choice(("ddp.py", "fsdp.py"))
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    kill_and_resize(tmp_path, want, EXAMPLES / name, tars, kept, history=history)
 
 
 def ranks_of(agent):
@@ -93,7 +87,8 @@ def test_torchrun_restarts_the_ranks(tmp_path, tars, want):
         )
     agent.is_alive = lambda: agent.poll() is None
     try:
-        wait_for(lambda: "step 5 rank 1 of 2" in output.read_text(), agent, output.read_text)
+        both = [f"step 5 rank {rank} of 2" for rank in range(2)]  # rank 0 has kept step 4 then
+        wait_for(lambda: all(it in output.read_text() for it in both), agent, output.read_text)
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
         assert agent.wait(90) == 0, output.read_text()
     finally:
