@@ -243,6 +243,10 @@ STOKER_API int stoker_dataset_info(const struct stoker_dataset *dataset,
  * urls; UNSUPPORTED: the data set was not listed (stoker_dataset_as_of). */
 STOKER_API int stoker_dataset_url_end(const struct stoker_dataset *dataset, size_t url,
                                       uint64_t *samples_out);
+/* Where the samples of shards first .. first + count - 1 end, as a two-level order wants them.
+ * STOKER_ERROR_ARGUMENT past the last shard; UNSUPPORTED: a folder has none. */
+STOKER_API int stoker_dataset_shard_ends(const struct stoker_dataset *dataset, uint64_t first,
+                                         uint64_t count, uint64_t *ends_out);
 /* Lends until dataset close. -STOKER_ERROR_ARGUMENT past the end. */
 STOKER_API int stoker_dataset_class(const struct stoker_dataset *dataset, uint64_t class_index,
                                     const char **name_out);

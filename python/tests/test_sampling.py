@@ -457,6 +457,48 @@ def test_options_that_are_refused(dataset, options, message):
         loader(dataset, **options)
 
 
+def test_the_two_level_order(data, dataset):
+    """`stoker order` says what a loader gives, and measures it beside the other orders."""
+
+    def order(*words):
+        done = subprocess.run(
+            [command(), "order", "--json", "--shuffle", "two-level", "--batch", "10", *words, data],
+            capture_output=True,
+            check=True,
+        )
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    with loader(dataset, shuffle="two-level", tail="drop", seed=5) as run:
+        for step, batch in zip(range(4), run, strict=False):
+            rows = order("--seed", "5", "--at", str(step))
+            assert [row["sample"] for row in rows] == batch["id"].tolist()
+    assert order("--verify", "--histories", "3")[0]["exactly_once"] is True
+    table = order("--block-samples", "10")[0]
+    assert table["shuffle"] == "two-level"
+    assert table["order"]["window_samples"] == SAMPLES // SHARDS
+    assert table["order"]["open_blocks"] <= table["order"]["window_blocks"]
+    # It mixes a shard at a time: batch mates are neighbours more often than in a permutation.
+    assert table["order"]["neighbours"] > 2 * table["full"]["neighbours"]
+    assert table["order"]["distance"] < table["full"]["distance"] / 2 and "block" in table
+
+
+def test_torchs_workers(data, torch):
+    import stoker.torch
+
+    def given(workers, **options):
+        source = stoker.torch.IterableDataset(
+            str(data), 10, fields={"id": "__id__", "seed": "__seed__"}, tail="keep", **options
+        )
+        batches = torch.utils.data.DataLoader(source, batch_size=10, num_workers=workers)
+        rows = [(int(i), int(s)) for b in batches for i, s in zip(b["id"], b["seed"], strict=True)]
+        return rows
+
+    rows = given(2, subset=SUBSET, seed=3, window=4, repeats=2)
+    assert sorted(i for i, _ in rows) == sorted(CHOSEN * 2)
+    assert len({seed for _, seed in rows}) == len(rows)  # copies too have seeds of their own
+    assert rows == given(0, subset=SUBSET, seed=3, window=4, repeats=2)
+
+
 def test_folders(folder):
     with loader(folder, 5, subset="class in ('class1', 'class3') and size > 0") as run:
         ids = ids_of(run)

@@ -75,8 +75,8 @@ static const struct option options[] = {
      "make JPEGs smaller whose short side is above N pixels; others are copied"},
     {"quality", "N", COMMAND_PACK, OPTION_NUMBER, FIELD(quality), 1, 100,
      "of JPEGs made smaller; default 90"},
-    {"shuffle", "block|full|none", ORDERED, OPTION_CHOICE, FIELD(shuffle), STOKER_SHUFFLE_BLOCK, 0,
-     "the order; default block"},
+    {"shuffle", "block|full|none|two-level", ORDERED, OPTION_CHOICE, FIELD(shuffle),
+     STOKER_SHUFFLE_BLOCK, 0, "the order; two-level: shards, then the samples of each; default block"},
     {"window", "N", ORDERED, OPTION_NUMBER, FIELD(window), 1, UINT32_MAX,
      "blocks that are mixed with each other; default 64"},
     {"groups", "N", ORDERED, OPTION_NUMBER, FIELD(groups), 1, UINT32_MAX,
@@ -334,6 +334,8 @@ const char *args_shuffle_name(uint64_t shuffle)
         return "full";
     case STOKER_SHUFFLE_NONE:
         return "none";
+    case STOKER_SHUFFLE_TWO_LEVEL:
+        return "two-level";
     default:
         return "block";
     }

@@ -4,6 +4,7 @@
 
 #include "cli/term.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define BATCH_DEFAULT 256
@@ -11,12 +12,14 @@
 #define EPOCHS_DEFAULT 3
 #define SLOTS 256
 #define KEY_BYTES 4097
+#define COLUMNS_MAX 4
 
 /* One column of the table. */
 struct column {
     const char *name, *json;
     struct stoker_order_measures measures;
     bool walked;
+    uint64_t shuffle; /* 0: that of the command line */
 };
 
 static int run(struct args *args);
@@ -37,7 +40,9 @@ const struct command command_order = {
     .more =
         "Without --at, --find, --diff, --verify or --simulate: memory, requests and mixing of "
         "these settings,\n"
-        "beside a full permutation and a shuffle buffer of as many samples as the windows hold.\n"
+        "beside a shuffle buffer of as many samples as the windows hold, a full permutation and "
+        "the\n"
+        "classic shuffle by two levels (shards, then the samples of each; of tars).\n"
         "Nothing but the index or headers is read: the order is a function of the settings.\n"
         "Distances are in data sets: a full permutation has 0.333. Batch mates are the samples of\n"
         "one step, of all ranks.\n",
@@ -92,6 +97,14 @@ static int setup_open(struct setup *setup, const struct args *args)
         setup->info.sample_count = args->samples;
         setup->info.block_samples = 1;
     }
+    if (setup->dataset && !setup->info.sequential) {
+        setup->shard_ends = malloc((setup->info.shard_count + 1) * sizeof *setup->shard_ends);
+    }
+    if (setup->shard_ends && stoker_dataset_shard_ends(setup->dataset, 0, setup->info.shard_count,
+                                                       setup->shard_ends) < 0) {
+        free(setup->shard_ends); /* a folder */
+        setup->shard_ends = NULL;
+    }
     status = order_mix_open(setup);
     return status == EXIT_FINE ? order_open(setup, args, &setup->order) : status;
 }
@@ -101,6 +114,7 @@ static void setup_close(struct setup *setup)
     stoker_order_close(setup->order);
     stoker_dataset_close(setup->dataset);
     stoker_engine_close(setup->engine);
+    free(setup->shard_ends);
 }
 
 struct stoker_order_options order_settings(const struct setup *setup, const struct args *args)
@@ -120,6 +134,10 @@ struct stoker_order_options order_settings(const struct setup *setup, const stru
 
     if (setup->has_mix) {
         options.mix = &setup->mix.options;
+    }
+    if (setup->shard_ends) {
+        options.shard_ends = setup->shard_ends;
+        options.shard_count = setup->info.shard_count;
     }
     if (setup->info.sequential) {
         options.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does, whatever it is asked for */
@@ -265,12 +283,21 @@ static void table_print_json(const struct setup *setup, const struct column *col
 
 static int report(struct setup *setup)
 {
-    struct column columns[3] = {{.name = "this order", .json = "order"},
-                                {.name = "full permutation", .json = "full"},
-                                {.name = "shuffle buffer", .json = "buffer"}};
+    bool is_two_level = setup->args->shuffle == STOKER_SHUFFLE_TWO_LEVEL;
+    struct column columns[COLUMNS_MAX] = {
+        {.name = "this order", .json = "order"},
+        {.name = "shuffle buffer", .json = "buffer"},
+        {.name = "full permutation", .json = "full", .shuffle = STOKER_SHUFFLE_FULL},
+        {.name = "two levels", .json = "two_level", .shuffle = STOKER_SHUFFLE_TWO_LEVEL},
+    };
+    size_t count = setup->shard_ends ? COLUMNS_MAX : COLUMNS_MAX - 1;
     int status = EXIT_FINE;
 
-    for (size_t i = 0; i < 3 && status == EXIT_FINE; i++) {
+    if (is_two_level) {
+        columns[3] =
+            (struct column){.name = "blocks", .json = "block", .shuffle = STOKER_SHUFFLE_BLOCK};
+    }
+    for (size_t i = 0; i < count && status == EXIT_FINE; i++) {
         struct stoker_order_measure_options options = {.struct_size = sizeof options,
                                                        .nodes = (uint32_t)setup->args->nodes};
         struct args changed = *setup->args;
@@ -281,8 +308,8 @@ static int report(struct setup *setup)
                         order_settings(setup, setup->args).block_samples;
         int failed;
 
-        changed.shuffle = i == 1 ? STOKER_SHUFFLE_FULL : changed.shuffle;
-        options.buffer_samples = i < 2 ? 0 : room;
+        changed.shuffle = columns[i].shuffle ? columns[i].shuffle : changed.shuffle;
+        options.buffer_samples = i == 1 ? room : 0;
         status = order_open(setup, &changed, &order);
         if (status != EXIT_FINE) {
             break;
@@ -293,8 +320,8 @@ static int report(struct setup *setup)
         status = failed < 0 ? term_error(failed, &error) : EXIT_FINE;
     }
     if (status == EXIT_FINE) {
-        columns[2].measures.window_blocks_max = columns[0].measures.window_blocks_max;
-        (setup->args->json ? table_print_json : table_print)(setup, columns, 3);
+        columns[1].measures.window_blocks_max = columns[0].measures.window_blocks_max;
+        (setup->args->json ? table_print_json : table_print)(setup, columns, count);
     }
     return status;
 }

@@ -30,6 +30,7 @@ struct setup {
     struct stoker_order *order;
     struct order_mix mix;
     bool has_mix;
+    uint64_t *shard_ends; /* owned: of tars; NULL: there are none */
 };
 
 /* The settings of an order: the data set's, and those of args. */

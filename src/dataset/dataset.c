@@ -501,6 +501,26 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     return 0;
 }
 
+int stoker_dataset_shard_ends(const struct stoker_dataset *dataset, uint64_t first, uint64_t count,
+                              uint64_t *ends_out)
+{
+    const struct stk_index *index = dataset->index;
+    uint64_t shards = stk_index_shards(index);
+
+    if (stk_index_is_folder(index)) {
+        return STOKER_ERROR_UNSUPPORTED;
+    }
+    if (first > shards || count > shards - first) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t shard = (uint32_t)(first + i);
+
+        ends_out[i] = stk_index_first_sample(index, shard) + stk_index_shard_samples(index, shard);
+    }
+    return 0;
+}
+
 int stoker_dataset_class(const struct stoker_dataset *dataset, uint64_t class_index,
                          const char **name_out)
 {

@@ -360,6 +360,32 @@ static void test_curriculum(void)
     rig_close(&rig);
 }
 
+/* Where a sample comes: as often as it was read, in rising positions. */
+static void test_find(void)
+{
+    static struct rig rig;
+    bool is_right = true;
+
+    rig_prepare(&rig, 300, STOKER_SHUFFLE_FULL);
+    rig.stages_options.times = 2;
+    rig.stages_options.apart = 7;
+    rig_open(&rig);
+    for (uint64_t sample = 0; sample < SAMPLES; sample += 11) {
+        bool is_in = stk_subset_has(&rig.subset, sample);
+        uint64_t places[2] = {0, 0}, got;
+
+        is_right &= stk_schedule_find(&rig.schedule, 3, sample, 0, &places[0]) == is_in;
+        is_right &= stk_schedule_find(&rig.schedule, 3, sample, 1, &places[1]) == is_in;
+        is_right &= !stk_schedule_find(&rig.schedule, 3, sample, 2, &got);
+        for (int i = 0; i < 2 && is_in; i++) {
+            stk_schedule_read(&rig.reader, 3, places[i], 1, &got);
+            is_right &= got == sample && places[0] < places[1];
+        }
+    }
+    T_TRUE("both copies", is_right);
+    rig_close(&rig);
+}
+
 /* ---- histories: other worlds and batches, kills, resumes ---- */
 
 /* One run of two passes of the subset; every stretch of a world and a batch ends in a kill, and a
@@ -548,6 +574,7 @@ int main(int count, char **arguments)
     test_replacement();
     test_balance();
     test_curriculum();
+    test_find();
     test_histories();
     test_damage();
     test_refusals();

@@ -39,23 +39,20 @@ static int keep_stages(struct stk_sampling *sampling, const struct stoker_datase
 }
 
 /* Where the samples of each shard end, given. */
-static int list_shards(const struct stk_index *index, struct stk_schedule_request *request,
+static int list_shards(const struct stoker_dataset *dataset, struct stk_schedule_request *request,
                        struct stoker_error *error)
 {
-    uint64_t count = stk_index_shards(index);
+    uint64_t count = stk_index_shards(dataset->index);
     uint64_t *ends;
 
-    if (stk_index_is_folder(index)) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a folder has no shards to shuffle",
-                        "shuffle by block or full, or pack it as tars", "two-level");
-    }
     ends = stk_alloc(count + 1, sizeof *ends);
     if (!ends) {
         return stk_fail(error, -ENOMEM, "cannot list the shards", "free memory", "two-level");
     }
-    for (uint64_t i = 0; i < count; i++) {
-        ends[i] = stk_index_first_sample(index, (uint32_t)i) +
-                  stk_index_shard_samples(index, (uint32_t)i);
+    if (stoker_dataset_shard_ends(dataset, 0, count, ends) < 0) {
+        stk_free(ends);
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a folder has no shards to shuffle",
+                        "shuffle by block or full, or pack it as tars", "two-level");
     }
     request->shard_ends = ends;
     request->shard_count = count;
@@ -75,7 +72,7 @@ int stk_sampling_open(struct stk_sampling *sampling, struct stk_schedule *schedu
                         "give them access points with 'stoker index', or unpack them", "sampling");
     }
     if (is_two_level) {
-        status = list_shards(dataset->index, &request, error);
+        status = list_shards(dataset, &request, error);
     }
     status = status < 0 ? status : stk_schedule_open(schedule, order, &request, error);
     if (status == 0 && request.sampling) {
