@@ -31,6 +31,8 @@ int stk_sampler_begin(struct stoker_sampler *sampler, struct stoker_error *error
     bytes += sampler->weight.is_there ? count * 8 : 0;
     bytes += is_weighted(sampler) ? count * 12 : 0; /* numbers, and the table twice */
     bytes += sampler->balance.is_there ? count * 20 : 0;
+    bytes += sampler->listed_count * 8;
+    bytes += sampler->weights ? count * 8 : 0;
     status = stk_engine_reserve(sampler->engine, bytes, 0, "tables of chosen samples", error);
     if (status < 0) {
         return status;
@@ -344,7 +346,9 @@ int stk_sampler_finish(struct stoker_sampler *sampler, struct stoker_error *erro
     stk_subset_deinit(subset);
     stk_free(sampler->weights);
     stk_free(sampler->classes);
+    stk_free(sampler->listed);
     sampler->weights = NULL;
     sampler->classes = NULL;
+    sampler->listed = NULL;
     return status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define MEMBER_BYTES_MAX (64u << 20) /* of a member that is read for a column */
+#define ROOM_WAIT_MS 1000u
 #define PARSE_BYTES_MAX (256u << 20) /* of what it is parsed to */
 #define NUMBER_BYTES_MAX 64u         /* a text this short may be a number */
 
@@ -68,14 +69,48 @@ void stk_column_close(struct stk_column *column)
 
 /* ---- rows ---- */
 
+static void drop_value(struct stk_row *row, uint32_t slot)
+{
+    if (row->slots[slot].value.encoding) {
+        stk_value_close(&row->slots[slot].value);
+        row->slots[slot].value.encoding = 0;
+    }
+    stk_budget_release(&row->dataset->engine->budget, row->slots[slot].ticket);
+    row->slots[slot].ticket = 0;
+}
+
 static void drop_values(struct stk_row *row)
 {
     for (uint32_t i = 0; i < STK_ROW_VALUES; i++) {
-        if (row->slots[i].value.encoding) {
-            stk_value_close(&row->slots[i].value);
-            row->slots[i].value.encoding = 0;
-        }
+        drop_value(row, i);
     }
+}
+
+/* Bytes for a member, instead of those that the slot has. */
+static int make_room(struct stk_row *row, uint32_t slot, size_t capacity,
+                     struct stoker_error *error)
+{
+    struct stoker_engine *engine = row->dataset->engine;
+    int status = 0;
+
+    stk_free(row->slots[slot].bytes);
+    stk_budget_release(&engine->budget, row->slots[slot].capacity);
+    row->slots[slot].bytes = NULL;
+    row->slots[slot].capacity = 0;
+    if (capacity > 0) {
+        status = stk_engine_reserve(engine, capacity, ROOM_WAIT_MS, "members of a scan", error);
+    }
+    if (status < 0 || capacity == 0) {
+        return status;
+    }
+    row->slots[slot].bytes = stk_alloc(capacity, 1);
+    if (!row->slots[slot].bytes) {
+        stk_budget_release(&engine->budget, capacity);
+        return stk_fail(error, -ENOMEM, "cannot read a member", "free memory", "%zu bytes",
+                        capacity);
+    }
+    row->slots[slot].capacity = capacity;
+    return 0;
 }
 
 int stk_row_turn(struct stk_row *row, uint64_t number, struct stoker_error *error)
@@ -89,7 +124,7 @@ void stk_row_close(struct stk_row *row)
 {
     drop_values(row);
     for (uint32_t i = 0; i < STK_ROW_VALUES; i++) {
-        stk_free(row->slots[i].bytes);
+        make_room(row, i, 0, NULL);
     }
     *row = (struct stk_row){0};
 }
@@ -117,16 +152,11 @@ static int read_member(struct stk_row *row, const char *extension, uint32_t slot
         got <= MEMBER_BYTES_MAX) {
         size_t capacity = got + got / 2 + 64;
 
-        stk_free(row->slots[slot].bytes);
-        row->slots[slot].bytes = stk_alloc(capacity, 1);
-        row->slots[slot].capacity = row->slots[slot].bytes ? capacity : 0;
-        if (!row->slots[slot].bytes) {
-            return stk_fail(error, -ENOMEM, "cannot read a member", "free memory", "%zu bytes",
-                            capacity);
-        }
         why = (struct stoker_error){0};
-        status = stoker_dataset_read(row->dataset, row->number, extension, row->slots[slot].bytes,
-                                     capacity, &got, &why);
+        status = make_room(row, slot, capacity, &why);
+        status = status < 0 ? status
+                            : stoker_dataset_read(row->dataset, row->number, extension,
+                                                  row->slots[slot].bytes, capacity, &got, &why);
     }
     if (status == STOKER_ERROR_MISSING) {
         return 0;
@@ -153,17 +183,26 @@ static int value_inside(struct stk_row *row, uint32_t slot, const struct inside 
 {
     struct stk_value *value = &row->slots[slot].value;
     struct stk_view lent;
-    int status = stk_value_open(value, inside->encoding, inside->bytes, inside->path,
-                                PARSE_BYTES_MAX, error);
+    uint64_t ticket = 0;
+    int status;
 
+    drop_value(row, slot); /* of an attempt before */
+    status = stk_value_ticket(inside->encoding, inside->bytes, inside->path, &ticket, error);
+    if (status == 0 && ticket > 0) {
+        status = stk_engine_reserve(row->dataset->engine, ticket, ROOM_WAIT_MS,
+                                    "parsing members of a scan", error);
+        row->slots[slot].ticket = status == 0 ? ticket : 0;
+    }
+    status = status < 0 ? status
+                        : stk_value_open(value, inside->encoding, inside->bytes, inside->path,
+                                         PARSE_BYTES_MAX, error);
+    if (status < 0) {
+        drop_value(row, slot);
+    }
     if (status == STOKER_ERROR_MISSING) {
-        stk_value_close(value);
-        value->encoding = 0;
         return 0;
     }
     if (status < 0) {
-        stk_value_close(value);
-        value->encoding = 0;
         stk_dataset_place(row->dataset, error, row->sample.shard, STOKER_NO_OFFSET, NULL);
         return status;
     }
@@ -175,6 +214,12 @@ static int value_inside(struct stk_row *row, uint32_t slot, const struct inside 
         *value_out = text(lent.data, lent.bytes);
     }
     return 0;
+}
+
+/* Of memory, and no fault of the text. */
+static bool is_short(int status)
+{
+    return status == -ENOMEM || status == STOKER_ERROR_BUDGET;
 }
 
 /* A member that is text: a number if all of it is one (as JSON writes them, in any locale). */
@@ -194,10 +239,10 @@ static int value_of_text(struct stk_row *row, uint32_t slot, struct stk_view byt
         int status =
             value_inside(row, slot, &(struct inside){bytes, STK_JSON, ""}, value_out, &why);
 
-        if (status == -ENOMEM && error) {
+        if (is_short(status) && error) {
             *error = why;
         }
-        if (status == -ENOMEM || (status == 0 && value_out->kind != STK_QUERY_NONE)) {
+        if (is_short(status) || (status == 0 && value_out->kind != STK_QUERY_NONE)) {
             return status;
         }
     }

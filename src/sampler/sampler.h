@@ -49,8 +49,9 @@ struct stk_row {
     struct stk_sample sample;
     char path[STK_PATH_BYTES_MAX]; /* of its shard */
     struct {
-        uint8_t *bytes; /* owned: of a member */
-        size_t capacity;
+        uint8_t *bytes;         /* owned: of a member */
+        size_t capacity;        /* reserved, as the next */
+        uint64_t ticket;        /* what the value may take */
         struct stk_value value; /* open where encoding is not 0 */
     } slots[STK_ROW_VALUES];
 };
