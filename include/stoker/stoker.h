@@ -304,7 +304,8 @@ struct stoker_index_options {
     uint8_t labels;    /* 1: read .cls members, keep their numbers */
     uint8_t force;     /* 1: read all headers again */
     uint64_t access_bytes; /* access points of gz and zstd shards, so many unpacked bytes apart, at
-                              least 65,536; 1: default 1 MiB; 0: none but those that are there */
+                              least 65,536; 1: default 1 MiB; 0: none of gz but those that are
+                              there; zstd's frames, which cost nothing, 1 MiB apart */
 };
 
 /* Gives *indexer_out; the work has begun. dataset: urls and limits, borrowed. */
@@ -322,6 +323,11 @@ struct stoker_index_progress {
     uint64_t    elapsed_ns;
     uint64_t    samples, members, index_bytes; /* at the end */
     const char *path; /* of the index; NULL before it is known. Lent until close */
+    /* At the end: compressed shards, those of them that can only be read front to back (one is
+     * enough to make the data set sequential), and of the first its path and why. Lent likewise;
+     * NULL: there is none. */
+    uint64_t    shards_packed, shards_sequential;
+    const char *sequential_shard, *sequential_reason;
 };
 /* 1: goes on (asked again after timeout_ms); 0: the index is there; negative: it failed. */
 STOKER_API int stoker_index_next(struct stoker_indexer *indexer, uint32_t timeout_ms,

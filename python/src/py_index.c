@@ -69,6 +69,11 @@ static PyObject *indexer_new(PyTypeObject *type, PyObject *arguments, PyObject *
     return (PyObject *)self;
 }
 
+static PyObject *text_or_none(const char *text)
+{
+    return text ? stk_py_text(text, strlen(text)) : Py_NewRef(Py_None);
+}
+
 /* next(timeout_ms) -> (goes_on, progress) */
 static PyObject *indexer_next(PyObject *object, PyObject *timeout)
 {
@@ -92,10 +97,11 @@ static PyObject *indexer_next(PyObject *object, PyObject *timeout)
 #define N(field) #field, (unsigned long long)progress.field
         /* The path is lent until close: its text is copied here, before leave. */
         result = Py_BuildValue(
-            "O{sKsKsKsKsKsKsKsKsKsKsN}", status > 0 ? Py_True : Py_False, N(shards), N(shards_done),
-            N(shards_kept), N(bytes), N(bytes_done), N(bytes_read), N(elapsed_ns), N(samples),
-            N(members), N(index_bytes), "path",
-            progress.path ? stk_py_text(progress.path, strlen(progress.path)) : Py_NewRef(Py_None));
+            "O{sKsKsKsKsKsKsKsKsKsKsKsKsNszsN}", status > 0 ? Py_True : Py_False, N(shards),
+            N(shards_done), N(shards_kept), N(bytes), N(bytes_done), N(bytes_read), N(elapsed_ns),
+            N(samples), N(members), N(index_bytes), N(shards_packed), N(shards_sequential), "path",
+            text_or_none(progress.path), "sequential_reason", progress.sequential_reason,
+            "sequential_shard", text_or_none(progress.sequential_shard));
 #undef N
     }
     if (stk_py_gate_leave(&self->gate)) {

@@ -512,6 +512,14 @@ class IndexReport(NamedTuple):
     members: int
     index_bytes: int
     seconds: float
+    shards_packed: int = 0
+    """Compressed shards."""
+    shards_sequential: int = 0
+    """Of those: can only be read front to back, and make the whole data set so."""
+    sequential_shard: str | None = None
+    """The first such shard."""
+    sequential_reason: str | None = None
+    """Why, and what to do."""
 
 
 def index(
@@ -540,7 +548,8 @@ def index(
         labels: keep the numbers in ``.cls`` members.
         access: note places in gz and zstd shards where unpacking can begin, so that they are read
             in any order and shuffled: a number of unpacked bytes from one to the next (at least
-            64 KiB), or ``True`` for 1 MiB. zstd can be entered at its frames only.
+            64 KiB), or ``True`` for 1 MiB. zstd can be entered at its frames only; those are noted
+            unasked. ``shards_sequential`` of the report counts what cannot be had.
         force: read everything again.
         out: where the file goes. Default: ``stoker.index`` in the folder above all shards; in
             the cache where nothing can be written there.

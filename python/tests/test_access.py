@@ -7,9 +7,11 @@ where they are installed; the text of wds2idx by its rule, and by wds2idx itself
 STOKER_WDS2IDX names it; the package and the command.
 """
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 import pathlib
 import random
@@ -21,6 +23,7 @@ import tarfile
 import pytest
 import stoker
 from test_index import cache, run  # noqa: F401
+from test_repair_packed import seekable
 
 SHARDS, SAMPLES = 4, 30
 
@@ -83,6 +86,18 @@ def by_frames(path, out):
     out.write_bytes(frames)
 
 
+def by_table(path, out):
+    """Frames, and zstd's seek table behind them."""
+    by_command("zstd", "--version")(path, out)  # or it is skipped
+    out.write_bytes(seekable(path.read_bytes(), 70_000))
+
+
+def by_zstandard(path, out):
+    zstandard = pytest.importorskip("zstandard")
+    text, pack = path.read_bytes(), zstandard.ZstdCompressor().compress
+    out.write_bytes(b"".join(pack(text[i : i + 90_000]) for i in range(0, len(text), 90_000)))
+
+
 PACKERS = {
     "python's gzip": (by_python, "gz"),
     "gzip -1": (by_command("gzip", "-1", "-c"), "gz"),
@@ -90,6 +105,8 @@ PACKERS = {
     "many members": (by_members, "gz"),
     "zstd frames": (by_frames, "zst"),
     "pzstd": (by_command("pzstd", "-q", "-p", "2", "-c"), "zst"),
+    "zstd seekable": (by_table, "zst"),
+    "python zstandard": (by_zstandard, "zst"),
 }
 
 
@@ -113,7 +130,10 @@ def stream(source, engine, **options):
 @pytest.mark.parametrize("name", PACKERS)
 def test_packed_shards_stream_like_tars(data, engine, name):
     root = packed(data, name)
-    assert stoker.Dataset(root, engine=engine).sequential
+    frames = PACKERS[name][1] == "zst"  # noted unasked
+    assert stoker.Dataset(root, engine=engine).sequential == (not frames)
+    if frames:
+        assert stream(root, engine) == stream(data, engine)
     report = stoker.index(root, access="64KiB", engine=engine)
     plain, dataset = stoker.Dataset(data, engine=engine), stoker.Dataset(root, engine=engine)
     assert not dataset.sequential and dataset.index_path == report.path
@@ -146,10 +166,60 @@ def test_one_zstd_frame_is_one_segment(tmp_path, engine):
                 info.size = size // 4
                 archive.addfile(info, io.BytesIO(noise(i, info.size)))
         by_command("zstd", "-q", "-c")(plain, root / "a.tar.zst")
-        stoker.index(root, access=True, engine=engine)
+        report = stoker.index(root, access=True, engine=engine)
         dataset = stoker.Dataset(root, engine=engine)
         assert dataset.sequential == (name == "large")
         assert dataset[3]["bin"] == noise(3, size // 4)
+        assert (report.shards_packed, report.shards_sequential) == (1, int(name == "large"))
+        if name == "large":
+            assert report.sequential_shard == str(root / "a.tar.zst")
+            assert "frames" in report.sequential_reason
+            done = run("index", "--access", root)
+            assert done.returncode == 1 and b"1 of 1 compressed shards" in done.stdout
+            assert b"pzstd" in done.stdout
+        assert run("index", root).returncode == 0  # nothing was asked for
+
+
+def test_what_has_no_access_points_is_said(data, engine):
+    root = data.parent / "packed"
+    root.mkdir()
+    for path, (pack, ending) in zip(
+        sorted(data.glob("*.tar")),
+        ((gzip.compress, "gz"), (bz2.compress, "bz2"), (lzma.compress, "xz"), (bytes, "x")),
+        strict=True,
+    ):
+        name = path.name if ending == "x" else f"{path.name}.{ending}"
+        (root / name).write_bytes(pack(path.read_bytes()))
+    done = run("index", "--access", "--json", root)
+    told = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert (told["shards_packed"], told["shards_sequential"]) == (3, 2)
+    assert told["sequential_shard"].endswith("s-1.tar.bz2")
+    assert "bzip2 and xz" in told["sequential_reason"]
+    report = stoker.index(root, engine=engine, force=True)
+    assert report.shards_sequential == 3 and "--access" in report.sequential_reason
+    plain = stoker.index(data, access=True, engine=engine)
+    assert (plain.shards_packed, plain.shards_sequential, plain.sequential_shard) == (0, 0, None)
+
+
+@pytest.mark.parametrize("lie", ["count", "sizes", "magic", "reserved"])
+def test_a_seek_table_is_not_believed(data, engine, lie):
+    """Frames count as they are; a table that says otherwise changes nothing."""
+    root = packed(data, "zstd seekable")
+    for path in root.iterdir():
+        text = bytearray(path.read_bytes())
+        if lie == "count":
+            text[-9:-5] = (3).to_bytes(4, "little")
+        elif lie == "sizes":
+            text[-30:-9] = bytes(21)
+        elif lie == "magic":
+            text[-1] ^= 1
+        else:
+            text[-5] = 0x7C
+        path.write_bytes(text)
+    dataset = stoker.Dataset(root, engine=engine)
+    assert not dataset.sequential
+    assert stream(dataset, engine) == stream(data, engine)
 
 
 def test_a_changed_shard_is_never_read_as_the_old_one(data, engine):

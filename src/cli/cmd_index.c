@@ -18,7 +18,11 @@ const struct command command_index = {
     .more =
         "Reads the headers of tars that are new or changed, and lists class folders. A run that "
         "was\n"
-        "stopped goes on where it was. With an index a data set opens without reading headers.\n",
+        "stopped goes on where it was. With an index a data set opens without reading headers.\n"
+        "Compressed shards are read in any order where unpacking can begin inside of them: zstd "
+        "at\n"
+        "its frames, gz at access points (--access). Exit status 1 says that --access was asked\n"
+        "for and a shard cannot have it (zstd in one frame of more than 32 MiB, bz2, xz).\n",
     .run = run,
 };
 
@@ -36,6 +40,7 @@ static int run(struct args *args)
                                            .labels = args->labels,
                                            .access_bytes = args->access_bytes,
                                            .force = args->force};
+    bool missed;
     int status;
 
     if (args->path_count == 0) {
@@ -59,9 +64,11 @@ static int run(struct args *args)
     if (status == 0) {
         report(args, &progress);
     }
+    missed = args->access_bytes > 0 && progress.shards_sequential > 0;
     /* A second signal ends the process at once: what was finished is in the journal. */
     int exit_status = status < 0    ? term_error(status, &error)
                       : status == 1 ? EXIT_SIGNAL + main_signal()
+                      : missed      ? EXIT_FINDINGS
                                     : EXIT_FINE;
     stoker_index_close(indexer);
     stoker_engine_close(engine);
@@ -104,6 +111,12 @@ static void report(const struct args *args, const struct stoker_index_progress *
         json_u64("index_bytes", progress->index_bytes);
         json_u64("bytes", progress->bytes_done);
         json_u64("bytes_read", progress->bytes_read);
+        json_u64("shards_packed", progress->shards_packed);
+        json_u64("shards_sequential", progress->shards_sequential);
+        if (progress->sequential_shard) {
+            json_str("sequential_shard", progress->sequential_shard);
+            json_str("sequential_reason", progress->sequential_reason);
+        }
         json_double("seconds", seconds(progress));
         json_close('}');
         return;
@@ -115,4 +128,10 @@ static void report(const struct args *args, const struct stoker_index_progress *
            term_count(b, progress->shards));
     printf("%s read of %s in %s\n", term_bytes(a, progress->bytes_read),
            term_bytes(b, progress->bytes_done), term_time(c, seconds(progress)));
+    if (progress->shards_sequential > 0) {
+        printf("  %s of %s compressed shards are read front to back, so the data set is: '",
+               term_count(a, progress->shards_sequential), term_count(b, progress->shards_packed));
+        term_text(progress->sequential_shard);
+        printf("': %s\n", progress->sequential_reason);
+    }
 }

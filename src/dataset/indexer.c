@@ -26,6 +26,11 @@ struct stoker_indexer {
         struct stoker_error error;
         uint64_t shards, kept, bytes, index_bytes;
     } locked;
+    struct { /* of the thread; const once it is done */
+        uint64_t packed, sequential;
+        char shard[STK_PATH_BYTES_MAX];
+        const char *reason; /* NULL: none is sequential */
+    } reach;
 };
 
 static void *run(void *argument);
@@ -162,8 +167,54 @@ int stoker_index_next(struct stoker_indexer *indexer, uint32_t timeout_ms,
     if (status == 0) {
         full.samples = stk_index_samples(indexer->dataset->index);
         full.members = stk_index_members(indexer->dataset->index);
+        full.shards_packed = indexer->reach.packed;
+        full.shards_sequential = indexer->reach.sequential;
+        full.sequential_reason = indexer->reach.reason;
+        full.sequential_shard = indexer->reach.reason ? indexer->reach.shard : NULL;
     }
     memcpy(progress_out, &full, progress_out->struct_size);
+    return status;
+}
+
+/* Why a packed shard is read front to back. */
+static const char *reason_of(const struct stk_index *index, uint32_t shard)
+{
+    uint32_t packing = stk_index_shard_packing(index, shard);
+
+    if (packing == STK_ZSTD) {
+        return "zstd without a new frame for more than 32 MiB, and unpacking begins at frames "
+               "only: pack it in frames (pzstd, t2sz), or as plain tars (stoker pack)";
+    }
+    if (packing != STK_GZIP) {
+        return "bzip2 and xz have no access points: pack it as gz, as zstd in frames, or as plain "
+               "tars (stoker pack)";
+    }
+    return stk_index_access_bytes(index, shard) == 0
+               ? "gzip has access points where they are asked for: --access"
+               : "gzip without a new block for more than 32 MiB: pack it again, or as plain tars "
+                 "(stoker pack)";
+}
+
+static int look_at_reach(struct stoker_indexer *indexer, struct stoker_error *error)
+{
+    const struct stk_index *index = indexer->dataset->index;
+    uint64_t count = stk_index_is_folder(index) ? 0 : stk_index_shards(index);
+    int status = 0;
+
+    for (uint64_t i = 0; i < count && status == 0; i++) {
+        if (stk_index_shard_packing(index, (uint32_t)i) == STK_PLAIN) {
+            continue;
+        }
+        indexer->reach.packed++;
+        if (stk_index_reaches(index, (uint32_t)i)) {
+            continue;
+        }
+        indexer->reach.sequential++;
+        if (!indexer->reach.reason) {
+            status = stk_index_path(index, (uint32_t)i, indexer->reach.shard, error);
+            indexer->reach.reason = reason_of(index, (uint32_t)i);
+        }
+    }
     return status;
 }
 
@@ -174,6 +225,7 @@ static void *run(void *argument)
     struct stk_stat about;
     int status = build(indexer, &error);
 
+    status = status < 0 ? status : look_at_reach(indexer, &error);
     if (status == 0 &&
         stk_io_stat_path(indexer->engine->io, indexer->locked.path, &about, NULL) < 0) {
         about.bytes = 0;

@@ -2,6 +2,7 @@
 #include "dataset/dataset.h"
 
 #include "base/hash.h"
+#include "format/access.h"
 #include "format/tar.h"
 #include "format/unpack.h"
 #include "sweep/sweep.h"
@@ -509,11 +510,16 @@ static int open_one(struct one_tar *one, struct stoker_error *error)
 {
     struct stoker_dataset *dataset = one->tars->dataset;
     struct stk_scan *scan = &dataset->scan;
+    uint64_t access_bytes = scan->access_bytes;
     int status = stk_shard_begin(one->index, one->number, one->path, &one->builder, error);
 
     status = status < 0 ? status : stk_stream_open(&one->stream, dataset, one->path, error);
-    if (status == 0 && scan->access_bytes > 0) {
-        status = stk_stream_mark(one->stream, scan->access_bytes, error);
+    if (status == 0 && stk_stream_packing(one->stream) == STK_ZSTD && access_bytes == 0) {
+        access_bytes =
+            STK_ACCESS_SPACING_DEFAULT; /* frames cost 40 bytes each: they always count */
+    }
+    if (status == 0 && access_bytes > 0) {
+        status = stk_stream_mark(one->stream, access_bytes, error);
     }
     if (status == 0 && scan->checksums) {
         stk_stream_hash(one->stream);

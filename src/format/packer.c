@@ -14,7 +14,11 @@
 #define ZSTD_STATIC_LINKING_ONLY /* for a context that allocates by us */
 #include <zstd.h>
 
-enum { TURN_MAX = 1 << 30 /* zlib and bzlib count in 32 bits */, FRAMES_FIRST = 64 };
+enum {
+    TURN_MAX = 1 << 30 /* zlib and bzlib count in 32 bits */,
+    FRAMES_FIRST = 64,
+    BLOCK_HEAD_BYTES = 16
+};
 
 enum state {
     PACKING = 0, /* input is taken */
@@ -26,6 +30,7 @@ enum state {
 struct stk_packer {
     struct stk_packer_options options;
     uint32_t state;   /* enum state */
+    bool refused;     /* the grant said no */
     bool is_open;     /* the library was set up */
     bool fresh;       /* the stream in work has got nothing yet, and is not the first */
     bool last;        /* no input follows what `gathered` has */
@@ -35,6 +40,7 @@ struct stk_packer {
     size_t gathered_bytes, held_at, held_bytes, held_capacity;
     uint8_t *table; /* owned: entries so far */
     uint32_t frame_count, frame_capacity;
+    lzma_allocator xz_memory;
     union {
         z_stream gzip;
         ZSTD_CCtx *zstd;
@@ -51,11 +57,17 @@ struct turn {
     bool end; /* the stream (or block of xz) ends with this input */
 };
 
+static void *take(void *opaque, size_t count, size_t item_bytes);
+static void give_back(void *opaque, void *data);
 static int set_up(struct stk_packer *packer);
 
-static int no_memory(struct stoker_error *error)
+static int no_memory(const struct stk_packer *packer, struct stoker_error *error)
 {
-    return stk_fail(error, -ENOMEM, "no memory to pack a shard", "free memory", "packer");
+    return packer && packer->refused
+               ? stk_fail(error, STOKER_ERROR_BUDGET,
+                          "the memory budget has no room to pack a shard",
+                          "grant more memory, or fewer threads", "packer")
+               : stk_fail(error, -ENOMEM, "no memory to pack a shard", "free memory", "packer");
 }
 
 static bool is_framed_zstd(const struct stk_packer *packer)
@@ -72,7 +84,7 @@ int stk_packer_open(struct stk_packer **packer_out, const struct stk_packer_opti
     STK_ASSERT(options->packing > STK_PLAIN && options->packing <= STK_XZ);
     *packer_out = NULL;
     if (!packer) {
-        return no_memory(error);
+        return no_memory(NULL, error);
     }
     packer->options = *options;
     if (frame > 0) {
@@ -83,12 +95,14 @@ int stk_packer_open(struct stk_packer **packer_out, const struct stk_packer_opti
     packer->is_open = set_up(packer) == 0;
     if (packer->is_open && is_framed_zstd(packer)) {
         packer->held_capacity = ZSTD_compressBound(frame);
-        packer->gathered = stk_alloc(frame, 1);
-        packer->held = stk_alloc(packer->held_capacity, 1);
+        packer->gathered = take(packer, frame, 1);
+        packer->held = take(packer, packer->held_capacity, 1);
     }
     if (!packer->is_open || (is_framed_zstd(packer) && (!packer->gathered || !packer->held))) {
+        int status = no_memory(packer, error);
+
         stk_packer_close(packer);
-        return no_memory(error);
+        return status;
     }
     *packer_out = packer;
     return 0;
@@ -114,56 +128,80 @@ void stk_packer_close(struct stk_packer *packer)
             lzma_end(&packer->of.xz);
         }
     }
-    stk_free(packer->gathered);
-    stk_free(packer->held);
+    give_back(packer, packer->gathered);
+    give_back(packer, packer->held);
     stk_free(packer->table);
     stk_free(packer);
 }
 
 /* ---- the libraries ---- */
 
-/* Their memory is ours, so that tests count it and make it fail. */
-static void *alloc_gzip(void *unused, unsigned count, unsigned bytes)
+/* Their memory is ours, so that tests count it and make it fail, and of the budget: in front of
+ * each block stands its size. */
+static void *take(void *opaque, size_t count, size_t item_bytes)
 {
-    (void)unused;
-    return stk_alloc(count, bytes);
+    struct stk_packer *packer = opaque;
+    const struct stk_grant *grant = packer->options.grant;
+    uint64_t bytes;
+    uint8_t *block;
+
+    if (!stk_multiply(count, item_bytes, &bytes) || !stk_add(bytes, BLOCK_HEAD_BYTES, &bytes)) {
+        return NULL;
+    }
+    if (grant && !grant->reserve(grant->owner, bytes)) {
+        packer->refused = true;
+        return NULL;
+    }
+    block = stk_alloc(bytes, 1);
+    if (!block) {
+        if (grant) {
+            grant->release(grant->owner, bytes);
+        }
+        return NULL;
+    }
+    memcpy(block, &bytes, sizeof bytes);
+    return block + BLOCK_HEAD_BYTES;
 }
 
-static void *alloc_bzip2(void *unused, int count, int bytes)
+static void give_back(void *opaque, void *data)
 {
-    (void)unused;
-    return count < 0 || bytes < 0 ? NULL : stk_alloc(count, bytes);
-}
+    const struct stk_grant *grant = ((struct stk_packer *)opaque)->options.grant;
+    uint8_t *block = data ? (uint8_t *)data - BLOCK_HEAD_BYTES : NULL;
+    uint64_t bytes;
 
-static void *alloc_zstd(void *unused, size_t bytes)
-{
-    (void)unused;
-    return stk_alloc(bytes, 1);
-}
-
-static void *alloc_xz(void *unused, size_t count, size_t bytes)
-{
-    (void)unused;
-    return stk_alloc(count, bytes);
-}
-
-static void free_any(void *unused, void *block)
-{
-    (void)unused;
+    if (block && grant) {
+        memcpy(&bytes, block, sizeof bytes);
+        grant->release(grant->owner, bytes);
+    }
     stk_free(block);
+}
+
+static void *take_gzip(void *opaque, unsigned count, unsigned bytes)
+{
+    return take(opaque, count, bytes);
+}
+
+static void *take_bzip2(void *opaque, int count, int bytes)
+{
+    return count < 0 || bytes < 0 ? NULL : take(opaque, (size_t)count, (size_t)bytes);
+}
+
+static void *take_zstd(void *opaque, size_t bytes)
+{
+    return take(opaque, bytes, 1);
 }
 
 static int set_up(struct stk_packer *packer)
 {
-    static const lzma_allocator xz_memory = {alloc_xz, free_any, NULL};
-    const ZSTD_customMem zstd_memory = {alloc_zstd, free_any, NULL};
+    const ZSTD_customMem zstd_memory = {take_zstd, give_back, packer};
     int level = packer->options.level;
     bool good;
 
     switch (packer->options.packing) {
     case STK_GZIP: /* 16: gzip; its header then has no name and no time (RFC 1952, 2.3) */
-        packer->of.gzip.zalloc = alloc_gzip;
-        packer->of.gzip.zfree = free_any;
+        packer->of.gzip.zalloc = take_gzip;
+        packer->of.gzip.zfree = give_back;
+        packer->of.gzip.opaque = packer;
         good = deflateInit2(&packer->of.gzip, level ? level : Z_DEFAULT_COMPRESSION, Z_DEFLATED,
                             16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK;
         break;
@@ -178,12 +216,14 @@ static int set_up(struct stk_packer *packer)
         }
         break;
     case STK_BZIP2:
-        packer->of.bzip2.bzalloc = alloc_bzip2;
-        packer->of.bzip2.bzfree = free_any;
+        packer->of.bzip2.bzalloc = take_bzip2;
+        packer->of.bzip2.bzfree = give_back;
+        packer->of.bzip2.opaque = packer;
         good = BZ2_bzCompressInit(&packer->of.bzip2, level ? level : 9, 0, 0) == BZ_OK;
         break;
     default:
-        packer->of.xz.allocator = &xz_memory;
+        packer->xz_memory = (lzma_allocator){take, give_back, packer};
+        packer->of.xz.allocator = &packer->xz_memory;
         good = lzma_easy_encoder(&packer->of.xz, level ? (uint32_t)level : LZMA_PRESET_DEFAULT,
                                  LZMA_CHECK_CRC64) == LZMA_OK;
     }
@@ -322,11 +362,12 @@ static int hold_table(struct stk_packer *packer)
     size_t bytes = STK_SEEKABLE_HEAD_BYTES + entries + STK_SEEKABLE_FOOT_BYTES;
 
     if (bytes > packer->held_capacity) {
-        uint8_t *held = stk_realloc(packer->held, packer->held_capacity, bytes, 1);
+        uint8_t *held = take(packer, bytes, 1);
 
         if (!held) {
             return -ENOMEM;
         }
+        give_back(packer, packer->held);
         packer->held = held;
         packer->held_capacity = bytes;
     }
@@ -441,7 +482,7 @@ int stk_packer_run(struct stk_packer *packer, struct stk_view *in, bool last,
                         "make smaller shards", "%u frames", packer->frame_count);
     }
     if (status < 0) {
-        return no_memory(error);
+        return no_memory(packer, error);
     }
     return packer->state == DONE ? 0 : 1;
 }

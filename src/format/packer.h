@@ -11,15 +11,16 @@
 #ifndef FORMAT_PACKER_H
 #define FORMAT_PACKER_H
 
-#include "base/base.h"
+#include "base/mem.h"
 
 #define STK_PACKER_FRAME_MIN (64u << 10)
 #define STK_PACKER_FRAME_MAX (32u << 20)
 
 struct stk_packer_options {
-    uint32_t packing;     /* enum stk_packing; not plain */
-    int level;            /* 0: the library's own */
-    uint64_t frame_bytes; /* 0: one stream; else it is brought within the bounds above */
+    uint32_t packing;              /* enum stk_packing; not plain */
+    int level;                     /* 0: the library's own */
+    uint64_t frame_bytes;          /* 0: one stream; else it is brought within the bounds above */
+    const struct stk_grant *grant; /* of the library's memory, lent; NULL: nobody is asked */
 };
 
 struct stk_packer;

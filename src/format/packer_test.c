@@ -58,7 +58,7 @@ static void fill_data(void)
 /* Bytes packed, or a failure. in_step, out_step: of each call; 0: all. */
 static int64_t pack(const struct packer_row *row, size_t in_step, size_t out_step, uint8_t *to)
 {
-    struct stk_packer_options options = {row->packing, row->level, row->frame_bytes};
+    struct stk_packer_options options = {row->packing, row->level, row->frame_bytes, NULL};
     struct stk_packer *packer = NULL;
     struct stoker_error error = {0};
     struct stk_view in = {data, 0};

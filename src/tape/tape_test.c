@@ -62,7 +62,7 @@ static void make_tar(void)
 
 static size_t pack(const struct tape_row *row)
 {
-    struct stk_packer_options options = {row->packing, 0, row->frame_bytes};
+    struct stk_packer_options options = {row->packing, 0, row->frame_bytes, NULL};
     struct stk_packer_room room = {packed, ROOM, 0};
     struct stk_view in = {tar.data, tar.bytes};
     struct stk_packer *packer = NULL;

@@ -79,12 +79,51 @@ static int leave(struct stoker_verify *verify, struct stk_findings *findings, ui
 
 /* ---- one shard -------------------------------------------------------------------------- */
 
+/* Why the shard stays as it is, and what to do; NULL: it can be written anew. */
+static const char *why_not(const struct stk_check *check, uint64_t dropped, const char **advice)
+{
+    if (dropped == check->keys.count && check->doubted) {
+        *advice = "copy it again; 'stoker index --checksums' lets the next be found";
+        return "not repaired: only the checksum of the whole packed stream shows the damage, not "
+               "where it is";
+    }
+    if (dropped == check->keys.count) {
+        *advice = "copy the shard again, or remove it";
+        return "not repaired: no whole sample is left";
+    }
+    if (check->range_count == 0 && !check->cut && !check->doubted) {
+        *advice = "copy it again; 'stoker index --checksums' lets the next damage be found";
+        return "not repaired: nothing in the shard shows what was changed";
+    }
+    return NULL;
+}
+
+/* SHARD.repair, synced; what was begun is removed where it fails. */
+static int write_copy(struct stk_check *check, struct copy *copy, struct stoker_error *error)
+{
+    char *path = with_ending(check->path, ending_repair);
+    int status = path ? open_packer(check, copy, error) : fail_memory(error);
+
+    status = status < 0 ? status : stk_io_create(copy->io, path, false, &copy->out, error);
+    stk_sha256_init(&copy->sha);
+    status = status < 0 ? status : copy_kept(check, copy, error);
+    status = status < 0 ? status : stk_io_sync_out(copy->io, copy->out, error);
+    stk_io_close_out(copy->io, copy->out);
+    stk_packer_close(copy->packer);
+    stk_free(copy->packed);
+    if (status < 0 && path) {
+        stk_io_remove(copy->io, path, NULL);
+    }
+    stk_free(path);
+    return status;
+}
+
 int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_error *error)
 {
     struct stoker_verify *verify = check->verify;
     struct stk_mended *mended = &verify->mended[object];
     struct copy copy = {.io = verify->engine->io};
-    char *path = NULL;
+    const char *why, *advice = "";
     uint64_t dropped = 0;
     int status;
 
@@ -101,42 +140,23 @@ int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_err
     if (status < 0) {
         return status;
     }
-    if (dropped == check->keys.count) {
-        return leave(verify, check->findings, object,
-                     check->doubted ? "not repaired: only the checksum of the whole packed stream "
-                                      "shows the damage, not where it is"
-                                    : "not repaired: no whole sample is left",
-                     check->doubted
-                         ? "copy it again; 'stoker index --checksums' lets the next be found"
-                         : "copy the shard again, or remove it",
-                     error);
+    why = why_not(check, dropped, &advice);
+    if (why) {
+        return leave(verify, check->findings, object, why, advice, error);
     }
-    if (check->range_count == 0 && !check->cut && !check->doubted) {
+    status = write_copy(check, &copy, error);
+    if (status == STOKER_ERROR_BUDGET) {
         return leave(verify, check->findings, object,
-                     "not repaired: nothing in the shard shows what was changed",
-                     "copy it again; 'stoker index --checksums' lets the next damage be found",
-                     error);
+                     "not repaired: the memory budget has no room to pack it again",
+                     "grant more memory (--memory), or fewer threads", error);
     }
-    path = with_ending(check->path, ending_repair);
-    status = path ? 0 : fail_memory(error);
-    status = status < 0 ? status : open_packer(check, &copy, error);
-    status = status < 0 ? status : stk_io_create(copy.io, path, false, &copy.out, error);
-    stk_sha256_init(&copy.sha);
-    status = status < 0 ? status : copy_kept(check, &copy, error);
-    status = status < 0 ? status : stk_io_sync_out(copy.io, copy.out, error);
-    stk_io_close_out(copy.io, copy.out);
-    stk_packer_close(copy.packer);
-    stk_free(copy.packed);
     if (status == 0) {
         stk_sha256_done(&copy.sha, mended->sha256);
         mended->bytes = copy.bytes;
         mended->samples = check->keys.count - dropped;
         mended->dropped = dropped;
         mended->state = STK_MENDED_WRITTEN;
-    } else if (path) {
-        stk_io_remove(copy.io, path, NULL);
     }
-    stk_free(path);
     return status;
 }
 
@@ -174,7 +194,9 @@ static int plan(struct stk_check *check, uint64_t *dropped_out, struct stoker_er
 /* As the shard was packed: where unpacking could begin inside of it, it can again. */
 static int open_packer(const struct stk_check *check, struct copy *copy, struct stoker_error *error)
 {
-    struct stk_packer_options options = {.packing = check->packing, .level = check->level};
+    struct stk_packer_options options = {.packing = check->packing,
+                                         .level = check->level,
+                                         .grant = stk_engine_grant(check->verify->engine)};
 
     if (check->packing == STK_PLAIN) {
         return 0;
