@@ -37,7 +37,7 @@ static uint64_t bits(unsigned count)
 }
 
 /* All rights that a version knows are handled, and none is granted. */
-static int lock_files(uint32_t *version_out)
+int stk_confine_files(uint32_t *version_out)
 {
     long                  version = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_VERSION);
     struct landlock_rules rules = { .files = bits(13) };
@@ -45,6 +45,9 @@ static int lock_files(uint32_t *version_out)
     int                   status;
 
     *version_out = 0;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) { /* the kernel asks for it */
+        return -errno;
+    }
     if (version < 1) {
         return 0; /* the kernel has none, or it is switched off */
     }
@@ -180,7 +183,7 @@ int stk_confine(uint32_t *landlock_out, const char **step_out)
     }
     if (status == 0) {
         *step_out = "Landlock";
-        status = lock_files(landlock_out);
+        status = stk_confine_files(landlock_out);
     }
     if (status == 0) {
         *step_out = "seccomp";
