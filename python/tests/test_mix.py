@@ -373,6 +373,18 @@ def test_ranks_change_weights_together(sources):
     assert [[key for part in parts for key in part[step]] for step in range(120)] == want
 
 
+@pytest.mark.parametrize("batches", ["mixed", "single"])
+def test_ranks_that_are_known_late(sources, monkeypatch, batches):
+    """The process's rank is set after the loader was made; steps are other ones then."""
+    mix = stoker.Mix(sources, [3, 2, 1], batches=batches)
+    with loader(mix, 10, rank=1, world_size=2) as stream:
+        want = keys(stream, 40)
+    with loader(mix, 10) as stream:
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert keys(stream, 40) == want
+
+
 def test_weights_change_beside_pinned_batches(sources, monkeypatch, torch):
     """A thread that pins has taken a batch more: it comes again, with the new weights."""
     monkeypatch.setattr("stoker.loader.pin", lambda value: value)
