@@ -171,6 +171,31 @@ def test_another_data_set_is_named(dataset, tmp_path):
             assert ("number of samples: 211 in the state, 212 here" in text) == (name == "more")
 
 
+def test_substitutes_are_listed_apart(tmp_path):
+    """The fingerprint is that of what was scheduled, damaged or not; what came instead is listed."""
+    streams = {}
+    for name, bad in (("whole", ()), ("damaged", (7, 80, 81))):
+        with tarfile.open(tmp_path / f"{name}.tar", "w") as tar:
+            for i in range(100):
+                value = b"x" if i in bad else b"%d" % (i % 10)
+                info = tarfile.TarInfo(f"{i:02}.cls")
+                info.size = len(value)
+                tar.addfile(info, io.BytesIO(value))
+        with stoker.Loader(tmp_path / f"{name}.tar", 10, seed=2, on_error="skip", output="numpy",
+                           fields={"id": "__id__", "label": stoker.Int("cls")}) as stream:
+            ids = [batch["id"].tolist() for batch in stream]
+            told = [[row.sample for row in stream.explain(step, epoch=0)] for step in range(10)]
+            streams[name] = (stream.stats()["fingerprint"], ids, told,
+                             sorted(row.sample for row in stream.quarantine))
+    whole, damaged = streams["whole"], streams["damaged"]
+    assert whole[0] == damaged[0] and whole[2] == damaged[2] == whole[1]
+    assert whole[3] == [] and damaged[3] == [7, 80, 81]
+    differ = [(a, b) for x, y in zip(damaged[2], damaged[1], strict=True)
+              for a, b in zip(x, y, strict=True) if a != b]
+    assert sorted(a for a, _ in differ) == [7, 80, 81]
+    assert not {7, 80, 81} & {b for _, b in differ}
+
+
 def test_states_of_tokens(tmp_path):
     """Any rank's state, another world and batch; differences named."""
     path = tmp_path / "t.bin"
