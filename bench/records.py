@@ -5,10 +5,11 @@ usage: records.py --kind tiny|huge|tokens --out DIR
 
 tiny   300,000 text records of about 100 bytes in 6 tars: the cost of a record itself
 huge   128 records of 16 MB in 4 tars: memory and disk bandwidth
-tokens 200 million uint16 in one file without a header
+tokens 200 million uint16 in one file without a header, and as a Megatron set of documents
 """
 import argparse
 import io
+import struct
 import pathlib
 import tarfile
 
@@ -41,6 +42,21 @@ def write_tokens(path):
     part.rename(path)
 
 
+def write_documents(path, tokens):
+    """The same tokens as a Megatron set: documents of e^N(6, 1.2) tokens, 830 in the mean."""
+    lengths = numpy.random.default_rng(3).lognormal(6, 1.2, 400_000).astype("int32") + 1
+    ends = numpy.cumsum(lengths, dtype="int64")
+    count = int(numpy.searchsorted(ends, 200_000_000, side="right"))
+    lengths, ends = lengths[:count], ends[:count]
+    part = path.with_suffix(".part")
+    part.write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, count, count + 1)
+                     + lengths.astype("<i4").tobytes() + (2 * (ends - lengths)).tobytes()
+                     + numpy.arange(count + 1, dtype="<i8").tobytes())
+    path.with_suffix(".bin").unlink(missing_ok=True)
+    path.with_suffix(".bin").hardlink_to(tokens)
+    part.rename(path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kind", choices=[*KINDS, "tokens"], required=True)
@@ -50,6 +66,8 @@ def main():
         args.out.mkdir(parents=True, exist_ok=True)
         if not (args.out / "tokens.bin").exists():
             write_tokens(args.out / "tokens.bin")
+        if not (args.out / "documents.idx").exists():
+            write_documents(args.out / "documents.idx", args.out / "tokens.bin")
         return
     (args.out / "tars").mkdir(parents=True, exist_ok=True)
     _, tars, records, _ = KINDS[args.kind]

@@ -159,18 +159,21 @@ def bench_raw(args, table):
 # ---- tokens ----
 
 def bench_tokens(args, table):
-    """Batches of 32 windows of 2,049 tokens as int64, shuffled over the set."""
+    """Batches of 32 windows of 2,049 tokens as int64, shuffled over the set; and packed rows."""
     measure.warm_up([args.data / "tokens.bin"])
     candidates = [("numpy.memmap in the process", "tokens-memmap", []),
                   ("numpy.memmap, DataLoader with 2 workers", "tokens-memmap", ["--workers", "2"]),
-                  ("stoker", "tokens-stoker", [])]
+                  ("stoker", "tokens-stoker", []),
+                  ("stoker, packed documents: ids, labels, positions", "tokens-stoker",
+                   ["--rows", "packed"])]
     for turn in range(args.runs):
         say(f"round {turn + 1} of {args.runs}")
         for row, peer, more in candidates:
             arguments = peer_arguments(args, mode="tars", batch=32, seed=turn) + more
             result = attempt(table, row, lambda: measure.run_peer(peer, arguments))
             if result:
-                rate = result["images_per_s"] * WINDOW_TOKENS / 1e6
+                tokens = WINDOW_TOKENS - ("packed" in more)  # those have their labels beside them
+                rate = result["images_per_s"] * tokens / 1e6
                 table.add(row, turn, **{"M tokens/s": rate,
                                         "CPU us/window": result["cpu_ms_per_image"] * 1000})
     table.add_ratios("M tokens/s", candidates[0][0], "x memmap")

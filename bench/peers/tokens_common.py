@@ -9,6 +9,11 @@ def token_file(options):
     return str(pathlib.Path(options.data) / "tokens.bin")
 
 
+def document_set(options):
+    """The same tokens as documents, in Megatron's form."""
+    return str(pathlib.Path(options.data) / "documents")
+
+
 def check(batch, options):
     shape, dtype = tuple(batch.shape), str(batch.dtype).rpartition(".")[2]
     assert (shape, dtype) == ((options.batch, LENGTH), "int64"), (shape, dtype)

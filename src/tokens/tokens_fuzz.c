@@ -1,9 +1,13 @@
 /* Fuzz: any bytes as a token file. The first byte says which kind; a Megatron index gets a .bin of
  * as many bytes as the second and third say. No crash, and every span that is accepted lies in its
  * tokens. */
+#include "base/mem.h"
 #include "tokens/tokens.h"
 
+#include <string.h>
+
 #define BIN_BYTES_MAX 65535u
+#define HEAD_BYTES 1100u /* llm.c's has 1,024 */
 /* Entries looked at: hostile indexes are as small as the input, so that is all of them. */
 #define ENTRIES_MAX 4096u
 
@@ -42,6 +46,32 @@ static void try_megatron(const uint8_t *data, size_t bytes)
     }
 }
 
+/* What a file is shows in its head alone: the same as in all of it, and nothing behind the head is
+ * looked at. */
+static void try_head(struct stk_view file, uint32_t dtype)
+{
+    size_t bytes = stk_min(file.bytes, HEAD_BYTES);
+    uint8_t *head = stk_alloc(bytes, 1);
+    struct stk_token_run run, whole;
+    struct stoker_error error = {0};
+    uint64_t data_at;
+    int status;
+
+    if (!head) {
+        return;
+    }
+    memcpy(head, file.data, bytes);
+    status =
+        stk_tokens_head(&run, &data_at, (struct stk_view){head, bytes}, file.bytes, dtype, &error);
+    stk_free(head);
+    if (status == STOKER_ERROR_LIMIT) {
+        return;
+    }
+    STK_ASSERT(stk_tokens_any(&whole, file, dtype, &error) == status);
+    STK_ASSERT(status < 0 || (run.count == whole.count && run.dtype == whole.dtype &&
+                              data_at == (uint64_t)(whole.data - file.data)));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct stk_view file = {data + 1, bytes - 1};
@@ -52,6 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (bytes < 3) {
         return 0;
     }
+    try_head(file, STOKER_UINT8 + data[0] / 4 % STOKER_UINT64);
     switch (data[0] % 4) {
     case 0:
         try_megatron(data + 1, bytes - 1);
