@@ -284,6 +284,29 @@ def test_a_source_joins_later(sources):
             stream.load_state_dict(state)
 
 
+def test_a_source_of_large_samples_joins(sources, tmp_path):
+    """Blocks would hold fewer samples with it: they stay as they were when the run began."""
+    large = tmp_path / "d.tar"
+    with tarfile.open(large, "w") as tar:
+        for i in range(40):
+            info = tarfile.TarInfo(f"d{i:04}.bin")
+            info.size = 600_000
+            tar.addfile(info, io.BytesIO(bytes(info.size)))
+    with loader(stoker.Mix(sources[:2], [2, 1])) as stream:
+        run = Run(stream)
+        run(20)
+        state = saved(stream)
+        plain = flat(run(31))  # up to 1,020 of 1,023
+    joined = [*sources[:2], str(large)]
+    with loader(stoker.Mix(joined, [2, 1, 0], changes=[(1023, [0, 0, 1])])) as stream:
+        assert stream.state_dict()["block_samples"] < state["block_samples"]
+        stream.load_state_dict(state)
+        assert stream.state_dict()["block_samples"] == state["block_samples"]
+        names = flat(keys(stream, 33))
+    assert names[:620] == plain
+    assert {name[0] for name in names[623:]} == {"d"}
+
+
 def test_explain_and_find(sources):
     mix = stoker.Mix(sources, [3, 2, 1], changes=[(FRAME, [1, 1, 1])])
     with loader(mix) as stream:
