@@ -390,6 +390,53 @@ static void test_damage(void)
     stoker_engine_close(engine);
 }
 
+/* A run takes samplers that are made, and of its own data set; it keeps them until it ends. */
+static void test_runs(void)
+{
+    struct stk_io *world;
+    struct stoker_engine *engine = open_world(&world, 1, -1);
+    struct stoker_sampler_options options = {.struct_size = sizeof options, .where = "label == 2"};
+    struct stoker_stage stage = {0};
+    struct stoker_sampling_options sampling = {
+        .struct_size = sizeof sampling, .stages = &stage, .stage_count = 1, .repeats = 2};
+    struct stk_order_options order = {.block_samples = 4,
+                                      .window_blocks = 2,
+                                      .group_count = 1,
+                                      .shuffle = STOKER_SHUFFLE_TWO_LEVEL};
+    struct stk_schedule_request request = {.sampling = &sampling};
+    struct stoker_dataset *small = NULL, *large = NULL;
+    struct stoker_sampler *sampler = NULL;
+    struct stk_sampling kept = {0};
+    struct stk_schedule schedule;
+    struct stoker_error error = {0};
+
+    T_EQ("data set", t_open(engine, "/data", STOKER_INDEX_AUTO, &small, NULL), 0);
+    put_shard(world, SHARDS, -1);
+    T_EQ("data set", t_open(engine, "/data", STOKER_INDEX_AUTO, &large, NULL), 0);
+    T_EQ("sampler", stoker_sampler_open(&sampler, small, &options, NULL), 0);
+    stage.sampler = sampler;
+    order.sample_count = SAMPLES;
+    T_EQ("not made", stk_sampling_open(&kept, &schedule, small, &order, &request, &error),
+         STOKER_ERROR_ARGUMENT);
+    T_HAS("not made", error.advice, "stoker_sampler_next");
+    while (stoker_sampler_next(sampler, 10, NULL) == 1) {
+    }
+    order.sample_count = SAMPLES + EACH;
+    T_EQ("another's", stk_sampling_open(&kept, &schedule, large, &order, &request, NULL),
+         STOKER_ERROR_ARGUMENT);
+    stk_schedule_deinit(&schedule);
+    order.sample_count = SAMPLES;
+    T_EQ("its own", stk_sampling_open(&kept, &schedule, small, &order, &request, NULL), 0);
+    stoker_sampler_close(sampler); /* the run holds it */
+    T_EQ("epoch", stk_schedule_samples(&schedule), 2 * 9);
+    T_TRUE("shards", schedule.stages.shard_count == SHARDS && kept.options.repeats == 2);
+    stk_schedule_deinit(&schedule);
+    stk_sampling_close(&kept);
+    stoker_dataset_close(small);
+    stoker_dataset_close(large);
+    stoker_engine_close(engine);
+}
+
 /* Each call of the seam, and each allocation, fails once: an error or the right table. */
 static void test_failures(void)
 {
@@ -445,6 +492,7 @@ int main(void)
     test_draws();
     test_files();
     test_damage();
+    test_runs();
     test_failures();
     return t_finish();
 }
