@@ -172,7 +172,7 @@ def test_another_data_set_is_named(dataset, tmp_path):
 
 
 def test_substitutes_are_listed_apart(tmp_path):
-    """The fingerprint is that of what was scheduled, damaged or not; what came instead is listed."""
+    """The fingerprint is that of what was scheduled, damaged or not; substitutes are listed."""
     streams = {}
     for name, bad in (("whole", ()), ("damaged", (7, 80, 81))):
         with tarfile.open(tmp_path / f"{name}.tar", "w") as tar:
@@ -181,8 +181,9 @@ def test_substitutes_are_listed_apart(tmp_path):
                 info = tarfile.TarInfo(f"{i:02}.cls")
                 info.size = len(value)
                 tar.addfile(info, io.BytesIO(value))
-        with stoker.Loader(tmp_path / f"{name}.tar", 10, seed=2, on_error="skip", output="numpy",
-                           fields={"id": "__id__", "label": stoker.Int("cls")}) as stream:
+        fields = {"id": "__id__", "label": stoker.Int("cls")}
+        with stoker.Loader(tmp_path / f"{name}.tar", 10, fields=fields, seed=2, on_error="skip",
+                           output="numpy") as stream:
             ids = [batch["id"].tolist() for batch in stream]
             told = [[row.sample for row in stream.explain(step, epoch=0)] for step in range(10)]
             streams[name] = (stream.stats()["fingerprint"], ids, told,

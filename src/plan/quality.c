@@ -15,7 +15,8 @@
 #define LOOK_MAX (1u << 20) /* samples of a step that are looked at */
 #define WALK_DEFAULT (UINT64_C(1) << 24)
 #define CHUNK 1024u
-#define EPOCH_FILLED 0u /* caches hold what this epoch left */
+#define NODES_LOOKED_AT (1u << 20) /* one by one; each of more may have samples of all groups */
+#define EPOCH_FILLED 0u            /* caches hold what this epoch left */
 #define EPOCH_COUNTED 1u
 
 struct mixing {
@@ -194,7 +195,7 @@ static uint64_t groups_met(const struct stoker_order *order, uint64_t nodes)
     uint64_t groups = order->schedule.order.options.group_count;
     uint64_t often = step / groups, more = step % groups;
 
-    if (nodes == 1 || often == 0) {
+    if (nodes == 1 || often == 0 || nodes > NODES_LOOKED_AT) {
         return groups;
     }
     for (uint64_t node = 0; node < nodes && met < groups; node++) {

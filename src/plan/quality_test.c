@@ -204,7 +204,7 @@ static void test_small(void)
 
 static void test_refused(void)
 {
-    struct stoker_order *order = open_order(4000, 1, STOKER_SHUFFLE_BLOCK, 10, 4);
+    struct stoker_order *order = open_order(4000, 64, STOKER_SHUFFLE_BLOCK, 10, 4);
     struct stoker_order_measure_options options = {.struct_size = sizeof options, .nodes = 3};
     struct stoker_order_measures got = {.struct_size = sizeof got};
     struct stoker_error error = {0};
@@ -220,6 +220,12 @@ static void test_refused(void)
     T_EQ("too large to walk", stoker_order_measure(order, &options, &got, &error), 0);
     T_EQ("so it did not", got.walked, 0);
     options.walk_max = 0;
+    order->partition.world_size = options.nodes =
+        UINT32_MAX; /* at once: nodes are not gone through */
+    T_EQ("many nodes", stoker_order_measure(order, &options, &got, &error), 0);
+    T_EQ("a bound all the same", got.window_blocks_max, 400);
+    order->partition.world_size = 4;
+    options.nodes = 2;
     for (uint64_t n = 1;; n++) {
         stk_mem_fail_nth(n);
         status = stoker_order_measure(order, &options, &got, &error);
