@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""stoker.TokenLoader, as int64 tensors: windows of 2,049 tokens, shuffled over the whole set, or with
---rows packed documents packed in rows of 2,048, with labels, positions and cu_seqlens."""
+"""stoker.TokenLoader, as int64 tensors: windows of 2,049 tokens, shuffled over the whole set, or
+with --rows packed documents packed in rows of 2,048, with labels, positions and cu_seqlens."""
 import stoker
 
 import common
