@@ -563,11 +563,13 @@ def test_workers_see_one_data_set(plain):
     """What grew while a loop started would give samples twice, or not at all."""
     turns = stoker.torch._Turns()
     with stoker.Dataset(plain(64)) as small, stoker.Dataset(plain(65)) as large:
-        assert turns.take(11, 0, small) == (0, 0)
+        assert turns.take(11, 0, len(small), small.identity) == (0, 0)
         with pytest.raises(stoker.ChangedError):
-            turns.take(11, 1, large)
-        assert turns.take(11, 1, small) == (0, 0)
-        assert turns.take(12, 0, large) == (1, 0)
+            turns.take(11, 1, len(large), large.identity)
+        assert turns.samples == 64
+        assert turns.take(11, 1, len(small), small.identity) == (0, 0)
+        assert turns.take(12, 0, len(large), large.identity) == (1, 0)
+        assert turns.samples == 65
 
 
 REFUSED = {
