@@ -65,8 +65,8 @@ class TextLoader(TokenLoader):
         ahead: batches that are made ahead. Default: twice the threads.
         names, labels, mask_ends, positions, fim, pad, dtype, seed, shuffle, tail, rank,
             world_size, window, groups, transform, output, engine: see :class:`TokenLoader`.
-            Fill in the middle is drawn from (seed, epoch, document). With ``tail="pad"`` packed
-            rows leave the repeats out.
+            Fill in the middle is drawn from (seed, epoch, document); behind a wrapped tail the
+            epoch is still the step's. With ``tail="pad"`` packed rows leave the repeats out.
 
     The state holds a digest of the tokenizer and all settings that decide over a batch: another
     one is refused, by name. A function as tokenizer or field is known by its name only.
