@@ -148,6 +148,38 @@ static void test_row(const struct row *row, struct stoker_engine *engine)
     stoker_tokens_close(set);
 }
 
+/* A document alone is what it is among the others: fill in the middle goes by its id. */
+static void test_alone(struct stoker_engine *engine)
+{
+    const struct row row = {"alone", {.rows = STOKER_ROWS_DOCUMENTS, .fim_rate = 0.9, .seed = 6}};
+    struct stoker_error error = {0};
+    struct stoker_batch *all, *one;
+    struct stoker_array whole, part;
+
+    T_EQ("all", make(&all, engine, &row, &error), 0);
+    T_EQ("all", stoker_batch_array(all, 0, &whole), 0);
+    for (uint64_t i = 0; i < DOCUMENTS; i++) {
+        uint64_t first = i > 0 ? ends[i - 1] : 0, end = ends[i] - first;
+        uint64_t at = whole.offsets[i], bytes = 8 * (whole.offsets[i + 1] - at);
+        struct stoker_row_documents documents = {.struct_size = sizeof documents,
+                                                 .tokens = tokens + first,
+                                                 .ends = &end,
+                                                 .ids = &ids[i],
+                                                 .count = 1,
+                                                 .epoch = 2};
+        struct stoker_token_loader_options options = row.options;
+
+        options.struct_size = sizeof options;
+        options.batch_size = 1;
+        T_EQ("one", stoker_rows_make(&one, engine, &documents, &options, &error), 0);
+        T_EQ("one", stoker_batch_array(one, 0, &part), 0);
+        T_EQ("one", 8 * part.offsets[1], bytes);
+        T_TRUE("one", memcmp(part.data, (const int64_t *)whole.data + at, bytes) == 0);
+        stoker_batch_close(one);
+    }
+    stoker_batch_close(all);
+}
+
 static void test_padded(struct stoker_engine *engine)
 {
     const struct row row = {"padded", {.rows = STOKER_ROWS_PADDED, .context = 12, .pad = 3}};
@@ -277,6 +309,7 @@ int main(void)
         }
         T_TRUE(row->name, n > 10 && n < 100);
     }
+    test_alone(engine);
     test_padded(engine);
     test_bytes(engine);
     test_refused(engine);
