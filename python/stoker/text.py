@@ -478,6 +478,9 @@ class _Function:
 
 def _encoder(tokenizer: Any, special: bool) -> _Encoder:
     if isinstance(tokenizer, (str, os.PathLike)):
+        path = os.fspath(tokenizer)
+        if not os.path.isfile(path):
+            raise FileNotFoundError(2, "no such tokenizer", path)
         try:
             import tokenizers
         except ImportError as error:
@@ -486,9 +489,6 @@ def _encoder(tokenizer: Any, special: bool) -> _Encoder:
                 "TextLoader",
                 "install tokenizers, or give a function",
             ) from error
-        path = os.fspath(tokenizer)
-        if not os.path.isfile(path):
-            raise FileNotFoundError(2, "no such tokenizer", path)
         try:
             return _HuggingFace(tokenizers.Tokenizer.from_file(path), special)
         except Exception as error:  # tokenizers raises nothing narrower
