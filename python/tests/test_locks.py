@@ -48,14 +48,22 @@ def words_of(job, data):
     }[job]
 
 
+def holder(lock):
+    """Who the file says has it; it may be empty for a moment, or gone."""
+    try:
+        return lock.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 def start(words, lock):
     """A process that was stopped while it has the lock; None: it was too fast each time."""
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None:
-        if lock.exists():
+        if holder(lock):
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-            if lock.exists():
+            if holder(lock):
                 return process
             process.send_signal(signal.SIGCONT)
         time.sleep(0.0005)
