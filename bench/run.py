@@ -3,7 +3,6 @@
 
 usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|tokens --data DIR [options]
        run.py order|simulate|resume|shuffle [options]
-       [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
   workers      the same of what works inside the worker processes of torch's DataLoader
