@@ -27,20 +27,22 @@ PRELOADED = ["stoker", "torch", "accelerate", "lightning.pytorch", "transformers
 """Those that are installed: importing them is most of a small job's time."""
 
 STOP_AT = "STOKER_TEST_STOP_AT"
-"""The words of this variable are a step and a rank: that rank prints that step, and nothing more
-ever happens in it. Not where torchrun has started it again."""
+"""The words of this variable are a step, a rank and a file: that rank prints that step, makes the
+file, and nothing more ever happens in it. Once only: not if the file is there, as torchrun starts
+ranks again with the same environment."""
 
 
 class Output:
-    """Standard output that stands still behind a line."""
+    """Standard output that stands still behind a line. mark: called there."""
 
-    def __init__(self, file: Any, begin: str) -> None:
-        self._file, self._begin, self._found = file, begin, False
+    def __init__(self, file: Any, begin: str, mark: Any = lambda: None) -> None:
+        self._file, self._begin, self._mark, self._found = file, begin, mark, False
 
     def write(self, text: str) -> int:
         self._found |= text.startswith(self._begin)
         self._file.write(text)
         if self._found and text.endswith("\n"):
+            self._mark()
             self._file.flush()
             while True:
                 time.sleep(1)
@@ -51,9 +53,10 @@ class Output:
 
 
 def run_script(script: str, arguments: list[str]) -> None:
-    words = os.environ.get(STOP_AT, "").split()
-    if words and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
-        sys.stdout = Output(sys.stdout, f"step {words[0]} rank {words[1]} of ")
+    words = os.environ.get(STOP_AT, "").split(maxsplit=2)
+    if words and not os.path.exists(words[2]):
+        mark = pathlib.Path(words[2]).touch
+        sys.stdout = Output(sys.stdout, f"step {words[0]} rank {words[1]} of ", mark)
     sys.argv = [script, *arguments]
     runpy.run_path(script, run_name="__main__")
 
@@ -108,7 +111,7 @@ class Job:
                 "LOCAL_WORLD_SIZE": str(world),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": port,
-                STOP_AT: f"{stop_at} {world - 1}" if stop_at else "",
+                STOP_AT: f"{stop_at} {world - 1} {folder}/job{number}.stopped" if stop_at else "",
             }
             words = (str(script), [str(word) for word in arguments], environment, str(output))
             self.ranks.append(context.Process(target=_child, args=words))

@@ -80,7 +80,13 @@ def test_torchrun_restarts_the_ranks(tmp_path, tars, want):
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     words += ["--max-restarts", "1", "--standalone", str(pathlib.Path(processes.__file__))]
     words += [str(EXAMPLES / "ddp.py"), str(tars), str(tmp_path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", processes.STOP_AT: "5 1"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        processes.STOP_AT: f"5 1 {tmp_path}/stopped",
+        # A store for each start: in one that they share gloo finds the addresses of dead ranks.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
     with open(output, "w") as file:
         agent = subprocess.Popen(
             words, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
@@ -90,7 +96,7 @@ def test_torchrun_restarts_the_ranks(tmp_path, tars, want):
         both = [f"step 5 rank {rank} of 2" for rank in range(2)]  # rank 0 has kept step 4 then
         wait_for(lambda: all(it in output.read_text() for it in both), agent, output.read_text)
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
-        assert agent.wait(90) == 0, output.read_text()
+        assert agent.wait(300) == 0, output.read_text()
     finally:
         if agent.poll() is None:
             os.killpg(agent.pid, signal.SIGKILL)
