@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define BLOCK_HEAD_BYTES 16u /* keeps what follows aligned for any type */
+
 static _Atomic uint64_t call_count;
 static _Atomic uint64_t fail_at; /* call number that fails; 0: none */
 static _Atomic int64_t  alive_count;
@@ -151,4 +153,42 @@ void stk_budget_release(struct stk_budget *budget, uint64_t bytes)
     uint64_t before = atomic_fetch_sub_explicit(&budget->bytes, bytes, memory_order_relaxed);
 
     STK_ASSERT(before >= bytes);
+}
+
+void *stk_granted_take(void *opaque, size_t count, size_t item_bytes)
+{
+    struct stk_granted     *granted = opaque;
+    const struct stk_grant *grant = granted->grant;
+    uint64_t                bytes;
+    uint8_t                *block;
+
+    if (!stk_multiply(count, item_bytes, &bytes) || !stk_add(bytes, BLOCK_HEAD_BYTES, &bytes)) {
+        return NULL;
+    }
+    if (grant && !grant->reserve(grant->owner, bytes)) {
+        granted->refused = true;
+        return NULL;
+    }
+    block = stk_alloc(bytes, 1);
+    if (!block) {
+        if (grant) {
+            grant->release(grant->owner, bytes);
+        }
+        return NULL;
+    }
+    memcpy(block, &bytes, sizeof bytes);
+    return block + BLOCK_HEAD_BYTES;
+}
+
+void stk_granted_give_back(void *opaque, void *data)
+{
+    const struct stk_grant *grant = ((struct stk_granted *)opaque)->grant;
+    uint8_t                *block = data ? (uint8_t *)data - BLOCK_HEAD_BYTES : NULL;
+    uint64_t                bytes;
+
+    if (block && grant) {
+        memcpy(&bytes, block, sizeof bytes);
+        grant->release(grant->owner, bytes);
+    }
+    stk_free(block);
 }

@@ -41,6 +41,16 @@ struct stk_grant {
     void *owner;
 };
 
+/* What one library takes of it. The functions fit allocators, whose opaque is a struct
+ * stk_granted. Each block lies behind its size, so that it can be given back. */
+struct stk_granted {
+    const struct stk_grant *grant; /* lent; NULL: nobody is asked */
+    bool refused;                  /* it said no */
+};
+
+void *stk_granted_take(void *opaque, size_t count, size_t item_bytes);
+void  stk_granted_give_back(void *opaque, void *data); /* NULL is fine */
+
 bool stk_budget_reserve(struct stk_budget *budget, uint64_t bytes);
 void stk_budget_release(struct stk_budget *budget, uint64_t bytes);
 

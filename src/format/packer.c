@@ -3,6 +3,7 @@
 #include "format/packer.h"
 
 #include "base/mem.h"
+#include "format/library.h"
 #include "format/seekable.h"
 #include "format/unpack.h"
 
@@ -16,8 +17,7 @@
 
 enum {
     TURN_MAX = 1 << 30 /* zlib and bzlib count in 32 bits */,
-    FRAMES_FIRST = 64,
-    BLOCK_HEAD_BYTES = 16
+    FRAMES_FIRST = 64
 };
 
 enum state {
@@ -30,7 +30,6 @@ enum state {
 struct stk_packer {
     struct stk_packer_options options;
     uint32_t state;   /* enum state */
-    bool refused;     /* the grant said no */
     bool is_open;     /* the library was set up */
     bool fresh;       /* the stream in work has got nothing yet, and is not the first */
     bool last;        /* no input follows what `gathered` has */
@@ -40,6 +39,7 @@ struct stk_packer {
     size_t gathered_bytes, held_at, held_bytes, held_capacity;
     uint8_t *table; /* owned: entries so far */
     uint32_t frame_count, frame_capacity;
+    struct stk_granted memory; /* of the library */
     lzma_allocator xz_memory;
     union {
         z_stream gzip;
@@ -57,13 +57,11 @@ struct turn {
     bool end; /* the stream (or block of xz) ends with this input */
 };
 
-static void *take(void *opaque, size_t count, size_t item_bytes);
-static void give_back(void *opaque, void *data);
 static int set_up(struct stk_packer *packer);
 
 static int no_memory(const struct stk_packer *packer, struct stoker_error *error)
 {
-    return packer && packer->refused
+    return packer && packer->memory.refused
                ? stk_fail(error, STOKER_ERROR_BUDGET,
                           "the memory budget has no room to pack a shard",
                           "grant more memory, or fewer threads", "packer")
@@ -87,6 +85,7 @@ int stk_packer_open(struct stk_packer **packer_out, const struct stk_packer_opti
         return no_memory(NULL, error);
     }
     packer->options = *options;
+    packer->memory.grant = options->grant;
     if (frame > 0) {
         frame = stk_min(stk_max(frame, STK_PACKER_FRAME_MIN), STK_PACKER_FRAME_MAX);
     }
@@ -95,8 +94,8 @@ int stk_packer_open(struct stk_packer **packer_out, const struct stk_packer_opti
     packer->is_open = set_up(packer) == 0;
     if (packer->is_open && is_framed_zstd(packer)) {
         packer->held_capacity = ZSTD_compressBound(frame);
-        packer->gathered = take(packer, frame, 1);
-        packer->held = take(packer, packer->held_capacity, 1);
+        packer->gathered = stk_granted_take(&packer->memory, frame, 1);
+        packer->held = stk_granted_take(&packer->memory, packer->held_capacity, 1);
     }
     if (!packer->is_open || (is_framed_zstd(packer) && (!packer->gathered || !packer->held))) {
         int status = no_memory(packer, error);
@@ -128,80 +127,26 @@ void stk_packer_close(struct stk_packer *packer)
             lzma_end(&packer->of.xz);
         }
     }
-    give_back(packer, packer->gathered);
-    give_back(packer, packer->held);
+    stk_granted_give_back(&packer->memory, packer->gathered);
+    stk_granted_give_back(&packer->memory, packer->held);
     stk_free(packer->table);
     stk_free(packer);
 }
 
 /* ---- the libraries ---- */
 
-/* Their memory is ours, so that tests count it and make it fail, and of the budget: in front of
- * each block stands its size. */
-static void *take(void *opaque, size_t count, size_t item_bytes)
-{
-    struct stk_packer *packer = opaque;
-    const struct stk_grant *grant = packer->options.grant;
-    uint64_t bytes;
-    uint8_t *block;
-
-    if (!stk_multiply(count, item_bytes, &bytes) || !stk_add(bytes, BLOCK_HEAD_BYTES, &bytes)) {
-        return NULL;
-    }
-    if (grant && !grant->reserve(grant->owner, bytes)) {
-        packer->refused = true;
-        return NULL;
-    }
-    block = stk_alloc(bytes, 1);
-    if (!block) {
-        if (grant) {
-            grant->release(grant->owner, bytes);
-        }
-        return NULL;
-    }
-    memcpy(block, &bytes, sizeof bytes);
-    return block + BLOCK_HEAD_BYTES;
-}
-
-static void give_back(void *opaque, void *data)
-{
-    const struct stk_grant *grant = ((struct stk_packer *)opaque)->options.grant;
-    uint8_t *block = data ? (uint8_t *)data - BLOCK_HEAD_BYTES : NULL;
-    uint64_t bytes;
-
-    if (block && grant) {
-        memcpy(&bytes, block, sizeof bytes);
-        grant->release(grant->owner, bytes);
-    }
-    stk_free(block);
-}
-
-static void *take_gzip(void *opaque, unsigned count, unsigned bytes)
-{
-    return take(opaque, count, bytes);
-}
-
-static void *take_bzip2(void *opaque, int count, int bytes)
-{
-    return count < 0 || bytes < 0 ? NULL : take(opaque, (size_t)count, (size_t)bytes);
-}
-
-static void *take_zstd(void *opaque, size_t bytes)
-{
-    return take(opaque, bytes, 1);
-}
-
 static int set_up(struct stk_packer *packer)
 {
-    const ZSTD_customMem zstd_memory = {take_zstd, give_back, packer};
+    const ZSTD_customMem zstd_memory = {stk_library_take_zstd, stk_granted_give_back,
+                                        &packer->memory};
     int level = packer->options.level;
     bool good;
 
     switch (packer->options.packing) {
     case STK_GZIP: /* 16: gzip; its header then has no name and no time (RFC 1952, 2.3) */
-        packer->of.gzip.zalloc = take_gzip;
-        packer->of.gzip.zfree = give_back;
-        packer->of.gzip.opaque = packer;
+        packer->of.gzip.zalloc = stk_library_take_gzip;
+        packer->of.gzip.zfree = stk_granted_give_back;
+        packer->of.gzip.opaque = &packer->memory;
         good = deflateInit2(&packer->of.gzip, level ? level : Z_DEFAULT_COMPRESSION, Z_DEFLATED,
                             16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK;
         break;
@@ -216,13 +161,14 @@ static int set_up(struct stk_packer *packer)
         }
         break;
     case STK_BZIP2:
-        packer->of.bzip2.bzalloc = take_bzip2;
-        packer->of.bzip2.bzfree = give_back;
-        packer->of.bzip2.opaque = packer;
+        packer->of.bzip2.bzalloc = stk_library_take_bzip2;
+        packer->of.bzip2.bzfree = stk_granted_give_back;
+        packer->of.bzip2.opaque = &packer->memory;
         good = BZ2_bzCompressInit(&packer->of.bzip2, level ? level : 9, 0, 0) == BZ_OK;
         break;
     default:
-        packer->xz_memory = (lzma_allocator){take, give_back, packer};
+        packer->xz_memory = (lzma_allocator){stk_granted_take, stk_granted_give_back,
+                                            &packer->memory};
         packer->of.xz.allocator = &packer->xz_memory;
         good = lzma_easy_encoder(&packer->of.xz, level ? (uint32_t)level : LZMA_PRESET_DEFAULT,
                                  LZMA_CHECK_CRC64) == LZMA_OK;
@@ -362,12 +308,12 @@ static int hold_table(struct stk_packer *packer)
     size_t bytes = STK_SEEKABLE_HEAD_BYTES + entries + STK_SEEKABLE_FOOT_BYTES;
 
     if (bytes > packer->held_capacity) {
-        uint8_t *held = take(packer, bytes, 1);
+        uint8_t *held = stk_granted_take(&packer->memory, bytes, 1);
 
         if (!held) {
             return -ENOMEM;
         }
-        give_back(packer, packer->held);
+        stk_granted_give_back(&packer->memory, packer->held);
         packer->held = held;
         packer->held_capacity = bytes;
     }

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "format/access.h"
+#include "format/library.h"
 
 #include <bzlib.h>
 #include <errno.h>
@@ -19,7 +20,6 @@ enum {
     ZSTD_WINDOW_LOG_MAX = 27,   /* 128 MiB */
     XZ_MEMORY_MAX = 256 << 20,
     TURN_BYTES_MAX = 1 << 30, /* zlib and bzlib count in 32 bits */
-    BLOCK_HEAD_BYTES = 16,    /* keeps what follows aligned for any type */
     GZIP_TRAILER_BYTES = 8    /* CRC-32 and size (RFC 1952, 2.3.1) */
 };
 static const uint64_t bytes_default = 1ULL << 40;
@@ -39,8 +39,7 @@ struct stk_unpack {
     uint32_t prime_bits;            /* of the first byte, begun inside of a member */
     uint32_t trailer_bytes;         /* still to be skipped of such a member */
     bool headless;                  /* it was begun inside of a member and is still in it */
-    const struct stk_grant *grant;  /* lent; NULL: nobody is asked for memory */
-    bool refused;                   /* it said no */
+    struct stk_granted memory;      /* of the library */
     lzma_allocator xz_memory;
     uint64_t streams;               /* that began */
     uint64_t proved;                /* unpacked bytes whose checksums were right, or had none */
@@ -124,12 +123,12 @@ int stk_unpack_open(struct stk_unpack **unpack_out, uint32_t packing,
         unpack->packing = packing;
         unpack->bytes_max = limits->bytes_max ? limits->bytes_max : bytes_default;
         unpack->ratio_max = limits->ratio_max ? limits->ratio_max : RATIO_DEFAULT;
-        unpack->grant = limits->grant;
+        unpack->memory.grant = limits->grant;
         unpack->between = unpack->flushed = true;
         unpack->is_open = set_up(unpack) == 0;
     }
     if (!unpack || !unpack->is_open) {
-        refused = unpack && unpack->refused;
+        refused = unpack && unpack->memory.refused;
         if (unpack && packing == STK_ZSTD) {
             ZSTD_freeDStream(unpack->of.zstd);
         }
@@ -342,8 +341,8 @@ static int fail(const struct stk_unpack *unpack, struct stoker_error *error, int
     if (status == STOKER_ERROR_LIMIT) {
         advice = "raise the limit if you trust the shard, or store it unpacked";
     } else if (status == -ENOMEM) {
-        status = unpack->refused ? STOKER_ERROR_BUDGET : status;
-        advice = unpack->refused ? "grant more memory" : "free memory or give the job more";
+        status = unpack->memory.refused ? STOKER_ERROR_BUDGET : status;
+        advice = unpack->memory.refused ? "grant more memory" : "free memory or give the job more";
         detail = "no memory for the window";
     } else if (status == STOKER_ERROR_UNSUPPORTED) {
         advice = "pack the shard again without it";
@@ -354,71 +353,17 @@ static int fail(const struct stk_unpack *unpack, struct stoker_error *error, int
     return status;
 }
 
-/* ---- the libraries' memory: ours, so that it is granted, and tests count it and make it fail.
- * Each block lies behind its size, so that it can be given back. ---- */
-
-static void *take(void *opaque, size_t count, size_t item_bytes)
-{
-    struct stk_unpack *unpack = opaque;
-    uint64_t bytes;
-    uint8_t *block;
-
-    if (!stk_multiply(count, item_bytes, &bytes) || !stk_add(bytes, BLOCK_HEAD_BYTES, &bytes)) {
-        return NULL;
-    }
-    if (unpack->grant && !unpack->grant->reserve(unpack->grant->owner, bytes)) {
-        unpack->refused = true;
-        return NULL;
-    }
-    block = stk_alloc(bytes, 1);
-    if (!block) {
-        if (unpack->grant) {
-            unpack->grant->release(unpack->grant->owner, bytes);
-        }
-        return NULL;
-    }
-    memcpy(block, &bytes, sizeof bytes);
-    return block + BLOCK_HEAD_BYTES;
-}
-
-static void give_back(void *opaque, void *data)
-{
-    struct stk_unpack *unpack = opaque;
-    uint8_t *block = data ? (uint8_t *)data - BLOCK_HEAD_BYTES : NULL;
-    uint64_t bytes;
-
-    if (block && unpack->grant) {
-        memcpy(&bytes, block, sizeof bytes);
-        unpack->grant->release(unpack->grant->owner, bytes);
-    }
-    stk_free(block);
-}
-
-static void *take_gzip(void *opaque, unsigned count, unsigned bytes)
-{
-    return take(opaque, count, bytes);
-}
-
-static void *take_bzip2(void *opaque, int count, int bytes)
-{
-    return count < 0 || bytes < 0 ? NULL : take(opaque, (size_t)count, (size_t)bytes);
-}
-
-static void *take_zstd(void *opaque, size_t bytes)
-{
-    return take(opaque, bytes, 1);
-}
-
 static int set_up(struct stk_unpack *unpack)
 {
-    const ZSTD_customMem zstd_memory = {take_zstd, give_back, unpack};
+    const ZSTD_customMem zstd_memory = {stk_library_take_zstd, stk_granted_give_back,
+                                        &unpack->memory};
     bool good = false;
 
     switch (unpack->packing) {
     case STK_GZIP:
-        unpack->of.gzip.zalloc = take_gzip;
-        unpack->of.gzip.zfree = give_back;
-        unpack->of.gzip.opaque = unpack;
+        unpack->of.gzip.zalloc = stk_library_take_gzip;
+        unpack->of.gzip.zfree = stk_granted_give_back;
+        unpack->of.gzip.opaque = &unpack->memory;
         good = inflateInit2(&unpack->of.gzip, 16 + MAX_WBITS) == Z_OK; /* 16: gzip only */
         break;
     case STK_ZSTD:
@@ -427,13 +372,14 @@ static int set_up(struct stk_unpack *unpack)
                                       unpack->of.zstd, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG_MAX));
         break;
     case STK_BZIP2:
-        unpack->of.bzip2.bzalloc = take_bzip2;
-        unpack->of.bzip2.bzfree = give_back;
-        unpack->of.bzip2.opaque = unpack;
+        unpack->of.bzip2.bzalloc = stk_library_take_bzip2;
+        unpack->of.bzip2.bzfree = stk_granted_give_back;
+        unpack->of.bzip2.opaque = &unpack->memory;
         good = BZ2_bzDecompressInit(&unpack->of.bzip2, 0, 0) == BZ_OK;
         break;
     default:
-        unpack->xz_memory = (lzma_allocator){take, give_back, unpack};
+        unpack->xz_memory = (lzma_allocator){stk_granted_take, stk_granted_give_back,
+                                            &unpack->memory};
         unpack->of.xz.allocator = &unpack->xz_memory;
         unpack->between = false; /* liblzma walks over streams and their padding itself */
         unpack->streams = 1;
