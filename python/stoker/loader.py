@@ -28,7 +28,6 @@ from .explain import Scheduled, explain
 from .fields import Field, Image, Label, resolve
 from .mix import Mix, Mixed
 from .output import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
-from .ranks import ranks as _ranks
 from .sampling import Sampling
 from .state import parse_state, state_values
 from .stream import Epoch, Stream
@@ -218,18 +217,17 @@ class Loader(Stream):
         worker_count: int = 1,
     ) -> None:
         where = "Loader"
-        self._closed = True  # until it is open
-        self.batch_size = count(batch_size, f"{where} batch_size", low=1)
-        self.seed = count(seed, f"{where} seed", high=2**64 - 1)
-        self.shuffle, self.tail = shuffle, tail
-        self.rank, self.world_size = _ranks(rank, world_size)
-        self._follows = rank is None
+        self._keep(
+            where,
+            batch_size=batch_size,
+            seed=seed,
+            shuffle=shuffle,
+            tail=tail,
+            rank=rank,
+            world_size=world_size,
+            transform=transform,
+        )
         workers = count(worker_count, f"{where} worker_count", low=1) or 1
-        self.transform = transform
-        if transform is not None and not callable(transform):
-            raise ArgumentError(
-                f"transform {transform!r} cannot be called", where, "give a function of one batch"
-            )
         options: dict[str, Any] = {
             "batch_size": self.batch_size,
             "seed": self.seed,

@@ -7,6 +7,8 @@ import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
+from .dataset import count
+from .errors import ArgumentError
 from .ranks import ranks
 
 __all__ = ["Epoch", "Stream"]
@@ -64,6 +66,8 @@ class Stream:
     _turn: int  # grows when the iterator in use becomes stale
     _epoch: int
     _delivered: Any = None  # the state behind the batch last given, if others were taken ahead
+    _closed: bool
+    transform: Any  # called with each batch, or None
     batch_size: int
     rank: int
     world_size: int
@@ -71,6 +75,31 @@ class Stream:
     shuffle: str
     tail: str
     num_workers, prefetch_factor = 0, None  # a DataLoader's names: there are no worker processes
+
+    def _keep(
+        self,
+        where: str,
+        *,
+        batch_size: int,
+        seed: int,
+        shuffle: str,
+        tail: str,
+        rank: int | None,
+        world_size: int | None,
+        transform: Any,
+    ) -> None:
+        """Checks and keeps what every loader is given; it is not open yet."""
+        self._closed = True
+        self.batch_size = count(batch_size, f"{where} batch_size", low=1)
+        self.seed = count(seed, f"{where} seed", high=2**64 - 1)
+        self.shuffle, self.tail = shuffle, tail
+        self.rank, self.world_size = ranks(rank, world_size)
+        self._follows = rank is None
+        if transform is not None and not callable(transform):
+            raise ArgumentError(
+                f"transform {transform!r} cannot be called", where, "give a function of one batch"
+            )
+        self.transform = transform
 
     def _next(self, turn: int) -> Any:
         raise NotImplementedError

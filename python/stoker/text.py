@@ -17,7 +17,6 @@ from .dataset import SHUFFLES, Engine, count, refuse_pickle, word
 from .errors import ArgumentError, CorruptError, FormatError, StateError
 from .loader import TAILS
 from .output import check_word
-from .ranks import ranks
 from .stream import EPOCH
 from .tokens import FIM, TokenLoader, Tokens, field_names, row_options
 
@@ -106,18 +105,17 @@ class TextLoader(TokenLoader):
         engine: Engine | None = None,
     ) -> None:
         where = "TextLoader"
-        self._closed = True  # until it is open
-        self.batch_size = count(batch_size, f"{where} batch_size", low=1)
+        self._keep(
+            where,
+            batch_size=batch_size,
+            seed=seed,
+            shuffle=shuffle,
+            tail=tail,
+            rank=rank,
+            world_size=world_size,
+            transform=transform,
+        )
         self.context = count(context, f"{where} context", low=1)  # 0: none
-        self.seed = count(seed, f"{where} seed", high=2**64 - 1)
-        self.shuffle, self.tail = shuffle, tail
-        self.rank, self.world_size = ranks(rank, world_size)
-        self._follows = rank is None
-        if transform is not None and not callable(transform):
-            raise ArgumentError(
-                f"transform {transform!r} cannot be called", where, "give a function of one batch"
-            )
-        self.transform = transform
         rows = rows if rows is not None else "packed" if context is not None else "documents"
         if rows == "windows":
             raise ArgumentError("rows='windows'", where, "give packed, padded or documents")

@@ -13,7 +13,6 @@ from .dataset import SHUFFLES, Engine, count, default_engine, refuse_pickle, wor
 from .errors import ArgumentError, ClosedError, EmptyError, ForkedError, StateError
 from .loader import TAILS
 from .output import Ragged, check_word, choose, converter, mask_of, paths_of
-from .ranks import ranks
 from .state import parse_state, state_values
 from .stream import EPOCH, Epoch, Stream
 
@@ -235,18 +234,17 @@ class TokenLoader(Stream):
         engine: Engine | None = None,
     ) -> None:
         where = "TokenLoader"
-        self._closed = True  # until it is open
-        self.batch_size = count(batch_size, f"{where} batch_size", low=1)
+        self._keep(
+            where,
+            batch_size=batch_size,
+            seed=seed,
+            shuffle=shuffle,
+            tail=tail,
+            rank=rank,
+            world_size=world_size,
+            transform=transform,
+        )
         self.context = count(context, f"{where} context", low=1)  # 0: none
-        self.seed = count(seed, f"{where} seed", high=2**64 - 1)
-        self.shuffle, self.tail = shuffle, tail
-        self.rank, self.world_size = ranks(rank, world_size)
-        self._follows = rank is None
-        if transform is not None and not callable(transform):
-            raise ArgumentError(
-                f"transform {transform!r} cannot be called", where, "give a function of one batch"
-            )
-        self.transform = transform
         if rows != "windows" and stride is not None:
             raise ArgumentError(f"stride= beside rows={rows!r}", where, "give it with windows")
         self._native_options = {
