@@ -1,0 +1,64 @@
+/* creds/creds.h: who we are to a store: keys and tokens, where they came from, how long they live.
+ *
+ *   open -> none -get (may wait: one asks, the others wait)-> live -refreshed ahead-> live ...
+ *                                         expired, refused -get-> live, or an error that says why
+ *
+ * peek never waits: it is for the thread that signs, which begins a refresh by it.
+ * Owner: the store that signs. Threads: any.
+ * Memory: one block; secrets are wiped when they are replaced and at close.
+ * Bound: STK_CREDS_TOKEN_BYTES_MAX a token; one refresh at a time. */
+#ifndef CREDS_CREDS_H
+#define CREDS_CREDS_H
+
+#include "base/base.h"
+
+struct stk_http;
+struct stk_creds;
+
+#define STK_CREDS_KEY_BYTES_MAX 512u
+#define STK_CREDS_TOKEN_BYTES_MAX 12288u
+#define STK_CREDS_NEVER UINT64_MAX
+
+enum stk_creds_service { STK_CREDS_AWS = 1, STK_CREDS_GOOGLE, STK_CREDS_AZURE };
+
+enum stk_creds_kind {
+    STK_CREDS_ANONYMOUS = 1, /* requests go out unsigned */
+    STK_CREDS_KEYS,          /* key, secret, maybe a session token: SigV4, shared key */
+    STK_CREDS_BEARER,        /* Authorization: Bearer token */
+    STK_CREDS_SAS,           /* token is a query that is added to URLs */
+};
+
+/* A value; whoever copies one wipes it (stk_creds_wipe). */
+struct stk_credentials {
+    uint32_t kind; /* enum stk_creds_kind */
+    uint64_t expires_ns; /* since 1970; STK_CREDS_NEVER */
+    uint64_t generation; /* differs from that of the credentials before */
+    char access_key[STK_CREDS_KEY_BYTES_MAX];
+    char secret[STK_CREDS_KEY_BYTES_MAX];
+    char token[STK_CREDS_TOKEN_BYTES_MAX]; /* empty: none */
+    char from[256]; /* "environment variables AWS_ACCESS_KEY_ID ...": no secrets; for people */
+};
+
+struct stk_creds_options {
+    uint32_t service;      /* enum stk_creds_service */
+    const char *profile;   /* NULL: as the environment says */
+    bool anonymous;        /* do not look for any */
+    struct stk_http *http; /* borrowed while it is open; NULL: only what needs no network */
+};
+
+int stk_creds_open(struct stk_creds **creds_out, const struct stk_creds_options *options,
+                   struct stoker_error *error);
+void stk_creds_close(struct stk_creds *creds); /* takes; NULL is fine */
+
+/* Credentials that live now. May wait for a service, with a deadline; of many callers one asks. */
+int stk_creds_get(struct stk_creds *creds, struct stk_credentials *credentials_out,
+                  struct stoker_error *error);
+/* The same without waiting: -EAGAIN when they must be fetched first, which begins. *error only for
+ * another failure. */
+int stk_creds_peek(struct stk_creds *creds, struct stk_credentials *credentials_out,
+                   struct stoker_error *error);
+/* The server refused these as expired or unknown: fetched again, unless that has happened since. */
+void stk_creds_refused(struct stk_creds *creds, uint64_t generation);
+void stk_creds_wipe(struct stk_credentials *credentials);
+
+#endif
