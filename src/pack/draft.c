@@ -337,8 +337,8 @@ static int write_index(struct stk_draft *draft, struct stk_index *index,
     return status;
 }
 
-/* Index and manifest of the finished shards; the manifest comes last, and says that all is there.
- */
+/* Index and manifest of the finished shards; the manifest comes last, and says that all is there:
+ * stk_index_write has synced the folder before, with the names of all shards. */
 static int write_contents(struct stk_draft *draft, const struct stk_draft_content *content,
                           struct stoker_error *error)
 {
@@ -364,7 +364,6 @@ static int write_contents(struct stk_draft *draft, const struct stk_draft_conten
     status = status < 0 ? status : stk_index_finish(index, content->block_bytes, error);
     status = status < 0 ? status : write_index(draft, index, &manifest, error);
     status = status < 0 ? status : stk_manifest_text(&manifest, &text, &bytes, error);
-    status = status < 0 ? status : stk_io_sync_directory(draft->io, draft->directory, error);
     status = status < 0 ? status : stk_draft_write_file(draft->io, path, text, bytes, error);
     stk_index_close(index);
     stk_manifest_deinit(&manifest);
