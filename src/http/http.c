@@ -1,0 +1,215 @@
+/* What the other rooms call: opening and closing, submitting, waiting for one, reading headers. */
+#include "http/http.h"
+
+#include "base/mem.h"
+#include "http/reactor.h"
+#include "io/pool.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <strings.h>
+
+/* The request's buffers before its deadline; a caller of stk_http_call waits by it. */
+struct waiter {
+    pthread_mutex_t lock;
+    pthread_cond_t arrived;
+    bool done;
+    struct stk_http_answer *answer;
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static CURLcode loaded;
+
+static int start_thread(struct stk_http *http);
+static void wake_waiter(struct stk_http_request *request, const struct stk_http_answer *answer);
+
+static void load(void)
+{
+    loaded = curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+int stk_http_open(struct stk_http **http_out, const struct stk_http_options *options,
+                  struct stoker_error *error)
+{
+    struct stk_http *http = NULL;
+    int status = -ENOMEM;
+    long connections;
+
+    pthread_once(&once, load);
+    if (loaded != CURLE_OK) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "libcurl cannot be used",
+                        "install libcurl 7.85 or later with OpenSSL", "%s",
+                        curl_easy_strerror(loaded));
+    }
+    if (options->connections_max > STK_HTTP_CONNECTIONS_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many connections",
+                        "ask for at most 1024", "%u", options->connections_max);
+    }
+    http = stk_alloc(1, sizeof *http);
+    if (!http) {
+        goto done;
+    }
+    http->options = *options;
+    if (http->options.connections_max == 0) {
+        http->options.connections_max = STK_HTTP_CONNECTIONS_DEFAULT;
+    }
+    pthread_mutex_init(&http->lock, NULL);
+    http->options.ca_file = options->ca_file ? stk_strdup(options->ca_file) : NULL;
+    http->slots = stk_alloc(http->options.connections_max, sizeof(struct stk_http_slot *));
+    http->multi = curl_multi_init();
+    if (!http->slots || !http->multi || (options->ca_file && !http->options.ca_file)) {
+        goto done;
+    }
+    connections = (long)http->options.connections_max;
+    curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, connections);
+    curl_multi_setopt(http->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, connections);
+    status = start_thread(http);
+    if (status == 0) {
+        *http_out = http;
+        http = NULL;
+    }
+done:
+    if (status < 0) {
+        stk_fail_errno(error, -status, "cannot start the network thread",
+                       "free memory, or raise the limit of threads", "http");
+    }
+    stk_http_close(http);
+    return status;
+}
+
+void stk_http_close(struct stk_http *http)
+{
+    if (!http) {
+        return;
+    }
+    if (http->started) {
+        pthread_mutex_lock(&http->lock);
+        http->locked.closing = true;
+        pthread_mutex_unlock(&http->lock);
+        curl_multi_wakeup(http->multi);
+        pthread_join(http->thread, NULL);
+    }
+    for (uint32_t i = 0; i < http->slot_count; i++) {
+        curl_easy_cleanup(http->slots[i]->easy);
+        stk_free(http->slots[i]);
+    }
+    stk_free(http->slots);
+    if (http->multi) {
+        curl_multi_cleanup(http->multi);
+    }
+    stk_free((void *)(uintptr_t)http->options.ca_file);
+    pthread_mutex_destroy(&http->lock);
+    stk_free(http);
+}
+
+void stk_http_submit(struct stk_http *http, struct stk_http_request *request)
+{
+    uint32_t total_ms = request->total_ms ? request->total_ms : STK_HTTP_TOTAL_MS;
+    bool closing, first = false;
+
+    request->status = 0;
+    request->failure = STK_HTTP_NO_FAILURE;
+    request->bytes = 0;
+    request->error.status = 0;
+    request->deadline_ns = stk_clock_ns() + total_ms * 1000000ull;
+    atomic_store_explicit(&request->cancelled, false, memory_order_relaxed);
+    pthread_mutex_lock(&http->lock);
+    closing = http->locked.closing;
+    if (!closing) {
+        first = http->locked.inbox.first == NULL;
+        stk_http_list_add(&http->locked.inbox, request);
+    }
+    pthread_mutex_unlock(&http->lock);
+    if (closing) {
+        stk_http_finish(http, request, NULL, STK_HTTP_CANCELLED, NULL);
+    } else if (first && !pthread_equal(pthread_self(), http->thread)) {
+        curl_multi_wakeup(http->multi); /* the reactor looks by itself before it waits */
+    }
+}
+
+void stk_http_cancel(struct stk_http *http, struct stk_http_request *request)
+{
+    atomic_store_explicit(&request->cancelled, true, memory_order_relaxed);
+    atomic_store_explicit(&http->cancels, true, memory_order_release);
+    curl_multi_wakeup(http->multi);
+}
+
+int stk_http_call(struct stk_http *http, struct stk_http_request *request,
+                  struct stk_http_answer *answer_out, struct stoker_error *error)
+{
+    struct waiter waiter = {.answer = answer_out};
+
+    pthread_mutex_init(&waiter.lock, NULL);
+    pthread_cond_init(&waiter.arrived, NULL);
+    request->owner = &waiter;
+    request->done = wake_waiter;
+    stk_http_submit(http, request);
+    pthread_mutex_lock(&waiter.lock);
+    while (!waiter.done) { /* the reactor keeps the request's deadline */
+        pthread_cond_wait(&waiter.arrived, &waiter.lock);
+    }
+    pthread_mutex_unlock(&waiter.lock);
+    pthread_cond_destroy(&waiter.arrived);
+    pthread_mutex_destroy(&waiter.lock);
+    request->owner = NULL;
+    if (request->status < 0 && error) {
+        *error = request->error;
+    }
+    return request->status;
+}
+
+bool stk_http_header(const struct stk_http_answer *answer, const char *name,
+                     struct stk_view *value_out)
+{
+    const char *at = answer->headers, *end = at + answer->headers_bytes, *line_end;
+    size_t name_bytes = strlen(name);
+
+    for (; at < end; at = line_end + 1) {
+        line_end = memchr(at, '\n', (size_t)(end - at));
+        if ((size_t)(line_end - at) > name_bytes && at[name_bytes] == ':' &&
+            strncasecmp(at, name, name_bytes) == 0) {
+            const char *value = at + name_bytes + 1, *value_end = line_end;
+
+            while (value < value_end && (*value == ' ' || *value == '\t')) {
+                value++;
+            }
+            while (value_end > value && (value_end[-1] == ' ' || value_end[-1] == '\t')) {
+                value_end--;
+            }
+            *value_out = (struct stk_view){(const uint8_t *)value, (size_t)(value_end - value)};
+            return true;
+        }
+    }
+    *value_out = (struct stk_view){(const uint8_t *)"", 0};
+    return false;
+}
+
+static int start_thread(struct stk_http *http)
+{
+    sigset_t all, before;
+    int number;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    number = pthread_create(&http->thread, NULL, stk_http_run, http);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (number == 0) {
+        http->started = true;
+        pthread_setname_np(http->thread, "stoker-http");
+    }
+    return -number;
+}
+
+static void wake_waiter(struct stk_http_request *request, const struct stk_http_answer *answer)
+{
+    struct waiter *waiter = request->owner;
+
+    pthread_mutex_lock(&waiter->lock);
+    if (waiter->answer) {
+        *waiter->answer = *answer;
+    }
+    waiter->done = true;
+    pthread_cond_signal(&waiter->arrived);
+    pthread_mutex_unlock(&waiter->lock);
+}

@@ -1,0 +1,606 @@
+/* Goal: what a server may do ends in the right bytes or the right failure, within the deadlines;
+ * secrets go to no other host and into no error; connections are kept and bounded. Method: a
+ * server of this test, whose paths name what it does, asked by rows. */
+#include "http/http.h"
+
+#include "base/mem.h"
+#include "http/reactor.h"
+#include "io/pool.h"
+#include "test/t.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CANARY "canary0secret0value"
+#define BODY_BYTES 200000u
+#define HEAD_BYTES 32768u
+#define MS 1000000ull
+
+static int listener, port;
+static _Atomic uint32_t connections, requests;
+static _Atomic bool saw_secret;
+static uint8_t body[BODY_BYTES];
+
+static bool send_all(int fd, const void *data, size_t bytes)
+{
+    const char *at = data;
+
+    while (bytes > 0) {
+        ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL);
+
+        if (sent <= 0) {
+            return false;
+        }
+        at += sent;
+        bytes -= (size_t)sent;
+    }
+    return true;
+}
+
+static bool send_text(int fd, const char *text)
+{
+    return send_all(fd, text, strlen(text));
+}
+
+static bool send_body(int fd, uint32_t told, uint32_t sent)
+{
+    char head[256];
+
+    snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %u\r\nETag:  \"tag\" \r\n\r\n",
+             told);
+    return send_text(fd, head) && send_all(fd, body, sent);
+}
+
+static bool send_redirect(int fd, const char *location)
+{
+    char head[512];
+
+    snprintf(head, sizeof head, "HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n",
+             location);
+    return send_text(fd, head);
+}
+
+/* The client reads until it gives up; so nothing here may wait for longer than it does. */
+static void hold(int fd)
+{
+    char byte;
+
+    while (recv(fd, &byte, 1, 0) > 0) {
+    }
+}
+
+static bool echo(int fd, const char *head, char *rest, size_t rest_bytes)
+{
+    const char *length = strcasestr(head, "\nContent-Length:");
+    size_t bytes = length ? strtoul(length + 16, NULL, 10) : 0, done = rest_bytes;
+    uint8_t *copy = bytes <= 4u * BODY_BYTES ? malloc(bytes + 1) : NULL;
+    char answer[128];
+    bool good = copy != NULL;
+
+    if (good) {
+        memcpy(copy, rest, rest_bytes);
+    }
+    while (good && done < bytes) {
+        ssize_t got = recv(fd, copy + done, bytes - done, 0);
+
+        good = got > 0;
+        done += got > 0 ? (size_t)got : 0;
+    }
+    snprintf(answer, sizeof answer, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n", bytes);
+    good = good && send_text(fd, answer) && send_all(fd, copy, bytes);
+    free(copy);
+    return good;
+}
+
+static const struct fixed {
+    const char *path, *text;
+} fixeds[] = {
+    {"/chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                 "3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n"},
+    {"/empty", "HTTP/1.1 204 No Content\r\n\r\n"},
+    {"/missing", "HTTP/1.1 404 Not Found\r\nContent-Length: 8\r\n\r\nnot here"},
+};
+
+static const struct fixed redirects[] = {
+    {"/hop", "ok?x=" CANARY},
+    {"/loop", "/loop"},
+    {"/metadata", "http://169.254.169.254/latest/meta-data/"},
+    {"/metadata6", "http://[fd00:ec2::254]/latest/meta-data/"},
+    {"/file", "file:///etc/passwd"},
+};
+
+/* One answer; false: the connection is closed. */
+static bool answer(int fd, const char *path, const char *head, char *rest, size_t rest_bytes)
+{
+    char text[256];
+
+    T_EACH(fixed, row, fixeds)
+    {
+        if (strcmp(path, row->path) == 0) {
+            return send_text(fd, row->text);
+        }
+    }
+    T_EACH(fixed, row, redirects)
+    {
+        if (strcmp(path, row->path) == 0) {
+            return send_redirect(fd, row->text);
+        }
+    }
+    if (strcmp(path, "/ok") == 0) {
+        return send_body(fd, BODY_BYTES, strncmp(head, "HEAD", 4) == 0 ? 0 : BODY_BYTES);
+    }
+    if (strcmp(path, "/continue") == 0) {
+        return send_text(fd, "HTTP/1.1 100 Continue\r\nX-No: 1\r\n\r\n") && send_body(fd, 5, 5);
+    }
+    if (strcmp(path, "/long-refusal") == 0) {
+        return send_text(fd, "HTTP/1.1 500 No\r\nContent-Length: 200000\r\n\r\n") &&
+               send_all(fd, body, BODY_BYTES);
+    }
+    if (strcmp(path, "/broken") == 0) {
+        send_body(fd, BODY_BYTES, 1000);
+        return false;
+    }
+    if (strcmp(path, "/stall") == 0) {
+        send_body(fd, BODY_BYTES, 1000);
+        hold(fd);
+        return false;
+    }
+    if (strcmp(path, "/silent") == 0) {
+        hold(fd);
+        return false;
+    }
+    if (strcmp(path, "/headers") == 0) {
+        send_text(fd, "HTTP/1.1 200 OK\r\n");
+        for (int i = 0; i < 2000; i++) {
+            send_text(fd, "X-Header: 0123456789\r\n");
+        }
+        return send_text(fd, "Content-Length: 0\r\n\r\n");
+    }
+    if (strcmp(path, "/garbage") == 0) {
+        send_text(fd, "\x16\x03 this is no HTTP\r\n\r\n");
+        return false;
+    }
+    if (strcmp(path, "/away") == 0) {
+        snprintf(text, sizeof text, "http://localhost:%d/see", port);
+        return send_redirect(fd, text);
+    }
+    if (strcmp(path, "/see") == 0) {
+        atomic_store(&saw_secret, strstr(head, CANARY) != NULL);
+        return send_body(fd, 10, 10);
+    }
+    if (strcmp(path, "/echo") == 0) {
+        return echo(fd, head, rest, rest_bytes);
+    }
+    return false; /* "/reset" */
+}
+
+static void *serve_one(void *context)
+{
+    int fd = (int)(intptr_t)context;
+    char *head = malloc(HEAD_BYTES);
+    size_t used = 0;
+    bool on = true;
+
+    while (on) {
+        char path[128] = "", *end;
+        size_t head_bytes;
+        ssize_t got = recv(fd, head + used, HEAD_BYTES - 1 - used, 0);
+
+        if (got <= 0) {
+            break;
+        }
+        used += (size_t)got;
+        head[used] = '\0';
+        end = strstr(head, "\r\n\r\n");
+        if (!end) {
+            continue;
+        }
+        end[2] = '\0';
+        head_bytes = (size_t)(end - head) + 4;
+        sscanf(head, "%*s %127[^ ?]", path);
+        atomic_fetch_add(&requests, 1);
+        on = answer(fd, path, head, head + head_bytes, used - head_bytes);
+        used = 0;
+    }
+    close(fd);
+    free(head);
+    return NULL;
+}
+
+static void *serve(void *context)
+{
+    int fd;
+
+    (void)context;
+    while ((fd = accept(listener, NULL, NULL)) >= 0) {
+        pthread_t thread;
+
+        atomic_fetch_add(&connections, 1);
+        if (pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd) == 0) {
+            pthread_detach(thread);
+        }
+    }
+    return NULL;
+}
+
+static void start_server(pthread_t *thread)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+
+    listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)(void *)&address, sizeof address) < 0 ||
+        listen(listener, 256) < 0 ||
+        getsockname(listener, (struct sockaddr *)(void *)&address, &bytes) < 0) {
+        t_skip("no socket on loopback can be had");
+    }
+    port = ntohs(address.sin_port);
+    pthread_create(thread, NULL, serve, NULL);
+}
+
+static const char *url_of(const char *path, char *url, size_t url_bytes)
+{
+    snprintf(url, url_bytes, "http://127.0.0.1:%d%s?token=" CANARY, port, path);
+    return url;
+}
+
+struct row {
+    const char *name, *path;
+    uint32_t method;
+    uint64_t buffer_bytes;
+    bool cut;
+    uint64_t skip;
+    uint32_t redirects_max;
+    int status;
+    uint32_t failure, code;
+    uint64_t bytes; /* of the body, that must be those of `body` */
+};
+
+static const struct row rows[] = {
+    {"a body", "/ok", STK_HTTP_GET, BODY_BYTES, false, 0, 0, 0, 0, 200, BODY_BYTES},
+    {"one too long", "/ok", STK_HTTP_GET, 999, false, 0, 0, STOKER_ERROR_LIMIT, STK_HTTP_LIMIT, 200,
+     999},
+    {"one that is cut", "/ok", STK_HTTP_GET, 999, true, 0, 0, 0, 0, 200, 999},
+    {"no room at all, cut", "/ok", STK_HTTP_GET, 0, true, 0, 0, 0, 0, 200, 0},
+    {"its end", "/ok", STK_HTTP_GET, 256, false, BODY_BYTES - 256, 0, 0, 0, 200, 256},
+    {"a head", "/ok", STK_HTTP_HEAD, 0, false, 0, 0, 0, 0, 200, 0},
+    {"after 100 Continue", "/continue", STK_HTTP_GET, 5, false, 0, 0, 0, 0, 200, 5},
+    {"no content", "/empty", STK_HTTP_GET, 5, false, 0, 0, 0, 0, 204, 0},
+    {"deleted", "/empty", STK_HTTP_DELETE, 0, false, 0, 0, 0, 0, 204, 0},
+    {"a refusal", "/missing", STK_HTTP_GET, 5, false, 0, 0, 0, 0, 404, 0},
+    {"a long refusal", "/long-refusal", STK_HTTP_GET, 5, false, 0, 0, 0, 0, 500, 0},
+    {"broken", "/broken", STK_HTTP_GET, BODY_BYTES, false, 0, 0, STOKER_ERROR_TRUNCATED,
+     STK_HTTP_BROKEN, 200, 1000},
+    {"a stall", "/stall", STK_HTTP_GET, BODY_BYTES, false, 0, 0, STOKER_ERROR_TIMEOUT,
+     STK_HTTP_STALL, 200, 1000},
+    {"no answer", "/silent", STK_HTTP_GET, 5, false, 0, 0, STOKER_ERROR_TIMEOUT,
+     STK_HTTP_FIRST_BYTE, 0, 0},
+    {"a reset", "/reset", STK_HTTP_GET, 5, false, 0, 0, -ECONNRESET, STK_HTTP_RESET, 0, 0},
+    {"endless headers", "/headers", STK_HTTP_GET, 5, false, 0, 0, STOKER_ERROR_LIMIT,
+     STK_HTTP_LIMIT, 200, 0},
+    {"no HTTP", "/garbage", STK_HTTP_GET, 5, false, 0, 0, -EPROTO, STK_HTTP_OTHER, 0, 0},
+    {"a redirect as it is", "/hop", STK_HTTP_GET, 5, false, 0, 0, 0, 0, 302, 0},
+    {"a redirect", "/hop", STK_HTTP_GET, BODY_BYTES, false, 0, 4, 0, 0, 200, BODY_BYTES},
+    {"a redirect to another host", "/away", STK_HTTP_GET, 10, false, 0, 4, 0, 0, 200, 10},
+    {"a loop", "/loop", STK_HTTP_GET, 5, false, 0, 4, STOKER_ERROR_UNSUPPORTED, STK_HTTP_REDIRECT,
+     302, 0},
+    {"to the metadata", "/metadata", STK_HTTP_GET, 5, false, 0, 4, STOKER_ERROR_UNSUPPORTED,
+     STK_HTTP_REDIRECT, 302, 0},
+    {"to the metadata by IPv6", "/metadata6", STK_HTTP_GET, 5, false, 0, 4,
+     STOKER_ERROR_UNSUPPORTED, STK_HTTP_REDIRECT, 302, 0},
+    {"to a file", "/file", STK_HTTP_GET, 5, false, 0, 4, STOKER_ERROR_UNSUPPORTED,
+     STK_HTTP_REDIRECT, 302, 0},
+};
+
+static void check_row(struct stk_http *http, const struct row *row)
+{
+    static struct stk_http_answer got;
+    static uint8_t buffer[BODY_BYTES];
+    const char *headers[] = {"Authorization: " CANARY, "X-Amz-Security-Token: " CANARY,
+                             "Range: bytes=0-"};
+    struct stk_http_request request = {.method = row->method,
+                                       .headers = headers,
+                                       .header_count = STK_COUNT(headers),
+                                       .buffer = buffer,
+                                       .buffer_bytes = row->buffer_bytes,
+                                       .cut = row->cut,
+                                       .skip = row->skip,
+                                       .redirects_max = row->redirects_max,
+                                       .first_byte_ms = 300,
+                                       .stall_ms = 300,
+                                       .total_ms = 60000};
+    struct stoker_error error = {0};
+    struct stk_view value;
+    char url[256];
+
+    memset(buffer, 0xee, sizeof buffer);
+    atomic_store(&saw_secret, false);
+    request.url = url_of(row->path, url, sizeof url);
+    T_EQ(row->name, stk_http_call(http, &request, &got, &error), row->status);
+    T_EQ(row->name, request.failure, row->failure);
+    T_EQ(row->name, got.code, row->code);
+    T_EQ(row->name, request.bytes, row->bytes);
+    T_TRUE(row->name, memcmp(buffer, body + row->skip, row->bytes) == 0);
+    T_TRUE(row->name, row->bytes == BODY_BYTES || buffer[row->bytes] == 0xee);
+    T_TRUE(row->name, !atomic_load(&saw_secret));
+    if (row->status < 0) {
+        T_ERROR(row->name, &error);
+        T_HAS(row->name, error.where, "http://127.0.0.1");
+        T_TRUE(row->name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
+    }
+    if (row->code == 404) {
+        T_STR(row->name, got.text, "not here");
+    }
+    if (row->code == 200 && row->bytes == BODY_BYTES) {
+        T_TRUE(row->name, stk_http_header(&got, "etag", &value));
+        T_TRUE(row->name, value.bytes == 5 && memcmp(value.data, "\"tag\"", 5) == 0);
+        T_TRUE(row->name, !stk_http_header(&got, "eta", &value));
+        T_EQ(row->name, got.content_bytes, BODY_BYTES);
+    }
+    if (row->method == STK_HTTP_HEAD) {
+        T_EQ(row->name, got.content_bytes, BODY_BYTES);
+    }
+}
+
+static void test_chunked(struct stk_http *http)
+{
+    uint8_t buffer[16] = {0};
+    char url[256];
+    struct stk_http_request request = {.method = STK_HTTP_GET,
+                                       .url = url_of("/chunked", url, sizeof url),
+                                       .buffer = buffer,
+                                       .buffer_bytes = sizeof buffer};
+
+    T_EQ("chunked", stk_http_call(http, &request, NULL, NULL), 0);
+    T_EQ("chunked", request.bytes, 7);
+    T_STR("chunked", (char *)buffer, "abcdefg");
+}
+
+static void test_upload(struct stk_http *http)
+{
+    static uint8_t buffer[BODY_BYTES];
+    const uint32_t methods[] = {STK_HTTP_PUT, STK_HTTP_POST};
+    const size_t sizes[] = {0, 1, BODY_BYTES};
+    char url[256];
+
+    for (size_t i = 0; i < STK_COUNT(methods) * STK_COUNT(sizes); i++) {
+        size_t bytes = sizes[i / 2];
+        struct stk_http_request request = {.method = methods[i % 2],
+                                           .url = url_of("/echo", url, sizeof url),
+                                           .body = {body, bytes},
+                                           .buffer = buffer,
+                                           .buffer_bytes = sizeof buffer};
+
+        memset(buffer, 0, sizeof buffer);
+        T_EQ("echo", stk_http_call(http, &request, NULL, NULL), 0);
+        T_EQ("echo", request.bytes, bytes);
+        T_TRUE("echo", memcmp(buffer, body, bytes) == 0);
+    }
+}
+
+static void test_no_server(struct stk_http *http)
+{
+    struct stk_http_request request = {
+        .method = STK_HTTP_GET, .url = "http://127.0.0.1:1/" CANARY "?", .connect_ms = 1000};
+    struct stoker_error error = {0};
+
+    T_EQ("no server", stk_http_call(http, &request, NULL, &error), -ECONNREFUSED);
+    T_EQ("no server", request.failure, STK_HTTP_CONNECT);
+    T_ERROR("no server", &error);
+    request.url = "nonsense://x";
+    T_EQ("no URL", stk_http_call(http, &request, NULL, &error), -EPROTO);
+    T_EQ("no URL", request.failure, STK_HTTP_OTHER);
+}
+
+/* Many at once. */
+struct flood {
+    struct stk_http_request request;
+    uint8_t buffer[4096];
+    char url[256];
+    _Atomic uint32_t *left;
+    uint32_t done, prepared;
+};
+
+static void flood_done(struct stk_http_request *request, const struct stk_http_answer *got)
+{
+    struct flood *flood = request->owner;
+
+    (void)got;
+    flood->done++;
+    atomic_fetch_sub(flood->left, 1);
+}
+
+static int flood_prepare(struct stk_http_request *request)
+{
+    struct flood *flood = request->owner;
+
+    return ++flood->prepared < 3 ? -EAGAIN : 0;
+}
+
+static int refuse(struct stk_http_request *request, const struct stk_http_answer *got)
+{
+    (void)got;
+    return stk_fail(&request->error, STOKER_ERROR_CHANGED, "refused", "by the test", "here");
+}
+
+static bool wait_for(const _Atomic uint32_t *left)
+{
+    uint64_t end_ns = stk_clock_ns() + 60000 * MS;
+
+    while (atomic_load(left) > 0 && stk_clock_ns() < end_ns) {
+        usleep(1000);
+    }
+    return atomic_load(left) == 0;
+}
+
+#define FLOOD 64u
+
+static void flood_start(struct stk_http *http, struct flood *floods, _Atomic uint32_t *left,
+                        const char *path)
+{
+    atomic_store(left, FLOOD);
+    for (uint32_t i = 0; i < FLOOD; i++) {
+        struct flood *flood = &floods[i];
+
+        memset(flood, 0, sizeof *flood);
+        flood->left = left;
+        flood->request =
+            (struct stk_http_request){.method = STK_HTTP_GET,
+                                      .url = url_of(path, flood->url, 256),
+                                      .buffer = flood->buffer,
+                                      .buffer_bytes = sizeof flood->buffer,
+                                      .cut = true,
+                                      .prepare = i % 4 == 0 ? flood_prepare : NULL,
+                                      .not_before_ns = i % 8 == 0 ? stk_clock_ns() + 20 * MS : 0,
+                                      .done = flood_done,
+                                      .owner = flood};
+        stk_http_submit(http, &flood->request);
+    }
+}
+
+static void test_flood(struct flood *floods)
+{
+    struct stk_http_options options = {.connections_max = 4};
+    struct stk_http *http = NULL;
+    _Atomic uint32_t left;
+
+    T_EQ("flood", stk_http_open(&http, &options, NULL), 0);
+    atomic_store(&connections, 0);
+    flood_start(http, floods, &left, "/continue");
+    T_TRUE("all done", wait_for(&left));
+    for (uint32_t i = 0; i < FLOOD; i++) {
+        T_EQ("flood", floods[i].request.status, 0);
+        T_EQ("flood", floods[i].done, 1);
+        T_EQ("flood", floods[i].request.bytes, 5);
+        T_EQ("flood", floods[i].prepared, i % 4 == 0 ? 3 : 0);
+    }
+    T_TRUE("bounded and kept", atomic_load(&connections) <= 4);
+    /* What waits and what flies is given back by cancel, and by close. */
+    flood_start(http, floods, &left, "/silent");
+    for (uint32_t i = 0; i < FLOOD / 2; i++) {
+        stk_http_cancel(http, &floods[i].request);
+    }
+    while (atomic_load(&left) > FLOOD / 2) {
+        usleep(1000);
+    }
+    stk_http_close(http);
+    T_EQ("closed", atomic_load(&left), 0);
+    for (uint32_t i = 0; i < FLOOD; i++) {
+        T_EQ("cancelled", floods[i].request.failure, STK_HTTP_CANCELLED);
+        T_EQ("cancelled", floods[i].request.status, STOKER_ERROR_CLOSED);
+        T_EQ("cancelled", floods[i].done, 1);
+    }
+}
+
+static void test_refusals(struct stk_http *http)
+{
+    char url[256];
+    struct stk_http_request request = {
+        .method = STK_HTTP_GET, .url = url_of("/ok", url, sizeof url), .begin = refuse};
+    struct stoker_error error = {0};
+
+    T_EQ("begin refuses", stk_http_call(http, &request, NULL, &error), STOKER_ERROR_CHANGED);
+    T_EQ("begin refuses", request.failure, STK_HTTP_REFUSED);
+    T_STR("begin refuses", error.what, "refused");
+    request.begin = NULL;
+    request.url = url_of("/silent", url, sizeof url);
+    request.total_ms = 200;
+    T_EQ("in total", stk_http_call(http, &request, NULL, &error), STOKER_ERROR_TIMEOUT);
+    T_EQ("in total", request.failure, STK_HTTP_TOTAL);
+}
+
+static void test_texts(void)
+{
+    static const struct {
+        const char *url, *text;
+    } texts[] = {
+        {"http://user:pw@host:80/a/b?sig=1#x", "http://host:80/a/b?..."},
+        {"https://host", "https://host"},
+        {"s3://bucket/a@b", "s3://bucket/a@b"},
+        {"http://host?x", "http://host?..."},
+        {"nonsense", "nonsense"},
+    };
+    static const struct {
+        const char *ip;
+        bool local, loop;
+    } ips[] = {
+        {"169.254.169.254", true, false},    {"169.253.0.1", false, false},
+        {"127.0.0.1", false, true},          {"::1", false, true},
+        {"::ffff:169.254.1.1", true, false}, {"::ffff:127.9.9.9", false, true},
+        {"fe80::1%eth0", true, false},       {"febf::1", true, false},
+        {"fec0::1", false, false},           {"fd00:ec2::254", true, false},
+        {"2001:db8::1", false, false},       {"host", false, false},
+    };
+    char text[64];
+
+    for (size_t i = 0; i < STK_COUNT(texts); i++) {
+        T_STR(texts[i].url, stk_http_url_text(texts[i].url, text, sizeof text), texts[i].text);
+    }
+    for (size_t i = 0; i < STK_COUNT(ips); i++) {
+        T_EQ(ips[i].ip, stk_http_is_link_local(ips[i].ip), ips[i].local);
+        T_EQ(ips[i].ip, stk_http_is_loopback(ips[i].ip), ips[i].loop);
+    }
+}
+
+static void test_no_memory(void)
+{
+    struct stk_http_options options = {.ca_file = "/etc/ssl/certs/ca-certificates.crt"};
+
+    for (uint64_t n = 1; n < 10; n++) {
+        struct stk_http *http = NULL;
+        struct stoker_error error = {0};
+        int status;
+
+        stk_mem_fail_nth(n);
+        status = stk_http_open(&http, &options, &error);
+        stk_mem_fail_nth(0);
+        if (status == 0) {
+            T_TRUE("fails first", n > 2);
+            stk_http_close(http);
+            break;
+        }
+        T_EQ("no memory", status, -ENOMEM);
+        T_ERROR("no memory", &error);
+    }
+}
+
+int main(void)
+{
+    struct stk_http_options options = {0};
+    static struct flood floods[FLOOD];
+    struct stk_http *http = NULL;
+    pthread_t server;
+
+    unsetenv("http_proxy");
+    for (uint32_t i = 0; i < BODY_BYTES; i++) {
+        body[i] = (uint8_t)(i * 31 + i / 251);
+    }
+    start_server(&server);
+    T_EQ("open", stk_http_open(&http, &options, NULL), 0);
+    T_EACH(row, row, rows)
+    {
+        check_row(http, row);
+    }
+    atomic_store(&connections, 0);
+    test_chunked(http);
+    test_upload(http);
+    T_TRUE("kept", atomic_load(&connections) <= 1);
+    test_no_server(http);
+    test_refusals(http);
+    stk_http_close(http);
+    test_flood(floods);
+    test_texts();
+    test_no_memory();
+    options.connections_max = STK_HTTP_CONNECTIONS_MAX + 1;
+    T_EQ("too many", stk_http_open(&http, &options, NULL), STOKER_ERROR_ARGUMENT);
+    shutdown(listener, SHUT_RDWR);
+    pthread_join(server, NULL);
+    T_EQ("no leak", stk_mem_alive(), 0);
+    return t_finish();
+}

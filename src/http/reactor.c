@@ -1,0 +1,410 @@
+/* The reactor: takes requests, keeps connections busy, and ends what is past its deadline. */
+#include "http/reactor.h"
+
+#include "base/mem.h"
+#include "io/pool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MS 1000000ull
+#define SWEEP_MS 50u   /* deadlines are kept to so many milliseconds */
+#define IDLE_MS 30000u /* of a wait with nothing to do: libcurl then ends old connections */
+#define AGAIN_MS 20u   /* what prepare could not do yet is tried again after so long */
+
+/* How each kind of failure is told. */
+static const struct told {
+    int status;
+    const char *what, *advice;
+} tolds[] = {
+    [STK_HTTP_NO_FAILURE] = {0, "", ""},
+    [STK_HTTP_RESOLVE] = {-EHOSTUNREACH, "the server's name has no address",
+                          "check the URL, and that this machine can resolve names"},
+    [STK_HTTP_CONNECT] = {-ECONNREFUSED, "cannot connect to the server",
+                          "check host, port and proxy, and that the server runs"},
+    [STK_HTTP_TLS] = {-EPROTO, "the server's certificate is not trusted",
+                      "check the host name; for a private authority set AWS_CA_BUNDLE or "
+                      "SSL_CERT_FILE"},
+    [STK_HTTP_RESET] = {-ECONNRESET, "the server ended the connection before it answered",
+                        "try again; if it stays so, look at the server's log"},
+    [STK_HTTP_BROKEN] = {STOKER_ERROR_TRUNCATED, "the connection broke within the answer",
+                         "try again; if it stays so, look at proxies between"},
+    [STK_HTTP_FIRST_BYTE] = {STOKER_ERROR_TIMEOUT, "the server did not answer in time",
+                             "try again later, or with fewer requests at a time"},
+    [STK_HTTP_STALL] = {STOKER_ERROR_TIMEOUT, "the answer stopped coming",
+                        "try again later, or with fewer requests at a time"},
+    [STK_HTTP_TOTAL] = {STOKER_ERROR_TIMEOUT, "the request was not done in time",
+                        "try again later, or with fewer requests at a time"},
+    [STK_HTTP_CANCELLED] = {STOKER_ERROR_CLOSED, "the request was cancelled",
+                            "nothing is wrong: it was not wanted any more"},
+    [STK_HTTP_REFUSED] = {STOKER_ERROR_CORRUPT, "the answer is not what was asked for",
+                          "look at the server and proxies between"},
+    [STK_HTTP_LIMIT] = {STOKER_ERROR_LIMIT, "the answer is larger than it may be",
+                        "look at the server and proxies between"},
+    [STK_HTTP_REDIRECT] = {STOKER_ERROR_UNSUPPORTED,
+                           "the server redirects to where none is allowed",
+                           "check the URL: no plain text after TLS, no local addresses, no loops"},
+    [STK_HTTP_OTHER] = {-EPROTO, "the answer is not of HTTP", "check the URL and its port"},
+};
+
+static bool take_inbox(struct stk_http *http);
+static void cancel_all(struct stk_http *http);
+static void start_due(struct stk_http *http);
+static bool start(struct stk_http *http, struct stk_http_request *request);
+static struct stk_http_slot *take_slot(struct stk_http *http);
+static void give_slot(struct stk_http *http, struct stk_http_slot *slot);
+static void finish_slot(struct stk_http_slot *slot, uint32_t failure);
+static void take_results(struct stk_http *http);
+static bool follow(struct stk_http_slot *slot);
+static void sweep(struct stk_http *http);
+static uint32_t overdue(const struct stk_http_slot *slot, uint64_t now_ns);
+static int wait_ms(struct stk_http *http);
+
+void *stk_http_run(void *context)
+{
+    struct stk_http *http = context;
+    bool closing = false;
+
+    while (!closing) {
+        int running = 0;
+
+        closing = take_inbox(http);
+        if (closing) {
+            cancel_all(http);
+            break;
+        }
+        start_due(http);
+        curl_multi_perform(http->multi, &running);
+        take_results(http);
+        sweep(http);
+        /* Ends early when there is something to read or write, or at a wakeup. */
+        curl_multi_poll(http->multi, NULL, 0, wait_ms(http), NULL);
+    }
+    return NULL;
+}
+
+void stk_http_finish(struct stk_http *http, struct stk_http_request *request,
+                     const struct stk_http_answer *answer, uint32_t failure, const char *detail)
+{
+    static const struct stk_http_answer none;
+    char text[256];
+
+    (void)http;
+    request->failure = failure;
+    request->done_ns = stk_clock_ns();
+    if (failure == STK_HTTP_NO_FAILURE) {
+        request->status = 0;
+    } else if (failure == STK_HTTP_REFUSED && request->status < 0 && request->error.status < 0) {
+        request->status = request->error.status;
+    } else {
+        const struct told *told = &tolds[failure];
+
+        request->status =
+            stk_fail(&request->error, told->status, told->what, told->advice, "'%s'%s%.200s",
+                     stk_http_url_text(request->url, text, sizeof text),
+                     detail && detail[0] ? ": " : "", detail ? detail : "");
+    }
+    request->slot = NULL;
+    request->done(request, answer ? answer : &none);
+}
+
+/* What was submitted, in its order; true: it is being closed. */
+static bool take_inbox(struct stk_http *http)
+{
+    struct stk_http_request *request, *next;
+    bool closing;
+
+    pthread_mutex_lock(&http->lock);
+    request = http->locked.inbox.first;
+    http->locked.inbox = (struct stk_http_list){0};
+    closing = http->locked.closing;
+    pthread_mutex_unlock(&http->lock);
+    for (; request; request = next) {
+        next = request->next;
+        stk_http_list_add(request->not_before_ns ? &http->delayed : &http->ready, request);
+    }
+    return closing;
+}
+
+static void cancel_all(struct stk_http *http)
+{
+    struct stk_http_list *lists[] = {&http->ready, &http->delayed};
+
+    for (size_t i = 0; i < STK_COUNT(lists); i++) {
+        while (lists[i]->first) {
+            struct stk_http_request *request = lists[i]->first;
+
+            stk_http_list_remove(lists[i], request);
+            stk_http_finish(http, request, NULL, STK_HTTP_CANCELLED, NULL);
+        }
+    }
+    for (uint32_t i = 0; i < http->slot_count; i++) {
+        if (http->slots[i]->request) {
+            finish_slot(http->slots[i], STK_HTTP_CANCELLED);
+        }
+    }
+}
+
+static void start_due(struct stk_http *http)
+{
+    uint64_t now_ns = stk_clock_ns();
+    struct stk_http_request *request, *next;
+
+    for (request = http->delayed.first; request; request = next) {
+        next = request->next;
+        if (request->not_before_ns <= now_ns) {
+            stk_http_list_remove(&http->delayed, request);
+            stk_http_list_add(&http->ready, request);
+        }
+    }
+    while (http->ready.first && http->active < http->options.connections_max) {
+        request = http->ready.first;
+        stk_http_list_remove(&http->ready, request);
+        if (!start(http, request)) {
+            break;
+        }
+    }
+}
+
+/* False: there is no memory for more now; the request waits on. */
+static bool start(struct stk_http *http, struct stk_http_request *request)
+{
+    struct stk_http_slot *slot = take_slot(http);
+    int status = 0;
+
+    if (!slot) {
+        if (http->active > 0) {
+            stk_http_list_add(&http->ready, request);
+            return false;
+        }
+        request->status = stk_fail(&request->error, -ENOMEM, "cannot send a request", "free memory",
+                                   "a connection");
+        stk_http_finish(http, request, NULL, STK_HTTP_REFUSED, NULL);
+        return true;
+    }
+    if (request->prepare) {
+        status = request->prepare(request);
+    }
+    if (status == -EAGAIN) {
+        give_slot(http, slot);
+        request->not_before_ns = stk_clock_ns() + AGAIN_MS * MS;
+        stk_http_list_add(&http->delayed, request);
+        return true;
+    }
+    if (status < 0) {
+        give_slot(http, slot);
+        request->status = status;
+        stk_http_finish(http, request, NULL, STK_HTTP_REFUSED, NULL);
+        return true;
+    }
+    slot->request = request;
+    request->slot = slot;
+    request->bytes = 0;
+    request->first_byte_ns = 0;
+    request->sent_ns = 0;
+    http->active++;
+    if (stk_http_prepare_slot(slot) < 0 ||
+        curl_multi_add_handle(http->multi, slot->easy) != CURLM_OK) {
+        snprintf(slot->problem, sizeof slot->problem, "no memory for a connection");
+        finish_slot(slot, STK_HTTP_OTHER);
+    }
+    return true;
+}
+
+static struct stk_http_slot *take_slot(struct stk_http *http)
+{
+    struct stk_http_slot *slot = http->free_slots;
+
+    if (slot) {
+        http->free_slots = slot->next;
+        return slot;
+    }
+    if (http->slot_count == http->options.connections_max) {
+        return NULL;
+    }
+    slot = stk_alloc(1, sizeof *slot);
+    if (!slot) {
+        return NULL;
+    }
+    slot->easy = curl_easy_init();
+    if (!slot->easy) {
+        stk_free(slot);
+        return NULL;
+    }
+    slot->http = http;
+    http->slots[http->slot_count++] = slot;
+    return slot;
+}
+
+static void give_slot(struct stk_http *http, struct stk_http_slot *slot)
+{
+    slot->next = http->free_slots;
+    http->free_slots = slot;
+}
+
+/* Ends the transfer of a slot, and its request. */
+static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
+{
+    struct stk_http *http = slot->http;
+    struct stk_http_request *request = slot->request;
+
+    curl_multi_remove_handle(http->multi, slot->easy); /* of one that is not in it: no matter */
+    curl_slist_free_all(slot->headers);
+    stk_free(slot->url);
+    slot->headers = NULL;
+    slot->url = NULL;
+    slot->redirects = 0;
+    slot->foreign = false;
+    slot->request = NULL;
+    http->active--;
+    /* libcurl's words may hold no more than host names and addresses, which are shown anyway. */
+    stk_http_finish(http, request, &slot->answer, failure, slot->problem);
+    give_slot(http, slot); /* now only: the answer was lent to done */
+}
+
+static void take_results(struct stk_http *http)
+{
+    CURLMsg *message;
+    int left = 0;
+
+    while ((message = curl_multi_info_read(http->multi, &left))) {
+        struct stk_http_slot *slot = NULL;
+        CURLcode result = message->data.result;
+        uint32_t failure;
+
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)(void *)&slot);
+        failure = stk_http_judge(slot, result);
+        if (failure == STK_HTTP_NO_FAILURE && follow(slot)) {
+            continue;
+        }
+        if (failure == STK_HTTP_NO_FAILURE && slot->failure != STK_HTTP_NO_FAILURE) {
+            failure = slot->failure; /* a redirect that may not be followed */
+        }
+        if (failure == STK_HTTP_NO_FAILURE && !stk_http_begin(slot)) {
+            failure = STK_HTTP_REFUSED;
+        }
+        finish_slot(slot, failure);
+    }
+}
+
+/* True: the answer was a redirect, and the request is on its way to where it led. */
+static bool follow(struct stk_http_slot *slot)
+{
+    struct stk_http_request *request = slot->request;
+    uint32_t code = slot->answer.code;
+    struct stk_view location;
+    char *url = NULL;
+    int hop;
+
+    if (request->redirects_max == 0 ||
+        (request->method != STK_HTTP_GET && request->method != STK_HTTP_HEAD) ||
+        (code != 301 && code != 302 && code != 303 && code != 307 && code != 308) ||
+        !stk_http_header(&slot->answer, "Location", &location)) {
+        return false;
+    }
+    hop = slot->redirects < stk_min(request->redirects_max, STK_HTTP_REDIRECTS_MAX)
+              ? stk_http_hop(slot->url ? slot->url : request->url, location, &url)
+              : STK_HTTP_HOP_BAD;
+    if (hop == STK_HTTP_HOP_BAD) {
+        slot->failure = STK_HTTP_REDIRECT;
+        return false;
+    }
+    curl_multi_remove_handle(slot->http->multi, slot->easy);
+    curl_slist_free_all(slot->headers);
+    slot->headers = NULL;
+    stk_free(slot->url);
+    slot->url = url;
+    slot->redirects++;
+    slot->foreign = slot->foreign || hop == STK_HTTP_HOP_FOREIGN;
+    if (stk_http_prepare_slot(slot) < 0 ||
+        curl_multi_add_handle(slot->http->multi, slot->easy) != CURLM_OK) {
+        slot->failure = STK_HTTP_OTHER;
+        return false;
+    }
+    return true;
+}
+
+/* Ends what was cancelled or is past a deadline. */
+static void sweep(struct stk_http *http)
+{
+    struct stk_http_list *lists[] = {&http->ready, &http->delayed};
+    uint64_t now_ns = stk_clock_ns();
+    bool cancels = atomic_exchange_explicit(&http->cancels, false, memory_order_acq_rel);
+    struct stk_http_request *request, *next;
+
+    if (!cancels && now_ns < http->swept_ns + SWEEP_MS * MS) {
+        return;
+    }
+    http->swept_ns = now_ns;
+    for (size_t i = 0; i < STK_COUNT(lists); i++) {
+        for (request = lists[i]->first; request; request = next) {
+            bool cancelled = atomic_load_explicit(&request->cancelled, memory_order_relaxed);
+
+            next = request->next;
+            if (cancelled || now_ns >= request->deadline_ns) {
+                stk_http_list_remove(lists[i], request);
+                stk_http_finish(http, request, NULL,
+                                cancelled ? STK_HTTP_CANCELLED : STK_HTTP_TOTAL, NULL);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < http->slot_count; i++) {
+        struct stk_http_slot *slot = http->slots[i];
+        uint32_t failure = slot->request ? overdue(slot, now_ns) : STK_HTTP_NO_FAILURE;
+
+        if (failure != STK_HTTP_NO_FAILURE) {
+            finish_slot(slot, failure);
+        }
+    }
+}
+
+static uint32_t overdue(const struct stk_http_slot *slot, uint64_t now_ns)
+{
+    const struct stk_http_request *request = slot->request;
+    uint32_t first_ms = request->first_byte_ms ? request->first_byte_ms : STK_HTTP_FIRST_BYTE_MS;
+    uint32_t stall_ms = request->stall_ms ? request->stall_ms : STK_HTTP_STALL_MS;
+    /* Before all of it is sent, and within the answer, something must move. */
+    bool answering = slot->answer.code != 0 || slot->uploaded < request->body.bytes;
+
+    if (atomic_load_explicit(&request->cancelled, memory_order_relaxed)) {
+        return STK_HTTP_CANCELLED;
+    }
+    if (now_ns >= request->deadline_ns) {
+        return STK_HTTP_TOTAL;
+    }
+    if (!slot->sent) {
+        return STK_HTTP_NO_FAILURE; /* libcurl ends a connect that takes too long */
+    }
+    if (answering && now_ns >= slot->progress_ns + stall_ms * MS) {
+        return STK_HTTP_STALL;
+    }
+    return now_ns >= slot->progress_ns + first_ms * MS ? STK_HTTP_FIRST_BYTE : STK_HTTP_NO_FAILURE;
+}
+
+/* Until the next thing that no wakeup tells of. */
+static int wait_ms(struct stk_http *http)
+{
+    uint64_t now_ns, until_ns;
+    bool submitted;
+
+    pthread_mutex_lock(&http->lock);
+    submitted = http->locked.inbox.first || http->locked.closing; /* maybe by done, unwoken */
+    pthread_mutex_unlock(&http->lock);
+    if (submitted) {
+        return 0;
+    }
+    if (http->ready.first && http->active < http->options.connections_max) {
+        return 0;
+    }
+    if (http->active + (http->ready.first != NULL) + (http->delayed.first != NULL) == 0) {
+        return IDLE_MS;
+    }
+    now_ns = stk_clock_ns();
+    until_ns = now_ns + SWEEP_MS * MS;
+    for (const struct stk_http_request *r = http->delayed.first; r; r = r->next) {
+        until_ns = stk_min(until_ns, r->not_before_ns);
+    }
+    return until_ns <= now_ns ? 0 : (int)((until_ns - now_ns + MS - 1) / MS);
+}

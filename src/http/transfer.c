@@ -1,0 +1,348 @@
+/* One request as libcurl sees it: its options, and what is called while it runs. */
+#include "http/reactor.h"
+
+#include "io/pool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+/* Large receives save calls; small bodies need no large buffer. libcurl takes 16 KiB to 512 KiB. */
+#define RECEIVE_BYTES_MAX (256l << 10)
+#define RECEIVE_BYTES_MIN (32l << 10)
+#define DNS_CACHE_S 60l
+#define IDLE_S 50l /* connections that were not used for so long are made anew */
+
+static int set_headers(struct stk_http_slot *slot);
+static void set_method(struct stk_http_slot *slot);
+static size_t take_header(char *data, size_t size, size_t count, void *user);
+static size_t take_body(char *data, size_t size, size_t count, void *user);
+static int before_sending(void *user, char *ip, char *local_ip, int port, int local_port);
+static int on_progress(void *user, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
+                       curl_off_t up);
+static void read_code(struct stk_http_answer *answer, const char *line, size_t bytes);
+static uint64_t read_length(const char *text, size_t bytes);
+
+int stk_http_prepare_slot(struct stk_http_slot *slot)
+{
+    const struct stk_http_request *request = slot->request;
+    const struct stk_http_options *options = &slot->http->options;
+    uint64_t wanted = stk_min(request->buffer_bytes, RECEIVE_BYTES_MAX);
+    CURL *easy = slot->easy;
+    int status;
+
+    curl_easy_reset(easy);
+    slot->answer.code = slot->answer.headers_bytes = slot->answer.text_bytes = 0;
+    slot->answer.text[0] = slot->problem[0] = '\0';
+    slot->answer.content_bytes = UINT64_MAX;
+    slot->sent = slot->began = slot->cut = false;
+    slot->failure = STK_HTTP_NO_FAILURE;
+    slot->skipped = slot->uploaded = 0;
+    slot->started_ns = slot->progress_ns = stk_clock_ns();
+    status = set_headers(slot);
+    if (status < 0) {
+        return status;
+    }
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, slot);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, slot->problem);
+    curl_easy_setopt(easy, CURLOPT_URL, slot->url ? slot->url : request->url);
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1l);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "stoker/" STOKER_VERSION);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1l);
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1l); /* a lookup that hangs is left behind */
+    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, DNS_CACHE_S);
+    curl_easy_setopt(easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1l); /* spreads over what a name has */
+    curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, IDLE_S);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1l);
+    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)stk_max(wanted, RECEIVE_BYTES_MIN));
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
+                     (long)(request->connect_ms ? request->connect_ms : STK_HTTP_CONNECT_MS));
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, slot);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, slot);
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, before_sending);
+    curl_easy_setopt(easy, CURLOPT_PREREQDATA, slot);
+    if (options->ca_file) {
+        curl_easy_setopt(easy, CURLOPT_CAINFO, options->ca_file);
+    }
+    if (request->direct) {
+        curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
+    }
+    set_method(slot);
+    return 0;
+}
+
+uint32_t stk_http_judge(const struct stk_http_slot *slot, CURLcode result)
+{
+    if (slot->failure != STK_HTTP_NO_FAILURE) {
+        return slot->failure;
+    }
+    if (slot->cut) {
+        return STK_HTTP_NO_FAILURE;
+    }
+    switch ((int)result) { /* libcurl has a hundred of them */
+    case CURLE_OK:
+        return slot->answer.code ? STK_HTTP_NO_FAILURE : STK_HTTP_OTHER;
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return STK_HTTP_RESOLVE;
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT: /* the other deadlines are ours */
+    case CURLE_SSL_CONNECT_ERROR:  /* ended in the handshake, as a proxy that is overrun does */
+        return STK_HTTP_CONNECT;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CIPHER:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_CRL_BADFILE:
+    case CURLE_SSL_INVALIDCERTSTATUS:
+        return STK_HTTP_TLS;
+    case CURLE_GOT_NOTHING:
+        return STK_HTTP_RESET;
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+        return slot->answer.code ? STK_HTTP_BROKEN : STK_HTTP_RESET;
+    case CURLE_PARTIAL_FILE:
+        return STK_HTTP_BROKEN;
+    default:
+        return STK_HTTP_OTHER;
+    }
+}
+
+bool stk_http_begin(struct stk_http_slot *slot)
+{
+    struct stk_http_request *request = slot->request;
+    int status = 0;
+
+    if (slot->began || slot->answer.code / 100 != 2) {
+        return true;
+    }
+    slot->began = true;
+    if (request->begin) {
+        status = request->begin(request, &slot->answer);
+    }
+    if (status < 0) {
+        slot->failure = STK_HTTP_REFUSED;
+        request->status = status;
+    }
+    return status >= 0;
+}
+
+static int set_headers(struct stk_http_slot *slot)
+{
+    const struct stk_http_request *request = slot->request;
+    struct curl_slist *list = NULL, *longer;
+
+    for (uint32_t i = 0; i < request->header_count; i++) {
+        if (slot->foreign && !stk_http_is_public(request->headers[i])) {
+            continue;
+        }
+        longer = curl_slist_append(list, request->headers[i]);
+        if (!longer) {
+            curl_slist_free_all(list);
+            return -ENOMEM;
+        }
+        list = longer;
+    }
+    if (request->method == STK_HTTP_PUT || request->method == STK_HTTP_POST) {
+        longer = curl_slist_append(list, "Expect:"); /* a round trip before each body */
+        if (!longer) {
+            curl_slist_free_all(list);
+            return -ENOMEM;
+        }
+        list = longer;
+    }
+    slot->headers = list;
+    curl_easy_setopt(slot->easy, CURLOPT_HTTPHEADER, list);
+    return 0;
+}
+
+static void set_method(struct stk_http_slot *slot)
+{
+    const struct stk_http_request *request = slot->request;
+
+    switch (request->method) {
+    case STK_HTTP_HEAD:
+        curl_easy_setopt(slot->easy, CURLOPT_NOBODY, 1l);
+        break;
+    case STK_HTTP_PUT:
+    case STK_HTTP_POST:
+        curl_easy_setopt(slot->easy, CURLOPT_POST, 1l);
+        curl_easy_setopt(slot->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body.bytes);
+        curl_easy_setopt(slot->easy, CURLOPT_POSTFIELDS,
+                         request->body.bytes ? (const char *)request->body.data : "");
+        if (request->method == STK_HTTP_PUT) {
+            curl_easy_setopt(slot->easy, CURLOPT_CUSTOMREQUEST, "PUT");
+        }
+        if (request->body.bytes > (size_t)RECEIVE_BYTES_MIN) {
+            curl_easy_setopt(slot->easy, CURLOPT_UPLOAD_BUFFERSIZE, RECEIVE_BYTES_MAX);
+            curl_easy_setopt(slot->easy, CURLOPT_XFERINFOFUNCTION, on_progress);
+            curl_easy_setopt(slot->easy, CURLOPT_XFERINFODATA, slot);
+            curl_easy_setopt(slot->easy, CURLOPT_NOPROGRESS, 0l);
+        }
+        break;
+    case STK_HTTP_DELETE:
+        curl_easy_setopt(slot->easy, CURLOPT_CUSTOMREQUEST, "DELETE");
+        break;
+    default:
+        break;
+    }
+}
+
+/* A line of the answer's head. A new status line begins it again: after 100 Continue, and when
+ * libcurl sent the request once more on a new connection. */
+static size_t take_header(char *data, size_t size, size_t count, void *user)
+{
+    struct stk_http_slot *slot = user;
+    struct stk_http_answer *answer = &slot->answer;
+    size_t given = size * count, bytes = given;
+
+    slot->progress_ns = stk_clock_ns();
+    if (slot->request->first_byte_ns == 0) {
+        slot->request->first_byte_ns = slot->progress_ns;
+    }
+    while (bytes > 0 && (data[bytes - 1] == '\n' || data[bytes - 1] == '\r')) {
+        bytes--;
+    }
+    if (bytes >= 5 && memcmp(data, "HTTP/", 5) == 0) {
+        answer->headers_bytes = 0;
+        answer->content_bytes = UINT64_MAX;
+        read_code(answer, data, bytes);
+        return given;
+    }
+    if (bytes == 0) {
+        return given;
+    }
+    if (bytes + 1 > sizeof answer->headers - answer->headers_bytes) {
+        slot->failure = STK_HTTP_LIMIT;
+        return 0;
+    }
+    memcpy(answer->headers + answer->headers_bytes, data, bytes);
+    answer->headers[answer->headers_bytes + bytes] = '\n';
+    answer->headers_bytes += (uint32_t)bytes + 1;
+    if (bytes > 15 && strncasecmp(data, "content-length:", 15) == 0) {
+        answer->content_bytes = read_length(data + 15, bytes - 15);
+    }
+    return given;
+}
+
+static size_t take_text(struct stk_http_answer *answer, const char *data, size_t bytes)
+{
+    size_t room = STK_HTTP_TEXT_BYTES_MAX - answer->text_bytes;
+    size_t kept = (size_t)stk_min(bytes, room);
+
+    memcpy(answer->text + answer->text_bytes, data, kept);
+    answer->text_bytes += (uint32_t)kept;
+    answer->text[answer->text_bytes] = '\0';
+    return kept;
+}
+
+/* Bytes of the body. To return less than was given ends the transfer, and the connection. */
+static size_t take_body(char *data, size_t size, size_t count, void *user)
+{
+    struct stk_http_slot *slot = user;
+    struct stk_http_request *request = slot->request;
+    size_t given = size * count, bytes = given, room;
+
+    slot->progress_ns = stk_clock_ns();
+    if (slot->answer.code / 100 != 2) {
+        slot->cut = take_text(&slot->answer, data, bytes) < bytes;
+        return slot->cut ? 0 : given;
+    }
+    if (!stk_http_begin(slot)) {
+        return 0;
+    }
+    if (slot->skipped < request->skip) {
+        size_t passed = (size_t)stk_min(request->skip - slot->skipped, bytes);
+
+        slot->skipped += passed;
+        data += passed;
+        bytes -= passed;
+    }
+    room = (size_t)stk_min(request->buffer_bytes - request->bytes, bytes);
+    if (room > 0) {
+        memcpy(request->buffer + request->bytes, data, room);
+        request->bytes += room;
+    }
+    if (room == bytes) {
+        return given;
+    }
+    slot->cut = request->cut;
+    slot->failure = request->cut ? STK_HTTP_NO_FAILURE : STK_HTTP_LIMIT;
+    return 0;
+}
+
+/* Connected, maybe to where a redirect led. */
+static int before_sending(void *user, char *ip, char *local_ip, int port, int local_port)
+{
+    struct stk_http_slot *slot = user;
+
+    (void)local_ip;
+    (void)port;
+    (void)local_port;
+    if (slot->redirects == 0) {
+        slot->first_loopback = stk_http_is_loopback(ip);
+    } else if (stk_http_is_link_local(ip) || (stk_http_is_loopback(ip) && !slot->first_loopback)) {
+        slot->failure = STK_HTTP_REDIRECT;
+        snprintf(slot->problem, sizeof slot->problem, "a redirect to %s", ip);
+        return CURL_PREREQFUNC_ABORT;
+    }
+    slot->sent = true;
+    slot->progress_ns = stk_clock_ns();
+    slot->request->sent_ns = slot->progress_ns;
+    return CURL_PREREQFUNC_OK;
+}
+
+static int on_progress(void *user, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
+                       curl_off_t up)
+{
+    struct stk_http_slot *slot = user;
+
+    (void)down_total;
+    (void)down;
+    (void)up_total;
+    if ((uint64_t)up != slot->uploaded) {
+        slot->uploaded = (uint64_t)up;
+        slot->progress_ns = stk_clock_ns();
+    }
+    return 0;
+}
+
+/* "HTTP/1.1 206 Partial Content" */
+static void read_code(struct stk_http_answer *answer, const char *line, size_t bytes)
+{
+    const char *space = memchr(line, ' ', bytes);
+    uint32_t code = 0;
+
+    for (int i = 1; space && i <= 3 && space + i < line + bytes; i++) {
+        code = space[i] >= '0' && space[i] <= '9' ? code * 10 + (uint32_t)(space[i] - '0') : 0;
+    }
+    answer->code = code >= 100 ? code : 0;
+}
+
+/* UINT64_MAX: no number; libcurl refuses an answer with a length that is none. */
+static uint64_t read_length(const char *text, size_t bytes)
+{
+    uint64_t length = 0;
+    size_t at = 0;
+
+    while (at < bytes && (text[at] == ' ' || text[at] == '\t')) {
+        at++;
+    }
+    if (at == bytes) {
+        return UINT64_MAX;
+    }
+    for (; at < bytes && text[at] != ' ' && text[at] != '\t'; at++) {
+        if (text[at] < '0' || text[at] > '9' || !stk_multiply(length, 10, &length) ||
+            !stk_add(length, (uint64_t)(text[at] - '0'), &length)) {
+            return UINT64_MAX;
+        }
+    }
+    return length;
+}
