@@ -451,22 +451,44 @@ PyObject *stk_py_state_tuple(const struct stoker_state *state)
         (Py_ssize_t)sizeof state->identity);
 }
 
-static PyObject *loader_state(PyObject *object, PyObject *nothing)
+static PyObject *loader_state(PyObject *object, PyObject *args)
 {
     struct loader_object *self = (struct loader_object *)object;
+    uint64_t epoch = 0, position = 0;
     struct stoker_state state;
+    int status;
+
+    if (!PyArg_ParseTuple(args, "|O&O&:state", stk_py_u64, &epoch, stk_py_u64, &position) ||
+        !enter(self)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status =
+        PyTuple_Size(args) > 0
+            ? stoker_loader_state_at(self->loader, epoch, position, &state)
+            : stoker_loader_state(self->loader, &state);
+    Py_END_ALLOW_THREADS leave(self);
+    if (status < 0) {
+        return stk_py_raise(status, NULL);
+    }
+    return stk_py_state_tuple(&state);
+}
+
+static PyObject *loader_place(PyObject *object, PyObject *nothing)
+{
+    struct loader_object *self = (struct loader_object *)object;
+    uint64_t epoch = 0, position = 0;
     int status;
 
     (void)nothing;
     if (!enter(self)) {
         return NULL;
     }
-    status = stoker_loader_state(self->loader, &state);
+    status = stoker_loader_place(self->loader, &epoch, &position);
     leave(self);
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
-    return stk_py_state_tuple(&state);
+    return Py_BuildValue("KK", (unsigned long long)epoch, (unsigned long long)position);
 }
 
 bool stk_py_state(PyObject *tuple, struct stoker_state *state_out)
@@ -611,8 +633,8 @@ static PyObject *loader_stats(PyObject *object, PyObject *nothing)
     if (!enter(self)) {
         return NULL;
     }
-    status = stoker_loader_stats(self->loader, &stats);
-    leave(self);
+    Py_BEGIN_ALLOW_THREADS status = stoker_loader_stats(self->loader, &stats);
+    Py_END_ALLOW_THREADS leave(self);
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
@@ -666,7 +688,9 @@ static PyMethodDef loader_methods[] = {
     {"set_epoch", loader_set_epoch, METH_O, "Starts an epoch at its first batch."},
     {"batches", loader_batches, METH_O, "Batches that an epoch holds for this rank."},
     {"samples", loader_samples, METH_NOARGS, "Samples of an epoch, of all ranks."},
-    {"state", loader_state, METH_NOARGS, "Where the stream stands, as a tuple."},
+    {"state", loader_state, METH_VARARGS,
+     "state([epoch, position]): where the stream stands, or stood a few steps ago, as a tuple."},
+    {"place", loader_place, METH_NOARGS, "(epoch, position) of the state, at no cost."},
     {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},
     {"mix_border", loader_mix_border, METH_O, "Where the weights of the mix may change."},
     {"explain", loader_explain, METH_VARARGS, "The slots of a step, as a list of tuples."},

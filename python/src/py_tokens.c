@@ -393,6 +393,23 @@ static PyObject *loader_state(PyObject *object, PyObject *nothing)
     return status < 0 ? stk_py_raise(status, NULL) : stk_py_state_tuple(&state);
 }
 
+static PyObject *loader_place(PyObject *object, PyObject *nothing)
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+    uint64_t epoch = 0, position = 0;
+    int status;
+
+    (void)nothing;
+    if (!enter(self)) {
+        return NULL;
+    }
+    status = stoker_token_loader_place(self->loader, &epoch, &position);
+    leave(self);
+    return status < 0 ? stk_py_raise(status, NULL)
+                      : Py_BuildValue("KK", (unsigned long long)epoch,
+                                      (unsigned long long)position);
+}
+
 static PyObject *loader_set_state(PyObject *object, PyObject *tuple)
 {
     struct token_loader_object *self = (struct token_loader_object *)object;
@@ -414,6 +431,7 @@ static PyMethodDef loader_methods[] = {
     {"batches", loader_batches, METH_O, "Batches that an epoch holds for this rank."},
     {"samples", loader_samples, METH_NOARGS, "Rows of an epoch, over all ranks."},
     {"state", loader_state, METH_NOARGS, "Where the stream stands, as a tuple."},
+    {"place", loader_place, METH_NOARGS, "(epoch, position) of the state, at no cost."},
     {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},
     {"close", loader_close, METH_NOARGS, "Ends it; batches in hand stay valid."},
     {NULL, NULL, 0, NULL},

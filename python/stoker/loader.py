@@ -384,7 +384,7 @@ class Loader(Stream):
         self._turn = 0  # grows when the iterator in use becomes stale
         self._pinner: Pinner | None = None
         self._pinning = False
-        self._delivered: Any = None  # the state that belongs to the batch last given, if pinned
+        self._delivered: Any = None  # the place behind the batch last given, if pinned
         self.mask: Any = None
         _open_loaders.add(self)
 
@@ -427,9 +427,6 @@ class Loader(Stream):
         self._past.add(self._native)
         self._native.close()
         self._native = native
-
-    def _epoch_samples(self, state: tuple[Any, ...]) -> int:
-        return self._native.samples()
 
     def _close_owned(self) -> None:
         while self._owned:
@@ -499,11 +496,11 @@ class Loader(Stream):
         if self._pinning:
             if self._pinner is None:
                 self._pinner = Pinner(self._producer())
-            value, mask, state = self._pinner.take()
+            value, mask, place = self._pinner.take()
             if isinstance(value, BaseException):
                 self._pinner = Pinner(self._producer())  # the next call tries again
                 raise value
-            self._delivered = state
+            self._delivered = place
         else:
             value, mask = self._produce()
         if value is None:
@@ -513,7 +510,7 @@ class Loader(Stream):
 
     def _end(self) -> None:
         self._pinner, self._delivered = None, None  # its thread has ended
-        self._epoch = self._native.state()[6]
+        self._epoch = self._native.place()[0]
         self._taken = False
         self._turn += 1
 
@@ -522,7 +519,7 @@ class Loader(Stream):
         if not self._taken or not self._is_over():
             return
         self._stale()
-        if self._native.state()[6] == self._epoch:
+        if self._native.place()[0] == self._epoch:
             self._native.next(self._timeout_ms)
         self._end()
 
@@ -559,16 +556,16 @@ class Loader(Stream):
     def _producer(self) -> Callable[[], Any]:
         """What the pinning thread calls; it refers to the loader weakly."""
         reference = weakref.ref(self)
-        self._delivered = self._native.state()
+        self._delivered = self._native.place()
 
         def produce() -> Any:
             loader = reference()
             if loader is None:
                 return None, None, None
             value, mask = loader._produce()
-            state = loader._native.state()
+            place = loader._native.place()
             del loader
-            return pin(value), mask, state
+            return pin(value), mask, place
 
         return produce
 
@@ -596,7 +593,7 @@ class Loader(Stream):
         self._epoch, self._taken = number, False
 
     def _is_at_start(self) -> bool:
-        return not self._taken and self._native.state()[7] == 0
+        return not self._taken and self._native.place()[1] == 0
 
     def refresh(self, shard_count: int | None = None) -> int:
         """Takes in the shards that were appended to the data set; answers how many it has now.
@@ -651,7 +648,7 @@ class Loader(Stream):
         What the loop has got is behind it. It is valid for any number of threads, ranks or
         batches ahead; it belongs to the data set, the seed and the order's settings.
         """
-        return self._values(self._delivered or self._native.state())
+        return self._values(self._state())
 
     def _values(self, state: tuple[Any, ...]) -> dict[str, Any]:
         mix = {} if self._mixed is None else self._mixed.values(self)

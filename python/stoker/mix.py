@@ -271,7 +271,7 @@ class Mixed:
     def set_weights(self, loader: Any, values: Sequence[Any], at: int | None) -> int:
         """See :meth:`Loader.set_weights`. The iterator in use goes on with the new weights."""
         weights = whole(self.mix.parts(self.mix._numbers(values, "weights")))
-        state = loader._delivered or loader._native.state()
+        state = loader._state()
         self._check_change(loader, state)
         if loader._pinner is not None:  # what its thread took ahead is given up
             loader._pinner.stop()

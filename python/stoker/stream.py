@@ -13,7 +13,7 @@ from .ranks import ranks
 
 __all__ = ["Epoch", "Stream"]
 
-EPOCH, POSITION, SAMPLE_COUNT = 6, 7, 8
+EPOCH, POSITION = 6, 7
 """Places in a native state."""
 
 
@@ -65,7 +65,7 @@ class Stream:
     _taken: bool  # batches of this epoch were given to an iterator
     _turn: int  # grows when the iterator in use becomes stale
     _epoch: int
-    _delivered: Any = None  # the state behind the batch last given, if others were taken ahead
+    _delivered: Any = None  # the place behind the batch last given, if others were taken ahead
     _closed: bool
     transform: Any  # called with each batch, or None
     batch_size: int
@@ -120,13 +120,14 @@ class Stream:
 
     def _is_over(self) -> bool:
         """Whether all batches of the epoch were given, though the end was not asked for."""
-        state = self._delivered or self._native.state()
-        left = self._epoch_samples(state) - int(state[POSITION])
+        _, position = self._delivered or self._native.place()
+        left = int(self._native.samples()) - int(position)
         return left < (self.batch_size * self.world_size if self.tail == "drop" else 1)
 
-    def _epoch_samples(self, state: tuple[Any, ...]) -> int:
-        """Of all ranks; state: a native one."""
-        return int(state[SAMPLE_COUNT])
+    def _state(self) -> tuple[Any, ...]:
+        """The native state behind the batch last given."""
+        state: tuple[Any, ...] = self._native.state(*(self._delivered or ()))
+        return state
 
     # ---- what frameworks ask ----
 

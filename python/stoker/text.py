@@ -17,7 +17,7 @@ from .dataset import SHUFFLES, Engine, count, refuse_pickle, word
 from .errors import ArgumentError, CorruptError, FormatError, StateError
 from .loader import TAILS
 from .output import check_word
-from .stream import EPOCH
+from .stream import EPOCH, POSITION
 from .tokens import FIM, TokenLoader, Tokens, field_names, row_options
 
 __all__ = ["TextLoader"]
@@ -293,6 +293,9 @@ class _Ahead:
 
     def state(self) -> tuple[Any, ...]:
         return self._given
+
+    def place(self) -> tuple[int, int]:
+        return self._given[EPOCH], self._given[POSITION]
 
     def set_state(self, state: tuple[Any, ...]) -> None:
         self._native.set_state(state)  # a refused one changes nothing

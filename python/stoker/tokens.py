@@ -379,7 +379,7 @@ class TokenLoader(Stream):
         return values if self._fields > 1 else values[0]
 
     def _end(self) -> None:
-        self._epoch, self._taken = self._native.state()[EPOCH], False
+        self._epoch, self._taken = self._native.place()[0], False
         self._turn += 1
 
     def _finish(self) -> None:

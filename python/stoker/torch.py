@@ -264,15 +264,16 @@ class Samples(Iterator[Any]):
         mixed = self._loader._mixed
         self._mix = {} if mixed is None else mixed.values(self._loader)
         self._samples = native.samples()
-        self._stand(native.state(), 0)
+        self._stand(native.place(), 0)
 
-    def _stand(self, state: tuple[Any, ...], skip: int) -> None:
-        """No batch is in hand; the next one begins at the state, `skip` of its samples given."""
-        self._before = self._after = state  # of the loader, around the batch in hand
+    def _stand(self, place: tuple[int, int], skip: int) -> None:
+        """No batch is in hand; the next one begins at the place, `skip` of its samples given."""
+        self._before = self._after = place  # of the loader, around the batch in hand
         self._columns: list[Any] = []
         self._names: tuple[str, ...] | None = None
         self._slot = self._slots = 0
         self._skip, self._ended = skip, False
+        self._last: tuple[Any, ...] = ()  # the state at the end
 
     def __iter__(self) -> Samples:
         return self
@@ -296,21 +297,22 @@ class Samples(Iterator[Any]):
         """The next batch of the loader; False at the end. A failure leaves all as it was."""
         assert self._loader is not None
         native = self._loader._native
-        before = native.state()
+        before = native.place()
         try:
             value, _ = self._loader._produce()
         except Error:
-            if native.state() != before:  # found in the batch that it gave
-                native.set_state(before)
+            if native.place() != before:  # found in the batch that it gave
+                native.set_state(native.state(*before))
             raise
         self._columns, self._slot = [], 0
         if value is None:
             self._before = self._after = before
             self._slots, self._ended = 0, True
+            self._last = native.state(*before)
             self._here.give(self._loader, self._options)
             self._loader = None
             return False
-        self._before, self._after = before, native.state()
+        self._before, self._after = before, native.place()
         self._names = tuple(value) if isinstance(value, dict) else None
         for column in value.values() if isinstance(value, dict) else value:
             self._columns.append(_items(column))
@@ -331,16 +333,16 @@ class Samples(Iterator[Any]):
         """63 bits of (seed, epoch, position). Positions are counted as the order does it: a step
         is cut into equal slices for the ranks, and runs on past the data set's end where it is
         padded or wrapped."""
-        state = dict(zip(STATE_NAMES, self._before, strict=True))
-        samples, first = self._samples, state["position"]
+        assert self._loader is not None
+        samples, (of, first) = self._samples, self._before
         rank, world = self._options["rank"], self._options["world_size"]
         step = self._dataset.batch_size * world
         tail = self._dataset._tail
         if tail == "keep":
             step = min(step, samples - first)
         place = first + rank * (step // world) + min(rank, step % world) + slot
-        epoch = state["epoch"] + (place // samples if tail == "wrap" else 0)
-        numbers = struct.pack("<QQQ", state["seed"], epoch % 2**64, place % samples)
+        epoch = of + (place // samples if tail == "wrap" else 0)
+        numbers = struct.pack("<QQQ", self._loader.seed, epoch % 2**64, place % samples)
         digest = hashlib.blake2b(numbers, digest_size=8, person=b"stoker.seed").digest()
         return int.from_bytes(digest, "little") >> 1
 
@@ -349,7 +351,9 @@ class Samples(Iterator[Any]):
     def state_dict(self) -> dict[str, int | str]:
         """Where this worker stands: a few numbers, fit for JSON, the same on every rank."""
         within = self._slot < self._slots
-        state = self._before if within else self._after
+        state = self._last
+        if self._loader is not None:
+            state = self._loader._native.state(*(self._before if within else self._after))
         values = state_values(state)
         values["slot"] = self._slot if within else self._skip
         return {**values, **self._mix, **self._shares()}
@@ -385,7 +389,7 @@ class Samples(Iterator[Any]):
         if self._loader is None:
             self._loader = self._here.take(self._dataset.batch_size, self._options)
         self._loader.load_state_dict(state)
-        self._stand(self._loader._native.state(), slot)
+        self._stand(self._loader._native.place(), slot)
         self._dataset._turns.set(int(state["epoch"]) + 1)
 
 

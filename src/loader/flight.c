@@ -533,9 +533,6 @@ static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epo
     if (!flight || !flight->places) {
         stk_fail(error, -ENOMEM, "cannot open a batch", "free memory", "flight");
     } else {
-        /* By a worker, so that the caller's thread does not pay for it. */
-        flight->fingerprint =
-            stk_schedule_step(&loader->plan.reader, partition, epoch, position);
         status = plan_flight(flight, error);
     }
     if (status < 0) {

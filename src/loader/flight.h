@@ -8,7 +8,7 @@
  * head once it is complete. So a slow sample holds up its batch's delivery, not the work behind.
  * Owner: the loader; an abandoned flight owns itself until its last slot is done.
  * Threads: `locked` parts under the engine's lock; the rest by whoever claimed. Lock order:
- * engine, then batch pool, then data set or fetcher.
+ * settling, engine, then batch pool, then data set or fetcher.
  * Memory: a batch a flight, plus 24 bytes a slot. Bound: batches_ahead. */
 #ifndef LOADER_FLIGHT_H
 #define LOADER_FLIGHT_H
@@ -16,6 +16,7 @@
 #include "batch/batch.h"
 #include "dataset/dataset.h"
 #include "mix/schedule.h"
+#include "order/given.h"
 #include "sampler/sampler.h"
 
 #define STK_AHEAD_MAX         64u
@@ -60,7 +61,6 @@ struct stk_flight {
     struct stoker_loader *loader;
     struct stoker_batch  *batch;
     uint64_t              epoch, position, next_position; /* of the step, in the epoch */
-    uint64_t              fingerprint; /* of the step's samples, those of all ranks */
     uint32_t              samples;
     struct stk_place     *places; /* [samples] */
     struct stk_piece     *pieces; /* [aside_count x samples]: values that went aside */
@@ -106,6 +106,7 @@ struct stoker_loader {
     bool                   cached, sequential, prefetch_epochs;
     uint64_t               seed, opened_ns, idle_before_ns, lock_wait_before_ns;
     uint64_t               batch_bytes; /* about */
+    pthread_mutex_t        settling; /* by whoever works out a fingerprint; before the engine's */
     pthread_cond_t         ready; /* the head is complete, or something failed; engine's lock */
     struct {
         struct stk_flight *head, *tail;
@@ -115,7 +116,7 @@ struct stoker_loader {
         struct stk_fetch **fetched_tail;
         uint32_t           fetching; /* cold samples whose bytes are on their way */
         uint64_t           epoch, position;           /* delivered up to here */
-        uint64_t           fingerprint;               /* of that, since the run's start */
+        struct stk_given   given;                     /* of that, since the run's start */
         uint64_t           open_epoch, open_position; /* the next flight begins here */
         uint32_t           ahead, out_limit;
         uint64_t           deepened_at, deepened_ns; /* batches, clock when `ahead` last grew */

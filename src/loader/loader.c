@@ -16,6 +16,7 @@
 /* A caller that holds batches is told sooner, but not for what is short only for a moment. */
 #define STARVED_HOLDING_NS 100000000ull
 #define STARVED_LOOK_NS    20000000ull
+#define BACK_MAX                 4096u /* steps that a state may lie behind the stream */
 
 static int  check_budget(const struct stoker_loader *loader, struct stoker_error *error);
 static int  open_policy(struct stoker_loader *loader, const struct stoker_loader_options *options,
@@ -25,6 +26,7 @@ static int  open_order(struct stoker_loader *loader, const struct stoker_loader_
 static int  open_pool(struct stoker_loader *loader, struct stoker_error *error);
 static void start_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position);
 static uint64_t trim_locked(struct stk_client *client);
+static int  settle(const struct stoker_loader *asked, struct stoker_state *place_out);
 
 static int resolve(struct stoker_loader_options *options,
                    const struct stoker_loader_options *given, bool sequential,
@@ -99,6 +101,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&loader->ready, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&loader->settling, NULL);
     loader->sequential = stk_index_sequential(dataset->index);
     status = resolve(&options, given, loader->sequential, error);
     status = status < 0 ? status : stk_fetcher_of(engine, &loader->fetcher, error);
@@ -280,6 +283,7 @@ void stk_loader_free(struct stoker_loader *loader)
     stk_schedule_deinit(&loader->schedule);
     stk_sampling_close(&loader->sampling);
     pthread_cond_destroy(&loader->ready);
+    pthread_mutex_destroy(&loader->settling);
     stk_free(loader);
     stk_dataset_release(dataset);
 }
@@ -362,14 +366,16 @@ static struct stoker_batch *take_head_locked(struct stoker_loader *loader)
 {
     struct stk_flight   *flight = loader->locked.head;
     struct stoker_batch *batch = flight->batch;
+    bool added = stk_given_add(&loader->locked.given, &loader->partition, flight->epoch,
+                               flight->position);
 
+    STK_ASSERT(added); /* next() leaves room */
     loader->locked.head = flight->next;
     if (!flight->next) {
         loader->locked.tail = NULL;
     }
     loader->locked.flight_count--;
     loader->locked.position = flight->next_position;
-    loader->locked.fingerprint += flight->fingerprint;
     loader->locked.batches++;
     loader->locked.delivered += flight->samples;
     loader->locked.counters.substituted += flight->locked.substituted;
@@ -544,6 +550,16 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
     }
     begin = stk_engine_now(engine);
     stk_engine_lock(engine, NULL);
+    while (loader->locked.given.run_count > STK_GIVEN_RUNS_MAX / 2) { /* after as many jumps */
+        stk_engine_unlock(engine);
+        status = settle(loader, &(struct stoker_state){ 0 });
+        if (status < 0) {
+            return stk_fail(error, status, "cannot work out the fingerprint of the run",
+                            "free memory; a damaged table is made anew by 'stoker sample'",
+                            "loader");
+        }
+        stk_engine_lock(engine, NULL);
+    }
     if (loader->locked.first_next_ns == 0) {
         loader->locked.first_next_ns = begin;
     }
@@ -589,18 +605,72 @@ static void state_of(const struct stoker_loader *loader, struct stoker_state *st
     stk_schedule_state(&loader->schedule, loader->sampling.options.epoch_samples, state_out);
 }
 
+/* ---- the fingerprint, when it is asked for ---- */
+
+/* What was given since the last time becomes part of the fingerprint. The engine's lock is not
+ * held. place_out gets epoch, position and the fingerprint of all before it. */
+static int settle(const struct stoker_loader *asked, struct stoker_state *place_out)
+{
+    struct stoker_loader *loader = (struct stoker_loader *)(uintptr_t)asked; /* as it shows const */
+    struct stk_given      copy;
+    uint64_t              sum;
+    int                   status;
+
+    pthread_mutex_lock(&loader->settling);
+    stk_engine_lock(loader->engine, NULL);
+    copy = loader->locked.given;
+    place_out->epoch = loader->locked.epoch;
+    place_out->position = loader->locked.position;
+    stk_engine_unlock(loader->engine);
+    status = stk_sampling_sum(loader->engine, &loader->schedule, &loader->partition, &copy, &sum);
+    if (status == 0) {
+        place_out->fingerprint = copy.fingerprint + sum;
+        stk_engine_lock(loader->engine, NULL);
+        stk_given_settle(&loader->locked.given, &copy, sum);
+        stk_engine_unlock(loader->engine);
+    }
+    pthread_mutex_unlock(&loader->settling);
+    return status;
+}
+
 int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state *state_out)
+{
+    struct stoker_state place = { 0 };
+    int                 status = stk_engine_check(loader->engine, NULL);
+
+    status = status < 0 ? status : settle(loader, &place);
+    if (status < 0) {
+        return status;
+    }
+    state_of(loader, state_out);
+    state_out->epoch = place.epoch;
+    state_out->position = place.position;
+    state_out->fingerprint = place.fingerprint;
+    return 0;
+}
+
+int stoker_loader_state_at(const struct stoker_loader *loader, uint64_t epoch, uint64_t position,
+                           struct stoker_state *state_out)
+{
+    int status = stoker_loader_state(loader, state_out);
+
+    return status < 0 ? status
+                      : stk_sampling_back(loader->engine, &loader->schedule, &loader->partition,
+                                          &(struct stk_given_span){ epoch, position, BACK_MAX },
+                                          state_out);
+}
+
+int stoker_loader_place(const struct stoker_loader *loader, uint64_t *epoch_out,
+                        uint64_t *position_out)
 {
     int status = stk_engine_check(loader->engine, NULL);
 
     if (status < 0) {
         return status;
     }
-    state_of(loader, state_out);
     stk_engine_lock(loader->engine, NULL);
-    state_out->epoch = loader->locked.epoch;
-    state_out->position = loader->locked.position;
-    state_out->fingerprint = loader->locked.fingerprint;
+    *epoch_out = loader->locked.epoch;
+    *position_out = loader->locked.position;
     stk_engine_unlock(loader->engine);
     return 0;
 }
@@ -627,11 +697,13 @@ int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_st
     if (status < 0) {
         return status;
     }
+    pthread_mutex_lock(&loader->settling);
     stk_engine_lock(loader->engine, NULL);
     start_locked(loader, state->epoch, state->position);
-    loader->locked.fingerprint = state->fingerprint;
+    loader->locked.given = (struct stk_given){ .fingerprint = state->fingerprint };
     loader->locked.resumed = true;
     stk_engine_unlock(loader->engine);
+    pthread_mutex_unlock(&loader->settling);
     return 0;
 }
 
@@ -639,15 +711,11 @@ int stoker_loader_mix_border(const struct stoker_loader *loader, uint64_t least,
                              uint64_t *position_out)
 {
     uint64_t epoch, position;
-    int      status = stk_engine_check(loader->engine, NULL);
+    int      status = stoker_loader_place(loader, &epoch, &position);
 
     if (status < 0 || !loader->schedule.identity) {
         return status < 0 ? status : STOKER_ERROR_ARGUMENT;
     }
-    stk_engine_lock(loader->engine, NULL);
-    epoch = loader->locked.epoch;
-    position = loader->locked.position;
-    stk_engine_unlock(loader->engine);
     *position_out = stk_schedule_border(&loader->schedule, epoch, position, least);
     return 0;
 }
@@ -685,14 +753,16 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
 {
     struct stoker_engine *engine = loader->engine;
     struct stoker_stats   full = { 0 };
+    struct stoker_state   place = { 0 };
     int                   status = stk_engine_check(engine, NULL);
 
+    if (status == 0 && (stats_out->struct_size > sizeof full ||
+                        stats_out->struct_size < sizeof stats_out->struct_size)) {
+        status = STOKER_ERROR_ARGUMENT;
+    }
+    status = status < 0 ? status : settle(loader, &place);
     if (status < 0) {
         return status;
-    }
-    if (stats_out->struct_size > sizeof full ||
-        stats_out->struct_size < sizeof stats_out->struct_size) {
-        return STOKER_ERROR_ARGUMENT;
     }
     stk_engine_lock(engine, NULL);
     full.struct_size = stats_out->struct_size;
@@ -706,7 +776,7 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     full.cold_reads = loader->locked.counters.cold_reads;
     full.retries = loader->locked.counters.retries;
     full.bad_samples = stk_quarantine_met(loader->quarantine);
-    full.fingerprint = loader->locked.fingerprint;
+    full.fingerprint = place.fingerprint;
     full.wait_ns = loader->locked.wait_ns;
     full.first_batch_ns = loader->locked.first_batch_ns;
     full.batches_ahead = loader->locked.ahead;

@@ -15,6 +15,7 @@
 #include "dataset/dataset.h"
 #include "field/field.h"
 #include "mix/schedule.h"
+#include "order/given.h"
 #include "query/query.h"
 #include "table/table.h"
 
@@ -124,6 +125,20 @@ int stk_sampling_open(struct stk_sampling *sampling, struct stk_schedule *schedu
                       struct stoker_dataset *dataset, const struct stk_order_options *order,
                       const struct stk_schedule_request *request, struct stoker_error *error);
 void stk_sampling_close(struct stk_sampling *sampling); /* zeroed is fine */
+
+/* ---- what a run gave (settle.c) ---- */
+
+/* The fingerprint of steps that a loader on this schedule gave, on the engine's threads; its lock
+ * is not held. -ENOMEM; CORRUPT: a table was damaged since. */
+int stk_sampling_sum(struct stoker_engine *engine, const struct stk_schedule *schedule,
+                     const struct stk_partition *partition, const struct stk_given *given,
+                     uint64_t *sum_out);
+
+/* The state of a loader as it was at a place, at most to->steps turns and steps before it.
+ * ARGUMENT: it was not there; and as above. */
+int stk_sampling_back(struct stoker_engine *engine, const struct stk_schedule *schedule,
+                      const struct stk_partition *partition, const struct stk_given_span *to,
+                      struct stoker_state *state);
 
 /* ---- the scan (choose.c) ---- */
 

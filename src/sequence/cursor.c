@@ -56,36 +56,33 @@ struct stk_cursor_slot stk_cursor_at(struct stk_cursor *cursor, uint32_t slot)
                                     place.epoch, place.real};
 }
 
-/* The oldest run becomes part of the fingerprint, which is a sum: any order will do. */
+/* All that was given becomes part of the fingerprint. */
 static void settle(struct stk_cursor *cursor)
 {
-    struct stk_cursor_run run = cursor->runs[0];
+    const struct stk_partition *partition = &cursor->partition;
+    struct stk_given copy = cursor->given;
+    struct stk_given_span span;
+    uint64_t sum = 0;
 
-    for (; run.steps > 0; run.steps--) {
-        cursor->fingerprint +=
-            stk_partition_fingerprint(&cursor->partition, &cursor->order, run.epoch, run.position);
-        run.position += stk_partition_stride(&cursor->partition);
+    while (stk_given_next(&copy, partition, &span)) {
+        for (; span.steps > 0; span.steps--) {
+            sum += stk_partition_fingerprint(partition, &cursor->order, span.epoch, span.position);
+            span.position += stk_partition_stride(partition);
+        }
     }
-    cursor->run_count--;
-    memmove(cursor->runs, cursor->runs + 1, cursor->run_count * sizeof *cursor->runs);
+    copy = cursor->given;
+    stk_given_settle(&cursor->given, &copy, sum);
 }
 
 void stk_cursor_advance(struct stk_cursor *cursor)
 {
-    uint64_t stride = stk_partition_stride(&cursor->partition);
-    struct stk_cursor_run *last = &cursor->runs[cursor->run_count - (cursor->run_count > 0)];
+    const struct stk_partition *partition = &cursor->partition;
 
-    if (cursor->run_count > 0 && last->epoch == cursor->epoch &&
-        last->position + last->steps * stride == cursor->position) {
-        last->steps++;
-    } else {
-        if (cursor->run_count == STK_CURSOR_RUNS_MAX) {
-            settle(cursor);
-        }
-        cursor->runs[cursor->run_count++] =
-            (struct stk_cursor_run){cursor->epoch, cursor->position, 1};
+    if (!stk_given_add(&cursor->given, partition, cursor->epoch, cursor->position)) {
+        settle(cursor);
+        stk_given_add(&cursor->given, partition, cursor->epoch, cursor->position);
     }
-    cursor->position += stride;
+    cursor->position += stk_partition_stride(partition);
 }
 
 void stk_cursor_set_epoch(struct stk_cursor *cursor, uint64_t epoch)
@@ -96,13 +93,11 @@ void stk_cursor_set_epoch(struct stk_cursor *cursor, uint64_t epoch)
 
 void stk_cursor_state(struct stk_cursor *cursor, struct stoker_state *state_out)
 {
-    while (cursor->run_count > 0) {
-        settle(cursor);
-    }
+    settle(cursor);
     stk_state_of(state_out, &cursor->order, &cursor->partition, cursor->identity);
     state_out->epoch = cursor->epoch;
     state_out->position = cursor->position;
-    state_out->fingerprint = cursor->fingerprint;
+    state_out->fingerprint = cursor->given.fingerprint;
 }
 
 int stk_cursor_set_state(struct stk_cursor *cursor, const struct stoker_state *state,
@@ -116,8 +111,7 @@ int stk_cursor_set_state(struct stk_cursor *cursor, const struct stoker_state *s
     if (status == 0) {
         cursor->epoch = state->epoch;
         cursor->position = state->position;
-        cursor->fingerprint = state->fingerprint;
-        cursor->run_count = 0;
+        cursor->given = (struct stk_given){.fingerprint = state->fingerprint};
     }
     return status;
 }

@@ -7,25 +7,14 @@
 #ifndef SEQUENCE_CURSOR_H
 #define SEQUENCE_CURSOR_H
 
-#include "order/order.h"
-
-/* Runs of steps that wait to be fingerprinted: one an epoch, and one a jump. */
-#define STK_CURSOR_RUNS_MAX 32
-
-struct stk_cursor_run {
-    uint64_t epoch, position, steps; /* steps from the position on */
-};
+#include "order/given.h"
 
 struct stk_cursor {
     struct stk_order order; /* const after open, as the next two */
     struct stk_partition partition;
     uint8_t identity[32]; /* of what a state belongs to */
     uint64_t epoch, position;
-    /* Of the order, since the run's start, but for the steps of these runs. Every rank's step is in
-     * it, so it may take longer than the batch: it is made up when a state is asked for. */
-    uint64_t fingerprint;
-    struct stk_cursor_run runs[STK_CURSOR_RUNS_MAX];
-    uint32_t run_count;
+    struct stk_given given;         /* since the run's start */
     struct stk_order_epoch keys[2]; /* of the epochs used last; by epoch mod 2 */
     bool has_keys[2];
 };

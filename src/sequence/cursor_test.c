@@ -65,7 +65,7 @@ static void test_walk(uint64_t key)
 
         if (what == 0) {
             stk_cursor_state(&cursor, &state);
-            same &= state.fingerprint == sum && cursor.run_count == 0;
+            same &= state.fingerprint == sum && cursor.given.run_count == 0;
         } else if (what == 1) {
             stk_cursor_set_epoch(&cursor, stk_key(key, drawn++) % 9);
         } else if (what == 2) {
@@ -90,12 +90,12 @@ static void test_many_runs(void)
     uint64_t sum = 0;
 
     open_cursor(&cursor, 40, 4, 1, STOKER_TAIL_DROP);
-    for (uint64_t epoch = 0; epoch < 3 * STK_CURSOR_RUNS_MAX; epoch++) {
+    for (uint64_t epoch = 0; epoch < 3 * STK_GIVEN_RUNS_MAX; epoch++) {
         stk_cursor_set_epoch(&cursor, epoch * 7);
         step(&cursor, &sum);
         step(&cursor, &sum);
     }
-    T_EQ("as many as there is room for", cursor.run_count, STK_CURSOR_RUNS_MAX);
+    T_EQ("as many as there is room for", cursor.given.run_count, STK_GIVEN_RUNS_MAX);
     stk_cursor_state(&cursor, &state);
     T_TRUE("none was lost", state.fingerprint == sum);
 }
@@ -109,8 +109,8 @@ static void test_large_world(void)
     for (int i = 0; i < 100000; i++) {
         stk_cursor_advance(&cursor);
     }
-    T_TRUE("nothing was worked out", cursor.fingerprint == 0 && cursor.run_count == 1);
-    T_EQ("all wait", cursor.runs[0].steps, 100000);
+    T_TRUE("nothing was worked out", cursor.given.fingerprint == 0 && cursor.given.run_count == 1);
+    T_EQ("all wait", cursor.given.runs[0].steps, 100000);
 }
 
 int main(void)

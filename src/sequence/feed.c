@@ -567,6 +567,20 @@ int stoker_token_loader_state(struct stoker_token_loader *loader, struct stoker_
     return status;
 }
 
+int stoker_token_loader_place(struct stoker_token_loader *loader, uint64_t *epoch_out,
+                              uint64_t *position_out)
+{
+    int status = stk_engine_check(loader->engine, NULL);
+
+    if (status == 0) {
+        pthread_mutex_lock(&loader->lock);
+        *epoch_out = loader->locked.cursor.epoch;
+        *position_out = loader->locked.cursor.position;
+        pthread_mutex_unlock(&loader->lock);
+    }
+    return status;
+}
+
 int stoker_token_loader_set_state(struct stoker_token_loader *loader,
                                   const struct stoker_state *state, struct stoker_error *error)
 {
