@@ -21,6 +21,7 @@ struct stk_http; /* the reactor and its connections */
 #define STK_HTTP_HEADERS_BYTES_MAX 16384u /* of an answer, and of a request */
 #define STK_HTTP_TEXT_BYTES_MAX 4096u     /* kept of the body of a refusal */
 #define STK_HTTP_URL_BYTES_MAX 16384u     /* presigned URLs are long: they may hold a token */
+#define STK_HTTP_ROOM_BYTES 49152u        /* for URL and headers that are made while preparing */
 #define STK_HTTP_REDIRECTS_MAX 8u
 #define STK_HTTP_CONNECTIONS_DEFAULT 128u
 #define STK_HTTP_CONNECTIONS_MAX 1024u
@@ -86,9 +87,11 @@ struct stk_http_request {
     uint32_t redirects_max; /* 0: an answer 3xx is given as it is; GET and HEAD only */
     uint32_t connect_ms, first_byte_ms, stall_ms, total_ms; /* 0: STK_HTTP_..._MS */
     uint64_t not_before_ns; /* monotonic; sent no earlier */
-    /* Before each sending: makes url and headers (signs). 0; -EAGAIN: not yet, asked again soon;
+    /* Before each sending: makes url and headers (signs), in `room` of STK_HTTP_ROOM_BYTES if it
+     * likes, which is lent to it until done; the first room_bytes of it are wiped then. 0; -EAGAIN: not yet, asked again soon;
      * else the request fails of it. NULL: they are made. */
-    int (*prepare)(struct stk_http_request *request);
+    int (*prepare)(struct stk_http_request *request, char *room);
+    uint32_t room_bytes;
     /* Before the first byte of a 2xx answer's body is received, also when it has none: may look at
      * the answer, and set buffer and skip. Below 0: the request fails of it, its error filled. */
     int (*begin)(struct stk_http_request *request, const struct stk_http_answer *answer);

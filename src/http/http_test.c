@@ -416,9 +416,11 @@ static void flood_done(struct stk_http_request *request, const struct stk_http_a
     atomic_fetch_sub(flood->left, 1);
 }
 
-static int flood_prepare(struct stk_http_request *request)
+static int flood_prepare(struct stk_http_request *request, char *room)
 {
     struct flood *flood = request->owner;
+
+    memset(room, 'x', STK_HTTP_ROOM_BYTES);
 
     return ++flood->prepared < 3 ? -EAGAIN : 0;
 }

@@ -184,9 +184,11 @@ static bool start(struct stk_http *http, struct stk_http_request *request)
         stk_http_finish(http, request, NULL, STK_HTTP_REFUSED, NULL);
         return true;
     }
+    request->room_bytes = 0;
     if (request->prepare) {
-        status = request->prepare(request);
+        status = request->prepare(request, slot->room);
     }
+    request->url = request->url ? request->url : "";
     if (status == -EAGAIN) {
         give_slot(http, slot);
         request->not_before_ns = stk_clock_ns() + AGAIN_MS * MS;
@@ -249,6 +251,7 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
 {
     struct stk_http *http = slot->http;
     struct stk_http_request *request = slot->request;
+    uint32_t wiped;
 
     curl_multi_remove_handle(http->multi, slot->easy); /* of one that is not in it: no matter */
     curl_slist_free_all(slot->headers);
@@ -259,9 +262,11 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     slot->foreign = false;
     slot->request = NULL;
     http->active--;
+    wiped = request->room_bytes;
     /* libcurl's words may hold no more than host names and addresses, which are shown anyway. */
     stk_http_finish(http, request, &slot->answer, failure, slot->problem);
-    give_slot(http, slot); /* now only: the answer was lent to done */
+    explicit_bzero(slot->room, wiped);
+    give_slot(http, slot); /* now only: answer and room were lent to done */
 }
 
 static void take_results(struct stk_http *http)

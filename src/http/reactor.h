@@ -36,6 +36,7 @@ struct stk_http_slot {
     uint64_t uploaded;
     char problem[CURL_ERROR_SIZE];
     struct stk_http_answer answer;
+    char room[STK_HTTP_ROOM_BYTES]; /* of prepare; may hold secrets */
 };
 
 struct stk_http {

@@ -24,6 +24,14 @@ uint64_t stk_clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t stk_clock_wall_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
 int stk_pool_open(struct stk_pool **pool_out, uint32_t threads_max, void *memory,
                   struct stoker_error *error)
 {
