@@ -1,0 +1,255 @@
+/* jpeg/entropy_inner.h: the text of both builds of entropy.h; the including file defines ENTROPY,
+ * the name of its table of functions.
+ * Owner: none. Threads: any. Memory: none. Bound: 63 steps a block. */
+#ifndef JPEG_ENTROPY_INNER_H
+#define JPEG_ENTROPY_INNER_H
+
+#include "jpeg/entropy.h"
+
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define RARE(thing) __builtin_expect(!!(thing), 0)
+
+/* At least 56 bits are valid afterwards. The bits that the last byte has beyond them come again
+ * with the next refill, as the same bits in the same place. */
+INLINE void refill(struct stk_jpeg_bits *bits)
+{
+    uint64_t next;
+
+    memcpy(&next, bits->at, sizeof next);
+    bits->buffer |= __builtin_bswap64(next) >> bits->count;
+    bits->at += (63 - bits->count) >> 3;
+    bits->count |= 56;
+}
+
+INLINE void take(struct stk_jpeg_bits *bits, uint32_t count)
+{
+    bits->buffer <<= count;
+    bits->count -= count;
+}
+
+/* The next count bits (1..15) as a signed value (F.2.2.1, EXTEND), without a branch. */
+INLINE int32_t take_value(struct stk_jpeg_bits *bits, uint32_t count)
+{
+    int32_t value = (int32_t)(bits->buffer >> (64 - count));
+    int32_t low = (value >> (count - 1)) - 1; /* all ones where the first bit is zero */
+
+    take(bits, count);
+    return value + (low & (1 - (1 << count)));
+}
+
+/* A symbol whose code and value do not fit an entry. k moves by what it says; a code that does
+ * not exist moves it to where damage is. */
+INLINE uint32_t take_long(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table,
+                          const struct stk_jpeg_look *look, uint32_t *size_out)
+{
+    uint32_t advance = look->advance, size = (uint32_t)look->value, code_bits = look->bits1;
+
+    if (code_bits == 0) {
+        uint32_t symbol = stk_jpeg_long_code(table, bits->buffer, &code_bits);
+
+        size = symbol & 15;
+        advance = (symbol >> 4) + 1;
+        if (size == 0 && advance != 16) {
+            advance = STK_JPEG_END_OF_BLOCK;
+        }
+        advance = code_bits ? advance : 64;
+    }
+    take(bits, code_bits);
+    refill(bits);
+    *size_out = size;
+    return advance;
+}
+
+/* The difference of a DC coefficient to the one before it; damage is marked. */
+INLINE uint32_t take_dc(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table,
+                        uint32_t *damage)
+{
+    const struct stk_jpeg_look *look;
+    uint32_t size, code_bits;
+
+    refill(bits);
+    look = &table->look[bits->buffer >> (64 - STK_JPEG_LOOK_BITS)];
+    if (!RARE(look->bits == 0)) {
+        take(bits, look->bits);
+        return (uint32_t)look->value;
+    }
+    size = (uint32_t)look->value;
+    code_bits = look->bits1;
+    if (code_bits == 0) {
+        size = stk_jpeg_long_code(table, bits->buffer, &code_bits);
+        *damage |= code_bits == 0;
+    }
+    take(bits, code_bits);
+    refill(bits);
+    return size ? (uint32_t)take_value(bits, size) : 0;
+}
+
+/* AC coefficients 1..63 into their places; gives k at the end of the block: see
+ * stk_jpeg_overran. *last_out: 0 when there was none. */
+INLINE uint32_t take_ac(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table,
+                        const uint8_t *places, int16_t *block)
+{
+    uint32_t k = 0;
+
+    for (;;) {
+        refill(bits);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) { /* 4 * STK_JPEG_LOOK_BITS <= 56 */
+            const struct stk_jpeg_look *look =
+                &table->look[bits->buffer >> (64 - STK_JPEG_LOOK_BITS)];
+            uint32_t first = k + look->advance, second = first + look->advance2;
+
+            if (RARE(look->bits == 0)) {
+                uint32_t size;
+
+                k += take_long(bits, table, look, &size);
+                if (size) {
+                    block[places[k]] = (int16_t)take_value(bits, size);
+                }
+                if (k >= 63) {
+                    return k;
+                }
+                break;
+            }
+            block[places[first]] = look->value;
+            block[places[second]] = look->value2;
+            if (RARE(second >= 63)) {
+                bool one = first >= 63;
+
+                take(bits, one ? look->bits1 : look->bits);
+                return one ? first : second;
+            }
+            take(bits, look->bits);
+            k = second;
+        }
+    }
+}
+
+/* One symbol at a time, near the end of a block. */
+static __attribute__((noinline)) uint32_t
+skip_slowly(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table, uint32_t k)
+{
+    while (k < 63) {
+        const struct stk_jpeg_look *look;
+
+        refill(bits);
+        look = &table->look[bits->buffer >> (64 - STK_JPEG_LOOK_BITS)];
+        if (look->bits) {
+            k += look->advance;
+            take(bits, look->bits1);
+        } else {
+            uint32_t size;
+
+            k += take_long(bits, table, look, &size);
+            take(bits, size);
+        }
+    }
+    return k;
+}
+
+INLINE uint32_t skip_ac(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table)
+{
+    uint32_t k = 0;
+
+    for (;;) {
+        refill(bits);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) { /* an entry has at most 12 + 15 bits */
+            struct stk_jpeg_skip skip = table->skip[bits->buffer >> (64 - STK_JPEG_SKIP_BITS)];
+            uint32_t next = k + skip.advance;
+
+            if (RARE(skip.bits == 0)) {
+                return skip_slowly(bits, table, k);
+            }
+            if (RARE(next >= 63)) {
+                /* Symbols of the next block may be in it, unless it ended exactly here. */
+                if (next != 63 && next - STK_JPEG_END_OF_BLOCK >= 63) {
+                    return skip_slowly(bits, table, k);
+                }
+                take(bits, skip.bits);
+                return next;
+            }
+            take(bits, skip.bits);
+            k = next;
+        }
+    }
+}
+
+static bool skip(struct stk_jpeg_mcus *mcus, uint32_t count)
+{
+    struct stk_jpeg_bits bits = mcus->segment.bits;
+    uint32_t damage = 0;
+    bool good = true;
+
+    while (good && count-- > 0) {
+        if (RARE(bits.at > mcus->segment.limit)) {
+            mcus->segment.bits = bits;
+            good = stk_jpeg_segment_more(&mcus->segment);
+            bits = mcus->segment.bits;
+        }
+        for (uint32_t i = 0; i < mcus->block_count; i++) {
+            const struct stk_jpeg_block *block = &mcus->blocks[i];
+
+            mcus->dc[block->component] += take_dc(&bits, block->dc, &damage);
+            damage |= stk_jpeg_overran(skip_ac(&bits, block->ac));
+        }
+    }
+    mcus->segment.bits = bits;
+    mcus->damage |= damage;
+    return good;
+}
+
+/* A block that is one value: what the transform makes of it (see planes.c), 8 times 8 bytes. */
+INLINE void fill_block(const struct stk_jpeg_block *block, int16_t dc, uint8_t *to)
+{
+    int32_t value = (int16_t)((uint32_t)dc * (uint32_t)block->quantiser[0] << 2);
+    uint64_t eight;
+
+    value = ((value + 16) >> 5) + 128;
+    value = value < 0 ? 0 : value > 255 ? 255 : value;
+    eight = UINT64_C(0x0101010101010101) * (uint64_t)value;
+    for (int row = 0; row < 8; row++) {
+        memcpy(to + row * block->stride, &eight, sizeof eight);
+    }
+}
+
+static bool keep(struct stk_jpeg_mcus *mcus, uint32_t column, uint32_t count)
+{
+    struct stk_jpeg_bits bits = mcus->segment.bits;
+    uint32_t damage = 0;
+    int16_t *values = mcus->block;
+    bool good = true;
+
+    for (uint32_t end = column + count; good && column < end; column++) {
+        if (RARE(bits.at > mcus->segment.limit)) {
+            mcus->segment.bits = bits;
+            good = stk_jpeg_segment_more(&mcus->segment);
+            bits = mcus->segment.bits;
+        }
+        for (uint32_t i = 0; i < mcus->block_count; i++) {
+            const struct stk_jpeg_block *block = &mcus->blocks[i];
+            uint8_t *to = block->to + (size_t)column * block->step;
+            uint32_t k;
+
+            mcus->dc[block->component] += take_dc(&bits, block->dc, &damage);
+            values[0] = (int16_t)mcus->dc[block->component];
+            k = take_ac(&bits, block->ac, mcus->places, values);
+            damage |= stk_jpeg_overran(k);
+            if (k == STK_JPEG_END_OF_BLOCK) {
+                fill_block(block, values[0], to);
+            } else {
+                mcus->transform(values, block->quantiser, to, block->stride);
+                memset(values, 0, 64 * sizeof *values);
+            }
+        }
+    }
+    mcus->segment.bits = bits;
+    mcus->damage |= damage;
+    return good;
+}
+
+const struct stk_jpeg_entropy ENTROPY = {skip, keep};
+
+#endif

@@ -1,0 +1,89 @@
+/* jpeg/jpeg.h: a box of a baseline JPEG as rows of RGBX, exact to the bit with libjpeg-turbo's
+ * default decoder (islow, fancy upsampling), or no answer.
+ *
+ *   read(bytes) -> frame -> plan(box) -> begin(workspace) -> rows ... (begin again: the next)
+ *        \______________\_____________\_________________\______> a reason: ask libjpeg-turbo
+ *
+ * Whatever libjpeg-turbo would warn of or refuse, and whatever is rare, has a reason instead of an
+ * answer; the caller then decodes the picture with the library, from the first row that was not
+ * given. Rows that were given are right. As many MCUs are parsed as the library would for the same
+ * box, so that damage is seen where the library sees it.
+ * Owner: a worker keeps one decoder for its life. Threads: one. Memory: the decoder (tables, about
+ * 150 kB, of one size for ever) by stk_alloc; a picture's workspace is lent by the caller.
+ * Bound: plan says the bytes of the workspace; the file's bytes are read in one pass. */
+#ifndef JPEG_JPEG_H
+#define JPEG_JPEG_H
+
+#include "base/base.h"
+
+/* Why there is no answer. */
+enum stk_jpeg_reason {
+    STK_JPEG_FINE = 0,
+    STK_JPEG_PROGRESSIVE,
+    STK_JPEG_ARITHMETIC,
+    STK_JPEG_PROCESS,  /* lossless, hierarchical */
+    STK_JPEG_BITS,     /* not 8 bits a sample */
+    STK_JPEG_COLORS,   /* neither grey nor three components */
+    STK_JPEG_SAMPLING, /* factors that do not divide each other, or blocks beyond the standard */
+    STK_JPEG_SCANS,    /* several scans */
+    STK_JPEG_TABLES,   /* missing, or no prefix code */
+    STK_JPEG_HEADER,   /* markers that are unusual, damaged or cut */
+    STK_JPEG_DATA,     /* damaged or cut picture data */
+    STK_JPEG_MEMORY,   /* the workspace would pass the caller's bound */
+    STK_JPEG_REASON_COUNT
+};
+/* "progressive", ...: a word or two. */
+const char *stk_jpeg_reason_name(uint32_t reason);
+
+struct stk_jpeg_component {
+    uint8_t id;
+    uint8_t h, v;      /* sampling factors */
+    uint8_t quantiser; /* tables: 0..3 */
+    uint8_t dc, ac;
+};
+
+/* What the markers say, up to the picture data. Views are into the file. */
+struct stk_jpeg_frame {
+    uint32_t width, height;
+    uint32_t component_count; /* 1 or 3 */
+    uint32_t h_max, v_max;
+    struct stk_jpeg_component components[3];
+    uint32_t mcu_columns, mcu_rows;
+    uint32_t rows_together;      /* MCU rows that libjpeg reads at a time */
+    uint32_t restart_interval;   /* in MCUs; 0: none */
+    bool rgb;                    /* no conversion from YCbCr */
+    uint16_t quantisers[4][64];  /* in zigzag order */
+    uint32_t quantiser_mask;     /* of tables that were given */
+    struct stk_view codes[2][4]; /* DC, AC: 16 counts and the symbols; NULL: none */
+    struct stk_view scan;        /* picture data, to the end of the file */
+};
+
+/* 0, or the reason why not. Nothing is kept that depends on a table's content being sane. */
+uint32_t stk_jpeg_frame_read(struct stk_view bytes, struct stk_jpeg_frame *frame_out);
+
+struct stk_jpeg_box { /* inside the frame */
+    uint32_t x, y, width, height;
+};
+
+/* Bytes of workspace for any box of the picture, at most. */
+uint64_t stk_jpeg_workspace_max(uint32_t width, const uint8_t *h, const uint8_t *v,
+                                uint32_t component_count);
+uint64_t stk_jpeg_workspace_bytes(const struct stk_jpeg_frame *frame,
+                                  const struct stk_jpeg_box *box);
+
+struct stk_jpeg_decoder;
+/* vector: enum stoker_vector. ARGUMENT: this machine cannot. */
+int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector,
+                          struct stoker_error *error);
+void stk_jpeg_decoder_close(struct stk_jpeg_decoder *decoder);
+/* 0, or the reason. The frame's bytes and the workspace (aligned to 64 bytes) stay lent until the
+ * next begin. What lies above the box is parsed here. */
+uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
+                                const struct stk_jpeg_frame *frame, const struct stk_jpeg_box *box,
+                                void *workspace);
+/* The next `count` rows of the box, of 4 bytes a pixel and not a byte more. 0, or the reason: then
+ * *done_out of them were written all the same, and no more come. */
+uint32_t stk_jpeg_decoder_rows(struct stk_jpeg_decoder *decoder, uint8_t *const *rows,
+                               uint32_t count, uint32_t *done_out);
+
+#endif

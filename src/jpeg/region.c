@@ -1,0 +1,439 @@
+/* A box of a JPEG: which MCUs it needs, the planes that they go to, and rows out of those.
+ *
+ * A component's plane is a ring of twice the MCU rows that are read together, so that a row of
+ * pixels finds the rows of chroma above and below it that "fancy" upsampling asks for; it holds the
+ * columns of MCUs that the box and its neighbours lie in, and one sample more on both sides, a copy
+ * where the picture ends. */
+#include "jpeg/jpeg.h"
+
+#include "base/mem.h"
+#include "jpeg/planes.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ALIGN 64u
+#define SIDE_PAD 64u   /* before a plane's first column: room for its neighbour, aligned */
+#define ALIAS_MIN 512u /* strides of such a multiple fall onto few sets of a cache */
+
+enum method { METHOD_NONE, METHOD_WIDE, METHOD_HIGH, METHOD_BOTH, METHOD_REPEAT };
+
+struct plane {
+    uint8_t *data; /* column 0 of those kept, row 0 of the ring */
+    size_t stride;
+    uint32_t rows;          /* of the ring */
+    uint32_t width, height; /* samples of the whole component */
+    uint32_t first;         /* sample of column 0 */
+    uint32_t h_ratio, v_ratio;
+    uint32_t method;
+    uint8_t *upsampled; /* one row */
+};
+
+struct stk_jpeg_decoder {
+    const struct stk_jpeg_kernels *kernels; /* borrowed: static */
+    struct stk_jpeg_mcus mcus;
+    struct stk_jpeg_tables tables;
+    int16_t quantisers[3][64] __attribute__((aligned(64))); /* of components, as blocks lie */
+
+    /* The picture in progress. */
+    const struct stk_jpeg_frame *frame; /* borrowed until the next begin */
+    struct stk_jpeg_box box;
+    struct plane planes[3];
+    uint32_t column_first, column_end; /* MCUs that are kept */
+    uint32_t mcu_row;                  /* the next to be read */
+    uint32_t restart_left;             /* MCUs before the next restart marker */
+    uint32_t restarts;
+    uint32_t y;         /* the next row of the picture to be given */
+    uint32_t ready_end; /* rows of the picture before it can be made */
+    bool context;       /* some component looks at the next MCU row */
+};
+
+/* ---- opening ------------------------------------------------------------------------------ */
+
+int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector,
+                          struct stoker_error *error)
+{
+    const struct stk_jpeg_kernels *kernels = stk_jpeg_kernels_get(vector);
+    struct stk_jpeg_decoder *decoder = NULL;
+
+    if (!kernels) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "this machine has no AVX2",
+                        "choose the vector code \"auto\" or \"none\"", "jpeg decoder");
+    }
+    decoder = stk_alloc(1, sizeof *decoder);
+    if (!decoder) {
+        return stk_fail_errno(error, ENOMEM, "cannot make a jpeg decoder",
+                              "give the process more memory", "%zu bytes", sizeof *decoder);
+    }
+    decoder->kernels = kernels;
+    decoder->mcus.transform = kernels->transform;
+    for (uint32_t k = 0; k < STK_COUNT(decoder->mcus.places); k++) {
+        uint32_t at = k < 64 ? stk_jpeg_zigzag[k] : 0;
+
+        decoder->mcus.places[k] =
+            (uint8_t)(k < 64 ? stk_jpeg_place(at / 8, at % 8) : STK_JPEG_PLACE_NONE);
+    }
+    *decoder_out = decoder;
+    return 0;
+}
+
+void stk_jpeg_decoder_close(struct stk_jpeg_decoder *decoder)
+{
+    stk_free(decoder);
+}
+
+/* ---- what a box needs --------------------------------------------------------------------- */
+
+/* How libjpeg upsamples a component (jdsample.c, jinit_upsampler). */
+static uint32_t method_of(const struct plane *plane)
+{
+    if (plane->h_ratio == 1 && plane->v_ratio == 1) {
+        return METHOD_NONE;
+    }
+    if (plane->h_ratio == 1 && plane->v_ratio == 2) {
+        return METHOD_HIGH;
+    }
+    if (plane->h_ratio == 2 && plane->v_ratio <= 2 && plane->width > 2) {
+        return plane->v_ratio == 1 ? METHOD_WIDE : METHOD_BOTH;
+    }
+    return METHOD_REPEAT;
+}
+
+static size_t stride_of(uint64_t samples)
+{
+    uint64_t stride = stk_round_up(samples + SIDE_PAD + STK_JPEG_ROW_SLACK, ALIGN);
+
+    return (size_t)(stride % ALIAS_MIN ? stride : stride + ALIGN);
+}
+
+/* Bytes of a plane of so many MCU columns of h blocks, its ring of so many rows, and its row of
+ * pixels. */
+static uint64_t plane_bytes(uint64_t columns, uint32_t h, uint32_t rows, uint32_t h_max)
+{
+    return stride_of(columns * h * 8) * rows + stride_of(columns * h_max * 8);
+}
+
+uint64_t stk_jpeg_workspace_max(uint32_t width, const uint8_t *h, const uint8_t *v,
+                                uint32_t component_count)
+{
+    uint64_t bytes = STK_JPEG_WINDOW_BYTES + 2 * ALIGN;
+    uint32_t h_max = 1;
+
+    for (uint32_t i = 0; i < component_count; i++) {
+        h_max = h[i] > h_max ? h[i] : h_max;
+    }
+    for (uint32_t i = 0; i < component_count; i++) {
+        bytes += plane_bytes(stk_jpeg_ceil(width, 8 * h_max), h[i], 2 * 8 * v[i], h_max);
+    }
+    return bytes;
+}
+
+/* MCU columns that hold the box and one sample of each component beside it. */
+static void find_columns(const struct stk_jpeg_frame *frame, const struct stk_jpeg_box *box,
+                         uint32_t *first_out, uint32_t *end_out)
+{
+    uint32_t margin = frame->h_max > 1 ? frame->h_max : 0, size = 8 * frame->h_max;
+    uint32_t left = box->x > margin ? box->x - margin : 0;
+    uint32_t right = box->x + box->width + margin;
+
+    *first_out = left / size;
+    *end_out = (uint32_t)stk_min(stk_jpeg_ceil(right, size), frame->mcu_columns);
+}
+
+static uint32_t ring_rows(const struct stk_jpeg_frame *frame, uint32_t component)
+{
+    return 2 * frame->rows_together * frame->components[component].v * 8;
+}
+
+uint64_t stk_jpeg_workspace_bytes(const struct stk_jpeg_frame *frame,
+                                  const struct stk_jpeg_box *box)
+{
+    uint64_t bytes = STK_JPEG_WINDOW_BYTES + 2 * ALIGN;
+    uint32_t first, end;
+
+    find_columns(frame, box, &first, &end);
+    for (uint32_t i = 0; i < frame->component_count; i++) {
+        bytes +=
+            plane_bytes(end - first, frame->components[i].h, ring_rows(frame, i), frame->h_max);
+    }
+    return bytes;
+}
+
+/* Lays one component into the workspace; returns what is behind it. */
+static uint8_t *lay_plane(struct stk_jpeg_decoder *decoder, uint32_t i, uint8_t *space)
+{
+    const struct stk_jpeg_frame *frame = decoder->frame;
+    const struct stk_jpeg_component *component = &frame->components[i];
+    uint64_t columns = decoder->column_end - decoder->column_first;
+    struct plane *plane = &decoder->planes[i];
+
+    *plane = (struct plane){
+        .data = space + SIDE_PAD,
+        .stride = stride_of(columns * component->h * 8),
+        .rows = ring_rows(frame, i),
+        .width = stk_jpeg_ceil((uint64_t)frame->width * component->h, frame->h_max),
+        .height = stk_jpeg_ceil((uint64_t)frame->height * component->v, frame->v_max),
+        .first = decoder->column_first * component->h * 8,
+        .h_ratio = frame->h_max / component->h,
+        .v_ratio = frame->v_max / component->v,
+    };
+    plane->method = method_of(plane);
+    plane->upsampled = space + plane->stride * plane->rows;
+    return plane->upsampled + stride_of(columns * frame->h_max * 8);
+}
+
+/* Blocks of an MCU in the order of the data (A.2.3), for the MCU row that is read next. */
+static void lay_blocks(struct stk_jpeg_decoder *decoder)
+{
+    const struct stk_jpeg_frame *frame = decoder->frame;
+    struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < frame->component_count; i++) {
+        const struct stk_jpeg_component *component = &frame->components[i];
+        struct plane *plane = &decoder->planes[i];
+        uint32_t row = decoder->mcu_row * component->v * 8 % plane->rows;
+
+        for (uint32_t b = 0; b < (uint32_t)component->h * component->v; b++, n++) {
+            struct stk_jpeg_block *block = &mcus->blocks[n];
+
+            block->to =
+                plane->data + (row + b / component->h * 8) * plane->stride + b % component->h * 8;
+            block->stride = plane->stride;
+            block->step = component->h * 8u;
+            block->component = i;
+            block->quantiser = decoder->quantisers[i];
+        }
+    }
+    mcus->block_count = n;
+}
+
+/* Tables of each component, in the blocks that use them. */
+static uint32_t find_tables(struct stk_jpeg_decoder *decoder)
+{
+    const struct stk_jpeg_frame *frame = decoder->frame;
+    struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < frame->component_count; i++) {
+        const struct stk_jpeg_component *component = &frame->components[i];
+        const struct stk_jpeg_table *dc, *ac;
+
+        dc = stk_jpeg_tables_get(&decoder->tables, 0, frame->codes[0][component->dc]);
+        ac = stk_jpeg_tables_get(&decoder->tables, 1, frame->codes[1][component->ac]);
+        if (!dc || !ac) {
+            return STK_JPEG_TABLES;
+        }
+        for (uint32_t k = 0; k < 64; k++) {
+            decoder->quantisers[i][mcus->places[k]] =
+                (int16_t)frame->quantisers[component->quantiser][k];
+        }
+        for (uint32_t b = 0; b < (uint32_t)component->h * component->v; b++, n++) {
+            mcus->blocks[n].dc = dc;
+            mcus->blocks[n].ac = ac;
+        }
+    }
+    return STK_JPEG_FINE;
+}
+
+/* ---- MCU rows ----------------------------------------------------------------------------- */
+
+/* The next `count` MCUs: parsed, or kept from column `column` on (of those that are kept). */
+static uint32_t run_mcus(struct stk_jpeg_decoder *decoder, bool kept, uint32_t column,
+                         uint32_t count)
+{
+    const struct stk_jpeg_entropy *entropy = decoder->kernels->entropy;
+    struct stk_jpeg_mcus *mcus = &decoder->mcus;
+
+    while (count > 0) {
+        uint32_t part = count;
+
+        if (decoder->frame->restart_interval) {
+            if (decoder->restart_left == 0) {
+                if (mcus->damage || !stk_jpeg_segment_restart(&mcus->segment, decoder->restarts)) {
+                    return STK_JPEG_DATA;
+                }
+                decoder->restarts++;
+                decoder->restart_left = decoder->frame->restart_interval;
+                memset(mcus->dc, 0, sizeof mcus->dc);
+            }
+            part = (uint32_t)stk_min(part, decoder->restart_left);
+            decoder->restart_left -= part;
+        }
+        if (!(kept ? entropy->keep(mcus, column, part) : entropy->skip(mcus, part))) {
+            return STK_JPEG_DATA;
+        }
+        column += part;
+        count -= part;
+    }
+    return mcus->damage || stk_jpeg_segment_passed(&mcus->segment) ? STK_JPEG_DATA : STK_JPEG_FINE;
+}
+
+/* What upsampling finds beside the picture: copies of its first and last samples. */
+static void close_sides(struct stk_jpeg_decoder *decoder)
+{
+    for (uint32_t i = 0; i < decoder->frame->component_count; i++) {
+        struct plane *plane = &decoder->planes[i];
+        uint32_t count = decoder->frame->components[i].v * 8u;
+        uint32_t last = plane->width - 1 - plane->first;
+        uint8_t *row = plane->data + decoder->mcu_row * count % plane->rows * plane->stride;
+
+        if (plane->method != METHOD_WIDE && plane->method != METHOD_BOTH) {
+            continue;
+        }
+        for (uint32_t y = 0; y < count; y++, row += plane->stride) {
+            if (plane->first == 0) {
+                *(row - 1) = row[0];
+            }
+            if (decoder->column_end == decoder->frame->mcu_columns) {
+                row[last + 1] = row[last];
+            }
+        }
+    }
+}
+
+/* Reads one MCU row, all of it: damage beside the box is found as libjpeg would find it. */
+static uint32_t read_mcu_row(struct stk_jpeg_decoder *decoder)
+{
+    const struct stk_jpeg_frame *frame = decoder->frame;
+    uint32_t first = decoder->column_first, end = decoder->column_end;
+    uint32_t height = 8 * frame->v_max, reason;
+
+    lay_blocks(decoder);
+    reason = run_mcus(decoder, false, 0, first);
+    reason = reason ? reason : run_mcus(decoder, true, 0, end - first);
+    reason = reason ? reason : run_mcus(decoder, false, 0, frame->mcu_columns - end);
+    if (reason) {
+        return reason;
+    }
+    close_sides(decoder);
+    decoder->mcu_row++;
+    if (decoder->mcu_row == frame->mcu_rows) {
+        decoder->ready_end = frame->height;
+    } else if (decoder->mcu_row % frame->rows_together == 0) {
+        /* A row group (of libjpeg) looks below itself for context. */
+        decoder->ready_end = decoder->mcu_row * height - (decoder->context ? frame->v_max : 0);
+    }
+    return STK_JPEG_FINE;
+}
+
+uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
+                                const struct stk_jpeg_frame *frame, const struct stk_jpeg_box *box,
+                                void *workspace)
+{
+    struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    uint8_t *space = workspace;
+    uint32_t above, reason;
+
+    decoder->frame = frame;
+    decoder->box = *box;
+    reason = find_tables(decoder);
+    if (reason) {
+        return reason;
+    }
+    find_columns(frame, box, &decoder->column_first, &decoder->column_end);
+    stk_jpeg_segment_begin(&mcus->segment, frame->scan, space);
+    space += STK_JPEG_WINDOW_BYTES;
+    decoder->context = false;
+    for (uint32_t i = 0; i < frame->component_count; i++) {
+        space = lay_plane(decoder, i, space);
+        decoder->context |=
+            decoder->planes[i].method == METHOD_HIGH || decoder->planes[i].method == METHOD_BOTH;
+    }
+    memset(mcus->dc, 0, sizeof mcus->dc);
+    memset(mcus->block, 0, sizeof mcus->block);
+    mcus->damage = 0;
+    decoder->mcu_row = decoder->restarts = decoder->ready_end = 0;
+    decoder->restart_left = frame->restart_interval;
+    decoder->y = box->y;
+    above = box->y > frame->v_max ? box->y - frame->v_max : 0; /* one row group above */
+    above /= 8 * frame->v_max;
+    lay_blocks(decoder);
+    for (; decoder->mcu_row < above && !reason; decoder->mcu_row++) {
+        reason = run_mcus(decoder, false, 0, frame->mcu_columns);
+    }
+    return reason;
+}
+
+/* ---- rows --------------------------------------------------------------------------------- */
+
+/* Row y of a component, which lies in the ring; rows beyond the last are copies of it. */
+static const uint8_t *plane_row(const struct plane *plane, int64_t y)
+{
+    y = y < 0 ? 0 : y < plane->height ? y : plane->height - 1;
+    return plane->data + (uint64_t)y % plane->rows * plane->stride;
+}
+
+/* Each sample h_ratio times (jdsample.c, int_upsample). */
+static void repeat(const struct plane *plane, const uint8_t *in, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        memset(plane->upsampled + (size_t)i * plane->h_ratio, in[i], plane->h_ratio);
+    }
+}
+
+/* The samples of a component under row y of the box, as many as the box is wide. */
+static const uint8_t *component_row(const struct stk_jpeg_decoder *decoder,
+                                    const struct plane *plane)
+{
+    const struct stk_jpeg_kernels *kernels = decoder->kernels;
+    const struct stk_jpeg_box *box = &decoder->box;
+    uint32_t first = box->x / plane->h_ratio, end = (box->x + box->width - 1) / plane->h_ratio + 1;
+    uint32_t at = first - plane->first, count = end - first, y = decoder->y / plane->v_ratio;
+    bool below = decoder->y % 2;
+    const uint8_t *near = plane_row(plane, y) + at;
+    const uint8_t *far = plane_row(plane, (int64_t)y + (below ? 1 : -1)) + at;
+
+    switch (plane->method) {
+    case METHOD_NONE:
+        return near;
+    case METHOD_WIDE:
+        kernels->wide(near, count, plane->upsampled);
+        break;
+    case METHOD_HIGH:
+        kernels->high(near, far, below, count, plane->upsampled);
+        break;
+    case METHOD_BOTH:
+        kernels->wide_and_high(near, far, count, plane->upsampled);
+        break;
+    default:
+        repeat(plane, near, count);
+        break;
+    }
+    return plane->upsampled + (box->x - first * plane->h_ratio);
+}
+
+static void make_row(struct stk_jpeg_decoder *decoder, uint8_t *row)
+{
+    const struct stk_jpeg_kernels *kernels = decoder->kernels;
+    const uint8_t *samples[3];
+
+    for (uint32_t i = 0; i < decoder->frame->component_count; i++) {
+        samples[i] = component_row(decoder, &decoder->planes[i]);
+    }
+    if (decoder->frame->component_count == 1) {
+        kernels->copy(samples[0], samples[0], samples[0], decoder->box.width, row);
+    } else if (decoder->frame->rgb) {
+        kernels->copy(samples[0], samples[1], samples[2], decoder->box.width, row);
+    } else {
+        kernels->colors(samples[0], samples[1], samples[2], decoder->box.width, row);
+    }
+    decoder->y++;
+}
+
+uint32_t stk_jpeg_decoder_rows(struct stk_jpeg_decoder *decoder, uint8_t *const *rows,
+                               uint32_t count, uint32_t *done_out)
+{
+    uint32_t reason = STK_JPEG_FINE, done = 0;
+
+    STK_ASSERT(count <= decoder->box.y + decoder->box.height - decoder->y);
+    while (done < count && !reason) {
+        if (decoder->y < decoder->ready_end) {
+            make_row(decoder, rows[done++]);
+        } else {
+            reason = read_mcu_row(decoder);
+        }
+    }
+    *done_out = done;
+    return reason;
+}

@@ -1,0 +1,99 @@
+/* Entropy-coded segments: ITU-T T.81 B.1.1.5 (stuffing) and E.2.4 (restart). */
+#include "jpeg/segment.h"
+
+#include <string.h>
+
+#define MARKER_RST0 0xd0
+
+/* Copies until the window is full, or the segment's end is found. memchr looks at a vector of
+ * bytes at once, and FF is rare in coded data: one byte of 256. */
+static void fill(struct stk_jpeg_segment *segment)
+{
+    uint8_t *to = segment->filled;
+    uint8_t *stop = segment->window + STK_JPEG_WINDOW_BYTES - STK_JPEG_MCU_BYTES_MAX;
+
+    while (to < stop && !segment->whole) {
+        size_t room = (size_t)stk_min((size_t)(stop - to), (size_t)(segment->end - segment->from));
+        const uint8_t *found = memchr(segment->from, 0xff, room);
+        size_t bytes = found ? (size_t)(found - segment->from) : room;
+
+        memcpy(to, segment->from, bytes);
+        to += bytes;
+        segment->from += bytes;
+        if (!found) {
+            segment->whole = segment->from == segment->end;
+        } else if (segment->end - found > 1 && found[1] == 0) {
+            *to++ = 0xff;
+            segment->from += 2;
+        } else {
+            segment->whole = true; /* a marker, or a lone FF at the end of the file */
+        }
+    }
+    segment->filled = to;
+    segment->limit = to - STK_JPEG_MCU_BYTES_MAX;
+    if (segment->whole) {
+        memset(to, 0, STK_JPEG_MCU_BYTES_MAX);
+        segment->limit = to;
+    }
+}
+
+static void begin(struct stk_jpeg_segment *segment)
+{
+    segment->bits = (struct stk_jpeg_bits){.at = segment->window};
+    segment->filled = segment->window;
+    segment->whole = false;
+    fill(segment);
+}
+
+void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view data, uint8_t *window)
+{
+    segment->window = window;
+    segment->from = data.data;
+    segment->end = data.data + data.bytes;
+    begin(segment);
+}
+
+bool stk_jpeg_segment_passed(const struct stk_jpeg_segment *segment)
+{
+    const struct stk_jpeg_bits *bits = &segment->bits;
+
+    return segment->whole && bits->at - bits->count / 8 > segment->filled;
+}
+
+bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment)
+{
+    struct stk_jpeg_bits *bits = &segment->bits;
+    size_t left;
+
+    if (segment->whole) {
+        return !stk_jpeg_segment_passed(segment);
+    }
+    bits->at -= bits->count / 8; /* whole bytes are read again, from their new place */
+    bits->count %= 8;
+    left = (size_t)(segment->filled - bits->at);
+    memmove(segment->window, bits->at, left);
+    bits->at = segment->window;
+    segment->filled = segment->window + left;
+    fill(segment);
+    return true;
+}
+
+bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n)
+{
+    const struct stk_jpeg_bits *bits = &segment->bits;
+    const uint8_t *marker = segment->from;
+
+    /* All bytes were begun, and no more: libjpeg warns of bytes that are left. */
+    if (!segment->whole || bits->at - bits->count / 8 != segment->filled) {
+        return false;
+    }
+    while (segment->end - marker > 1 && marker[0] == 0xff && marker[1] == 0xff) {
+        marker++; /* fill bytes */
+    }
+    if (segment->end - marker < 2 || marker[1] != MARKER_RST0 + n % 8) {
+        return false;
+    }
+    segment->from = marker + 2;
+    begin(segment);
+    return true;
+}
