@@ -902,6 +902,11 @@ struct stoker_tokens_options {
     uint32_t           dtype; /* of raw files: an integer; default 0: there are none */
     uint64_t           cache_bytes; /* of unpacked frames; default: 512 MiB, or a quarter of the
                                        memory budget where that is less. One frame always may be */
+    /* Without paths: so many tokens in a row that lie elsewhere (text that is tokenised when it is
+     * needed, of which only the counts are known), and what tells them from others. Batches of
+     * windows of them have no field: their ids say which windows are due. */
+    uint64_t elsewhere;
+    uint8_t identity[32];
 };
 
 /* Gives *tokens_out. Files are mapped, not read: they may be replaced by a rename meanwhile, but
@@ -959,7 +964,7 @@ struct stoker_token_loader_options {
     uint32_t batch_size;
     uint32_t shuffle;       /* as of a loader, these all */
     uint32_t tail;
-    uint32_t window_blocks; /* default 64; a block is 8 MiB of tokens */
+    uint32_t window_blocks; /* default 64; a block: see block_bytes */
     uint32_t group_count;
     uint32_t rank, world_size;
     uint64_t seed;
@@ -982,6 +987,8 @@ struct stoker_token_loader_options {
      * room for the sentinels; windows lose as many tokens at their end. An eod stays last. */
     double   fim_rate, fim_spm_rate; /* 0 to 1; default 0 */
     int32_t  fim_prefix, fim_suffix, fim_middle;
+    uint64_t block_bytes; /* of tokens as they are stored, about: a block of the order. Default
+                             8 MiB */
 };
 
 /* Gives *loader_out. STOKER_ERROR_EMPTY: no file holds a whole window, or a document. Packed rows
@@ -1024,9 +1031,9 @@ struct stoker_row_documents {
     uint64_t        count, epoch;
 };
 
-/* All rows of the documents as one batch, as a token loader makes them: packed, padded or
- * documents. options: those of rows; what concerns order and batches is not looked at. Any
- * thread. */
+/* All rows of the documents as one batch, as a token loader makes them. Of windows each document is
+ * one: it has just the tokens of a window (see labels). options: those of rows; what concerns order
+ * and batches is not looked at. Any thread. */
 STOKER_API int stoker_rows_make(struct stoker_batch **batch_out, struct stoker_engine *engine,
                                 const struct stoker_row_documents *documents,
                                 const struct stoker_token_loader_options *options,

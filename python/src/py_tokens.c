@@ -2,6 +2,7 @@
  * thread call both, so the gates only keep a close apart from calls that run. */
 #include "py.h"
 
+#include <string.h>
 #include <unistd.h>
 
 struct tokens_object {
@@ -32,10 +33,11 @@ static void tokens_leave(struct tokens_object *self)
     }
 }
 
-/* Tokens(engine, paths, dtype, cache_bytes) */
+/* Tokens(engine, paths, dtype, cache_bytes); Tokens(engine, (), 0, 0, elsewhere, identity) */
 static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"engine", "paths", "dtype", "cache_bytes", NULL};
+    static char *names[] = {"engine",    "paths",    "dtype", "cache_bytes",
+                            "elsewhere", "identity", NULL};
 
     struct stk_py_module *module = PyType_GetModuleState(type);
     struct stoker_tokens_options options = {.struct_size = sizeof options};
@@ -43,14 +45,22 @@ static PyObject *tokens_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     struct stk_py_engine *engine;
     struct tokens_object *self = NULL;
     PyObject *paths;
-    const char **list;
+    const char **list, *identity = NULL;
+    Py_ssize_t identity_bytes = 0;
     int status;
 
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O!O&|O&:Tokens", names,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O!O&|O&O&y#:Tokens", names,
                                      module->engine_type, &engine, &PyTuple_Type, &paths,
-                                     stk_py_u32, &options.dtype, stk_py_u64,
-                                     &options.cache_bytes)) {
+                                     stk_py_u32, &options.dtype, stk_py_u64, &options.cache_bytes,
+                                     stk_py_u64, &options.elsewhere, &identity, &identity_bytes)) {
         return NULL;
+    }
+    if (identity && identity_bytes != sizeof options.identity) {
+        PyErr_SetString(PyExc_ValueError, "an identity has 32 bytes");
+        return NULL;
+    }
+    if (identity) {
+        memcpy(options.identity, identity, sizeof options.identity);
     }
     list = stk_py_urls(paths);
     if (!list || !stk_py_gate_enter(&engine->gate, "engine")) {
@@ -167,17 +177,38 @@ static void leave(struct token_loader_object *self)
 static bool parse_options(PyObject *arguments, PyObject *keywords, PyTypeObject *type,
                           PyObject **source, struct stoker_token_loader_options *options)
 {
-    static char *names[] = {"source",     "context",    "stride",          "batch_size",
-                            "shuffle",    "tail",       "window_blocks",   "group_count",
-                            "rank",       "world_size", "seed",            "labels",
-                            "dtype",      "rows",       "chunk_documents", "pad",
-                            "has_eod",    "append_eod", "eod",             "ends",
-                            "positions",  "fim_rate",   "fim_spm_rate",    "fim_prefix",
-                            "fim_suffix", "fim_middle", NULL};
+    static char *names[] = {"source",
+                            "context",
+                            "stride",
+                            "batch_size",
+                            "shuffle",
+                            "tail",
+                            "window_blocks",
+                            "group_count",
+                            "rank",
+                            "world_size",
+                            "seed",
+                            "labels",
+                            "dtype",
+                            "rows",
+                            "chunk_documents",
+                            "pad",
+                            "has_eod",
+                            "append_eod",
+                            "eod",
+                            "ends",
+                            "positions",
+                            "fim_rate",
+                            "fim_spm_rate",
+                            "fim_prefix",
+                            "fim_suffix",
+                            "fim_middle",
+                            "block_bytes",
+                            NULL};
 
     options->struct_size = sizeof *options;
     return PyArg_ParseTupleAndKeywords(
-        arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiii:tokens", names, type,
+        arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiiiO&:tokens", names, type,
         source, stk_py_u64, &options->context, stk_py_u64, &options->stride, stk_py_u32,
         &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail, stk_py_u32,
         &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32, &options->rank,
@@ -186,7 +217,7 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, PyTypeObject 
         &options->chunk_documents, &options->pad, &options->has_eod, &options->append_eod,
         &options->eod, stk_py_u32, &options->ends, stk_py_u32, &options->positions,
         &options->fim_rate, &options->fim_spm_rate, &options->fim_prefix, &options->fim_suffix,
-        &options->fim_middle);
+        &options->fim_middle, stk_py_u64, &options->block_bytes);
 }
 
 /* A buffer of numbers of so many bytes each, at least `count`. */

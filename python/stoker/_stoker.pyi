@@ -131,7 +131,13 @@ def rows(
 
 class Tokens:
     def __new__(
-        cls, engine: Engine, paths: tuple[bytes, ...], dtype: int, cache_bytes: int = ...
+        cls,
+        engine: Engine,
+        paths: tuple[bytes, ...],
+        dtype: int,
+        cache_bytes: int = ...,
+        elsewhere: int = ...,
+        identity: bytes = ...,
     ) -> Tokens: ...
     def info(self) -> dict[str, Any]: ...
     def close(self) -> None: ...

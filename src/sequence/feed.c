@@ -50,11 +50,11 @@ static int open_cursor(struct stoker_token_loader *loader,
     uint8_t identity[32];
 
     if (!stk_multiply(stk_samples_spacing(samples), token_bytes, &spacing_bytes)) {
-        spacing_bytes = STK_TOKEN_BLOCK_BYTES; /* then there is one window a file */
+        spacing_bytes = options->block_bytes; /* then there is one window a file */
     }
     struct stk_order_options order = {
         .sample_count = stk_samples_count(samples),
-        .block_samples = stk_max(STK_TOKEN_BLOCK_BYTES / spacing_bytes, 1),
+        .block_samples = stk_max(options->block_bytes / spacing_bytes, 1),
         .window_blocks = options->window_blocks,
         .group_count = options->group_count,
         .shuffle = options->shuffle,
@@ -144,6 +144,10 @@ static void set_fields(struct stoker_token_loader *loader,
     bool packed = options->rows == STOKER_ROWS_PACKED;
     int next = 1;
 
+    if (loader->tokens->elsewhere) {
+        loader->labels = loader->positions = loader->starts = -1;
+        return;
+    }
     loader->ragged = options->rows == STOKER_ROWS_DOCUMENTS;
     loader->labels = options->labels == STOKER_LABELS_SHIFTED ? next++ : -1;
     loader->positions = options->positions != STOKER_POSITIONS_NONE ? next++ : -1;
@@ -215,6 +219,10 @@ int stoker_token_loader_open(struct stoker_token_loader **loader_out, struct sto
 
     *loader_out = NULL;
     status = status < 0 ? status : stk_token_options(&options, given, error);
+    if (status == 0 && tokens->elsewhere && options.rows != STOKER_ROWS_WINDOWS) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "tokens that lie elsewhere have no documents",
+                        "take windows", "token loader options");
+    }
     for (uint32_t i = 0; status == 0 && options.dtype == STOKER_UINT8 && i < tokens->file_count;
          i++) {
         if (tokens->files[i].run.dtype != STOKER_UINT8) {
@@ -496,7 +504,7 @@ static int make_locked(struct stoker_token_loader *loader, struct stoker_batch *
         batch->mask[i] = slot.real;
         epochs[i] = slot.epoch;
     }
-    if (status == 0) {
+    if (status == 0 && loader->field_count > 0) {
         status = loader->ragged ? fill_documents_locked(loader, batch, epochs, error)
                                 : fill_rows_locked(loader, batch, epochs, error);
     }
@@ -605,22 +613,33 @@ int stoker_token_loader_set_state(struct stoker_token_loader *loader,
 
 /* ---- documents in memory ---- */
 
+/* Tokens of a window; 0: rows are others. */
+static uint64_t window_tokens(const struct stoker_token_loader_options *options)
+{
+    return options->rows == STOKER_ROWS_WINDOWS
+               ? options->context + (options->labels == STOKER_LABELS_SHIFTED)
+               : 0;
+}
+
 static int check_documents(const struct stoker_row_documents *documents,
                            const struct stoker_token_loader_options *options,
                            struct stoker_error *error)
 {
     const char *refused = NULL;
-    uint64_t before = 0;
+    uint64_t window = window_tokens(options), before = 0;
 
     if (!documents || documents->struct_size != sizeof *documents) {
         refused = "set struct_size";
     } else if (documents->count == 0 || documents->count > STK_PACKING_DOCUMENTS_MAX) {
         refused = "give 1 to 1,048,576 documents";
-    } else if (options->rows == STOKER_ROWS_WINDOWS || options->dtype == STOKER_UINT8) {
-        refused = "give rows that are packed, padded or documents, of int32 or int64";
+    } else if (options->dtype == STOKER_UINT8) {
+        refused = "give rows of int32 or int64";
     }
     for (uint64_t i = 0; !refused && i < documents->count; before = documents->ends[i++]) {
         refused = documents->ends[i] < before ? "ends must not fall" : NULL;
+        if (!refused && window > 0 && documents->ends[i] - before != window) {
+            refused = "give windows that are as long as context, and one more for labels";
+        }
     }
     return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "documents cannot be made to rows",
                               refused, "row documents")
@@ -655,6 +674,7 @@ int stoker_rows_make(struct stoker_batch **batch_out, struct stoker_engine *engi
     options.rank = 0;
     options.world_size = options.group_count = 1;
     options.chunk_documents = (uint32_t)documents->count;
+    options.stride = stk_max(window_tokens(&options), 1);
     status = stk_tokens_lend(&tokens, engine, &file, error);
     status = status < 0 ? status : open_loader(&loader, tokens, &options, documents->ids, error);
     status = status < 0 ? status : stoker_token_loader_set_epoch(loader, documents->epoch, error);

@@ -262,6 +262,30 @@ static int tokens_new(struct stoker_tokens **tokens_out, struct stoker_engine *e
     return 0;
 }
 
+/* No file, but how many tokens there are, and what they are. */
+static int open_elsewhere(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
+                          const struct stoker_tokens_options *options, struct stoker_error *error)
+{
+    uint64_t count = options->elsewhere;
+    int status = tokens_new(tokens_out, engine, 1, error);
+
+    if (status == 0) {
+        struct stoker_tokens *tokens = *tokens_out;
+        struct stk_sha256 sha;
+
+        tokens->files[0].run = (struct stk_token_run){NULL, count, STOKER_INT32};
+        tokens->file_count = 1;
+        tokens->tokens = count;
+        tokens->elsewhere = true;
+        stk_sha256_init(&sha);
+        stk_sha256_add(&sha, "stoker tokens elsewhere 1", 25);
+        stk_sha256_add(&sha, &count, sizeof count);
+        stk_sha256_add(&sha, options->identity, sizeof options->identity);
+        stk_sha256_done(&sha, tokens->identity);
+    }
+    return status;
+}
+
 int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *engine,
                        const struct stoker_tokens_options *options, struct stoker_error *error)
 {
@@ -272,10 +296,17 @@ int stoker_tokens_open(struct stoker_tokens **tokens_out, struct stoker_engine *
     if (status < 0) {
         return status;
     }
-    if (!options || options->struct_size != sizeof *options || options->path_count == 0 ||
-        options->path_count > STK_TOKEN_FILES_MAX) {
+    if (!options || options->struct_size != sizeof *options ||
+        (options->path_count == 0) == (options->elsewhere == 0) ||
+        options->path_count > STK_TOKEN_FILES_MAX ||
+        options->elsewhere > STK_TOKENS_ELSEWHERE_MAX) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "token files cannot be opened like this",
-                        "set struct_size, and name 1 to 1,048,576 files", "tokens options");
+                        "set struct_size, and name 1 to 1,048,576 files, or how many tokens lie "
+                        "elsewhere",
+                        "tokens options");
+    }
+    if (options->elsewhere > 0) {
+        return open_elsewhere(tokens_out, engine, options, error);
     }
     status = tokens_new(&tokens, engine, options->path_count, error);
     if (status < 0) {

@@ -24,6 +24,7 @@ static void set_defaults(struct stoker_token_loader_options *options)
     options->world_size = options->world_size ? options->world_size : 1;
     options->labels = options->labels ? options->labels : STOKER_LABELS_SHIFTED;
     options->dtype = options->dtype ? options->dtype : STOKER_INT64;
+    options->block_bytes = options->block_bytes ? options->block_bytes : STK_TOKEN_BLOCK_BYTES;
     options->chunk_documents =
         options->chunk_documents ? options->chunk_documents : CHUNK_DOCUMENTS;
     options->ends = options->ends ? options->ends : windows ? STOKER_ENDS_KEPT : STOKER_ENDS_MASKED;
@@ -63,6 +64,9 @@ static const char *refuse_rows(const struct stoker_token_loader_options *options
     }
     if (documents && options->positions != STOKER_POSITIONS_NONE) {
         return "positions of documents count from 0: there is no field of them";
+    }
+    if (options->block_bytes > STK_TOKEN_BLOCK_BYTES_MAX) {
+        return "a block has 1 TiB at most";
     }
     if (options->chunk_documents > STK_PACKING_DOCUMENTS_MAX) {
         return "a chunk has 1,048,576 documents at most";

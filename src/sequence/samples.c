@@ -78,11 +78,13 @@ static int open_documents(struct stk_samples *samples,
 static uint32_t window_count_of(const struct stk_samples *samples,
                                 const struct stoker_token_loader_options *options)
 {
-    uint64_t window = (uint64_t)options->window_blocks * STK_TOKEN_BLOCK_BYTES;
+    uint64_t window; /* bytes */
 
-    return options->shuffle == STOKER_SHUFFLE_FULL
-               ? 1
-               : (uint32_t)stk_min(samples->tokens->bytes / window + 1, UINT32_MAX);
+    if (options->shuffle == STOKER_SHUFFLE_FULL ||
+        !stk_multiply(options->window_blocks, options->block_bytes, &window)) {
+        return 1;
+    }
+    return (uint32_t)stk_min(samples->tokens->bytes / window + 1, UINT32_MAX);
 }
 
 int stk_samples_open(struct stk_samples *samples, const struct stoker_tokens *tokens,
@@ -180,11 +182,12 @@ static int window_row(const struct stk_samples *samples, uint64_t sample, uint64
 {
     struct stk_window window = stk_windows_at(&samples->windows, sample);
     uint64_t length = samples->windows.length;
+    uint64_t number = samples->ids ? samples->ids[sample] : sample;
     int status =
         stk_tokens_read(samples->tokens, window.file, window.first, length, row->tokens, error);
 
     if (status == 0) {
-        stk_token_row_cut(row, &samples->rules, length, stk_key(key, sample));
+        stk_token_row_cut(row, &samples->rules, length, stk_key(key, number));
     }
     return status;
 }

@@ -89,7 +89,8 @@ struct stk_samples {
     uint32_t kind; /* enum stoker_token_rows */
     uint64_t context;
     struct stk_token_row_rules rules;
-    const uint64_t *ids;        /* of documents, for fill in the middle; lent; NULL: numbers */
+    const uint64_t *ids;        /* of documents or windows, for fill in the middle; lent; NULL:
+                                   numbers */
     struct stk_windows windows; /* of windows */
     struct stk_documents documents;
     struct stk_packed *packed;

@@ -18,8 +18,10 @@
 #include "tokens/tokens.h"
 
 #define STK_TOKEN_PATH_BYTES_MAX 4096
-/* Samples of a block of the order: about so many bytes of tokens lie together. */
+#define STK_TOKENS_ELSEWHERE_MAX (UINT64_C(1) << 56)
+/* Samples of a block of the order: about so many bytes of tokens lie together, by default. */
 #define STK_TOKEN_BLOCK_BYTES (8u << 20)
+#define STK_TOKEN_BLOCK_BYTES_MAX (UINT64_C(1) << 40)
 
 struct stk_token_file {
     char *path;               /* owned */
@@ -43,6 +45,7 @@ struct stoker_tokens { /* const after open */
     uint32_t file_count;
     struct stk_token_file *files;
     struct stk_kept *kept; /* NULL: no file is packed */
+    bool elsewhere;        /* there is one file, and only its count is known */
     uint64_t tokens, documents, bytes, frames;
     uint8_t identity[32];
 };
