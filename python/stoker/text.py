@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from . import _stoker
-from .dataset import SHUFFLES, Engine, count, refuse_pickle, word
+from .counted import Counts, Kept, Reading, default_folder, open_counts
+from .dataset import SHUFFLES, Engine, count, parse_bytes, refuse_pickle, word
 from .errors import ArgumentError, CorruptError, FormatError, StateError
 from .loader import TAILS
 from .output import check_word
@@ -26,6 +27,10 @@ Ids = Sequence[Sequence[int]]
 NEWLINE, NEVER = 10, 256
 """What ends a document; no byte is 256."""
 JSON_ENDINGS = (b".jsonl", b".ndjson", b".json")
+WINDOW_BLOCK_BYTES, WINDOW_BLOCKS = 1 << 20, 64
+"""Of the order of windows: about 256 Ki tokens a block, and so many blocks mixed."""
+KEPT_BYTES_MAX = 1 << 30
+"""Tokenised documents that are kept, for windows."""
 
 
 class TextLoader(TokenLoader):
@@ -40,15 +45,20 @@ class TextLoader(TokenLoader):
     ``batch_size`` counts documents, so what a batch holds is a function of its position alone: the
     global batches have the same documents for every number of ranks, and a state is one position.
     Threads read, parse and tokenise some batches ahead; they come in order, and the same whatever
-    the threads. For rows of a fixed number tokenise once (Megatron's ``preprocess_data``) and
-    take :class:`TokenLoader`.
+    the threads.
+
+    ``rows="windows"`` are those that :class:`TokenLoader` cuts out of the same tokens in one file,
+    and ``batch_size`` counts them. Windows can only be numbered when each document's count is
+    known: the first loader of a text tokenises all of it once, to count, and keeps 8 bytes a
+    document (see ``counts``); later ones begin at once, at any position. Who reads a text many
+    times tokenises once (Megatron's ``preprocess_data``) and takes :class:`TokenLoader`.
 
     Args:
         source: a file, a glob, or a list of them; plain or packed by zstd, in UTF-8. One pass over
             them finds the lines, when the loader is made.
         tokenizer: a ``tokenizers.Tokenizer``, a path of its ``tokenizer.json``, a fast tokenizer
             of ``transformers``, or a function: list of texts -> list of lists of ids.
-        batch_size: documents of a batch, of this rank.
+        batch_size: documents of a batch, of this rank; of windows, rows.
         context: tokens of a row.
         field: the text in a line of JSON: a name, names between dots, or a function of the parsed
             line.
@@ -56,7 +66,15 @@ class TextLoader(TokenLoader):
             one. Default: ``"json"`` for ``.jsonl``, ``.ndjson`` and ``.json``, else ``"lines"``.
         rows: ``"packed"``: the documents of the batch by best fit, in as many rows as it takes;
             ``"padded"``: a row each, cut or padded; ``"documents"``: as pairs of
-            :class:`Ragged`. Default: ``"packed"``, without context ``"documents"``.
+            :class:`Ragged`; ``"windows"``: of all documents in a row. Default: ``"packed"``,
+            without context ``"documents"``.
+        stride: tokens from one window to the next. Default: ``context``.
+        counts: of windows, the folder of the tables of counts, which processes may share. Default:
+            ``$STOKER_CACHE``, else ``$XDG_CACHE_HOME/stoker`` or ``~/.cache/stoker``; of a function
+            as tokenizer, which is known by its name only, none is kept.
+        block_bytes: a block of the order. Default: 8 MiB of text; of windows 1 MiB of tokens of 4
+            bytes: the documents of a window of blocks stay tokenised (up to 1 GiB), so that each is
+            tokenised about once an epoch.
         eod: the token at documents' ends, by id or by name. Default: none.
         append_eod: whether it is put there. Default: if there is one.
         special: whether the tokenizer adds its own special tokens.
@@ -81,6 +99,8 @@ class TextLoader(TokenLoader):
         field: str | Callable[[Any], str] = "text",
         documents: str | None = None,
         rows: str | None = None,
+        stride: int | None = None,
+        counts: str | os.PathLike[str] | None = None,
         seed: int = 0,
         labels: bool = True,
         names: Sequence[str] | None = None,
@@ -100,6 +120,7 @@ class TextLoader(TokenLoader):
         world_size: int | None = None,
         window: int | None = None,
         groups: int | None = None,
+        block_bytes: int | str | None = None,
         transform: Callable[[Any], Any] | None = None,
         output: str = "auto",
         engine: Engine | None = None,
@@ -117,8 +138,10 @@ class TextLoader(TokenLoader):
         )
         self.context = count(context, f"{where} context", low=1)  # 0: none
         rows = rows if rows is not None else "packed" if context is not None else "documents"
-        if rows == "windows":
-            raise ArgumentError("rows='windows'", where, "give packed, padded or documents")
+        if rows != "windows" and (stride is not None or counts is not None):
+            raise ArgumentError(
+                f"stride= or counts= beside rows={rows!r}", where, "give it with windows"
+            )
         encode = _encoder(tokenizer, special)
         end = encode.id_of(eod) if isinstance(eod, str) else eod
         self._native_options = {
@@ -130,7 +153,11 @@ class TextLoader(TokenLoader):
             "world_size": self.world_size,
             "window_blocks": count(window, f"{where} window", low=1),
             "group_count": count(groups, f"{where} groups", low=1),
+            "block_bytes": parse_bytes(block_bytes, f"{where} block_bytes"),
         }
+        append = end is not None if append_eod is None else bool(append_eod)
+        if append and end is None:
+            raise ArgumentError("append_eod without eod", where, "name the token")
         options = row_options(
             where,
             rows=rows,
@@ -138,7 +165,7 @@ class TextLoader(TokenLoader):
             dtype=dtype,
             pad=pad,
             eod=end,
-            append_eod=end is not None if append_eod is None else append_eod,
+            append_eod=append and rows != "windows",
             mask_ends=mask_ends,
             positions=positions,
             fim=fim,
@@ -152,13 +179,6 @@ class TextLoader(TokenLoader):
         self.tokens = Tokens(source, stored="uint8", engine=engine)
         try:
             kind = _kind(documents, self.tokens.files, where)
-            self._maker = _Maker(
-                self.tokens.engine,
-                self.context,
-                {**options, "batch_size": 1, "seed": self.seed},
-                _reader(kind, field),
-                encode,
-            )
             self._text = {
                 "tokenizer": encode.identity,
                 "documents": kind,
@@ -166,11 +186,23 @@ class TextLoader(TokenLoader):
                 "context": self.context,
                 "rules": _digest(sorted(options.items())),
             }
-            self._kind = kind
             cores = len(os.sched_getaffinity(0))
             self._threads = count(threads, f"{where} threads", low=1) or cores
             self._depth = count(ahead, f"{where} ahead", low=1) or 2 * self._threads
-            self._native: Any = self._load()
+            self._eod = NEVER if kind == "files" else NEWLINE
+            tokenise = _Tokenise(_reader(kind, field), encode)
+            made = _Rows(
+                self.tokens.engine, self.context, {**options, "batch_size": 1, "seed": self.seed}
+            )
+            self._maker: _Maker | _Windows = _Maker(made, tokenise)
+            if rows == "windows":
+                last = () if end is None or not append else (end,)
+                self._maker = self._open_windows(made, tokenise, last, stride, counts)
+            try:
+                self._native: Any = self._load()
+            except BaseException:
+                self._maker.close()
+                raise
         except BaseException:
             self.tokens.close()
             raise
@@ -182,15 +214,47 @@ class TextLoader(TokenLoader):
         self._taken = False
         self.mask: Any = None
 
+    def _open_windows(
+        self,
+        made: _Rows,
+        tokenise: _Tokenise,
+        tail: tuple[int, ...],
+        stride: int | None,
+        folder: str | os.PathLike[str] | None,
+    ) -> _Windows:
+        step = count(stride, "TextLoader stride", low=1) or self.context
+        if not self.context:
+            raise ArgumentError("windows without context", "TextLoader", "give context=")
+        told = {name: self._text[name] for name in ("tokenizer", "documents", "field")}
+        digest = hashlib.sha256(
+            repr((sorted(told.items()), bool(tail), self.tokens.identity)).encode()
+        ).digest()
+        kept_in = None if folder is None else os.fspath(folder)
+        if folder is None and tokenise.is_exact:
+            kept_in = default_folder()
+        reading = Reading(self.tokens._native, self._eod)
+        ended = _Ended(tokenise, tail)
+        try:
+            counts = open_counts(kept_in, digest, reading, ended, self._threads)
+        except BaseException:
+            reading.close()
+            raise
+        return _Windows(made, ended, reading, counts, step)
+
     def _load(self) -> Any:
-        options = self._native_options | {
-            "rows": _stoker.ROWS_DOCUMENTS,
-            "labels": _stoker.LABELS_NONE,
-            "dtype": _stoker.UINT8,
-            "has_eod": 1,
-            "eod": NEVER if self._kind == "files" else NEWLINE,
-        }
-        native = _stoker.TokenLoader(self.tokens._native, 0, **options)
+        source = self.tokens._native
+        if isinstance(self._maker, _Windows):
+            source, more = self._maker.places(self._native_options)
+        else:
+            more = {
+                "rows": _stoker.ROWS_DOCUMENTS,
+                "labels": _stoker.LABELS_NONE,
+                "dtype": _stoker.UINT8,
+                "has_eod": 1,
+                "eod": self._eod,
+            }
+        options = self._native_options | more
+        native = _stoker.TokenLoader(source, self._maker.context, **options)
         return _Ahead(native, self._maker, self._threads, self._depth)
 
     def state_dict(self) -> dict[str, Any]:
@@ -224,10 +288,23 @@ class TextLoader(TokenLoader):
             )
         super().load_state_dict(state)
 
+    def close(self) -> None:
+        """Lets go of the files. Batches in hand stay valid."""
+        was_open = not self._closed
+        super().close()
+        if was_open:
+            self._maker.close()
+
+    @property
+    def counts(self) -> str | None:
+        """The file with the table of counts; of windows."""
+        return self._maker.counts.path if isinstance(self._maker, _Windows) else None
+
     def __repr__(self) -> str:
+        unit = "windows" if isinstance(self._maker, _Windows) else "documents"
         return (
             f"<stoker.TextLoader of {len(self.tokens.files)} files, batches of {self.batch_size} "
-            f"documents, rank {self.rank} of {self.world_size}>"
+            f"{unit}, rank {self.rank} of {self.world_size}>"
         )
 
     def __reduce__(self) -> NoReturn:
@@ -257,7 +334,11 @@ class _Ahead:
     """
 
     def __init__(
-        self, native: _stoker.TokenLoader, maker: _Maker, threads: int, depth: int
+        self,
+        native: _stoker.TokenLoader,
+        maker: _Maker | _Windows,
+        threads: int,
+        depth: int,
     ) -> None:
         self._native, self._maker, self._depth = native, maker, depth
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "stoker-text")
@@ -314,71 +395,164 @@ class _Ahead:
         self._native.close()
 
 
+class _Rows:
+    """Tokens of documents -> a batch of rows."""
+
+    def __init__(self, engine: Engine, context: int, options: dict[str, Any]) -> None:
+        self.engine, self.context, self.options = engine, context, options
+
+    def __call__(
+        self, source: _stoker.Batch, epoch: int, documents: Sequence[array[int]], ids: array[int]
+    ) -> _Made:
+        tokens, ends, options = array("i"), array("Q"), self.options
+        for document in documents:
+            tokens.extend(document)
+            ends.append(len(tokens))
+        if not tokens and options["rows"] == _stoker.ROWS_PACKED:
+            # No document has a token, or there is none: a row of padding.
+            tokens, ends, ids = array("i", [options["pad"]]), array("Q", [1]), array("Q", [0])
+            options = options | {"append_eod": 0, "fim_rate": 0.0}
+        rows = _stoker.rows((self.engine._native, self.context), options, epoch, tokens, ends, ids)
+        return _Made(rows, source)
+
+
 class _Maker:
     """Documents -> texts -> ids -> rows. It knows no loader, so threads keep none alive."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        context: int,
-        options: dict[str, Any],
-        read: Callable[[bytes], str],
-        encode: _Encoder,
-    ) -> None:
-        self._engine, self._context, self._options = engine, context, options
-        self._read, self._encode = read, encode
+    context = 0  # of the batches of documents that it is given
+
+    def __init__(self, rows: _Rows, tokenise: _Tokenise) -> None:
+        self._rows, self._tokenise = rows, tokenise
 
     def __call__(self, source: _stoker.Batch, epoch: int) -> _Made:
-        texts, ids = self._texts(source)
-        tokens, ends = array("i"), array("Q")
-        for document in self._encode(texts) if texts else ():
+        """Packed rows are made without what is padding of the batch."""
+        values, offsets, *_ = source.array(0)
+        stored, bounds = memoryview(values).cast("B"), memoryview(offsets).tolist()
+        all_real = self._rows.options["rows"] != _stoker.ROWS_PACKED
+        parts, ids = [], array("Q")
+        for number, (document, real) in enumerate(
+            zip(source.ids.tolist(), source.mask.tolist(), strict=True)
+        ):
+            if all_real or real:
+                parts.append(bytes(stored[bounds[number] : bounds[number + 1]]))
+                ids.append(document)
+        return self._rows(source, epoch, self._tokenise(ids, parts), ids)
+
+    def close(self) -> None:
+        pass
+
+
+class _Tokenise:
+    """Numbers of documents and their bytes -> their ids."""
+
+    def __init__(self, read: Callable[[bytes], str], encode: _Encoder) -> None:
+        self._read, self._encode = read, encode
+        self.is_exact = isinstance(encode, _HuggingFace)  # its identity says what it does
+
+    def __call__(self, numbers: Sequence[int], stored: Sequence[bytes]) -> list[array[int]]:
+        texts = [self._text(*each) for each in zip(numbers, stored, strict=True)]
+        found = []
+        for ids in self._encode(texts) if texts else ():
             try:
-                tokens.extend(document)
+                found.append(array("i", ids))
             except (OverflowError, TypeError) as error:
                 raise FormatError(
                     f"the tokenizer gave what is no id: {error}",
                     "TextLoader",
                     "give ids of 32 bits",
                 ) from error
-            ends.append(len(tokens))
-        if len(ends) != len(ids):
+        if len(found) != len(texts):
             raise FormatError(
-                f"the tokenizer gave {len(ends)} lists of ids for {len(ids)} texts",
+                f"the tokenizer gave {len(found)} lists of ids for {len(texts)} texts",
                 "TextLoader",
                 "give one for each",
             )
-        if not tokens and self._options["rows"] == _stoker.ROWS_PACKED:
-            # No document has a token, or there is none: a row of padding.
-            tokens, ends, ids = array("i", [self._options["pad"]]), array("Q", [1]), array("Q", [0])
-            options = self._options | {"append_eod": 0, "fim_rate": 0.0}
-        else:
-            options = self._options
-        rows = _stoker.rows(
-            (self._engine._native, self._context), options, epoch, tokens, ends, ids
-        )
-        return _Made(rows, source)
+        return found
 
-    def _texts(self, source: _stoker.Batch) -> tuple[list[str], array[int]]:
-        """The documents' texts and ids; of packed rows without what is padding of the batch."""
-        values, offsets, *_ = source.array(0)
-        stored, bounds = memoryview(values).cast("B"), memoryview(offsets).tolist()
-        packed = self._options["rows"] == _stoker.ROWS_PACKED
-        texts, ids = [], array("Q")
-        for number, (document, real) in enumerate(
-            zip(source.ids.tolist(), source.mask.tolist(), strict=True)
-        ):
-            if packed and not real:
-                continue
-            try:
-                texts.append(self._read(bytes(stored[bounds[number] : bounds[number + 1]])))
-            except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-                raise CorruptError(
-                    f"a document cannot be read: {type(error).__name__}: {error}",
-                    f"document {document}",
-                    "look at that line (of all files, from 0), or name another field",
-                ) from error
-            ids.append(document)
-        return texts, ids
+    def _text(self, number: int, stored: bytes) -> str:
+        try:
+            return self._read(stored)
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+            raise CorruptError(
+                f"a document cannot be read: {type(error).__name__}: {error}",
+                f"document {number}",
+                "look at that line (of all files, from 0), or name another field",
+            ) from error
+
+
+# ---- windows ----
+
+
+class _Ended:
+    """The same with the token at documents' ends; one that is empty stays so."""
+
+    def __init__(self, tokenise: _Tokenise, tail: tuple[int, ...]) -> None:
+        self._tokenise, self._tail = tokenise, tail
+
+    def __call__(self, numbers: Sequence[int], stored: Sequence[bytes]) -> list[array[int]]:
+        found = self._tokenise(numbers, stored)
+        for ids in found:
+            if ids:
+                ids.extend(self._tail)
+        return found
+
+
+class _Windows:
+    """Numbers of windows -> the documents that they touch -> ids -> rows.
+
+    What is made is a function of the numbers; what is kept spares time only.
+    """
+
+    def __init__(
+        self, rows: _Rows, tokenise: _Ended, reading: Reading, counts: Counts, stride: int
+    ) -> None:
+        self._rows, self._tokenise, self._reading, self.counts = rows, tokenise, reading, counts
+        self.context, self._stride = rows.context, stride
+        self._length = self.context + (rows.options["labels"] == _stoker.LABELS_SHIFTED)
+        self._kept = Kept(0)
+
+    def places(self, given: dict[str, Any]) -> tuple[_stoker.Tokens, dict[str, Any]]:
+        """For the order of the windows: tokens that are not there, and options."""
+        block = given["block_bytes"] or WINDOW_BLOCK_BYTES
+        self._kept = Kept(min((given["window_blocks"] or WINDOW_BLOCKS) * block, KEPT_BYTES_MAX))
+        tokens = _stoker.Tokens(
+            self._rows.engine._native, (), 0, 0, self.counts.tokens, self.counts.identity
+        )
+        return tokens, {
+            "block_bytes": block,
+            "rows": _stoker.ROWS_WINDOWS,
+            "stride": self._stride,
+            "labels": self._rows.options["labels"],
+        }
+
+    def __call__(self, source: _stoker.Batch, epoch: int) -> _Made:
+        ids = array("Q", source.ids.tolist())
+        spans = [(number * self._stride, number * self._stride + self._length) for number in ids]
+        touched = {number for span in spans for number in self.counts.touched(*span)}
+        documents = self._documents(sorted(touched))
+        windows = [self._window(documents, *span) for span in spans]
+        return self._rows(source, epoch, windows, ids)
+
+    def _documents(self, numbers: Sequence[int]) -> dict[int, array[int]]:
+        found = self._kept.find(numbers)
+        missing = [number for number in numbers if number not in found]
+        made = self._tokenise(missing, self._reading.read(missing))
+        for number, ids in zip(missing, made, strict=True):
+            self.counts.check(number, len(ids))
+            self._kept.add(number, ids)
+            found[number] = ids
+        return found
+
+    def _window(self, documents: dict[int, array[int]], first: int, end: int) -> array[int]:
+        window = array("i")
+        for number in self.counts.touched(first, end):
+            before = self.counts.first(number)
+            window.extend(documents[number][max(first - before, 0) : end - before])
+        return window
+
+    def close(self) -> None:
+        self._reading.close()
+        self.counts.close()
 
 
 # ---- texts ----

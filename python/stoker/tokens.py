@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from . import _stoker
-from .dataset import SHUFFLES, Engine, count, default_engine, refuse_pickle, word
+from .dataset import SHUFFLES, Engine, count, default_engine, parse_bytes, refuse_pickle, word
 from .errors import ArgumentError, ClosedError, EmptyError, ForkedError, StateError
 from .loader import TAILS
 from .output import Ragged, check_word, choose, converter, mask_of, paths_of
@@ -197,6 +197,7 @@ class TokenLoader(Stream):
         dtype: of the batches: ``"int64"`` or ``"int32"``.
         stored: dtype of raw files, see :class:`Tokens`.
         shuffle, tail, rank, world_size, window, groups, output: see :class:`Loader`.
+        block_bytes: of stored tokens, about: a block of the order. Default: 8 MiB.
         transform: called with each batch as the loop would get it; the loop gets its result.
         engine: default: the process's, or the Tokens'.
     """
@@ -229,6 +230,7 @@ class TokenLoader(Stream):
         world_size: int | None = None,
         window: int | None = None,
         groups: int | None = None,
+        block_bytes: int | str | None = None,
         transform: Callable[[Any], Any] | None = None,
         output: str = "auto",
         engine: Engine | None = None,
@@ -257,6 +259,7 @@ class TokenLoader(Stream):
             "world_size": self.world_size,
             "window_blocks": count(window, f"{where} window", low=1),
             "group_count": count(groups, f"{where} groups", low=1),
+            "block_bytes": parse_bytes(block_bytes, f"{where} block_bytes"),
             "chunk_documents": count(chunk, f"{where} chunk", low=1),
             **row_options(
                 where,

@@ -6,14 +6,19 @@ tokenizers train a small one.
 
 from __future__ import annotations
 
+import concurrent.futures
+import fcntl
+import itertools
 import json
 import random
 import shutil
 import subprocess
 import threading
+from array import array
 
 import pytest
 import stoker
+import stoker.counted
 
 numpy = pytest.importorskip("numpy")
 
@@ -163,6 +168,16 @@ def test_packed_rows(files, texts):
     assert sorted(seen) == sorted([*ids_of(text), EOD] for text in texts if text)
 
 
+def test_packed_rows_have_no_repeats(files, texts):
+    """Padding of the last batch are documents again: their rows are left out."""
+    got = []
+    for batch in make(files, context=64, seed=2, tail="pad", eod=EOD, pad=9):
+        ids, bounds = batch["input_ids"].reshape(-1), batch["cu_seqlens"].tolist()
+        parts = [ids[low:high].tolist() for low, high in itertools.pairwise(bounds)]
+        got += [part for part in parts if part[0] != 9]
+    assert sorted(got) == sorted([*ids_of(text), EOD] for text in texts if text)
+
+
 def test_padded_rows(files, texts):
     loader = make(files, context=20, rows="padded", shuffle="none", tail="pad", pad=9, eod=EOD)
     got, real = [], 0
@@ -301,6 +316,9 @@ def test_refused(files, tmp_path):
         make(files).load_state_dict(state)
     for options in (
         {"rows": "windows"},
+        {"rows": "windows", "context": 8, "append_eod": True},
+        {"context": 8, "stride": 4},
+        {"context": 8, "counts": tmp_path},
         {"rows": "some"},
         {"documents": "pages"},
         {"field": 3},
@@ -318,6 +336,220 @@ def test_refused(files, tmp_path):
     loader.close()
     with pytest.raises(stoker.ClosedError):
         iter(loader)
+
+
+# ---- windows ----
+
+
+@pytest.fixture(scope="module")
+def words(texts, tmp_path_factory):
+    """All tokens of the texts in one raw file, each document with EOD, as one would store them."""
+    path = tmp_path_factory.mktemp("words") / "x.bin"
+    ids = [id for text in texts if text for id in (*ids_of(text), EOD)]
+    numpy.array(ids, "uint32").tofile(path)
+    return path
+
+
+def windows(files, **options):
+    """A loader of windows; and one of the tokens, which were stored."""
+    given = {"batch_size": 6, "context": 50, "eod": EOD, "seed": 3, "block_bytes": 2000}
+    given = {"rows": "windows", "window": 3, "output": "numpy", "threads": 2, **given, **options}
+    return stoker.TextLoader(str(files / "*.jsonl"), function, **given)
+
+
+def stored(words, **options):
+    given = {"batch_size": 6, "context": 50, "eod": EOD, "seed": 3, "block_bytes": 2000}
+    return stoker.TokenLoader(
+        words, stored="uint32", window=3, output="numpy", **{**given, **options}
+    )
+
+
+def plain(batch):
+    values = batch.values() if isinstance(batch, dict) else batch
+    return [value.tolist() for value in (values if isinstance(values, tuple) else [*values])]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"shuffle": "none", "tail": "keep", "stride": 7},
+        {"shuffle": "full", "tail": "pad", "labels": False, "dtype": "int32"},
+        {"tail": "wrap", "mask_ends": True, "positions": "reset"},
+        {"fim": stoker.FIM(2, 3, 4), "rank": 1, "world_size": 3, "batch_size": 2},
+    ],
+)
+def test_windows_are_those_of_stored_tokens(files, words, options):
+    ours, theirs = windows(files, **options), stored(words, **options)
+    assert ours.rows == theirs.rows and len(ours) == len(theirs) > 3
+    for _ in range(2):
+        for one, other in zip(ours, theirs, strict=True):
+            assert plain(one) == plain(other)
+            assert (ours.mask is None) == (theirs.mask is None)
+            assert ours.mask is None or (ours.mask == theirs.mask).all()
+
+
+def test_windows_without_eod(files, texts):
+    loader = windows(files, eod=None, shuffle="none", stride=50, labels=False)
+    ids = [id for text in texts for id in ids_of(text)]
+    rows = [row for batch in loader for row in batch.tolist()]
+    assert rows == [ids[50 * i : 50 * i + 50] for i in range(len(rows))] and len(rows) > 60
+
+
+def test_windows_go_on_in_another_world(files, words):
+    one = [row for batch in windows(files, batch_size=6) for row in plain(batch)[0]]
+    state = None
+    got = []
+    for step, world in enumerate((3, 2, 1, 6)):
+        ranks = [
+            windows(files, batch_size=6 // world, rank=r, world_size=world, threads=1 + r)
+            for r in range(world)
+        ]
+        rows = []
+        for loader in ranks:
+            if state is not None:
+                loader.load_state_dict(state)
+            rows += plain(next(iter(loader)))[0]
+        assert len({json.dumps(loader.state_dict()) for loader in ranks}) == 1
+        state = json.loads(json.dumps(ranks[step % world].state_dict()))
+        got += rows
+    assert got == one[: len(got)]
+    for options in ({"stride": 9}, {"context": 51}, {"block_bytes": 1000}, {"append_eod": False}):
+        with pytest.raises(stoker.StateError):
+            windows(files, **options).load_state_dict(state)
+
+
+class Counting:
+    """A tokenizer that is known by what it does, as Hugging Face's are."""
+
+    def __init__(self, shift=0, fails_at=None):
+        self.shift, self.fails_at, self.calls = shift, fails_at, 0
+        self.lock = threading.Lock()
+
+    def to_str(self):
+        return "words"
+
+    def encode_batch(self, texts, add_special_tokens):
+        with self.lock:
+            self.calls += len(texts)
+            if self.fails_at is not None and self.calls >= self.fails_at:
+                raise KeyboardInterrupt
+
+        class Encoding:
+            def __init__(self, ids):
+                self.ids = ids
+
+        return [Encoding(ids_of(text) + [7] * self.shift) for text in texts]
+
+
+def test_counted_once(files, texts, tmp_path, monkeypatch):
+    """The table is kept, shared, gone on with, refused when it is damaged, and checked in use."""
+    monkeypatch.setattr(stoker.counted, "GROUP_DOCUMENTS", 10)
+
+    def make(tokenizer, **options):
+        return stoker.TextLoader(
+            str(files / "*.jsonl"),
+            tokenizer,
+            4,
+            50,
+            rows="windows",
+            threads=1,
+            output="numpy",
+            **{"counts": tmp_path, **options},
+        )
+
+    killed = Counting(fails_at=100)
+    with pytest.raises(KeyboardInterrupt):
+        make(killed)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".part"]
+    first, second = Counting(), Counting()
+    loader = make(first)
+    assert first.calls <= len(texts) - 60  # what the killed one had is not counted again
+    assert loader.rows == make(second).rows and second.calls == 0
+    (table,) = tmp_path.iterdir()
+    assert loader.counts == str(table) and table.stat().st_size == 64 + 8 * len(texts)
+    want = [plain(batch) for batch in loader]
+    assert [plain(batch) for batch in make(second)] == want
+    with pytest.raises(stoker.CorruptError, match="delete that table"):
+        next(iter(make(Counting(shift=1))))
+    partial, whole = tmp_path / f"{table.name}.part", table.read_bytes()
+    for damaged in (
+        b"x" * 64 + whole[64:1000],  # of another text
+        whole[:63],
+        whole[:64] + whole[72:80] + bytes(800),  # numbers that fall
+    ):
+        table.unlink()
+        partial.write_bytes(damaged)
+        assert [plain(batch) for batch in make(second)] == want and not partial.exists()
+        assert table.read_bytes() == whole
+    table.unlink()
+    partial.write_bytes(whole[:644])  # in the middle of a number
+    assert [plain(batch) for batch in make(second)] == want and table.read_bytes() == whole
+    make(Counting(), eod=EOD)
+    make(Counting(), field="a.b")
+    assert len([*tmp_path.iterdir()]) == 3  # other counts, another table
+    for damaged in (whole[:-8], b"x" + whole[1:]):
+        table.write_bytes(damaged)
+        with pytest.raises(stoker.CorruptError, match="delete it"):
+            make(Counting())
+    monkeypatch.setenv("STOKER_CACHE", str(tmp_path / "home"))
+    assert make(Counting(), counts=None).counts.startswith(str(tmp_path / "home"))
+    assert not make(function, counts=None).counts.startswith(str(tmp_path))
+
+
+def test_two_that_count_at_once(files, tmp_path, monkeypatch):
+    """One counts, the other waits for it; a table that does not get on is given up."""
+    monkeypatch.setattr(stoker.counted, "POLL_S", 0.001)
+    made = [Counting(), Counting()]
+
+    def run(tokenizer):
+        stoker.TextLoader(
+            str(files / "*.jsonl"), tokenizer, 4, 50, rows="windows", counts=tmp_path
+        ).close()
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for future in [pool.submit(run, each) for each in made]:
+            future.result(timeout=60)
+    assert min(each.calls for each in made) == 0
+    (table,) = tmp_path.iterdir()
+    table.rename(f"{table}.part")
+    monkeypatch.setattr(stoker.counted, "STALLED_S", 0.01)
+    with open(f"{table}.part") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(stoker.TimeoutError, match="does not get on"):
+            run(Counting())
+
+
+def test_long_documents_are_tokenised_about_once(files, texts, tmp_path):
+    tokenizer = Counting()
+    loader = stoker.TextLoader(
+        str(files / "*.jsonl"), tokenizer, 4, 10, rows="windows", counts=tmp_path, threads=1
+    )
+    before = tokenizer.calls
+    for _ in loader:
+        pass
+    assert tokenizer.calls - before <= len(texts)
+
+
+def test_kept_documents_have_a_bound():
+    kept = stoker.counted.Kept(12)
+    for number in range(3):
+        kept.add(number, array("i", [number]))
+    kept.add(0, array("i", [7]))  # it is there
+    assert kept.find((0,))[0].tolist() == [0]
+    kept.add(3, array("i", [3]))  # the one used longest ago goes
+    assert sorted(kept.find(range(9))) == [0, 2, 3]
+    kept.add(4, array("i", range(9)))
+    assert kept.find(range(9)) == {}
+
+
+def test_no_token_at_all(tmp_path):
+    (tmp_path / "x.txt").write_text("\n\n")
+    with pytest.raises(stoker.EmptyError, match="no document has a token"):
+        stoker.TextLoader(tmp_path / "x.txt", function, 2, 8, rows="windows", eod=EOD)
+    (tmp_path / "x.txt").write_text("w1\n")
+    with pytest.raises(stoker.EmptyError, match="window"):
+        stoker.TextLoader(tmp_path / "x.txt", function, 2, 8, rows="windows")
 
 
 # ---- Hugging Face's ----

@@ -1,0 +1,304 @@
+"""How many tokens each document of a text has: found out once, and kept in a file.
+
+    documents --tokenised by threads, once--> counts-DIGEST.bin: where each ends, in tokens
+    window -----------look-up in that table-> documents that it touches --tokenised--> its tokens
+
+So that windows can be numbered, shuffled and shared out before they are made. The table has 8 bytes
+a document, is mapped, and shared by all processes of a machine; who is killed while it is made goes
+on where he was.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import tempfile
+import threading
+import time
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from typing import BinaryIO, NamedTuple, TypeAlias
+
+from . import _stoker
+from .errors import CorruptError, EmptyError, TimeoutError
+from .stream import EPOCH, POSITION
+
+__all__ = ["Counts", "Kept", "Reading", "default_folder", "open_counts"]
+
+MAGIC = b"stoker counts 1\n"
+HEADER = struct.Struct("<16s32sQQ")  # magic, identity, documents, 0
+END_BYTES = 8
+STALLED_S = 600.0
+"""Another process makes the table, and it has not grown for so long."""
+POLL_S = 0.05
+GROUP_DOCUMENTS, GROUP_BYTES = 256, 1 << 20
+"""Documents that are tokenised at once, at most (one may be longer)."""
+
+Tokenise: TypeAlias = "Callable[[Sequence[int], Sequence[bytes]], list[array[int]]]"
+"""Numbers of documents and their bytes -> their tokens, all that windows have of them."""
+
+
+class Reading:
+    """Documents by number, as bytes."""
+
+    def __init__(self, tokens: _stoker.Tokens, eod: int) -> None:
+        self._native = _stoker.TokenLoader(
+            tokens,
+            0,
+            batch_size=1,
+            shuffle=_stoker.SHUFFLE_NONE,
+            tail=_stoker.TAIL_KEEP,
+            rows=_stoker.ROWS_DOCUMENTS,
+            labels=_stoker.LABELS_NONE,
+            dtype=_stoker.UINT8,
+            has_eod=1,
+            eod=eod,
+        )
+        self._lock = threading.Lock()
+        self._start = self._native.state()
+        self.documents = self._native.samples()
+
+    def read(self, numbers: Iterable[int]) -> list[bytes]:
+        with self._lock:
+            return [self._one(number) for number in numbers]
+
+    def _one(self, number: int) -> bytes:
+        state = self._native.state()
+        if (state[EPOCH], state[POSITION]) != (0, number):
+            there = list(self._start)
+            there[POSITION] = number
+            self._native.set_state(tuple(there))
+        batch = self._native.next()
+        assert batch is not None
+        values, _, *_ = batch.array(0)
+        return bytes(memoryview(values))
+
+    def close(self) -> None:
+        self._native.close()
+
+
+class Counts:
+    """A table that is whole."""
+
+    def __init__(self, file: BinaryIO, path: str, identity: bytes) -> None:
+        self.path, self.identity = path, identity
+        self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        self._ends = memoryview(self._map)[HEADER.size :].cast("Q")
+        self.tokens = self._ends[-1]
+
+    def document_at(self, token: int) -> int:
+        """The document that has the token; token < tokens."""
+        return bisect_right(self._ends, token)
+
+    def first(self, document: int) -> int:
+        """Tokens before it."""
+        return self._ends[document - 1] if document else 0
+
+    def touched(self, first: int, end: int) -> Iterator[int]:
+        """Documents with tokens in [first, end)."""
+        document = self.document_at(first)
+        while document < len(self._ends) and self.first(document) < end:
+            if self._ends[document] > self.first(document):
+                yield document
+            document += 1
+
+    def check(self, document: int, count: int) -> None:
+        want = self._ends[document] - self.first(document)
+        if count != want:
+            raise CorruptError(
+                f"document {document} has {count} tokens, and had {want} when they were counted",
+                repr(self.path),
+                "the text or the tokenizer has changed: delete that table, it is made anew",
+            )
+
+    def close(self) -> None:
+        self._ends.release()
+        self._map.close()
+
+
+class Kept:
+    """Tokenised documents, the last used ones, up to so many bytes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max, self._bytes = bytes_max, 0
+        self._lock = threading.Lock()
+        self._documents: OrderedDict[int, array[int]] = OrderedDict()
+
+    def find(self, numbers: Iterable[int]) -> dict[int, array[int]]:
+        """Those that are kept."""
+        found = {}
+        with self._lock:
+            for number in numbers:
+                if number in self._documents:
+                    self._documents.move_to_end(number)
+                    found[number] = self._documents[number]
+        return found
+
+    def add(self, number: int, ids: array[int]) -> None:
+        with self._lock:
+            if number not in self._documents:
+                self._documents[number] = ids
+                self._bytes += ids.itemsize * len(ids)
+            while self._bytes > self._bytes_max:
+                _, oldest = self._documents.popitem(last=False)
+                self._bytes -= oldest.itemsize * len(oldest)
+
+
+# ---- making ----
+
+
+class _Source(NamedTuple):
+    """What is counted."""
+
+    reading: Reading
+    tokenise: Tokenise
+    threads: int
+
+
+def open_counts(
+    folder: str | None,
+    identity: bytes,
+    reading: Reading,
+    tokenise: Tokenise,
+    threads: int,
+) -> Counts:
+    """The table in the folder; it is made if it is not there. folder None: made, and not kept.
+
+    Raises:
+        TimeoutError: another process makes it, and does not get on.
+    """
+    source = _Source(reading, tokenise, threads)
+    header = HEADER.pack(MAGIC, identity, reading.documents, 0)
+    if folder is None:
+        with tempfile.TemporaryFile() as file:
+            _make(file, header, source)
+            return _opened(file, header, "a table of counts")
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, f"counts-{identity.hex()[:32]}.bin")
+    while True:
+        try:
+            with open(path, "rb") as file:
+                return _opened(file, header, path)
+        except FileNotFoundError:
+            pass
+        with open(f"{path}.part", "ab+") as file:
+            # Whoever had the lock before may have given the file its name: then it is there now.
+            _lock(file, path)
+            if not os.path.exists(path):
+                _make(file, header, source)
+                os.fsync(file.fileno())
+                os.replace(f"{path}.part", path)
+
+
+def _opened(file: BinaryIO, header: bytes, path: str) -> Counts:
+    _, identity, documents, _ = HEADER.unpack(header)
+    file.seek(0)
+    size = os.fstat(file.fileno()).st_size
+    if file.read(HEADER.size) != header or size != HEADER.size + END_BYTES * documents:
+        raise CorruptError(
+            "this is no table of counts, or of another text", repr(path), "delete it"
+        )
+    counts = Counts(file, path, identity)
+    if counts.tokens == 0:
+        counts.close()
+        raise EmptyError("no document has a token", repr(path), "look at the text")
+    return counts
+
+
+def _lock(file: BinaryIO, path: str) -> None:
+    """Waits as long as who has it gets on."""
+    seen, since = -1, time.monotonic()
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        size = os.fstat(file.fileno()).st_size
+        if size != seen:
+            seen, since = size, time.monotonic()
+        if time.monotonic() - since > STALLED_S:
+            raise TimeoutError(
+                "another process counts the tokens, and does not get on",
+                repr(f"{path}.part"),
+                "look for it, and end it",
+            )
+        time.sleep(POLL_S)
+
+
+def _make(file: BinaryIO, header: bytes, source: _Source) -> None:
+    """Goes on behind what the file has."""
+    total, done = _had(file, header)
+    groups = _groups(source.reading, done)
+    waiting: deque[Future[list[int]]] = deque()
+    with ThreadPoolExecutor(source.threads, "stoker-count") as pool:
+        try:
+            for numbers, stored in groups:
+                waiting.append(pool.submit(_count, source, numbers, stored))
+                if len(waiting) > 2 * source.threads:
+                    total = _append(file, total, waiting.popleft().result())
+            while waiting:
+                total = _append(file, total, waiting.popleft().result())
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+    file.flush()
+
+
+def _had(file: BinaryIO, header: bytes) -> tuple[int, int]:
+    """What a process that was killed left behind: tokens, documents. Of another text: nothing."""
+    file.seek(0)
+    had = array("Q")
+    if file.read(HEADER.size) == header:
+        rest = file.read()
+        had.frombytes(rest[: len(rest) // END_BYTES * END_BYTES])
+        if any(low > high for low, high in pairwise(had)):
+            had = array("Q")
+    file.truncate(HEADER.size + END_BYTES * len(had) if had else 0)
+    file.seek(0, os.SEEK_END)
+    if not had:
+        file.write(header)
+    return (had[-1] if had else 0), len(had)
+
+
+def _groups(reading: Reading, first: int) -> Iterator[tuple[list[int], list[bytes]]]:
+    numbers, stored, size = [], [], 0
+    for number in range(first, reading.documents):
+        found = reading.read((number,))
+        numbers.append(number)
+        stored += found
+        size += len(found[0])
+        if len(numbers) == GROUP_DOCUMENTS or size >= GROUP_BYTES:
+            yield numbers, stored
+            numbers, stored, size = [], [], 0
+    if numbers:
+        yield numbers, stored
+
+
+def _count(source: _Source, numbers: list[int], stored: list[bytes]) -> list[int]:
+    return [len(ids) for ids in source.tokenise(numbers, stored)]
+
+
+def _append(file: BinaryIO, total: int, counts: list[int]) -> int:
+    ends = array("Q")
+    for count in counts:
+        total += count
+        ends.append(total)
+    file.write(ends.tobytes())
+    file.flush()  # who waits sees it grow
+    return total
+
+
+def default_folder() -> str | None:
+    """Where tables are kept; None: there is no home. As the library finds it for indexes."""
+    homes = {"STOKER_CACHE": "", "XDG_CACHE_HOME": "stoker", "HOME": ".cache/stoker"}
+    for name, below in homes.items():
+        value = os.environ.get(name, "")
+        if os.path.isabs(value):
+            return os.path.join(value, below) if below else value
+    return None
