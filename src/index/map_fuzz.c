@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-/* Files of a few KiB may claim millions of samples (parts may overlap): ends are looked at. */
-enum { SAMPLES_MAX = 300, MEMBERS_MAX = 50, SHARDS_MAX = 100 };
+/* Files of a few KiB may claim millions of samples (parts may overlap): ends are looked at. Each
+ * refusal is a text, so that an input of nothing but refusals would cost a hundred others. */
+enum { SAMPLES_MAX = 100, MEMBERS_MAX = 50, SHARDS_MAX = 100, REFUSALS_MAX = 30 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -41,7 +42,7 @@ static uint64_t touch(struct stk_view view)
     return stk_sum64(view.data, view.bytes);
 }
 
-static void ask_sample(const struct stk_index *index, uint64_t number)
+static void ask_sample(const struct stk_index *index, uint64_t number, uint32_t *refusals)
 {
     struct stoker_error error = {0};
     struct stk_sample sample;
@@ -51,14 +52,18 @@ static void ask_sample(const struct stk_index *index, uint64_t number)
 
     if (stk_index_sample(index, number, &sample, &error) < 0) {
         STK_ASSERT(error.what[0] && error.where[0] && error.advice[0]);
+        ++*refusals;
         return;
     }
     touch(sample.key);
     STK_ASSERT(sample.shard < stk_index_shards(index) && sample.member_count > 0);
-    for (uint32_t i = 0; i < sample.member_count && i < MEMBERS_MAX; i++) {
+    for (uint32_t i = 0; i < sample.member_count && i < MEMBERS_MAX && *refusals < REFUSALS_MAX;
+         i++) {
         if (stk_index_member(index, &sample, i, &member, &error) == 0) {
             STK_ASSERT(member.shard == sample.shard);
             STK_ASSERT(strlen(stk_index_extension(index, member.extension)) <= 65536);
+        } else {
+            ++*refusals;
         }
         stk_index_checksum(index, &sample, i, &sum, NULL);
     }
@@ -72,10 +77,11 @@ static void ask(const struct stk_index *index)
 {
     uint64_t samples = stk_index_samples(index), classes = stk_index_classes(index);
     uint64_t shards = stk_index_is_folder(index) ? 0 : stk_index_shards(index), bytes = 0;
+    uint32_t refusals = 0;
 
-    for (uint64_t i = 0; i < samples && i < SAMPLES_MAX; i++) {
-        ask_sample(index, i);
-        ask_sample(index, samples - 1 - i);
+    for (uint64_t i = 0; i < samples && i < SAMPLES_MAX && refusals < REFUSALS_MAX; i++) {
+        ask_sample(index, i, &refusals);
+        ask_sample(index, samples - 1 - i, &refusals);
     }
     for (uint64_t i = 0; i < classes && i < SHARDS_MAX; i++) {
         bytes += strlen(stk_index_class(index, i));
