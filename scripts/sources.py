@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """List the C sources of a kind, so that adding a file is all it takes to build it.
 
-usage: sources.py lib|avx2|test|fuzz|cli|helper
+usage: sources.py lib|avx2|test|fuzz|cli|helper|fault
 """
 import pathlib
 import sys
@@ -16,7 +16,7 @@ for path in sorted((root / "src").glob("*/*.c")):
         this = "test"
     elif name.endswith("_fuzz"):
         this = "fuzz"
-    elif room in ("cli", "helper"):
+    elif room in ("cli", "helper", "fault"):
         this = room
     elif name.endswith("_avx2"):
         this = "avx2"

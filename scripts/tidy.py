@@ -22,7 +22,7 @@ SOURCES_MAX = 8  # a room; tests and fuzz targets beside them do not count
 # each file that calls one of these readers.
 PARSER_ROOMS = {"format", "codec", "jpeg", "field", "index", "foreign", "query", "table"}
 PARSER_FILES = {"src/source/braces.c", "src/pack/manifest.c", "src/dataset/journal.c",
-                "src/dataset/stamp.c"}
+                "src/dataset/stamp.c", "src/fault/wire.c"}
 READERS = re.compile(r"\b(json_load\w*|msgpack_unpack_next|inflate|ZSTD_decompressStream"
                      r"|BZ2_bzDecompress|lzma_code|jpeg_read_header|png_read_info|WebPDecode)\s*\(")
 HEADER_WORDS = ("Owner", "Threads", "Memory", "Bound")
@@ -66,8 +66,8 @@ class Source:
         return bisect.bisect_right(self.starts, offset)
 
     def is_library(self):
-        """In a room of the library: the command, Python and tests may call what they like."""
-        return self.room not in (None, "cli", "test") and not self.is_test
+        """In a room of the library: programs, Python and tests may call what they like."""
+        return self.room not in (None, "cli", "fault", "test") and not self.is_test
 
 
 def blank(text):

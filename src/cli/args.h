@@ -69,6 +69,8 @@ struct command {
     const char *summary; /* one line */
     const char *more;    /* further lines of its help */
     int (*run)(struct args *args);
+    /* Instead of run: takes the words as they were typed, --help too. NULL: run. */
+    int (*run_words)(int argc, char **argv);
 };
 
 /* argv without the program's and the command's name; moves the paths to its front.
@@ -96,6 +98,6 @@ uint64_t args_dtype_bytes(uint64_t dtype);
 
 extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
 extern const struct command command_index, command_verify, command_diff, command_order;
-extern const struct command command_sample;
+extern const struct command command_sample, command_fault;
 
 #endif

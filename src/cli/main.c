@@ -10,7 +10,7 @@
 static const struct command *const commands[] = {&command_ls, &command_cat, &command_info,
                                                  &command_bench, &command_index, &command_pack,
                                                  &command_verify, &command_diff,
-                                                 &command_order, &command_sample};
+                                                 &command_order, &command_sample, &command_fault};
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
 static volatile sig_atomic_t interrupted; /* written by the handler */
@@ -47,6 +47,9 @@ int main(int argc, char **argv)
     const struct command *command = command_find(argv[1]);
     if (!command) {
         return command_unknown(argv[1]);
+    }
+    if (command->run_words) {
+        return term_finish(command->run_words(argc - 2, argv + 2));
     }
     int status = args_parse(&args, command, argc - 2, argv + 2);
     if (status == EXIT_FINE && args.help) {
@@ -113,6 +116,10 @@ static int help(int argc, char **argv)
     const struct command *command = command_find(argv[0]);
     if (!command) {
         return command_unknown(argv[0]);
+    }
+    if (command->run_words) {
+        char word[] = "--help", *words[] = {word, NULL};
+        return command->run_words(1, words);
     }
     args_help(stdout, command);
     return EXIT_FINE;
