@@ -88,8 +88,8 @@ struct stk_http_request {
     uint32_t connect_ms, first_byte_ms, stall_ms, total_ms; /* 0: STK_HTTP_..._MS */
     uint64_t not_before_ns; /* monotonic; sent no earlier */
     /* Before each sending: makes url and headers (signs), in `room` of STK_HTTP_ROOM_BYTES if it
-     * likes, which is lent to it until done; the first room_bytes of it are wiped then. 0; -EAGAIN: not yet, asked again soon;
-     * else the request fails of it. NULL: they are made. */
+     * likes, which is lent to it until done; the first room_bytes of it are wiped then. 0;
+     * -EAGAIN: not yet, asked again soon; else the request fails of it. NULL: they are made. */
     int (*prepare)(struct stk_http_request *request, char *room);
     uint32_t room_bytes;
     /* Before the first byte of a 2xx answer's body is received, also when it has none: may look at
