@@ -17,7 +17,9 @@
 #define SOURCES 5u
 #define CHANGES 7u
 #define EPOCHS 3
-#define POSITIONS 3000u
+#define SIZE_MAX_OF_SOURCE 1040u
+#define EPOCH_SAMPLES 3000u /* at most, of a mix that repeats */
+#define POSITIONS (SOURCES * SIZE_MAX_OF_SOURCE) /* of any epoch: the others end with sources */
 #define WORLD_MAX 12u
 #define SLOTS_MAX ((uint64_t)WORLD_MAX * 40)
 
@@ -90,6 +92,9 @@ static void open_schedule(struct history *history, const struct saved *saved)
     }
     T_EQ("reader", stk_schedule_reader_init(&history->reader, &history->schedule, NULL), 0);
     history->cut.sample_count = stk_schedule_samples(&history->schedule);
+    if (!T_TRUE("an epoch fits", history->cut.sample_count <= POSITIONS)) {
+        exit(t_finish());
+    }
 }
 
 static void draw_weights(struct history *history, uint64_t *weights, uint32_t count)
@@ -111,13 +116,13 @@ static void begin(struct history *history, uint64_t key)
     history->key = key;
     history->source_count = (uint32_t)(1 + draw(history, SOURCES));
     for (uint32_t i = 0; i < history->source_count; i++) {
-        history->sizes[i] = 40 + draw(history, draw(history, 3) ? 200 : 1000);
+        history->sizes[i] = 40 + draw(history, draw(history, 3) ? 200 : SIZE_MAX_OF_SOURCE - 40);
         end += history->sizes[i];
         history->ends[i] = end;
     }
     history->end = (uint32_t)(draw(history, 3) ? STOKER_MIX_REPEAT : 1 + draw(history, 3));
     history->unit = draw(history, 4) ? 1 : 12;
-    history->epoch_samples = 12 * (1 + draw(history, POSITIONS / 12 - 1));
+    history->epoch_samples = 12 * (1 + draw(history, EPOCH_SAMPLES / 12 - 1));
     history->at.source_count = (uint32_t)(1 + draw(history, history->source_count));
     if (history->end != STOKER_MIX_REPEAT) { /* an epoch that shrinks under the run is no epoch */
         history->at.source_count = history->source_count;
@@ -181,7 +186,7 @@ static void step(struct history *history, struct saved *at, bool counted)
 /* New weights, at the border or later, and sometimes for sources that were not there. */
 static void change(struct history *history, struct saved *at)
 {
-    uint64_t least = draw(history, 3) ? 0 : draw(history, 3 * POSITIONS), border;
+    uint64_t least = draw(history, 3) ? 0 : draw(history, 3 * EPOCH_SAMPLES), border;
     uint32_t count = at->source_count, kept = 0;
 
     if (at->change_count == CHANGES || (history->end != STOKER_MIX_REPEAT && at->epoch > 0)) {
