@@ -60,7 +60,8 @@ static int time_items(const char *name, const struct stk_mix *mix, uint32_t shuf
     for (uint32_t i = 0; i < SOURCES; i++) {
         struct stk_order_options options = { .sample_count = mix->samples[i].number,
                                              .block_samples = 86, .window_blocks = 64,
-                                             .group_count = 1, .shuffle = shuffle, .seed = i };
+                                             .group_count = (uint32_t)mix->groups.number,
+                                             .shuffle = shuffle, .seed = i };
         if (stk_order_init(&orders[i], &options, NULL) < 0) {
             return 1;
         }
@@ -93,10 +94,13 @@ int main(void)
 {
     static const struct {
         const char *name;
+        uint32_t    groups;
         uint64_t    weights[SOURCES];
     } cases[] = {
-        { "mix, even frames", { 10, 20, 5, 5, 30, 15, 14, 1 } },
-        { "mix, uneven frames", { 100003, 200003, 50021, 50023, 300007, 150001, 140009, 10007 } },
+        { "mix, even frames", 1, { 10, 20, 5, 5, 30, 15, 14, 1 } },
+        { "mix, uneven frames", 1,
+          { 100003, 200003, 50021, 50023, 300007, 150001, 140009, 10007 } },
+        { "mix, 64 home groups", 64, { 10, 20, 5, 5, 30, 15, 14, 1 } },
     };
     static const uint64_t counts[SOURCES] = { 400000000, 200000000, 100000000, 100000000,
                                               80000000,  70000000,  40000000,  10000000 };
@@ -108,7 +112,8 @@ int main(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct stk_mix_options options = { .seed = 1, .sources = sources,
                                            .weights = cases[i].weights,
-                                           .source_count = SOURCES };
+                                           .source_count = SOURCES,
+                                           .group_count = cases[i].groups };
         struct stk_mix mix;
 
         if (stk_mix_init(&mix, &options, NULL) < 0) {

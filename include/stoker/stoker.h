@@ -362,7 +362,9 @@ STOKER_API int stoker_order_at(uint64_t sample_count, uint64_t block_samples,
  *
  * Positions count over all epochs of the run. Of each frame of them (about 1,000; more where a
  * weight is small) every source has as many as its weight says, to within one, in a drawn sequence.
- * A source goes through an order and through epochs of its own: none of its samples is left out. */
+ * A source goes through an order and through epochs of its own: none of its samples is left out.
+ * With home groups nearly all samples of a frame stand at positions of the group that the order of
+ * their source gives them; a source of fewer than 4 blocks a group is met by all groups. */
 enum stoker_mix_end {
     STOKER_MIX_REPEAT = 1,  /* default: a source that is through begins its next epoch */
     STOKER_MIX_STOP,        /* the epoch ends with the first source that has given its limit */
@@ -391,7 +393,8 @@ struct stoker_mix_options { /* all pointers are borrowed during open */
     uint64_t unit_samples;  /* neighbours of one source: 1 (default) mixes batches, batch_size *
                                world_size makes each step of one source */
     uint64_t epoch_samples; /* under REPEAT: where epochs of the run are cut, a multiple of
-                               unit_samples or the next one; default: as many as the data set has */
+                               unit_samples and group_count or the next one; default: as many as
+                               the data set has */
 };
 
 /* Chosen samples (section sampling) in place of all, each once. Stages follow each other: so a
@@ -739,7 +742,7 @@ struct stoker_loader_options {
                                                  its damaged samples stay listed, and count with
                                                  what it delivered for the limits; NULL: none */
     const struct stoker_mix_options   *mix; /* borrowed; NULL: one order of the whole data set. A
-                                               mix has no groups, and no packed shards */
+                                               mix has no packed shards */
     uint64_t                           block_samples; /* of the order; default: the data set's */
     const struct stoker_sampling_options *sampling; /* borrowed; NULL: all samples, once an epoch.
                                                        Not beside a mix, nor of packed shards */

@@ -61,7 +61,11 @@ class Mix:
             go on in their proportions, until all are through. Sources go on in the next epoch where
             they were. With ``repeats`` and ``counts`` an epoch ends when all have come.
         batches: ``"mixed"``, or ``"single"``: each global batch is of one source.
-        epoch: samples of an epoch under ``"repeat"``. Default: as many as all sources have.
+        epoch: samples of an epoch under ``"repeat"``: a multiple of the loader's ``groups``, and of
+            a global batch of one source, or the next one. Default: as many as all sources have.
+
+    With the loader's ``groups`` a rank meets mostly blocks of its home groups, of every source that
+    has 4 blocks a group.
     """
 
     def __init__(

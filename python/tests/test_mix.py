@@ -127,6 +127,46 @@ def test_ranks_and_resumes_change_nothing(sources):
             assert keys(stream, 30) == want[50:]
 
 
+def test_home_groups(tmp_path):
+    """Ranks have mostly the same blocks every epoch, of each source; worlds and resumes as ever."""
+    megabyte, sizes = 1 << 20, {"a": 64, "b": 128, "c": 5}  # 8 and 16 blocks; c has no groups
+    for name, size in sizes.items():
+        with open(tmp_path / f"{name}.tar", "wb") as file:  # of holes
+            for i in range(size):
+                info = tarfile.TarInfo(f"{name}{i:03}.bin")
+                info.size = megabyte
+                file.write(info.tobuf())
+                file.seek(megabyte, 1)
+            file.truncate(file.tell() + 1024)
+    mix = stoker.Mix([str(tmp_path / f"{name}.tar") for name in sizes], [64, 128, 5], epoch=399)
+    options = {"groups": 2, "window": 2, "tail": "drop"}
+    with loader(mix, STEP, **options) as stream:
+        assert len(stream) * STEP == 400  # a multiple of the groups
+        want = keys(stream, 80)
+    for world in (2, 4):
+        parts, states = [], []
+        for rank in range(world):
+            with loader(mix, STEP // world, rank=rank, world_size=world, **options) as stream:
+                parts.append(keys(stream, 50))
+                states.append(saved(stream))
+        assert all(state == states[0] for state in states) and states[0]["groups"] == 2
+        for step in range(50):
+            assert sorted(flat(p[step] for p in parts)) == sorted(want[step])
+        with loader(mix, STEP, **options) as stream:
+            stream.load_state_dict(states[-1])
+            assert keys(stream, 30) == want[50:]
+        if world == 2:  # four epochs of the run are eight of each source
+            met = [collections.Counter(key for key in flat(p) if key[0] != "c") for p in parts]
+            assert all(len(part) < 160 for part in met)
+            assert sum((met[0] & met[1]).values()) < 100  # of 975
+    for refused in ({"groups": 5}, {"groups": 3}):
+        with (
+            pytest.raises(stoker.ArgumentError if refused["groups"] == 5 else stoker.StateError),
+            loader(mix, STEP, **{**options, **refused}) as stream,
+        ):
+            stream.load_state_dict(states[0])
+
+
 def test_new_weights_keep_what_was_given(sources):
     mix = stoker.Mix(sources, [3, 2, 1])
     with loader(mix) as stream:

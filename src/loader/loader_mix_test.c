@@ -224,7 +224,7 @@ static const struct refused_row {
     int want;
 } refused_rows[] = {
     {"good", "", 50, 1, 3, 1, sizeof(struct stoker_mix_options), true, false, 0},
-    {"groups", "groups", 50, 2, 3, 1, sizeof(struct stoker_mix_options), true, false,
+    {"groups", "groups", 50, 1000, 3, 1, sizeof(struct stoker_mix_options), true, false,
      STOKER_ERROR_ARGUMENT},
     {"ends", "samples", 0, 1, 3, 1, sizeof(struct stoker_mix_options), true, false,
      STOKER_ERROR_ARGUMENT},

@@ -11,7 +11,8 @@
  * a segment is cut where the weights change or a source ends.
  *
  * A source counts its own positions 0, 1, 2, ...: none left out, none twice. Inside a frame they
- * come in a drawn sequence.
+ * come in a drawn sequence. With home groups (order/order.h) that sequence keeps nearly all samples
+ * at positions of their group: those that a source's own order gives it.
  *
  * Pure: no I/O, no threads, no clock.
  * Owner: the caller. Threads: any after init. Memory: taken in init, 40 bytes a source and segment.
@@ -30,6 +31,10 @@
  * needs it: a short one would be a pattern, a long one reads a source far from where it stands. */
 #define STK_MIX_FRAME_SAMPLES 1024u
 #define STK_MIX_FRAME_UNITS_MIN 16u
+/* With home groups: positions of each in a frame, as a few of them are another group's; but frames
+ * are not longer for that than can be kept. */
+#define STK_MIX_FRAME_GROUP 64u
+#define STK_MIX_FRAME_GROUPS_MAX (UINT64_C(1) << 16)
 #define STK_MIX_FRAME_MAX (UINT64_C(1) << 32) /* units: a share is at least 2^-32 */
 
 /* What comes when a source has had its epochs. */
@@ -59,6 +64,7 @@ struct stk_mix_options {
     uint32_t end;          /* enum stk_mix_end */
     uint64_t unit_samples; /* so many neighbours are from one source; 1 mixes batches, the size of
                             * a global batch makes each of one source. 0 is 1 */
+    uint32_t group_count;  /* home groups; 0 is 1 */
 };
 
 /* A run of positions, in units, with the same weights. */
@@ -80,9 +86,10 @@ struct stk_mix_segment {
 /* Made by init; const. */
 struct stk_mix {
     uint64_t key;
-    struct stk_divisor unit;
+    struct stk_divisor unit, groups;
     struct stk_divisor samples[STK_MIX_SOURCES_MAX];
     uint32_t source_count, segment_count;
+    bool deals_groups, turns_units;   /* with home groups: units of one sample, or longer ones */
     uint64_t end;                     /* positions; STK_MIX_POSITIONS_MAX without end */
     struct stk_mix_segment *segments; /* owned */
     /* A mix with an end that is gone through again: its sources go on where they were. */
@@ -124,15 +131,25 @@ struct stk_mix_item {
     uint64_t sample; /* of the source */
 };
 
+/* A frame's draws, dealt to its positions by home group; all of one length. */
+struct stk_mix_frame {
+    uint32_t *drawn;                  /* owned: which draw each position has */
+    uint32_t *draws, *holes, *excess; /* owned with it: while they are dealt */
+};
+
 /* Goes through positions: keeps the frame it is in, and the keys of the sources' epochs.
- * Owner: the caller. Threads: one. Memory: 128 kB and half a kB a source, taken in init. */
-#define STK_MIX_FRAME_KEPT 4096u /* longer frames are gone through one by one */
+ * Owner: the caller. Threads: one. Memory: 128 kB (with groups as long as a frame is, at most 3 MB)
+ * and half a kB a source, taken in init. */
+#define STK_MIX_FRAME_KEPT 4096u /* longer frames are gone through one by one, */
+#define STK_MIX_FRAME_KEPT_GROUPS STK_MIX_FRAME_GROUPS_MAX /* or with groups those */
 struct stk_mix_reader {
     const struct stk_mix *mix;           /* borrowed */
     const struct stk_order *orders;      /* borrowed, one a source */
     struct stk_order_epoch (*epochs)[2]; /* owned: the last even and the last odd one of a source */
     struct stk_mix_item *items;          /* owned: of the frame, before its permutation */
+    struct stk_mix_frame frame;          /* with groups; else zeroed */
     uint64_t frame_first;                /* its position; UINT64_MAX for none */
+    uint64_t kept_max;                   /* units */
 };
 
 /* ARGUMENT when an order is not as long as its source; ENOMEM. */

@@ -33,7 +33,7 @@ struct saved {
 struct history {
     uint64_t key, drawn; /* random numbers */
     uint64_t sizes[SOURCES], ends[SOURCES], epoch_samples, unit;
-    uint32_t source_count, end;
+    uint32_t source_count, end, groups;
     struct stk_schedule schedule;
     struct stk_schedule_reader reader;
     struct stk_partition cut;
@@ -75,7 +75,7 @@ static void open_schedule(struct history *history, const struct saved *saved)
         .sample_count = history->ends[saved->source_count - 1],
         .block_samples = 7,
         .window_blocks = 3,
-        .group_count = 1,
+        .group_count = history->groups,
         .shuffle = STOKER_SHUFFLE_BLOCK,
         .seed = history->key,
     };
@@ -130,7 +130,9 @@ static void begin(struct history *history, uint64_t key)
     history->at.change_count = 1;
     draw_weights(history, history->at.weights[0], history->at.source_count);
     history->cut.tail = (uint32_t)(STOKER_TAIL_DROP + draw(history, 4));
-    history->cut.group_count = 1;
+    /* As many groups as the first source has blocks for: others are met by all groups. */
+    history->groups = (uint32_t)(1 + draw(history, stk_min(4, history->sizes[0] / 28)));
+    history->cut.group_count = history->groups;
     history->same_states = history->same_ids = true;
     open_schedule(history, &history->at);
 }
@@ -286,9 +288,10 @@ static void check(struct history *history, uint64_t number)
           T_TRUE("every rank has the same fingerprint", history->same_states) &
           T_TRUE("batches of one source", history->same_ids) &
           T_EQ("the fingerprint of what came", history->at.fingerprint, (long long)print))) {
-        printf("history %llu: %u sources, end %u, unit %llu, tail %u, %llu samples an epoch\n",
+        printf("history %llu: %u sources, end %u, unit %llu, tail %u, %u groups, %llu an epoch\n",
                (unsigned long long)number, history->source_count, history->end,
-               (unsigned long long)history->unit, history->cut.tail, (unsigned long long)count);
+               (unsigned long long)history->unit, history->cut.tail, history->groups,
+               (unsigned long long)count);
     }
 }
 

@@ -3,7 +3,7 @@
  * Method: values written down once. A row that fails is not to be mended here: a mix that differs
  * needs STK_MIX_VERSION 2 beside version 1, and rows of its own. */
 #include "base/hash.h"
-#include "mix/sampling.h"
+#include "choice/sampling.h"
 #include "mix/schedule.h"
 #include "test/t.h"
 
@@ -150,15 +150,23 @@ static const struct schedule_row {
     const char *name;
     uint32_t end;
     uint64_t unit, change;
+    uint32_t groups;
     const char *want_digest;
     uint64_t want_samples, want_identity;
 } schedule_rows[] = {
-    {"repeat", STOKER_MIX_REPEAT, 1, 0, "be0a00f60e3c916b", 1000, UINT64_C(15986868261085115971)},
-    {"single, changed", STOKER_MIX_REPEAT, 24, 480, "f9621c005b3e4eca", 1008,
+    {"repeat", STOKER_MIX_REPEAT, 1, 0, 1, "be0a00f60e3c916b", 1000,
+     UINT64_C(15986868261085115971)},
+    {"single, changed", STOKER_MIX_REPEAT, 24, 480, 1, "f9621c005b3e4eca", 1008,
      UINT64_C(2831034909350091788)},
-    {"stop", STOKER_MIX_STOP, 1, 0, "9c40643fe06c5a5e", 400, UINT64_C(9671591516488992240)},
-    {"renormalise, changed", STOKER_MIX_RENORMALISE, 1, 333, "05ecd42baf30af0e", 980,
+    {"stop", STOKER_MIX_STOP, 1, 0, 1, "9c40643fe06c5a5e", 400, UINT64_C(9671591516488992240)},
+    {"renormalise, changed", STOKER_MIX_RENORMALISE, 1, 333, 1, "05ecd42baf30af0e", 980,
      UINT64_C(6619226010871695636)},
+    {"repeat, groups", STOKER_MIX_REPEAT, 1, 0, 3, "15165636bcf581ac", 1002,
+     UINT64_C(13519394285570119329)},
+    {"single, changed, groups", STOKER_MIX_REPEAT, 24, 480, 3, "1ef163339ef74987", 1008,
+     UINT64_C(2831034909350091788)},
+    {"stop, groups", STOKER_MIX_STOP, 1, 0, 7, "4fe5be2f2f5ca381", 400,
+     UINT64_C(9671591516488992240)},
 };
 /* clang-format on */
 
@@ -169,7 +177,6 @@ static void test_schedules(void)
     struct stk_order_options order = {.sample_count = 1000,
                                       .block_samples = 10,
                                       .window_blocks = 4,
-                                      .group_count = 1,
                                       .shuffle = STOKER_SHUFFLE_BLOCK,
                                       .seed = 42};
 
@@ -191,6 +198,7 @@ static void test_schedules(void)
         uint8_t digest[32];
         char hex[17];
 
+        order.group_count = row->groups;
         T_EQ(row->name, stk_schedule_open(&schedule, &order, &request, NULL), 0);
         T_EQ(row->name, stk_schedule_reader_init(&reader, &schedule, NULL), 0);
         stk_sha256_init(&sha);

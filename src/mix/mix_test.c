@@ -2,7 +2,7 @@
  * and in no fixed pattern; what was given stays when weights change; ends come as asked for.
  * Method: mixes (rows, and random ones) are walked through and counted, against shares worked out
  * here in 128 bits; far positions against the same formula; chi-square over the slots of frames.
- * Takes a seed as its argument. */
+ * Covers layout.c and read.c too. Takes a seed as its argument. */
 #include "mix/mix.h"
 
 #include "base/hash.h"
@@ -20,6 +20,13 @@
 __extension__ typedef __int128 wide;
 
 static uint64_t seed = 1;
+static uint32_t groups = 1; /* home groups of the rows */
+
+/* With groups a draw takes longer; all mixes with an end are shorter than this. */
+static uint64_t walk_end(void)
+{
+    return groups == 1 ? WALK : 20000;
+}
 
 /* clang-format off: one row, one line. */
 static const struct mix_row {
@@ -134,6 +141,7 @@ static void options_of(const struct mix_row *row, struct stk_mix_source *sources
         .change_count = row->change > 0,
         .end = row->end,
         .unit_samples = row->unit,
+        .group_count = groups,
     };
 }
 
@@ -205,7 +213,7 @@ static bool take(struct walk *walk, const struct mix_row *row, const struct stk_
 /* Follows the mix to its end or so, and looks at all that is promised at borders. */
 static void walk_through(const struct stk_mix *mix, const struct mix_row *row, struct walk *walk)
 {
-    uint64_t end = stk_min(mix->end, WALK), border = 0;
+    uint64_t end = stk_min(mix->end, walk_end()), border = 0;
     uint64_t live[SOURCES];
     bool all_new = true, all_whole = true, all_shared = true;
     uint32_t segment = 0;
@@ -271,7 +279,7 @@ static void check_end(const struct stk_mix *mix, const struct mix_row *row, cons
 static void check_bulk(const struct stk_mix *mix, const struct mix_row *row)
 {
     static struct stk_mix_draw draws[5000];
-    uint64_t end = stk_min(mix->end, WALK);
+    uint64_t end = stk_min(mix->end, walk_end());
     bool same = true;
 
     for (uint64_t turn = 0; turn < 12; turn++) {
@@ -293,7 +301,7 @@ static void check_bulk(const struct stk_mix *mix, const struct mix_row *row)
 static void check_reader(const struct stk_mix *mix, const struct mix_row *row)
 {
     static struct stk_mix_item items[5000];
-    uint64_t end = stk_min(mix->end, WALK), first = 0;
+    uint64_t end = stk_min(mix->end, walk_end()), first = 0;
     struct stk_order orders[SOURCES];
     struct stk_mix_reader reader;
     bool same = true;
@@ -336,7 +344,7 @@ static void check_reader(const struct stk_mix *mix, const struct mix_row *row)
 /* Each draw is found where it came, far away too; what a source does not give is not. */
 static void check_find(const struct stk_mix *mix, const struct mix_row *row)
 {
-    uint64_t end = stk_min(mix->end, WALK), at;
+    uint64_t end = stk_min(mix->end, walk_end()), at;
     bool found = true;
 
     for (uint64_t i = 0; i < end + 100; i++) {
@@ -389,9 +397,9 @@ static uint64_t roll(uint64_t *state, uint64_t below)
 
 static void test_random(void)
 {
-    uint64_t state = seed << 20;
+    uint64_t state = (seed << 20) + groups;
 
-    for (int turn = 0; turn < 60; turn++) {
+    for (int turn = 0; turn < (groups == 1 ? 60 : 20); turn++) {
         char name[32];
         struct mix_row row = {.name = name};
 
@@ -403,7 +411,7 @@ static void test_random(void)
             row.weights[i] = 1 + roll(&state, roll(&state, 2) ? 10 : 1000);
             row.changed[i] = 1 + roll(&state, 100);
             row.samples[i] = 1 + roll(&state, 3000);
-            row.limits[i] = row.end ? row.unit + roll(&state, 5000) : 0;
+            row.limits[i] = row.end ? row.unit + roll(&state, groups == 1 ? 5000 : 2000) : 0;
         }
         row.change = roll(&state, 2) ? row.unit * (1 + roll(&state, 2000)) : 0;
         check_row(&row);
@@ -651,15 +659,20 @@ static void test_reader_failures(void)
 
 int main(int count, char **arguments)
 {
+    static const uint32_t group_counts[] = {1, 3, 16};
+
     if (count > 1) {
         seed = strtoull(arguments[1], NULL, 0);
     }
     printf("seed %llu\n", (unsigned long long)seed);
-    T_EACH(mix_row, row, mix_rows)
-    {
-        check_row(row);
+    for (size_t i = 0; i < STK_COUNT(group_counts); i++) {
+        groups = group_counts[i];
+        T_EACH(mix_row, row, mix_rows)
+        {
+            check_row(row);
+        }
+        test_random();
     }
-    test_random();
     test_change_keeps();
     test_far();
     test_fairness();

@@ -118,11 +118,6 @@ int stk_schedule_open(struct stk_schedule *schedule, const struct stk_order_opti
                       const struct stk_schedule_request *request, struct stoker_error *error)
 {
     *schedule = (struct stk_schedule){0};
-    if (request->mix && order->group_count > 1) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a mix has no home groups",
-                        "leave groups at 1, or open a loader for each source", "%u groups",
-                        order->group_count);
-    }
     if (request->mix && (request->sampling || order->shuffle == STOKER_SHUFFLE_TWO_LEVEL)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a mix has whole sources",
                         "choose samples, or shuffle by two levels, without a mix", "sampling");
@@ -159,9 +154,26 @@ static uint64_t round_up(uint64_t number, uint64_t multiple)
     return past ? number + (multiple - past) : number;
 }
 
+/* Epochs begin at units, so that steps do; and at the first home group, as ranks count theirs from
+ * an epoch's start on. */
+static uint64_t multiple_of(const struct stk_mix *mix)
+{
+    uint64_t unit = mix->unit.number, groups = mix->groups.number, a = unit, b = groups;
+
+    while (b > 0) {
+        uint64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    /* Units so long are no batches; where they begin is all that counts then. */
+    return groups / a > STK_ORDER_SAMPLES_MAX / unit ? unit : unit * (groups / a);
+}
+
 int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                       struct stoker_error *error)
 {
+    struct stk_mix_options mix;
     int status;
 
     *schedule = (struct stk_schedule){0};
@@ -173,7 +185,10 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
     if (status < 0 || !options->mix) {
         return status;
     }
-    status = stk_mix_init(&schedule->mix, options->mix, error);
+    mix = *options->mix;
+    mix.group_count =
+        options->order.shuffle == STOKER_SHUFFLE_BLOCK ? options->order.group_count : 1;
+    status = stk_mix_init(&schedule->mix, &mix, error);
     status = status < 0 ? status : init_sources(schedule, options, error);
     if (status < 0) {
         stk_schedule_deinit(schedule);
@@ -183,9 +198,8 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
     if (options->epoch_samples) {
         schedule->epoch_samples = options->epoch_samples;
     }
-    /* Epochs begin at units, so that steps do. */
     schedule->epoch_samples = schedule->is_endless
-                                  ? round_up(schedule->epoch_samples, schedule->mix.unit.number)
+                                  ? round_up(schedule->epoch_samples, multiple_of(&schedule->mix))
                                   : schedule->mix.end;
     schedule->identity = identity_of(schedule, options);
     return 0;
@@ -251,10 +265,21 @@ static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_
     return 0;
 }
 
+/* A source too small for groups of its own is met by all of them. */
+static uint32_t groups_of(const struct stk_order_options *order)
+{
+    uint64_t least = (uint64_t)order->group_count * STK_ORDER_GROUP_BLOCKS_MIN;
+
+    return order->shuffle == STOKER_SHUFFLE_BLOCK &&
+                   order->sample_count / stk_max(order->block_samples, 1) < least
+               ? 1
+               : order->group_count;
+}
+
 static int init_sources(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                         struct stoker_error *error)
 {
-    uint32_t source_count = options->mix->source_count;
+    uint32_t source_count = options->mix->source_count, grouped = 0;
     uint64_t first = 0;
 
     schedule->orders = stk_alloc(source_count, sizeof *schedule->orders);
@@ -277,6 +302,8 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
         }
         order.sample_count = source->sample_count;
         order.seed = stk_key(options->order.seed, i + 1); /* no two walk alike */
+        order.group_count = groups_of(&order);
+        grouped += order.group_count > 1;
         status = stk_order_init(&schedule->orders[i], &order, error);
         if (status < 0) {
             return status;
@@ -284,6 +311,12 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
         schedule->firsts[i] = first;
         schedule->gone[i] = stk_mix_given(&schedule->mix, i);
         first = options->ends[i];
+    }
+    if (grouped == 0 && schedule->mix.groups.number > 1) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many groups for the sources of a mix",
+                        "take fewer groups, or smaller blocks",
+                        "group_count %u, and no source has so many times %u blocks",
+                        options->order.group_count, STK_ORDER_GROUP_BLOCKS_MIN);
     }
     return 0;
 }
@@ -534,6 +567,8 @@ static bool find_in_turn(const struct copies *copies, uint64_t turn, uint64_t sk
     uint64_t gone = schedule->gone[copies->source], before = turn * gone, index;
     struct stk_mix mix = schedule->mix;
 
+    mix.turn = turn;
+    mix.gone = schedule->gone;
     index = index_of(copies, before / count);
     index = index_of(copies, before / count + (index < before) + skip);
     mix.key = key_of_turn(schedule, turn);

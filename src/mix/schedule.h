@@ -15,15 +15,15 @@
 #ifndef MIX_SCHEDULE_H
 #define MIX_SCHEDULE_H
 
+#include "choice/stages.h"
 #include "mix/mix.h"
-#include "mix/stages.h"
 
 struct stk_schedule_options {
     struct stk_order_options order;    /* of the whole data set; of each source but for its count */
     const struct stk_mix_options *mix; /* NULL: none. Its sources' counts are those of the ends */
     const uint64_t *ends;              /* one a source: where its samples end; lent during init */
-    uint64_t epoch_samples; /* of a mix without end, made a multiple of its unit; 0: as many as the
-                             * data set has */
+    uint64_t epoch_samples; /* of a mix without end, made a multiple of its unit, and of the number
+                             * of groups; 0: as many as the data set has */
     const struct stk_stages_options *stages; /* NULL: none. Not beside a mix; its order is not read,
                                                 but that above */
 };
@@ -42,8 +42,8 @@ struct stk_schedule {
     uint64_t subset_identity, draws_identity;
 };
 
-/* What a caller of stoker.h gives, lent during open. Of a mix ARGUMENT also for more than one home
- * group: its positions have none. */
+/* What a caller of stoker.h gives, lent during open. Of a mix ARGUMENT also for more home groups
+ * than any of its sources has blocks for; a smaller source is met by all of them. */
 struct stk_schedule_request {
     const struct stoker_mix_options *mix;           /* NULL: none */
     const struct stoker_sampling_options *sampling; /* NULL: none */

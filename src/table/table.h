@@ -11,7 +11,7 @@
 #ifndef TABLE_TABLE_H
 #define TABLE_TABLE_H
 
-#include "mix/sampling.h"
+#include "choice/sampling.h"
 
 #include <stdatomic.h>
 

@@ -1,7 +1,7 @@
 /* Class balance: samples sorted by class (a counting sort, once); a frame of one position a class,
  * in a keyed permutation; the f-th frame takes the f-th sample of each class's own endless order.
  */
-#include "mix/sampling.h"
+#include "choice/sampling.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

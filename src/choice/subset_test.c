@@ -2,7 +2,7 @@
  * Method: subsets of every density, around the bounds of words and blocks, against a plain list;
  * one long and sparse enough for several marks of select; refusals and failed allocations. Takes a
  * seed as its argument. */
-#include "mix/subset.h"
+#include "choice/subset.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

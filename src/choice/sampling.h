@@ -1,5 +1,5 @@
-/* mix/sampling.h: other ways to choose samples than each once an epoch, all of them functions of a
- * position of the run, with no state but tables made once.
+/* choice/sampling.h: other ways to choose samples than each once an epoch, all of them functions of
+ * a position of the run, with no state but tables made once.
  *
  *   stk_alias      with replacement, by weight        8 bytes a sample
  *   stk_classes    each class as often as the others  4 bytes a sample
@@ -9,10 +9,10 @@
  * Augmentation is keyed by the position, so two draws of one sample differ.
  * Owner: the caller. Threads: any after init (shards: after begin). Memory: taken in init.
  * Bound: 2^32 - 1 samples of alias and classes, STK_ORDER_SAMPLES_MAX of the others. */
-#ifndef MIX_SAMPLING_H
-#define MIX_SAMPLING_H
+#ifndef CHOICE_SAMPLING_H
+#define CHOICE_SAMPLING_H
 
-#include "mix/subset.h"
+#include "choice/subset.h"
 
 /* A random number for each position of a run. Two uses of a seed take different `use`s. */
 enum stk_use { STK_USE_ALIAS = 1, STK_USE_UNIFORM, STK_USE_CLASSES = 0x636c6173 }; /* "clas" */

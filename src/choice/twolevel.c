@@ -1,6 +1,6 @@
 /* The classic two-level shuffle. Shards have different counts, so where a shard begins in an epoch
  * is a sum over those before it: made once an epoch, then a position finds its shard by halving. */
-#include "mix/sampling.h"
+#include "choice/sampling.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

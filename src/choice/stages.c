@@ -1,5 +1,5 @@
 /* Chosen samples: stage, pass, place in it, and the sample behind it. */
-#include "mix/stages.h"
+#include "choice/stages.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* mix/subset.h: some of N samples, numbered anew: the k-th of them, and how many stand before one.
+/* choice/subset.h: some of N samples, numbered anew: the k-th, and how many stand before one.
  *
  *   zeroed --init--> open --add--> open --seal--> sealed: rank, select --deinit--> zeroed
  *
@@ -6,8 +6,8 @@
  * is skipped, whatever the subset. A curriculum is a mix (mix/mix.h) whose sources are subsets,
  * with a change of weights where a stage begins. Owner: the caller. Threads: one while open, then
  * any. Memory: 1.27 bits a sample, taken in init. Bound: STK_ORDER_SAMPLES_MAX samples. */
-#ifndef MIX_SUBSET_H
-#define MIX_SUBSET_H
+#ifndef CHOICE_SUBSET_H
+#define CHOICE_SUBSET_H
 
 #include "order/order.h"
 

@@ -1,7 +1,7 @@
 /* Goal: samples are drawn by their weights, classes in turns, shards whole, copies where they are
  * to be. Method: the table of weights is added up exactly; draws are counted, and compared by
  * chi-square; classes, shards and copies are walked through. Takes a seed as its argument. */
-#include "mix/sampling.h"
+#include "choice/sampling.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

@@ -5,7 +5,7 @@
  * Filled by one sweep over the light samples and one over the heavy ones, which needs no memory of
  * its own (Huebschle-Schneider and Sanders, "Parallel weighted random sampling", 2019). In whole
  * numbers: weight * count against the sum of the weights, so the table is the same everywhere. */
-#include "mix/sampling.h"
+#include "choice/sampling.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

@@ -2,7 +2,7 @@
  * rank/select queries", 2008): of each block of 8 words, how many ones come before it, and in a
  * second number how many come before each of its words 1 to 7, 9 bits each. A select looks up in
  * which block the 4096th one before it lies, and then halves what is between. */
-#include "mix/subset.h"
+#include "choice/subset.h"
 
 #include "base/mem.h"
 

@@ -1,4 +1,4 @@
-/* mix/stages.h: a run whose samples are chosen: some of them, by weight, by class, each several
+/* choice/stages.h: a run whose samples are chosen: some of them, by weight, by class, each several
  * times, and others later on (a curriculum).
  *
  *   run position --> stage, position in it --/ times--> position of its order, or number of a draw
@@ -13,10 +13,10 @@
  *
  * Pure. Owner: the caller. Threads: any after init; a reader: one. Memory: taken in init, 400 bytes
  * a stage; two-level: 8 bytes a shard, a reader 32. Bound: STK_STAGES_MAX stages. */
-#ifndef MIX_STAGES_H
-#define MIX_STAGES_H
+#ifndef CHOICE_STAGES_H
+#define CHOICE_STAGES_H
 
-#include "mix/sampling.h"
+#include "choice/sampling.h"
 
 #define STK_STAGES_MAX 256u
 #define STK_STAGES_POSITIONS_MAX (UINT64_C(1) << 62)
