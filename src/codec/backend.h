@@ -40,6 +40,11 @@ int  stk_jpeg_rows(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
                    struct stoker_error *error);
 void stk_jpeg_end(struct stk_jpeg *jpeg);
 const char *stk_jpeg_warning(const struct stk_jpeg *jpeg); /* "": none */
+/* Beside the scratch; trim, between pictures: gives them back if they are more. */
+uint64_t stk_jpeg_bytes(const struct stk_jpeg *jpeg);
+void     stk_jpeg_trim(struct stk_jpeg *jpeg, uint64_t keep_bytes);
+/* See stk_codec_jpeg_counts. */
+const uint64_t *stk_jpeg_counts(const struct stk_jpeg *jpeg);
 
 int stk_png_probe(struct stk_view bytes, struct stk_picture_info *info_out,
                   struct stoker_error *error);

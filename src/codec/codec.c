@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "codec/backend.h"
+#include "jpeg/jpeg.h"
 
 #include <errno.h>
 #include <string.h>
@@ -295,11 +296,23 @@ void stk_codec_end(struct stk_codec *codec)
 
 uint64_t stk_codec_bytes(const struct stk_codec *codec)
 {
-    return codec->scratch.bytes;
+    return codec->scratch.bytes + stk_jpeg_bytes(codec->jpeg);
+}
+
+const uint64_t *stk_codec_jpeg_counts(const struct stk_codec *codec, uint32_t *count_out)
+{
+    *count_out = STK_JPEG_REASON_COUNT;
+    return stk_jpeg_counts(codec->jpeg);
+}
+
+const char *stk_codec_jpeg_reason(uint32_t i)
+{
+    return stk_jpeg_reason_name(i);
 }
 
 void stk_codec_trim(struct stk_codec *codec, uint64_t keep_bytes)
 {
     STK_ASSERT(codec->kind == 0);
     stk_scratch_trim(&codec->scratch, keep_bytes);
+    stk_jpeg_trim(codec->jpeg, keep_bytes);
 }

@@ -2,8 +2,9 @@
  *
  *   probe(bytes) -> info -> begin(box) -> rows ... -> end        (begin again: the next picture)
  *
- * JPEG: libjpeg-turbo, crop_scanline and skip_scanlines with a margin, so that every sample
- * equals the full decode's; PNG: libpng; WebP: libwebp. Grey, palette, alpha, CMYK and 16 bits
+ * JPEG: our own decoder, and libjpeg-turbo for what that leaves to it (crop_scanline and
+ * skip_scanlines with a margin): every sample equals libjpeg-turbo's full decode either way; PNG:
+ * libpng; WebP: libwebp. Grey, palette, alpha, CMYK and 16 bits
  * become RGB as PIL's convert("RGB") does. A row has 4 bytes a pixel: R, G, B, anything.
  * Owner: a worker keeps one codec for its life. Threads: one. Memory: bounded by
  * memory_bytes_max of begin. Bound: limits. */
@@ -65,8 +66,13 @@ const char *stk_codec_warning(const struct stk_codec *codec);
 /* Ends the picture, finished or not. */
 void stk_codec_end(struct stk_codec *codec);
 
-/* Bytes of scratch held now, for this picture and kept for the next; libwebp's own memory, which
- * it gives back before begin returns, is not in it. */
+/* How many JPEGs were begun: [0] those of our own decoder, and those that it left to libjpeg-turbo,
+ * by stk_codec_jpeg_reason. As long as *count_out; lent until close. */
+const uint64_t *stk_codec_jpeg_counts(const struct stk_codec *codec, uint32_t *count_out);
+const char     *stk_codec_jpeg_reason(uint32_t i);
+
+/* Bytes of scratch and tables held now, for this picture and kept for the next; libwebp's own
+ * memory, which it gives back before begin returns, is not in it. */
 uint64_t stk_codec_bytes(const struct stk_codec *codec);
 /* Between pictures: gives the scratch back if it is more than keep_bytes (after a huge one). */
 void stk_codec_trim(struct stk_codec *codec, uint64_t keep_bytes);

@@ -4,6 +4,7 @@
  * as its argument. */
 #include "codec/picture_test.h"
 
+#include "jpeg/oracle_test.h"
 #include "test/t.h"
 
 #include <stdlib.h>
@@ -92,6 +93,91 @@ static void test_webp_regions(void)
     }
 }
 
+/* ---- damage ----------------------------------------------------------------------------- */
+
+/* The box by the codec, some rows at a time, into `pixels`. */
+static int decode_rows(const struct stk_box *box, uint8_t (*pixels)[4], struct stoker_error *error)
+{
+    static uint8_t          space[8][SIDE_MAX][4];
+    struct stk_picture_info info;
+    uint32_t                row_pixels, skip, step = 1 + draw(8);
+    uint8_t                *rows[8];
+    int                     status = stk_picture_probe(view_of(&made), PIXELS_MAX, &info, error);
+
+    status = status < 0 ? status
+                        : stk_codec_begin(codec, view_of(&made), &info, box, MEMORY_MAX,
+                                          &row_pixels, &skip, error);
+    if (status < 0) {
+        return status;
+    }
+    STK_ASSERT(row_pixels <= made.width);
+    for (uint32_t i = 0; i < 8; i++) {
+        rows[i] = space[i][0];
+    }
+    for (uint32_t y = 0; y < box->height && status >= 0; y += (uint32_t)status) {
+        status = stk_codec_rows(codec, rows, step, error);
+        for (int i = 0; i < status; i++) {
+            memcpy(pixels[(y + (uint32_t)i) * box->width], space[i][skip], 4 * (size_t)box->width);
+        }
+    }
+    return status < 0 ? status : 0;
+}
+
+static struct oracle oracle;
+
+static void check_damaged(const char *name, const struct stk_box *box)
+{
+    static uint8_t      pixels[SIDE_MAX * SIDE_MAX][4];
+    struct stoker_error error = { 0 };
+    int                 status = decode_rows(box, pixels, &error), wrong = 0;
+    const char         *warning = stk_codec_warning(codec);
+
+    oracle_decode(&oracle, view_of(&made), box->y + box->height);
+    T_EQ(name, status < 0, oracle.failed || oracle.ended);
+    if (status == 0) {
+        T_STR(name, warning ? warning : "", oracle.text);
+        for (uint32_t i = 0; i < box->width * box->height; i++) {
+            uint32_t x = box->x + i % box->width, y = box->y + i / box->width;
+
+            wrong += memcmp(pixels[i], oracle.pixels + 4 * (y * made.width + x), 3) != 0;
+        }
+        T_EQ(name, wrong, 0);
+    }
+    stk_codec_end(codec);
+}
+
+/* Damaged data gives what libjpeg makes of it, and its warning, wherever our own decoder stops:
+ * above the box, in it, or at its first row. */
+static void test_damaged_jpegs(void)
+{
+    uint64_t own, over;
+    uint32_t count;
+
+    for (uint32_t i = 0; i < 1200; i++) {
+        const struct sampling_row *row = &sampling_rows[draw(9)];
+        struct stk_box             box;
+        char                       name[120];
+
+        made.width = 1 + draw(SIDE_MAX);
+        made.height = 1 + draw(SIDE_MAX);
+        encode_jpeg(&made, row, draw(3) ? BASELINE : RESTART);
+        for (uint32_t n = 1 + draw(2); n > 0; n--) { /* behind the header */
+            uint32_t at = (uint32_t)made.bytes * 3 / 4;
+
+            made.file[made.bytes - 1 - draw(at)] ^= (uint8_t)(1u << draw(8));
+        }
+        made.bytes -= draw(3) ? 0 : draw((uint32_t)made.bytes / 2);
+        box = random_box(made.width, made.height);
+        snprintf(name, sizeof name, "damaged %u: %s %ux%u box %u,%u %ux%u", i, row->name,
+                 made.width, made.height, box.x, box.y, box.width, box.height);
+        check_damaged(name, &box);
+    }
+    own = stk_codec_jpeg_counts(codec, &count)[0];
+    over = stk_codec_jpeg_counts(codec, &count)[STK_JPEG_DATA];
+    T_TRUE("ours answered some", own > 100);
+    T_TRUE("and left some", over > 100);
+}
+
 /* ---- animation -------------------------------------------------------------------------- */
 
 /* A canvas of 40x30 whose first frame is `frame` at 6,4: RIFF, VP8X, ANIM, ANMF. */
@@ -147,6 +233,8 @@ int main(int count, char **arguments)
     test_png_regions();
     test_webp_regions();
     test_animation();
+    test_damaged_jpegs();
+    free(oracle.pixels);
     stk_codec_close(codec);
     return t_finish();
 }

@@ -1,14 +1,18 @@
-/* JPEG by libjpeg-turbo: only the box is inverse transformed and converted, with a margin, so
- * that each of its samples equals the full decode's. */
+/* JPEG by our own decoder (room jpeg), and by libjpeg-turbo where that does not answer: only the
+ * box is inverse transformed and converted, with a margin, so that each of its samples equals the
+ * full decode's. Rows that ours gave before it found damage are libjpeg's rows too, so the library
+ * goes on below them. */
 #include "codec/backend.h"
 #include "codec/jpeg_header.h"
 #include "codec/jpeg_memory.h"
 
 #include "base/mem.h"
+#include "jpeg/jpeg.h"
 
 #include <errno.h>
 #include <jerror.h>
 #include <setjmp.h>
+#include <string.h>
 
 /* Each scan of a progressive picture visits all of its blocks, whatever few bytes it has. */
 #define SCANS_MAX 500
@@ -18,6 +22,11 @@
  * first and last sample of a cropped row have none. With the margin a cropped row is also never
  * so narrow (one chroma sample) that libjpeg would choose another upsampling. */
 #define MARGIN_PIXELS 2
+
+/* How much wider than the box a row of libjpeg's may be, which crops to iMCUs of at most 4 blocks:
+ * should it have to go on where ours stopped, its rows must have room. */
+#define CROP_PIXELS_MAX (2 * MARGIN_PIXELS + 4 * 8)
+
 struct stk_jpeg {
     struct jpeg_decompress_struct cinfo;
     struct jpeg_error_mgr         errors;
@@ -30,12 +39,18 @@ struct stk_jpeg {
     int                           status;     /* what made it jump */
     struct stoker_error          *error;      /* borrowed during a call */
 
-    const struct stk_codec_request *request; /* borrowed by begin */
-    struct stk_codec_shape          shape;
-    uint32_t                        box_width;
-    uint8_t *const                 *rows; /* borrowed by rows */
-    uint32_t                        row_count;
-    char                            warning[JMSG_LENGTH_MAX]; /* the first; "": none */
+    struct stk_codec_request request; /* its info: borrowed by begin */
+    struct stk_codec_shape   shape;
+    uint8_t *const          *rows; /* borrowed by rows */
+    uint32_t                 row_count;
+    char                     warning[JMSG_LENGTH_MAX]; /* the first; "": none */
+
+    struct stk_jpeg_decoder *own; /* owned; NULL until the first picture */
+    struct stk_jpeg_frame    frame;
+    struct stk_picture_info  info;   /* of the picture that ours has begun */
+    bool                     by_own; /* its rows come from there */
+    bool                     moved;  /* it has gone over to libjpeg, with rows given */
+    uint64_t                 counts[STK_JPEG_REASON_COUNT]; /* of pictures; 0: by ours */
 };
 
 static void error_exit(j_common_ptr cinfo);
@@ -108,41 +123,162 @@ void stk_jpeg_close(struct stk_jpeg *jpeg)
         stk_jpeg_memory_deinit(&jpeg->memory, &jpeg->cinfo);
     }
     jpeg_destroy_decompress(&jpeg->cinfo); /* a zeroed one is fine: it has no memory manager */
+    stk_jpeg_decoder_close(jpeg->own);
     stk_free(jpeg);
+}
+
+/* ---- our own decoder ---------------------------------------------------------------------- */
+
+/* The scratch for a picture: what its header says that it takes, less what our decoder is. */
+static int begin_scratch(struct stk_jpeg *jpeg, struct stoker_error *error)
+{
+    uint64_t bytes_max = jpeg->request.memory_bytes_max, expected = jpeg->info.memory_bytes;
+    uint64_t held = stk_jpeg_bytes(jpeg);
+
+    return stk_scratch_begin(jpeg->memory.scratch, bytes_max - stk_min(held, bytes_max),
+                             expected - stk_min(held, expected), error);
+}
+
+/* Begins with ours, or says why it does not answer; fails for want of memory alone. */
+static int begin_own(struct stk_jpeg *jpeg, uint32_t *reason_out, struct stoker_error *error)
+{
+    const struct stk_codec_request *request = &jpeg->request;
+    struct stk_jpeg_box             box = { request->box.x, request->box.y, request->box.width,
+                                            request->box.height };
+    void                           *space;
+    int                             status;
+
+    if (!jpeg->own) {
+        status = stk_jpeg_decoder_open(&jpeg->own, STOKER_VECTOR_AUTO, error);
+        if (status < 0) {
+            return status;
+        }
+    }
+    status = begin_scratch(jpeg, error);
+    if (status < 0) {
+        return status;
+    }
+    *reason_out = stk_jpeg_frame_read(request->bytes, &jpeg->frame);
+    if (*reason_out) {
+        return 0;
+    }
+    if (jpeg->frame.width != request->info->width || jpeg->frame.height != request->info->height) {
+        *reason_out = STK_JPEG_HEADER;
+        return 0;
+    }
+    space = stk_scratch_take(jpeg->memory.scratch, stk_jpeg_workspace_bytes(&jpeg->frame, &box));
+    *reason_out = space ? stk_jpeg_decoder_begin(jpeg->own, &jpeg->frame, &box, space)
+                        : STK_JPEG_MEMORY;
+    return 0;
+}
+
+/* libjpeg begins, with a scratch of its own. */
+static int begin_library(struct stk_jpeg *jpeg, struct stoker_error *error)
+{
+    int status;
+
+    stk_scratch_reset(jpeg->memory.scratch);
+    status = begin_scratch(jpeg, error);
+    return status < 0 ? status : guarded(jpeg, step_begin, error);
 }
 
 int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *request,
                    struct stk_codec_shape *shape_out, struct stoker_error *error)
 {
+    uint32_t reason = STK_JPEG_FINE;
+    int      status;
+
+    jpeg->info = *request->info;
+    jpeg->request = *request;
+    jpeg->request.info = &jpeg->info;
+    jpeg->data_ended = jpeg->moved = false;
+    jpeg->warning[0] = '\0';
+    status = begin_own(jpeg, &reason, error);
+    jpeg->by_own = status == 0 && !reason;
+    jpeg->counts[reason] += status == 0;
+    if (status == 0 && reason) {
+        status = begin_library(jpeg, error);
+    } else {
+        uint64_t widest = (uint64_t)request->box.width + CROP_PIXELS_MAX;
+
+        jpeg->shape = (struct stk_codec_shape){ (uint32_t)stk_min(widest, request->info->width),
+                                                0 };
+    }
+    *shape_out = jpeg->shape;
+    return status;
+}
+
+/* libjpeg goes on with what is left of the box; what it says of the data is what it would have
+ * said without us. */
+static int go_over(struct stk_jpeg *jpeg, uint32_t reason, struct stoker_error *error)
+{
+    uint32_t row_pixels = jpeg->shape.row_pixels;
+    int      status;
+
+    jpeg->counts[STK_JPEG_FINE]--;
+    jpeg->counts[reason]++;
+    jpeg->by_own = false;
+    jpeg->moved = true;
+    status = begin_library(jpeg, error);
+    STK_ASSERT(status < 0 || jpeg->shape.row_pixels <= row_pixels);
+    return status;
+}
+
+static int rows_library(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
+                        struct stoker_error *error)
+{
     int status;
 
-    jpeg->request = request;
-    jpeg->box_width = request->box.width;
-    jpeg->data_ended = false;
-    jpeg->warning[0] = '\0';
-    jpeg->source.next_input_byte = request->bytes.data;
-    jpeg->source.bytes_in_buffer = request->bytes.bytes;
-    status = stk_scratch_begin(jpeg->memory.scratch, request->memory_bytes_max,
-                               request->info->memory_bytes, error);
-    if (status == 0) {
-        status = guarded(jpeg, step_begin, error);
+    jpeg->rows = rows;
+    jpeg->row_count = count;
+    status = guarded(jpeg, step_rows, error);
+    for (int i = 0; jpeg->moved && i < status; i++) {
+        memmove(rows[i], rows[i] + 4 * (size_t)jpeg->shape.skip_pixels,
+                4 * (size_t)jpeg->request.box.width);
     }
-    jpeg->request = NULL;
-    *shape_out = jpeg->shape;
     return status;
 }
 
 int stk_jpeg_rows(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
                   struct stoker_error *error)
 {
-    jpeg->rows = rows;
-    jpeg->row_count = count;
-    return guarded(jpeg, step_rows, error);
+    uint32_t done = 0, reason;
+    int      status = 0;
+
+    if (jpeg->by_own) {
+        reason = stk_jpeg_decoder_rows(jpeg->own, rows, count, &done);
+        jpeg->request.box.y += done;
+        jpeg->request.box.height -= done;
+        if (!reason) {
+            return (int)count;
+        }
+        status = go_over(jpeg, reason, error);
+    }
+    status = status < 0 ? status : rows_library(jpeg, rows + done, count - done, error);
+    return status < 0 ? status : (int)done + status;
 }
 
 const char *stk_jpeg_warning(const struct stk_jpeg *jpeg)
 {
     return jpeg->warning;
+}
+
+const uint64_t *stk_jpeg_counts(const struct stk_jpeg *jpeg)
+{
+    return jpeg->counts;
+}
+
+uint64_t stk_jpeg_bytes(const struct stk_jpeg *jpeg)
+{
+    return jpeg->own ? stk_jpeg_decoder_bytes() : 0;
+}
+
+void stk_jpeg_trim(struct stk_jpeg *jpeg, uint64_t keep_bytes)
+{
+    if (stk_jpeg_bytes(jpeg) > keep_bytes) {
+        stk_jpeg_decoder_close(jpeg->own);
+        jpeg->own = NULL;
+    }
 }
 
 void stk_jpeg_end(struct stk_jpeg *jpeg)
@@ -238,8 +374,10 @@ static void move_to_box(struct stk_jpeg *jpeg, const struct stk_box *box)
 static int step_begin(struct stk_jpeg *jpeg)
 {
     struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
-    const struct stk_picture_info *info = jpeg->request->info;
+    const struct stk_picture_info *info = &jpeg->info;
 
+    jpeg->source.next_input_byte = jpeg->request.bytes.data;
+    jpeg->source.bytes_in_buffer = jpeg->request.bytes.bytes;
     jpeg_read_header(cinfo, TRUE);
     if (cinfo->image_width != info->width || cinfo->image_height != info->height) {
         refuse(jpeg, STOKER_ERROR_CORRUPT, "the jpeg has two frame headers", STK_ADVICE_DAMAGED);
@@ -249,7 +387,7 @@ static int step_begin(struct stk_jpeg *jpeg)
     if (jpeg->data_ended) { /* all scans were read, and the end marker was not among them */
         refuse_truncated(jpeg);
     }
-    move_to_box(jpeg, &jpeg->request->box);
+    move_to_box(jpeg, &jpeg->request.box);
     return 0;
 }
 
@@ -288,7 +426,7 @@ static int step_rows(struct stk_jpeg *jpeg)
         }
         for (uint32_t i = 0; cinfo->num_components == 4 && i < got; i++) {
             convert_cmyk(jpeg->rows[done + i] + 4 * (size_t)jpeg->shape.skip_pixels,
-                         jpeg->box_width);
+                         jpeg->request.box.width);
         }
         done += got;
     }

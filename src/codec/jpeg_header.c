@@ -1,6 +1,8 @@
 /* What a JPEG's header says, without libjpeg: ITU-T T.81 annex B, up to the first scan. */
 #include "codec/jpeg_header.h"
 
+#include "jpeg/jpeg.h"
+
 #include <string.h>
 
 enum marker {
@@ -184,13 +186,15 @@ int stk_jpeg_header_read(struct stk_view bytes, struct stk_jpeg_header *header_o
     return status < 0 ? status : 0;
 }
 
-/* Tables, decoder objects, and the row pointers of small pictures. Seen: 40 kB at most. */
-#define FIXED_BYTES (128u << 10)
+/* libjpeg's tables, decoder objects, and the row pointers of small pictures (seen: 40 kB at most),
+ * or our own decoder (206 kB). */
+#define FIXED_BYTES (288u << 10)
 
-uint64_t stk_jpeg_header_bytes(const struct stk_jpeg_header *header)
+/* What libjpeg takes beside those. */
+static uint64_t library_bytes(const struct stk_jpeg_header *header)
 {
     /* Sides are below 2^16 and factors at most 4, so that nothing here can wrap. */
-    uint64_t bytes = FIXED_BYTES;
+    uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < header->components; i++) {
         uint64_t h = header->h[i], v = header->v[i];
@@ -208,4 +212,11 @@ uint64_t stk_jpeg_header_bytes(const struct stk_jpeg_header *header)
     }
     /* jpeg.c, when libjpeg smooths: one row of pixels passed over. */
     return bytes + (header->progressive ? 4 * (uint64_t)header->width : 0);
+}
+
+uint64_t stk_jpeg_header_bytes(const struct stk_jpeg_header *header)
+{
+    uint64_t own = stk_jpeg_workspace_max(header->width, header->h, header->v, header->components);
+
+    return FIXED_BYTES + stk_max(library_bytes(header), own);
 }

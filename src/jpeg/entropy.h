@@ -8,14 +8,6 @@
 #include "jpeg/markers.h"
 #include "jpeg/segment.h"
 
-/* Where a coefficient lies in a block: the rows in the pairs that the transform multiplies with
- * each other, 0 4, 2 6, 7 1, 3 5; a pair is 8 columns of two. */
-static inline uint32_t stk_jpeg_place(uint32_t row, uint32_t column)
-{
-    static const uint8_t pair[8] = {0, 5, 2, 6, 1, 7, 3, 4}; /* 2 * pair + which */
-
-    return (pair[row] >> 1) * 16 + column * 2 + (pair[row] & 1u);
-}
 #define STK_JPEG_PLACE_NONE 64u  /* behind the block: for what lies past coefficient 63 */
 #define STK_JPEG_BLOCK_COUNT 80u /* coefficients and that place, a whole number of vectors */
 
@@ -40,7 +32,7 @@ struct stk_jpeg_mcus {
     struct stk_jpeg_block blocks[STK_JPEG_BLOCKS_MAX];
     uint32_t block_count;
     stk_jpeg_transform *transform;
-    uint8_t places[256]; /* of each k: see stk_jpeg_place */
+    uint8_t places[256]; /* of each k; those past 63: PLACE_NONE */
     int16_t block[STK_JPEG_BLOCK_COUNT] __attribute__((aligned(64))); /* zero */
 };
 

@@ -96,7 +96,7 @@ INLINE uint32_t take_ac(struct stk_jpeg_bits *bits, const struct stk_jpeg_table 
     for (;;) {
         refill(bits);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) { /* 4 * STK_JPEG_LOOK_BITS <= 56 */
+        for (int i = 0; i < 4; i++) { /* 4 * 10 <= 56 */
             const struct stk_jpeg_look *look =
                 &table->look[bits->buffer >> (64 - STK_JPEG_LOOK_BITS)];
             uint32_t first = k + look->advance, second = first + look->advance2;

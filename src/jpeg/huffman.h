@@ -10,7 +10,7 @@
 
 #include "jpeg/jpeg.h"
 
-#define STK_JPEG_LOOK_BITS 11u
+#define STK_JPEG_LOOK_BITS 10u
 #define STK_JPEG_SKIP_BITS 12u
 
 /* An end of block advances so far, that it cannot be taken for a run beyond coefficient 63: see

@@ -76,6 +76,7 @@ struct stk_jpeg_decoder;
 int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector,
                           struct stoker_error *error);
 void stk_jpeg_decoder_close(struct stk_jpeg_decoder *decoder);
+uint64_t stk_jpeg_decoder_bytes(void); /* of one, for ever */
 /* 0, or the reason. The frame's bytes and the workspace (aligned to 64 bytes) stay lent until the
  * next begin. What lies above the box is parsed here. */
 uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,

@@ -25,6 +25,7 @@ struct oracle {
     size_t capacity; /* bytes */
     uint32_t rows;   /* that came before the first warning or error */
     bool warned, failed;
+    bool ended;                 /* bits were wanted behind the end of the data */
     char text[JMSG_LENGTH_MAX]; /* of the first */
     jmp_buf jump;
 };
@@ -45,6 +46,10 @@ static inline void oracle_message(j_common_ptr cinfo, int level)
 {
     struct oracle *oracle = cinfo->client_data;
 
+    if (level < 0 && cinfo->err->msg_code == JWRN_HIT_MARKER &&
+        ((j_decompress_ptr)cinfo)->unread_marker == JPEG_EOI) {
+        oracle->ended = true;
+    }
     if (level < 0 && cinfo->err->msg_code != JWRN_JPEG_EOF && !oracle->warned) {
         oracle->warned = true;
         cinfo->err->format_message(cinfo, oracle->text);
@@ -63,7 +68,7 @@ static inline void oracle_decode(struct oracle *oracle, struct stk_view bytes, u
     struct jpeg_error_mgr errors;
 
     oracle->rows = 0;
-    oracle->warned = oracle->failed = false;
+    oracle->warned = oracle->failed = oracle->ended = false;
     oracle->text[0] = '\0';
     cinfo.err = jpeg_std_error(&errors);
     errors.error_exit = oracle_exit;

@@ -5,38 +5,10 @@
 
 /* ---- inverse transform -------------------------------------------------------------------- */
 
-/* Loeffler, Ligtenberg and Moschytz' one-dimensional transform (ICASSP 1989), as libjpeg's
- * jidctint.c arranges it and with the rotations multiplied out into two products each. Inputs are
- * 16 bits, and so are the sums in0 +- in4, in7 + in3 and in5 + in1: they wrap. Everything else is
- * modulo 2^32. */
-static void transform_eight(const int16_t *in, int32_t *out, uint32_t shift)
+/* Blocks are simply rows of columns here. */
+static uint32_t plain_place(uint32_t row, uint32_t column)
 {
-    const int32_t half = 1 << (shift - 1);
-    int32_t z3 = (int16_t)(in[7] + in[3]), z4 = (int16_t)(in[5] + in[1]);
-    int32_t even0 = (int16_t)(in[0] + in[4]) * (1 << STK_JPEG_CONST_BITS) + half;
-    int32_t even1 = (int16_t)(in[0] - in[4]) * (1 << STK_JPEG_CONST_BITS) + half;
-    int32_t turn2 = in[2] * STK_JPEG_0_541 + in[6] * (STK_JPEG_0_541 - STK_JPEG_1_847);
-    int32_t turn3 = in[2] * (STK_JPEG_0_541 + STK_JPEG_0_765) + in[6] * STK_JPEG_0_541;
-    int32_t turn7 = z3 * (STK_JPEG_1_175 - STK_JPEG_1_961) + z4 * STK_JPEG_1_175;
-    int32_t turn5 = z3 * STK_JPEG_1_175 + z4 * (STK_JPEG_1_175 - STK_JPEG_0_390);
-    uint32_t odd[4], even[4];
-
-    odd[0] = (uint32_t)(in[7] * (STK_JPEG_0_298 - STK_JPEG_0_899) - in[1] * STK_JPEG_0_899) +
-             (uint32_t)turn7;
-    odd[1] = (uint32_t)(in[5] * (STK_JPEG_2_053 - STK_JPEG_2_562) - in[3] * STK_JPEG_2_562) +
-             (uint32_t)turn5;
-    odd[2] = (uint32_t)(in[3] * (STK_JPEG_3_072 - STK_JPEG_2_562) - in[5] * STK_JPEG_2_562) +
-             (uint32_t)turn7;
-    odd[3] = (uint32_t)(in[1] * (STK_JPEG_1_501 - STK_JPEG_0_899) - in[7] * STK_JPEG_0_899) +
-             (uint32_t)turn5;
-    even[0] = (uint32_t)even0 + (uint32_t)turn3;
-    even[1] = (uint32_t)even1 + (uint32_t)turn2;
-    even[2] = (uint32_t)even1 - (uint32_t)turn2;
-    even[3] = (uint32_t)even0 - (uint32_t)turn3;
-    for (int i = 0; i < 4; i++) {
-        out[i] = (int32_t)(even[i] + odd[3 - i]) >> shift;
-        out[7 - i] = (int32_t)(even[i] - odd[3 - i]) >> shift;
-    }
+    return row * 8 + column;
 }
 
 static int32_t clamp(int32_t value, int32_t low, int32_t high)
@@ -44,46 +16,84 @@ static int32_t clamp(int32_t value, int32_t low, int32_t high)
     return value < low ? low : value > high ? high : value;
 }
 
+/* The one-dimensional transform of Loeffler, Ligtenberg and Moschytz (ICASSP 1989) down eight
+ * columns, as libjpeg's jidctint.c arranges it and with the rotations multiplied out into two
+ * products each. Inputs are 16 bits, and so are the sums in0 +- in4, in7 + in3 and in5 + in1: they
+ * wrap. Everything else is modulo 2^32. Each statement is one for all columns, so that a compiler
+ * makes vectors of it. */
+static void transform_columns(int16_t in[8][8], int32_t shift, int32_t low, int32_t high,
+                              int16_t out[8][8])
+{
+    const int32_t half = 1 << (shift - 1);
+
+    for (int x = 0; x < 8; x++) {
+        int16_t z3 = (int16_t)(in[7][x] + in[3][x]), z4 = (int16_t)(in[5][x] + in[1][x]);
+        int16_t sum = (int16_t)(in[0][x] + in[4][x]), difference = (int16_t)(in[0][x] - in[4][x]);
+        int32_t even0 = sum * (1 << STK_JPEG_CONST_BITS) + half;
+        int32_t even1 = difference * (1 << STK_JPEG_CONST_BITS) + half;
+        int32_t turn2 = in[2][x] * STK_JPEG_0_541 + in[6][x] * (STK_JPEG_0_541 - STK_JPEG_1_847);
+        int32_t turn3 = in[2][x] * (STK_JPEG_0_541 + STK_JPEG_0_765) + in[6][x] * STK_JPEG_0_541;
+        int32_t turn7 = z3 * (STK_JPEG_1_175 - STK_JPEG_1_961) + z4 * STK_JPEG_1_175;
+        int32_t turn5 = z3 * STK_JPEG_1_175 + z4 * (STK_JPEG_1_175 - STK_JPEG_0_390);
+        int32_t odd0 = in[7][x] * (STK_JPEG_0_298 - STK_JPEG_0_899) - in[1][x] * STK_JPEG_0_899;
+        int32_t odd1 = in[5][x] * (STK_JPEG_2_053 - STK_JPEG_2_562) - in[3][x] * STK_JPEG_2_562;
+        int32_t odd2 = in[3][x] * (STK_JPEG_3_072 - STK_JPEG_2_562) - in[5][x] * STK_JPEG_2_562;
+        int32_t odd3 = in[1][x] * (STK_JPEG_1_501 - STK_JPEG_0_899) - in[7][x] * STK_JPEG_0_899;
+        const uint32_t even[4] = {
+            (uint32_t)even0 + (uint32_t)turn3, (uint32_t)even1 + (uint32_t)turn2,
+            (uint32_t)even1 - (uint32_t)turn2, (uint32_t)even0 - (uint32_t)turn3};
+        const uint32_t odd[4] = {(uint32_t)odd3 + (uint32_t)turn5, (uint32_t)odd2 + (uint32_t)turn7,
+                                 (uint32_t)odd1 + (uint32_t)turn5,
+                                 (uint32_t)odd0 + (uint32_t)turn7};
+
+        for (int i = 0; i < 4; i++) {
+            out[i][x] = (int16_t)clamp((int32_t)(even[i] + odd[i]) >> shift, low, high);
+            out[7 - i][x] = (int16_t)clamp((int32_t)(even[i] - odd[i]) >> shift, low, high);
+        }
+    }
+}
+
 /* Whether only the first row of the block is not zero. */
 static bool is_flat(const int16_t *block)
 {
-    int32_t any = 0;
+    int16_t any = 0;
 
-    for (uint32_t i = 0; i < 16; i += 2) {
-        any |= block[i + 1]; /* row 4 */
-    }
-    for (uint32_t i = 16; i < 64; i++) {
+    for (int i = 8; i < 64; i++) {
         any |= block[i];
     }
     return any == 0;
 }
 
+static void turn(int16_t from[8][8], int16_t to[8][8])
+{
+    for (int y = 0; y < 8; y++) {
+        for (int x = 0; x < 8; x++) {
+            to[x][y] = from[y][x];
+        }
+    }
+}
+
 static void plain_transform(const int16_t *block, const int16_t *quantiser, uint8_t *to,
                             size_t stride)
 {
-    int16_t columns[8][8], rows[8][8]; /* [column][row], [row][column] */
-    int32_t out[8];
-    bool flat = is_flat(block);
+    int16_t a[8][8], b[8][8];
 
-    for (uint32_t x = 0; x < 8; x++) {
-        for (uint32_t y = 0; y < 8; y++) {
-            uint32_t place = stk_jpeg_place(y, x);
-
-            columns[x][y] = (int16_t)(block[place] * quantiser[place]);
-        }
-        if (!flat) {
-            transform_eight(columns[x], out, STK_JPEG_CONST_BITS - STK_JPEG_PASS1_BITS);
-        }
-        for (uint32_t y = 0; y < 8; y++) {
-            /* The vector code leaves a transform of one row out: there it wraps, here it stops. */
-            rows[y][x] = (int16_t)(flat ? columns[x][0] * (1 << STK_JPEG_PASS1_BITS)
-                                        : clamp(out[y], INT16_MIN, INT16_MAX));
-        }
+    for (int i = 0; i < 64; i++) {
+        a[i / 8][i % 8] = (int16_t)(block[i] * quantiser[i]);
     }
+    if (is_flat(block)) {
+        /* The vector code leaves the transform of one row out: there it wraps, here it stops. */
+        for (int i = 0; i < 64; i++) {
+            b[i / 8][i % 8] = (int16_t)(a[0][i % 8] * (1 << STK_JPEG_PASS1_BITS));
+        }
+    } else {
+        transform_columns(a, STK_JPEG_CONST_BITS - STK_JPEG_PASS1_BITS, INT16_MIN, INT16_MAX, b);
+    }
+    turn(b, a);
+    transform_columns(a, STK_JPEG_CONST_BITS + STK_JPEG_PASS1_BITS + 3, -128, 127, b);
     for (uint32_t y = 0; y < 8; y++) {
-        transform_eight(rows[y], out, STK_JPEG_CONST_BITS + STK_JPEG_PASS1_BITS + 3);
         for (uint32_t x = 0; x < 8; x++) {
-            to[y * stride + x] = (uint8_t)(clamp(out[x], -128, 127) + 128);
+            to[y * stride + x] = (uint8_t)(b[x][y] + 128);
         }
     }
 }
@@ -132,24 +142,42 @@ static void plain_wide_and_high(const uint8_t *near, const uint8_t *far, uint32_
 
 /* ---- colours ------------------------------------------------------------------------------ */
 
-/* 2^16 times 1.402, 1.772, 0.34414 and 0.71414 (JFIF), rounded. */
-#define RED_OF_CR 91881
-#define BLUE_OF_CB 116130
-#define GREEN_OF_CB 22554
-#define GREEN_OF_CR 46802
-#define COLOR_HALF 32768
+/* (factor * x + 2^15) >> 16 as vector code has it: half of what twice x gives, rounded. */
+static int16_t scale(int16_t x, int16_t factor)
+{
+    int16_t twice = (int16_t)(2 * x);
+    int16_t product = (int16_t)((twice * factor) >> 16);
+
+    return (int16_t)((product + 1) >> 1);
+}
+
+/* JFIF's factors times 2^16, rounded, brought into 16 bits by adding the sample itself:
+ * 1.402: 91881 = 2^16 + 26345, 1.772: 116130 = 2^17 - 14942, -0.71414: -46802 = 18734 - 2^16. */
+#define COLOR_PIXELS 64u
+
+static void convert_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
+                           uint8_t rgb[3][COLOR_PIXELS])
+{
+    for (uint32_t i = 0; i < count; i++) {
+        int16_t blue = (int16_t)(cb[i] - 128), red = (int16_t)(cr[i] - 128);
+        int16_t mixed = (int16_t)((-22554 * blue + 18734 * red + (1 << 15)) >> 16);
+
+        rgb[0][i] = (uint8_t)clamp(y[i] + red + scale(red, 26345), 0, 255);
+        rgb[1][i] = (uint8_t)clamp(y[i] - red + mixed, 0, 255);
+        rgb[2][i] = (uint8_t)clamp(y[i] + 2 * blue + scale(blue, -14942), 0, 255);
+    }
+}
 
 void stk_jpeg_plain_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
                            uint8_t *out)
 {
-    for (uint32_t i = 0; i < count; i++, out += 4) {
-        int32_t blue = cb[i] - 128, red = cr[i] - 128;
-        int32_t green = -GREEN_OF_CB * blue - GREEN_OF_CR * red + COLOR_HALF;
+    uint8_t rgb[3][COLOR_PIXELS];
 
-        out[0] = (uint8_t)clamp(y[i] + ((RED_OF_CR * red + COLOR_HALF) >> 16), 0, 255);
-        out[1] = (uint8_t)clamp(y[i] + (green >> 16), 0, 255);
-        out[2] = (uint8_t)clamp(y[i] + ((BLUE_OF_CB * blue + COLOR_HALF) >> 16), 0, 255);
-        out[3] = 255;
+    for (uint32_t i = 0; i < count; i += COLOR_PIXELS) {
+        uint32_t part = (uint32_t)stk_min(count - i, COLOR_PIXELS);
+
+        convert_colors(y + i, cb + i, cr + i, part, rgb);
+        stk_jpeg_plain_copy(rgb[0], rgb[1], rgb[2], part, out + 4 * (size_t)i);
     }
 }
 
@@ -169,6 +197,7 @@ void stk_jpeg_plain_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, u
 static const struct stk_jpeg_kernels plain_kernels = {
     .name = "none",
     .entropy = &stk_jpeg_entropy_plain,
+    .place = plain_place,
     .transform = plain_transform,
     .wide = plain_wide,
     .high = plain_high,

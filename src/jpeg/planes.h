@@ -16,6 +16,8 @@
 struct stk_jpeg_kernels {
     const char *name;
     const struct stk_jpeg_entropy *entropy;
+    /* Where a coefficient lies in the block, and its factor in the quantiser: 0..63. */
+    uint32_t (*place)(uint32_t row, uint32_t column);
     stk_jpeg_transform *transform;
     /* Twice as wide: out[0..2 * count). in[-1] and in[count] are its neighbours, or copies of the
      * first and last sample, which comes to what libjpeg does at a picture's sides. */

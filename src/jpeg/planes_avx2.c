@@ -26,7 +26,7 @@ INLINE __m256i load_wide(const uint8_t *from)
  *
  * Eight columns at once. Inputs come in pairs of 16 bits that are multiplied with two constants
  * and added: a = in0 in4, b = in2 in6, c = in7 in1, d = in3 in5 of columns 0..7. The block lies
- * so in memory (stk_jpeg_place), so that the first pass only loads. */
+ * so in memory (avx2_place), so that the first pass only loads. */
 
 struct pairs {
     __m256i a, b, c, d;
@@ -35,6 +35,13 @@ struct pairs {
 struct eight {
     __m256i v[8]; /* 32 bits */
 };
+
+static uint32_t avx2_place(uint32_t row, uint32_t column)
+{
+    static const uint8_t where[8] = {0, 5, 2, 6, 1, 7, 3, 4}; /* 2 * pair + half of it */
+
+    return (where[row] >> 1) * 16u + column * 2 + (where[row] & 1u);
+}
 
 /* Sums of products of pairs: low * first + high * second. */
 INLINE __m256i turn(__m256i pairs, int first, int second)
@@ -297,6 +304,7 @@ static void avx2_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint
 const struct stk_jpeg_kernels stk_jpeg_kernels_avx2 = {
     .name = "avx2",
     .entropy = &stk_jpeg_entropy_avx2,
+    .place = avx2_place,
     .transform = avx2_transform,
     .wide = avx2_wide,
     .high = avx2_high,

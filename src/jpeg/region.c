@@ -71,7 +71,7 @@ int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector
         uint32_t at = k < 64 ? stk_jpeg_zigzag[k] : 0;
 
         decoder->mcus.places[k] =
-            (uint8_t)(k < 64 ? stk_jpeg_place(at / 8, at % 8) : STK_JPEG_PLACE_NONE);
+            (uint8_t)(k < 64 ? kernels->place(at / 8, at % 8) : STK_JPEG_PLACE_NONE);
     }
     *decoder_out = decoder;
     return 0;
@@ -80,6 +80,11 @@ int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector
 void stk_jpeg_decoder_close(struct stk_jpeg_decoder *decoder)
 {
     stk_free(decoder);
+}
+
+uint64_t stk_jpeg_decoder_bytes(void)
+{
+    return sizeof(struct stk_jpeg_decoder);
 }
 
 /* ---- what a box needs --------------------------------------------------------------------- */
