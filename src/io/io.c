@@ -135,6 +135,11 @@ int stk_io_write(struct stk_io *io, struct stk_out *out, const void *data, size_
     return io->table->write->write(io, out, data, bytes, error);
 }
 
+int stk_io_cut(struct stk_io *io, struct stk_out *out, uint64_t bytes, struct stoker_error *error)
+{
+    return io->table->write->cut(io, out, bytes, error);
+}
+
 int stk_io_sync_out(struct stk_io *io, struct stk_out *out, struct stoker_error *error)
 {
     return io->table->write->sync_out(io, out, error);

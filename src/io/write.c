@@ -125,6 +125,23 @@ static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data
                : fail_path(error, -out->failure, "cannot write to the file", out->path);
 }
 
+static int cut_out(struct stk_io *io, struct stk_out *opaque, uint64_t bytes,
+                   struct stoker_error *error)
+{
+    struct out *out = out_of(opaque);
+
+    (void)io;
+    STK_ASSERT(bytes <= out->written);
+    if (out->failure == 0 && (ftruncate(out->fd, (off_t)bytes) < 0 ||
+                              lseek(out->fd, (off_t)bytes, SEEK_SET) < 0)) {
+        out->failure = -errno;
+    }
+    out->written = bytes;
+    out->started = stk_min(out->started, bytes);
+    return out->failure == 0 ? 0
+                             : fail_path(error, -out->failure, "cannot cut the file", out->path);
+}
+
 /* After a failed sync Linux takes the lost pages for clean, and the next sync would succeed
  * (fsync(2), errors): so the failure stays. */
 static int sync_out(struct stk_io *io, struct stk_out *opaque, struct stoker_error *error)
@@ -267,6 +284,7 @@ static void unlock(struct stk_io *io, struct stk_lock *opaque)
 const struct stk_write_table stk_posix_write_table = {
     create,         write_out,   sync_out,       close_out, rename_path, link_path,
     make_directory, remove_path, sync_directory, append,    lock,        unlock,
+    cut_out,
 };
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)

@@ -33,6 +33,7 @@ struct stk_write_table {
     int (*lock)(struct stk_io *io, const char *path, struct stk_lock **lock_out,
                 struct stoker_error *error);
     void (*unlock)(struct stk_io *io, struct stk_lock *lock);
+    int (*cut)(struct stk_io *io, struct stk_out *out, uint64_t bytes, struct stoker_error *error);
 };
 
 /* Creates path, mode 0666 less the umask. fresh: fails with -EEXIST when something is there;
@@ -49,6 +50,9 @@ int stk_io_append(struct stk_io *io, const char *path, struct stk_out **out_out,
  * that error again, so that no sync can hide a lost write. */
 int stk_io_write(struct stk_io *io, struct stk_out *out, const void *data, size_t bytes,
                  struct stoker_error *error);
+/* Back to the first `bytes` of a created file, no more than were written: the next write goes on
+ * from there. Fails as write does. */
+int stk_io_cut(struct stk_io *io, struct stk_out *out, uint64_t bytes, struct stoker_error *error);
 /* What was written survives a power cut (fdatasync). */
 int stk_io_sync_out(struct stk_io *io, struct stk_out *out, struct stoker_error *error);
 /* Takes out; NULL is fine. The file stays as it is: remove it by name when it is not wanted. */

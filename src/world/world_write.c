@@ -98,6 +98,27 @@ static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data
                : 0;
 }
 
+static int cut_out(struct stk_io *io, struct stk_out *opaque, uint64_t bytes,
+                   struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct world_out *out = out_of(opaque);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = stk_world_strike(world);
+    STK_ASSERT(bytes <= out->node->bytes);
+    if (out->failure == 0 && status == 0) {
+        out->node->bytes = bytes;
+        out->node->bytes_synced = stk_min(out->node->bytes_synced, bytes);
+    }
+    out->failure = out->failure < 0 ? out->failure : status;
+    pthread_mutex_unlock(&world->lock);
+    return out->failure < 0
+               ? stk_world_fail(error, -out->failure, "cannot cut the file", out->path)
+               : 0;
+}
+
 static int sync_out(struct stk_io *io, struct stk_out *opaque, struct stoker_error *error)
 {
     struct stk_world *world = stk_world_of(io);
@@ -249,6 +270,7 @@ static void unlock(struct stk_io *io, struct stk_lock *opaque)
 const struct stk_write_table stk_world_write_table = {
     create,         write_out,   sync_out,       close_out, rename_path, link_path,
     make_directory, remove_path, sync_directory, append,    lock,        unlock,
+    cut_out,
 };
 
 uint64_t stk_world_calls(struct stk_io *io)

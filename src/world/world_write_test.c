@@ -17,7 +17,7 @@
 
 #define TREE_BYTES 2048
 
-enum operation { CREATE = 1, APPEND, RENAME, LINK, MAKE, REMOVE, SYNC, LOCK, LOCK_TWICE };
+enum operation { CREATE = 1, CUT, APPEND, RENAME, LINK, MAKE, REMOVE, SYNC, LOCK, LOCK_TWICE };
 
 /* One side: the machine or the world, and the folder to work in. */
 struct side {
@@ -47,6 +47,7 @@ static const struct step_row {
     {"create with a slash", CREATE, "new/", NULL, false, -EISDIR, "new", NULL},
     {"create nowhere", CREATE, "absent/new", NULL, true, -ENOENT, "absent", NULL},
     {"create below a file", CREATE, "f/new", NULL, true, -ENOTDIR, "f", "old"},
+    {"cut", CUT, "new", NULL, true, 0, "new", "byte!"},
     {"append, new", APPEND, "new", NULL, false, 0, "new", "end\n"},
     {"append", APPEND, "f", "one\ntwo\n", false, 0, "f", "one\ntwo\nend\n"},
     {"append to half a line", APPEND, "f", "one\ntw", false, 0, "f", "one\nend\n"},
@@ -269,6 +270,19 @@ static int take_lock(struct stk_io *io, const char *path, bool again, struct sto
     return status;
 }
 
+/* Five bytes are written, the last is taken back, and another put there. */
+static int cut_text(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    struct stk_out *out = NULL;
+    int status = stk_io_create(io, path, true, &out, error);
+
+    status = status < 0 ? status : stk_io_write(io, out, "bytes", 5, error);
+    status = status < 0 ? status : stk_io_cut(io, out, 4, error);
+    status = status < 0 ? status : stk_io_write(io, out, "!", 1, error);
+    stk_io_close_out(io, out);
+    return status;
+}
+
 static int do_step(const struct side *side, const struct step_row *row, struct stoker_error *error)
 {
     const char *path = below(side, row->path);
@@ -276,6 +290,8 @@ static int do_step(const struct side *side, const struct step_row *row, struct s
     switch (row->operation) {
     case CREATE:
         return write_text(side->io, path, row->fresh, "bytes", error);
+    case CUT:
+        return cut_text(side->io, path, error);
     case APPEND:
         return append_line(side->io, path, row->to, error);
     case RENAME:
@@ -608,8 +624,12 @@ static int call_all(struct stk_io *io)
     struct stk_stat stat = {0};
     struct stk_file *file = NULL;
     struct stk_queue *queue = NULL;
+    struct stk_out *out = NULL;
     int status = commit(io, SYNC_FILE | SYNC_FOLDER);
 
+    status = status < 0 ? status : stk_io_create(io, "work/y", false, &out, NULL);
+    status = status < 0 ? status : stk_io_cut(io, out, 0, NULL);
+    stk_io_close_out(io, out);
     status = status < 0 ? status : stk_io_make_directory(io, "work/new", false, NULL);
     status = status < 0 ? status : stk_io_remove(io, "work/new", NULL);
     status = status < 0 ? status : stk_io_list(io, "work", &listing, NULL);
@@ -649,7 +669,7 @@ static void test_nth(void)
         T_EQ("nth call", call_all(side.io), n > 0 ? -EIO : 0);
         if (n == 0) {
             calls = stk_world_calls(side.io);
-            T_EQ("calls", calls, 15);
+            T_EQ("calls", calls, 17);
         }
         T_EQ("afterwards", call_all(side.io), 0);
         stk_io_close(side.io);
