@@ -281,7 +281,7 @@ static void extract_slot(struct stk_fetch *fetch, struct stk_worker *worker,
         status = extract_once(fetch->flight, fetch, &fetch->error);
     }
     if (status < 0) {
-        if (!stk_sample_is_damage(status)) { /* a stream that failed gives that failure for ever */
+        if (!stk_is_damage(status)) { /* a stream that failed gives that failure for ever */
             stk_stream_close(loader->extract.stream);
             loader->extract.stream = NULL;
         }
@@ -711,7 +711,7 @@ void stk_flight_fail_locked(struct stk_flight *flight, uint32_t slot,
 {
     int had = flight->locked.error.status;
 
-    if (had < 0 && !stk_sample_is_damage(had) && !stk_sample_is_damage(error->status)) {
+    if (had < 0 && !stk_is_damage(had) && !stk_is_damage(error->status)) {
         return; /* the first was retried in full, others gave up when they saw it */
     }
     if (had == 0 || slot < flight->locked.error_slot) {

@@ -174,9 +174,6 @@ struct stk_span {
     bool     scattered;     /* members too far apart: read one by one */
 };
 
-/* Damage in the data itself: it will be there again, and may be skipped. What the machine or the
- * network did is neither. */
-bool stk_sample_is_damage(int status);
 /* What the fields of this loader need of a sample. */
 void stk_sample_span(const struct stoker_loader *loader, uint64_t sample,
                      struct stk_span *span_out);

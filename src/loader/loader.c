@@ -53,9 +53,10 @@ static int resolve(struct stoker_loader_options *options,
     options->pixels_max = options->pixels_max ? options->pixels_max : 178956970;
     options->decode_bytes_max = options->decode_bytes_max ? options->decode_bytes_max : 1u << 30;
     options->bad_list_max = options->bad_list_max ? options->bad_list_max : 10000;
-    options->io_retries = options->io_retries ? options->io_retries : 3;
+    options->io_retries = options->io_retries ? options->io_retries : STK_RETRIES_DEFAULT;
     options->io_retries = options->io_retries == STOKER_NO_RETRIES ? 0 : options->io_retries;
-    options->io_retry_wait_ms = options->io_retry_wait_ms ? options->io_retry_wait_ms : 100;
+    options->io_retry_wait_ms =
+        options->io_retry_wait_ms ? options->io_retry_wait_ms : STK_RETRY_WAIT_DEFAULT_MS;
     if (options->batch_size == 0 || options->batch_size > 1u << 24) {
         refused = "batch_size must be 1 to 16,777,216";
     } else if (options->rank >= options->world_size) {
@@ -453,7 +454,7 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
             if (error) {
                 *error = head->locked.error;
             }
-            if (!stk_sample_is_damage(status)) {
+            if (!stk_is_damage(status)) {
                 /* The disk, the network or memory: the next call tries the batch again. */
                 start_locked(loader, loader->locked.epoch, loader->locked.position);
             }

@@ -5,7 +5,6 @@
 #include "engine/engine.h"
 #include "io/write.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,28 +13,16 @@
 #define TABLE_SLOTS_MIN 16u
 /* A share says something only of so many samples. */
 #define SHARE_SAMPLES_MIN 1000u
-/* A sentence about the first entries: what fits a message. */
-#define MESSAGE_ENTRIES 8u
-/* Shard, key and reason at their longest, each byte as \u00XX. */
-#define LINE_BYTES_MAX 8192u
-
-/* One damaged sample; const. */
-struct damage {
-    uint64_t sample, offset;
-    int status;
-    const char *shard, *key, *what, *where, *advice; /* in text */
-    char text[];
-};
 
 struct stk_note {
     struct stk_note *next;
-    struct damage *damage;
+    struct stk_damage *damage;
     uint32_t slot, attempt;
 };
 
 /* Damaged samples by number: open addressing, half full at most. */
 struct table {
-    struct damage **slots;
+    struct stk_damage **slots;
     uint64_t slot_count, count;
 };
 
@@ -48,7 +35,7 @@ struct stk_quarantine {
     } locked;
     struct { /* the loader's caller */
         struct table listed;
-        struct damage **list; /* owns its entries */
+        struct stk_damage **list; /* owns its entries */
         uint64_t list_count, list_room;
         uint64_t met; /* samples met: those listed, and each meeting of one that found no room */
         struct stk_note **pending; /* sorted; taken from the flight, not listed yet */
@@ -56,7 +43,7 @@ struct stk_quarantine {
         char *path; /* of the file, with its rank; NULL: none */
         struct stk_out *out;
         uint64_t written; /* of the list */
-        char line[LINE_BYTES_MAX];
+        char line[STK_DAMAGE_LINE_BYTES];
     } own;
 };
 
@@ -122,51 +109,9 @@ void stk_quarantine_close(struct stk_quarantine *quarantine)
     stk_free(quarantine);
 }
 
-/* ---- one damaged sample ---- */
-
-static const char *append(char **at, const char *text)
-{
-    char *begin = *at;
-    size_t bytes = strlen(text) + 1;
-
-    memcpy(begin, text, bytes);
-    *at += bytes;
-    return begin;
-}
-
-static struct damage *damage_new(uint64_t sample, const struct stoker_error *error)
-{
-    size_t bytes = strlen(error->shard) + strlen(error->key) + strlen(error->what) +
-                   strlen(error->where) + strlen(error->advice) + 5;
-    struct damage *damage = stk_alloc(1, sizeof *damage + bytes);
-    char *at;
-
-    if (!damage) {
-        return NULL;
-    }
-    at = damage->text;
-    damage->sample = sample;
-    damage->offset = error->offset;
-    damage->status = error->status;
-    damage->shard = append(&at, error->shard);
-    damage->key = append(&at, error->key);
-    damage->what = append(&at, error->what);
-    damage->where = append(&at, error->where);
-    damage->advice = append(&at, error->advice);
-    return damage;
-}
-
-static void damage_error(const struct damage *damage, struct stoker_error *error)
-{
-    stk_fail(error, damage->status, damage->what, damage->advice, "%s", damage->where);
-    error->offset = damage->offset;
-    snprintf(error->shard, sizeof error->shard, "%s", damage->shard);
-    snprintf(error->key, sizeof error->key, "%s", damage->key);
-}
-
 /* ---- the table ---- */
 
-static struct damage **table_place(const struct table *table, uint64_t sample)
+static struct stk_damage **table_place(const struct table *table, uint64_t sample)
 {
     uint64_t at = stk_mix(sample) & (table->slot_count - 1);
 
@@ -176,18 +121,18 @@ static struct damage **table_place(const struct table *table, uint64_t sample)
     return &table->slots[at];
 }
 
-static struct damage *table_find(const struct table *table, uint64_t sample)
+static struct stk_damage *table_find(const struct table *table, uint64_t sample)
 {
     return table->slot_count ? *table_place(table, sample) : NULL;
 }
 
 /* Of a sample that is not in it. False: no memory, and nothing changed. */
-static bool table_add(struct table *table, struct damage *damage)
+static bool table_add(struct table *table, struct stk_damage *damage)
 {
     if (2 * (table->count + 1) > table->slot_count) {
         struct table larger = {.slot_count = stk_max(2 * table->slot_count, TABLE_SLOTS_MIN)};
 
-        larger.slots = stk_alloc(larger.slot_count, sizeof(struct damage *));
+        larger.slots = stk_alloc(larger.slot_count, sizeof(struct stk_damage *));
         if (!larger.slots) {
             return false;
         }
@@ -210,7 +155,7 @@ static bool table_add(struct table *table, struct damage *damage)
 bool stk_quarantine_knows(struct stk_quarantine *quarantine, uint64_t sample,
                           struct stoker_error *error)
 {
-    struct damage *found;
+    struct stk_damage *found;
 
     /* Relaxed: who does not see it yet finds the damage once more. */
     if (atomic_load_explicit(&quarantine->known_count, memory_order_relaxed) == 0) {
@@ -220,7 +165,7 @@ bool stk_quarantine_knows(struct stk_quarantine *quarantine, uint64_t sample,
     found = table_find(&quarantine->locked.known, sample);
     pthread_mutex_unlock(&quarantine->lock);
     if (found) {
-        damage_error(found, error); /* const, and there until close */
+        stk_damage_error(found, error); /* const, and there until close */
     }
     return found != NULL;
 }
@@ -228,12 +173,12 @@ bool stk_quarantine_knows(struct stk_quarantine *quarantine, uint64_t sample,
 /* No memory for it, or no room: then it is found again, which only costs time. */
 static void learn(struct stk_quarantine *quarantine, const struct stk_finding *finding)
 {
-    struct damage *damage = NULL;
+    struct stk_damage *damage = NULL;
 
     pthread_mutex_lock(&quarantine->lock);
     if (quarantine->locked.known.count < quarantine->options.list_max &&
         !table_find(&quarantine->locked.known, finding->sample)) {
-        damage = damage_new(finding->sample, finding->error);
+        damage = stk_damage_new(finding->sample, finding->error);
     }
     if (damage && table_add(&quarantine->locked.known, damage)) {
         atomic_fetch_add_explicit(&quarantine->known_count, 1, memory_order_relaxed);
@@ -252,7 +197,7 @@ int stk_quarantine_note(struct stk_flight *flight, const struct stk_finding *fin
     if (note) {
         note->slot = finding->slot;
         note->attempt = finding->attempt;
-        note->damage = damage_new(finding->sample, finding->error);
+        note->damage = stk_damage_new(finding->sample, finding->error);
     }
     if (!note || !note->damage) {
         stk_free(note);
@@ -318,7 +263,7 @@ static int take_notes(struct stk_quarantine *quarantine, struct stk_flight *flig
 }
 
 /* Takes the damage unless it fails. */
-static int list_add(struct stk_quarantine *quarantine, struct damage *damage,
+static int list_add(struct stk_quarantine *quarantine, struct stk_damage *damage,
                     struct stoker_error *error)
 {
     if (table_find(&quarantine->own.listed, damage->sample)) {
@@ -332,8 +277,8 @@ static int list_add(struct stk_quarantine *quarantine, struct damage *damage,
     }
     if (quarantine->own.list_count == quarantine->own.list_room) {
         uint64_t room = stk_max(2 * quarantine->own.list_room, TABLE_SLOTS_MIN);
-        struct damage **larger = stk_realloc(quarantine->own.list, quarantine->own.list_room, room,
-                                             sizeof(struct damage *));
+        struct stk_damage **larger = stk_realloc(quarantine->own.list, quarantine->own.list_room,
+                                                 room, sizeof(struct stk_damage *));
         if (!larger) {
             goto no_memory;
         }
@@ -359,12 +304,12 @@ static int go_on(struct stk_quarantine *quarantine, struct stoker_error *error)
     int status = 0;
 
     for (uint64_t i = 0; status == 0 && i < after->own.list_count; i++) {
-        const struct damage *damage = after->own.list[i];
+        const struct stk_damage *damage = after->own.list[i];
         struct stoker_error found = {0};
-        struct damage *copy;
+        struct stk_damage *copy;
 
-        damage_error(damage, &found);
-        copy = damage_new(damage->sample, &found);
+        stk_damage_error(damage, &found);
+        copy = stk_damage_new(damage->sample, &found);
         status =
             copy ? list_add(quarantine, copy, error)
                  : stk_fail(error, -ENOMEM, "cannot open a loader", "free memory", "quarantine");
@@ -442,77 +387,6 @@ static int open_file(struct stk_quarantine *quarantine, struct stoker_error *err
     return stk_io_append(options->io, quarantine->own.path, &quarantine->own.out, error);
 }
 
-/* Bytes of the UTF-8 character at `text` (RFC 3629) that is no ASCII; 0 when it is none. */
-static uint32_t utf8_bytes(const uint8_t *text)
-{
-    uint32_t bytes = text[0] < 0xc2 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
-    uint32_t code = text[0] & (0xffu >> (bytes + 1));
-
-    for (uint32_t i = 1; i < bytes; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-        code = code << 6 | (text[i] & 0x3f);
-    }
-    if ((bytes == 3 && (code < 0x800 || (code >= 0xd800 && code < 0xe000))) ||
-        (bytes == 4 && (code < 0x10000 || code > 0x10ffff || text[0] > 0xf4))) {
-        return 0;
-    }
-    return bytes;
-}
-
-/* A JSON string. Bytes that are no UTF-8 become \udcNN, as Python's surrogateescape. */
-static void add_text(char **at, const char *text)
-{
-    const uint8_t *byte = (const uint8_t *)text;
-    char *out = *at;
-
-    *out++ = '"';
-    while (*byte) {
-        uint32_t bytes = *byte < 0x80 ? 1 : utf8_bytes(byte);
-
-        if (*byte < 0x20 || *byte == '"' || *byte == '\\' || *byte == 0x7f) {
-            out += snprintf(out, 7, "\\u%04x", *byte++);
-        } else if (bytes == 0) {
-            out += snprintf(out, 7, "\\udc%02x", *byte++);
-        } else {
-            memcpy(out, byte, bytes);
-            out += bytes;
-            byte += bytes;
-        }
-    }
-    *out++ = '"';
-    *at = out;
-}
-
-static_assert(6 * (sizeof((struct stoker_error *)0)->shard + sizeof((struct stoker_error *)0)->key +
-                   sizeof((struct stoker_error *)0)->what) +
-                      256 <=
-                  LINE_BYTES_MAX,
-              "a line has room for the longest entry");
-
-/* {"shard": "a.tar", "key": "a/17", "offset": 512, "status": "STOKER_ERROR_CORRUPT",
- *  "reason": "...", "sample": 17} */
-static size_t make_line(char line[LINE_BYTES_MAX], const struct damage *damage)
-{
-    char *at = line;
-
-    at += snprintf(at, 16, "{\"shard\": ");
-    add_text(&at, damage->shard);
-    at += snprintf(at, 16, ", \"key\": ");
-    add_text(&at, damage->key);
-    if (damage->offset == STOKER_NO_OFFSET) {
-        at += snprintf(at, 32, ", \"offset\": null");
-    } else {
-        at += snprintf(at, 48, ", \"offset\": %llu", (unsigned long long)damage->offset);
-    }
-    at += snprintf(at, 64, ", \"status\": \"%s\"", stoker_status_name(damage->status));
-    at += snprintf(at, 16, ", \"reason\": ");
-    add_text(&at, damage->what);
-    at += snprintf(at, 48, ", \"sample\": %llu}\n", (unsigned long long)damage->sample);
-    return (size_t)(at - line);
-}
-
 /* What is listed and not written yet. After a failure the next call opens the file anew. */
 static int write_lines(struct stk_quarantine *quarantine, struct stoker_error *error)
 {
@@ -521,14 +395,14 @@ static int write_lines(struct stk_quarantine *quarantine, struct stoker_error *e
 
     while (status == 0 && quarantine->own.path &&
            quarantine->own.written < quarantine->own.list_count) {
-        const struct damage *damage = quarantine->own.list[quarantine->own.written];
+        const struct stk_damage *damage = quarantine->own.list[quarantine->own.written];
 
         if (!quarantine->own.out) {
             status = stk_io_append(io, quarantine->own.path, &quarantine->own.out, error);
         }
         if (status == 0) {
             status = stk_io_write(io, quarantine->own.out, quarantine->own.line,
-                                  make_line(quarantine->own.line, damage), error);
+                                  stk_damage_line(damage, quarantine->own.line), error);
         }
         if (status == 0) {
             quarantine->own.written++;
@@ -542,25 +416,6 @@ static int write_lines(struct stk_quarantine *quarantine, struct stoker_error *e
 
 /* ---- limits ---- */
 
-/* "'shard' key 'a': what; ..." */
-static void describe(const struct stk_quarantine *quarantine, char *text, size_t bytes)
-{
-    size_t used = 0;
-
-    for (uint64_t i = 0; i < stk_min(quarantine->own.list_count, MESSAGE_ENTRIES); i++) {
-        const struct damage *damage = quarantine->own.list[i];
-        char one[384];
-        int length = snprintf(one, sizeof one, "%s'%.150s' key '%.80s': %.100s", i ? "; " : "",
-                              damage->shard, damage->key, damage->what);
-
-        if (length < 0 || used + (size_t)length >= bytes) {
-            break;
-        }
-        memcpy(text + used, one, (size_t)length + 1);
-        used += (size_t)length;
-    }
-}
-
 static int weigh_locked(const struct stk_flight *flight, struct stoker_error *error)
 {
     const struct stoker_loader *loader = flight->loader;
@@ -573,7 +428,7 @@ static int weigh_locked(const struct stk_flight *flight, struct stoker_error *er
     char first[600] = "";
 
     if (quarantine->options.samples_max && met > quarantine->options.samples_max) {
-        describe(quarantine, first, sizeof first);
+        stk_damage_describe(quarantine->own.list, quarantine->own.list_count, first, sizeof first);
         return stk_fail(error, STOKER_ERROR_LIMIT,
                         "more samples are damaged than bad_samples_max allows",
                         "repair the data, or raise bad_samples_max; the quarantine lists them all",
@@ -582,7 +437,7 @@ static int weigh_locked(const struct stk_flight *flight, struct stoker_error *er
     }
     if (quarantine->options.share_max > 0 && samples >= SHARE_SAMPLES_MIN &&
         (double)replaced > quarantine->options.share_max * (double)samples) {
-        describe(quarantine, first, sizeof first);
+        stk_damage_describe(quarantine->own.list, quarantine->own.list_count, first, sizeof first);
         return stk_fail(error, STOKER_ERROR_LIMIT,
                         "a larger share of the samples is damaged than bad_share_max allows",
                         "repair the data, or raise bad_share_max; the quarantine lists them all",
@@ -609,20 +464,8 @@ int stoker_loader_quarantine(const struct stoker_loader *loader, uint64_t index,
                              struct stoker_quarantine_entry *entry_out)
 {
     const struct stk_quarantine *quarantine = loader->quarantine;
-    struct stoker_quarantine_entry entry = {.struct_size = entry_out->struct_size};
-    const struct damage *damage;
 
-    if (index >= quarantine->own.list_count || entry.struct_size > sizeof entry ||
-        entry.struct_size < sizeof entry.struct_size) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    damage = quarantine->own.list[index];
-    entry.status = damage->status;
-    entry.sample = damage->sample;
-    entry.offset = damage->offset;
-    entry.shard = damage->shard;
-    entry.key = damage->key;
-    entry.reason = damage->what;
-    memcpy(entry_out, &entry, entry.struct_size);
-    return 0;
+    return index < quarantine->own.list_count
+               ? stk_damage_entry(quarantine->own.list[index], entry_out)
+               : STOKER_ERROR_ARGUMENT;
 }

@@ -9,16 +9,13 @@
 #ifndef LOADER_RETRY_H
 #define LOADER_RETRY_H
 
+#include "damage/damage.h"
 #include "loader/flight.h"
-
-#define STK_RETRY_WAIT_MAX_MS 10000u
 
 /* Waits before try `attempt` (from 1) after a failure. False: `status` is no failure that may pass,
  * the tries are used up, or nobody wants the flight any more (dropped, or failed already). Lock not
  * held. */
 bool stk_retry_wait(struct stk_flight *flight, struct stk_worker *worker, int status,
                     uint32_t attempt);
-/* Says in the error that `count` further tries did not help. */
-void stk_retry_tell(struct stoker_error *error, uint32_t count);
 
 #endif

@@ -660,13 +660,6 @@ static int fill(struct task *task, struct parts *parts)
     return status;
 }
 
-bool stk_sample_is_damage(int status)
-{
-    return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
-           status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_UNSUPPORTED ||
-           status == STOKER_ERROR_LIMIT || status == STOKER_ERROR_MISSING;
-}
-
 static bool known(struct task *task)
 {
     return stk_quarantine_knows(task->flight->loader->quarantine, task->sample, &task->error);
@@ -694,7 +687,7 @@ static void fail(struct task *task)
 {
     struct stoker_engine *engine = task->worker->engine;
 
-    if (stk_sample_is_damage(task->error.status) && note(task, 0) &&
+    if (stk_is_damage(task->error.status) && note(task, 0) &&
         task->flight->loader->on_error == STOKER_ON_ERROR_SKIP) {
         substitute(task);
     }
@@ -734,7 +727,7 @@ static void substitute(struct task *task)
                 return;
             }
         }
-        if (!stk_sample_is_damage(task->error.status) || !note(task, attempt)) {
+        if (!stk_is_damage(task->error.status) || !note(task, attempt)) {
             return;
         }
         task->error = first;
