@@ -1060,6 +1060,19 @@ struct stoker_pack_options {
     uint64_t    seed;        /* of the shuffle */
     uint32_t    short_side;  /* JPEGs with a longer one are made smaller; 0: none is */
     uint32_t    quality;     /* of JPEGs made smaller, 1 to 100; default 90 */
+    uint32_t    on_error;    /* enum stoker_on_error. Raise (default): damage ends the work, and
+                                JPEGs that should be smaller and do not decode are copied. Skip:
+                                samples with damage in their data, such JPEGs too, are left out and
+                                listed */
+    uint64_t    bad_samples_max; /* left out; 0: no limit */
+    double      bad_share_max;   /* of the source's samples; 0: no limit */
+    uint32_t    bad_list_max;    /* kept for stoker_pack_quarantine; default 10,000 */
+    uint32_t    io_retries;      /* of a read that fails with EIO, ESTALE and the like; default 3;
+                                    STOKER_NO_RETRIES. Then it ends the work, whatever on_error */
+    uint32_t    io_retry_wait_ms; /* before the first; doubles, up to 10 s; default 100 */
+    const char *quarantine;  /* borrowed: a file that becomes the list of what was left out, a line
+                                of JSON each, before DESTINATION has its name. It may be there only
+                                where unfinished work is gone on with (else -EEXIST); NULL: none */
 };
 
 enum stoker_pack_phase {
@@ -1078,6 +1091,8 @@ struct stoker_pack_progress {
     uint64_t shards_kept, samples_kept, bytes_kept; /* of those done: by an earlier run */
     uint64_t resized, copied; /* JPEGs made smaller, and those that were not; this run */
     uint64_t run_ns;          /* since open */
+    uint64_t samples_left_out; /* damaged, also by an earlier run; not in samples_done */
+    uint64_t retries;         /* of reads; this run */
 };
 
 /* Gives *pack_out and begins, on the dataset's engine and a thread of its own. The dataset stays
@@ -1087,11 +1102,19 @@ STOKER_API int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dat
                                 struct stoker_error *error);
 /* Waits up to timeout_ms for the end. 1: it goes on; 0: done, DESTINATION is complete. -EEXIST: the
  * destination is there; -EBUSY: another writes it; STOKER_ERROR_STATE: DESTINATION.part is of
- * other options or data, and the first difference is named. Fills *progress (may be NULL) in any
- * case. */
+ * other options or data, and the first difference is named. on_error and the limits may change when
+ * unfinished work is gone on with: the bytes are those of the last. STOKER_ERROR_LIMIT: more is
+ * damaged than bad_samples_max or bad_share_max allows; what was found is listed, and the same call
+ * with higher limits goes on. Fills *progress (may be NULL) in any case. */
 STOKER_API int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
                                 struct stoker_pack_progress *progress,
                                 struct stoker_error *error);
+/* After the end, a good one or by damage: the samples left out (or, under raise, the one that ended
+ * it), each once, in the order of the shards. At most bad_list_max; 0 before the end. */
+STOKER_API uint64_t stoker_pack_quarantine_count(struct stoker_pack *pack);
+/* Texts are lent until close. STOKER_ERROR_ARGUMENT past the end. */
+STOKER_API int stoker_pack_quarantine(struct stoker_pack *pack, uint64_t index,
+                                      struct stoker_quarantine_entry *entry_out);
 /* Takes pack; stops it if it goes on, within a member. NULL is fine. */
 STOKER_API void stoker_pack_close(struct stoker_pack *pack);
 

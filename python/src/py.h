@@ -64,6 +64,11 @@ struct stk_py_hold stk_py_hold_share(const struct stk_py_hold *hold);
  * held by a thread that does not exist there. */
 void stk_py_hold_close(struct stk_py_hold *hold);
 
+/* ---- damaged samples (py_loader.c) ---- */
+
+/* (shard, key, offset | None, status, name of the status, reason, sample | None) */
+PyObject *stk_py_bad_sample(const struct stoker_quarantine_entry *entry);
+
 /* ---- Array (py_array.c, py_dlpack.c) ---- */
 
 /* What a dtype is called by Python, struct and DLPack. */

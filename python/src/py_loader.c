@@ -647,18 +647,19 @@ static PyObject *loader_stats(PyObject *object, PyObject *nothing)
 #undef N
 }
 
-/* (shard, key, offset | None, status, name of the status, reason, sample) */
-static PyObject *entry_tuple(const struct stoker_quarantine_entry *entry)
+PyObject *stk_py_bad_sample(const struct stoker_quarantine_entry *entry)
 {
     PyObject *offset = entry->offset == STOKER_NO_OFFSET
                            ? Py_NewRef(Py_None)
                            : PyLong_FromUnsignedLongLong(entry->offset);
 
-    return Py_BuildValue("NNNisNK", stk_py_text(entry->shard, strlen(entry->shard)),
+    return Py_BuildValue("NNNisNN", stk_py_text(entry->shard, strlen(entry->shard)),
                          stk_py_text(entry->key, strlen(entry->key)), offset, entry->status,
                          stoker_status_name(entry->status),
                          stk_py_text(entry->reason, strlen(entry->reason)),
-                         (unsigned long long)entry->sample);
+                         entry->sample == STOKER_NO_SAMPLE
+                             ? Py_NewRef(Py_None)
+                             : PyLong_FromUnsignedLongLong(entry->sample));
 }
 
 static PyObject *loader_quarantine(PyObject *object, PyObject *nothing)
@@ -673,7 +674,7 @@ static PyObject *loader_quarantine(PyObject *object, PyObject *nothing)
         return NULL;
     }
     for (uint64_t i = 0; list && stoker_loader_quarantine(self->loader, i, &entry) == 0; i++) {
-        tuple = entry_tuple(&entry);
+        tuple = stk_py_bad_sample(&entry);
         if (!tuple || PyList_Append(list, tuple) < 0) {
             Py_CLEAR(list);
         }

@@ -31,8 +31,10 @@ static void pack_leave(struct pack *self)
 
 static PyObject *pack_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"dataset", "destination", "pattern", "shard_bytes", "shuffle",
-                            "seed",    "short_side",  "quality", NULL};
+    static char *names[] = {"dataset",    "destination", "pattern",         "shard_bytes",
+                            "shuffle",    "seed",        "short_side",      "quality",
+                            "on_error",   "quarantine",  "bad_samples_max", "bad_share_max",
+                            "io_retries", NULL};
 
     struct stoker_pack_options options = {.struct_size = sizeof options};
     struct stk_py_module *module = PyType_GetModuleState(type);
@@ -42,11 +44,13 @@ static PyObject *pack_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     struct pack *self;
     int status;
 
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!yz|$O&O&O&O&O&:Pack", names,
-                                     module->dataset_type, &object, &options.destination,
-                                     &options.pattern, stk_py_u64, &options.shard_bytes, stk_py_u32,
-                                     &options.shuffle, stk_py_u64, &options.seed, stk_py_u32,
-                                     &options.short_side, stk_py_u32, &options.quality)) {
+    if (!PyArg_ParseTupleAndKeywords(
+            arguments, keywords, "O!yz|$O&O&O&O&O&O&yO&dO&:Pack", names, module->dataset_type,
+            &object, &options.destination, &options.pattern, stk_py_u64, &options.shard_bytes,
+            stk_py_u32, &options.shuffle, stk_py_u64, &options.seed, stk_py_u32,
+            &options.short_side, stk_py_u32, &options.quality, stk_py_u32, &options.on_error,
+            &options.quarantine, stk_py_u64, &options.bad_samples_max, &options.bad_share_max,
+            stk_py_u32, &options.io_retries)) {
         return NULL;
     }
     self = (struct pack *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -92,7 +96,7 @@ static PyObject *pack_next(PyObject *object, PyObject *number)
         return stk_py_raise(status, &error);
     }
     return Py_BuildValue(
-        "(O{sIsKsKsKsKsKsKsKsKsKsKsKsK})", status == 1 ? Py_True : Py_False, "phase",
+        "(O{sIsKsKsKsKsKsKsKsKsKsKsKsKsKsK})", status == 1 ? Py_True : Py_False, "phase",
         progress.phase, "shards", (unsigned long long)progress.shards, "shards_done",
         (unsigned long long)progress.shards_done, "samples", (unsigned long long)progress.samples,
         "samples_done", (unsigned long long)progress.samples_done, "bytes",
@@ -101,7 +105,32 @@ static PyObject *pack_next(PyObject *object, PyObject *number)
         (unsigned long long)progress.samples_kept, "bytes_kept",
         (unsigned long long)progress.bytes_kept, "resized", (unsigned long long)progress.resized,
         "copied", (unsigned long long)progress.copied, "run_ns",
-        (unsigned long long)progress.run_ns);
+        (unsigned long long)progress.run_ns, "samples_left_out",
+        (unsigned long long)progress.samples_left_out, "retries",
+        (unsigned long long)progress.retries);
+}
+
+/* After the end: what was left out. */
+static PyObject *pack_quarantine(PyObject *object, PyObject *nothing)
+{
+    struct pack *self = (struct pack *)object;
+    struct stoker_quarantine_entry entry = {.struct_size = sizeof entry};
+    PyObject *list = PyList_New(0), *tuple;
+
+    (void)nothing;
+    if (!list || !stk_py_gate_enter(&self->gate, "pack")) {
+        Py_XDECREF(list);
+        return NULL;
+    }
+    for (uint64_t i = 0; list && stoker_pack_quarantine(self->pack, i, &entry) == 0; i++) {
+        tuple = stk_py_bad_sample(&entry);
+        if (!tuple || PyList_Append(list, tuple) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(tuple);
+    }
+    pack_leave(self);
+    return list;
 }
 
 static PyObject *pack_close(PyObject *object, PyObject *nothing)
@@ -127,6 +156,7 @@ static void pack_dealloc(PyObject *object)
 
 static PyMethodDef pack_methods[] = {
     {"next", pack_next, METH_O, "Waits a while; (whether it goes on, progress)."},
+    {"quarantine", pack_quarantine, METH_NOARGS, "After the end: what was left out, as tuples."},
     {"close", pack_close, METH_NOARGS, "Stops it; what is whole stays, to go on."},
     {NULL, NULL, 0, NULL},
 };

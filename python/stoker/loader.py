@@ -49,8 +49,13 @@ UNOPENED: Any = object()
 """A source that is none: the options are checked, and nothing is opened."""
 
 
+def retries_of(value: Any, where: str) -> int:
+    """0 means the default to the library: its word for none is another."""
+    return count(value, where, high=100) or (0 if value is None else _NO_RETRIES)
+
+
 class BadSample(NamedTuple):
-    """A damaged sample that a loader met."""
+    """A damaged sample that a loader met, or that ``pack`` left out."""
 
     shard: str
     key: str
@@ -58,7 +63,7 @@ class BadSample(NamedTuple):
     status: int
     name: str  # of the status: "STOKER_ERROR_CORRUPT"
     reason: str
-    sample: int  # its id
+    sample: int | None  # its id; None: it has none
 
 
 class Loader(Stream):
@@ -246,9 +251,7 @@ class Loader(Stream):
             "worker": count(worker, f"{where} worker", high=workers - 1),
             "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
             "bad_share_max": share(bad_share_max, f"{where} bad_share_max"),
-            # 0 means the default to the library: its word for none is another.
-            "io_retries": count(io_retries, f"{where} io_retries", high=100)
-            or (0 if io_retries is None else _NO_RETRIES),
+            "io_retries": retries_of(io_retries, f"{where} io_retries"),
         }
         if quarantine is not None:
             options["quarantine"] = paths_of([quarantine])[0]

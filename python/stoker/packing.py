@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _stoker
-from .dataset import Dataset, Engine, count, parse_bytes
+from .dataset import Dataset, Engine, count, parse_bytes, share, word
 from .errors import ArgumentError
+from .loader import ON_ERRORS, BadSample, retries_of
 
 __all__ = ["file_name", "pack", "pattern_name"]
 
@@ -45,6 +46,11 @@ def pack(
     shuffle: int | None = None,
     short_side: int | None = None,
     quality: int | None = None,
+    on_error: str = "raise",
+    quarantine: str | os.PathLike[str] | None = None,
+    bad_samples_max: int | None = None,
+    bad_share_max: float | None = None,
+    io_retries: int | None = None,
     engine: Engine | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
@@ -67,21 +73,40 @@ def pack(
         shuffle: the seed of a shuffle; ``None``: the order of the source.
         short_side: JPEGs whose short side is longer are made smaller; all else is copied.
         quality: of JPEGs made smaller. Default 90.
+        on_error: ``"raise"``; or ``"skip"``: samples with damage in their data are left out: what
+            cannot be read or unpacked, does not fit the checksums of an index, or is a JPEG that
+            should be made smaller and does not decode. Failures of the machine are always raised.
+            The bytes are the same whatever the threads and however often it was interrupted, also
+            by the other policy.
+        quarantine: a file that becomes the list of what was left out, a line of JSON each, as of a
+            Loader, before the destination has its name. It may be there only when unfinished work
+            is gone on with.
+        bad_samples_max, bad_share_max: :class:`LimitError` when more samples, or a larger share of
+            the source's, are damaged. What was found is listed; the same call with higher limits
+            goes on.
+        io_retries: of a read that fails for the system's reasons. Default 3.
         engine: default: the process's. A Dataset has its own.
         progress: is called with what was done so far, some 20 times a second.
 
     Returns:
         ``shards``, ``samples``, ``bytes``, each with ``_done`` and ``_kept`` (of those done: by an
-        earlier run), ``resized``, ``copied``, ``run_ns`` and ``phase``.
+        earlier run), ``resized``, ``copied``, ``samples_left_out``, ``retries``, ``run_ns`` and
+        ``phase``; and ``bad``: what was left out as :class:`BadSample`, at most 10,000 of them.
     """
     where = "pack"
-    options = {
+    options: dict[str, Any] = {
         "shard_bytes": parse_bytes(shard_bytes, f"{where} shard_bytes"),
         "shuffle": 0 if shuffle is None else _stoker.SHUFFLE_FULL,
         "seed": count(shuffle, f"{where} shuffle", high=2**64 - 1),
         "short_side": count(short_side, f"{where} short_side", low=1, high=2**16),
         "quality": count(quality, f"{where} quality", low=1, high=100),
+        "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
+        "bad_samples_max": count(bad_samples_max, f"{where} bad_samples_max", low=1),
+        "bad_share_max": share(bad_share_max, f"{where} bad_share_max"),
+        "io_retries": retries_of(io_retries, f"{where} io_retries"),
     }
+    if quarantine is not None:
+        options["quarantine"] = file_name(quarantine, f"{where} quarantine")
     name = file_name(destination, f"{where} destination")
     form = pattern_name(pattern, where)
     if isinstance(source, Dataset):
@@ -96,7 +121,7 @@ def _run(
     dataset: Dataset,
     name: bytes,
     form: str | None,
-    options: dict[str, int],
+    options: dict[str, Any],
     progress: Callable[[dict[str, Any]], None] | None,
 ) -> dict[str, Any]:
     work = _stoker.Pack(dataset._native, name, form, **options)
@@ -107,6 +132,6 @@ def _run(
             if progress is not None:
                 progress(dict(done))
             if not running:
-                return done
+                return {**done, "bad": [BadSample(*entry) for entry in work.quarantine()]}
     finally:
         work.close()

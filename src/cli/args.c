@@ -16,6 +16,7 @@ enum option_kind {
     OPTION_BYTES,
     OPTION_MAYBE_BYTES, /* only after '='; without it 1 */
     OPTION_SECONDS,
+    OPTION_SHARE,
     OPTION_CHOICE,
     OPTION_TEXT
 };
@@ -141,8 +142,17 @@ static const struct option options[] = {
     {"on-error", "raise|skip", COMMAND_BENCH, OPTION_CHOICE, FIELD(on_error),
      STOKER_ON_ERROR_RAISE, 0,
      "a damaged sample stops the run, or is replaced and listed; default raise"},
+    {"on-error", "raise|skip", COMMAND_PACK, OPTION_CHOICE, FIELD(on_error),
+     STOKER_ON_ERROR_RAISE, 0,
+     "a damaged sample stops the work, or is left out and listed; default raise"},
     {"quarantine", "FILE", COMMAND_BENCH, OPTION_TEXT, FIELD(quarantine), 0, 0,
      "a line of JSON for each damaged sample is added to FILE"},
+    {"quarantine", "FILE", COMMAND_PACK, OPTION_TEXT, FIELD(quarantine), 0, 0,
+     "FILE becomes the list of the damaged samples, a line of JSON each"},
+    {"bad-samples-max", "N", COMMAND_BENCH | COMMAND_PACK, OPTION_NUMBER, FIELD(bad_samples_max),
+     1, UINT64_MAX, "stop when more than N samples are damaged; default: no limit"},
+    {"bad-share-max", "SHARE", COMMAND_BENCH | COMMAND_PACK, OPTION_SHARE, FIELD(bad_share_max),
+     0, 0, "stop when a larger share is damaged, like 0.01; default: no limit"},
     {"index", "auto|never|require", READERS | COMMAND_ORDER | COMMAND_SAMPLE, OPTION_CHOICE,
      FIELD(index),
      STOKER_INDEX_AUTO, 0,
@@ -424,7 +434,7 @@ static int option_set(struct args *args, const struct option *option, const char
     void *field = (char *)args + option->field;
     char advice[200], most[40] = "";
     uint64_t number = 0;
-    double seconds = 0;
+    double seconds = 0, share = 0;
     char *end = NULL;
 
     switch ((enum option_kind)option->kind) {
@@ -448,6 +458,15 @@ static int option_set(struct args *args, const struct option *option, const char
         }
         snprintf(advice, sizeof advice, "--%s takes seconds above 0, like 2.5", option->name);
         return term_usage(NULL, "not a number of seconds", text, advice);
+    case OPTION_SHARE:
+        share = strtod(text, &end);
+        if (end != text && *end == 0 && share > 0 && share <= 1) {
+            *(double *)field = share;
+            return EXIT_FINE;
+        }
+        snprintf(advice, sizeof advice, "--%s takes more than 0, at most 1, like 0.01",
+                 option->name);
+        return term_usage(NULL, "not a share", text, advice);
     case OPTION_NUMBER:
     case OPTION_BYTES:
     case OPTION_MAYBE_BYTES:

@@ -44,6 +44,8 @@ struct args {
     uint64_t batch, image, threads, limit, epochs, seed, window, groups;
     uint64_t memory_bytes;
     double seconds;
+    uint64_t bad_samples_max;
+    double bad_share_max;
     uint64_t dtype, layout, shuffle, on_error, io, direct; /* enums of stoker.h, as uint64_t */
     const char *fields, *quarantine, *out;
     uint64_t index;                            /* enum stoker_index_use */

@@ -1,6 +1,7 @@
 /* stoker bench data: streams a data set as training would and tells where the time goes. */
 #include "cli/args.h"
 
+#include "cli/bad.h"
 #include "cli/main.h"
 #include "cli/term.h"
 
@@ -65,8 +66,6 @@ static void transforms_set(struct bench *bench, uint64_t dtype);
 static int cache_drop(const struct args *args);
 static void file_drop(const char *path);
 static void shares_fill(const struct measure *measure, struct share shares[SHARES]);
-static void report_bad(const struct bench *bench);
-static void report_bad_json(const struct bench *bench);
 static void report(const struct bench *bench);
 static void report_json(const struct bench *bench);
 static uint64_t cpu_ns(void);
@@ -179,6 +178,8 @@ static int loader_open(struct bench *bench)
         .seed = args->seed,
         .on_error = (uint32_t)args->on_error,
         .quarantine = args->quarantine,
+        .bad_samples_max = args->bad_samples_max,
+        .bad_share_max = args->bad_share_max,
     };
     status = stoker_loader_open(&bench->loader, bench->dataset, &options, &error);
     return status < 0 ? term_error(status, &error) : EXIT_FINE;
@@ -427,72 +428,22 @@ static void shares_fill(const struct measure *measure, struct share shares[SHARE
     shares[4] = (struct share){"other", "the rest", ratio(whole - known, whole)};
 }
 
-static void column(const char *text, size_t width)
+static int bad_at(void *loader, uint64_t index, struct stoker_quarantine_entry *entry)
 {
-    term_text(text);
-    for (size_t used = strlen(text); used < width + 2; used++) {
-        putchar(' ');
-    }
+    return stoker_loader_quarantine(loader, index, entry);
 }
 
-/* shard, key, offset, reason of each damaged sample. */
-static void report_bad(const struct bench *bench)
+static struct bad_list bad_list(const struct bench *bench)
 {
-    uint64_t count = stoker_loader_quarantine_count(bench->loader);
-    struct stoker_quarantine_entry entry = {.struct_size = sizeof entry};
-    char text[TERM_NUMBER_BYTES];
-    size_t shard_width = 5, key_width = 3;
-
-    if (bench->measure.stats.bad_samples == 0) {
-        return;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        stoker_loader_quarantine(bench->loader, i, &entry);
-        shard_width = strlen(entry.shard) > shard_width ? strlen(entry.shard) : shard_width;
-        key_width = strlen(entry.key) > key_width ? strlen(entry.key) : key_width;
-    }
-    printf("\n%s damaged sample%s%s\n  ", term_count(text, bench->measure.stats.bad_samples),
-           bench->measure.stats.bad_samples == 1 ? "" : "s",
-           count < bench->measure.stats.bad_samples ? "; the list is full:" : "");
-    column("shard", shard_width);
-    column("key", key_width);
-    printf("%12s  reason\n", "offset");
-    for (uint64_t i = 0; i < count && !term_closed(); i++) {
-        stoker_loader_quarantine(bench->loader, i, &entry);
-        printf("  ");
-        column(entry.shard, shard_width);
-        column(entry.key, key_width);
-        if (entry.offset == STOKER_NO_OFFSET) {
-            printf("%12s  ", "-");
-        } else {
-            printf("%12llu  ", (unsigned long long)entry.offset);
-        }
-        printf("%s\n", entry.reason);
-    }
-}
-
-static void report_bad_json(const struct bench *bench)
-{
-    json_open("bad", '[');
-    for (uint64_t i = 0; i < stoker_loader_quarantine_count(bench->loader); i++) {
-        struct stoker_quarantine_entry entry = {.struct_size = sizeof entry};
-        stoker_loader_quarantine(bench->loader, i, &entry);
-        json_open(NULL, '{');
-        json_str("shard", entry.shard);
-        json_str("key", entry.key);
-        if (entry.offset != STOKER_NO_OFFSET) {
-            json_u64("offset", entry.offset);
-        }
-        json_str("status", stoker_status_name(entry.status));
-        json_str("reason", entry.reason);
-        json_u64("sample", entry.sample);
-        json_close('}');
-    }
-    json_close(']');
+    return (struct bad_list){.count = stoker_loader_quarantine_count(bench->loader),
+                             .total = bench->measure.stats.bad_samples,
+                             .at = bad_at,
+                             .from = bench->loader};
 }
 
 static void report(const struct bench *bench)
 {
+    struct bad_list bad = bad_list(bench);
     const struct measure *measure = &bench->measure;
     const double seconds = (double)measure->run_ns / 1e9;
     struct share shares[SHARES];
@@ -534,11 +485,12 @@ static void report(const struct bench *bench)
     }
     printf("the loop waited %.1f %% of its time for data (it does nothing else here)\n",
            100 * ratio((double)measure->stats.wait_ns, (double)measure->stats.run_ns));
-    report_bad(bench);
+    bad_report(&bad);
 }
 
 static void report_json(const struct bench *bench)
 {
+    struct bad_list bad = bad_list(bench);
     const struct measure *measure = &bench->measure;
     const struct stoker_stats *stats = &measure->stats;
     const double seconds = (double)measure->run_ns / 1e9;
@@ -577,7 +529,7 @@ static void report_json(const struct bench *bench)
     }
     json_double("wait", ratio((double)stats->wait_ns, (double)stats->run_ns));
     json_close('}');
-    report_bad_json(bench);
+    bad_json(&bad);
     json_close('}');
 }
 

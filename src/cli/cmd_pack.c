@@ -1,6 +1,7 @@
 /* stoker pack: a folder or tars -> tars of one size, with index and manifest. */
 #include "cli/args.h"
 
+#include "cli/bad.h"
 #include "cli/main.h"
 #include "cli/term.h"
 
@@ -10,11 +11,15 @@
 #define TICK_MS 100 /* between two looks at Ctrl-C, and two drawings */
 
 static int run(struct args *args);
+static struct bad_list bad_list(const struct stoker_pack_progress *progress,
+                                struct stoker_pack *pack);
 static bool seed_parse(const char *text, uint64_t *seed_out);
 static int wait_for_end(struct stoker_pack *pack, struct stoker_pack_progress *progress);
 static void live_draw(const struct stoker_pack_progress *progress);
-static void report(const char *destination, const struct stoker_pack_progress *progress);
-static void report_json(const char *destination, const struct stoker_pack_progress *progress);
+static void report(const char *destination, const struct stoker_pack_progress *progress,
+                   struct stoker_pack *pack);
+static void report_json(const char *destination, const struct stoker_pack_progress *progress,
+                        struct stoker_pack *pack);
 
 const struct command command_pack = {
     .name = "pack",
@@ -26,7 +31,10 @@ const struct command command_pack = {
         "ends it. Interrupted at any point, the same command goes on, to the same bytes.\n"
         "A picture of a class folder becomes KEY.jpg and KEY.cls (the number of its class),\n"
         "with each file beside it that has its name and another extension (.json, .txt), and\n"
-        "KEY.json from its line of a metadata.jsonl there or in the root.\n",
+        "KEY.json from its line of a metadata.jsonl there or in the root.\n"
+        "With --on-error skip, samples with damage in their data are left out: what cannot be\n"
+        "read or unpacked, does not fit the checksums of an index, or cannot be made smaller.\n"
+        "Failures of the disk or the network are tried again, then end the work.\n",
     .run = run,
 };
 
@@ -36,7 +44,11 @@ static int run(struct args *args)
                                           .shard_bytes = args->shard_bytes,
                                           .pattern = args->pattern,
                                           .short_side = (uint32_t)args->short_side,
-                                          .quality = (uint32_t)args->quality};
+                                          .quality = (uint32_t)args->quality,
+                                          .on_error = (uint32_t)args->on_error,
+                                          .quarantine = args->quarantine,
+                                          .bad_samples_max = args->bad_samples_max,
+                                          .bad_share_max = args->bad_share_max};
     struct stoker_pack_progress progress = {.struct_size = sizeof progress};
     struct stoker_error error = {0};
     struct stoker_engine *engine = NULL;
@@ -68,11 +80,18 @@ static int run(struct args *args)
     } else {
         status = wait_for_end(pack, &progress);
     }
-    stoker_pack_close(pack);
     term_live_end();
     if (status == EXIT_FINE) {
-        (args->json ? report_json : report)(options.destination, &progress);
+        (args->json ? report_json : report)(options.destination, &progress, pack);
+    } else if (pack && !args->json) { /* damage may have ended it */
+        struct bad_list bad = bad_list(&progress, pack);
+
+        bad.total = bad.total < bad.count ? bad.count : bad.total;
+        if (bad.count > 0) {
+            bad_report(&bad);
+        }
     }
+    stoker_pack_close(pack);
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
     return status;
@@ -117,9 +136,9 @@ static void live_draw(const struct stoker_pack_progress *progress)
 {
     double seconds = seconds_of(progress), share = -1;
     uint64_t fresh = progress->samples_done - progress->samples_kept;
-    uint64_t left = progress->samples - progress->samples_done;
+    uint64_t left = progress->samples - progress->samples_done - progress->samples_left_out;
     char line[200], count[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES],
-        time[TERM_NUMBER_BYTES] = "?";
+        time[TERM_NUMBER_BYTES] = "?", bad[40] = "";
 
     if (!term_is_live()) {
         return;
@@ -131,8 +150,12 @@ static void live_draw(const struct stoker_pack_progress *progress)
             term_time(time, seconds / (double)fresh * (double)left);
         }
         share = (double)progress->samples_done / (double)progress->samples;
-        snprintf(line, sizeof line, "%s samples, shard %llu of %llu, %s/s, %s left",
-                 term_count(count, progress->samples_done),
+        if (progress->samples_left_out > 0) {
+            snprintf(bad, sizeof bad, ", %llu left out",
+                     (unsigned long long)progress->samples_left_out);
+        }
+        snprintf(line, sizeof line, "%s samples%s, shard %llu of %llu, %s/s, %s left",
+                 term_count(count, progress->samples_done), bad,
                  (unsigned long long)progress->shards_done, (unsigned long long)progress->shards,
                  term_bytes(rate, (uint64_t)bytes), time);
     } else {
@@ -143,8 +166,24 @@ static void live_draw(const struct stoker_pack_progress *progress)
     term_live(share, line);
 }
 
-static void report(const char *destination, const struct stoker_pack_progress *progress)
+static int bad_at(void *pack, uint64_t index, struct stoker_quarantine_entry *entry)
 {
+    return stoker_pack_quarantine(pack, index, entry);
+}
+
+static struct bad_list bad_list(const struct stoker_pack_progress *progress,
+                                struct stoker_pack *pack)
+{
+    return (struct bad_list){.count = stoker_pack_quarantine_count(pack),
+                             .total = progress->samples_left_out,
+                             .at = bad_at,
+                             .from = pack};
+}
+
+static void report(const char *destination, const struct stoker_pack_progress *progress,
+                   struct stoker_pack *pack)
+{
+    struct bad_list bad = bad_list(progress, pack);
     char samples[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], kept[TERM_NUMBER_BYTES];
     char rate[TERM_NUMBER_BYTES], time[TERM_NUMBER_BYTES], number[TERM_NUMBER_BYTES];
     double seconds = seconds_of(progress);
@@ -156,6 +195,9 @@ static void report(const char *destination, const struct stoker_pack_progress *p
     if (progress->shards > 0) {
         printf("shards     %s of %s\n", term_count(number, progress->shards_done),
                term_bytes(bytes, progress->bytes_done));
+    }
+    if (progress->samples_left_out > 0) {
+        printf("left out   %s damaged samples\n", term_count(number, progress->samples_left_out));
     }
     if (progress->samples_kept > 0) {
         printf("kept       %s samples of an earlier run\n",
@@ -169,10 +211,14 @@ static void report(const char *destination, const struct stoker_pack_progress *p
         printf("time       %s, %s/s\n", term_time(time, seconds),
                term_bytes(rate, (uint64_t)((double)fresh / seconds)));
     }
+    bad_report(&bad);
 }
 
-static void report_json(const char *destination, const struct stoker_pack_progress *progress)
+static void report_json(const char *destination, const struct stoker_pack_progress *progress,
+                        struct stoker_pack *pack)
 {
+    struct bad_list bad = bad_list(progress, pack);
+
     json_open(NULL, '{');
     json_str("destination", destination);
     json_u64("shards", progress->shards);
@@ -182,6 +228,9 @@ static void report_json(const char *destination, const struct stoker_pack_progre
     json_u64("samples_kept", progress->samples_kept);
     json_u64("resized", progress->resized);
     json_u64("copied", progress->copied);
+    json_u64("samples_left_out", progress->samples_left_out);
+    json_u64("retries", progress->retries);
+    bad_json(&bad);
     json_double("seconds", seconds_of(progress));
     json_close('}');
 }

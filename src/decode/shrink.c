@@ -103,34 +103,20 @@ void stk_shrink_close(struct stk_shrink *shrink)
     stk_free(shrink);
 }
 
-/* Damage of the picture, which is not ours to judge here. */
-static bool is_damage(int status)
-{
-    return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
-           status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_UNSUPPORTED ||
-           status == STOKER_ERROR_LIMIT;
-}
-
 int stk_shrink_run(struct stk_shrink *shrink, struct stk_view bytes, struct stk_view *out,
                    struct stoker_error *error)
 {
     struct stk_picture_info info;
-    struct stoker_error local = {0};
-    int status = stk_picture_probe(bytes, STK_SHRINK_PIXELS_MAX, &info, &local);
+    int status = stk_picture_probe(bytes, STK_SHRINK_PIXELS_MAX, &info, error);
 
-    if (status == 0) {
-        if (info.kind != STK_JPEG || stk_min(info.width, info.height) <= shrink->short_side) {
-            return 0;
-        }
-        status = shrink_picture(shrink, bytes, &info, &local);
-    }
     if (status < 0) {
-        if (is_damage(status)) {
-            return 0;
-        }
-        if (error) {
-            *error = local;
-        }
+        return status;
+    }
+    if (info.kind != STK_JPEG || stk_min(info.width, info.height) <= shrink->short_side) {
+        return 0;
+    }
+    status = shrink_picture(shrink, bytes, &info, error);
+    if (status < 0) {
         return status;
     }
     *out = (struct stk_view){shrink->sink.data, shrink->sink.bytes};

@@ -23,9 +23,9 @@ struct stk_shrink;
 int stk_shrink_open(struct stk_shrink **shrink_out, uint32_t short_side, uint32_t quality,
                     struct stoker_error *error);
 void stk_shrink_close(struct stk_shrink *shrink); /* NULL is fine */
-/* 1: *out is the smaller picture, lent until the next call. 0: keep it as it is: it fits, is no
- * JPEG, or cannot be decoded (what is damaged is not made to look whole: `stoker verify` finds it).
- * Negative: memory. */
+/* 1: *out is the smaller picture, lent until the next call. 0: keep it as it is: it fits, or is no
+ * JPEG. Negative: it does not decode, and *error says why: what is damaged is not made
+ * to look whole; or memory. */
 int stk_shrink_run(struct stk_shrink *shrink, struct stk_view bytes, struct stk_view *out,
                    struct stoker_error *error);
 

@@ -1,5 +1,5 @@
 /* The manifest: JSON by jansson, checked entry by entry. */
-#include "pack/manifest.h"
+#include "manifest/manifest.h"
 
 #include "base/mem.h"
 
@@ -100,6 +100,23 @@ int stk_manifest_set_index(struct stk_manifest *manifest, const struct stk_manif
     return json_object_set_new(manifest->root, "index", shard_json(index, false)) < 0
                ? fail_memory(error)
                : 0;
+}
+
+int stk_manifest_set_left(struct stk_manifest *manifest, uint64_t samples,
+                          struct stoker_error *error)
+{
+    if (samples > 0 &&
+        json_object_set_new(manifest->root, "left_out", json_integer((json_int_t)samples)) < 0) {
+        return fail_memory(error);
+    }
+    return 0;
+}
+
+uint64_t stk_manifest_left(const struct stk_manifest *manifest)
+{
+    json_int_t samples = json_integer_value(json_object_get(manifest->root, "left_out"));
+
+    return samples > 0 ? (uint64_t)samples : 0;
 }
 
 int stk_manifest_text(struct stk_manifest *manifest, char **text_out, size_t *bytes_out,

@@ -1,4 +1,4 @@
-/* pack/manifest.h: stoker.manifest.json: which shards make a data set, and their SHA-256.
+/* manifest/manifest.h: stoker.manifest.json: which shards make a data set, and their SHA-256.
  *
  *   text -parse-> struct stk_manifest -text-> the same text
  *
@@ -7,8 +7,8 @@
  * names, numbers are in bounds, hashes have 64 digits.
  * Owner: the caller. Threads: one. Memory: about 300 bytes a shard (jansson).
  * Bound: STK_MANIFEST_BYTES_MAX of text. */
-#ifndef PACK_MANIFEST_H
-#define PACK_MANIFEST_H
+#ifndef MANIFEST_MANIFEST_H
+#define MANIFEST_MANIFEST_H
 
 #include "base/base.h"
 
@@ -46,6 +46,10 @@ int stk_manifest_add_class(struct stk_manifest *manifest, const char *name,
                            struct stoker_error *error);
 int stk_manifest_set_index(struct stk_manifest *manifest, const struct stk_manifest_shard *index,
                            struct stoker_error *error);
+/* So many samples of the source are not in the shards; 0: it does not speak of it. */
+int stk_manifest_set_left(struct stk_manifest *manifest, uint64_t samples,
+                          struct stoker_error *error);
+uint64_t stk_manifest_left(const struct stk_manifest *manifest);
 /* Gives *text_out. */
 int stk_manifest_text(struct stk_manifest *manifest, char **text_out, size_t *bytes_out,
                       struct stoker_error *error);

@@ -1,7 +1,7 @@
 /* Fuzz of manifest.c: any text; what is accepted has plain names and comes out again as the same
  * manifest. */
 #include "base/mem.h"
-#include "pack/manifest.h"
+#include "manifest/manifest.h"
 
 #include <string.h>
 

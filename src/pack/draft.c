@@ -363,11 +363,31 @@ static int write_contents(struct stk_draft *draft, const struct stk_draft_conten
     }
     status = status < 0 ? status : stk_index_finish(index, content->block_bytes, error);
     status = status < 0 ? status : write_index(draft, index, &manifest, error);
+    status = status < 0 ? status : stk_manifest_set_left(&manifest, content->left_out, error);
     status = status < 0 ? status : stk_manifest_text(&manifest, &text, &bytes, error);
     status = status < 0 ? status : stk_draft_write_file(draft->io, path, text, bytes, error);
     stk_index_close(index);
     stk_manifest_deinit(&manifest);
     stk_free(text);
+    stk_free(path);
+    return status;
+}
+
+int stk_draft_manifest(const struct stk_draft *draft, struct stk_manifest *manifest_out,
+                       struct stoker_error *error)
+{
+    char *path = stk_draft_path(draft->directory, STK_MANIFEST_NAME, "");
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    int status =
+        path ? stk_draft_read_file(draft->io, path, STK_MANIFEST_BYTES_MAX, &data, &bytes, error)
+             : fail_memory(draft->directory, error);
+
+    *manifest_out = (struct stk_manifest){0};
+    if (status == 0) {
+        status = stk_manifest_parse(manifest_out, (struct stk_view){data, bytes}, error);
+    }
+    stk_free(data);
     stk_free(path);
     return status;
 }
@@ -379,7 +399,16 @@ static bool has_ending(const char *name, const char *ending)
     return a > b && strcmp(name + a - b, ending) == 0;
 }
 
-/* Takes away what only an unfinished folder has, but the plan. */
+static int remove_name(struct stk_draft *draft, const char *name, struct stoker_error *error)
+{
+    char *path = stk_draft_path(draft->directory, name, "");
+    int status = path ? stk_io_remove(draft->io, path, error) : fail_memory(name, error);
+
+    stk_free(path);
+    return status;
+}
+
+/* Takes away what only an unfinished folder has, but the plan and the list of what was left out. */
 static int sweep(struct stk_draft *draft, struct stoker_error *error)
 {
     struct stk_listing listing = {0};
@@ -390,10 +419,7 @@ static int sweep(struct stk_draft *draft, struct stoker_error *error)
 
         if (has_ending(name, ".tar" STK_DRAFT_DONE_ENDING) ||
             has_ending(name, STK_DRAFT_TEMP_ENDING)) {
-            char *path = stk_draft_path(draft->directory, name, "");
-
-            status = path ? stk_io_remove(draft->io, path, error) : fail_memory(name, error);
-            stk_free(path);
+            status = remove_name(draft, name, error);
         }
     }
     stk_listing_free(&listing);
@@ -443,7 +469,6 @@ static int give_name(struct stk_draft *draft, struct stoker_error *error)
 int stk_draft_commit(struct stk_draft *draft, const struct stk_draft_content *content,
                      struct stoker_error *error)
 {
-    char *plan = NULL;
     int status = 0;
 
     if (draft->state == STK_DRAFT_OPEN) {
@@ -456,17 +481,17 @@ int stk_draft_commit(struct stk_draft *draft, const struct stk_draft_content *co
     if (status == 0 && !draft->named) {
         status = give_name(draft, error);
     }
-    if (status == 0) {
-        plan = stk_draft_path(draft->directory, STK_DRAFT_PLAN_NAME, "");
-        status =
-            plan ? stk_io_remove(draft->io, plan, error) : fail_memory(draft->destination, error);
+    if (status == 0 && content->left_out > 0) {
+        /* For good, before the plan goes: nobody would take it away without one. */
+        status = remove_name(draft, STK_DRAFT_LEFT_NAME, error);
+        status = status < 0 ? status : stk_io_sync_directory(draft->io, draft->directory, error);
     }
+    status = status < 0 ? status : remove_name(draft, STK_DRAFT_PLAN_NAME, error);
     if (status == 0) {
         /* The data set stands: a plan that comes back after a power cut is taken away by the next
          * run, so that no failure here is worth an error. */
         stk_io_sync_directory(draft->io, draft->directory, NULL);
     }
-    stk_free(plan);
     return status;
 }
 

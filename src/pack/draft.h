@@ -1,6 +1,7 @@
 /* pack/draft.h: the folder that a data set is written in, before it has its name.
  *
  *   DST.part/stoker.plan.json, shards (+ .done each) -commit-> index, manifest -> DST
+ *                              stoker.left, where samples were left out, until DST has its name
  *
  * Killed at any point, the same call goes on: the plan says whether it is the same work, done files
  * say which shards are whole. DST gets its name by one rename, after everything in it is on disk.
@@ -11,12 +12,13 @@
 
 #include "base/base.h"
 #include "io/write.h"
-#include "pack/manifest.h"
+#include "manifest/manifest.h"
 
 #define STK_DRAFT_SHARDS_MAX (1u << 24)
 #define STK_DRAFT_KEY_BYTES_MAX 4096u
 #define STK_DRAFT_PLAN_NAME "stoker.plan.json"
 #define STK_DRAFT_INDEX_NAME "stoker.index"
+#define STK_DRAFT_LEFT_NAME "stoker.left"
 #define STK_DRAFT_DONE_ENDING ".done"
 #define STK_DRAFT_TEMP_ENDING ".tmp"
 
@@ -34,7 +36,6 @@ struct stk_draft {
     uint32_t state;          /* enum stk_draft_state */
     bool named;              /* DST has its name already; only the plan file is left to remove */
     struct stk_lock *lock;   /* owned: DST.lock; only one at a time works on DST */
-    uint64_t mended;         /* shards that an earlier run had finished; set by the caller */
 };
 
 /* Begins, or goes on with what is there. settings (borrowed): a flat object of text and integers;
@@ -51,7 +52,12 @@ struct stk_draft_content {
     const char *const *classes; /* NULL: none */
     uint64_t class_count;
     uint32_t block_bytes; /* for the index; 0: its default */
+    uint64_t left_out;    /* samples of the source that no shard has */
 };
+
+/* Of a WHOLE one: what its manifest says. */
+int stk_draft_manifest(const struct stk_draft *draft, struct stk_manifest *manifest_out,
+                       struct stoker_error *error);
 
 /* All shards are finished: index, manifest, sync, rename. Any failure leaves DST.part, to go on. */
 int stk_draft_commit(struct stk_draft *draft, const struct stk_draft_content *content,

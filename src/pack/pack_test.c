@@ -104,7 +104,8 @@ static int pack(struct stoker_engine *engine, const struct settings *settings,
                                           .shard_bytes = settings->shard_bytes,
                                           .pattern = settings->pattern,
                                           .shuffle = settings->seed ? STOKER_SHUFFLE_FULL : 0,
-                                          .seed = settings->seed};
+                                          .seed = settings->seed,
+                                          .io_retries = STOKER_NO_RETRIES};
     struct stoker_dataset *dataset = NULL;
     struct stoker_pack *work = NULL;
     int status = open_source(engine, folder, &dataset, error);
@@ -487,8 +488,8 @@ static void test_every_call(enum way way)
             failures++;
         }
         if (way >= POWER) {
-            T_EQ(names[way],
-                 way == POWER ? stk_world_crash(world) : stk_world_crash_some(world, n), 0);
+            T_EQ(names[way], way == POWER ? stk_world_crash(world) : stk_world_crash_some(world, n),
+                 0);
             T_TRUE("what is said to be done stays", status < 0 || is_there(world, destination));
         }
         if (is_there(world, destination)) {

@@ -23,21 +23,27 @@ struct stk_shard_out {
     bool pieces;         /* `sum` has bytes of it */
     struct stk_done done;
     uint64_t member_capacity, text_capacity;
+    struct { /* where the sample in work began: what is behind may be taken back */
+        uint64_t at, members, text_bytes;
+        struct stk_sha256 sha; /* of all before it, once that is written */
+        bool written;
+    } mark;
 };
 
-/* The done file: "stkdone1" | struct head | members | names | XXH3-64 of all before. It never
- * leaves the machine and the .part folder, so the bytes are as the machine has them. */
+/* The done file: "stkdone2" | struct head | members | names | records of what was left out |
+ * XXH3-64 of all before. It never leaves the machine and the .part folder, so the bytes are as the
+ * machine has them. */
 #define LABEL_DIGITS_MAX 18 /* fit in 63 bits */
 #define DONE_BYTES_MAX (UINT64_C(1) << 36)
 
-static const char magic[8] = "stkdone1";
+static const char magic[8] = "stkdone2";
 
 struct head {
     char magic[8];
     uint8_t plan[32], sha256[32];
-    uint64_t bytes, samples, member_count, text_bytes;
+    uint64_t bytes, samples, member_count, text_bytes, passed, left_count, left_bytes;
 };
-_Static_assert(sizeof(struct head) == 104, "no padding: its bytes are written");
+_Static_assert(sizeof(struct head) == 128, "no padding: its bytes are written");
 _Static_assert(sizeof(struct stk_done_member) == 40, "likewise");
 
 static int flush(struct stk_shard_out *out, struct stoker_error *error);
@@ -101,6 +107,52 @@ void stk_shard_out_close(struct stk_shard_out *out)
 void stk_shard_out_sample(struct stk_shard_out *out)
 {
     out->done.samples++;
+    out->mark.at = stk_shard_out_bytes(out);
+    out->mark.members = out->done.member_count;
+    out->mark.text_bytes = out->done.text_bytes;
+    out->mark.written = false;
+}
+
+int stk_shard_out_drop(struct stk_shard_out *out, struct stoker_error *error)
+{
+    if (out->mark.written) {
+        int status = stk_io_cut(out->io, out->file, out->mark.at, error);
+
+        if (status < 0) {
+            stk_error_place(error, out->temp, out->mark.at, NULL);
+            return status;
+        }
+        out->sha = out->mark.sha;
+        out->written = out->mark.at;
+    }
+    out->used = (size_t)(out->mark.at - out->written);
+    out->left = 0;
+    (void)stk_sum_done(out->sum); /* what it has of a member */
+    out->done.member_count = out->mark.members;
+    out->done.text_bytes = out->mark.text_bytes;
+    out->done.samples--;
+    return 0;
+}
+
+int stk_shard_out_left(struct stk_shard_out *out, struct stk_damage *damage,
+                       struct stoker_error *error)
+{
+    return stk_damages_add(&out->done.left, damage) < 0 ? fail_memory(out->name, error) : 0;
+}
+
+struct stk_damages *stk_shard_out_lefts(struct stk_shard_out *out)
+{
+    return &out->done.left;
+}
+
+void stk_shard_out_passed(struct stk_shard_out *out)
+{
+    out->done.passed++;
+}
+
+uint64_t stk_shard_out_sum(const struct stk_shard_out *out)
+{
+    return out->done.members[out->done.member_count - 1].sum;
 }
 
 int stk_shard_out_member(struct stk_shard_out *out, struct stk_view name, uint64_t bytes,
@@ -227,6 +279,7 @@ int stk_shard_out_finish(struct stk_shard_out *out, struct stoker_error *error)
 
 static int flush(struct stk_shard_out *out, struct stoker_error *error)
 {
+    size_t hashed = 0;
     int status;
 
     if (out->left > 0) { /* what is left of the member comes in the next buffer */
@@ -234,7 +287,13 @@ static int flush(struct stk_shard_out *out, struct stoker_error *error)
         out->pieces = true;
         out->from = 0;
     }
-    stk_sha256_add(&out->sha, out->buffer, out->used);
+    if (!out->mark.written && out->mark.at >= out->written) {
+        hashed = (size_t)(out->mark.at - out->written);
+        stk_sha256_add(&out->sha, out->buffer, hashed);
+        out->mark.sha = out->sha;
+        out->mark.written = true;
+    }
+    stk_sha256_add(&out->sha, out->buffer + hashed, out->used - hashed);
     status = stk_io_write(out->io, out->file, out->buffer, out->used, error);
     if (status < 0) { /* here, that nobody above takes the source for the place */
         stk_error_place(error, out->temp, out->written, NULL);
@@ -328,14 +387,20 @@ int stk_done_write(const struct stk_done *done, struct stk_io *io, const char *d
     struct head head = {.bytes = done->bytes,
                         .samples = done->samples,
                         .member_count = done->member_count,
-                        .text_bytes = done->text_bytes};
-    size_t members = done->member_count * sizeof *done->members;
-    size_t bytes = sizeof head + members + done->text_bytes + sizeof(uint64_t);
-    uint8_t *data = stk_alloc(bytes, 1);
+                        .text_bytes = done->text_bytes,
+                        .passed = done->passed,
+                        .left_count = done->left.count};
+    size_t members = done->member_count * sizeof *done->members, bytes;
+    uint8_t record[STK_DAMAGE_RECORD_BYTES], *data, *at;
     char *path = stk_draft_path(directory, name, STK_DRAFT_DONE_ENDING);
     uint64_t sum;
     int status;
 
+    for (uint64_t i = 0; i < done->left.count; i++) {
+        head.left_bytes += stk_damage_record(done->left.items[i], record);
+    }
+    bytes = sizeof head + members + done->text_bytes + head.left_bytes + sizeof sum;
+    data = stk_alloc(bytes, 1);
     if (!data || !path) {
         status =
             stk_fail(error, -ENOMEM, "no memory to finish a shard", "free memory", "'%s'", name);
@@ -349,8 +414,12 @@ int stk_done_write(const struct stk_done *done, struct stk_io *io, const char *d
         memcpy(data + sizeof head, done->members, members);
         memcpy(data + sizeof head + members, done->text, done->text_bytes);
     }
+    at = data + sizeof head + members + done->text_bytes;
+    for (uint64_t i = 0; i < done->left.count; i++) {
+        at += stk_damage_record(done->left.items[i], at);
+    }
     sum = stk_sum64(data, bytes - sizeof sum);
-    memcpy(data + bytes - sizeof sum, &sum, sizeof sum);
+    memcpy(at, &sum, sizeof sum);
     status = stk_draft_write_file(io, path, data, bytes, error);
 done:
     stk_free(data);
@@ -412,6 +481,7 @@ void stk_done_deinit(struct stk_done *done)
 {
     stk_free(done->members);
     stk_free(done->text);
+    stk_damages_deinit(&done->left);
     *done = (struct stk_done){0};
 }
 
@@ -419,6 +489,7 @@ void stk_done_deinit(struct stk_done *done)
 static int parse(struct stk_done *done, const uint8_t *data, size_t bytes)
 {
     struct head head;
+    struct stk_view left;
     uint64_t sum, members, all;
 
     if (bytes < sizeof head + sizeof sum) {
@@ -428,11 +499,11 @@ static int parse(struct stk_done *done, const uint8_t *data, size_t bytes)
     memcpy(&sum, data + bytes - sizeof sum, sizeof sum);
     if (memcmp(head.magic, magic, sizeof magic) != 0 ||
         sum != stk_sum64(data, bytes - sizeof sum) || head.member_count > STK_SHARD_MEMBERS_MAX ||
-        head.text_bytes > UINT32_MAX) {
+        head.text_bytes > UINT32_MAX || head.left_bytes > bytes) {
         return 0;
     }
     members = head.member_count * sizeof *done->members;
-    all = sizeof head + members + head.text_bytes + sizeof sum;
+    all = sizeof head + members + head.text_bytes + head.left_bytes + sizeof sum;
     if (all != bytes) {
         return 0;
     }
@@ -449,12 +520,26 @@ static int parse(struct stk_done *done, const uint8_t *data, size_t bytes)
             return 0;
         }
     }
+    left = (struct stk_view){data + sizeof head + members + head.text_bytes, head.left_bytes};
+    for (uint64_t i = 0; i < head.left_count; i++) {
+        struct stk_damage *damage;
+        int status = stk_damage_read(&left, &damage);
+
+        if (status <= 0) {
+            return status;
+        }
+        if (stk_damages_add(&done->left, damage) < 0) {
+            stk_free(damage);
+            return -ENOMEM;
+        }
+    }
     memcpy(done->plan, head.plan, sizeof head.plan);
     memcpy(done->sha256, head.sha256, sizeof head.sha256);
     done->bytes = head.bytes;
     done->samples = head.samples;
     done->member_count = head.member_count;
     done->text_bytes = head.text_bytes;
+    done->passed = head.passed;
     return 1;
 }
 

@@ -1,17 +1,18 @@
 /* pack/shard_out.h: one shard being written: a tar, its hashes, and what the index will need.
  *
- *   open "x.tar.tmp" -member, data...-> ... -finish-> "x.tar" and "x.tar.done", both synced
- *                                          \-close-> nothing under a final name
+ *   open "x.tar.tmp" -sample, member, data...-> ... -finish-> "x.tar" and "x.tar.done", both synced
+ *                       \-drop: as if it never came   \-close-> nothing under a final name
  *
- * "x.tar.done" (struct stk_done) tells a later run that the shard is whole and what lies in it, so
- * that nothing of it is read again: shards are only taken for done by it.
- * Owner: a worker of pack, or the shard writer. Threads: one.
- * Memory: STK_SHARD_BUFFER_BYTES, and 40 bytes and the name a member.
- * Bound: STK_SHARD_MEMBERS_MAX members. */
+ * "x.tar.done" (struct stk_done) tells a later run that the shard is whole, what lies in it and
+ * what was left out of it, so that nothing of it is read again: shards are only taken for done by
+ * it. Owner: a worker of pack, or the shard writer. Threads: one. Memory: STK_SHARD_BUFFER_BYTES,
+ * 40 bytes and the name a member, some 500 bytes a sample left out. Bound: STK_SHARD_MEMBERS_MAX
+ * members. */
 #ifndef PACK_SHARD_OUT_H
 #define PACK_SHARD_OUT_H
 
 #include "base/base.h"
+#include "damage/records.h"
 #include "io/write.h"
 
 /* Written at once: larger writes cost twice the CPU, in copying to folios that are new to the
@@ -27,6 +28,17 @@ int stk_shard_out_open(struct stk_shard_out **out_out, struct stk_io *io, const 
 void stk_shard_out_close(struct stk_shard_out *out);
 /* A new sample begins with the next member. */
 void stk_shard_out_sample(struct stk_shard_out *out);
+/* Takes back all of the sample that was begun last. */
+int stk_shard_out_drop(struct stk_shard_out *out, struct stoker_error *error);
+/* Keeps in the done file that a sample was left out. Takes the damage, unless it fails. */
+int stk_shard_out_left(struct stk_shard_out *out, struct stk_damage *damage,
+                       struct stoker_error *error);
+/* What was left out so far; lent until close. */
+struct stk_damages *stk_shard_out_lefts(struct stk_shard_out *out);
+/* A picture is copied that should be made smaller and does not decode. */
+void stk_shard_out_passed(struct stk_shard_out *out);
+/* The checksum of the member that was ended last. */
+uint64_t stk_shard_out_sum(const struct stk_shard_out *out);
 /* A member of so many bytes: they follow by room and took, or by data. name: 1 to
  * STK_TAR_NAME_MAX bytes. */
 int stk_shard_out_member(struct stk_shard_out *out, struct stk_view name, uint64_t bytes,
@@ -44,7 +56,7 @@ uint64_t stk_shard_out_samples(const struct stk_shard_out *out);
 /* Ends the tar; both files are synced and have their names. The directory is not synced. */
 int stk_shard_out_finish(struct stk_shard_out *out, struct stoker_error *error);
 
-/* ---- the done file (done.c) ---- */
+/* ---- the done file ---- */
 
 struct stk_done_member {
     uint64_t offset, bytes, sum;
@@ -58,6 +70,8 @@ struct stk_done {
     struct stk_done_member *members; /* owned */
     uint8_t *text;                   /* owned */
     uint64_t text_bytes;
+    uint64_t passed;         /* pictures copied that do not decode */
+    struct stk_damages left; /* owned: samples left out, in their order */
 };
 
 int stk_done_write(const struct stk_done *done, struct stk_io *io, const char *directory,

@@ -252,22 +252,12 @@ static int find_finished(struct stoker_shard_writer *writer, struct stoker_error
 /* Killed in the commit: all samples are there, and only commit is left to call. */
 static int find_whole(struct stoker_shard_writer *writer, struct stoker_error *error)
 {
-    char *path = stk_draft_path(writer->draft.directory, STK_MANIFEST_NAME, "");
-    struct stk_manifest manifest = {0};
-    uint8_t *data = NULL;
-    size_t bytes = 0;
-    int status = path ? stk_draft_read_file(writer->draft.io, path, STK_MANIFEST_BYTES_MAX, &data,
-                                            &bytes, error)
-                      : fail_memory(error);
+    struct stk_manifest manifest;
+    int status = stk_draft_manifest(&writer->draft, &manifest, error);
 
-    if (status == 0) {
-        status = stk_manifest_parse(&manifest, (struct stk_view){data, bytes}, error);
-    }
     writer->position = manifest.samples;
     writer->shard_count = manifest.shard_count;
     stk_manifest_deinit(&manifest);
-    stk_free(data);
-    stk_free(path);
     return status;
 }
 

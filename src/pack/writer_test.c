@@ -275,8 +275,8 @@ static void test_every(enum way way)
             T_ERROR(names[way], &error);
         }
         if (way == POWER || way == SOME) {
-            T_EQ(names[way],
-                 way == POWER ? stk_world_crash(world) : stk_world_crash_some(world, n), 0);
+            T_EQ(names[way], way == POWER ? stk_world_crash(world) : stk_world_crash_some(world, n),
+                 0);
             T_TRUE("what is said to be done stays", status < 0 || is_there(world, destination));
         }
         error = (struct stoker_error){0};

@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 #include "index/index.h"
 #include "io/write.h"
-#include "pack/manifest.h"
+#include "manifest/manifest.h"
 #include "test/t.h"
 #include "test/tars.h"
 #include "world/world.h"

@@ -18,7 +18,7 @@
 #include "format/tar.h"
 #include "index/index.h"
 #include "index/words.h"
-#include "pack/manifest.h"
+#include "manifest/manifest.h"
 #include "source/source.h"
 #include "tape/tape.h"
 

@@ -1,0 +1,233 @@
+"""stoker.pack(on_error="skip") and `stoker pack --on-error skip` on a real file system.
+
+Goal: damaged samples are left out, listed once each and counted; all else is what it was; the bytes
+and the list are the same whatever the threads, the policy of an earlier run, and kills.
+Method: pictures of which some are cut or no pictures, made smaller on the way; tars whose
+index has checksums, changed afterwards; what diff, verify and a Loader say of it. STOKER_SEED makes
+the same kills; STOKER_TEST_LONG: 250.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import tarfile
+import time
+
+import make
+import pytest
+import stoker
+from test_cli import COMMAND
+from test_kill import KILLS, SEED, clear, digests, is_whole, one_round, run_whole
+
+COUNT = 48
+BAD = {3: "cut", 4: "cut", 11: "text", 20: "text", 31: "empty", 47: "cut"}
+BAD_KEYS = [f"c{number % 2}/{number:02}" for number in sorted(BAD, key=lambda n: (n % 2, n))]
+SIZES = {"short_side": 60, "shard_bytes": 20_000}
+
+
+def spoil(data, how):
+    return {"cut": data[: len(data) // 2], "text": b"no picture at all", "empty": b""}[how]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Pictures of two classes with captions; some are damaged."""
+    root = tmp_path_factory.mktemp("bad") / "src"
+    for number in range(COUNT):
+        path = root / f"c{number % 2}" / f"{number:02}.jpg"
+        data = make.encoded(make.pixels(number, 90, 120 + number))
+        make.write(path, spoil(data, BAD[number]) if number in BAD else data)
+        path.with_suffix(".txt").write_text(f"number {number}")
+    return root
+
+
+def pack(source, destination, **options):
+    return stoker.pack(source, destination, **{**SIZES, "on_error": "skip", **options})
+
+
+def removed(a, b):
+    """What `stoker diff` says that b lacks."""
+    lines = list(stoker.diff(a, b))
+    assert all(line.kind in ("removed", "changed") for line in lines)
+    return [line.key for line in lines if line.kind == "removed"]
+
+
+def test_skip(source, tmp_path):
+    listed = tmp_path / "bad.jsonl"
+    done = pack(source, tmp_path / "dst", quarantine=listed)
+    assert done["samples"] == COUNT and done["samples_done"] == COUNT - len(BAD)
+    assert done["samples_left_out"] == len(BAD) and done["retries"] == 0
+    assert [bad.key.rpartition(".")[0] for bad in done["bad"]] == BAD_KEYS
+    assert all(isinstance(bad, stoker.BadSample) for bad in done["bad"])
+    assert all(bad.shard.endswith(f"{bad.key}") and bad.reason for bad in done["bad"])
+    lines = [json.loads(line) for line in listed.read_text().splitlines()]
+    assert [line["sample"] for line in lines] == [bad.sample for bad in done["bad"]]
+    manifest = json.loads((tmp_path / "dst" / "stoker.manifest.json").read_text())
+    assert manifest["samples"] == COUNT - len(BAD) and manifest["left_out"] == len(BAD)
+    with stoker.Dataset(tmp_path / "dst") as dataset:
+        samples = [dataset[number] for number in range(len(dataset))]
+    assert sum(sample["__key__"] in BAD_KEYS for sample in samples) == 0
+    for sample in samples:
+        assert sample["txt"].decode() == f"number {int(sample['__key__'][-2:])}"
+    assert not list(stoker.verify(tmp_path / "dst", deep=True))
+    assert removed(source, tmp_path / "dst") == BAD_KEYS
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "dst"]
+
+
+def test_the_list_is_as_a_loaders(source, tmp_path):
+    """The same samples, the same keys of JSON."""
+    pack(source, tmp_path / "dst", quarantine=tmp_path / "packed.jsonl")
+    loader = stoker.Loader(
+        source,
+        image=[stoker.Resize((32, 32))],
+        batch_size=8,
+        shuffle="none",
+        tail="keep",
+        on_error="skip",
+        quarantine=tmp_path / "loaded.jsonl",
+    )
+    for _ in loader:
+        pass
+    loader.close()
+    lists = []
+    for name in ("packed.jsonl", "loaded.jsonl"):
+        lines = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        lists.append({line["sample"]: (line["shard"], line["key"]) for line in lines})
+        assert all(list(line) == list(lines[0]) for line in lines)
+    assert lists[0] == lists[1] and len(lists[0]) == len(BAD)
+
+
+def test_raise_copies_what_does_not_decode(source, tmp_path):
+    """As ever."""
+    done = pack(source, tmp_path / "raise", on_error="raise")
+    assert done["samples_left_out"] == 0 and done["bad"] == []
+    assert removed(source, tmp_path / "raise") == []
+
+
+@pytest.mark.skipif(COMMAND is None, reason="the stoker command is not built")
+def test_threads(source, tmp_path):
+    """The command, by 1, 2 and 7 threads: the same bytes, the same list, the same report."""
+    reports = []
+    for threads in (1, 2, 7):
+        out = tmp_path / str(threads)
+        out.mkdir()
+        words = [COMMAND, "pack", "--json", "--threads", str(threads), "--short-side", "60"]
+        words += ["--shard-size", "20000", "--on-error", "skip", "--quarantine", out / "bad.jsonl"]
+        status, _, text = run_words([*words, source, out / "dst"])
+        assert status == 0
+        report = json.loads(text)
+        assert [bad["key"].rpartition(".")[0] for bad in report["bad"]] == BAD_KEYS
+        del report["seconds"], report["destination"]
+        reports.append((report, digests(out)))
+    assert reports[0] == reports[1] == reports[2]
+    assert reports[0][0]["samples_left_out"] == len(BAD)
+
+
+def run_words(words):
+    words = [str(word) for word in words]
+    done = subprocess.run(words, capture_output=True, timeout=120, text=True)
+    return done.returncode, done.stderr, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"bad_samples_max": len(BAD) - 1}, "bad_samples_max"),
+        ({"bad_share_max": 0.1}, "bad_share_max"),
+    ],
+)
+def test_limits(source, tmp_path, options, reason):
+    """The list is there; the same call with higher limits goes on."""
+    listed = tmp_path / "bad.jsonl"
+    with pytest.raises(stoker.LimitError, match=reason):
+        pack(source, tmp_path / "dst", quarantine=listed, **options)
+    assert not (tmp_path / "dst").exists()
+    assert 1 < len(listed.read_text().splitlines()) <= len(BAD)
+    done = pack(source, tmp_path / "dst", quarantine=listed, bad_samples_max=len(BAD))
+    assert done["samples_left_out"] == len(BAD)
+    assert len(listed.read_text().splitlines()) == len(BAD)
+
+
+@pytest.mark.skipif(COMMAND is None, reason="the stoker command is not built")
+def test_limit_of_the_command(source, tmp_path):
+    words = [COMMAND, "pack", "--short-side", "60", "--on-error", "skip", "--bad-samples-max", "2"]
+    status, errors, text = run_words([*words, source, tmp_path / "dst"])
+    assert status == 1 and "bad_samples_max" in errors
+    assert "damaged samples" in text and any(key in text for key in BAD_KEYS)
+    status, errors, text = run_words([*words[:-1], "6", source, tmp_path / "dst"])
+    assert status == 0 and "left out   6 damaged samples" in text
+    assert all(key in text for key in BAD_KEYS)
+    for wrong in (["--on-error", "maybe"], ["--bad-share-max", "2"], ["--bad-samples-max", "0"]):
+        assert run_words([COMMAND, "pack", *wrong, source, tmp_path / "other"])[0] == 2
+
+
+def test_a_list_that_is_there_is_not_written_over(source, tmp_path):
+    listed = tmp_path / "bad.jsonl"
+    listed.write_text("a loader's\n")
+    with pytest.raises(FileExistsError, match=r"bad\.jsonl"):
+        pack(source, tmp_path / "dst", quarantine=listed)
+    assert listed.read_text() == "a loader's\n" and not (tmp_path / "dst.part").exists()
+
+
+def test_bytes_that_rotted(tmp_path):
+    """An index with checksums knows; without one a copy is a copy."""
+    members = [[(f"s{n}.bin", bytes([n]) * 5000), (f"s{n}.cls", b"1")] for n in range(20)]
+    tar = make.tar(tmp_path / "src" / "a.tar", [pair for sample in members for pair in sample])
+    with tarfile.open(tar) as file:
+        offset = file.getmember("s7.bin").offset_data
+    stoker.index(tmp_path / "src", checksums=True)
+    times = os.stat(tar)
+    with open(tar, "r+b") as file:
+        file.seek(offset + 100)
+        file.write(b"x")
+    os.utime(tar, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(stoker.CorruptError, match="checksum") as caught:
+        stoker.pack(tmp_path / "src", tmp_path / "dst")
+    assert caught.value.key == "s7"
+    done = stoker.pack(tmp_path / "src", tmp_path / "dst", on_error="skip")
+    assert [(bad.key, bad.sample, bad.offset) for bad in done["bad"]] == [("s7", 7, offset)]
+    os.remove(tmp_path / "src" / "stoker.index")
+    assert removed(tmp_path / "src", tmp_path / "dst") == ["s7"]
+    assert not list(stoker.verify(tmp_path / "dst"))
+
+
+@pytest.mark.skipif(COMMAND is None, reason="the stoker command is not built")
+def test_kill(source, tmp_path):
+    """kill -9 at random instants: the same bytes, and the same list."""
+    out = tmp_path / "out" / "result"
+    out.parent.mkdir()
+    words = [COMMAND, "pack", "--short-side", "60", "--shard-size", "20000", "--on-error", "skip"]
+    words += ["--quarantine", str(out.parent / "bad.jsonl"), str(source), str(out)]
+    begin = time.monotonic()
+    status, text = run_whole(words)
+    seconds = time.monotonic() - begin
+    assert status == 0, text
+    wanted = digests(out.parent)
+    assert is_whole(out) and "bad.jsonl" in wanted
+    r = random.Random(SEED)
+    killed = 0
+    for number in range(KILLS):
+        clear(out)
+        killed += one_round(r, words, out, seconds)
+        assert digests(out.parent) == wanted, f"STOKER_SEED={SEED}, round {number}"
+    assert killed >= KILLS / 3  # else it was not tested
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_error": "maybe"},
+        {"on_error": 1},
+        {"bad_samples_max": 0},
+        {"bad_share_max": 1.5},
+        {"io_retries": -1},
+        {"quarantine": ""},
+    ],
+)
+def test_arguments(source, tmp_path, options):
+    with pytest.raises(stoker.ArgumentError):
+        pack(source, tmp_path / "dst", **options)
+    assert not (tmp_path / "dst.part").exists()
