@@ -22,7 +22,7 @@ SOURCES_MAX = 8  # a room; tests and fuzz targets beside them do not count
 # each file that calls one of these readers.
 PARSER_ROOMS = {"format", "codec", "jpeg", "field", "index", "foreign", "query", "table"}
 PARSER_FILES = {"src/source/braces.c", "src/manifest/manifest.c", "src/dataset/journal.c",
-                "src/dataset/stamp.c", "src/fault/wire.c"}
+                "src/dataset/stamp.c", "src/fault/wire.c", "src/profile/ini.c"}
 READERS = re.compile(r"\b(json_load\w*|msgpack_unpack_next|inflate|ZSTD_decompressStream"
                      r"|BZ2_bzDecompress|lzma_code|jpeg_read_header|png_read_info|WebPDecode)\s*\(")
 HEADER_WORDS = ("Owner", "Threads", "Memory", "Bound")

@@ -1,69 +1,123 @@
-/* The chain of places where credentials are looked for. */
+/* Credentials that live: found along a chain of places, kept, refreshed ahead by one at a time. */
 #include "creds/creds.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
+#include "creds/search.h"
+#include "io/pool.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define SECOND UINT64_C(1000000000)
+#define AHEAD_NS (15 * 60 * SECOND) /* a refresh begins so long before the end, at most */
+#define MARGIN_NS (10 * SECOND)     /* what lives shorter is not used, if more was given */
+#define RETRY_FIRST_NS SECOND       /* behind a failure; doubled each time */
+#define RETRY_LAST_NS (60 * SECOND)
+#define WAIT_S 180 /* for another's refresh: more than any takes */
 
 struct stk_creds {
-    uint32_t service;
-    bool anonymous;
-    struct stk_http *http;
-    pthread_mutex_t lock; /* of all below */
-    struct stk_credentials now;
-    uint64_t generation;
+    struct stk_creds_options options; /* const after open; profile is the object's */
+    char profile[STK_PROFILE_NAME_BYTES];
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct {                        /* only while lock is held */
+        struct stk_credentials now; /* kind 0: none */
+        uint64_t begun_ns;          /* of their life: when they were given */
+        uint64_t generation;
+        bool refreshing, has_thread, stale;
+        pthread_t thread;          /* the last that refreshed; joined before the next */
+        uint32_t failures;         /* since the last success */
+        uint64_t retry_ns;         /* not before; monotonic */
+        struct stoker_error error; /* of the last failure */
+    } locked;
 };
 
-static int from_environment(struct stk_credentials *credentials, struct stoker_error *error);
+static bool lives_locked(const struct stk_creds *creds);
+static bool is_due_locked(const struct stk_creds *creds);
+static int start_thread_locked(struct stk_creds *creds);
+static void *refresh_thread(void *creds);
+static void refresh_locked(struct stk_creds *creds);
+static int answer_locked(struct stk_creds *creds, struct stk_credentials *credentials_out);
+static int search_chain(const struct stk_creds_options *options, struct stk_creds_trail *trail,
+                        struct stk_credentials *found, struct stoker_error *error);
 
 int stk_creds_open(struct stk_creds **creds_out, const struct stk_creds_options *options,
                    struct stoker_error *error)
 {
-    struct stk_creds *creds = stk_alloc(1, sizeof *creds);
+    struct stk_creds *creds;
+    pthread_condattr_t attributes;
 
+    if (options->profile && strlen(options->profile) >= STK_PROFILE_NAME_BYTES) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the name of a profile is too long",
+                        "use a shorter one", "%zu bytes", strlen(options->profile));
+    }
+    creds = stk_pages_alloc(sizeof *creds);
     if (!creds) {
         return stk_fail(error, -ENOMEM, "cannot look for credentials", "free memory", "creds");
     }
-    creds->service = options->service;
-    creds->anonymous = options->anonymous;
-    creds->http = options->http;
+    madvise(creds, sizeof *creds, MADV_DONTDUMP);
+    memset(creds, 0, sizeof *creds);
+    creds->options = *options;
+    if (options->profile) {
+        snprintf(creds->profile, sizeof creds->profile, "%s", options->profile);
+        creds->options.profile = creds->profile;
+    }
     pthread_mutex_init(&creds->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&creds->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
     *creds_out = creds;
     return 0;
 }
 
 void stk_creds_close(struct stk_creds *creds)
 {
-    if (creds) {
-        stk_creds_wipe(&creds->now);
-        pthread_mutex_destroy(&creds->lock);
-        stk_free(creds);
+    if (!creds) {
+        return;
     }
+    if (creds->locked.has_thread) {
+        pthread_join(creds->locked.thread, NULL);
+    }
+    pthread_cond_destroy(&creds->changed);
+    pthread_mutex_destroy(&creds->lock);
+    explicit_bzero(creds, sizeof *creds);
+    stk_pages_free(creds, sizeof *creds);
 }
 
 int stk_creds_get(struct stk_creds *creds, struct stk_credentials *credentials_out,
                   struct stoker_error *error)
 {
+    struct timespec until = {.tv_sec = (time_t)(stk_clock_ns() / SECOND) + WAIT_S};
     int status = 0;
 
     pthread_mutex_lock(&creds->lock);
-    if (creds->now.kind == 0) {
-        creds->now = (struct stk_credentials){.kind = STK_CREDS_ANONYMOUS,
-                                              .expires_ns = STK_CREDS_NEVER,
-                                              .from = "no credentials: unsigned requests"};
-        status = creds->anonymous || creds->service != STK_CREDS_AWS
-                     ? 0
-                     : from_environment(&creds->now, error);
-        creds->now.generation = ++creds->generation;
+    while (status == 0 && !lives_locked(creds)) {
+        if (creds->locked.refreshing) {
+            if (pthread_cond_timedwait(&creds->changed, &creds->lock, &until) == ETIMEDOUT) {
+                status = stk_fail(error, STOKER_ERROR_TIMEOUT, "no credentials came",
+                                  "'stoker creds explain URL' tells where they are looked for",
+                                  "a refresh of more than %d seconds", WAIT_S);
+            }
+        } else if (creds->locked.failures > 0 && stk_clock_ns() < creds->locked.retry_ns) {
+            status = creds->locked.error.status;
+            if (error) {
+                *error = creds->locked.error;
+            }
+        } else {
+            refresh_locked(creds);
+        }
     }
-    if (status < 0) {
-        stk_creds_wipe(&creds->now);
-    } else {
-        *credentials_out = creds->now;
+    if (status == 0) {
+        status = answer_locked(creds, credentials_out);
     }
     pthread_mutex_unlock(&creds->lock);
     return status;
@@ -72,14 +126,34 @@ int stk_creds_get(struct stk_creds *creds, struct stk_credentials *credentials_o
 int stk_creds_peek(struct stk_creds *creds, struct stk_credentials *credentials_out,
                    struct stoker_error *error)
 {
-    return stk_creds_get(creds, credentials_out, error); /* the environment needs no waiting for */
+    int status;
+
+    pthread_mutex_lock(&creds->lock);
+    if (lives_locked(creds)) {
+        status = answer_locked(creds, credentials_out);
+    } else if (creds->locked.refreshing) {
+        status = -EAGAIN;
+    } else if (creds->locked.failures > 0 && stk_clock_ns() < creds->locked.retry_ns) {
+        status = creds->locked.error.status;
+        if (error) {
+            *error = creds->locked.error;
+        }
+    } else {
+        status = start_thread_locked(creds);
+        status = status == 0 ? -EAGAIN
+                             : stk_fail(error, -ENOMEM, "cannot refresh credentials",
+                                        "allow more threads", "a thread");
+    }
+    pthread_mutex_unlock(&creds->lock);
+    return status;
 }
 
 void stk_creds_refused(struct stk_creds *creds, uint64_t generation)
 {
     pthread_mutex_lock(&creds->lock);
-    if (creds->now.generation == generation) {
-        stk_creds_wipe(&creds->now);
+    if (creds->locked.now.generation == generation) {
+        stk_creds_wipe(&creds->locked.now);
+        creds->locked.stale = creds->locked.refreshing; /* what is on its way may be no newer */
     }
     pthread_mutex_unlock(&creds->lock);
 }
@@ -89,47 +163,203 @@ void stk_creds_wipe(struct stk_credentials *credentials)
     explicit_bzero(credentials, sizeof *credentials);
 }
 
-/* Copies a variable; false: it is not set, or empty. Too long: -E2BIG by *status. */
-static bool take(const char *name, char *text, size_t text_bytes, int *status)
+int stk_creds_explain(const struct stk_creds_options *options, struct stk_creds_trail *trail_out,
+                      struct stk_credentials *credentials_out, struct stoker_error *error)
 {
-    const char *value = getenv(name);
-
-    if (!value || !value[0]) {
-        return false;
-    }
-    if (strlen(value) >= text_bytes) {
-        *status = -E2BIG;
-        return false;
-    }
-    memcpy(text, value, strlen(value) + 1);
-    return true;
+    *trail_out = (struct stk_creds_trail){0};
+    return search_chain(options, trail_out, credentials_out, error);
 }
 
-static int from_environment(struct stk_credentials *credentials, struct stoker_error *error)
+void stk_search_say(struct stk_search *search, const char *format, ...)
 {
-    int status = 0;
-    bool key =
-        take("AWS_ACCESS_KEY_ID", credentials->access_key, sizeof credentials->access_key, &status);
-    bool secret =
-        take("AWS_SECRET_ACCESS_KEY", credentials->secret, sizeof credentials->secret, &status);
-    bool token = take("AWS_SESSION_TOKEN", credentials->token, sizeof credentials->token, &status);
+    va_list arguments;
 
-    if (status < 0) {
-        return stk_fail_errno(error, -status, "credentials in the environment are too long",
-                              "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN",
-                              "the environment");
+    if (search->trail && search->trail->count > 0) {
+        struct stk_creds_step *step = &search->trail->steps[search->trail->count - 1];
+        va_start(arguments, format);
+        vsnprintf(step->why, sizeof step->why, format, arguments);
+        va_end(arguments);
     }
-    if (key != secret) {
-        return stk_fail(error, STOKER_ERROR_MISSING, "half of the credentials is not set",
-                        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or neither",
-                        "the environment has no %s",
-                        key ? "AWS_SECRET_ACCESS_KEY" : "AWS_ACCESS_KEY_ID");
+}
+
+/* ---- their life ---- */
+
+/* What is left of their life, and all of it. */
+static void life_locked(const struct stk_creds *creds, uint64_t *left_out, uint64_t *life_out)
+{
+    const struct stk_credentials *now = &creds->locked.now;
+    uint64_t wall_ns = stk_clock_wall_ns();
+
+    *left_out = now->expires_ns > wall_ns ? now->expires_ns - wall_ns : 0;
+    *life_out =
+        now->expires_ns > creds->locked.begun_ns ? now->expires_ns - creds->locked.begun_ns : 0;
+}
+
+static bool lives_locked(const struct stk_creds *creds)
+{
+    uint64_t left, life;
+
+    if (creds->locked.now.kind == 0 || creds->locked.now.expires_ns == STK_CREDS_NEVER) {
+        return creds->locked.now.kind != 0;
     }
-    if (key) {
-        credentials->kind = STK_CREDS_KEYS;
-        snprintf(credentials->from, sizeof credentials->from,
-                 "environment variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY%s",
-                 token ? ", AWS_SESSION_TOKEN" : "");
+    life_locked(creds, &left, &life);
+    return left > stk_min(MARGIN_NS, life / 20);
+}
+
+/* Whether a refresh is to begin while they still live; of many processes not all at once. */
+static bool is_due_locked(const struct stk_creds *creds)
+{
+    uint64_t left, life, ahead;
+
+    if (creds->locked.now.expires_ns == STK_CREDS_NEVER || creds->locked.refreshing ||
+        stk_clock_ns() < creds->locked.retry_ns) {
+        return false;
     }
+    life_locked(creds, &left, &life);
+    ahead = stk_min(AHEAD_NS, life / 4);
+    ahead -= stk_mix(creds->locked.begun_ns) % (ahead / 8 + 1);
+    return left < ahead;
+}
+
+static int answer_locked(struct stk_creds *creds, struct stk_credentials *credentials_out)
+{
+    if (is_due_locked(creds)) {
+        start_thread_locked(creds); /* if not, then next time */
+    }
+    *credentials_out = creds->locked.now;
     return 0;
+}
+
+static int start_thread_locked(struct stk_creds *creds)
+{
+    sigset_t all, before;
+    int status;
+
+    if (creds->locked.has_thread) {
+        pthread_join(creds->locked.thread, NULL); /* it is over: nobody refreshes */
+        creds->locked.has_thread = false;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    status = pthread_create(&creds->locked.thread, NULL, refresh_thread, creds);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    creds->locked.has_thread = status == 0;
+    creds->locked.refreshing = status == 0;
+    return -status;
+}
+
+static void *refresh_thread(void *given)
+{
+    struct stk_creds *creds = given;
+
+    pthread_mutex_lock(&creds->lock);
+    refresh_locked(creds);
+    pthread_mutex_unlock(&creds->lock);
+    return NULL;
+}
+
+/* Lets go of the lock while it asks; whoever needs credentials meanwhile waits for it. */
+static void refresh_locked(struct stk_creds *creds)
+{
+    struct stk_credentials found = {0};
+    struct stoker_error error = {0};
+    int status;
+
+    creds->locked.refreshing = true;
+    creds->locked.stale = false;
+    pthread_mutex_unlock(&creds->lock);
+    status = search_chain(&creds->options, NULL, &found, &error);
+    pthread_mutex_lock(&creds->lock);
+    if (status == 0 && !creds->locked.stale) {
+        stk_creds_wipe(&creds->locked.now);
+        creds->locked.now = found;
+        creds->locked.now.generation = ++creds->locked.generation;
+        creds->locked.begun_ns = stk_clock_wall_ns();
+        creds->locked.failures = 0;
+        creds->locked.retry_ns = 0;
+        if (!lives_locked(creds)) { /* given too old, or our clock is wrong */
+            status = stk_fail(&error, STOKER_ERROR_CHANGED, "credentials are too old as they come",
+                              "refresh them, and check the machine's clock", "%.200s", found.from);
+            stk_creds_wipe(&creds->locked.now);
+        }
+    }
+    if (status < 0) {
+        uint64_t wait_ns = RETRY_FIRST_NS << stk_min(creds->locked.failures, 6);
+        creds->locked.failures++;
+        creds->locked.retry_ns = stk_clock_ns() + stk_min(wait_ns, RETRY_LAST_NS);
+        creds->locked.error = error;
+    }
+    stk_creds_wipe(&found);
+    creds->locked.refreshing = false;
+    pthread_cond_broadcast(&creds->changed);
+}
+
+/* ---- the chain ---- */
+
+static int walk(struct stk_search *search, const struct stk_search_row *rows, size_t count,
+                struct stk_credentials *found, struct stoker_error *error)
+{
+    struct stk_creds_trail *trail = search->trail;
+    int status = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (trail) {
+            STK_ASSERT(trail->count < STK_CREDS_STEPS_MAX);
+            trail->steps[trail->count++] = (struct stk_creds_step){rows[i].name, 0, ""};
+        }
+        if (status != 0) {
+            if (trail) {
+                trail->steps[trail->count - 1].verdict = STK_CREDS_NOT_ASKED;
+            }
+            continue;
+        }
+        *found = (struct stk_credentials){.expires_ns = STK_CREDS_NEVER};
+        status = rows[i].look(search, found, error);
+        if (trail) {
+            trail->steps[trail->count - 1].verdict = status > 0    ? STK_CREDS_USED
+                                                     : status == 0 ? STK_CREDS_PASSED_OVER
+                                                                   : STK_CREDS_FAILED;
+        }
+        if (status > 0) {
+            stk_search_say(search, "%s", found->from);
+        } else if (status < 0 && error) {
+            stk_search_say(search, "%s: %.120s", error->what, error->where);
+        }
+    }
+    return status;
+}
+
+static int search_chain(const struct stk_creds_options *options, struct stk_creds_trail *trail,
+                        struct stk_credentials *found, struct stoker_error *error)
+{
+    struct stk_search *search = stk_alloc(1, sizeof *search);
+    struct stoker_error unseen;
+    int status = 0;
+
+    if (!search) {
+        return stk_fail(error, -ENOMEM, "cannot look for credentials", "free memory", "creds");
+    }
+    search->options = options;
+    search->trail = trail;
+    error = error ? error : &unseen;
+    *found = (struct stk_credentials){0};
+    if (!options->anonymous && options->service == STK_CREDS_AWS) {
+        status = stk_profiles_open(&search->profiles, options->profile, error);
+        status = status < 0
+                     ? status
+                     : walk(search, stk_search_amazon, stk_search_amazon_count, found, error);
+    }
+    if (status > 0) {
+        found->kind = found->kind ? found->kind : STK_CREDS_KEYS;
+    } else {
+        stk_creds_wipe(found);
+    }
+    if (status == 0) {
+        *found = (struct stk_credentials){.kind = STK_CREDS_ANONYMOUS,
+                                          .expires_ns = STK_CREDS_NEVER,
+                                          .from = "no credentials: unsigned requests"};
+    }
+    stk_profiles_close(&search->profiles);
+    stk_free(search);
+    return status < 0 ? status : 0;
 }

@@ -4,8 +4,11 @@
  *                                         expired, refused -get-> live, or an error that says why
  *
  * peek never waits: it is for the thread that signs, which begins a refresh by it.
- * Owner: the store that signs. Threads: any.
- * Memory: one block; secrets are wiped when they are replaced and at close.
+ * Looked for in the order of each service's own libraries (botocore; google-auth; azure-identity).
+ * A refresh begins when a quarter of their life is left, 15 minutes at most; while it fails, they
+ * are used as long as they live.
+ * Owner: the store that signs. Threads: any; a refresh that nobody waits for has one of its own.
+ * Memory: pages that no core dump has; secrets are wiped when they are replaced and at close.
  * Bound: STK_CREDS_TOKEN_BYTES_MAX a token; one refresh at a time. */
 #ifndef CREDS_CREDS_H
 #define CREDS_CREDS_H
@@ -30,7 +33,7 @@ enum stk_creds_kind {
 
 /* A value; whoever copies one wipes it (stk_creds_wipe). */
 struct stk_credentials {
-    uint32_t kind; /* enum stk_creds_kind */
+    uint32_t kind;       /* enum stk_creds_kind */
     uint64_t expires_ns; /* since 1970; STK_CREDS_NEVER */
     uint64_t generation; /* differs from that of the credentials before */
     char access_key[STK_CREDS_KEY_BYTES_MAX];
@@ -44,6 +47,28 @@ struct stk_creds_options {
     const char *profile;   /* NULL: as the environment says */
     bool anonymous;        /* do not look for any */
     struct stk_http *http; /* borrowed while it is open; NULL: only what needs no network */
+};
+
+/* What was found in one place of the chain. */
+enum stk_creds_verdict {
+    STK_CREDS_PASSED_OVER = 1, /* it is not set up */
+    STK_CREDS_USED,
+    STK_CREDS_FAILED,    /* it is set up and does not work: the chain ends there */
+    STK_CREDS_NOT_ASKED, /* an earlier one is used */
+};
+
+#define STK_CREDS_STEPS_MAX 16u
+#define STK_CREDS_WHY_BYTES 320u
+
+struct stk_creds_step {
+    const char *place;             /* "shared-credentials-file"; static */
+    uint32_t verdict;              /* enum stk_creds_verdict */
+    char why[STK_CREDS_WHY_BYTES]; /* no secrets */
+};
+
+struct stk_creds_trail {
+    struct stk_creds_step steps[STK_CREDS_STEPS_MAX];
+    size_t count;
 };
 
 int stk_creds_open(struct stk_creds **creds_out, const struct stk_creds_options *options,
@@ -60,5 +85,10 @@ int stk_creds_peek(struct stk_creds *creds, struct stk_credentials *credentials_
 /* The server refused these as expired or unknown: fetched again, unless that has happened since. */
 void stk_creds_refused(struct stk_creds *creds, uint64_t generation);
 void stk_creds_wipe(struct stk_credentials *credentials);
+
+/* One walk along the chain: what get would give, and why. *trail_out is filled also on failure.
+ * Waits for services as get does. */
+int stk_creds_explain(const struct stk_creds_options *options, struct stk_creds_trail *trail_out,
+                      struct stk_credentials *credentials_out, struct stoker_error *error);
 
 #endif

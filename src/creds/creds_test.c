@@ -1,23 +1,29 @@
-/* Goal: what the environment says is what is used, half of it is an error, and no error shows a
- * secret. Method: rows of variables. */
+/* Goal: where credentials are found, and which, is what botocore finds; they are refreshed ahead,
+ * by one of many who ask; a failure is told and not asked for too often; no secret is in any text.
+ * Method: rows of variables; creds_oracle.py, which asks botocore over files, variables and
+ * services of its own (ask.c, sts.c and amazon.c ask the same services); threads over a
+ * credential_process (process.c) that counts how often it runs. */
 #include "creds/creds.h"
 
 #include "base/mem.h"
+#include "creds/search.h"
+#include "http/http.h"
 #include "test/t.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #define CANARY "canary0secret0value"
+#define THREADS 8
+#define LINE_BYTES 16384
 
-struct row {
-    const char *name;
-    const char *key, *secret, *token;
-    bool anonymous;
-    int status;
-    uint32_t kind;
-};
+static char folder[64] = "/tmp/stoker-creds-XXXXXX";
 
 static void set(const char *name, const char *value)
 {
@@ -27,6 +33,41 @@ static void set(const char *name, const char *value)
         unsetenv(name);
     }
 }
+
+/* Nothing of the machine's own. */
+static void clear_environment(void)
+{
+    clearenv();
+    set("HOME", folder);
+    set("PATH", "/usr/bin:/bin");
+    set("AWS_EC2_METADATA_DISABLED", "true");
+}
+
+static bool has_canary(const void *bytes, size_t count)
+{
+    return memmem(bytes, count, CANARY, strlen(CANARY)) != NULL;
+}
+
+static void write_file(const char *name, const char *text)
+{
+    char path[512];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    file = fopen(path, "w");
+    T_TRUE(name, file && fputs(text, file) >= 0 && fclose(file) == 0);
+    chmod(path, 0700);
+}
+
+/* ---- the environment ---- */
+
+struct row {
+    const char *name;
+    const char *key, *secret, *token;
+    bool anonymous;
+    int status;
+    uint32_t kind;
+};
 
 static void check(const struct row *row)
 {
@@ -39,10 +80,12 @@ static void check(const struct row *row)
     set("AWS_SECRET_ACCESS_KEY", row->secret);
     set("AWS_SESSION_TOKEN", row->token);
     T_EQ(row->name, stk_creds_open(&creds, &options, &error), 0);
+    T_EQ(row->name, stk_creds_peek(creds, &got, &error), -EAGAIN); /* it begins to look */
     T_EQ(row->name, stk_creds_get(creds, &got, &error), row->status);
     if (row->status < 0) {
         T_ERROR(row->name, &error);
-        T_TRUE(row->name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
+        T_TRUE(row->name, !has_canary(&error, sizeof error));
+        T_EQ(row->name, stk_creds_peek(creds, &got, &error), row->status); /* not asked again yet */
     } else {
         T_EQ(row->name, got.kind, row->kind);
         T_EQ(row->name, got.expires_ns == STK_CREDS_NEVER, true);
@@ -51,7 +94,7 @@ static void check(const struct row *row)
         T_STR(row->name, got.secret, row->kind == STK_CREDS_KEYS ? row->secret : "");
         T_STR(row->name, got.token, row->kind == STK_CREDS_KEYS && row->token ? row->token : "");
         stk_creds_refused(creds, got.generation);
-        T_EQ(row->name, stk_creds_peek(creds, &again, &error), 0);
+        T_EQ(row->name, stk_creds_get(creds, &again, &error), 0);
         T_TRUE(row->name, again.generation != got.generation);
         stk_creds_refused(creds, got.generation); /* an old one: these stay */
         T_EQ(row->name, stk_creds_peek(creds, &got, &error), 0);
@@ -62,7 +105,7 @@ static void check(const struct row *row)
     T_STR(row->name, got.secret, "");
 }
 
-int main(void)
+static void test_environment(void)
 {
     static char huge[STK_CREDS_TOKEN_BYTES_MAX + 1];
     const struct row rows[] = {
@@ -72,16 +115,314 @@ int main(void)
         {"with a token", "AKID", CANARY, "a" CANARY, false, 0, STK_CREDS_KEYS},
         {"anonymous by wish", "AKID", CANARY, NULL, true, 0, STK_CREDS_ANONYMOUS},
         {"no secret", "AKID", NULL, NULL, false, STOKER_ERROR_MISSING, 0},
-        {"no key", NULL, CANARY, NULL, false, STOKER_ERROR_MISSING, 0},
-        {"a token too long", "AKID", CANARY, huge, false, -E2BIG, 0},
+        {"no key", NULL, CANARY, NULL, false, 0, STK_CREDS_ANONYMOUS},
+        {"a token too long", "AKID", CANARY, huge, false, STOKER_ERROR_LIMIT, 0},
+        {"a token of two lines", "AKID", CANARY, "a\r\nX: b", false, STOKER_ERROR_LIMIT, 0},
     };
 
     memset(huge, 'x', sizeof huge - 1);
     memcpy(huge, CANARY, strlen(CANARY));
     T_EACH(row, row, rows)
     {
+        clear_environment();
         check(row);
     }
+}
+
+/* ---- as botocore ---- */
+
+/* A word of hexadecimal digits ("-": nothing) as text. */
+static const char *hex(const char *word, char out[LINE_BYTES])
+{
+    size_t used = 0;
+
+    for (unsigned byte; sscanf(word + 2 * used, "%2x", &byte) == 1; used++) {
+        out[used] = (char)byte;
+    }
+    out[used] = 0;
+    return out;
+}
+
+struct wanted {
+    char name[LINE_BYTES], profile[256], place[64], key[256], secret[256], token[4096];
+};
+
+static void compare(struct stk_http *http, const struct wanted *want)
+{
+    struct stk_creds_options options = {
+        .service = STK_CREDS_AWS, .profile = want->profile[0] ? want->profile : NULL, .http = http};
+    static struct stk_creds_trail trail;
+    struct stk_credentials got = {0};
+    struct stoker_error error = {0};
+    int status = stk_creds_explain(&options, &trail, &got, &error);
+    const char *place = status < 0 ? "error" : "none";
+
+    for (size_t i = 0; i < trail.count; i++) {
+        place = trail.steps[i].verdict == STK_CREDS_USED ? trail.steps[i].place : place;
+        T_TRUE(want->name, trail.steps[i].verdict != 0);
+        T_TRUE(want->name, trail.steps[i].why[0] || trail.steps[i].verdict == STK_CREDS_NOT_ASKED);
+    }
+    if (!T_STR(want->name, place, want->place) && status < 0) {
+        printf("  %s: %s\n", error.what, error.where);
+    }
+    T_STR(want->name, got.access_key, want->key);
+    T_STR(want->name, got.secret, want->secret);
+    T_STR(want->name, got.token, want->token);
+    if (status < 0) {
+        T_ERROR(want->name, &error);
+    }
+    T_TRUE(want->name, !memmem(&error, sizeof error, "secret-of-", 10));
+    T_TRUE(want->name, !memmem(&trail, sizeof trail, "secret-of-", 10));
+    T_TRUE(want->name, !strstr(got.from, "secret-of-"));
+    stk_creds_wipe(&got);
+}
+
+static unsigned compare_all(FILE *from, struct stk_http *http)
+{
+    static char line[4 * LINE_BYTES], first[4 * LINE_BYTES], second[4 * LINE_BYTES];
+    static char third[4 * LINE_BYTES], text[LINE_BYTES];
+    static struct wanted want;
+    unsigned count = 0;
+
+    while (fgets(line, sizeof line, from) && strncmp(line, "end", 3) != 0) {
+        if (sscanf(line, "home %s", first) == 1) {
+            set("HOME", hex(first, text));
+        } else if (sscanf(line, "setup %s", first) == 1) {
+            hex(first, want.name);
+            want.profile[0] = 0;
+            clear_environment();
+        } else if (sscanf(line, "set %s %s", first, second) >= 1) {
+            set(first, sscanf(line, "set %s %s", first, second) == 2 ? hex(second, text) : "");
+        } else if (sscanf(line, "profile %255s", want.profile) == 1) {
+            continue;
+        } else if (sscanf(line, "want %63s %s %s %s", want.place, first, second, third) == 4) {
+            snprintf(want.key, sizeof want.key, "%s", hex(first, text));
+            snprintf(want.secret, sizeof want.secret, "%s", hex(second, text));
+            snprintf(want.token, sizeof want.token, "%s", hex(third, text));
+            compare(http, &want);
+            count++;
+        }
+    }
+    return count;
+}
+
+static void test_oracle(const char *python, bool is_long, unsigned seed)
+{
+    struct stk_http_options options = {.connections_max = 8};
+    struct stk_http *http = NULL;
+    char seed_text[16];
+    int down[2], up[2], status = 0;
+
+    if (!python) {
+        printf("no STOKER_PYTHON: botocore is not asked\n");
+        return;
+    }
+    snprintf(seed_text, sizeof seed_text, "%u", seed);
+    T_TRUE("pipes", pipe(down) == 0 && pipe(up) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(down[0], 0);
+        dup2(up[1], 1);
+        close(down[1]);
+        close(up[0]);
+        execl(python, python, "src/creds/creds_oracle.py", folder, seed_text,
+              is_long ? "2000" : "50", (char *)NULL);
+        _exit(127);
+    }
+    close(down[0]);
+    close(up[1]);
+    T_EQ("http", stk_http_open(&http, &options, NULL), 0);
+    FILE *from = fdopen(up[0], "r");
+    unsigned count = compare_all(from, http);
+    fclose(from);
+    close(down[1]);
+    stk_http_close(http);
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        printf("no botocore: it is not asked\n");
+    } else {
+        T_EQ("the oracle's end", status, 0);
+        T_TRUE("set-ups", count > 100);
+        printf("%u set-ups as botocore, seed %u\n", count, seed);
+    }
+}
+
+/* ---- words of a command ---- */
+
+static const struct {
+    const char *command, *words; /* joined by '|'; NULL: refused */
+} splits[] = {
+    {"a b  c", "a|b|c"},
+    {"  a\t'b c' \"d e\"f ", "a|b c|d ef"},
+    {"a\\ b 'c\\d' \"e\\\"f\\g\"", "a b|c\\d|e\"f\\g"},
+    {"'' a ''", "|a|"},
+    {"$HOME `x` ; | && *", "$HOME|`x`|;|||&&|*"}, /* no shell */
+    {"a 'b", NULL},
+    {"a \\", NULL},
+    {"", ""},
+};
+
+static void test_split(void)
+{
+    for (size_t i = 0; i < STK_COUNT(splits); i++) {
+        char text[128], joined[128] = "", *words[17];
+        int count = stk_process_split(splits[i].command, text, words, 16);
+        for (int w = 0; w < count; w++) {
+            size_t used = strlen(joined);
+            snprintf(joined + used, sizeof joined - used, "%s%s", w ? "|" : "", words[w]);
+        }
+        T_EQ(splits[i].command, count < 0, splits[i].words == NULL);
+        if (count >= 0) {
+            T_STR(splits[i].command, joined, splits[i].words);
+        }
+    }
+    char text[64], *words[3];
+    T_EQ("too many words", stk_process_split("a b c", text, words, 2), -1);
+}
+
+/* ---- life ---- */
+
+/* A program that counts its runs and gives keys that live for so many seconds. */
+static void set_up_process(const char *seconds, const char *more)
+{
+    char text[2048];
+
+    clear_environment();
+    snprintf(text, sizeof text, "[default]\ncredential_process = %s/give %s\n", folder, seconds);
+    write_file("config", text);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\n"
+             "cd %s; echo run >>runs; n=$(wc -l <runs)\n%s\n"
+             "end=$(date -u -d \"+$1 seconds\" +%%Y-%%m-%%dT%%H:%%M:%%SZ)\n"
+             "echo '{\"Version\": 1, \"AccessKeyId\": \"AK'$n'\", \"SecretAccessKey\": \"" CANARY
+             "\", \"Expiration\": \"'$end'\"}'\n",
+             folder, more);
+    write_file("give", text);
+    snprintf(text, sizeof text, "%s/runs", folder);
+    unlink(text);
+    snprintf(text, sizeof text, "%s/config", folder);
+    set("AWS_CONFIG_FILE", text);
+}
+
+static unsigned runs(void)
+{
+    char path[128];
+    struct stat stat;
+
+    snprintf(path, sizeof path, "%s/runs", folder);
+    return lstat(path, &stat) == 0 ? (unsigned)(stat.st_size / 4) : 0;
+}
+
+static void *get_some(void *given)
+{
+    struct stk_credentials got = {0};
+    struct stoker_error error = {0};
+    int status = stk_creds_get(given, &got, &error);
+
+    return (void *)(intptr_t)(status < 0 ? 0 : got.generation);
+}
+
+static void test_single_flight(void)
+{
+    struct stk_creds_options options = {.service = STK_CREDS_AWS};
+    struct stk_creds *creds = NULL;
+    pthread_t threads[THREADS];
+    void *generation;
+
+    set_up_process("3600", "");
+    stk_creds_open(&creds, &options, NULL);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_create(&threads[i], NULL, get_some, creds);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], &generation);
+        T_EQ("one generation", (intptr_t)generation, 1);
+    }
+    T_EQ("one run", runs(), 1);
+    stk_creds_refused(creds, 1);
+    T_EQ("refused: another", (intptr_t)get_some(creds), 2);
+    T_EQ("two runs", runs(), 2);
+    stk_creds_close(creds);
+}
+
+/* Keys of a few seconds: others come before they end, and whoever peeks never waits for them. */
+static void test_ahead(void)
+{
+    struct stk_creds_options options = {.service = STK_CREDS_AWS};
+    struct stk_creds *creds = NULL;
+    struct stk_credentials got = {0};
+    unsigned failures = 0, seen = 0;
+    struct timespec tenth = {.tv_nsec = 20000000};
+
+    set_up_process("3", "");
+    stk_creds_open(&creds, &options, NULL);
+    T_EQ("first", stk_creds_get(creds, &got, NULL), 0);
+    for (int i = 0; i < 3000 && seen < 3; i++) { /* a minute at most; ends behind the third */
+        int status = stk_creds_peek(creds, &got, NULL);
+        failures += status < 0 && status != -EAGAIN;
+        seen = status == 0 ? (unsigned)got.generation : seen;
+        nanosleep(&tenth, NULL);
+    }
+    T_EQ("no failures", failures, 0);
+    T_EQ("third generation", seen, 3);
+    T_TRUE("as many runs", runs() >= 3 && runs() <= 4);
+    stk_creds_close(creds);
+}
+
+/* Where a refresh fails, the old ones are used while they live; the failure says no secret. */
+static void test_failure(void)
+{
+    struct stk_creds_options options = {.service = STK_CREDS_AWS};
+    struct stk_creds *creds = NULL;
+    struct stk_credentials got = {0};
+    struct stoker_error error = {0};
+
+    set_up_process("3600", "if [ $n -gt 1 ]; then echo '" CANARY "'; exit 3; fi");
+    stk_creds_open(&creds, &options, NULL);
+    T_EQ("first", stk_creds_get(creds, &got, &error), 0);
+    stk_creds_refused(creds, got.generation);
+    T_EQ("second", stk_creds_get(creds, &got, &error), -EACCES);
+    T_ERROR("second", &error);
+    T_HAS("second", error.where, "status 3");
+    T_TRUE("second", !has_canary(&error, sizeof error));
+    T_EQ("at once", stk_creds_get(creds, &got, &error), -EACCES);
+    T_EQ("it was not run again at once", runs(), 2);
+    stk_creds_close(creds);
+
+    set_up_process("3600", "yes " CANARY);
+    stk_creds_open(&creds, &options, NULL);
+    T_TRUE("endless output", stk_creds_get(creds, &got, &error) < 0);
+    T_HAS("endless output", error.what, "too much");
+    T_TRUE("endless output", !has_canary(&error, sizeof error));
+    stk_creds_close(creds);
+
+    set_up_process("-5", "");
+    stk_creds_open(&creds, &options, NULL);
+    T_EQ("too old", stk_creds_get(creds, &got, &error), STOKER_ERROR_CHANGED);
+    T_ERROR("too old", &error);
+    stk_creds_close(creds);
+}
+
+int main(int argc, char **argv)
+{
+    /* Before the environment is cleared. */
+    const char *python = getenv("STOKER_PYTHON"), *is_long = getenv("STOKER_TEST_LONG");
+    char *python_kept = python ? strdup(python) : NULL;
+    bool long_kept = is_long && is_long[0];
+    unsigned seed = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
+
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    test_environment();
+    test_split();
+    test_oracle(python_kept, long_kept, seed);
+    test_single_flight();
+    test_ahead();
+    test_failure();
     T_EQ("no leak", stk_mem_alive(), 0);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    set("PATH", "/usr/bin:/bin");
+    T_EQ("clean", system(command), 0);
+    free(python_kept);
     return t_finish();
 }

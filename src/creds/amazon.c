@@ -1,0 +1,575 @@
+/* Amazon's chain, in botocore's order and with its names. */
+#include "creds/search.h"
+
+#include "creds/sts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define METADATA "http://169.254.169.254"
+#define METADATA_6 "http://[fd00:ec2::254]"
+#define METADATA_MS 1000u /* as botocore: most machines have no such service */
+#define METADATA_TTL_S "21600"
+#define CONTAINER "http://169.254.170.2"
+#define CONTAINER_MS 2000u
+
+static stk_search_place from_environment, from_role, from_web_identity, from_sso, from_shared_file,
+    from_process, from_config_file, from_container, from_metadata;
+
+const struct stk_search_row stk_search_amazon[] = {
+    {"env", from_environment},
+    {"assume-role", from_role},
+    {"assume-role-with-web-identity", from_web_identity},
+    {"sso", from_sso},
+    {"shared-credentials-file", from_shared_file},
+    {"custom-process", from_process},
+    {"config-file", from_config_file},
+    {"container-role", from_container},
+    {"iam-role", from_metadata},
+};
+const size_t stk_search_amazon_count = STK_COUNT(stk_search_amazon);
+
+/* ---- environment and files ---- */
+
+static int environment_keys(struct stk_search *search, struct stk_credentials *found,
+                            struct stoker_error *error)
+{
+    const char *key = stk_environment("AWS_ACCESS_KEY_ID");
+    const char *secret = stk_environment("AWS_SECRET_ACCESS_KEY");
+    const char *token = stk_environment("AWS_SECURITY_TOKEN");
+    const char *expires = stk_environment("AWS_CREDENTIAL_EXPIRATION");
+    uint64_t seconds;
+    int status;
+
+    if (!key) {
+        stk_search_say(search, "AWS_ACCESS_KEY_ID is not set%s",
+                       secret ? ", though AWS_SECRET_ACCESS_KEY is" : "");
+        return 0;
+    }
+    if (!secret) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "half of the credentials is not set",
+                        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or neither",
+                        "the environment has no AWS_SECRET_ACCESS_KEY");
+    }
+    token = token ? token : stk_environment("AWS_SESSION_TOKEN");
+    status = stk_search_copy(key, found->access_key, sizeof found->access_key, "AWS_ACCESS_KEY_ID",
+                             error);
+    status = status < 0 ? status
+                        : stk_search_copy(secret, found->secret, sizeof found->secret,
+                                          "AWS_SECRET_ACCESS_KEY", error);
+    status = status < 0 || !token ? status
+                                  : stk_search_copy(token, found->token, sizeof found->token,
+                                                    "AWS_SESSION_TOKEN", error);
+    if (status == 0 && expires) {
+        if (!stk_tell_time(expires, &seconds)) {
+            return stk_fail(error, STOKER_ERROR_FORMAT, "a time cannot be read",
+                            "2026-11-21T22:00:00Z is one", "AWS_CREDENTIAL_EXPIRATION");
+        }
+        found->expires_ns = seconds * 1000000000u;
+    }
+    snprintf(found->from, sizeof found->from,
+             "environment variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY%s",
+             token ? ", AWS_SESSION_TOKEN" : "");
+    return status < 0 ? status : 1;
+}
+
+/* botocore: a profile that the program names goes before the environment. */
+static int from_environment(struct stk_search *search, struct stk_credentials *found,
+                            struct stoker_error *error)
+{
+    if (search->options->profile) {
+        stk_search_say(search, "a profile was asked for by name");
+        return 0;
+    }
+    return environment_keys(search, found, error);
+}
+
+typedef const char *profile_getter(const struct stk_profiles *profiles, const char *profile,
+                                   const char *name);
+
+/* Keys that stand in a profile as they are, of the file that `get` reads. */
+static int from_file(struct stk_search *search, profile_getter *get, const char *path,
+                     struct stk_credentials *found, struct stoker_error *error)
+{
+    const struct stk_profiles *profiles = &search->profiles;
+    const char *key = get(profiles, profiles->name, "aws_access_key_id");
+    const char *secret = get(profiles, profiles->name, "aws_secret_access_key");
+    const char *token = get(profiles, profiles->name, "aws_security_token");
+    int status;
+
+    if (!key) {
+        stk_search_say(search, "profile '%s' of '%s' has no aws_access_key_id", profiles->name,
+                       path);
+        return 0;
+    }
+    if (!secret) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "half of the credentials is not set",
+                        "add aws_secret_access_key to the profile", "profile '%s' of '%s'",
+                        profiles->name, path);
+    }
+    token = token ? token : get(profiles, profiles->name, "aws_session_token");
+    status = stk_search_copy(key, found->access_key, sizeof found->access_key, path, error);
+    status = status < 0 ? status
+                        : stk_search_copy(secret, found->secret, sizeof found->secret, path, error);
+    status = status < 0 || !token
+                 ? status
+                 : stk_search_copy(token, found->token, sizeof found->token, path, error);
+    snprintf(found->from, sizeof found->from, "profile '%s' of '%s'", profiles->name, path);
+    return status < 0 ? status : 1;
+}
+
+static int from_shared_file(struct stk_search *search, struct stk_credentials *found,
+                            struct stoker_error *error)
+{
+    return from_file(search, stk_profiles_get_credentials, search->profiles.credentials_path, found,
+                     error);
+}
+
+static int from_config_file(struct stk_search *search, struct stk_credentials *found,
+                            struct stoker_error *error)
+{
+    return from_file(search, stk_profiles_get_config, search->profiles.config_path, found, error);
+}
+
+static int from_process(struct stk_search *search, struct stk_credentials *found,
+                        struct stoker_error *error)
+{
+    const struct stk_profiles *profiles = &search->profiles;
+    const char *command = stk_profiles_get(profiles, profiles->name, "credential_process");
+    uint64_t version = 0, expires = 0;
+    struct stk_tell_field fields[] = {
+        {"Version", STK_TELL_ONE, &version, 0},
+        {"AccessKeyId", STK_TELL_TEXT, found->access_key, sizeof found->access_key},
+        {"SecretAccessKey", STK_TELL_TEXT, found->secret, sizeof found->secret},
+        {"SessionToken", STK_TELL_OPTION, found->token, sizeof found->token},
+        {"Expiration", STK_TELL_TIME, &expires, 0},
+    };
+    char text[STK_TELL_BYTES_MAX];
+    size_t used = 0;
+    int status;
+
+    if (!command) {
+        stk_search_say(search, "profile '%s' has no credential_process", profiles->name);
+        return 0;
+    }
+    status = stk_process_run(command, text, sizeof text, &used, error);
+    if (status == 0) {
+        status = stk_tell_json((struct stk_view){(uint8_t *)text, used}, fields, STK_COUNT(fields),
+                               "the output of credential_process", error);
+    }
+    explicit_bzero(text, sizeof text);
+    found->expires_ns = expires ? expires * 1000000000u : STK_CREDS_NEVER;
+    snprintf(found->from, sizeof found->from, "credential_process of profile '%s'", profiles->name);
+    return status < 0 ? status : 1;
+}
+
+/* ---- roles ---- */
+
+static bool is_role(const struct stk_profiles *profiles, const char *profile)
+{
+    return stk_profiles_get(profiles, profile, "role_arn") &&
+           !stk_profiles_get(profiles, profile, "web_identity_token_file");
+}
+
+static bool is_static(const struct stk_profiles *profiles, const char *profile)
+{
+    return stk_profiles_get(profiles, profile, "aws_access_key_id") ||
+           stk_profiles_get(profiles, profile, "aws_secret_access_key");
+}
+
+/* The places of one profile, for a role whose source it is. */
+static int from_profile(struct stk_search *search, const char *profile,
+                        struct stk_credentials *found, struct stoker_error *error)
+{
+    static stk_search_place *const places[] = {from_web_identity, from_sso, from_shared_file,
+                                               from_process, from_config_file};
+    struct stk_creds_options options = *search->options;
+    const struct stk_creds_options *before = search->options;
+    char name[STK_PROFILE_NAME_BYTES];
+    int status = 0;
+
+    memcpy(name, search->profiles.name, sizeof name);
+    snprintf(search->profiles.name, sizeof search->profiles.name, "%s", profile);
+    options.profile = profile; /* so that no variable is meant for it */
+    search->options = &options;
+    for (size_t i = 0; status == 0 && i < STK_COUNT(places); i++) {
+        status = places[i](search, found, error);
+    }
+    search->options = before;
+    memcpy(search->profiles.name, name, sizeof name);
+    if (status == 0) {
+        status = stk_fail(error, STOKER_ERROR_MISSING, "a source_profile has no credentials",
+                          "give it keys, or a credential_process", "profile '%s'", profile);
+    }
+    return status;
+}
+
+static int from_source(struct stk_search *search, const char *source, const char *profile,
+                       struct stk_credentials *found, struct stoker_error *error)
+{
+    static const struct {
+        const char *name;
+        stk_search_place *look;
+    } sources[] = {{"Environment", environment_keys},
+                   {"EcsContainer", from_container},
+                   {"Ec2InstanceMetadata", from_metadata}};
+    int status = -1;
+
+    for (size_t i = 0; i < STK_COUNT(sources); i++) {
+        if (strcmp(sources[i].name, source) == 0) {
+            status = sources[i].look(search, found, error);
+            return status != 0 ? status
+                               : stk_fail(error, STOKER_ERROR_MISSING,
+                                          "a credential_source has no credentials",
+                                          "is the program where the profile thinks it is?",
+                                          "'%s' of profile '%s'", source, profile);
+        }
+    }
+    return stk_fail(error, STOKER_ERROR_FORMAT, "a credential_source is not known",
+                    "Environment, EcsContainer and Ec2InstanceMetadata are", "profile '%s'",
+                    profile);
+}
+
+/* Fails where the profile's source cannot be meant; *next_out: the profile to look at next, NULL:
+ * the credential_source. */
+static int check_role(const struct stk_profiles *profiles, const char *profile, unsigned depth,
+                      const char **next_out, struct stoker_error *error)
+{
+    const char *next = stk_profiles_get(profiles, profile, "source_profile");
+    const char *source = stk_profiles_get(profiles, profile, "credential_source");
+    const char *what = NULL;
+
+    if (next && source) {
+        what = "a profile has both source_profile and credential_source";
+    } else if (!next && !source) {
+        what = "a role has neither source_profile nor credential_source";
+    } else if (next && !stk_profiles_has(profiles, next)) {
+        what = "a source_profile is in no file";
+    } else if (next && strcmp(next, profile) == 0 && !is_static(profiles, next)) {
+        what = "a profile is its own source_profile, without keys";
+    } else if (depth >= STK_STS_CHAIN_MAX) {
+        what = "the source_profiles of a profile go in a circle";
+    } else if (stk_profiles_get(profiles, profile, "mfa_serial")) {
+        what = "a role asks for a code of a device (mfa_serial), and nobody is there to type it";
+    }
+    *next_out = next;
+    return what ? stk_fail(error, STOKER_ERROR_FORMAT, what, "correct the profile", "profile '%s'",
+                           profile)
+                : 0;
+}
+
+/* Down the source_profiles to the first keys, then up again, a role at a time. */
+static int from_role(struct stk_search *search, struct stk_credentials *found,
+                     struct stoker_error *error)
+{
+    const struct stk_profiles *profiles = &search->profiles;
+    const char *chain[STK_STS_CHAIN_MAX + 1], *profile = profiles->name, *next = NULL;
+    unsigned depth = 0;
+    int status = 0;
+
+    if (!is_role(profiles, profile)) {
+        stk_search_say(search, "profile '%s' has no role_arn", profile);
+        return 0;
+    }
+    do {
+        status = check_role(profiles, profile, depth, &next, error);
+        if (status < 0) {
+            return status;
+        }
+        chain[depth++] = profile;
+        profile = next;
+    } while (next && is_role(profiles, next) && !is_static(profiles, next));
+    status = next ? from_profile(search, next, found, error)
+                  : from_source(search,
+                                stk_profiles_get(profiles, chain[depth - 1], "credential_source"),
+                                chain[depth - 1], found, error);
+    while (status > 0 && depth > 0) {
+        profile = chain[--depth];
+        struct stk_sts_role role = {
+            .arn = stk_profiles_get(profiles, profile, "role_arn"),
+            .session = stk_profiles_get(profiles, profile, "role_session_name"),
+            .external_id = stk_profiles_get(profiles, profile, "external_id"),
+            .duration = stk_profiles_get(profiles, profile, "duration_seconds"),
+        };
+        status = stk_sts_assume(search, &role, found, error);
+        snprintf(found->from, sizeof found->from, "role '%.120s' of profile '%.80s'", role.arn,
+                 profile);
+    }
+    return status;
+}
+
+static int from_web_identity(struct stk_search *search, struct stk_credentials *found,
+                             struct stoker_error *error)
+{
+    const struct stk_profiles *profiles = &search->profiles;
+    bool variables = !search->options->profile; /* a profile that is named goes before them */
+    const char *values[3];
+    static const struct {
+        const char *variable, *name;
+    } names[] = {{"AWS_WEB_IDENTITY_TOKEN_FILE", "web_identity_token_file"},
+                 {"AWS_ROLE_ARN", "role_arn"},
+                 {"AWS_ROLE_SESSION_NAME", "role_session_name"}};
+    struct stk_sts_role role = {0};
+    int status;
+
+    for (size_t i = 0; i < STK_COUNT(names); i++) {
+        values[i] = variables ? stk_environment(names[i].variable) : NULL;
+        if (!values[i]) {
+            values[i] = stk_profiles_get(profiles, profiles->name, names[i].name);
+        }
+    }
+    if (!values[0]) {
+        stk_search_say(search, "neither AWS_WEB_IDENTITY_TOKEN_FILE nor profile '%s' names a token",
+                       profiles->name);
+        return 0;
+    }
+    if (!values[1]) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "a web identity has no role",
+                        "set AWS_ROLE_ARN, or role_arn in the profile", "'%s'", values[0]);
+    }
+    role.arn = values[1];
+    role.session = values[2];
+    role.token_file = values[0]; /* read each time: it is replaced before it ends */
+    status = stk_sts_assume(search, &role, found, error);
+    snprintf(found->from, sizeof found->from, "role '%.120s' by web identity '%.100s'", values[1],
+             values[0]);
+    return status;
+}
+
+static int from_sso(struct stk_search *search, struct stk_credentials *found,
+                    struct stoker_error *error)
+{
+    const struct stk_profiles *profiles = &search->profiles;
+    const char *name = profiles->name;
+    struct stk_sts_sso sso = {.account = stk_profiles_get(profiles, name, "sso_account_id"),
+                              .role = stk_profiles_get(profiles, name, "sso_role_name"),
+                              .start_url = stk_profiles_get(profiles, name, "sso_start_url"),
+                              .region = stk_profiles_get(profiles, name, "sso_region"),
+                              .session = stk_profiles_get(profiles, name, "sso_session")};
+    int status;
+
+    if (!sso.account && !sso.role) {
+        stk_search_say(search, "profile '%s' has no sso_account_id", name);
+        return 0;
+    }
+    if (sso.session) {
+        if (!stk_profiles_has_section(profiles, "sso-session", sso.session)) {
+            return stk_fail(error, STOKER_ERROR_MISSING, "an sso_session is in no file",
+                            "add [sso-session NAME] to the config file", "profile '%s'", name);
+        }
+        sso.start_url = stk_profiles_section(profiles, "sso-session", sso.session, "sso_start_url");
+        sso.region = stk_profiles_section(profiles, "sso-session", sso.session, "sso_region");
+    }
+    if (!sso.account || !sso.role || !sso.start_url || !sso.region) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "a profile of SSO is not whole",
+                        "it takes sso_account_id, sso_role_name, sso_start_url and sso_region",
+                        "profile '%s'", name);
+    }
+    status = stk_sts_sso(search, &sso, found, error);
+    snprintf(found->from, sizeof found->from, "SSO role '%.60s' of account %.20s, profile '%.80s'",
+             sso.role, sso.account, name);
+    return status;
+}
+
+/* ---- services of the machine ---- */
+
+/* Keys in JSON, as the metadata services of instances and containers tell them. */
+static int take_keys(struct stk_ask *ask, const char *what, struct stk_credentials *found,
+                     struct stoker_error *error)
+{
+    uint64_t expires = 0;
+    const struct stk_tell_field fields[] = {
+        {"AccessKeyId", STK_TELL_TEXT, found->access_key, sizeof found->access_key},
+        {"SecretAccessKey", STK_TELL_TEXT, found->secret, sizeof found->secret},
+        {"Token", STK_TELL_TEXT, found->token, sizeof found->token},
+        {"Expiration", STK_TELL_TIME, &expires, 0},
+    };
+    int status = stk_tell_json((struct stk_view){(uint8_t *)ask->text, ask->text_bytes}, fields,
+                               STK_COUNT(fields), what, error);
+
+    found->expires_ns = expires ? expires * 1000000000u : STK_CREDS_NEVER;
+    return status < 0 ? status : 1;
+}
+
+/* By plain HTTP a token may only go to this machine, or to the addresses of the two services. */
+static bool may_ask(const char *url)
+{
+    static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]",
+                                        "localhost", "[::1]"};
+    const char *host = strncmp(url, "http://", 7) == 0 ? url + 7 : "";
+    size_t bytes = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
+    unsigned last[3];
+    int end = 0;
+
+    if (strncmp(url, "https://", 8) == 0) {
+        return true;
+    }
+    if (memchr(host, '@', strcspn(host, "/?#"))) {
+        return false;
+    }
+    for (size_t i = 0; i < STK_COUNT(hosts); i++) {
+        if (strlen(hosts[i]) == bytes && strncmp(hosts[i], host, bytes) == 0) {
+            return true;
+        }
+    }
+    return sscanf(host, "127.%3u.%3u.%3u%n", &last[0], &last[1], &last[2], &end) == 3 &&
+           (size_t)end == bytes && last[0] < 256 && last[1] < 256 && last[2] < 256;
+}
+
+static int container_token(struct stk_ask *ask, struct stoker_error *error)
+{
+    const char *file = stk_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *value = stk_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    char text[STK_CREDS_TOKEN_BYTES_MAX];
+    int status = 0;
+
+    if (file) {
+        status = stk_search_file(file, text, sizeof text, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+                                 error);
+        value = text;
+    }
+    if (status == 0 && value && (strlen(value) >= sizeof text || strpbrk(value, "\r\n"))) {
+        status = stk_fail(error, STOKER_ERROR_FORMAT, "a token is not a line",
+                          "check where it was set", "AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    }
+    if (status == 0 && value) {
+        stk_ask_header(ask, "Authorization", value);
+    }
+    explicit_bzero(text, sizeof text);
+    return status;
+}
+
+static int from_container(struct stk_search *search, struct stk_credentials *found,
+                          struct stoker_error *error)
+{
+    const char *relative = stk_environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = stk_environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    struct stk_ask *ask;
+    int status;
+
+    if (!relative && !full) {
+        stk_search_say(search, "no AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and no ..._FULL_URI");
+        return 0;
+    }
+    if (relative ? relative[0] != '/' : !may_ask(full)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a container endpoint may not be asked",
+                        "https, this machine, or the addresses of ECS and EKS", "%s",
+                        relative ? "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI does not begin with /"
+                                 : "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    }
+    ask = stk_ask_open(STK_HTTP_GET);
+    if (!ask) {
+        return stk_fail_errno(error, ENOMEM, "cannot ask the container", "free memory", "ECS");
+    }
+    snprintf(ask->url, sizeof ask->url, "%s%s", relative ? CONTAINER : "",
+             relative ? relative : full);
+    ask->direct = true;
+    ask->total_ms = ask->connect_ms = CONTAINER_MS;
+    stk_ask_header(ask, "Accept", "application/json");
+    status = container_token(ask, error);
+    status = status < 0 ? status : stk_ask_send(search, ask, "the container's endpoint", error);
+    if (status == 0) {
+        status = ask->code == 200 ? take_keys(ask, "the container's endpoint", found, error)
+                                  : stk_ask_refused(ask, "the container's endpoint",
+                                                    "check the task's role, or the pod's", error);
+    }
+    snprintf(found->from, sizeof found->from, "the container's endpoint (%s)",
+             relative ? "ECS" : "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    stk_ask_close(ask);
+    return status;
+}
+
+/* The service's address; NULL: it is switched off. */
+static const char *metadata_base(const struct stk_profiles *profiles)
+{
+    const char *off = stk_environment("AWS_EC2_METADATA_DISABLED");
+    const char *base = stk_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    const char *mode = stk_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+
+    if (off && strcasecmp(off, "true") == 0) {
+        return NULL;
+    }
+    base =
+        base ? base : stk_profiles_get(profiles, profiles->name, "ec2_metadata_service_endpoint");
+    mode = mode ? mode
+                : stk_profiles_get(profiles, profiles->name, "ec2_metadata_service_endpoint_mode");
+    return base ? base : mode && strcasecmp(mode, "ipv6") == 0 ? METADATA_6 : METADATA;
+}
+
+static struct stk_ask *metadata_ask(uint32_t method, const char *base, const char *path,
+                                    const char *token)
+{
+    struct stk_ask *ask = stk_ask_open(method);
+    size_t bytes = strlen(base);
+
+    if (ask) {
+        snprintf(ask->url, sizeof ask->url, "%.*s%s", (int)(bytes - (base[bytes - 1] == '/')), base,
+                 path);
+        ask->direct = true;
+        ask->total_ms = ask->connect_ms = METADATA_MS;
+        ask->tries = method == STK_HTTP_PUT ? 1 : 0;
+        stk_ask_header(ask,
+                       token ? "x-aws-ec2-metadata-token" : "x-aws-ec2-metadata-token-ttl-seconds",
+                       token ? token : METADATA_TTL_S);
+    }
+    return ask;
+}
+
+/* Version 2 only: a token first. Version 1 gives keys to whoever makes the machine send a GET. */
+static int from_metadata(struct stk_search *search, struct stk_credentials *found,
+                         struct stoker_error *error)
+{
+    static const char roles[] = "/latest/meta-data/iam/security-credentials/";
+    const char *base = metadata_base(&search->profiles);
+    struct stk_ask *token = NULL, *role = NULL, *keys = NULL;
+    char path[512];
+    int status = 0;
+
+    if (!base) {
+        stk_search_say(search, "AWS_EC2_METADATA_DISABLED is true");
+        return 0;
+    }
+    if (!search->options->http) {
+        stk_search_say(search, "the metadata service is not asked here");
+        return 0;
+    }
+    token = metadata_ask(STK_HTTP_PUT, base, "/latest/api/token", NULL);
+    if (!token || stk_ask_send(search, token, "the instance's metadata", NULL) < 0 ||
+        token->code != 200 || strpbrk(token->text, "\r\n") ||
+        token->text_bytes >= STK_CREDS_KEY_BYTES_MAX) {
+        stk_search_say(search,
+                       "no metadata service of an EC2 instance answers at %s (in a "
+                       "container it does only where its hop limit is 2 or more)",
+                       base);
+        goto done;
+    }
+    role = metadata_ask(STK_HTTP_GET, base, roles, token->text);
+    if (!role || stk_ask_send(search, role, "the instance's metadata", NULL) < 0 ||
+        role->code != 200 || role->text_bytes == 0) {
+        stk_search_say(search, "the instance has no role");
+        goto done;
+    }
+    role->text[strcspn(role->text, "\r\n")] = 0;
+    if ((size_t)snprintf(path, sizeof path, "%s%s", roles, role->text) >= sizeof path ||
+        strpbrk(role->text, " ?#%")) {
+        status = stk_fail(error, STOKER_ERROR_FORMAT, "the name of a role cannot be meant",
+                          "look what answers there", "the instance's metadata");
+        goto done;
+    }
+    keys = metadata_ask(STK_HTTP_GET, base, path, token->text);
+    status = keys ? stk_ask_send(search, keys, "the instance's metadata", error) : -ENOMEM;
+    if (status == 0) {
+        status = keys->code == 200 ? take_keys(keys, "the instance's metadata", found, error)
+                                   : stk_ask_refused(keys, "the instance's metadata",
+                                                     "check the instance's role", error);
+    }
+    snprintf(found->from, sizeof found->from, "role '%.100s' of the EC2 instance", role->text);
+
+done:
+    stk_ask_close(token);
+    stk_ask_close(role);
+    stk_ask_close(keys);
+    return status;
+}

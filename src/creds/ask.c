@@ -1,0 +1,179 @@
+/* Small requests to services that hand out credentials. */
+#include "creds/search.h"
+
+#include "base/mem.h"
+#include "io/machine.h"
+#include "io/pool.h"
+#include "sign/sign.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BACKOFF_MS 200u /* doubled each time */
+
+static bool is_worth_more(const struct stk_http_request *request, uint32_t code);
+
+struct stk_ask *stk_ask_open(uint32_t method)
+{
+    struct stk_ask *ask = stk_alloc(1, sizeof *ask);
+
+    if (ask) {
+        ask->method = method;
+    }
+    return ask;
+}
+
+void stk_ask_close(struct stk_ask *ask)
+{
+    if (ask) {
+        explicit_bzero(ask, sizeof *ask);
+        stk_free(ask);
+    }
+}
+
+void stk_ask_header(struct stk_ask *ask, const char *name, const char *value)
+{
+    char *text = ask->header_text[ask->header_count];
+
+    STK_ASSERT(ask->header_count < STK_SEARCH_HEADERS_MAX);
+    snprintf(text, sizeof ask->header_text[0], "%s: %s", name, value);
+    ask->headers[ask->header_count++] = text;
+}
+
+bool stk_ask_field(struct stk_ask *ask, const char *name, const char *value)
+{
+    size_t used = ask->body_bytes;
+    int more = snprintf(ask->body + used, sizeof ask->body - used, "%s%s=", used ? "&" : "", name);
+
+    if (more < 0 || (size_t)more >= sizeof ask->body - used) {
+        return false;
+    }
+    used += (size_t)more;
+    if (!stk_sign_encode(value, false, ask->body, sizeof ask->body, &used)) {
+        return false;
+    }
+    ask->body_bytes = used;
+    return true;
+}
+
+int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *what,
+                 struct stoker_error *error)
+{
+    struct stk_http_answer *answer = stk_alloc(1, sizeof *answer);
+    uint32_t tries = ask->tries ? ask->tries : STK_SEARCH_TRIES;
+    int status = STOKER_ERROR_UNSUPPORTED;
+    uint64_t wait_ms = 0;
+
+    if (!answer || !search->options->http) {
+        status = answer ? stk_fail(error, STOKER_ERROR_UNSUPPORTED, "no service can be asked here",
+                                   "open it with a reactor", "%s", what)
+                        : stk_fail_errno(error, ENOMEM, "cannot ask for credentials", "free memory",
+                                         "%s", what);
+        stk_free(answer);
+        return status;
+    }
+    for (uint32_t i = 0; i < tries; i++) {
+        struct stk_http_request request = {
+            .method = ask->method,
+            .url = ask->url,
+            .headers = ask->headers,
+            .header_count = ask->header_count,
+            .body = {(const uint8_t *)ask->body, ask->body_bytes},
+            .buffer = (uint8_t *)ask->text,
+            .buffer_bytes = STK_TELL_BYTES_MAX,
+            .direct = ask->direct,
+            .connect_ms = ask->connect_ms ? ask->connect_ms : STK_SEARCH_MS,
+            .first_byte_ms = ask->total_ms ? ask->total_ms : STK_SEARCH_MS,
+            .total_ms = (uint32_t)wait_ms + (ask->total_ms ? ask->total_ms : STK_SEARCH_MS),
+            .not_before_ns = stk_clock_ns() + wait_ms * 1000000,
+        };
+        status = stk_http_call(search->options->http, &request, answer, error);
+        ask->code = status == 0 ? answer->code : 0;
+        ask->text_bytes = request.bytes;
+        if (status == 0 && answer->code / 100 != 2) {
+            ask->text_bytes = answer->text_bytes;
+            memcpy(ask->text, answer->text, answer->text_bytes);
+        }
+        ask->text[ask->text_bytes] = 0;
+        if (!is_worth_more(&request, ask->code)) {
+            break;
+        }
+        wait_ms = BACKOFF_MS << i;
+    }
+    explicit_bzero(answer, sizeof *answer);
+    stk_free(answer);
+    return status;
+}
+
+int stk_ask_refused(const struct stk_ask *ask, const char *what, const char *advice,
+                    struct stoker_error *error)
+{
+    char code[STK_TELL_CODE_BYTES];
+
+    stk_tell_code((struct stk_view){(const uint8_t *)ask->text, ask->text_bytes}, code);
+    return stk_fail(error, -EACCES, "credentials were refused", advice, "%s: status %u%s%s", what,
+                    ask->code, code[0] ? ", " : "", code);
+}
+
+int stk_search_file(const char *path, char *out, size_t out_bytes, const char *what,
+                    struct stoker_error *error)
+{
+    size_t used;
+
+    if (!stk_machine_text(path, out, out_bytes)) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "a file of credentials cannot be read",
+                        "check the path and its permissions", "%s '%s'", what, path);
+    }
+    used = strlen(out);
+    if (used + 1 == out_bytes) {
+        explicit_bzero(out, out_bytes);
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a file of credentials is too long",
+                        "look what the file is", "%s '%s'", what, path);
+    }
+    while (used > 0 && strchr(" \t\r\n", out[used - 1])) {
+        out[--used] = 0;
+    }
+    if (used == 0) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "a file of credentials is empty",
+                        "look what writes the file", "%s '%s'", what, path);
+    }
+    return 0;
+}
+
+int stk_search_copy(const char *text, char *out, size_t out_bytes, const char *what,
+                    struct stoker_error *error)
+{
+    size_t bytes = strlen(text);
+
+    if (bytes >= out_bytes || strpbrk(text, "\r\n")) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a credential is too long, or of several lines",
+                        "check where it was set", "%s", what);
+    }
+    memcpy(out, text, bytes + 1);
+    return 0;
+}
+
+static bool is_worth_more(const struct stk_http_request *request, uint32_t code)
+{
+    switch ((enum stk_http_failure)request->failure) {
+    case STK_HTTP_NO_FAILURE:
+        return code == 408 || code == 429 || code >= 500;
+    case STK_HTTP_RESOLVE:
+    case STK_HTTP_CONNECT:
+    case STK_HTTP_RESET:
+    case STK_HTTP_BROKEN:
+    case STK_HTTP_FIRST_BYTE:
+    case STK_HTTP_STALL:
+    case STK_HTTP_TOTAL:
+        return true;
+    case STK_HTTP_TLS:
+    case STK_HTTP_CANCELLED:
+    case STK_HTTP_REFUSED:
+    case STK_HTTP_LIMIT:
+    case STK_HTTP_REDIRECT:
+    case STK_HTTP_OTHER:
+        break;
+    }
+    return false;
+}

@@ -1,0 +1,93 @@
+/* creds/search.h: one walk along the chain of places where credentials may be.
+ *
+ *   search --place--> found, or "not here, because ..." --next place--> ... --> found, or none
+ *
+ * A place that is not set up is passed over; one that is and fails ends the search with its error:
+ * another identity than the one that was meant would be worse.
+ * Owner: the caller, for one walk. Threads: one. Memory: the profiles; secrets are wiped.
+ * Bound: STK_CREDS_STEPS_MAX places, STK_SEARCH_MS a request, STK_SEARCH_TRIES of one. */
+#ifndef CREDS_SEARCH_H
+#define CREDS_SEARCH_H
+
+#include "creds/creds.h"
+#include "http/http.h"
+#include "profile/profile.h"
+#include "profile/tell.h"
+
+#define STK_SEARCH_MS 5000u
+#define STK_SEARCH_TRIES 3u
+#define STK_SEARCH_URL_BYTES 2048u
+#define STK_SEARCH_BODY_BYTES 32768u
+#define STK_SEARCH_HEADERS_MAX 8u
+
+struct stk_search {
+    const struct stk_creds_options *options;
+    struct stk_profiles profiles;  /* of Amazon's files */
+    struct stk_creds_trail *trail; /* lent; NULL: nobody asks why */
+};
+
+/* Looks in one place: 1: found. 0: not here. Negative: here, and it failed. */
+typedef int stk_search_place(struct stk_search *search, struct stk_credentials *found,
+                             struct stoker_error *error);
+
+struct stk_search_row {
+    const char *name; /* as botocore and Google's and Azure's libraries call it */
+    stk_search_place *look;
+};
+
+/* The chains, in their order. */
+extern const struct stk_search_row stk_search_amazon[], stk_search_google[], stk_search_azure[];
+extern const size_t stk_search_amazon_count, stk_search_google_count, stk_search_azure_count;
+
+/* Why the place in hand is passed over, or what it is; to be told by stk_creds_explain. */
+void stk_search_say(struct stk_search *search, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* ---- asking services ---- */
+
+/* A small request; its texts are wiped with it. */
+struct stk_ask {
+    uint32_t method; /* enum stk_http_method */
+    char url[STK_SEARCH_URL_BYTES];
+    char header_text[STK_SEARCH_HEADERS_MAX][STK_CREDS_TOKEN_BYTES_MAX + 64];
+    const char *headers[STK_SEARCH_HEADERS_MAX];
+    uint32_t header_count;
+    char body[STK_SEARCH_BODY_BYTES];
+    size_t body_bytes;
+    uint32_t connect_ms, total_ms, tries; /* 0: as above */
+    bool direct;                          /* by no proxy: metadata services */
+    /* The answer. */
+    uint32_t code;
+    size_t text_bytes;
+    char text[STK_TELL_BYTES_MAX + 1];
+};
+
+/* Zeroed, on the heap; NULL: no memory. */
+struct stk_ask *stk_ask_open(uint32_t method);
+void stk_ask_close(struct stk_ask *ask); /* wipes; NULL is fine */
+void stk_ask_header(struct stk_ask *ask, const char *name, const char *value);
+/* Adds "name=value" to a form, encoded; false: it is full. */
+bool stk_ask_field(struct stk_ask *ask, const char *name, const char *value);
+/* 0 with whatever code came, tried again where that may help; negative: no answer came. what: "the
+ * metadata service", for the error. Without a search->options->http: UNSUPPORTED. */
+int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *what,
+                 struct stoker_error *error);
+/* The error of an answer that is no 2xx: names the code of the service, and no more of its text. */
+int stk_ask_refused(const struct stk_ask *ask, const char *what, const char *advice,
+                    struct stoker_error *error);
+
+/* Runs a program and takes what it writes, by no shell: words as shlex splits them. */
+int stk_process_run(const char *command, char *out, size_t out_bytes, size_t *used_out,
+                    struct stoker_error *error);
+/* Splits like Python's shlex (POSIX): quotes and backslashes. Count, or -1: a quote does not end,
+ * too many words. Words lie in `text`, of the command's length + 1. */
+int stk_process_split(const char *command, char *text, char **words, int words_max);
+
+/* A small file of a secret, without the line end at its end. 0; MISSING; LIMIT. */
+int stk_search_file(const char *path, char *out, size_t out_bytes, const char *what,
+                    struct stoker_error *error);
+/* Copies text that came from a variable or a file; LIMIT where it does not fit. */
+int stk_search_copy(const char *text, char *out, size_t out_bytes, const char *what,
+                    struct stoker_error *error);
+
+#endif

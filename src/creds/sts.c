@@ -1,0 +1,276 @@
+/* https://docs.aws.amazon.com/STS/latest/APIReference: forms in, XML out. */
+#include "creds/sts.h"
+
+#include "base/mem.h"
+#include "io/pool.h"
+#include "sign/sign.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECOND 1000000000u
+#define PATH_BYTES 4096u
+
+/* Where STS is, and how a request to it is signed. */
+struct place {
+    char url[STK_SEARCH_URL_BYTES];
+    char host[256], path[512];
+    char region[64];
+};
+
+static int find_place(const struct stk_profiles *profiles, struct place *place,
+                      struct stoker_error *error);
+static int fill_form(struct stk_ask *ask, const struct stk_sts_role *role,
+                     struct stoker_error *error);
+static int sign_form(struct stk_ask *ask, const struct place *place,
+                     const struct stk_credentials *source, struct stoker_error *error);
+static int take_role(const struct stk_ask *ask, struct stk_credentials *found,
+                     struct stoker_error *error);
+static int sso_token(const struct stk_sts_sso *sso, char *token, size_t token_bytes,
+                     struct stoker_error *error);
+
+int stk_sts_assume(struct stk_search *search, const struct stk_sts_role *role,
+                   struct stk_credentials *found, struct stoker_error *error)
+{
+    struct stk_ask *ask = stk_ask_open(STK_HTTP_POST);
+    struct place place;
+    int status =
+        ask ? 0 : stk_fail_errno(error, ENOMEM, "cannot ask for a role", "free memory", "STS");
+
+    status = status < 0 ? status : find_place(&search->profiles, &place, error);
+    status = status < 0 ? status : fill_form(ask, role, error);
+    if (status == 0) {
+        memcpy(ask->url, place.url, sizeof ask->url);
+        stk_ask_header(ask, "Content-Type", "application/x-www-form-urlencoded; charset=utf-8");
+        status = role->token_file ? 0 : sign_form(ask, &place, found, error);
+    }
+    status = status < 0 ? status : stk_ask_send(search, ask, "STS", error);
+    if (status == 0) {
+        stk_creds_wipe(found);
+        status = ask->code == 200
+                     ? take_role(ask, found, error)
+                     : stk_ask_refused(ask, "STS",
+                                       role->token_file
+                                           ? "check the role's trust, and the identity's token"
+                                           : "check the role's trust, and the source's keys",
+                                       error);
+    }
+    stk_ask_close(ask);
+    return status < 0 ? status : 1;
+}
+
+int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
+                struct stk_credentials *found, struct stoker_error *error)
+{
+    uint64_t expires_s = 0;
+    const struct stk_tell_field fields[] = {
+        {"roleCredentials.accessKeyId", STK_TELL_TEXT, found->access_key, sizeof found->access_key},
+        {"roleCredentials.secretAccessKey", STK_TELL_TEXT, found->secret, sizeof found->secret},
+        {"roleCredentials.sessionToken", STK_TELL_TEXT, found->token, sizeof found->token},
+        {"roleCredentials.expiration", STK_TELL_MS, &expires_s, 0},
+    };
+    struct stk_ask *ask = stk_ask_open(STK_HTTP_GET);
+    char token[STK_CREDS_TOKEN_BYTES_MAX], base[STK_SEARCH_URL_BYTES / 2];
+    int status = ask ? sso_token(sso, token, sizeof token, error) : -ENOMEM;
+
+    if (status == 0) {
+        if (!stk_profiles_endpoint(&search->profiles, "sso", base, sizeof base)) {
+            snprintf(base, sizeof base, "https://portal.sso.%.32s.amazonaws.com", sso->region);
+        }
+        size_t used = (size_t)snprintf(ask->url, sizeof ask->url,
+                                       "%s/federation/credentials?role_name=", base);
+        bool fits = stk_sign_encode(sso->role, false, ask->url, sizeof ask->url, &used) &&
+                    used + 12 < sizeof ask->url;
+        used += fits ? (size_t)snprintf(ask->url + used, 13, "&account_id=") : 0;
+        fits = fits && stk_sign_encode(sso->account, false, ask->url, sizeof ask->url, &used);
+        stk_ask_header(ask, "x-amz-sso_bearer_token", token);
+        status = fits ? stk_ask_send(search, ask, "SSO's portal", error)
+                      : stk_fail(error, STOKER_ERROR_LIMIT, "a role's name is too long",
+                                 "correct the profile", "sso_role_name");
+    }
+    if (status == 0) {
+        status = ask->code != 200
+                     ? stk_ask_refused(ask, "SSO's portal", "run 'aws sso login'", error)
+                     : stk_tell_json((struct stk_view){(uint8_t *)ask->text, ask->text_bytes},
+                                     fields, STK_COUNT(fields), "the answer of SSO", error);
+    }
+    found->expires_ns = expires_s * SECOND;
+    explicit_bzero(token, sizeof token);
+    stk_ask_close(ask);
+    return status < 0 ? status : 1;
+}
+
+/* The region's own endpoint; without a region the one of all, in us-east-1. */
+static int find_place(const struct stk_profiles *profiles, struct place *place,
+                      struct stoker_error *error)
+{
+    const char *region = stk_profiles_region(profiles), *host, *slash;
+    bool china = region && strncmp(region, "cn-", 3) == 0;
+
+    snprintf(place->region, sizeof place->region, "%s", region ? region : "us-east-1");
+    if (!stk_profiles_endpoint(profiles, "sts", place->url, sizeof place->url)) {
+        snprintf(place->url, sizeof place->url, "https://sts%s%s.amazonaws.com%s",
+                 region ? "." : "", region ? region : "", china ? ".cn" : "");
+    }
+    host = strstr(place->url, "://");
+    if (!host || strpbrk(place->url, "?#@ \r\n")) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "an endpoint is no URL",
+                        "https://HOST is one", "AWS_ENDPOINT_URL_STS, or endpoint_url");
+    }
+    host += 3;
+    slash = strchr(host, '/');
+    if ((size_t)snprintf(place->host, sizeof place->host, "%.*s",
+                         (int)(slash ? (size_t)(slash - host) : strlen(host)),
+                         host) >= sizeof place->host ||
+        (size_t)snprintf(place->path, sizeof place->path, "%s", slash ? slash : "/") >=
+            sizeof place->path) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long", "use a shorter one",
+                        "AWS_ENDPOINT_URL_STS, or endpoint_url");
+    }
+    if (!slash) {
+        size_t used = strlen(place->url);
+        snprintf(place->url + used, sizeof place->url - used, "/");
+    }
+    return 0;
+}
+
+static int fill_form(struct stk_ask *ask, const struct stk_sts_role *role,
+                     struct stoker_error *error)
+{
+    char session[64], token[STK_CREDS_TOKEN_BYTES_MAX];
+    bool fits;
+    int status = 0;
+
+    snprintf(session, sizeof session, "stoker-session-%llu",
+             (unsigned long long)(stk_clock_wall_ns() / SECOND));
+    fits = stk_ask_field(ask, "Action",
+                         role->token_file ? "AssumeRoleWithWebIdentity" : "AssumeRole") &&
+           stk_ask_field(ask, "Version", "2011-06-15") &&
+           stk_ask_field(ask, "RoleArn", role->arn) &&
+           stk_ask_field(ask, "RoleSessionName", role->session ? role->session : session);
+    if (role->external_id) {
+        fits = fits && stk_ask_field(ask, "ExternalId", role->external_id);
+    }
+    if (role->duration && role->duration[0] &&
+        strspn(role->duration, "0123456789") == strlen(role->duration)) {
+        fits = fits && stk_ask_field(ask, "DurationSeconds", role->duration);
+    }
+    if (role->token_file) {
+        status = stk_search_file(role->token_file, token, sizeof token, "the web identity's token",
+                                 error);
+        fits = fits && (status < 0 || stk_ask_field(ask, "WebIdentityToken", token));
+        explicit_bzero(token, sizeof token);
+    }
+    if (status == 0 && !fits) {
+        status = stk_fail(error, STOKER_ERROR_LIMIT, "a role's settings are too long",
+                          "correct the profile", "role_arn, role_session_name, external_id");
+    }
+    return status;
+}
+
+static int sign_form(struct stk_ask *ask, const struct place *place,
+                     const struct stk_credentials *source, struct stoker_error *error)
+{
+    struct stk_sign_headers *headers = stk_alloc(1, sizeof *headers);
+    struct stk_sign_pair type = {"content-type",
+                                 "application/x-www-form-urlencoded; charset=utf-8"};
+    char payload[65];
+    int status = -ENOMEM;
+
+    stk_sign_hash((struct stk_view){(uint8_t *)ask->body, ask->body_bytes}, payload);
+    if (headers) {
+        const struct stk_sign_request request = {
+            .method = "POST",
+            .host = place->host,
+            .path = place->path,
+            .headers = &type,
+            .header_count = 1,
+            .payload = payload,
+            .region = place->region,
+            .service = "sts",
+            .access_key = source->access_key,
+            .secret = source->secret,
+            .token = source->token,
+            .time_s = stk_clock_wall_ns() / SECOND,
+        };
+        status = stk_sign_headers(&request, headers);
+    }
+    if (status == 0) {
+        stk_ask_header(ask, "Authorization", headers->authorization);
+        stk_ask_header(ask, "x-amz-date", headers->date);
+        stk_ask_header(ask, "x-amz-content-sha256", payload);
+        if (source->token[0]) {
+            stk_ask_header(ask, "x-amz-security-token", source->token);
+        }
+    } else {
+        status = stk_fail(error, status, "a request to STS cannot be signed",
+                          "check the keys and the endpoint", "'%s'", place->host);
+    }
+    if (headers) {
+        explicit_bzero(headers, sizeof *headers);
+    }
+    stk_free(headers);
+    return status;
+}
+
+static int take_role(const struct stk_ask *ask, struct stk_credentials *found,
+                     struct stoker_error *error)
+{
+    struct stk_view text = {(const uint8_t *)ask->text, ask->text_bytes};
+    char expires[64];
+    uint64_t seconds;
+
+    if (!stk_tell_xml(text, "AccessKeyId", found->access_key, sizeof found->access_key) ||
+        !stk_tell_xml(text, "SecretAccessKey", found->secret, sizeof found->secret) ||
+        !stk_tell_xml(text, "SessionToken", found->token, sizeof found->token) ||
+        !stk_tell_xml(text, "Expiration", expires, sizeof expires) ||
+        !stk_tell_time(expires, &seconds)) {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "an answer has no credentials",
+                        "look what answers there", "STS");
+    }
+    found->expires_ns = seconds * SECOND;
+    return 0;
+}
+
+/* Cached by `aws sso login` under the SHA-1 of the session's name, or of the start URL. */
+static int sso_token(const struct stk_sts_sso *sso, char *token, size_t token_bytes,
+                     struct stoker_error *error)
+{
+    const char *name = sso->session ? sso->session : sso->start_url;
+    uint64_t expires_s = 0;
+    const struct stk_tell_field fields[] = {
+        {"accessToken", STK_TELL_TEXT, token, token_bytes},
+        {"expiresAt", STK_TELL_TIME, &expires_s, 0},
+    };
+    uint8_t digest[20];
+    char file[64] = "", path[PATH_BYTES];
+    char *text = stk_alloc(STK_TELL_BYTES_MAX, 1);
+    int status = 0;
+
+    EVP_Digest(name, strlen(name), digest, NULL, EVP_sha1(), NULL);
+    for (size_t i = 0; i < sizeof digest; i++) {
+        snprintf(file + 2 * i, 3, "%02x", digest[i]);
+    }
+    snprintf(path, sizeof path, "~/.aws/sso/cache/%s.json", file);
+    char expanded[PATH_BYTES];
+    if (!text || !stk_path_expand(path, expanded, sizeof expanded) ||
+        stk_search_file(expanded, text, STK_TELL_BYTES_MAX, "SSO's token", NULL) < 0) {
+        status = stk_fail(error, STOKER_ERROR_MISSING, "there is no token of SSO",
+                          "run 'aws sso login'", "'%s'", path);
+    } else {
+        status = stk_tell_json((struct stk_view){(uint8_t *)text, strlen(text)}, fields,
+                               STK_COUNT(fields), "SSO's cached token", error);
+    }
+    if (status == 0 && expires_s <= stk_clock_wall_ns() / SECOND) {
+        status = stk_fail(error, STOKER_ERROR_CHANGED, "the token of SSO is too old",
+                          "run 'aws sso login'", "'%s'", path);
+    }
+    if (text) {
+        explicit_bzero(text, STK_TELL_BYTES_MAX);
+    }
+    stk_free(text);
+    return status;
+}

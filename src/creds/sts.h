@@ -1,0 +1,33 @@
+/* creds/sts.h: Amazon's services that give one identity for another: STS, and SSO's portal.
+ *
+ *   keys, or a web identity's token --stk_sts_assume--> keys of a role, for an hour
+ *   SSO's token in its cache        --stk_sts_sso-----> likewise
+ *
+ * Owner: the search. Threads: one. Memory: a request. Bound: as a search's requests. */
+#ifndef CREDS_STS_H
+#define CREDS_STS_H
+
+#include "creds/search.h"
+
+#define STK_STS_CHAIN_MAX 8u /* roles that lead to each other */
+
+struct stk_sts_role {
+    const char *arn;
+    const char *session;     /* NULL: a name is made */
+    const char *external_id; /* NULL: none */
+    const char *duration;    /* of seconds; NULL, or no number: the service's */
+    const char *token_file;  /* a web identity's; NULL: signed by *found */
+};
+
+struct stk_sts_sso {
+    const char *account, *role, *start_url, *region;
+    const char *session; /* NULL: the old kind, cached by its start_url */
+};
+
+/* *found: the source's keys in, the role's out. 1, or an error. */
+int stk_sts_assume(struct stk_search *search, const struct stk_sts_role *role,
+                   struct stk_credentials *found, struct stoker_error *error);
+int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
+                struct stk_credentials *found, struct stoker_error *error);
+
+#endif

@@ -1,0 +1,30 @@
+/* Fuzz of ini.c: any text; what is taken has names and values that can be found again. */
+#include "profile/ini.h"
+
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct stk_ini ini;
+    struct stoker_error error = {0};
+    char out[64];
+
+    if (stk_ini_parse(&ini, (struct stk_view){data, bytes}, &error) < 0) {
+        STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
+        STK_ASSERT(!ini.text && !ini.entries);
+        return 0;
+    }
+    for (size_t i = 0; i < ini.count; i++) {
+        const struct stk_ini_entry *entry = &ini.entries[i];
+        STK_ASSERT(stk_ini_has(&ini, entry->section));
+        if (entry->name) {
+            STK_ASSERT(entry->name[0]);
+            STK_ASSERT(stk_ini_get(&ini, entry->section, entry->name) == entry->value);
+            stk_ini_nested(entry->value, "region", out, sizeof out);
+        }
+    }
+    stk_ini_deinit(&ini);
+    return 0;
+}

@@ -1,0 +1,38 @@
+/* Fuzz of tell.c: any answer, as JSON of keys and of tokens, as XML, as a refusal and as a time. */
+#include "profile/tell.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct stk_view text = {data, bytes};
+    char key[32], secret[64], token[128], code[STK_TELL_CODE_BYTES];
+    uint64_t time = 0, ms = 0, seconds = 0, one = 0;
+    const struct stk_tell_field fields[] = {
+        {"AccessKeyId", STK_TELL_TEXT, key, sizeof key},
+        {"roleCredentials.secretAccessKey", STK_TELL_OPTION, secret, sizeof secret},
+        {"access_token", STK_TELL_OPTION, token, sizeof token},
+        {"Expiration", STK_TELL_TIME, &time, 0},
+        {"expires_in", STK_TELL_SECONDS, &seconds, 0},
+        {"Version", STK_TELL_ONE, &one, 0},
+        {"expiration", STK_TELL_MS, &ms, 0},
+    };
+    struct stoker_error error = {0};
+
+    if (stk_tell_json(text, fields, STK_COUNT(fields), "it", &error) < 0) {
+        STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
+    } else {
+        STK_ASSERT(key[0] && strlen(key) < sizeof key && !strpbrk(key, "\r\n"));
+    }
+    if (stk_tell_xml(text, "SecretAccessKey", secret, sizeof secret)) {
+        STK_ASSERT(secret[0] && strlen(secret) < sizeof secret && !strpbrk(secret, "\r\n"));
+    }
+    stk_tell_code(text, code);
+    STK_ASSERT(strlen(code) < sizeof code);
+    snprintf(token, sizeof token, "%.*s", (int)stk_min(bytes, sizeof token - 1), data);
+    stk_tell_time(token, &time);
+    return 0;
+}
