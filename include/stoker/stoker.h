@@ -476,12 +476,17 @@ STOKER_API int stoker_order_find(const struct stoker_order *order, uint64_t epoc
 STOKER_API int stoker_order_fingerprint(const struct stoker_order *order, uint64_t epoch,
                                         uint64_t step, uint64_t count, uint64_t *sum_out);
 
+struct stoker_order_measures;
+
 struct stoker_order_measure_options {
     size_t   struct_size;
     uint32_t nodes;          /* of as many ranks each; default 1; at most world_size */
     uint64_t buffer_samples; /* not 0: of a shuffle buffer of so many over the storage order
                                 instead: only the mixing is measured */
     uint64_t walk_max;       /* samples: a larger data set's blocks are not walked; default 2^24 */
+    /* Written, borrowed during the call: of each source of the mix, or stage of chosen samples. */
+    struct stoker_order_measures *parts;
+    size_t                        part_max; /* of parts */
 };
 
 struct stoker_order_measures {
@@ -501,6 +506,11 @@ struct stoker_order_measures {
     double   displacement; /* of a sample, between disk and epoch; likewise */
     double   same_block;   /* share of pairs of batch mates that lie in one block */
     double   neighbours;   /* share of samples with one beside them on disk in their batch */
+    /* Of a mix and of chosen samples blocks, distances and neighbours are counted within a source
+     * or a stage, among the samples that it gives; sources are open beside each other. */
+    uint64_t samples;    /* that the epoch gives; walked = 1 */
+    uint64_t chosen;     /* different ones that there are */
+    uint64_t part_count; /* sources or stages; of a part 0 */
 };
 /* STOKER_ERROR_BUDGET does not happen: a walk that needs more than 1 GiB is left out. -ENOMEM. */
 STOKER_API int stoker_order_measure(const struct stoker_order *order,
@@ -527,7 +537,10 @@ struct stoker_order_simulation {
 };
 /* Goes through an epoch as each rank of each node does, of data sets and clusters of any size: 1
  * bit of memory a sample and thread. STOKER_ERROR_ARGUMENT: not a block shuffle with tail drop or
- * pad, or nodes do not divide groups and groups the samples of a step. -ENOMEM. */
+ * pad, or nodes do not divide groups and groups the samples of a step. -ENOMEM.
+ * A mix, or chosen samples: every position must come exactly once, and in each pass of a source or
+ * stage no sample twice; all shuffles, not the tail wrap; one thread; 16 bytes a block and node,
+ * and STOKER_ERROR_LIMIT above 1 GiB. */
 STOKER_API int stoker_order_simulate(const struct stoker_order *order,
                                      const struct stoker_order_simulate_options *options,
                                      struct stoker_order_simulation *simulation_out,

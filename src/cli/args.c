@@ -100,12 +100,24 @@ static const struct option options[] = {
      "list the samples of a step: which were in the batch where the loss jumped?"},
     {"rank", "N", COMMAND_ORDER, OPTION_TEXT, FIELD(rank), 0, 0,
      "with --at: only those of this rank"},
-    {"subset", "PREDICATE", COMMAND_SAMPLE, OPTION_TEXT, FIELD(subset), 0, 0,
+    {"subset", "PREDICATE", COMMAND_SAMPLE | COMMAND_ORDER, OPTION_TEXT, FIELD(subset), 0, 0,
      "only samples for which it holds: 'label in (3, 7) and size > 10_000'"},
-    {"weights", "COLUMN", COMMAND_SAMPLE, OPTION_TEXT, FIELD(weights), 0, 0,
+    {"weights", "COLUMN", COMMAND_SAMPLE | COMMAND_ORDER, OPTION_TEXT, FIELD(weights), 0, 0,
      "drawn with replacement, as often as this column says"},
-    {"balance", "COLUMN", COMMAND_SAMPLE, OPTION_TEXT, FIELD(balance), 0, 0,
+    {"balance", "COLUMN", COMMAND_SAMPLE | COMMAND_ORDER, OPTION_TEXT, FIELD(balance), 0, 0,
      "each value of this column as often as any other"},
+    {"replacement", NULL, COMMAND_ORDER, OPTION_FLAG, FIELD(replacement), 0, 0,
+     "drawn with replacement, all alike"},
+    {"curriculum", "STAGES", COMMAND_ORDER, OPTION_TEXT, FIELD(curriculum), 0, 0,
+     "from each position of the run on other samples: '0:size < 9_000;300000:' are small ones, "
+     "then all"},
+    {"repeats", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(repeats), 1, 65536,
+     "each sample N times; default 1"},
+    {"repeats-apart", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(repeats_apart), 1, 1u << 24,
+     "positions from copy to copy; default 1: in a row"},
+    {"epoch-samples", "N", COMMAND_ORDER, OPTION_NUMBER, FIELD(epoch_samples), 1,
+     UINT64_C(1) << 56,
+     "samples of an epoch of chosen samples; default: one pass, with its repeats"},
     {"find", "KEY", COMMAND_ORDER, OPTION_TEXT, FIELD(find), 0, 0,
      "list the steps where a sample comes (without PATH: its number)"},
     {"diff", "SETTINGS", COMMAND_ORDER, OPTION_TEXT, FIELD(diff), 0, 0,
@@ -368,8 +380,10 @@ int args_change(struct args *args, const struct command *command, const char *se
         const struct option *option = option_find(command, name, name_bytes);
         int status;
 
-        if (!option || option->kind == OPTION_TEXT || name_bytes == bytes ||
-            bytes - name_bytes > sizeof value) {
+        if (option && option->kind == OPTION_TEXT && name[name_bytes] == '=') {
+            return option_set(args, option, name + name_bytes + 1); /* commas and all */
+        }
+        if (!option || name_bytes == bytes || bytes - name_bytes > sizeof value) {
             return term_usage(command->name, "not a setting", name,
                               "settings are like seed=1,window=128: options with their values");
         }

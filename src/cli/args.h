@@ -60,7 +60,9 @@ struct args {
     const char *at, *rank, *find, *diff, *worlds, *run, *mix;
     uint64_t mix_end, mix_epoch;
     bool verify, simulate, single;
-    const char *subset, *weights, *balance; /* of sample */
+    const char *subset, *weights, *balance, *curriculum; /* of sample and order */
+    uint64_t repeats, repeats_apart, epoch_samples;      /* of order */
+    bool replacement;
 };
 
 /* A command of `stoker`. */
@@ -78,7 +80,8 @@ struct command {
 /* argv without the program's and the command's name; moves the paths to its front.
  * EXIT_FINE, or EXIT_USAGE after saying what is wrong. */
 int args_parse(struct args *args, const struct command *command, int argc, char **argv);
-/* Settings like "seed=1,window=128" over those that are there. */
+/* Settings like "seed=1,window=128" over those that are there. A text is the last one, and takes
+ * the rest; it is lent. */
 int args_change(struct args *args, const struct command *command, const char *settings);
 /* A whole number, digits only. */
 bool args_number(const char *text, uint64_t *value_out);

@@ -12,22 +12,10 @@
 #define EPOCHS_DEFAULT 3
 #define SLOTS 256
 #define KEY_BYTES 4097
-#define COLUMNS_MAX 4
-
-/* One column of the table. */
-struct column {
-    const char *name, *json;
-    struct stoker_order_measures measures;
-    bool walked;
-    uint64_t shuffle; /* 0: that of the command line */
-};
 
 static int run(struct args *args);
 static int setup_open(struct setup *setup, const struct args *args);
 static void setup_close(struct setup *setup);
-static int order_open(const struct setup *setup, const struct args *args,
-                      struct stoker_order **order_out);
-static int report(struct setup *setup);
 static int list(struct setup *setup);
 static int find(struct setup *setup);
 static int diff(struct setup *setup);
@@ -72,7 +60,7 @@ static int run(struct args *args)
                  : args->diff     ? diff(&setup)
                  : args->verify   ? order_verify(&setup)
                  : args->simulate ? order_simulate(&setup)
-                                  : report(&setup);
+                                  : order_report(&setup);
     }
     setup_close(&setup);
     return status;
@@ -106,12 +94,14 @@ static int setup_open(struct setup *setup, const struct args *args)
         setup->shard_ends = NULL;
     }
     status = order_mix_open(setup);
+    status = status == EXIT_FINE ? chosen_open(&setup->choice, args, setup->dataset) : status;
     return status == EXIT_FINE ? order_open(setup, args, &setup->order) : status;
 }
 
 static void setup_close(struct setup *setup)
 {
     stoker_order_close(setup->order);
+    chosen_close(&setup->choice);
     stoker_dataset_close(setup->dataset);
     stoker_engine_close(setup->engine);
     free(setup->shard_ends);
@@ -135,6 +125,9 @@ struct stoker_order_options order_settings(const struct setup *setup, const stru
     if (setup->has_mix) {
         options.mix = &setup->mix.options;
     }
+    if (setup->choice.is_there) {
+        options.sampling = &setup->choice.options;
+    }
     if (setup->shard_ends) {
         options.shard_ends = setup->shard_ends;
         options.shard_count = setup->info.shard_count;
@@ -145,185 +138,13 @@ struct stoker_order_options order_settings(const struct setup *setup, const stru
     return options;
 }
 
-static int order_open(const struct setup *setup, const struct args *args,
-                      struct stoker_order **order_out)
+int order_open(const struct setup *setup, const struct args *args, struct stoker_order **order_out)
 {
     struct stoker_order_options options = order_settings(setup, args);
     struct stoker_error error = {0};
     int status = stoker_order_open(order_out, &options, &error);
 
     return status < 0 ? term_error(status, &error) : EXIT_FINE;
-}
-
-/* ---- the table ---- */
-
-/* Bytes of a block; 0: not known. */
-static double block_bytes_of(const struct setup *setup)
-{
-    struct stoker_order_options options = order_settings(setup, setup->args);
-
-    return setup->info.sample_count ? (double)setup->info.bytes / (double)setup->info.sample_count *
-                                          (double)options.block_samples
-                                    : 0;
-}
-
-void order_cell_bytes(const struct setup *setup, uint64_t blocks)
-{
-    double bytes = block_bytes_of(setup) * (double)blocks;
-    char number[TERM_NUMBER_BYTES];
-
-    if (bytes > 0) {
-        printf("  %20s", term_bytes(number, (uint64_t)bytes));
-    } else {
-        char text[TERM_NUMBER_BYTES + 8];
-        snprintf(text, sizeof text, "%s blocks", term_count(number, blocks));
-        printf("  %20s", text);
-    }
-}
-
-void order_cell_count(uint64_t count, bool known)
-{
-    char number[TERM_NUMBER_BYTES];
-
-    printf("  %20s", known ? term_count(number, count) : "-");
-}
-
-static void cell_share(double share, bool known)
-{
-    char text[TERM_NUMBER_BYTES] = "-";
-
-    if (known) {
-        snprintf(text, sizeof text, share > 0 && share < 0.0001 ? "%.2g %%" : "%.4g %%",
-                 100 * share);
-    }
-    printf("  %20s", text);
-}
-
-static void table_print(const struct setup *setup, const struct column *columns, size_t count)
-{
-    const struct stoker_order_options options = order_settings(setup, setup->args);
-    const uint64_t nodes = setup->args->nodes ? setup->args->nodes : 1;
-    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
-
-    printf("%s samples in %s blocks of ", term_count(a, options.sample_count),
-           term_count(b, columns[0].measures.block_count));
-    printf("%s; window %u, groups %u, seed %llu, order version %d\n",
-           term_count(a, options.block_samples), options.window_blocks, options.group_count,
-           (unsigned long long)options.seed, STOKER_ORDER_VERSION);
-    printf("%s steps of %u x %u an epoch, tail %s; ",
-           term_count(a, stoker_order_steps(setup->order, 0)), options.world_size,
-           options.batch_size, args_tail_name(options.tail));
-    printf("%s node%s\n\n%-34s", term_count(a, nodes), nodes > 1 ? "s" : "", "");
-    for (size_t i = 0; i < count; i++) {
-        printf("  %20s", columns[i].name);
-    }
-#define ROW(label, cell)                                                                           \
-    printf("\n%-34s", label);                                                                      \
-    for (size_t i = 0; i < count; i++) {                                                           \
-        const struct stoker_order_measures *m = &columns[i].measures;                              \
-        cell;                                                                                      \
-    }
-    ROW("samples mixed with each other", order_cell_count(m->window_samples, true))
-    ROW("memory of windows, a node", order_cell_bytes(setup, m->window_blocks_max))
-    ROW("open at once, a node",
-        m->walked ? order_cell_bytes(setup, m->open_blocks_max) : order_cell_count(0, false))
-    ROW("requests an epoch", order_cell_count(m->requests, m->walked))
-    ROW("  with a cache of 1/nodes", order_cell_count(m->requests_cached, m->walked))
-    ROW("  samples found in that cache", cell_share(m->cache_share, m->walked))
-    ROW("distance, neighbours in time", printf("  %20.4f", m->distance))
-    ROW("distance, disk to epoch", printf("  %20.4f", m->displacement))
-    ROW("batch mates of one block", cell_share(m->same_block, true))
-    ROW("with a neighbour on disk in batch", cell_share(m->neighbours, true))
-#undef ROW
-    printf("\n");
-}
-
-static void table_print_json(const struct setup *setup, const struct column *columns, size_t count)
-{
-    const struct stoker_order_options options = order_settings(setup, setup->args);
-    double block_bytes = block_bytes_of(setup);
-
-    json_open(NULL, '{');
-    json_u64("order_version", STOKER_ORDER_VERSION);
-    json_str("shuffle", args_shuffle_name(options.shuffle));
-    json_str("tail", args_tail_name(options.tail));
-    json_u64("samples", options.sample_count);
-    json_u64("block_samples", options.block_samples);
-    json_u64("block_bytes", (uint64_t)block_bytes);
-    json_u64("window_blocks", options.window_blocks);
-    json_u64("group_count", options.group_count);
-    json_u64("seed", options.seed);
-    json_u64("batch_size", options.batch_size);
-    json_u64("world_size", options.world_size);
-    json_u64("nodes", setup->args->nodes ? setup->args->nodes : 1);
-    json_u64("steps", stoker_order_steps(setup->order, 0));
-    for (size_t i = 0; i < count; i++) {
-        const struct stoker_order_measures *m = &columns[i].measures;
-
-        json_open(columns[i].json, '{');
-        json_u64("blocks", m->block_count);
-        json_u64("window_samples", m->window_samples);
-        json_u64("window_blocks", m->window_blocks_max);
-        json_u64("window_bytes", (uint64_t)(block_bytes * (double)m->window_blocks_max));
-        if (m->walked) {
-            json_u64("open_blocks", m->open_blocks_max);
-            json_u64("open_bytes", (uint64_t)(block_bytes * (double)m->open_blocks_max));
-            json_u64("requests", m->requests);
-            json_u64("requests_cached", m->requests_cached);
-            json_double("cache_share", m->cache_share);
-        }
-        json_double("distance", m->distance);
-        json_double("displacement", m->displacement);
-        json_double("same_block", m->same_block);
-        json_double("neighbours", m->neighbours);
-        json_close('}');
-    }
-    json_close('}');
-}
-
-static int report(struct setup *setup)
-{
-    bool is_two_level = setup->args->shuffle == STOKER_SHUFFLE_TWO_LEVEL;
-    struct column columns[COLUMNS_MAX] = {
-        {.name = "this order", .json = "order"},
-        {.name = "shuffle buffer", .json = "buffer"},
-        {.name = "full permutation", .json = "full", .shuffle = STOKER_SHUFFLE_FULL},
-        {.name = "two levels", .json = "two_level", .shuffle = STOKER_SHUFFLE_TWO_LEVEL},
-    };
-    size_t count = setup->shard_ends ? COLUMNS_MAX : COLUMNS_MAX - 1;
-    int status = EXIT_FINE;
-
-    if (is_two_level) {
-        columns[3] =
-            (struct column){.name = "blocks", .json = "block", .shuffle = STOKER_SHUFFLE_BLOCK};
-    }
-    for (size_t i = 0; i < count && status == EXIT_FINE; i++) {
-        struct stoker_order_measure_options options = {.struct_size = sizeof options,
-                                                       .nodes = (uint32_t)setup->args->nodes};
-        struct args changed = *setup->args;
-        struct stoker_order *order = NULL;
-        struct stoker_error error = {0};
-        /* As many samples as all nodes have in their windows. */
-        uint64_t room = columns[0].measures.window_blocks_max * columns[0].measures.nodes *
-                        order_settings(setup, setup->args).block_samples;
-        int failed;
-
-        changed.shuffle = columns[i].shuffle ? columns[i].shuffle : changed.shuffle;
-        options.buffer_samples = i == 1 ? room : 0;
-        status = order_open(setup, &changed, &order);
-        if (status != EXIT_FINE) {
-            break;
-        }
-        columns[i].measures.struct_size = sizeof columns[i].measures;
-        failed = stoker_order_measure(order, &options, &columns[i].measures, &error);
-        stoker_order_close(order);
-        status = failed < 0 ? term_error(failed, &error) : EXIT_FINE;
-    }
-    if (status == EXIT_FINE) {
-        columns[1].measures.window_blocks_max = columns[0].measures.window_blocks_max;
-        (setup->args->json ? table_print_json : table_print)(setup, columns, count);
-    }
-    return status;
 }
 
 /* ---- where samples come ---- */
@@ -555,6 +376,13 @@ static bool is_setting_changed_only(const struct setup *setup, const struct args
     rest.window = setup->args->window;
     rest.groups = setup->args->groups;
     rest.block_samples = setup->args->block_samples;
+    rest.subset = setup->args->subset;
+    rest.weights = setup->args->weights;
+    rest.balance = setup->args->balance;
+    rest.curriculum = setup->args->curriculum;
+    rest.repeats = setup->args->repeats;
+    rest.repeats_apart = setup->args->repeats_apart;
+    rest.epoch_samples = setup->args->epoch_samples;
     rest.samples = setup->dataset ? rest.samples : setup->args->samples;
     return memcmp(&rest, setup->args, sizeof rest) == 0;
 }
@@ -565,20 +393,25 @@ static int diff(struct setup *setup)
     uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
     struct args changed = *setup->args;
     struct stoker_order *other = NULL;
+    struct choice own = setup->choice; /* what points into it is put back below */
     struct stoker_error error = {0};
     int status = args_change(&changed, &command_order, setup->args->diff);
 
     if (status == EXIT_FINE && (!*setup->args->diff || !is_setting_changed_only(setup, &changed))) {
         return term_usage("order", "not settings of an order", setup->args->diff,
                           "give some of samples, block-samples, batch, world, seed, shuffle, tail, "
-                          "window and groups, like seed=1,window=128");
+                          "window, groups, repeats, repeats-apart and epoch-samples, like "
+                          "seed=1,window=128; subset, weights, balance or curriculum as the last");
     }
+    status = status != EXIT_FINE ? status : chosen_open(&setup->choice, &changed, setup->dataset);
     status = status != EXIT_FINE ? status : order_open(setup, &changed, &other);
     if (status == EXIT_FINE) {
         int failed = stoker_order_diff(setup->order, other, epochs, &difference, &error);
         status = failed < 0 ? term_error(failed, &error) : EXIT_FINE;
     }
     stoker_order_close(other);
+    chosen_close(&setup->choice);
+    setup->choice = own;
     if (status != EXIT_FINE) {
         return status;
     }

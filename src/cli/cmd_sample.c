@@ -1,10 +1,8 @@
 /* stoker sample: which samples a loader would choose, and the tables for it, made ahead of time. */
-#include "cli/args.h"
+#include "cli/chosen.h"
 
 #include "cli/main.h"
 #include "cli/term.h"
-
-#define WAIT_MS 100u
 
 static int run(struct args *args);
 static void report(const struct args *args, const struct stoker_sampler_info *info);
@@ -20,25 +18,6 @@ const struct command command_sample = {
         "(json.width). Example: stoker sample --subset 'label in (3, 7) and size > 10_000' DATA\n",
     .run = run,
 };
-
-static int make(struct stoker_sampler *sampler, struct stoker_error *error)
-{
-    struct stoker_sampler_info info = {.struct_size = sizeof info};
-    char line[256], a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
-    int status;
-
-    do {
-        status = stoker_sampler_next(sampler, WAIT_MS, error);
-        stoker_sampler_info(sampler, &info);
-        if (status == 1 && term_is_live()) {
-            snprintf(line, sizeof line, "%s of %s samples", term_count(a, info.scanned),
-                     term_count(b, info.sample_count));
-            term_live((double)info.scanned / (double)info.sample_count, line);
-        }
-    } while (status == 1 && !main_signal());
-    term_live_end();
-    return status;
-}
 
 static int run(struct args *args)
 {
@@ -67,7 +46,7 @@ static int run(struct args *args)
     }
     main_graceful(true);
     status = stoker_sampler_open(&sampler, dataset, &options, &error);
-    status = status < 0 ? status : make(sampler, &error);
+    status = status < 0 ? status : chosen_make(sampler, &error);
     if (status == 0) {
         stoker_sampler_info(sampler, &info);
         report(args, &info);

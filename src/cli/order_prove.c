@@ -203,7 +203,8 @@ static void proof_print(const struct proof *proof)
 
     printf("%s: in %llu epochs",
            sum->failures           ? "FAILED"
-           : proof->setup->has_mix ? "each position comes exactly once, with its sample"
+           : proof->setup->has_mix || proof->setup->choice.is_there
+               ? "each position comes exactly once, with its sample"
                                    : "each sample comes exactly once",
            (unsigned long long)proof->epochs);
     for (size_t i = 0; i < proof->world_count; i++) {
@@ -271,7 +272,7 @@ static void simulation_print(const struct setup *setup, const struct stoker_orde
     char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
 
     printf("%s of %s samples came", term_count(a, got->samples),
-           term_count(b, options.sample_count));
+           term_count(b, stoker_order_samples(setup->order)));
     printf(" in %s steps to %s nodes", term_count(a, got->steps), term_count(b, nodes));
     printf(" of %llu ranks; %s missing", (unsigned long long)(options.world_size / nodes),
            term_count(a, got->missing));

@@ -1,14 +1,14 @@
 /* cli/order_prove.h: what the files of `stoker order` share.
  *
  *   cmd_order.c: settings, the table, places, differences    order_prove.c: proofs, simulations
- *   order_mix.c: sources and weights
+ *   order_mix.c: sources and weights                            order_table.c: the table
  *
  * Owner: run() of cmd_order.c. Threads: one. Memory: what the library's objects take.
  * Bound: none. */
 #ifndef CLI_ORDER_PROVE_H
 #define CLI_ORDER_PROVE_H
 
-#include "cli/args.h"
+#include "cli/chosen.h"
 
 #define ORDER_SOURCES_MAX 64
 #define ORDER_CHANGES_MAX 15
@@ -30,6 +30,7 @@ struct setup {
     struct stoker_order *order;
     struct order_mix mix;
     bool has_mix;
+    struct choice choice; /* a setup is not copied */
     uint64_t *shard_ends; /* owned: of tars; NULL: there are none */
 };
 
@@ -39,6 +40,11 @@ struct stoker_order_options order_settings(const struct setup *setup, const stru
  * not known); a count, or "-". */
 void order_cell_bytes(const struct setup *setup, uint64_t blocks);
 void order_cell_count(uint64_t count, bool known);
+
+/* The order of these settings, and of the set-up's mix and choice; an exit status. */
+int order_open(const struct setup *setup, const struct args *args, struct stoker_order **order_out);
+/* Without a question: what the order costs, and how it mixes; an exit status. */
+int order_report(struct setup *setup);
 
 /* A number that one of `ends` follows, or the end of the text; then *text stands behind it. */
 bool order_take_number(const char **text, const char *ends, uint64_t *value_out);

@@ -231,7 +231,7 @@ static void test_refused(void)
         status = stoker_order_measure(order, &options, &got, &error);
         stk_mem_fail_nth(0);
         if (status == 0) {
-            T_EQ("allocations", n, 7);
+            T_EQ("allocations", n, 14);
             break;
         }
         T_EQ("no memory", status, -ENOMEM);

@@ -1,9 +1,11 @@
 /* plan/setup.h: what a run will do, by arithmetic alone: `struct stoker_order` of stoker.h.
  *
  *   settings --open--> order + partition --slots, find, fingerprint--> places of samples
- *                                        --measure--> mixing, memory, requests (quality.c)
+ *                                        --measure--> mixing, memory, requests (quality.c,
+ *                                            follow.c, parts.c)
  *                                        --verify, diff--> enumerations (prove.c, compare.c)
- *                                        --simulate--> an epoch of a cluster (simulate.c)
+ *                                        --simulate--> an epoch of a cluster (simulate.c,
+ *                                            simulate_parts.c)
  *
  * Owner: the caller of stoker_order_open. Threads: any, const after open.
  * Memory: the object; a walk of measure, and verify, two counters a sample or block; simulate, one
@@ -24,8 +26,4 @@ struct stoker_order {
  * when struct_size, its first member, was not set. */
 int stk_plan_options(void *options_out, size_t bytes, const void *given,
                      struct stoker_error *error);
-/* Blocks that a node has begun and not finished, at most, with so many windows of a group at once:
- * the memory that reading whole blocks takes. */
-uint64_t stk_plan_open_bound(const struct stoker_order *order, uint64_t nodes, uint64_t windows);
-
 #endif

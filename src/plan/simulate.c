@@ -5,7 +5,7 @@
  * after the other, whole epochs at a time: what a node has open fits in the processor's cache, and
  * threads share nodes out without a lock. Each has a bitmap of its own; together they must be
  * full. */
-#include "plan/setup.h"
+#include "plan/follow.h"
 
 #include "base/mem.h"
 
@@ -197,13 +197,15 @@ static void add_up(const struct simulation *simulation, const struct part *parts
     result->missing = due - stk_min(distinct, due);
 }
 
-/* Windows of a group that the positions of one step may lie in. */
-static uint64_t windows_of_step(const struct stoker_order *order)
+static void set_bounds(const struct stoker_order *order, uint64_t nodes,
+                       struct stoker_order_simulation *result)
 {
-    const struct stk_order *inner = &order->schedule.order;
-    uint64_t turns = stk_partition_stride(&order->partition) / inner->options.group_count;
+    struct stk_plan_part part;
 
-    return (turns - 1) / (inner->window_base * inner->options.block_samples) + 2;
+    stk_plan_part(order, 0, nodes, 0, &part);
+    result->open_blocks_bound = part.open_bound;
+    stk_plan_part(order, 0, nodes, stk_partition_stride(&order->partition), &part);
+    result->step_blocks_bound = part.open_bound;
 }
 
 static int check_options(const struct stoker_order *order,
@@ -215,7 +217,11 @@ static int check_options(const struct stoker_order *order,
     const char *advice = NULL;
 
     if (!stk_schedule_is_plain(&order->schedule)) {
-        advice = "simulate the order of each source of the mix";
+        if (partition->world_size % options->nodes != 0) {
+            advice = "give a number of nodes that divides the ranks";
+        } else if (partition->tail == STOKER_TAIL_WRAP) {
+            advice = "take the tail drop, pad or keep";
+        }
     } else if (order->schedule.order.options.shuffle != STOKER_SHUFFLE_BLOCK ||
                order->schedule.order.group_blocks == 0) {
         advice = "take the block shuffle, and a whole block for each group";
@@ -229,8 +235,10 @@ static int check_options(const struct stoker_order *order,
         advice = "take at most 256 threads";
     }
     return advice ? stk_fail(error, STOKER_ERROR_ARGUMENT,
-                             "blocks have no home on one node in such an epoch", advice,
-                             "%u nodes of world_size %u, %llu groups, %llu samples a step",
+                             stk_schedule_is_plain(&order->schedule)
+                                 ? "blocks have no home on one node in such an epoch"
+                                 : "such an epoch cannot be simulated",
+                             advice, "%u nodes of world_size %u, %llu groups, %llu samples a step",
                              options->nodes, partition->world_size, (unsigned long long)groups,
                              (unsigned long long)stride)
                   : 0;
@@ -257,6 +265,13 @@ int stoker_order_simulate(const struct stoker_order *order,
         status = stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
                           "set simulation.struct_size = sizeof simulation", "simulation");
     }
+    if (status == 0 && !stk_schedule_is_plain(&order->schedule)) {
+        status = stk_plan_simulate_parts(order, &options, &full, error);
+        if (status == 0) {
+            memcpy(simulation_out, &full, full.struct_size);
+        }
+        return status;
+    }
     if (status < 0) {
         return status;
     }
@@ -279,8 +294,7 @@ int stoker_order_simulate(const struct stoker_order *order,
     if (status == 0) {
         walk(parts, count);
         add_up(&simulation, parts, count, &full);
-        full.open_blocks_bound = stk_plan_open_bound(order, options.nodes, 1);
-        full.step_blocks_bound = stk_plan_open_bound(order, options.nodes, windows_of_step(order));
+        set_bounds(order, options.nodes, &full);
         memcpy(simulation_out, &full, full.struct_size);
     } else {
         stk_fail(error, status, "cannot simulate an epoch", "free memory, or take fewer threads",
