@@ -75,6 +75,18 @@ void stk_io_unmap(struct stk_io *io, struct stk_view view)
     }
 }
 
+void stk_io_map_soon(struct stk_io *io, struct stk_view part)
+{
+    if (part.bytes > 0) {
+        io->table->map_soon(io, part);
+    }
+}
+
+uint64_t stk_io_thread_reads(struct stk_io *io)
+{
+    return io->table->thread_reads(io);
+}
+
 int stk_io_queue_open(struct stk_io *io, struct stk_queue **queue_out, struct stoker_error *error)
 {
     return io->table->queue_open(io, queue_out, error);

@@ -94,6 +94,8 @@ struct stk_io_table {
     int (*map_file)(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                     struct stoker_error *error);
     void (*unmap)(struct stk_io *io, struct stk_view view);
+    void (*map_soon)(struct stk_io *io, struct stk_view part);
+    uint64_t (*thread_reads)(struct stk_io *io);
     void (*close)(struct stk_io *io);
     const struct stk_write_table *write; /* io/write.h */
 };
@@ -136,6 +138,10 @@ int64_t stk_io_read_wait(struct stk_io *io, struct stk_file *file, uint64_t offs
 int  stk_io_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                 struct stoker_error *error);
 void stk_io_unmap(struct stk_io *io, struct stk_view view);
+/* A part of a mapped file will be looked at: what is cold of it is read meanwhile, and no more. */
+void stk_io_map_soon(struct stk_io *io, struct stk_view part);
+/* A number that grows when this thread reads from a disk, by page faults too. */
+uint64_t stk_io_thread_reads(struct stk_io *io);
 
 int  stk_io_queue_open(struct stk_io *io, struct stk_queue **queue_out,
                        struct stoker_error *error);

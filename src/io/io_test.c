@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -464,6 +465,39 @@ static void test_cold(struct stk_io *io)
     stk_io_close_file(io, file);
 }
 
+/* Of a mapped file what was announced is read, and nothing around it; the thread can tell. */
+static void test_map(struct stk_io *io)
+{
+    struct stk_file *file = open_file(io, "big");
+    struct statfs info;
+    struct stk_view view;
+    unsigned char pages[BIG_BYTES / 4096 + 1] = {0};
+    int fd = open(in_folder("big"), O_RDONLY);
+    uint64_t reads;
+
+    fstatfs(fd, &info);
+    if (info.f_type == 0xef53 && drop(fd, 0, 0)) {
+        T_EQ("map", stk_io_map(io, file, &view, NULL), 0);
+        reads = stk_io_thread_reads(io);
+        stk_io_map_soon(io, (struct stk_view){view.data + (1 << 20) + 5000, 5000});
+        for (int i = 0; i < 10000 && !(pages[257] & pages[258] & 1); i++) {
+            mincore((void *)(uintptr_t)view.data, view.bytes, pages);
+            usleep(1000);
+        }
+        T_TRUE("announced", pages[257] & pages[258] & 1);
+        T_TRUE("no more", !(pages[256] & 1) && !(pages[259] & 1) && !(pages[700] & 1));
+        T_TRUE("read", stk_io_thread_reads(io) > reads);
+        reads = stk_io_thread_reads(io);
+        T_TRUE("bytes", memcmp(view.data + (1 << 20) + 5000, big + (1 << 20) + 5000, 5000) == 0);
+        T_EQ("warm", stk_io_thread_reads(io), reads);
+        T_EQ("cold", view.data[0], big[0]);
+        T_TRUE("cold", stk_io_thread_reads(io) > reads);
+        stk_io_unmap(io, view);
+    }
+    close(fd);
+    stk_io_close_file(io, file);
+}
+
 /* All of "big" by the queue. */
 static void read_by_queue(struct stk_io *io, struct stk_queue *queue, struct stk_file *file)
 {
@@ -644,6 +678,7 @@ int main(int argc, char **argv)
     test_relative(io);
     test_list(io);
     test_cold(io);
+    test_map(io);
     test_holes(&(struct mode){"holes, io_uring", STOKER_IO_URING, STOKER_DIRECT_AUTO});
     test_holes(&(struct mode){"holes, threads", STOKER_IO_THREADS, STOKER_DIRECT_AUTO});
     stk_io_close(io);

@@ -17,6 +17,7 @@
 #include <linux/openat2.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -263,6 +264,25 @@ void stk_place_unmap(struct stk_io *io, struct stk_view view)
 {
     (void)io;
     munmap((void *)(uintptr_t)view.data, view.bytes);
+}
+
+void stk_place_map_soon(struct stk_io *io, struct stk_view part)
+{
+    /* Pages are powers of two. */
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)part.data & ~(page - 1);
+
+    (void)io;
+    /* It may be refused: then the pages are read when they are met. */
+    madvise((void *)first, (uintptr_t)part.data + part.bytes - first, MADV_WILLNEED);
+}
+
+uint64_t stk_place_thread_reads(struct stk_io *io)
+{
+    struct rusage usage = {0};
+
+    (void)io;
+    getrusage(RUSAGE_THREAD, &usage);
+    return (uint64_t)usage.ru_majflt + (uint64_t)usage.ru_inblock;
 }
 
 static int read_table(char **text_out)

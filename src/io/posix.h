@@ -161,5 +161,7 @@ bool stk_place_is_local(int fd);
 int stk_place_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                   struct stoker_error *error);
 void stk_place_unmap(struct stk_io *io, struct stk_view view);
+void stk_place_map_soon(struct stk_io *io, struct stk_view part);
+uint64_t stk_place_thread_reads(struct stk_io *io);
 
 #endif

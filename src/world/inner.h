@@ -70,6 +70,8 @@ struct stk_world {
     uint32_t tries[STK_WORLD_TRIES_COUNT]; /* by hash of (path, offset) */
     uint64_t calls, fail_at, cut_at;       /* numbers of calls; 0: none */
     _Atomic uint64_t now_ns, lost_bytes;   /* written under the lock */
+    _Atomic uint64_t reads, reads_step;    /* of mapped files: see stk_world_cold */
+    _Atomic uint64_t soon_bytes;
 };
 
 static inline struct stk_world *stk_world_of(struct stk_io *io)
@@ -88,6 +90,13 @@ bool stk_world_denied(struct stk_world *world, const struct stk_node *node);
 const struct stk_world_rule *stk_world_meets(struct stk_world *world, uint32_t fault,
                                              const struct stk_node *node, uint64_t offset,
                                              uint64_t bytes);
+
+/* world_map.c */
+int      stk_world_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                       struct stoker_error *error);
+void     stk_world_unmap(struct stk_io *io, struct stk_view view);
+void     stk_world_map_soon(struct stk_io *io, struct stk_view part);
+uint64_t stk_world_thread_reads(struct stk_io *io);
 
 /* nodes.c. Those that give an int: 0 or -errno. */
 /* A node without a name; NULL when there is no memory. It goes with its last user. */

@@ -439,39 +439,6 @@ static uint64_t lost_bytes(struct stk_io *io)
     return atomic_load_explicit(&stk_world_of(io)->lost_bytes, memory_order_relaxed);
 }
 
-/* A copy: as a mapping of a file that is only ever replaced. */
-static int map_file(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
-                    struct stoker_error *error)
-{
-    struct stk_world *world = stk_world_of(io);
-    const struct stk_node *node = (const struct stk_node *)(void *)file;
-    uint8_t *copy = NULL;
-    int status;
-
-    pthread_mutex_lock(&world->lock);
-    status = stk_world_strike(world);
-    if (status == 0) {
-        copy = stk_alloc(stk_max(node->bytes, 1), 1);
-        status = copy ? 0 : -ENOMEM;
-    }
-    if (status == 0 && node->bytes > 0) {
-        memcpy(copy, node->data, node->bytes);
-    }
-    *view_out = (struct stk_view){copy, status == 0 ? node->bytes : 0};
-    pthread_mutex_unlock(&world->lock);
-    if (view_out->bytes == 0) {
-        stk_free(copy);
-        view_out->data = (const uint8_t *)"";
-    }
-    return status < 0 ? stk_world_fail(error, -status, "cannot map a file", "world") : 0;
-}
-
-static void unmap(struct stk_io *io, struct stk_view view)
-{
-    (void)io;
-    stk_free((void *)(uintptr_t)view.data);
-}
-
 static void world_close(struct stk_io *io)
 {
     struct stk_world *world = stk_world_of(io);
@@ -501,8 +468,10 @@ static const struct stk_io_table world_table = {
     clock_ns,
     backend,
     lost_bytes,
-    map_file,
-    unmap,
+    stk_world_map,
+    stk_world_unmap,
+    stk_world_map_soon,
+    stk_world_thread_reads,
     world_close,
     &stk_world_write_table,
 };

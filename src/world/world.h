@@ -52,6 +52,11 @@ int stk_world_add(struct stk_io *io, const char *path, const void *data, size_t 
 int stk_world_link(struct stk_io *io, const char *path, const char *target);
 int stk_world_rule(struct stk_io *io, const struct stk_world_rule *rule);
 
+/* Mapped files are cold, so that each thread that asks has read meanwhile; else warm, as at first.
+ * And the bytes of them that were announced (stk_io_map_soon). */
+void stk_world_cold(struct stk_io *io, bool cold);
+uint64_t stk_world_soon_bytes(struct stk_io *io);
+
 /* Calls of the seam that may fail: all but close, reap, wake and questions about the machine. Each
  * read of a submit is one: it is taken, and reap gives it back with -EIO. */
 uint64_t stk_world_calls(struct stk_io *io);

@@ -286,6 +286,33 @@ static void test_memory(void)
     T_EQ("in the end", status, 0);
 }
 
+/* Mapped files are copies, cold or warm as the test says (world_map.c). */
+static void test_maps(void)
+{
+    struct stk_io_options options = {.depth = 4, .read_timeout_ms = 3000};
+    struct stk_file *file = NULL;
+    struct stk_view view;
+    struct stk_io *io = NULL;
+    uint64_t reads;
+
+    T_EQ("world", stk_world_open(&io, 1, &options, NULL), 0);
+    T_EQ("add", stk_world_add(io, "/a", "abcdef", 6), 0);
+    T_EQ("open", stk_io_open_file(io, "/a", &file, NULL), 0);
+    T_EQ("map", stk_io_map(io, file, &view, NULL), 0);
+    stk_io_close_file(io, file);
+    T_TRUE("bytes", view.bytes == 6 && memcmp(view.data, "abcdef", 6) == 0);
+    stk_io_map_soon(io, (struct stk_view){view.data + 2, 3});
+    stk_io_map_soon(io, (struct stk_view){view.data, 0});
+    T_EQ("announced", stk_world_soon_bytes(io), 3);
+    reads = stk_io_thread_reads(io);
+    T_EQ("warm", stk_io_thread_reads(io), reads);
+    stk_world_cold(io, true);
+    stk_io_thread_reads(io);
+    T_TRUE("cold", stk_io_thread_reads(io) > reads);
+    stk_io_unmap(io, view);
+    stk_io_close(io);
+}
+
 int main(void)
 {
     test_faults(STOKER_DIRECT_NEVER);
@@ -294,5 +321,6 @@ int main(void)
     test_paths();
     test_queue();
     test_memory();
+    test_maps();
     return t_finish();
 }
