@@ -47,13 +47,19 @@ static const struct stk_order_epoch *keys_of(struct stk_cursor *cursor, uint64_t
     return keys;
 }
 
-struct stk_cursor_slot stk_cursor_at(struct stk_cursor *cursor, uint32_t slot)
+struct stk_cursor_slot stk_cursor_slot_at(struct stk_cursor *cursor, uint64_t epoch,
+                                          uint64_t position, uint32_t slot)
 {
     struct stk_place place;
 
-    stk_partition_place(&cursor->partition, cursor->epoch, cursor->position, slot, &place);
+    stk_partition_place(&cursor->partition, epoch, position, slot, &place);
     return (struct stk_cursor_slot){stk_order_sample(keys_of(cursor, place.epoch), place.position),
                                     place.epoch, place.real};
+}
+
+struct stk_cursor_slot stk_cursor_at(struct stk_cursor *cursor, uint32_t slot)
+{
+    return stk_cursor_slot_at(cursor, cursor->epoch, cursor->position, slot);
 }
 
 /* All that was given becomes part of the fingerprint. */

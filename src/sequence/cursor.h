@@ -35,6 +35,9 @@ struct stk_cursor_slot {
 bool stk_cursor_begins(struct stk_cursor *cursor);
 uint32_t stk_cursor_slots(const struct stk_cursor *cursor);
 struct stk_cursor_slot stk_cursor_at(struct stk_cursor *cursor, uint32_t slot);
+/* The same of any step. */
+struct stk_cursor_slot stk_cursor_slot_at(struct stk_cursor *cursor, uint64_t epoch,
+                                          uint64_t position, uint32_t slot);
 /* To the next step: this one was given. */
 void stk_cursor_advance(struct stk_cursor *cursor);
 

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "batch/batch.h"
+#include "sequence/ahead.h"
 #include "sequence/cursor.h"
 #include "sequence/options.h"
 #include "sequence/samples.h"
@@ -31,6 +32,7 @@ struct stoker_token_loader {
     struct {
         struct stk_cursor cursor;
         struct stk_samples samples;
+        struct stk_ahead ahead;
         struct stk_token_row row;
         uint32_t *starts; /* of the batch that is made */
         uint64_t starts_count, starts_room;
@@ -206,6 +208,7 @@ static int open_loader(struct stoker_token_loader **loader_out, struct stoker_to
         stoker_token_loader_close(loader);
         return status;
     }
+    stk_ahead_open(&loader->locked.ahead, &loader->locked.samples);
     *loader_out = loader;
     return 0;
 }
@@ -528,7 +531,9 @@ int stoker_token_loader_next(struct stoker_token_loader *loader, struct stoker_b
     }
     pthread_mutex_lock(&loader->lock);
     if (stk_cursor_begins(&loader->locked.cursor)) {
+        stk_ahead_begin(&loader->locked.ahead, &loader->locked.cursor);
         status = make_locked(loader, batch_out, error);
+        stk_ahead_end(&loader->locked.ahead);
         if (status == 0) {
             stk_cursor_advance(&loader->locked.cursor);
             status = 1;

@@ -17,7 +17,8 @@ static bool ends_with(const char *text, size_t bytes, const char *ending)
            memcmp(text + bytes - strlen(ending), ending, strlen(ending)) == 0;
 }
 
-/* Maps a whole file. */
+/* Maps a whole file. Both ends are looked at when it is opened: they are announced, or each would
+ * be a page fault that reads megabytes around it. */
 static int map(struct stk_io *io, const char *path, struct stk_view *view_out,
                struct stoker_error *error)
 {
@@ -27,6 +28,12 @@ static int map(struct stk_io *io, const char *path, struct stk_view *view_out,
     if (status == 0) {
         status = stk_io_map(io, file, view_out, error);
         stk_io_close_file(io, file);
+    }
+    if (status == 0) {
+        uint64_t end = stk_min(view_out->bytes, IDENTITY_BYTES);
+
+        stk_io_map_soon(io, (struct stk_view){view_out->data, end});
+        stk_io_map_soon(io, (struct stk_view){view_out->data + view_out->bytes - end, end});
     }
     return status;
 }
@@ -73,9 +80,10 @@ static int map_tokens(struct stoker_tokens *tokens, struct stk_token_file *file,
 
     if (status == 0 && stk_frames_are(file->view)) {
         file->packed = true;
-        status = stk_frames_open(&file->frames, file->view, error);
-        file->frames_before = tokens->frames;
-        tokens->frames += file->frames.count;
+        file->framed.view = file->view;
+        file->framed.before = tokens->frames;
+        status = stk_frames_open(&file->framed.frames, file->view, error);
+        tokens->frames += file->framed.frames.count;
     }
     return status;
 }
@@ -90,7 +98,7 @@ static int open_megatron(struct stoker_tokens *tokens, struct stk_token_file *fi
         return stk_error_place(error, file->idx.data ? bin : idx, STOKER_NO_OFFSET, NULL);
     }
     struct stk_view data =
-        file->packed ? (struct stk_view){NULL, file->frames.out_bytes} : file->view;
+        file->packed ? (struct stk_view){NULL, file->framed.frames.out_bytes} : file->view;
 
     status = stk_megatron_open(&file->set, file->idx, data, error);
     file->run = file->set.run;
@@ -110,7 +118,7 @@ static int open_packed(struct stk_token_file *file, uint32_t dtype, struct stoke
     status = stk_frames_head(file->view, head, STK_TOKEN_HEAD_BYTES, &got, error);
     if (status == 0) {
         status = stk_tokens_head(&file->run, &file->data_at, (struct stk_view){head, got},
-                                 file->frames.out_bytes, dtype, error);
+                                 file->framed.frames.out_bytes, dtype, error);
     }
     stk_free(head);
     return status;
@@ -164,7 +172,7 @@ int stk_tokens_stored(const struct stoker_tokens *tokens, uint32_t number, uint6
         memcpy(out, file->run.data + offset, bytes);
         return 0;
     }
-    status = stk_kept_read(tokens->kept, file, file->data_at + offset, bytes, out, error);
+    status = stk_kept_read(tokens->kept, &file->framed, file->data_at + offset, bytes, out, error);
     return status < 0 ? stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL) : 0;
 }
 
@@ -356,7 +364,7 @@ void stk_tokens_release(struct stoker_tokens *tokens)
     }
     stk_kept_close(tokens->kept);
     for (uint32_t i = 0; i < tokens->file_count; i++) {
-        stk_frames_close(&tokens->files[i].frames);
+        stk_frames_close(&tokens->files[i].framed.frames);
         stk_io_unmap(engine->io, tokens->files[i].view);
         stk_io_unmap(engine->io, tokens->files[i].idx);
         stk_free(tokens->files[i].path);

@@ -51,16 +51,29 @@ static int find_documents(const struct stk_packed *packed, uint64_t first, uint3
     return 0;
 }
 
+/* Which documents of which file are a chunk. */
+static uint64_t cut_chunk(const struct stk_packed *packed, uint64_t number, uint64_t *first_out,
+                          uint32_t *count_out)
+{
+    const uint64_t *document_ends = packed->documents->ends;
+    uint32_t chunk = packed->options.chunk_documents;
+    uint64_t file = stk_ends_find(packed->file_ends, packed->documents->tokens->file_count, number);
+    uint64_t in_file = number - (file > 0 ? packed->file_ends[file - 1] : 0);
+
+    *first_out = (file > 0 ? document_ends[file - 1] : 0) + in_file * chunk;
+    *count_out = (uint32_t)stk_min(document_ends[file] - *first_out, chunk);
+    return file;
+}
+
 /* Makes the plan of a chunk; nothing is reserved for it yet. */
 static int plan_chunk(const struct stk_packed *packed, uint64_t number,
                       struct stk_packed_chunk *chunk_out, struct stoker_error *error)
 {
     const struct stk_packed_options *options = &packed->options;
-    const uint64_t *document_ends = packed->documents->ends;
-    uint64_t file = stk_ends_find(packed->file_ends, packed->documents->tokens->file_count, number);
-    uint64_t in_file = number - (file > 0 ? packed->file_ends[file - 1] : 0);
-    uint64_t first = (file > 0 ? document_ends[file - 1] : 0) + in_file * options->chunk_documents;
-    uint32_t count = (uint32_t)stk_min(document_ends[file] - first, options->chunk_documents);
+    uint64_t first, file;
+    uint32_t count;
+
+    file = cut_chunk(packed, number, &first, &count);
     struct stk_packed_chunk chunk = {
         .number = number, .first_document = first, .file = (uint32_t)file};
     uint64_t *counts = stk_alloc(count, sizeof *counts);
@@ -187,6 +200,28 @@ uint64_t stk_packed_samples(const struct stk_packed *packed)
 }
 
 /* ---- use ---- */
+
+int stk_packed_place(const struct stk_packed *packed, uint64_t sample,
+                     struct stk_document *place_out, struct stoker_error *error)
+{
+    uint64_t number = stk_ends_find(packed->ends, packed->chunk_count, sample), first;
+    struct stk_document last;
+    uint32_t count;
+    int status;
+
+    cut_chunk(packed, number, &first, &count);
+    status = stk_documents_at(packed->documents, first, place_out, error);
+    if (status == 0) {
+        status = stk_documents_at(packed->documents, first + count - 1, &last, error);
+    }
+    if (status == 0) {
+        uint64_t end = last.span.first + last.span.count;
+
+        /* Documents of a set may lie anywhere: then it is a guess, of no tokens. */
+        place_out->span.count = end > place_out->span.first ? end - place_out->span.first : 0;
+    }
+    return status;
+}
 
 /* Memory for a plan; that of all other plans is given back where there is none. */
 static int reserve(struct stk_packed *packed, uint64_t bytes, struct stoker_error *error)

@@ -159,6 +159,27 @@ static uint64_t used_of(const struct stk_samples *samples, uint64_t count)
     return samples->context == 0 ? count : stk_min(count, samples->context - added);
 }
 
+int stk_samples_place(const struct stk_samples *samples, uint64_t sample,
+                      struct stk_document *place_out, struct stoker_error *error)
+{
+    struct stk_window window;
+    int status;
+
+    switch (samples->kind) {
+    case STOKER_ROWS_PACKED:
+        return stk_packed_place(samples->packed, sample, place_out, error);
+    case STOKER_ROWS_DOCUMENTS:
+    case STOKER_ROWS_PADDED:
+        status = stk_documents_at(&samples->documents, sample, place_out, error);
+        place_out->span.count = status == 0 ? used_of(samples, place_out->span.count) : 0;
+        return status;
+    default:
+        window = stk_windows_at(&samples->windows, sample);
+        *place_out = (struct stk_document){window.file, {window.first, samples->windows.length}};
+        return 0;
+    }
+}
+
 int stk_samples_room(const struct stk_samples *samples, uint64_t sample, uint64_t *room_out,
                      struct stoker_error *error)
 {

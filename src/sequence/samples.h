@@ -76,6 +76,9 @@ int stk_packed_open(struct stk_packed **packed_out, const struct stk_documents *
                     const struct stk_packed_options *options, struct stoker_error *error);
 void stk_packed_close(struct stk_packed *packed); /* NULL is fine */
 uint64_t stk_packed_samples(const struct stk_packed *packed);
+/* Where the documents of a sample's chunk lie. CORRUPT. */
+int stk_packed_place(const struct stk_packed *packed, uint64_t sample,
+                     struct stk_document *place_out, struct stoker_error *error);
 /* The chunk of a sample, and the number of its sequence there. Lends until the next call. BUDGET.
  */
 int stk_packed_at(struct stk_packed *packed, uint64_t sample,
@@ -103,6 +106,9 @@ void stk_samples_close(struct stk_samples *samples); /* zeroed is fine */
 uint64_t stk_samples_count(const struct stk_samples *samples);
 /* Tokens of stored data from one sample to the next, about: for the blocks of the order. */
 uint64_t stk_samples_spacing(const struct stk_samples *samples);
+/* Where its tokens lie; of packed rows, those of its whole chunk. CORRUPT. */
+int stk_samples_place(const struct stk_samples *samples, uint64_t sample,
+                      struct stk_document *place_out, struct stoker_error *error);
 /* Tokens that a row of the sample may have, labels of windows and sentinels included. */
 int stk_samples_room(const struct stk_samples *samples, uint64_t sample, uint64_t *room_out,
                      struct stoker_error *error);

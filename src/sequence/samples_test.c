@@ -2,9 +2,9 @@
  * fill in the middle as asked for; files that zstd packed give the same batches and the same states
  * as the files themselves; another setting is another stream, by name.
  * Method: a Megatron set and a raw file whose documents end with EOD in the simulated world
- * (samples.c, documents.c, packed.c, kept.c); rows are looked up among all that there may be, and
- * changed documents put back by their sentinels; every allocation and call of the world fails
- * once. */
+ * (samples.c, documents.c, packed.c; frames/kept.c); rows are looked up among all that there may
+ * be, and changed documents put back by their sentinels; every allocation and call of the world
+ * fails once. */
 #include "sequence/samples.h"
 
 #include "base/hash.h"

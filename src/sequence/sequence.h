@@ -14,7 +14,7 @@
 #define SEQUENCE_SEQUENCE_H
 
 #include "engine/engine.h"
-#include "tokens/frames.h"
+#include "frames/kept.h"
 #include "tokens/tokens.h"
 
 #define STK_TOKEN_PATH_BYTES_MAX 4096
@@ -31,13 +31,10 @@ struct stk_token_file {
     struct stk_megatron set;  /* lent by idx; zeroed: it is none */
     const uint64_t *ends;     /* [end_count]: of documents in memory, in tokens; lent; else NULL */
     uint64_t end_count;
-    bool packed; /* by zstd; then there are: */
-    struct stk_frames frames;
-    uint64_t frames_before; /* of the files before it */
-    uint64_t data_at;       /* unpacked bytes before the tokens */
+    bool packed;              /* by zstd; then there are: */
+    struct stk_framed framed; /* lent by view */
+    uint64_t data_at;         /* unpacked bytes before the tokens */
 };
-
-struct stk_kept;
 
 struct stoker_tokens { /* const after open */
     struct stoker_engine *engine;
@@ -64,16 +61,5 @@ int stk_tokens_stored(const struct stoker_tokens *tokens, uint32_t file, uint64_
  * than 63 bits; CORRUPT, BUDGET: of packed files. */
 int stk_tokens_read(const struct stoker_tokens *tokens, uint32_t file, uint64_t first,
                     uint64_t count, int64_t *out, struct stoker_error *error);
-
-/* ---- kept.c: unpacked frames that are kept ---- */
-
-/* The least recently used go first. Threads: any; they take turns.
- * Memory: frames, from the engine's budget, up to bytes_max and one more; 24 bytes each frame. */
-int stk_kept_open(struct stk_kept **kept_out, struct stoker_engine *engine, uint64_t frames,
-                  uint64_t bytes_max, struct stoker_error *error);
-void stk_kept_close(struct stk_kept *kept); /* NULL is fine */
-/* Unpacked bytes of a packed file, which has so many. CORRUPT, BUDGET, -ENOMEM. */
-int stk_kept_read(struct stk_kept *kept, const struct stk_token_file *file, uint64_t offset,
-                  uint64_t bytes, uint8_t *out, struct stoker_error *error);
 
 #endif

@@ -1,6 +1,6 @@
 /* Fuzz: any bytes as a file that zstd packed. No crash, and every frame that is accepted unpacks to
  * as many bytes as it was said to have, or is refused. */
-#include "tokens/frames.h"
+#include "frames/frames.h"
 
 #include "base/mem.h"
 

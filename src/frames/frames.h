@@ -1,4 +1,4 @@
-/* tokens/frames.h: a file that zstd packed in frames, as places to begin unpacking. Pure.
+/* frames/frames.h: a file that zstd packed in frames, as places to begin unpacking. Pure.
  *
  *   packed file --seek table, or a walk over frame headers--> frames --unpack one--> its bytes
  *
@@ -7,8 +7,8 @@
  * is believed only as far as frames turn out to have the bytes that it says.
  * Owner: whoever opened them; they lend the file's bytes to nobody. Threads: any, const after open.
  * Memory: 24 bytes a frame; while one is unpacked the library's. Bound: STK_FRAMES_MAX. */
-#ifndef TOKENS_FRAMES_H
-#define TOKENS_FRAMES_H
+#ifndef FRAMES_FRAMES_H
+#define FRAMES_FRAMES_H
 
 #include "base/base.h"
 

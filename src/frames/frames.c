@@ -1,8 +1,7 @@
 /* Frames of zstd: found by their headers, or by a seek table, and unpacked one at a time. */
-#include "tokens/frames.h"
+#include "frames/frames.h"
 
 #include "base/mem.h"
-#include "tokens/bytes.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,6 +14,16 @@
 #define FOOTER_BYTES 9u
 #define PIECE_BYTES (128u << 10)
 #define ADVICE "look at it with 'zstd -t', or pack it again"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "zstd's numbers are little endian");
+
+static uint32_t u32_at(const uint8_t *array, uint64_t index)
+{
+    uint32_t value;
+
+    memcpy(&value, array + 4 * index, sizeof value);
+    return value;
+}
 
 static int damaged(struct stoker_error *error, uint64_t offset, const char *detail)
 {
@@ -34,7 +43,7 @@ static int no_memory(struct stoker_error *error)
 
 bool stk_frames_are(struct stk_view file)
 {
-    uint32_t magic = file.bytes >= 4 ? stk_u32_at(file.data, 0) : 0;
+    uint32_t magic = file.bytes >= 4 ? u32_at(file.data, 0) : 0;
 
     return magic == FRAME_MAGIC || (magic & 0xfffffff0u) == SKIPPABLE_MAGIC;
 }
@@ -87,10 +96,10 @@ static bool find_table(struct stk_view file, struct table *table)
         return false;
     }
     footer = file.data + file.bytes - FOOTER_BYTES;
-    if (stk_u32_at(footer + 5, 0) != FOOTER_MAGIC || (footer[4] & 0x7c) != 0) {
+    if (u32_at(footer + 5, 0) != FOOTER_MAGIC || (footer[4] & 0x7c) != 0) {
         return false;
     }
-    table->count = stk_u32_at(footer, 0);
+    table->count = u32_at(footer, 0);
     table->entry_bytes = footer[4] & 0x80 ? 12 : 8; /* with a checksum, which zstd has as well */
     body = (uint64_t)table->count * table->entry_bytes + FOOTER_BYTES;
     table->bytes = body + 8;
@@ -98,8 +107,7 @@ static bool find_table(struct stk_view file, struct table *table)
         return false;
     }
     table->entries = file.data + file.bytes - body;
-    return stk_u32_at(table->entries - 8, 0) == TABLE_MAGIC &&
-           stk_u32_at(table->entries - 8, 1) == body;
+    return u32_at(table->entries - 8, 0) == TABLE_MAGIC && u32_at(table->entries - 8, 1) == body;
 }
 
 /* 1: the table says all; 0: it does not fit the file, which is walked then. */
@@ -111,13 +119,13 @@ static int read_table(struct stk_frames *frames, struct stk_view file, const str
 
     for (uint32_t i = 0; i < table->count; i++) {
         const uint8_t *entry = table->entries + (uint64_t)i * table->entry_bytes;
-        uint64_t in_bytes = stk_u32_at(entry, 0);
+        uint64_t in_bytes = u32_at(entry, 0);
         int status;
 
         if (in_bytes > rest - in) {
             return 0;
         }
-        status = add(frames, &room, in, in_bytes, stk_u32_at(entry, 1), error);
+        status = add(frames, &room, in, in_bytes, u32_at(entry, 1), error);
         if (status < 0) {
             return status;
         }

@@ -4,7 +4,7 @@
  * skippable frames and a seek table built here from its specification), read back whole and by its
  * head (frames.c); each byte of a small file changed, and each cut, all outcomes against the text;
  * every allocation refused once. */
-#include "tokens/frames.h"
+#include "frames/frames.h"
 
 #include "base/hash.h"
 #include "base/mem.h"
