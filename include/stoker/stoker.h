@@ -1203,7 +1203,9 @@ struct stoker_verify;
     X(16, MANIFEST, "manifest", "the manifest itself is damaged")                              \
     X(17, INDEX, "index", "the index is damaged, or of other data")                            \
     X(18, UNREPAIRED, "unrepaired", "repair left it as it is")                                 \
-    X(19, REINDEXED, "reindexed", "a good index, not the one that the manifest names (a note)")
+    X(19, REINDEXED, "reindexed", "a good index, not the one that the manifest names (a note)") \
+    X(20, TABLE, "table", "a zstd seek table tells places where no frame begins")              \
+    X(21, UNPROVEN, "unproven", "repair kept samples that no checksum proves (a note)")
 
 enum stoker_finding_kind {
 #define X(number, kind, name, sentence) STOKER_FINDING_##kind = (number),
@@ -1237,6 +1239,7 @@ struct stoker_verify_options {
     uint32_t           join_distance;
     uint64_t           unpacked_bytes_max;
     uint32_t           unpacked_ratio_max;
+    uint8_t            keep_unproven; /* 1: with repair (see below) */
 };
 
 /* Gives *verify_out; work begins. Fails only where there is nothing to verify, or (-EBUSY) another
@@ -1246,6 +1249,10 @@ struct stoker_verify_options {
  * all other members byte for byte; packed as it was), beside it; then SHARD is also called
  * SHARD.original, the manifest tells of the new one, which takes the name SHARD in one step; a
  * stale index is removed.
+ * Where a checksum of the packing is wrong and nothing else is, nobody can tell whether it was
+ * damaged or the bytes were: what is under it is left out, but for samples that prove themselves
+ * (an index's checksums; PNG alone, by its CRCs). keep_unproven: it is kept, and a note and
+ * `unproven` count it.
  * Bad files of a folder ROOT move to ROOT.bad, at the same place in it. An original or moved file
  * that is there already is never written over. Killed at any instant, SHARD or SHARD.original
  * is whole as it was, and the next repair ends it. */
@@ -1266,6 +1273,7 @@ struct stoker_verify_progress {
     uint64_t findings_kept;        /* at most findings_max: these next() gives */
     uint64_t repaired;             /* shards written anew, or files moved */
     uint64_t dropped;              /* samples that repair left out */
+    uint64_t unproven;             /* samples that it kept, though no checksum proves them */
 };
 STOKER_API int stoker_verify_progress(struct stoker_verify *verify,
                                       struct stoker_verify_progress *progress);

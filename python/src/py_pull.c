@@ -183,6 +183,7 @@ static PyObject *verify_new(PyTypeObject *type, PyObject *arguments, PyObject *k
                             "join_distance",
                             "unpacked_bytes_max",
                             "unpacked_ratio_max",
+                            "keep_unproven",
                             NULL};
 
     struct stoker_verify_options options = {.struct_size = sizeof options};
@@ -193,15 +194,15 @@ static PyObject *verify_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     struct pull_object *self;
     PyObject *tuple;
     const char **urls;
-    int status, deep = 0, repair = 0;
+    int status, deep = 0, repair = 0, keep_unproven = 0;
 
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!|$ppO&O&O&O&O&O&O&O&:Verify", names, module->engine_type,
+            arguments, keywords, "O!O!|$ppO&O&O&O&O&O&O&O&p:Verify", names, module->engine_type,
             &engine, &PyTuple_Type, &tuple, &deep, &repair, stk_py_u64, &options.findings_max,
             stk_py_u64, &options.pixels_max, stk_py_u64, &options.decode_bytes_max, stk_py_u32,
             &options.key_bytes_max, stk_py_u32, &options.header_bytes_max, stk_py_u32,
             &options.join_distance, stk_py_u64, &options.unpacked_bytes_max, stk_py_u32,
-            &options.unpacked_ratio_max)) {
+            &options.unpacked_ratio_max, &keep_unproven)) {
         return NULL;
     }
     urls = stk_py_urls(tuple);
@@ -213,6 +214,7 @@ static PyObject *verify_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     }
     options.deep = (uint8_t)deep;
     options.repair = (uint8_t)repair;
+    options.keep_unproven = (uint8_t)keep_unproven;
     options.urls = urls;
     options.url_count = (size_t)PyTuple_Size(tuple);
     Py_BEGIN_ALLOW_THREADS status = stoker_verify_open(&verify, engine->engine, &options, &error);
@@ -241,11 +243,12 @@ static PyObject *verify_progress(PyObject *object, PyObject *nothing)
     }
     status = stoker_verify_progress(self->handle, &progress);
     PyThread_release_lock(self->lock);
-    return status < 0 ? stk_py_raise(status, NULL)
-                      : Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsK}", COUNT(shards),
-                                      COUNT(shards_total), COUNT(bytes), COUNT(bytes_total),
-                                      COUNT(samples), COUNT(members), COUNT(findings), COUNT(notes),
-                                      COUNT(findings_kept), COUNT(repaired), COUNT(dropped));
+    return status < 0
+               ? stk_py_raise(status, NULL)
+               : Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsK}", COUNT(shards), COUNT(shards_total),
+                               COUNT(bytes), COUNT(bytes_total), COUNT(samples), COUNT(members),
+                               COUNT(findings), COUNT(notes), COUNT(findings_kept), COUNT(repaired),
+                               COUNT(dropped), COUNT(unproven));
 }
 
 /* ---- Diff ------------------------------------------------------------------------------- */

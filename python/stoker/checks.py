@@ -77,7 +77,8 @@ class Verify:
         """Counts so far, and after ``close`` those at its time: ``shards``, ``shards_total``,
         ``bytes``, ``bytes_total`` (0: not known), ``samples``, ``members``, ``findings``,
         ``notes``, ``findings_kept`` (at most ``findings_max``), ``repaired`` (shards or files),
-        ``dropped`` (samples that repair left out)."""
+        ``dropped`` (samples that repair left out), ``unproven`` (that it kept, though no checksum
+        proves them)."""
         return self._native.progress() if self._progress is None else dict(self._progress)
 
     def close(self) -> None:
@@ -101,6 +102,7 @@ def verify(
     *,
     deep: bool = False,
     repair: bool = False,
+    keep_unproven: bool = False,
     findings_max: int | None = None,
     engine: Engine | None = None,
     pixels_max: int | None = None,
@@ -125,6 +127,11 @@ def verify(
             old one stays as ``SHARD.original``. Damaged files of a folder ``ROOT`` move to
             ``ROOT.bad``. Killed at any instant, the next repair ends it. Iterate to the end:
             shards take their names after all are read.
+        keep_unproven: with ``repair``: where a checksum of the packing (gzip, zstd, xz) is all
+            that is wrong, nobody can tell whether it was damaged or the bytes were. Samples under
+            it are left out, but for those that prove themselves (PNG alone, by its CRCs; an index
+            with checksums). With this they are kept; a note and ``progress()["unproven"]``
+            count them.
         findings_max: so many are kept, the rest is counted. Default 10,000.
         engine: default: the process's.
         pixels_max, decode_bytes_max: bounds of a picture, as of :class:`Loader`.
@@ -139,6 +146,7 @@ def verify(
     options = {
         "deep": bool(deep),
         "repair": bool(repair),
+        "keep_unproven": bool(keep_unproven),
         "findings_max": count(findings_max, f"{where} findings_max", low=1, high=2**63),
         "pixels_max": count(pixels_max, f"{where} pixels_max", low=1, high=2**63),
         "decode_bytes_max": parse_bytes(decode_bytes_max, f"{where} decode_bytes_max"),

@@ -50,6 +50,8 @@ static const struct option options[] = {
      "decode every pixel; any warning of a picture's library counts"},
     {"repair", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(repair), 0, 0,
      "write damaged shards anew without their damaged samples; keep SHARD.original"},
+    {"keep-unproven", NULL, COMMAND_VERIFY, OPTION_FLAG, FIELD(keep_unproven), 0, 0,
+     "with --repair: keep samples of which only a wrong checksum of the packing says ill"},
     {"reread", NULL, COMMAND_DIFF, OPTION_FLAG, FIELD(reread), 0, 0,
      "read all bytes, whatever checksums an index has"},
     {"batch", "N", STREAM | COMMAND_ORDER, OPTION_NUMBER, FIELD(batch), 1, 1u << 20,

@@ -53,7 +53,7 @@ struct args {
     uint64_t shard_bytes, short_side, quality; /* of pack */
     const char *pattern, *shuffle_seed;
     bool json, shards, raw, cold, help;
-    bool deep, repair, reread;
+    bool deep, repair, keep_unproven, reread;
     bool checksums, labels, force; /* of index */
     uint64_t access_bytes;         /* of index; 1: default */
     uint64_t world, nodes, tail, epoch, samples, block_samples, histories; /* of order */

@@ -31,7 +31,12 @@ const struct command command_verify = {
         "bz2 and xz shards packed the same way again), keeps the old one as SHARD.original, "
         "brings\n"
         "the manifest up to date, and removes an index of the old bytes (run 'stoker index'\n"
-        "again). Damaged files of a folder ROOT move to ROOT.bad. Exit status 1 says that there "
+        "again). Damaged files of a folder ROOT move to ROOT.bad. Where a checksum of the packing "
+        "is\n"
+        "all that is wrong, nothing tells whether it was damaged or the bytes were: samples under "
+        "it\n"
+        "are left out, but for those that prove themselves (PNG; checksums of an index). With\n"
+        "--keep-unproven they are kept, and counted in a note. Exit status 1 says that there "
         "were findings, mended or not: verify again to\n"
         "see that none is left. A note (a picture under another kind's name, an index made anew)\n"
         "is no finding.\n",
@@ -49,6 +54,7 @@ static int run(struct args *args)
         .url_count = args->path_count,
         .deep = args->deep,
         .repair = args->repair,
+        .keep_unproven = args->keep_unproven,
         .findings_max = args->limit,
     };
     uint64_t start_ns = term_clock_ns();
@@ -199,9 +205,13 @@ static void summary_print(struct stoker_verify *verify, double seconds, bool rep
            term_bytes(bytes, progress.bytes), term_time(time, seconds),
            term_bytes(rate, (uint64_t)((double)progress.bytes / (seconds > 0 ? seconds : 1))));
     if (repair && progress.findings > 0) {
-        printf("repaired: %s %s%s, %s sample%s left out\n", term_count(shards, progress.repaired),
+        printf("repaired: %s %s%s, %s sample%s left out", term_count(shards, progress.repaired),
                progress.bytes_total ? "shard" : "file", progress.repaired == 1 ? "" : "s",
                term_count(samples, progress.dropped), progress.dropped == 1 ? "" : "s");
+        if (progress.unproven > 0) {
+            printf(", %s kept unproven", term_count(samples, progress.unproven));
+        }
+        putchar('\n');
     }
 }
 
@@ -221,6 +231,7 @@ static void summary_print_json(struct stoker_verify *verify, double seconds)
     json_u64("bytes", progress.bytes);
     json_u64("repaired", progress.repaired);
     json_u64("dropped", progress.dropped);
+    json_u64("unproven", progress.unproven);
     json_double("seconds", seconds);
     json_close('}');
 }

@@ -145,6 +145,20 @@ int stk_reader_next(struct stk_reader *reader, struct stk_view *block_out,
     return status < 0 ? status : take_oldest(reader, block_out, error);
 }
 
+int stk_reader_seek(struct stk_reader *reader, uint64_t offset, struct stoker_error *error)
+{
+    int status = 0;
+
+    STK_ASSERT(offset <= reader->bytes);
+    while (reader->waiting > 0 && status == 0) {
+        struct stk_view dropped;
+
+        status = take_oldest(reader, &dropped, error);
+    }
+    reader->offset = reader->asked = offset;
+    return status;
+}
+
 /* Asks for blocks until the ring is full or the file ends. */
 static int ask_ahead(struct stk_reader *reader, struct stoker_error *error)
 {

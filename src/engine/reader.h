@@ -39,6 +39,9 @@ int stk_reader_start(struct stk_reader *reader, const char *path, struct stoker_
  * offset, and reading may only be stopped after it. */
 int stk_reader_next(struct stk_reader *reader, struct stk_view *block_out,
                     struct stoker_error *error);
+/* The next block begins there, up to `bytes`; what was asked for ahead is waited for and
+ * dropped. */
+int stk_reader_seek(struct stk_reader *reader, uint64_t offset, struct stoker_error *error);
 void stk_reader_stop(struct stk_reader *reader);
 
 #endif

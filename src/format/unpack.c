@@ -10,6 +10,8 @@
 #include <lzma.h>
 #include <string.h>
 #include <zlib.h>
+#define XXH_STATIC_LINKING_ONLY /* for a state that needs no allocation */
+#include <xxhash.h>
 #define ZSTD_STATIC_LINKING_ONLY /* for a DStream that allocates by us */
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -20,9 +22,18 @@ enum {
     ZSTD_WINDOW_LOG_MAX = 27,   /* 128 MiB */
     XZ_MEMORY_MAX = 256 << 20,
     TURN_BYTES_MAX = 1 << 30, /* zlib and bzlib count in 32 bits */
-    GZIP_TRAILER_BYTES = 8    /* CRC-32 and size (RFC 1952, 2.3.1) */
+    GZIP_TRAILER_BYTES = 8,   /* CRC-32 and size (RFC 1952, 2.3.1) */
+    GZIP_SIZE_BYTES = 4,
+    BZIP2_TURN_BYTES = 64 << 10, /* out: less than a block, so that one turn enters one at most */
+    BZIP2_HEAD_BYTES = 4,
+    ZSTD_SUMMED = 4,
+    ZSTD_SINGLE = 0x20,
+    ZSTD_SIZED = 0xc0, /* bits of a frame's descriptor */
+    HEAD_BYTES = 5,    /* of a zstd frame, with its descriptor */
+    TAIL_BYTES = 11    /* of a bzip2 stream: magic and checksum, wherever its bits begin */
 };
 static const uint64_t bytes_default = 1ULL << 40;
+#define BZIP2_END UINT64_C(0x177245385090) /* begins the end of a stream */
 
 struct stk_unpack {
     uint32_t packing; /* const after open, like the limits */
@@ -38,14 +49,22 @@ struct stk_unpack {
     uint8_t *window;                /* owned, with a maker of gzip: STK_ACCESS_WINDOW */
     uint32_t prime_bits;            /* of the first byte, begun inside of a member */
     uint32_t trailer_bytes;         /* still to be skipped of such a member */
+    uint32_t size_left;             /* bytes of a gzip size that decides over a wrong CRC */
     bool headless;                  /* it was begun inside of a member and is still in it */
     struct stk_granted memory;      /* of the library */
     lzma_allocator xz_memory;
-    uint64_t streams;               /* that began */
-    uint64_t proved;                /* unpacked bytes whose checksums were right, or had none */
-    bool doubtful;                  /* a checksum was wrong, or may have been */
-    bool unsummed;                  /* a frame of zstd had no checksum */
-    bool at_head;                   /* nothing was given of the stream in work */
+    uint64_t streams;          /* that began */
+    uint64_t proved;           /* unpacked bytes whose checksums were right, or had none */
+    bool doubtful;             /* a checksum was wrong, or may have been */
+    bool unsummed;             /* a frame of zstd had no checksum */
+    uint64_t failed_at;        /* packed bytes before what `proved` does not have */
+    bool by_stream, has_ended; /* has_ended: the last run ended a stream: `ended` */
+    struct stk_ended ended;
+    uint8_t head[HEAD_BYTES], tail[TAIL_BYTES]; /* packed bytes of the stream: first, last ones */
+    size_t head_bytes;
+    size_t hint;         /* what libzstd takes next */
+    uint64_t stream_out; /* unpacked bytes before the stream */
+    XXH64_state_t sum;   /* of a zstd frame, by_stream */
     union {
         z_stream gzip;
         ZSTD_DStream *zstd;
@@ -60,6 +79,7 @@ struct turn {
     uint8_t *out;
     size_t out_bytes;
     bool last;
+    bool draining; /* it was given no input, though there is some */
     const char *detail;
 };
 
@@ -70,6 +90,8 @@ static int zstd_turn(struct stk_unpack *unpack, struct turn *turn);
 static int bzip2_turn(struct stk_unpack *unpack, struct turn *turn);
 static int xz_turn(struct stk_unpack *unpack, struct turn *turn);
 static int begin_stream(struct stk_unpack *unpack);
+static void end_stream(struct stk_unpack *unpack, uint32_t proof);
+static int compare_size(struct stk_unpack *unpack, struct stk_view *in, bool last);
 static int enter(struct stk_unpack *unpack, struct stk_view *in);
 static void tell_maker(struct stk_unpack *unpack, const uint8_t *out, size_t bytes);
 static int check_limits(const struct stk_unpack *unpack, const char **detail_out);
@@ -133,10 +155,9 @@ int stk_unpack_open(struct stk_unpack **unpack_out, uint32_t packing,
             ZSTD_freeDStream(unpack->of.zstd);
         }
         stk_free(unpack);
-        return stk_fail(error, refused ? STOKER_ERROR_BUDGET : -ENOMEM,
-                        "no memory to unpack a shard",
-                        refused ? "grant more memory" : "free memory", "%s",
-                        stk_packing_name(packing));
+        return stk_fail(
+            error, refused ? STOKER_ERROR_BUDGET : -ENOMEM, "no memory to unpack a shard",
+            refused ? "grant more memory" : "free memory", "%s", stk_packing_name(packing));
     }
     *unpack_out = unpack;
     return 0;
@@ -238,6 +259,23 @@ static int find_stream(struct stk_unpack *unpack, struct stk_view *in, bool last
     return 1;
 }
 
+/* What stands before a turn: padding and a begin, the rest of an end, bits. 1: a turn may be taken,
+ * or a stream has ended; 0: more input is needed, or none comes. */
+static int lead_in(struct stk_unpack *unpack, struct stk_view *in, bool last)
+{
+    int status = 1;
+
+    if (unpack->between) {
+        status = find_stream(unpack, in, last);
+        status = status <= 0 ? status : begin_stream(unpack) < 0 ? -ENOMEM : 1;
+    } else if (unpack->size_left > 0) {
+        status = compare_size(unpack, in, last);
+    } else if (unpack->prime_bits > 0) {
+        status = enter(unpack, in) < 0 ? STOKER_ERROR_CORRUPT : 1;
+    }
+    return status;
+}
+
 int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, uint8_t *out,
                    size_t out_bytes, size_t *written_out, struct stoker_error *error)
 {
@@ -246,29 +284,23 @@ int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, ui
     int status = 0;
 
     *written_out = 0;
+    unpack->has_ended = false;
     /* Each turn takes input or fills out, or it is the last one. */
-    while (!unpack->done && written < out_bytes) {
+    while (!unpack->done && written < out_bytes && !unpack->has_ended) {
         struct turn turn = {.out = out + written};
         size_t room = stk_min(out_bytes - written, TURN_BYTES_MAX);
         size_t given; /* input of this turn */
         bool starved;
 
-        if (unpack->between) {
-            status = find_stream(unpack, in, last);
-            if (status <= 0) {
-                break;
-            }
-            status = begin_stream(unpack);
-        } else if (unpack->prime_bits > 0) {
-            status = enter(unpack, in);
-        }
+        status = lead_in(unpack, in, last);
         starved = in->bytes == 0 && unpack->flushed;
-        if (status < 0 || (starved && !last)) {
+        if (status <= 0 || unpack->has_ended || (starved && !last)) {
             break;
         }
         if (unpack->bytes_max - unpack->out_total < room) {
             room = unpack->bytes_max - unpack->out_total + 1; /* to see whether it is passed */
         }
+        room = unpack->packing == STK_BZIP2 ? stk_min(room, BZIP2_TURN_BYTES) : room;
         turn.in = *in;
         turn.in.bytes = given = stk_min(in->bytes, TURN_BYTES_MAX);
         turn.out_bytes = room;
@@ -290,7 +322,7 @@ int stk_unpack_run(struct stk_unpack *unpack, struct stk_view *in, bool last, ui
             break;
         }
         if (turn.out_bytes == room && turn.in.bytes == given && !unpack->between && !unpack->done &&
-            (starved || given > 0)) {
+            !turn.draining && (starved || given > 0)) {
             status = given > 0 ? STOKER_ERROR_CORRUPT : STOKER_ERROR_TRUNCATED;
             break;
         }
@@ -312,6 +344,32 @@ uint64_t stk_unpack_doubted(const struct stk_unpack *unpack)
 bool stk_unpack_is_summed(const struct stk_unpack *unpack)
 {
     return !unpack->unsummed;
+}
+
+uint64_t stk_unpack_failed_at(const struct stk_unpack *unpack)
+{
+    return unpack->failed_at;
+}
+
+void stk_unpack_by_stream(struct stk_unpack *unpack)
+{
+    STK_ASSERT(unpack->in_total == 0 && !unpack->begun);
+    unpack->by_stream = true;
+    if (unpack->packing == STK_ZSTD) {
+        size_t result = ZSTD_DCtx_setParameter(unpack->of.zstd, ZSTD_d_forceIgnoreChecksum,
+                                               ZSTD_d_ignoreChecksum);
+
+        STK_ASSERT(!ZSTD_isError(result));
+    }
+}
+
+bool stk_unpack_ended(const struct stk_unpack *unpack, struct stk_ended *ended)
+{
+    *ended = unpack->ended;
+    ended->in = unpack->in_total;
+    ended->out = unpack->out_total;
+    ended->bytes = unpack->out_total - unpack->stream_out;
+    return unpack->has_ended;
 }
 
 uint64_t stk_unpack_streams(const struct stk_unpack *unpack)
@@ -378,8 +436,8 @@ static int set_up(struct stk_unpack *unpack)
         good = BZ2_bzDecompressInit(&unpack->of.bzip2, 0, 0) == BZ_OK;
         break;
     default:
-        unpack->xz_memory = (lzma_allocator){stk_granted_take, stk_granted_give_back,
-                                            &unpack->memory};
+        unpack->xz_memory =
+            (lzma_allocator){stk_granted_take, stk_granted_give_back, &unpack->memory};
         unpack->of.xz.allocator = &unpack->xz_memory;
         unpack->between = false; /* liblzma walks over streams and their padding itself */
         unpack->streams = 1;
@@ -393,9 +451,12 @@ static int begin_stream(struct stk_unpack *unpack)
     bool good = true;
 
     unpack->between = false;
-    unpack->proved = unpack->out_total;
+    unpack->proved = unpack->stream_out = unpack->out_total;
+    unpack->failed_at = unpack->in_total + (unpack->packing == STK_BZIP2 ? BZIP2_HEAD_BYTES : 0);
     unpack->streams++;
-    unpack->at_head = true;
+    unpack->head_bytes = 0;
+    memset(unpack->tail, 0, sizeof unpack->tail);
+    XXH64_reset(&unpack->sum, 0);
     if (unpack->maker && stk_access_maker_wants(unpack->maker, false)) {
         stk_access_maker_point(unpack->maker, unpack->in_total, 0, (struct stk_view){NULL, 0});
     }
@@ -409,6 +470,41 @@ static int begin_stream(struct stk_unpack *unpack)
         good = BZ2_bzDecompressInit(&unpack->of.bzip2, 0, 0) == BZ_OK;
     }
     return good ? 0 : -ENOMEM;
+}
+
+/* What it tells by its end; a run by streams ends with it. */
+static void end_stream(struct stk_unpack *unpack, uint32_t proof)
+{
+    bool empty = unpack->packing == STK_ZSTD && (unpack->head[0] & 0xf0) == 0x50;
+
+    unpack->begun = unpack->between = true;
+    unpack->has_ended = unpack->by_stream;
+    unpack->ended.proof = proof;
+    unpack->ended.empty = empty;
+    /* libzstd compares the size where a frame tells it. */
+    unpack->ended.sized = unpack->head[4] & (ZSTD_SIZED | ZSTD_SINGLE);
+    unpack->ended.sum = (uint32_t)XXH64_digest(&unpack->sum);
+}
+
+/* The number of bytes behind a wrong CRC-32 (RFC 1952, 2.3.1): if it is right, the damage moved
+ * nothing, and what follows is in its place. 1: compared; 0: not here yet. */
+static int compare_size(struct stk_unpack *unpack, struct stk_view *in, bool last)
+{
+    uint32_t size = 0;
+
+    for (; unpack->size_left > 0 && in->bytes > 0; unpack->size_left--) {
+        unpack->head[GZIP_SIZE_BYTES - unpack->size_left] = in->data[0];
+        skip(unpack, in, 1);
+    }
+    if (unpack->size_left > 0) {
+        return last ? STOKER_ERROR_TRUNCATED : 0;
+    }
+    for (uint32_t i = GZIP_SIZE_BYTES; i-- > 0;) {
+        size = size << 8 | unpack->head[i];
+    }
+    end_stream(unpack, STK_PROOF_WRONG);
+    unpack->ended.sized = size == (uint32_t)(unpack->out_total - unpack->stream_out);
+    return 1;
 }
 
 /* The first byte after a start inside of a member: its upper bits belong to the next block. */
@@ -451,7 +547,7 @@ static void tell_maker(struct stk_unpack *unpack, const uint8_t *out, size_t byt
     }
 }
 
-/* Negative: the status, with turn->detail. A stream that ended sets `between`, or `done`. */
+/* Negative: the status, with turn->detail. Positive: the stream ended, with this enum stk_proof. */
 static int take_turn(struct stk_unpack *unpack, struct turn *turn)
 {
     int status;
@@ -471,9 +567,21 @@ static int take_turn(struct stk_unpack *unpack, struct turn *turn)
         status = xz_turn(unpack, turn);
     }
     if (status > 0) {
-        unpack->begun = unpack->between = true;
+        end_stream(unpack, (uint32_t)status);
     }
     return status;
+}
+
+/* The first and last bytes of what a turn took of the stream. */
+static void note_input(struct stk_unpack *unpack, const uint8_t *data, size_t bytes)
+{
+    size_t last = stk_min(bytes, TAIL_BYTES);
+
+    for (size_t i = 0; i < bytes && unpack->head_bytes < HEAD_BYTES; i++) {
+        unpack->head[unpack->head_bytes++] = data[i];
+    }
+    memmove(unpack->tail, unpack->tail + last, TAIL_BYTES - last);
+    memcpy(unpack->tail + TAIL_BYTES - last, data + bytes - last, last);
 }
 
 /* After a turn of zlib, bzlib or liblzma, by what is left. */
@@ -488,7 +596,8 @@ static void advance(struct turn *turn, size_t in_left, size_t out_left)
 static int gzip_turn(struct stk_unpack *unpack, struct turn *turn)
 {
     z_stream *stream = &unpack->of.gzip;
-    int result;
+    bool wrong_sum, wrong_size;
+    int result, proof;
 
     stream->next_in = (uint8_t *)(uintptr_t)turn->in.data; /* zlib only reads it */
     stream->avail_in = turn->in.bytes;
@@ -499,19 +608,48 @@ static int gzip_turn(struct stk_unpack *unpack, struct turn *turn)
     switch (result) {
     case Z_STREAM_END:
         unpack->trailer_bytes = unpack->headless ? GZIP_TRAILER_BYTES : 0;
+        proof = unpack->headless ? STK_PROOF_NONE : STK_PROOF_RIGHT;
         unpack->headless = false;
-        return 1;
+        return proof;
     case Z_OK:
     case Z_BUF_ERROR: /* no input, or no room: not an error */
         return 0;
     case Z_MEM_ERROR:
         return -ENOMEM;
     default:
-        /* Of a member's CRC and size; zlib tells them by words only. */
-        unpack->doubtful = stream->msg && (strcmp(stream->msg, "incorrect data check") == 0 ||
-                                           strcmp(stream->msg, "incorrect length check") == 0);
-        return STOKER_ERROR_CORRUPT;
+        /* Of a member's CRC and, if that is right, of its size; zlib tells them by words only. */
+        wrong_sum = stream->msg && strcmp(stream->msg, "incorrect data check") == 0;
+        wrong_size = stream->msg && strcmp(stream->msg, "incorrect length check") == 0;
+        if (unpack->by_stream && wrong_size) {
+            return STK_PROOF_ODD;
+        }
+        unpack->size_left = unpack->by_stream && wrong_sum ? GZIP_SIZE_BYTES : 0;
+        unpack->doubtful = wrong_sum || wrong_size;
+        return unpack->size_left > 0 ? 0 : STOKER_ERROR_CORRUPT;
     }
+}
+
+/* In work is a frame with data, whose descriptor (RFC 8878, 3.1.1.1.1) is here. */
+static bool is_frame(const struct stk_unpack *unpack)
+{
+    return unpack->head_bytes == HEAD_BYTES && unpack->head[0] == 0x28;
+}
+
+/* By its checksum, which libzstd was told to leave to us: it would not tell where the frame ends.
+ */
+static uint32_t frame_proof(const struct stk_unpack *unpack)
+{
+    const uint8_t *sum = unpack->tail + TAIL_BYTES - 4;
+    uint32_t stored =
+        sum[0] | (uint32_t)sum[1] << 8 | (uint32_t)sum[2] << 16 | (uint32_t)sum[3] << 24;
+
+    if (!is_frame(unpack) || !(unpack->head[4] & ZSTD_SUMMED)) {
+        return STK_PROOF_NONE;
+    }
+    if (!unpack->by_stream || stored == (uint32_t)XXH64_digest(&unpack->sum)) {
+        return STK_PROOF_RIGHT;
+    }
+    return STK_PROOF_WRONG;
 }
 
 static int zstd_turn(struct stk_unpack *unpack, struct turn *turn)
@@ -520,16 +658,20 @@ static int zstd_turn(struct stk_unpack *unpack, struct turn *turn)
     ZSTD_outBuffer out = {turn->out, turn->out_bytes, 0};
     size_t result;
 
-    if (unpack->at_head && in.size > 0) {
-        /* The descriptor's Content_Checksum_flag (RFC 8878, 3.1.1.1.1); one that is not here yet
-         * counts as unset. Skippable frames have nothing to be summed. */
-        unpack->at_head = false;
-        unpack->unsummed |= turn->in.data[0] == 0x28 && (in.size < 5 || !(turn->in.data[4] & 4));
+    if (unpack->by_stream) { /* a block at a time: what fails takes nothing with it */
+        turn->draining = !unpack->flushed && in.size > 0;
+        in.size = turn->draining ? 0 : stk_min(in.size, stk_max(unpack->hint, HEAD_BYTES));
     }
     result = ZSTD_decompressStream(unpack->of.zstd, &out, &in);
-    advance(turn, in.size - in.pos, out.size - out.pos);
+    unpack->hint = ZSTD_isError(result) ? 0 : result;
+    note_input(unpack, turn->in.data, in.pos);
+    if (unpack->by_stream) {
+        XXH64_update(&unpack->sum, turn->out, out.pos);
+    }
+    advance(turn, turn->in.bytes - in.pos, out.size - out.pos);
+    unpack->unsummed |= is_frame(unpack) && !(unpack->head[4] & ZSTD_SUMMED);
     if (!ZSTD_isError(result)) {
-        return result == 0;
+        return result == 0 ? (int)frame_proof(unpack) : 0;
     }
     switch ((int)ZSTD_getErrorCode(result)) {
     case ZSTD_error_memory_allocation:
@@ -548,30 +690,54 @@ static int zstd_turn(struct stk_unpack *unpack, struct turn *turn)
     }
 }
 
+/* The stream's end stands before its damaged checksum: all blocks are there, by their own CRCs. */
+static bool is_at_end(const struct stk_unpack *unpack)
+{
+    uint64_t first = 0;
+
+    for (int i = 0; i < 8; i++) {
+        first = first << 8 | unpack->tail[i];
+    }
+    for (int padding = 0; padding < 8; padding++) { /* bits behind the checksum */
+        if ((first >> (8 + padding) & 0xffffffffffff) == BZIP2_END) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int bzip2_turn(struct stk_unpack *unpack, struct turn *turn)
 {
     bz_stream *stream = &unpack->of.bzip2;
+    size_t taken;
     int result;
 
+    /* A block is put out before the next one is given, so that its CRC is known first. */
+    turn->draining = !unpack->flushed && turn->in.bytes > 0;
     stream->next_in = (char *)(uintptr_t)turn->in.data; /* bzlib only reads it */
-    stream->avail_in = turn->in.bytes;
+    stream->avail_in = turn->draining ? 0 : turn->in.bytes;
     stream->next_out = (char *)turn->out;
     stream->avail_out = turn->out_bytes;
     result = BZ2_bzDecompress(stream);
-    if ((result == BZ_OK || result == BZ_STREAM_END) && stream->avail_in < turn->in.bytes) {
-        /* It takes input for the next block only once the last one is out, and its CRC right. */
+    taken = turn->draining ? 0 : turn->in.bytes - stream->avail_in;
+    if (taken > 0 && unpack->flushed) {
         unpack->proved = unpack->out_total;
+        unpack->failed_at = stk_max(unpack->failed_at, unpack->in_total);
     }
-    unpack->doubtful = result != BZ_OK && result != BZ_STREAM_END;
-    advance(turn, stream->avail_in, stream->avail_out);
+    note_input(unpack, turn->in.data, taken);
+    advance(turn, turn->in.bytes - taken, stream->avail_out);
     switch (result) {
     case BZ_STREAM_END:
-        return 1;
+        return STK_PROOF_RIGHT;
     case BZ_OK:
         return 0;
     case BZ_MEM_ERROR:
         return -ENOMEM;
     default:
+        if (unpack->by_stream && is_at_end(unpack)) {
+            return STK_PROOF_ODD;
+        }
+        unpack->doubtful = true;
         return STOKER_ERROR_CORRUPT;
     }
 }

@@ -46,6 +46,30 @@ uint64_t stk_unpack_doubted(const struct stk_unpack *unpack);
 bool stk_unpack_is_summed(const struct stk_unpack *unpack);
 /* Streams (gzip members, frames of zstd, skippable ones too) that began. */
 uint64_t stk_unpack_streams(const struct stk_unpack *unpack);
+/* Packed bytes before the stream, or the bzip2 block, that failed: it begins in the byte before
+ * that place, or there. */
+uint64_t stk_unpack_failed_at(const struct stk_unpack *unpack);
+
+/* What a stream's own end says of the bytes that it unpacked to. */
+enum stk_proof {
+    STK_PROOF_NONE = 1, /* nothing: it has no checksum, or it is xz, where blocks have them */
+    STK_PROOF_RIGHT,
+    STK_PROOF_WRONG, /* the checksum is wrong: it was damaged, or the bytes were */
+    STK_PROOF_ODD,   /* the checksum is right, and something else of the end is wrong */
+};
+struct stk_ended {
+    uint64_t in, out; /* packed and unpacked bytes up to its end */
+    uint64_t bytes;   /* unpacked, of this stream */
+    uint32_t proof;   /* enum stk_proof */
+    uint32_t sum;     /* zstd: the lower half of XXH64 of the bytes, if the frame has it or not */
+    bool sized;       /* WRONG: there are as many bytes as the stream says */
+    bool empty;       /* a skippable frame */
+};
+/* Before the first run: each run returns 1 where a stream ends, and a checksum or a size there that
+ * is wrong is no failure. */
+void stk_unpack_by_stream(struct stk_unpack *unpack);
+/* True, and *ended: the last run ended a stream. */
+bool stk_unpack_ended(const struct stk_unpack *unpack, struct stk_ended *ended);
 
 /* Before the first run, gzip and zstd: what is unpacked is told to the maker, lent until close. */
 int stk_unpack_mark(struct stk_unpack *unpack, struct stk_access_maker *maker,

@@ -78,8 +78,8 @@ static struct outcome unpack_all(struct way way, const uint8_t *bytes, size_t co
     size_t given = 0;
     int more = 1;
 
-    outcome.status = stk_unpack_open(
-        &unpack, way.packing, &(struct stk_unpack_limits){way.bytes_max, 0, NULL}, &error);
+    outcome.status = stk_unpack_open(&unpack, way.packing,
+                                     &(struct stk_unpack_limits){way.bytes_max, 0, NULL}, &error);
     while (outcome.status == 0 && more > 0) {
         size_t step = stk_min(way.in_step ? way.in_step : count, count - given);
         size_t room = stk_min(way.out_step ? way.out_step : ROOM, ROOM - outcome.bytes);
@@ -379,9 +379,73 @@ static const struct packing_row {
     {"000000.jpg", 10, STK_PLAIN},
 };
 
+/* Stream by stream: what each one's end says, with one byte changed; the next one is read all the
+ * same, whatever the portions. */
+static void test_ends(void)
+{
+    static const struct end_row {
+        const char *name;
+        uint32_t packing, proof; /* of the first one */
+        size_t from_end;         /* the byte that is changed; 0: none */
+        bool unsized;
+    } rows[] = {
+        {"gzip", STK_GZIP, STK_PROOF_RIGHT, 0, false},
+        {"gzip, CRC", STK_GZIP, STK_PROOF_WRONG, 5, false},
+        {"gzip, size", STK_GZIP, STK_PROOF_ODD, 2, false},
+        {"gzip, both", STK_GZIP, STK_PROOF_WRONG, 5, true},
+        {"zstd", STK_ZSTD, STK_PROOF_RIGHT, 0, false},
+        {"zstd, checksum", STK_ZSTD, STK_PROOF_WRONG, 4, false},
+        {"bzip2", STK_BZIP2, STK_PROOF_RIGHT, 0, false},
+        {"bzip2, sum of all blocks", STK_BZIP2, STK_PROOF_ODD, 3, false},
+    };
+
+    T_EACH(end_row, row, rows)
+    {
+        size_t first = make_packed(row->packing, data, DATA_BYTES, packed, ROOM);
+        size_t count = first + make_packed(row->packing, data, 10, packed + first, ROOM - first);
+
+        packed[first - row->from_end] ^= row->from_end ? 1 : 0;
+        packed[first - 1] ^= row->unsized ? 1 : 0;
+        for (size_t step = 1; step <= count; step = step < 4 ? step + 1 : step * 5) {
+            struct stk_unpack *unpack = NULL;
+            struct stk_ended ended;
+            size_t given = 0, bytes = 0, written;
+            uint32_t ends = 0;
+            int more = 1;
+
+            T_EQ(row->name,
+                 stk_unpack_open(&unpack, row->packing, &(struct stk_unpack_limits){0}, NULL), 0);
+            stk_unpack_by_stream(unpack);
+            while (more > 0) {
+                struct stk_view in = {packed + given, stk_min(step, count - given)};
+                size_t offered = in.bytes;
+
+                more = stk_unpack_run(unpack, &in, given + offered == count, out + bytes,
+                                      ROOM - bytes, &written, NULL);
+                given += offered - in.bytes;
+                bytes += written;
+                if (stk_unpack_ended(unpack, &ended)) {
+                    T_EQ(row->name, ended.proof, ends == 0 ? row->proof : STK_PROOF_RIGHT);
+                    T_EQ(row->name, ended.in, ends == 0 ? first : count);
+                    T_EQ(row->name, ended.bytes, ends == 0 ? DATA_BYTES : 10);
+                    T_TRUE(row->name, ended.out == bytes && !ended.empty);
+                    T_TRUE(row->name,
+                           ended.proof != STK_PROOF_WRONG || ended.sized == !row->unsized);
+                    ends++;
+                }
+            }
+            T_EQ(row->name, more, 0);
+            T_EQ(row->name, ends, 2);
+            T_TRUE(row->name, memcmp(out, data, DATA_BYTES) == 0);
+            stk_unpack_close(unpack);
+        }
+    }
+}
+
 int main(void)
 {
     fill_data();
+    test_ends();
     for (size_t i = 0; i < STK_COUNT(packings); i++) {
         test_portions(packings[i]);
         test_streams(packings[i], 0, true);

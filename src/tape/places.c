@@ -1,5 +1,5 @@
-/* Places that are told: access points of an index, which also prove what lies between them, and the
- * seek table of zstd. */
+/* Places to go on: access points of an index, which also prove what lies between them, and blocks
+ * of bzip2. What streams say by their ends. */
 #include "tape/places.h"
 
 #include "base/mem.h"
@@ -8,8 +8,6 @@
 
 #include <errno.h>
 #include <string.h>
-
-enum { ENTRIES = 256 /* of a seek table at a time */ };
 
 static const void *access_at(const struct stk_tape *tape, uint64_t at, size_t bytes)
 {
@@ -137,12 +135,17 @@ uint64_t stk_tape_unproved(const struct stk_tape *tape)
     return tape->proof.at - tape->proof.from;
 }
 
-static int add_wrong(struct stk_tape *tape, struct stoker_error *error)
+/* One more, or the last one is longer: side by side, or there are too many. */
+static int add_wrong(struct stk_tape *tape, const struct stk_wrong *wrong,
+                     struct stoker_error *error)
 {
     struct stk_wrong *last = tape->wrong_count ? &tape->wrongs[tape->wrong_count - 1] : NULL;
 
-    if (last && last->to == tape->proof.from) {
-        last->to = tape->proof.to;
+    if (last && ((last->kind == wrong->kind && last->to == wrong->from) ||
+                 tape->wrong_count >= STK_TAPE_WRONGS_MAX)) {
+        last->kind = stk_min(last->kind, wrong->kind);
+        last->to = wrong->to;
+        last->count++;
         return 0;
     }
     if (tape->wrong_count == tape->wrong_capacity) {
@@ -156,8 +159,46 @@ static int add_wrong(struct stk_tape *tape, struct stoker_error *error)
         tape->wrongs = wrongs;
         tape->wrong_capacity = capacity;
     }
-    tape->wrongs[tape->wrong_count++] = (struct stk_wrong){tape->proof.from, tape->proof.to};
+    tape->wrongs[tape->wrong_count] = *wrong;
+    tape->wrongs[tape->wrong_count++].count = 1;
     return 0;
+}
+
+/* Whether sums of the index were wrong in it. */
+static bool sums_differ(const struct stk_tape *tape, const struct stk_wrong *part)
+{
+    const struct stk_wrong *last = tape->wrong_count ? &tape->wrongs[tape->wrong_count - 1] : NULL;
+
+    return last && last->kind == STK_WRONG_INDEX && last->to > part->from;
+}
+
+int stk_tape_ended(struct stk_tape *tape, const struct stk_ended *ended, uint64_t end,
+                   struct stoker_error *error)
+{
+    static const uint8_t kinds[] = {[STK_PROOF_NONE] = STK_WRONG_NONE,
+                                    [STK_PROOF_WRONG] = STK_WRONG_SUM,
+                                    [STK_PROOF_ODD] = STK_WRONG_END};
+    uint64_t given = stk_min(ended->bytes, end - stk_min(tape->floor, end));
+    struct stk_wrong wrong = {.from = end - given, .to = end, .packed_at = tape->packed_at};
+    uint32_t proof = ended->proof;
+
+    if (tape->gap_open) {
+        return 0; /* nothing of it is given */
+    }
+    if (tape->table.comparing && !tape->inexact) {
+        proof = stk_tape_compare_table(tape, ended, tape->skip > 0 ? end - tape->skip : end);
+    }
+    if (tape->proof.proving && stk_tape_unproved(tape) == 0) { /* the index's sums tell more */
+        proof = proof == STK_PROOF_WRONG && !sums_differ(tape, &wrong) ? STK_PROOF_ODD
+                : proof == STK_PROOF_ODD                               ? STK_PROOF_ODD
+                                                                       : STK_PROOF_RIGHT;
+    }
+    tape->misplaced = proof == STK_PROOF_WRONG && !ended->sized;
+    if (tape->misplaced || proof == STK_PROOF_RIGHT || (proof == STK_PROOF_NONE && ended->empty)) {
+        return 0;
+    }
+    wrong.kind = kinds[proof];
+    return add_wrong(tape, &wrong, error);
 }
 
 int stk_tape_prove(struct stk_tape *tape, struct stk_view bytes, struct stoker_error *error)
@@ -177,7 +218,11 @@ int stk_tape_prove(struct stk_tape *tape, struct stk_view bytes, struct stoker_e
         tape->proof.at += part;
         if (tape->proof.at == tape->proof.to) {
             if (stk_sum_done(tape->proof.sum) != tape->proof.want) {
-                status = add_wrong(tape, error);
+                status = add_wrong(tape,
+                                   &(struct stk_wrong){.from = tape->proof.from,
+                                                       .to = tape->proof.to,
+                                                       .kind = STK_WRONG_INDEX},
+                                   error);
             }
             tape->proof.from = tape->proof.at;
             if (tape->proof.number + 1 < tape->proof.count) {
@@ -212,66 +257,34 @@ int stk_tape_from_index(struct stk_tape *tape, struct stoker_error *error)
     return status;
 }
 
-static int64_t read_at(struct stk_tape *tape, uint64_t at, uint8_t *to, size_t bytes)
-{
-    return stk_io_read_wait(tape->reader->engine->io, tape->reader->file, at, to, bytes);
-}
+/* ---- blocks of bzip2 -------------------------------------------------------------------- */
 
-/* A table that says nothing is none. */
-static void ask_table(struct stk_tape *tape)
+/* From behind the begin of the block that failed: unpacking may have run over the next ones. */
+static int start_blocks(struct stk_tape *tape, struct stoker_error *error)
 {
-    uint8_t foot[STK_SEEKABLE_FOOT_BYTES], head[STK_SEEKABLE_HEAD_BYTES];
-    uint64_t bytes = tape->reader->bytes;
-
-    tape->table_asked = true;
-    if (tape->packing != STK_ZSTD || bytes < sizeof foot + sizeof head ||
-        read_at(tape, bytes - sizeof foot, foot, sizeof foot) != (int64_t)sizeof foot ||
-        stk_seekable_foot((struct stk_view){foot, sizeof foot}, bytes, &tape->table, NULL) != 1 ||
-        read_at(tape, tape->table.at, head, sizeof head) != (int64_t)sizeof head ||
-        !stk_seekable_head_good(&tape->table, head)) {
-        tape->table = (struct stk_seekable){0};
-    }
-}
-
-int stk_tape_from_table(struct stk_tape *tape, struct stoker_error *error)
-{
-    uint64_t from = stk_max(tape->packed_at, tape->tried_at);
-    uint8_t entries[12 * ENTRIES];
-    uint64_t first = 0, got = 0;
+    uint64_t at = tape->opened_at + stk_unpack_failed_at(tape->unpack) + 1;
     int status;
 
-    if (!tape->table_asked) {
-        ask_table(tape);
-    }
-    /* Each entry once, over all damage: places only go forward. */
-    while (tape->table_next < tape->table.frame_count && tape->table_in < from) {
-        uint32_t packed_bytes, bytes;
+    tape->packed = tape->behind = tape->raw = (struct stk_view){0};
+    at = stk_min(at, tape->reader->bytes);
+    status = stk_reader_seek(tape->reader, at, error);
+    return status < 0
+               ? status
+               : stk_blocks_open(&tape->blocks, at, stk_engine_grant(tape->reader->engine), error);
+}
 
-        if (tape->table_next >= first + got) {
-            size_t want = (size_t)stk_min(ENTRIES, tape->table.frame_count - tape->table_next) *
-                          tape->table.entry_bytes;
+int stk_tape_from_blocks(struct stk_tape *tape, struct stoker_error *error)
+{
+    int status = 0;
 
-            if (read_at(tape, stk_seekable_entry_at(&tape->table, tape->table_next), entries,
-                        want) != (int64_t)want) {
-                return 0;
-            }
-            first = tape->table_next;
-            got = want / tape->table.entry_bytes;
-        }
-        stk_seekable_entry(entries + (tape->table_next - first) * tape->table.entry_bytes,
-                           &packed_bytes, &bytes);
-        tape->table_in += packed_bytes;
-        tape->table_out += bytes;
-        tape->table_next++;
-    }
-    if (tape->table_next >= tape->table.frame_count || tape->table_in >= tape->table.at) {
+    if (tape->packing != STK_BZIP2 || tape->tries++ >= STK_TAPE_TRIES_MAX) {
         return 0;
     }
-    status = stk_tape_wind(tape, tape->table_in, error);
-    status = status < 0 ? status : stk_tape_reopen(tape, tape->bytes, error);
-    if (status < 0) {
-        return status;
+    if (!tape->blocks) {
+        status = start_blocks(tape, error);
     }
-    stk_tape_begin_exact(tape, tape->table_in, tape->table_out);
-    return 1;
+    status = status < 0 ? status : stk_tape_next_block(tape, error);
+    tape->aligning = status == 1;
+    tape->skip = 0;
+    return status;
 }

@@ -3,6 +3,7 @@
 #ifndef TAPE_PLACES_H
 #define TAPE_PLACES_H
 
+#include "format/unpack.h"
 #include "tape/tape.h"
 
 /* tape.c */
@@ -15,9 +16,22 @@ int stk_tape_reopen(struct stk_tape *tape, uint64_t done, struct stoker_error *e
 /* Unpacking begins at byte `in` again, where byte `out` of the tar is known to lie. */
 void stk_tape_begin_exact(struct stk_tape *tape, uint64_t in, uint64_t out);
 
-/* places.c. 1: the tape goes on there, behind the damage; 0: there is no such place. */
+/* The next block of bzip2 as what is unpacked next. 1: there is one; 0: none. */
+int stk_tape_next_block(struct stk_tape *tape, struct stoker_error *error);
+
+/* table.c. Whether the file has a seek table, and one that can be. */
+void stk_tape_ask_table(struct stk_tape *tape);
+/* A frame ended, `out` bytes of the tar come before its end. What is known of its bytes now: enum
+ * stk_proof. */
+uint32_t stk_tape_compare_table(struct stk_tape *tape, const struct stk_ended *ended, uint64_t out);
+
+/* places.c, table.c. 1: the tape goes on there, behind the damage; 0: there is no such place. */
 int stk_tape_from_index(struct stk_tape *tape, struct stoker_error *error);
 int stk_tape_from_table(struct stk_tape *tape, struct stoker_error *error);
+int stk_tape_from_blocks(struct stk_tape *tape, struct stoker_error *error);
+/* A stream ended, `end` bytes of the tar come before its end: what is not right is noted. */
+int stk_tape_ended(struct stk_tape *tape, const struct stk_ended *ended, uint64_t end,
+                   struct stoker_error *error);
 /* Whether the index tells sums of what lies between its points; then they are compared. */
 int stk_tape_prove_start(struct stk_tape *tape, struct stoker_error *error);
 /* These bytes were unpacked, the next of the tar. */

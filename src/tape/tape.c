@@ -10,7 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 512, ROOM_BYTES = 256 << 10, ENTRIES = 256, HEAD_BYTES = 16 };
+enum { BLOCK_BYTES = 512, ROOM_BYTES = 256 << 10 };
+/* A block of zstd unpacks to so many at most (RFC 8878, 3.1.1.2.4), and shows damage that began in
+ * the one before it. */
+#define ZSTD_BLOCK_BYTES UINT64_C(131072)
+#define RATIO_FREE_BYTES (UINT64_C(1) << 20) /* as of unpack.c */
 
 static int read_block(struct stk_tape *tape, struct stk_view *block_out,
                       struct stoker_error *error);
@@ -29,14 +33,23 @@ int stk_tape_reopen(struct stk_tape *tape, uint64_t done, struct stoker_error *e
     struct stk_unpack_limits limits = {.bytes_max = tape->options.unpacked_bytes_max,
                                        .ratio_max = tape->options.unpacked_ratio_max,
                                        .grant = stk_engine_grant(tape->reader->engine)};
+    int status;
 
     if (tape->unpack) {
         tape->streams_before = tape->streams;
         stk_unpack_close(tape->unpack);
         tape->unpack = NULL;
     }
+    if (tape->blocks) {
+        limits.ratio_max = UINT32_MAX; /* of all blocks, see run */
+    }
     limits.bytes_max -= stk_min(limits.bytes_max - 1, done);
-    return stk_unpack_open(&tape->unpack, tape->packing, &limits, error);
+    tape->opened_at = tape->packed_at;
+    status = stk_unpack_open(&tape->unpack, tape->packing, &limits, error);
+    if (status == 0) {
+        stk_unpack_by_stream(tape->unpack);
+    }
+    return status;
 }
 
 int stk_tape_start(struct stk_tape *tape, struct stk_reader *reader,
@@ -62,6 +75,7 @@ static int begin(struct stk_tape *tape, struct stoker_error *error)
         return stk_tape_no_memory(error);
     }
     status = stk_tape_reopen(tape, 0, error);
+    stk_tape_ask_table(tape);
     return status < 0 ? status : stk_tape_prove_start(tape, error);
 }
 
@@ -69,7 +83,9 @@ void stk_tape_stop(struct stk_tape *tape)
 {
     stk_unpack_close(tape->unpack);
     stk_tape_prove_stop(tape);
+    stk_blocks_close(tape->blocks);
     stk_free(tape->room);
+    tape->blocks = NULL;
     tape->unpack = NULL;
     tape->room = NULL;
     tape->ended = true;
@@ -78,6 +94,8 @@ void stk_tape_stop(struct stk_tape *tape)
 /* The file's next block; empty at the end. */
 static int read_block(struct stk_tape *tape, struct stk_view *block_out, struct stoker_error *error)
 {
+    struct stk_view first;
+    size_t again;
     int status;
 
     *block_out = (struct stk_view){0};
@@ -92,11 +110,17 @@ static int read_block(struct stk_tape *tape, struct stk_view *block_out, struct 
         *block_out = (struct stk_view){0};
         return status;
     }
+    first = *block_out; /* read for the first time: what is not before read_to */
+    again = stk_min(first.bytes,
+                    tape->read_to - stk_min(tape->read_to, tape->reader->offset - first.bytes));
+    first.data += again;
+    first.bytes -= again;
+    tape->read_to = stk_max(tape->read_to, tape->reader->offset);
     if (tape->options.sha) {
-        stk_sha256_add(tape->options.sha, block_out->data, block_out->bytes);
+        stk_sha256_add(tape->options.sha, first.data, first.bytes);
     }
     if (tape->options.counter) {
-        atomic_fetch_add_explicit(tape->options.counter, block_out->bytes, memory_order_relaxed);
+        atomic_fetch_add_explicit(tape->options.counter, first.bytes, memory_order_relaxed);
     }
     return 0;
 }
@@ -165,7 +189,7 @@ static bool is_last(const struct stk_tape *tape)
 /* Something to unpack, if there is anything left. */
 static int refill(struct stk_tape *tape, struct stoker_error *error)
 {
-    if (tape->packed.bytes > 0) {
+    if (tape->packed.bytes > 0 || tape->blocks) {
         return 0;
     }
     tape->packed = tape->behind;
@@ -198,17 +222,56 @@ static size_t align(struct stk_tape *tape, size_t used)
     return used - at;
 }
 
+int stk_tape_next_block(struct stk_tape *tape, struct stoker_error *error)
+{
+    int status = 0;
+
+    tape->packed = (struct stk_view){0};
+    while (!stk_blocks_run(tape->blocks, &tape->raw, &tape->packed, &tape->packed_at)) {
+        if (is_last(tape)) {
+            return 0;
+        }
+        status = read_block(tape, &tape->raw, error);
+        if (status < 0) {
+            return status;
+        }
+    }
+    status = stk_tape_reopen(tape, tape->bytes, error);
+    tape->more = 1;
+    return status < 0 ? status : 1;
+}
+
+/* A block of bzip2 is over: the next one follows it without a gap, if it is whole. */
+static int after_block(struct stk_tape *tape, struct stoker_error *error)
+{
+    int status = 0;
+
+    if (tape->more == 0) {
+        status = stk_tape_next_block(tape, error);
+    } else if (tape->more == STOKER_ERROR_TRUNCATED) { /* what follows it is another block */
+        tape->more = tape->failure.status = STOKER_ERROR_CORRUPT;
+    }
+    if (tape->bytes > RATIO_FREE_BYTES &&
+        tape->bytes / tape->options.unpacked_ratio_max > tape->reader->bytes) {
+        tape->more = stk_fail(&tape->failure, STOKER_ERROR_LIMIT, "cannot unpack the shard",
+                              "raise the limit if you trust the shard, or store it unpacked",
+                              "bzip2: it unpacks to more than unpacked_ratio_max times its size");
+    }
+    return status < 0 ? status : 0;
+}
+
 /* One run of the library into the room. */
 static int run(struct stk_tape *tape, size_t *used, struct stoker_error *error)
 {
-    bool last = is_last(tape) && tape->behind.bytes == 0;
+    bool last = tape->blocks || (is_last(tape) && tape->behind.bytes == 0);
     size_t before = tape->packed.bytes, got = 0, left_out;
+    struct stk_ended ended;
     int status;
 
     tape->more = stk_unpack_run(tape->unpack, &tape->packed, last, tape->room + *used,
                                 ROOM_BYTES - *used, &got, &tape->failure);
     status = stk_tape_prove(tape, (struct stk_view){tape->room + *used, got}, error);
-    tape->packed_at += before - tape->packed.bytes;
+    tape->packed_at += tape->blocks ? 0 : before - tape->packed.bytes;
     tape->bytes += got;
     tape->streams = tape->streams_before + stk_unpack_streams(tape->unpack);
     tape->unsummed |= !stk_unpack_is_summed(tape->unpack);
@@ -221,7 +284,16 @@ static int run(struct stk_tape *tape, size_t *used, struct stoker_error *error)
     if (tape->aligning) {
         *used = align(tape, *used);
     }
-    return status;
+    if (status == 0 && stk_unpack_ended(tape->unpack, &ended)) {
+        status = stk_tape_ended(tape, &ended, tape->offset + *used + tape->skip, error);
+        if (tape->misplaced) { /* what follows may lie elsewhere */
+            tape->more = stk_fail(&tape->failure, STOKER_ERROR_CORRUPT, "cannot unpack the shard",
+                                  "copy the shard again or leave it out",
+                                  "%s: a checksum is wrong, and where its data ends is not certain",
+                                  stk_packing_name(tape->packing));
+        }
+    }
+    return status == 0 && tape->blocks ? after_block(tape, error) : status;
 }
 
 /* The next piece into the room, so that only the last one is not whole blocks; or a gap. */
@@ -267,6 +339,7 @@ static void end_gap(struct stk_tape *tape, uint64_t to, bool exact)
 
     gap->to = to;
     gap->exact = exact;
+    tape->inexact = tape->inexact || !exact;
     tape->gap_open = tape->aligning = false;
     tape->gap_ready = true;
     tape->floor = to;
@@ -281,33 +354,57 @@ static void end_gap(struct stk_tape *tape, uint64_t to, bool exact)
                  (unsigned long long)(gap->from - gap->doubted));
     }
     strncat(gap->found.what, text, sizeof gap->found.what - strlen(gap->found.what) - 1);
+    if (gap->sure < gap->doubted) {
+        snprintf(text, sizeof text, "; no checksum proves the %llu bytes before",
+                 (unsigned long long)(gap->doubted - gap->sure));
+        strncat(gap->found.what, text, sizeof gap->found.what - strlen(gap->found.what) - 1);
+    }
+}
+
+/* What is known of the bytes before the damage: the gap's `sure` and `doubted`. end: of all that
+ * was unpacked; summed: sums of the index were compared up to here. */
+static void open_gap(struct stk_tape *tape, uint64_t from, uint64_t end, bool summed)
+{
+    uint64_t given = end - stk_min(tape->floor, end); /* since the last gap */
+    uint64_t doubted = stk_unpack_doubted(tape->unpack), unsure;
+    struct stk_ended now;
+
+    (void)stk_unpack_ended(tape->unpack, &now);
+    doubted = tape->misplaced ? now.bytes : doubted;
+    unsure = tape->packing == STK_BZIP2 ? doubted : now.bytes; /* each of its blocks has a CRC */
+    if (summed) { /* all before the last point is proved, and what is behind it is not */
+        doubted = unsure = stk_tape_unproved(tape);
+    } else if (tape->packing == STK_ZSTD && tape->more == STOKER_ERROR_CORRUPT && doubted == 0) {
+        doubted = stk_min(ZSTD_BLOCK_BYTES, now.bytes);
+    }
+    tape->gap =
+        (struct stk_gap){.from = from, .found = tape->failure, .proved = summed && doubted == 0};
+    tape->gap.found.offset = tape->packed_at;
+    tape->gap.doubted = stk_min(end - stk_min(doubted, given), from);
+    tape->gap.sure = stk_min(end - stk_min(unsure, given), tape->gap.doubted);
+    tape->gap_open = true;
 }
 
 static int go_on(struct stk_tape *tape, size_t *used, struct stoker_error *error)
 {
-    uint64_t end = tape->offset + *used, doubted = stk_unpack_doubted(tape->unpack);
+    bool summed = tape->proof.proving && tape->more == STOKER_ERROR_CORRUPT;
+    uint64_t end = tape->offset + *used;
     int number = tape->more, status = 0;
-    bool proved = false;
 
-    if (tape->proof.proving && number == STOKER_ERROR_CORRUPT) {
-        doubted = stk_tape_unproved(tape); /* all before it is proved, and this is not */
-        proved = doubted == 0;
-        (void)stk_sum_done(tape->proof.sum);
-    }
-    tape->proof.proving = false; /* until a place to go on is known */
     *used = *used / BLOCK_BYTES * BLOCK_BYTES;
     if (!tape->gap_open) {
-        tape->gap = (struct stk_gap){
-            .from = tape->offset + *used, .found = tape->failure, .proved = proved};
-        tape->gap.found.offset = tape->packed_at;
-        tape->gap.doubted =
-            stk_min(end - stk_min(doubted, end - stk_min(tape->floor, end)), tape->gap.from);
-        tape->gap_open = true;
+        open_gap(tape, tape->offset + *used, end, summed);
     }
+    if (summed) {
+        (void)stk_sum_done(tape->proof.sum);
+    }
+    tape->proof.proving = false; /* until a place to go on is known, as for the seek table */
+    tape->table.comparing = tape->misplaced = false;
     if (number == STOKER_ERROR_CORRUPT) {
         status = stk_tape_from_index(tape, error);
         status = status != 0 ? status : stk_tape_from_table(tape, error);
-        status = status != 0 ? status : from_magic(tape, error);
+        status = status != 0 ? status : stk_tape_from_blocks(tape, error);
+        status = status != 0 || tape->packing == STK_BZIP2 ? status : from_magic(tape, error);
     }
     if (status == 0) {
         tape->more = 0;

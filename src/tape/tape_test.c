@@ -1,8 +1,9 @@
 /* Goal: a tape gives the tar's bytes, wherever the packing is damaged: what is behind an exact gap
  * lies where it lay; what a wrong checksum covers is doubted; reading again gives the same; nothing
- * that is wrong is given without a word. Method: tars of noise packed by packer.c in the simulated
- * world, damaged by bursts and cuts; the pieces compared with the tar; an index of the whole shard;
- * fail-nth. Covers tape.c, places.c. */
+ * that is wrong is given without a word; a wrong end of a stream costs nothing, and a seek table
+ * that lies is noticed. Method: tars of noise packed by packer.c in the simulated world, damaged by
+ * bursts, cuts and flips; the pieces compared with the tar; an index of the whole shard; fail-nth.
+ * Covers tape.c, places.c, seek_table.c. */
 #include "tape/tape.h"
 
 #include "base/mem.h"
@@ -20,7 +21,7 @@
 enum { MEMBERS = 60, ROOM = 4 << 20 };
 
 static struct t_tar tar;
-static uint8_t packed[ROOM];
+static uint8_t packed[ROOM], tail[ROOM];
 
 static const struct tape_row {
     const char *name;
@@ -38,6 +39,7 @@ static const struct tape_row {
     {"zstd, frames", STK_ZSTD, 65536, false, true, false},
     {"zstd, index", STK_ZSTD, 65536, true, false, true},
     {"bzip2", STK_BZIP2, 65536, false, false, false},
+    {"bzip2, blocks", STK_BZIP2, 0, false, false, false},
     {"xz", STK_XZ, 0, false, false, false},
 };
 
@@ -62,7 +64,8 @@ static void make_tar(void)
 
 static size_t pack(const struct tape_row *row)
 {
-    struct stk_packer_options options = {row->packing, 0, row->frame_bytes, NULL};
+    int level = row->packing == STK_BZIP2 ? 1 : 0; /* blocks of 100,000 bytes */
+    struct stk_packer_options options = {row->packing, level, row->frame_bytes, NULL};
     struct stk_packer_room room = {packed, ROOM, 0};
     struct stk_view in = {tar.data, tar.bytes};
     struct stk_packer *packer = NULL;
@@ -133,9 +136,13 @@ static void rig_close(struct rig *rig)
 
 /* What a tape gave. */
 struct heard {
-    uint64_t good, lost; /* bytes of the tar in their place; those of gaps that end */
-    uint64_t sum;        /* over all pieces and gaps */
-    uint32_t gaps, wrongs;
+    uint64_t good, lost;          /* bytes of the tar in their place; those of gaps that end */
+    uint64_t before;              /* bytes that the last gap does not doubt, before it */
+    uint64_t behind;              /* bytes in `tail`: given since the last gap */
+    uint64_t sum;                 /* over all pieces and gaps */
+    uint64_t doubtful;            /* bytes of wrongs */
+    uint32_t gaps, wrongs, kinds; /* kinds: a bit for each of wrongs */
+    const char *lie;
     bool ended_early, doubted;
     int status;
 };
@@ -186,11 +193,15 @@ static void listen(const char *name, struct rig *rig, struct heard *heard)
         if (event == STK_TAPE_PIECE) {
             T_TRUE(name, tape.piece.bytes > 0);
             compare(&tape, heard, exact, &first_bad);
+            memcpy(tail + heard->behind, tape.piece.data, tape.piece.bytes);
+            heard->behind += tape.piece.bytes;
             heard->sum =
                 heard->sum * 31 + stk_sum64(tape.piece.data, tape.piece.bytes) + tape.offset;
         } else if (event == STK_TAPE_GAP) {
             exact = exact && tape.gap.exact;
             heard->gaps++;
+            heard->before = tape.gap.doubted;
+            heard->behind = 0;
             heard->ended_early = tape.gap.to == UINT64_MAX;
             heard->lost += heard->ended_early ? 0 : tape.gap.to - tape.gap.from;
             heard->doubted |= tape.gap.doubted < tape.gap.from;
@@ -207,6 +218,11 @@ static void listen(const char *name, struct rig *rig, struct heard *heard)
     }
     T_TRUE(name, event < 0 || first_bad == UINT64_MAX || is_wrong(&tape, first_bad));
     heard->wrongs = tape.wrong_count;
+    for (uint32_t i = 0; i < tape.wrong_count; i++) {
+        heard->kinds |= 1u << tape.wrongs[i].kind;
+        heard->doubtful += tape.wrongs[i].to - tape.wrongs[i].from;
+    }
+    heard->lie = tape.lie.what;
     heard->status = event;
     stk_tape_stop(&tape);
     stk_reader_deinit(&reader);
@@ -225,6 +241,7 @@ static void test_whole(void)
         listen(row->name, &rig, &heard);
         T_EQ(row->name, heard.good, tar.bytes);
         T_EQ(row->name, heard.gaps, row->no_table ? 1 : 0);
+        T_TRUE(row->name, !heard.lie);
         rig_close(&rig);
     }
 }
@@ -262,6 +279,92 @@ static void test_damage(void)
         }
         T_TRUE(row->name, gaps > 0);
         T_TRUE(row->name, exact > 0 || row->frame_bytes == 0 || row->no_table);
+    }
+}
+
+/* Blocks behind a damaged one of a single stream: all but that one. */
+static void test_blocks(void)
+{
+    static const struct tape_row row = {"bzip2, blocks", STK_BZIP2, 0, false, false, false};
+    size_t bytes = pack(&row);
+
+    for (size_t at = bytes / 4; at < bytes * 3 / 4; at += bytes / 8) {
+        struct heard heard;
+        struct rig rig;
+
+        packed[at] ^= 0x10;
+        rig_open(&rig, &row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row.name, &rig, &heard);
+        T_EQ(row.name, heard.gaps, 1);
+        T_TRUE(row.name, !heard.ended_early);
+        T_TRUE("a block and a member", heard.before + heard.behind + 130000 >= tar.bytes);
+        T_TRUE("no more", heard.before + heard.behind < tar.bytes);
+        T_TRUE("the rest of the tar",
+               memcmp(tail, tar.data + tar.bytes - heard.behind, heard.behind) == 0);
+        packed[at] ^= 0x10;
+        rig_close(&rig);
+    }
+}
+
+/* The bytes are all there, and the end of a stream is wrong. */
+static void test_ends(void)
+{
+    static const struct end_row {
+        const char *name;
+        struct tape_row row;
+        int from_end; /* the byte that is flipped */
+        uint32_t kind;
+        uint64_t doubtful; /* at least */
+    } rows[] = {
+        {"gzip, CRC", {"", STK_GZIP, 0, false, false, false}, 8, STK_WRONG_SUM, 500000},
+        {"gzip, size", {"", STK_GZIP, 0, false, false, false}, 1, STK_WRONG_END, 0},
+        {"a gzip member", {"", STK_GZIP, 65536, false, false, false}, 6, STK_WRONG_SUM, 1},
+        {"gzip, index", {"", STK_GZIP, 0, true, false, true}, 8, STK_WRONG_END, 0},
+        {"bzip2", {"", STK_BZIP2, 0, false, false, false}, 3, STK_WRONG_END, 0},
+    };
+
+    T_EACH(end_row, row, rows)
+    {
+        size_t bytes = pack(&row->row);
+        struct heard heard;
+        struct rig rig;
+
+        rig_open(&rig, &row->row, bytes);
+        packed[bytes - (size_t)row->from_end] ^= 1;
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row->name, &rig, &heard);
+        T_EQ(row->name, heard.gaps, 0);
+        T_EQ(row->name, heard.good, tar.bytes);
+        T_EQ(row->name, heard.kinds, 1u << row->kind);
+        T_TRUE(row->name, row->kind != STK_WRONG_SUM ||
+                              (heard.doubtful >= row->doubtful && heard.doubtful <= tar.bytes));
+        rig_close(&rig);
+    }
+}
+
+/* A seek table that is not true costs nothing, and is told: whatever its entries or its foot say.
+ */
+static void test_table(void)
+{
+    static const struct tape_row row = {"table", STK_ZSTD, 65536, false, false, true};
+    size_t bytes = pack(&row), entries;
+    struct heard heard;
+    struct rig rig;
+
+    entries = bytes - 9 - 8 * (size_t)(packed[bytes - 9] | packed[bytes - 8] << 8);
+    for (size_t at = entries; at < bytes - 4; at += at < bytes - 12 ? 3 : 1) {
+        bool reserved = at == bytes - 5; /* flags: bits of it mean nothing */
+
+        packed[at] ^= (uint8_t)(reserved ? 4 : 1 << at % 8);
+        rig_open(&rig, &row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row.name, &rig, &heard);
+        T_EQ(row.name, heard.good, tar.bytes);
+        T_EQ(row.name, heard.gaps, 0);
+        T_TRUE("it lies", heard.lie);
+        packed[at] ^= (uint8_t)(reserved ? 4 : 1 << at % 8);
+        rig_close(&rig);
     }
 }
 
@@ -317,6 +420,9 @@ int main(void)
     make_tar();
     test_whole();
     test_damage();
+    test_blocks();
+    test_ends();
+    test_table();
     test_cut();
     test_no_memory();
     t_tar_free(&tar);

@@ -394,6 +394,7 @@ static int look_at_picture(struct stk_check *check, struct stk_view bytes,
                                     &kind, &found);
 
     if (status <= 0) {
+        check->member.sealed = status == 0 && stk_verify_is_sealed(bytes);
         if (status < 0) {
             *error = found;
         }
@@ -493,7 +494,13 @@ int stk_check_end(struct stk_check *check, bool whole, struct stoker_error *erro
         struct stk_view bytes = {check->hold, check->member.held};
 
         status = check->member.summing ? compare_sum(check, error) : 0;
-        return status == 0 && check->member.picture ? look_at_picture(check, bytes, error) : status;
+        if (status == 0 && check->member.picture) {
+            status = look_at_picture(check, bytes, error);
+        }
+        if (check->member.keyed && check->sample != STK_NO_SAMPLE && !check->member.sealed) {
+            check->samples[check->sample].flags |= STK_SAMPLE_OPEN;
+        }
+        return status;
     }
     if (check->sum) {
         (void)stk_sum_done(check->sum);
@@ -524,17 +531,21 @@ int stk_check_cut(struct stk_check *check, uint64_t to, struct stoker_error *err
     return stk_check_keep_range(check, check->member.header, to, false, error);
 }
 
-void stk_check_doubt(struct stk_check *check, uint64_t from, uint64_t to)
+void stk_check_doubt(struct stk_check *check, uint64_t from, uint64_t to, enum stk_doubt doubt)
 {
-    check->doubted |= from < to;
+    bool kept = doubt == STK_DOUBT_UNPROVEN ||
+                (doubt == STK_DOUBT_SUM && check->verify->options.keep_unproven);
+
+    check->doubted |= from < to && doubt != STK_DOUBT_UNPROVEN;
     if (is_proved(check)) {
         return;
     }
     for (uint32_t i = check->members_kept; i-- > 0 && check->members[i].end > from;) {
-        uint32_t sample = check->members[i].sample;
+        uint32_t number = check->members[i].sample;
+        struct stk_check_sample *sample = number == STK_NO_SAMPLE ? NULL : &check->samples[number];
 
-        if (sample != STK_NO_SAMPLE && check->members[i].header < to) {
-            check->samples[sample].flags |= STK_SAMPLE_BAD;
+        if (sample && check->members[i].header < to && (sample->flags & STK_SAMPLE_OPEN)) {
+            sample->flags |= kept ? STK_SAMPLE_UNPROVEN : STK_SAMPLE_BAD;
         }
     }
 }
@@ -608,7 +619,7 @@ static void judge_suspects(struct stk_check *check)
     for (uint32_t i = 0; i < check->keys.count; i++) {
         const struct stk_check_sample *sample = &check->samples[i];
 
-        if (sample->flags == 0) {
+        if (!(sample->flags & STK_SAMPLE_HURT)) {
             shape = votes == 0 ? sample->shape : shape;
             votes = sample->shape == shape ? votes + 1 : votes - 1;
         }

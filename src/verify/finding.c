@@ -26,7 +26,8 @@ const char *stoker_finding_text(uint32_t kind)
 
 bool stk_finding_is_note(uint32_t kind)
 {
-    return kind == STOKER_FINDING_MISNAMED || kind == STOKER_FINDING_REINDEXED;
+    return kind == STOKER_FINDING_MISNAMED || kind == STOKER_FINDING_REINDEXED ||
+           kind == STOKER_FINDING_UNPROVEN;
 }
 
 bool stk_verify_is_ours(int status)

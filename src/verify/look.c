@@ -102,6 +102,22 @@ static int check_png(struct stk_view bytes, struct stoker_error *error)
                     advice_damaged, "%zu bytes", bytes.bytes);
 }
 
+bool stk_verify_is_sealed(struct stk_view bytes)
+{
+    uint64_t at = 8;
+
+    while (bytes.bytes >= 8 && memcmp(bytes.data, "\x89PNG\r\n\x1a\n", 8) == 0 &&
+           at + 12 <= bytes.bytes && big32(bytes.data + at) <= bytes.bytes - at - 12) {
+        bool last = memcmp(bytes.data + at + 4, "IEND", 4) == 0;
+
+        at += 12 + (uint64_t)big32(bytes.data + at);
+        if (last) {
+            return at == bytes.bytes; /* no CRC covers what follows */
+        }
+    }
+    return false;
+}
+
 /* Segments and scans up to the end marker (ITU-T T.81, B.1): a cut picture has none. */
 static int check_jpeg(struct stk_view bytes, struct stoker_error *error)
 {

@@ -33,7 +33,8 @@ struct copy {
     uint8_t *packed;           /* owned, with it: PACKED_BYTES */
 };
 
-static int plan(struct stk_check *check, uint64_t *dropped_out, struct stoker_error *error);
+static int plan(struct stk_check *check, uint64_t *dropped_out, uint64_t *unproven_out,
+                struct stoker_error *error);
 static int open_packer(const struct stk_check *check, struct copy *copy,
                        struct stoker_error *error);
 static int copy_kept(struct stk_check *check, struct copy *copy, struct stoker_error *error);
@@ -83,7 +84,10 @@ static int leave(struct stoker_verify *verify, struct stk_findings *findings, ui
 static const char *why_not(const struct stk_check *check, uint64_t dropped, const char **advice)
 {
     if (dropped == check->keys.count && check->doubted) {
-        *advice = "copy it again; 'stoker index --checksums' lets the next be found";
+        *advice = check->verify->options.keep_unproven
+                      ? "copy it again; 'stoker index --checksums' lets the next be found"
+                      : "copy it again; --repair --keep-unproven keeps what nothing contradicts; "
+                        "'stoker index --checksums' lets the next be found";
         return "not repaired: only the checksum of the whole packed stream shows the damage, not "
                "where it is";
     }
@@ -91,11 +95,22 @@ static const char *why_not(const struct stk_check *check, uint64_t dropped, cons
         *advice = "copy the shard again, or remove it";
         return "not repaired: no whole sample is left";
     }
-    if (check->range_count == 0 && !check->cut && !check->doubted) {
+    if (check->range_count == 0 && !check->cut && !check->doubted && !check->rewrite) {
         *advice = "copy it again; 'stoker index --checksums' lets the next damage be found";
         return "not repaired: nothing in the shard shows what was changed";
     }
     return NULL;
+}
+
+/* The new shard has checksums again, which say nothing of these. */
+static int tell_unproven(struct stk_check *check, uint64_t unproven, struct stoker_error *error)
+{
+    struct stoker_error found = {0};
+
+    stk_fail(&found, STOKER_ERROR_CORRUPT, "samples are kept that no checksum proves",
+             "compare them with another copy, if there is one", "%llu of %u",
+             (unsigned long long)unproven, check->keys.count);
+    return stk_check_find(check, STOKER_FINDING_UNPROVEN, &found, NULL, error);
 }
 
 /* SHARD.repair, synced; what was begun is removed where it fails. */
@@ -124,7 +139,7 @@ int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_err
     struct stk_mended *mended = &verify->mended[object];
     struct copy copy = {.io = verify->engine->io};
     const char *why, *advice = "";
-    uint64_t dropped = 0;
+    uint64_t dropped = 0, unproven = 0;
     int status;
 
     if (check->broken || check->refused) {
@@ -136,7 +151,7 @@ int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_err
                          : "raise the limit that the finding names, if you trust the shard",
                      error);
     }
-    status = plan(check, &dropped, error);
+    status = plan(check, &dropped, &unproven, error);
     if (status < 0) {
         return status;
     }
@@ -155,9 +170,10 @@ int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_err
         mended->bytes = copy.bytes;
         mended->samples = check->keys.count - dropped;
         mended->dropped = dropped;
+        mended->unproven = unproven;
         mended->state = STK_MENDED_WRITTEN;
     }
-    return status;
+    return status == 0 && unproven > 0 ? tell_unproven(check, unproven, error) : status;
 }
 
 static int compare_ranges(const void *left, const void *right)
@@ -171,7 +187,8 @@ static int compare_ranges(const void *left, const void *right)
 }
 
 /* The ranges become all that is left out or zeroed, in order. */
-static int plan(struct stk_check *check, uint64_t *dropped_out, struct stoker_error *error)
+static int plan(struct stk_check *check, uint64_t *dropped_out, uint64_t *unproven_out,
+                struct stoker_error *error)
 {
     for (uint32_t i = 0; i < check->members_kept; i++) {
         const struct stk_check_member *member = &check->members[i];
@@ -184,6 +201,8 @@ static int plan(struct stk_check *check, uint64_t *dropped_out, struct stoker_er
     }
     for (uint32_t i = 0; i < check->keys.count; i++) {
         *dropped_out += (check->samples[i].flags & STK_SAMPLE_BAD) != 0;
+        *unproven_out += (check->samples[i].flags & (STK_SAMPLE_UNPROVEN | STK_SAMPLE_BAD)) ==
+                         STK_SAMPLE_UNPROVEN;
     }
     if (check->range_count > 1) {
         qsort(check->ranges, check->range_count, sizeof *check->ranges, compare_ranges);
@@ -386,6 +405,8 @@ static int take_name(struct stoker_verify *verify, uint64_t object, struct stoke
         stk_indexes_spoil(verify, object);
         atomic_fetch_add_explicit(&verify->count.repaired, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&verify->count.dropped, verify->mended[object].dropped,
+                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&verify->count.unproven, verify->mended[object].unproven,
                                   memory_order_relaxed);
     }
     return status;

@@ -63,6 +63,10 @@ static int resolve(struct stoker_verify_options *options, const struct stoker_ve
                         "set struct_size, urls and url_count", "verify options");
     }
     memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    if (options->keep_unproven && !options->repair) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "keep_unproven is for repair only",
+                        "set repair as well, or leave it out", "verify options");
+    }
     options->struct_size = sizeof *options;
     options->findings_max = options->findings_max ? options->findings_max : 10000;
     options->pixels_max = options->pixels_max ? options->pixels_max : 178956970;
@@ -322,6 +326,7 @@ int stoker_verify_progress(struct stoker_verify *verify, struct stoker_verify_pr
     full.findings_kept = atomic_load_explicit(&verify->count.kept, memory_order_relaxed);
     full.repaired = atomic_load_explicit(&verify->count.repaired, memory_order_relaxed);
     full.dropped = atomic_load_explicit(&verify->count.dropped, memory_order_relaxed);
+    full.unproven = atomic_load_explicit(&verify->count.unproven, memory_order_relaxed);
     memcpy(progress, &full, progress->struct_size);
     return 0;
 }

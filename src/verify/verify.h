@@ -156,7 +156,8 @@ struct stoker_verify {
     bool started;
     _Atomic bool stopping;
     struct {
-        _Atomic uint64_t shards, bytes, samples, members, findings, notes, kept, repaired, dropped;
+        _Atomic uint64_t shards, bytes, samples, members, findings, notes, kept, repaired, dropped,
+            unproven;
     } count;
     pthread_mutex_t lock;
     pthread_cond_t ready; /* a stage is done, or all; with lock */
@@ -180,7 +181,7 @@ enum stk_mended_state {
 
 struct stk_mended {
     uint32_t state; /* enum stk_mended_state */
-    uint64_t bytes, samples, dropped;
+    uint64_t bytes, samples, dropped, unproven;
     uint8_t sha256[32];
 };
 
@@ -202,11 +203,28 @@ int stk_verify_picture(struct stoker_verify *verify, struct stk_codec **codec,
                        struct stk_view bytes, const char *extension, uint32_t *kind_out,
                        struct stoker_error *error);
 
+/* A picture that was found fine: whether its checksums cover all of its bytes (PNG). */
+bool stk_verify_is_sealed(struct stk_view bytes);
+
 /* ---- one shard, or some files of a folder (check.c, walk.c) ---- */
 
 enum { STK_RUN_EXTENSIONS_MAX = 256 };
 
-enum stk_sample_flag { STK_SAMPLE_BAD = 1, STK_SAMPLE_SUSPECT = 2, STK_SAMPLE_SCATTERED = 4 };
+enum stk_sample_flag {
+    STK_SAMPLE_BAD = 1,
+    STK_SAMPLE_SUSPECT = 2,
+    STK_SAMPLE_SCATTERED = 4,
+    STK_SAMPLE_HURT = 7,     /* any of these */
+    STK_SAMPLE_UNPROVEN = 8, /* no checksum stands for its bytes, and nothing speaks against them */
+    STK_SAMPLE_OPEN = 16,    /* a member of it does not prove itself */
+};
+
+/* What a range of the tar makes of samples that lie in it, unless something else proves them. */
+enum stk_doubt {
+    STK_DOUBT_WRONG = 1, /* some of the bytes are wrong: they are left out */
+    STK_DOUBT_SUM,       /* a checksum of the packing is wrong: left out, or kept if asked for */
+    STK_DOUBT_UNPROVEN   /* no checksum reaches them: kept, and counted */
+};
 
 struct stk_check_sample {
     uint64_t shape; /* of its extensions, in any order */
@@ -241,6 +259,7 @@ struct stk_check {
     bool broken;  /* not all bytes could be read: it cannot be repaired */
     bool refused; /* its packing passes a limit, or needs what is not there: likewise */
     bool doubted; /* the packing's checksum is wrong: what nothing else proves is left out */
+    bool rewrite; /* what is wrong belongs to no sample: the shard is written anew all the same */
     uint32_t packing;
     int level;
     uint64_t streams, tar_bytes; /* so far: that began, that were unpacked */
@@ -267,6 +286,7 @@ struct stk_check {
 
     struct { /* the member whose data goes by */
         bool open, keyed, picture;
+        bool sealed;  /* its own checksums cover each of its bytes, and are right */
         bool summing; /* the index has a checksum, to be compared at the end */
         bool summed;  /* with the whole member at once */
         uint64_t sum;
@@ -296,9 +316,9 @@ int stk_check_damage(struct stk_check *check, uint32_t kind, struct stoker_error
                      uint64_t from, uint64_t to, struct stoker_error *error);
 /* The open member ends at a gap that goes up to `to`. */
 int stk_check_cut(struct stk_check *check, uint64_t to, struct stoker_error *error);
-/* [from, to) was unpacked, and may be wrong: samples there are left out by repair, unless the index
- * proves each of their members. */
-void stk_check_doubt(struct stk_check *check, uint64_t from, uint64_t to);
+/* [from, to) was unpacked, and may be wrong: what repair does with samples there, unless the index
+ * proves all members, or the sample proves itself. */
+void stk_check_doubt(struct stk_check *check, uint64_t from, uint64_t to, enum stk_doubt doubt);
 /* As the check's own walk reads the shard; without a hash. */
 void stk_check_tape(const struct stk_check *check, struct stk_tape_options *options);
 /* Repair leaves [offset, end) out, or writes zeros for it. */

@@ -60,25 +60,67 @@ static int unreadable(struct walk *walk, struct stoker_error *found, struct stok
     return stk_check_find(walk->check, STOKER_FINDING_UNREADABLE, found, NULL, error);
 }
 
-/* What was unpacked without an error, and is not what the index was made of. */
+/* What streams say by their ends, and sums of the index: bytes that were unpacked without an error,
+ * and are not right, or may not be. */
+static int tell_wrong(struct stk_check *check, const struct stk_wrong *wrong,
+                      struct stoker_error *error)
+{
+    static const struct {
+        uint32_t doubt, kind; /* 0: none; no finding */
+        const char *what, *advice;
+    } rows[] = {
+        [STK_WRONG_INDEX] = {STK_DOUBT_WRONG, STOKER_FINDING_CHECKSUM,
+                             "the unpacked bytes have not the index's sum",
+                             "copy the shard again, or leave out the samples there (--repair)"},
+        [STK_WRONG_SUM] = {STK_DOUBT_SUM, STOKER_FINDING_PACKING,
+                           "a checksum of the packing is wrong, and nothing else tells whether it "
+                           "or the bytes are",
+                           "copy the shard again; --repair leaves out what nothing proves, with "
+                           "--keep-unproven it keeps it"},
+        [STK_WRONG_END] = {0, STOKER_FINDING_PACKING,
+                           "the end of a packed stream is damaged; the bytes are proved",
+                           "copy the shard again, or --repair: nothing is left out for it"},
+        [STK_WRONG_NONE] = {STK_DOUBT_UNPROVEN, 0, "", ""},
+    };
+    struct stoker_error found = {0};
+
+    if (rows[wrong->kind].doubt) {
+        stk_check_doubt(check, wrong->from, wrong->to, rows[wrong->kind].doubt);
+    }
+    if (!rows[wrong->kind].kind) {
+        return 0;
+    }
+    check->rewrite = true;
+    stk_fail(&found, STOKER_ERROR_CORRUPT, rows[wrong->kind].what, rows[wrong->kind].advice,
+             "%llu bytes, %u place%s", (unsigned long long)(wrong->to - wrong->from), wrong->count,
+             wrong->count == 1 ? "" : "s");
+    found.offset = wrong->kind == STK_WRONG_INDEX ? wrong->from : wrong->packed_at;
+    return stk_check_find(check, rows[wrong->kind].kind, &found, NULL, error);
+}
+
 static int tell_wrongs(struct walk *walk, struct stoker_error *error)
 {
     struct stk_check *check = walk->check;
+    struct stoker_error found = {0};
     int status = 0;
 
-    if (walk->tape.wrong_count > 0 && check->verify->roots.items[check->known.root].stale) {
-        return 0; /* it is the index that is wrong */
-    }
     for (uint32_t i = 0; i < walk->tape.wrong_count && status == 0; i++) {
         const struct stk_wrong *wrong = &walk->tape.wrongs[i];
-        struct stoker_error found = {0};
 
-        stk_check_doubt(check, wrong->from, wrong->to);
-        stk_fail(&found, STOKER_ERROR_CORRUPT, "the unpacked bytes have not the index's sum",
-                 "copy the shard again, or leave out the samples there (--repair)", "%llu bytes",
-                 (unsigned long long)(wrong->to - wrong->from));
-        found.offset = wrong->from;
-        status = stk_check_find(check, STOKER_FINDING_CHECKSUM, &found, NULL, error);
+        /* A stale index is what is wrong itself. */
+        if (wrong->kind != STK_WRONG_INDEX ||
+            !check->verify->roots.items[check->known.root].stale) {
+            status = tell_wrong(check, wrong, error);
+        }
+    }
+    if (status == 0 && walk->tape.lie.what) {
+        check->rewrite = true;
+        stk_fail(&found, STOKER_ERROR_CORRUPT, "the seek table does not fit the frames",
+                 "stoker reads well without it, other programs may not: copy the shard again, or "
+                 "--repair",
+                 "%s", walk->tape.lie.what);
+        found.offset = walk->tape.lie.at;
+        status = stk_check_find(check, STOKER_FINDING_TABLE, &found, NULL, error);
     }
     return status;
 }
@@ -175,13 +217,15 @@ static int over_gap(struct walk *walk, struct stoker_error *error)
         check->refused = true;
     }
     if (status == 0) {
-        stk_check_doubt(check, gap->doubted, gap->from);
+        stk_check_doubt(check, gap->sure, gap->doubted, STK_DOUBT_UNPROVEN);
+        stk_check_doubt(check, gap->doubted, gap->from, STK_DOUBT_SUM);
         if (check->hurt_stream == check->streams && !gap->proved) {
-            stk_check_doubt(check, check->hurt_at, gap->from); /* it began there */
+            /* It began there, or behind what checksums prove. */
+            stk_check_doubt(check, stk_max(check->hurt_at, gap->sure), gap->from, STK_DOUBT_WRONG);
         }
         check->proved = gap->proved;
-        status = stk_check_damage(check, STOKER_FINDING_PACKING, &gap->found, gap->from, gap->to,
-                                  error);
+        status =
+            stk_check_damage(check, STOKER_FINDING_PACKING, &gap->found, gap->from, gap->to, error);
         check->proved = false;
     }
     if (!gap->exact) {
