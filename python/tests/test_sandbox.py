@@ -212,3 +212,32 @@ def test_a_rogue_picture_is_raised(rogues, rogue_engine):
     with pytest.raises(stoker.CorruptError, match="decoder") as caught:
         list(loader)
     assert caught.value.key in {what.replace(" ", "-") for what in ROGUES}
+
+
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_a_scan_is_parsed_there_too(tmp_path, rogue_engine, kind):
+    """subset=, weights= and balance= look into sidecars: in the helper, with the same answers."""
+    paths = {"json": "json.a", "mp": "mp.a", "npz": "npz.a"}
+
+    def member(number):
+        stream = io.BytesIO()
+        np.savez(stream, a=np.int64(number))
+        return {"json": b'{"a": %d, "b": [1]}' % number, "mp": b"\x81\xa1a" + bytes([number]),
+                "npz": stream.getvalue()}[kind]  # fmt: skip
+
+    members = []
+    for number in range(20):
+        members += [(f"{number:02}.{kind}", member(number)), (f"{number:02}.cls", b"%d.5" % number)]
+    good = make.tar(tmp_path / "good.tar", members)
+    options = {"fields": {"id": "__id__"}, "output": "numpy", "shuffle": "none", "tables": "never"}
+    chosen = {}
+    for sandbox in (False, True):
+        with stoker.Loader(good, 4, subset=f"{paths[kind]} > 3 and cls < 16", balance=paths[kind],
+                           sandbox=sandbox, threads=2, **options) as loader:
+            assert bool(helpers()) == sandbox
+            chosen[sandbox] = [batch["id"].tolist() for batch in loader]
+    assert chosen[True] == chosen[False]
+    assert sorted(id for batch in chosen[True] for id in batch) == list(range(4, 16))
+    bad = make.tar(tmp_path / "bad.tar", [*members, (f"99.{kind}", b"ROGUE crash")])
+    with pytest.raises(stoker.CorruptError, match="the parser crashed"):
+        stoker.Loader(bad, 4, subset=f"{paths[kind]} > 3", engine=rogue_engine, **options)

@@ -48,6 +48,7 @@ struct stk_job {
     struct stk_job *next;
     int (*run)(void *context, uint64_t round, struct stoker_error *error);
     void *context;
+    bool  jailed; /* not on a thread without a helper */
     struct {
         uint64_t            rounds, next_round, running, failed_round;
         int                 status;
@@ -132,6 +133,14 @@ void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count);
 int  stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
                          int (*run)(void *context, uint64_t round, struct stoker_error *error),
                          void *context, struct stoker_error *error);
+/* The same for rounds that parse what strangers wrote: on a sandboxed engine by the workers alone,
+ * whose helpers do it. Not on a worker's thread. */
+int  stk_engine_parallel_jailed(struct stoker_engine *engine, uint64_t rounds,
+                                int (*run)(void *context, uint64_t round,
+                                           struct stoker_error *error),
+                                void *context, struct stoker_error *error);
+/* The worker whose thread this is; NULL: another thread. */
+struct stk_worker *stk_worker_of(const struct stoker_engine *engine);
 /* Reserves, making room by freeing pooled batches and waiting up to wait_ms. BUDGET. */
 int  stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wait_ms,
                         const char *what, struct stoker_error *error);

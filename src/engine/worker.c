@@ -91,14 +91,19 @@ void stk_workers_stop(struct stoker_engine *engine)
     stk_free(engine->workers);
 }
 
-bool stk_workers_is_one(const struct stoker_engine *engine)
+struct stk_worker *stk_worker_of(const struct stoker_engine *engine)
 {
     for (uint32_t i = 0; i < engine->worker_count; i++) {
         if (pthread_equal(engine->workers[i].thread, pthread_self())) {
-            return true;
+            return &engine->workers[i];
         }
     }
-    return false;
+    return NULL;
+}
+
+bool stk_workers_is_one(const struct stoker_engine *engine)
+{
+    return stk_worker_of(engine) != NULL;
 }
 
 uint64_t stk_engine_trim(struct stoker_engine *engine)
@@ -160,18 +165,20 @@ static bool job_step_locked(struct stoker_engine *engine, struct stk_job *job)
     return true;
 }
 
-int stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
-                        int (*run)(void *context, uint64_t round, struct stoker_error *error),
-                        void *context, struct stoker_error *error)
+static int run_job(struct stoker_engine *engine, struct stk_job *asked, struct stoker_error *error)
 {
-    struct stk_job   job = { .run = run, .context = context, .locked.rounds = rounds };
+    struct stk_job   job = *asked;
     struct stk_job **link;
 
     stk_engine_lock(engine, NULL);
     job.next = engine->locked.jobs;
     engine->locked.jobs = &job;
-    stk_engine_signal_locked(engine, rounds);
-    while (job_step_locked(engine, &job)) {
+    stk_engine_signal_locked(engine, job.locked.rounds);
+    while (job.jailed ? job.locked.next_round < job.locked.rounds
+                      : job_step_locked(engine, &job)) {
+        if (job.jailed) { /* until the last round ends, when there is none to begin */
+            pthread_cond_wait(&engine->done, &engine->lock);
+        }
     }
     for (link = &engine->locked.jobs; *link != &job; link = &(*link)->next) {
     }
@@ -184,6 +191,26 @@ int stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
         *error = job.locked.error;
     }
     return job.locked.status;
+}
+
+int stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
+                        int (*run)(void *context, uint64_t round, struct stoker_error *error),
+                        void *context, struct stoker_error *error)
+{
+    struct stk_job job = { .run = run, .context = context, .locked.rounds = rounds };
+
+    return run_job(engine, &job, error);
+}
+
+int stk_engine_parallel_jailed(struct stoker_engine *engine, uint64_t rounds,
+                               int (*run)(void *context, uint64_t round,
+                                          struct stoker_error *error),
+                               void *context, struct stoker_error *error)
+{
+    struct stk_job job = { .run = run, .context = context, .locked.rounds = rounds,
+                           .jailed = engine->workers[0].jail != NULL };
+
+    return run_job(engine, &job, error);
 }
 
 static bool jobs_step_locked(struct stoker_engine *engine)

@@ -1,5 +1,5 @@
-/* How well an order mixes, and what it costs: blocks open at once, requests, hits of a cache; of all
- * of it, and of each source or stage. The mixing is looked at in steps spread over eight epochs;
+/* How well an order mixes, and what it costs: blocks open at once, requests, hits of a cache; of
+ * all of it, and of each source or stage. The mixing is looked at in steps over eight epochs;
  * blocks are followed through whole epochs (follow.c), one to fill the caches and the next to
  * count. */
 #include "plan/follow.h"

@@ -170,6 +170,7 @@ static int scan_round(void *context, uint64_t round, struct stoker_error *error)
 
     if (row) {
         row->dataset = sampler->dataset;
+        row->worker = stk_worker_of(sampler->engine);
     }
     for (uint64_t i = first; i < end && status == 0; i++) {
         int chosen;
@@ -213,7 +214,8 @@ int stk_sampler_scan(struct stoker_sampler *sampler, uint32_t timeout_ms,
     while (sampler->scanned < sampler->chooser.sample_count) {
         uint64_t left = sampler->chooser.sample_count - sampler->scanned;
         uint64_t rounds = stk_min(some, (left + ROUND_SAMPLES - 1) / ROUND_SAMPLES);
-        int status = stk_engine_parallel(sampler->engine, rounds, scan_round, sampler, error);
+        int status =
+            stk_engine_parallel_jailed(sampler->engine, rounds, scan_round, sampler, error);
 
         if (status < 0) {
             return status;

@@ -9,6 +9,7 @@
 #define MEMBER_BYTES_MAX (64u << 20) /* of a member that is read for a column */
 #define ROOM_WAIT_MS 1000u
 #define PARSE_BYTES_MAX (256u << 20) /* of what it is parsed to */
+#define DIGITS_MAX 18u               /* of a number that certainly has 63 bits */
 #define NUMBER_BYTES_MAX 64u         /* a text this short may be a number */
 
 static const char *const built_in[] = {"label", "class", "size", "key", "shard", "sample"};
@@ -178,24 +179,54 @@ struct inside {
     const char *path;
 };
 
-static int value_inside(struct stk_row *row, uint32_t slot, const struct inside *inside,
-                        struct stk_query_value *value_out, struct stoker_error *error)
+/* Here: libraries of this process look into the member. */
+static int open_here(struct stk_row *row, uint32_t slot, const struct inside *inside,
+                     struct stoker_error *error)
 {
-    struct stk_value *value = &row->slots[slot].value;
-    struct stk_view lent;
     uint64_t ticket = 0;
-    int status;
-
-    drop_value(row, slot); /* of an attempt before */
-    status = stk_value_ticket(inside->encoding, inside->bytes, inside->path, &ticket, error);
+    int status = stk_value_ticket(inside->encoding, inside->bytes, inside->path, &ticket, error);
     if (status == 0 && ticket > 0) {
         status = stk_engine_reserve(row->dataset->engine, ticket, ROOM_WAIT_MS,
                                     "parsing members of a scan", error);
         row->slots[slot].ticket = status == 0 ? ticket : 0;
     }
-    status = status < 0 ? status
-                        : stk_value_open(value, inside->encoding, inside->bytes, inside->path,
-                                         PARSE_BYTES_MAX, error);
+    return status < 0 ? status
+                      : stk_value_open(&row->slots[slot].value, inside->encoding, inside->bytes,
+                                       inside->path, PARSE_BYTES_MAX, error);
+}
+
+/* By the worker's helper: a document comes back whole, an npz as the array that is asked for. */
+static int open_jailed(struct stk_row *row, uint32_t slot, const struct inside *inside,
+                       struct stoker_error *error)
+{
+    static const _Atomic bool never = false;
+    struct stk_value *value = &row->slots[slot].value;
+    struct stk_parse_job job = {
+        .encoding = inside->encoding,
+        .bytes = inside->bytes,
+        .path = inside->path,
+        .small_bytes = row->dataset->engine->keep_bytes / STK_ROW_VALUES,
+        .memory_bytes_max = PARSE_BYTES_MAX,
+        .wait_ms = ROOM_WAIT_MS,
+        .cancelled = &never,
+    };
+    int status = stk_worker_parse(row->worker, &job, value, error);
+
+    row->slots[slot].ticket = job.reserved_bytes;
+    return status == 0 && value->tree ? stk_value_at(value, inside->path, value, error) : status;
+}
+
+static int value_inside(struct stk_row *row, uint32_t slot, const struct inside *inside,
+                        struct stk_query_value *value_out, struct stoker_error *error)
+{
+    struct stk_value *value = &row->slots[slot].value;
+    bool jailed = row->worker && row->worker->jail && inside->encoding != STK_ENCODING_UNKNOWN &&
+                  inside->encoding != STK_NPY;
+    struct stk_view lent;
+    int status;
+
+    drop_value(row, slot); /* of an attempt before */
+    status = jailed ? open_jailed(row, slot, inside, error) : open_here(row, slot, inside, error);
     if (status < 0) {
         drop_value(row, slot);
     }
@@ -222,6 +253,26 @@ static bool is_short(int status)
     return status == -ENOMEM || status == STOKER_ERROR_BUDGET;
 }
 
+/* Of digits alone, as labels are: no library needs to look at it. */
+static bool is_whole_number(struct stk_view bytes, int64_t *number_out)
+{
+    bool is_negative = bytes.data[0] == '-';
+    size_t digits = bytes.bytes - is_negative;
+    int64_t number = 0;
+
+    if (digits == 0 || digits > DIGITS_MAX || (digits > 1 && bytes.data[is_negative] == '0')) {
+        return false;
+    }
+    for (size_t i = is_negative; i < bytes.bytes; i++) {
+        if (bytes.data[i] < '0' || bytes.data[i] > '9') {
+            return false;
+        }
+        number = number * 10 + (bytes.data[i] - '0');
+    }
+    *number_out = is_negative ? -number : number;
+    return true;
+}
+
 /* A member that is text: a number if all of it is one (as JSON writes them, in any locale). */
 static int value_of_text(struct stk_row *row, uint32_t slot, struct stk_view bytes,
                          struct stk_query_value *value_out, struct stoker_error *error)
@@ -236,9 +287,14 @@ static int value_of_text(struct stk_row *row, uint32_t slot, struct stk_view byt
     if (bytes.bytes > 0 && bytes.bytes <= NUMBER_BYTES_MAX &&
         (bytes.data[0] == '-' || (bytes.data[0] >= '0' && bytes.data[0] <= '9'))) {
         struct stoker_error why = {0};
-        int status =
-            value_inside(row, slot, &(struct inside){bytes, STK_JSON, ""}, value_out, &why);
+        int64_t whole;
+        int status;
 
+        if (is_whole_number(bytes, &whole)) {
+            *value_out = integer(whole);
+            return 0;
+        }
+        status = value_inside(row, slot, &(struct inside){bytes, STK_JSON, ""}, value_out, &why);
         if (is_short(status) && error) {
             *error = why;
         }

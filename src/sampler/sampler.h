@@ -46,6 +46,7 @@ void stk_column_close(struct stk_column *column); /* zeroed is fine */
 #define STK_ROW_VALUES (STK_QUERY_COLUMNS_MAX + 1)
 struct stk_row {
     struct stoker_dataset *dataset; /* borrowed */
+    struct stk_worker *worker;      /* whose thread this is, and whose helper parses; or NULL */
     uint64_t number;
     struct stk_sample sample;
     char path[STK_PATH_BYTES_MAX]; /* of its shard */
