@@ -204,7 +204,6 @@ class Mixed:
         self.lengths = [end - start for start, end in zip(starts, self.ends, strict=True)]
         self.history: History = [(0, self._first())]
         self.history += [(p, whole(mix.parts(weights))) for p, weights in mix.changes]
-        self.is_fixed = False  # of workers: each has the history of its Mix, and no other
         # Of the order; 0: the data set's. Those of a run that had fewer sources are kept.
         self.epoch, self.block_samples = mix.epoch, 0
 
@@ -270,11 +269,40 @@ class Mixed:
             "epoch_samples": loader._native.samples(),
         }
 
+    # ---- what the processes of a run agree upon ----
+
+    def told(self) -> dict[str, Any]:
+        """What another process needs to have the same run, fit for JSON."""
+        history = [[position, list(weights)] for position, weights in self.history]
+        return {"history": history, "epoch": self.epoch, "block_samples": self.block_samples}
+
+    def take(self, told: dict[str, Any]) -> None:
+        self.history = [(position, list(weights)) for position, weights in told["history"]]
+        self.epoch, self.block_samples = told["epoch"], told["block_samples"]
+
+    def change(self, position: int, values: Sequence[Any]) -> None:
+        """From a position on, a frame's end, other weights hold."""
+        weights = whole(self.mix.parts(self.mix._numbers(values, "weights")))
+        earlier = [change for change in self.history if change[0] < position]
+        self.history = [*earlier, (position, weights)]
+
+    def changes(self) -> list[tuple[int, list[int]]]:
+        """The history behind its beginning as a Mix takes it: a weight for each of its sources."""
+        found = []
+        for position, weights in self.history[1:]:
+            rest = iter(weights)
+            parts = [
+                sum(next(rest) for _ in (inner.leaves() if isinstance(inner, Mix) else [0]))
+                for inner in self.mix.sources
+            ]
+            found.append((position, parts))
+        return found
+
     # ---- other weights: the loader's native part is made anew ----
 
     def set_weights(self, loader: Any, values: Sequence[Any], at: int | None) -> int:
         """See :meth:`Loader.set_weights`. The iterator in use goes on with the new weights."""
-        weights = whole(self.mix.parts(self.mix._numbers(values, "weights")))
+        self.mix._numbers(values, "weights")
         state = loader._state()
         self._check_change(loader, state)
         if loader._pinner is not None:  # what its thread took ahead is given up
@@ -291,9 +319,8 @@ class Mixed:
                     f"what was given stays: they can change at {border}, or later",
                 )
             position = border if at is None else loader._native.mix_border(at)
-            earlier = [change for change in before if change[0] < position]
-            self.history = [*earlier, (position, weights)]
-            self._swap(loader, self._with_all(loader, state))
+            self.change(position, values)
+            self.renew(loader, state)
         except BaseException:
             self.history = before
             raise
@@ -318,6 +345,10 @@ class Mixed:
                 "set_weights",
                 "begin the next epoch with another Loader, or take end='repeat'",
             )
+
+    def renew(self, loader: Any, state: tuple[Any, ...]) -> None:
+        """The loader goes on from there with the history that holds now."""
+        self._swap(loader, self._with_all(loader, state))
 
     def load(self, loader: Any, values: dict[str, Any], state: tuple[Any, ...]) -> None:
         """Goes to a state, with the weights that were in force until then. values: the state."""
@@ -357,16 +388,10 @@ class Mixed:
         epoch, block = values.get("epoch_samples"), state[_MIX - 1]
         if not isinstance(epoch, int) or not 1 <= epoch <= _WEIGHTS_MAX:
             raise StateError(f"epoch_samples {epoch!r}", where, "give what state_dict() gave")
-        if self.mix.end == "repeat":
+        if self.mix.end == "repeat" and epoch != here["epoch_samples"]:
             self.epoch = epoch
-        self.block_samples = block
-        own_block = loader._native.state()[_MIX - 1]
-        if self.is_fixed and (epoch, block) != (here["epoch_samples"], own_block):
-            raise StateError(
-                "the state is of a run that began with fewer sources",
-                where,
-                "resume it in a stoker.Loader, or open the sources of the saved run",
-            )
+        if block != loader._native.state()[_MIX - 1]:
+            self.block_samples = block
 
     def _as_it_was(self, loader: Any, state: tuple[Any, ...], width: int) -> Any:
         """The native loader of the run that the state is of, standing there."""
@@ -393,7 +418,7 @@ class Mixed:
         if same == len(theirs) and (same == len(own) or own[same][0] >= border):
             self.history = own
             return
-        if same == len(own) and not self.is_fixed:
+        if same == len(own):
             self.history = theirs
             return
         here = f"{own[same][1]} from {own[same][0]} on" if same < len(own) else "none"
@@ -420,12 +445,12 @@ class Mixed:
                 "give what state_dict() of a loader of a Mix gave",
             )
         width = len(read[0][1])
-        if width > len(self.ends) or (self.is_fixed and width < len(self.ends)):
+        if width > len(self.ends):
             raise StateError(
                 f"the state is of {width} sources, here are {len(self.ends)}",
                 "load_state_dict",
                 "keep all sources, and give one that is not wanted any more the weight 0; new ones "
-                "join, behind the others, in a stoker.Loader",
+                "join behind the others",
             )
         return read
 

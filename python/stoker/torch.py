@@ -30,12 +30,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import multiprocessing.context
 import multiprocessing.reduction
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch.utils.data
@@ -80,8 +81,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     Args:
         source: a class folder, a tar, a glob, braces, or a list of them; or a
-            :class:`stoker.Mix`, whose weights are those given to it in all workers: what changes
-            while a run goes on is told it as ``changes=``.
+            :class:`stoker.Mix` (see :meth:`set_weights`).
         batch_size: the DataLoader's (1 for a DataLoader with ``batch_size=None``).
         transform: called with each sample, in the worker; the loop gets its result. With workers
             that are spawned it must be picklable.
@@ -188,6 +188,81 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             count(epoch, where, high=2**63 - 1), count(batches_done, f"{where} batches_done")
         )
 
+    def set_weights(self, weights: Sequence[Any], at: int | None = None) -> int:
+        """Other weights for a :class:`stoker.Mix` that repeats: from the next epoch on, or from a
+        position of the run. Called where the loop is, also while it goes on.
+
+        Workers are ahead of the loop, by as much as they had time for. So that each run has the
+        same samples, where the weights change is a number that all ranks know, and never depends on
+        how far workers are: they look before each batch whether weights changed, and a change that
+        would begin in what one of them has begun is refused.
+
+        A state that a batch brought which was made before this call does not know of it. So save
+        :attr:`changes` beside the state, and give them to the Mix of the run that goes on.
+
+        Args:
+            at: a position of the run, in samples of all ranks: they hold from the end of its frame.
+
+        Returns:
+            The position from which they hold. All before it stays as it was.
+
+        Raises:
+            StateError: a worker of this rank is behind it already: take a later one.
+        """
+        where, mix = "set_weights", self._mixing("set_weights")
+        if mix.end != "repeat":
+            raise ArgumentError(
+                f"weights of a Mix with end={mix.end!r}", where, "give the Mix changes="
+            )
+        mix._numbers(weights, "weights")
+        place = None if at is None else count(at, f"{where} at", high=2**62)
+        with self._opening() as here, self._turns.mixing(here.mixed) as shared:
+            with here.make(self.batch_size, self._all_options(quarantine=None)) as loader:
+                if place is None:
+                    place = self._next_epoch(loader, int(shared["next"]))
+                position = int(loader._native.mix_border(place))
+            if position < shared["horizon"]:
+                raise StateError(
+                    f"weights from position {place} on",
+                    where,
+                    f"what workers have begun stays: they can change at {shared['horizon']}, or "
+                    "later; take the same position on all ranks",
+                )
+            here.mixed.change(position, weights)
+        return position
+
+    @property
+    def changes(self) -> list[tuple[int, list[int]]]:
+        """All changes of the weights of a :class:`stoker.Mix`, those that were given to it and
+        those set since, as its ``changes=`` takes them."""
+        self._mixing("changes")
+        with self._opening() as here, self._turns.mixing(here.mixed):
+            return here.mixed.changes()
+
+    def _mixing(self, where: str) -> Mix:
+        if self._mix is None:
+            raise ArgumentError("no Mix", where, "give the IterableDataset a Mix as its source")
+        return self._mix
+
+    def _all_options(self, **more: Any) -> dict[str, Any]:
+        rank, world = self._ranks()
+        return {**self._options, "rank": rank, "world_size": world, **more}
+
+    def _next_epoch(self, loader: Loader, epoch: int) -> int:
+        """Where it begins, and what a wrapped step of the one before may take of it."""
+        step = self.batch_size * loader.world_size if self._tail == "wrap" else 0
+        return epoch * int(loader._native.samples()) + step
+
+    @contextlib.contextmanager
+    def _opening(self) -> Iterator[_Here]:
+        """What this process has open, or opens for a moment."""
+        here = _opened(self, 1)
+        try:
+            yield here
+        finally:
+            if here is not self._here:
+                here.close()
+
     def __len__(self) -> int:
         """Samples of the next epoch for this rank; ``len(DataLoader)`` is its batches.
 
@@ -196,11 +271,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         rank, world = self._ranks()
         samples = self._turns.samples
         if samples is None:
-            here = _opened(self, 1)
-            samples = here.samples(self.batch_size * world)
+            with self._opening() as here:
+                samples = here.samples(self.batch_size * world, self._turns)
             self._turns.samples = samples
-            if here is not self._here:
-                here.close()
         epoch, done = self._turns.next
         length = _length(samples, self.batch_size, rank, world, self._tail, epoch)
         return max(0, length - done * self.batch_size)
@@ -226,11 +299,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         rank, world = self._ranks()
         here = self._here = _opened(self, workers)
-        samples = here.samples(self.batch_size * world)
+        samples = here.samples(self.batch_size * world, self._turns)
         number = None if info is None else info.seed - info.id
         turn = self._turns.take(number, worker, samples, here.dataset.identity)
-        options = {**self._options, "rank": rank, "world_size": world}
-        options.update(worker=worker, worker_count=workers)
+        options = self._all_options(worker=worker, worker_count=workers)
         if info is not None and options.get("quarantine") is not None:
             options["quarantine"] = f"{os.fspath(options['quarantine'])}.worker{worker}"
         return Samples(self, here, options, *turn)
@@ -254,6 +326,9 @@ class Samples(Iterator[Any]):
     ) -> None:
         self._dataset, self._here, self._options = dataset, here, options
         self._loader: Loader | None = here.take(dataset.batch_size, options)
+        self._agreed = -1  # the number of what the loader's Mix was agreed upon
+        self._mix: dict[str, Any] = {}
+        self._agree(False)
         native = self._loader._native
         native.set_epoch(epoch)
         if done > 0:
@@ -261,8 +336,6 @@ class Samples(Iterator[Any]):
             state[_POSITION] += done * dataset.batch_size * options["world_size"]
             state[_POSITION] = min(state[_POSITION], native.samples())  # the end
             native.set_state(tuple(state))
-        mixed = self._loader._mixed
-        self._mix = {} if mixed is None else mixed.values(self._loader)
         self._samples = native.samples()
         self._stand(native.place(), 0)
 
@@ -293,9 +366,40 @@ class Samples(Iterator[Any]):
         except StopIteration as error:  # to the DataLoader it would be the epoch's end
             raise RuntimeError("transform raised StopIteration") from error
 
+    def _agree(self, is_next: bool) -> None:
+        """The loader gets the weights that hold now. is_next: a batch is going to be made, so they
+        cannot change in it any more."""
+        loader = self._loader
+        if loader is None or loader._mixed is None:
+            return
+        mixed = loader._mixed
+        before = mixed.told()
+        with self._dataset._turns.mixing(mixed, self._agreed) as shared:
+            if mixed.told() != before:
+                try:
+                    mixed.renew(loader, loader._native.state())
+                except BaseException:
+                    mixed.take(before)
+                    raise
+            if self._agreed != shared["agreed"]:
+                self._mix, self._agreed = mixed.values(loader), shared["agreed"]
+            if is_next and mixed.mix.end == "repeat":
+                shared["horizon"] = max(shared["horizon"], self._border(loader))
+
+    def _border(self, loader: Loader) -> int:
+        """The end of the frame in which the next batch ends; 0 where there is none."""
+        samples = int(loader._native.samples())
+        epoch, first = loader._native.place()
+        end = first + loader.batch_size * loader.world_size
+        if first >= samples or (end > samples and loader.tail == "drop"):
+            return 0
+        end = end if loader.tail == "wrap" else min(end, samples)
+        return int(loader._native.mix_border(epoch * samples + end))
+
     def _fetch(self) -> bool:
         """The next batch of the loader; False at the end. A failure leaves all as it was."""
         assert self._loader is not None
+        self._agree(True)
         native = self._loader._native
         before = native.place()
         try:
@@ -388,9 +492,18 @@ class Samples(Iterator[Any]):
             raise StateError(f"slot {slot!r}", where, "give what state_dict() gave")
         if self._loader is None:
             self._loader = self._here.take(self._dataset.batch_size, self._options)
-        self._loader.load_state_dict(state)
+        self._load(self._loader, state)
+        self._samples = self._loader._native.samples()
         self._stand(self._loader._native.place(), slot)
         self._dataset._turns.set(int(state["epoch"]) + 1)
+
+    def _load(self, loader: Loader, state: dict[str, Any]) -> None:
+        if loader._mixed is None:
+            loader.load_state_dict(state)
+            return
+        with self._dataset._turns.mixing(loader._mixed, self._agreed) as shared:
+            loader.load_state_dict(state)
+        self._mix, self._agreed = loader._mixed.values(loader), shared["agreed"]
 
 
 def _items(column: Any) -> Any:
@@ -435,7 +548,6 @@ class _Here:
         self._mixed: Mixed | None = None
         if dataset._mix is not None:
             self._mixed = Mixed(dataset._mix, self.dataset)
-            self._mixed.is_fixed = True
         self._free: list[tuple[dict[str, Any], Loader]] = []
 
     def take(self, batch_size: int, options: dict[str, Any]) -> Loader:
@@ -445,11 +557,22 @@ class _Here:
             if of == options:
                 del self._free[place]
                 return loader
+        return self.make(batch_size, options)
+
+    def make(self, batch_size: int, options: dict[str, Any]) -> Loader:
         return Loader(self._mixed or self.dataset, batch_size, **options)
 
-    def samples(self, step: int) -> int:
+    @property
+    def mixed(self) -> Mixed:
+        assert self._mixed is not None
+        return self._mixed
+
+    def samples(self, step: int, turns: _Turns) -> int:
         """Of an epoch, over all ranks. step: samples of a global batch."""
-        return len(self.dataset) if self._mixed is None else self._mixed.samples(step)
+        if self._mixed is None:
+            return len(self.dataset)
+        with turns.mixing(self._mixed):
+            return self._mixed.samples(step)
 
     def give(self, loader: Loader, options: dict[str, Any]) -> None:
         if not self._free:
@@ -486,6 +609,7 @@ class _Turns:
         self._fd = os.memfd_create("stoker-epochs") if fd is None else fd
         if fd is None:
             first: dict[str, Any] = {"next": 0, "done": 0, "samples": None, "loops": []}
+            first.update(mix=None, agreed=0, horizon=0)
             os.pwrite(self._fd, content or json.dumps(first).encode(), 0)
 
     def __del__(self) -> None:
@@ -505,6 +629,23 @@ class _Turns:
             file.seek(0)
             file.write(text)
             file.truncate(len(text))
+
+    @contextlib.contextmanager
+    def mixing(self, mixed: Mixed, agreed: int = -1) -> Iterator[dict[str, Any]]:
+        """Inside, the mix has the weights that all processes agreed upon, and behind it, they have
+        what it has then. agreed: the number of the agreement that the mix has already.
+
+        ``mix`` is what :meth:`Mixed.told` tells, ``agreed`` counts its changes, and before
+        ``horizon``, a position of the run, weights cannot change any more.
+        """
+        with self._locked() as shared:
+            if shared["mix"] is not None and shared["agreed"] != agreed:
+                mixed.take(shared["mix"])
+            before = mixed.told()
+            yield shared
+            if mixed.told() != before:
+                _check_told(before, mixed.told(), shared["horizon"])
+                shared.update(mix=mixed.told(), agreed=shared["agreed"] + 1)
 
     @property
     def next(self) -> tuple[int, int]:
@@ -554,6 +695,20 @@ class _Turns:
             return _adopted, (multiprocessing.reduction.DupFd(self._fd),)
         with self._locked() as shared:
             return _Turns, (json.dumps(shared).encode(),)
+
+
+def _check_told(before: dict[str, Any], after: dict[str, Any], horizon: int) -> None:
+    """Nothing changes in what workers have begun."""
+    histories = before["history"], after["history"]
+    both = itertools.zip_longest(*histories, fillvalue=None)
+    differ = [min(it[0] for it in pair if it) for pair in both if pair[0] != pair[1]]
+    is_same = all(before[name] == after[name] for name in ("epoch", "block_samples"))
+    if horizon > 0 and (not is_same or any(position < horizon for position in differ)):
+        raise StateError(
+            "the state has another history of weights than what workers have begun",
+            f"load_state_dict: other weights before {horizon}",
+            "load a state before the first loop over the data set",
+        )
 
 
 def _adopted(fd: Any) -> _Turns:

@@ -16,6 +16,7 @@ import re
 import runpy
 import signal
 import socket
+import subprocess
 import sys
 import time
 from typing import Any
@@ -151,6 +152,71 @@ class Job:
         for process in self.ranks:
             process.join(seconds)
         assert [process.exitcode for process in self.ranks] == [0] * len(self.ranks), self.text()
+
+
+def ranks_of(agent: int) -> dict[int, int]:
+    """Rank -> process of the ranks that torchrun has started."""
+    found = {}
+    for child in pathlib.Path(f"/proc/{agent}/task/{agent}/children").read_text().split():
+        for variable in pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+            if variable.startswith(b"RANK="):
+                found[int(variable[5:])] = int(child)
+    return found
+
+
+class Torchrun:
+    """torchrun and a script's ranks under it; all are killed where the with-block ends."""
+
+    def __init__(
+        self,
+        world: int,
+        output: pathlib.Path,
+        script: pathlib.Path,
+        *arguments: object,
+        stop_at: int | None = None,
+        restarts: int = 0,
+    ):
+        """stop_at: a step, at which the last rank stands still, once."""
+        self._output, self._world, self._stop_at = output, world, stop_at
+        words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(world)]
+        words += ["--max-restarts", str(restarts), "--standalone", __file__, str(script)]
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            STOP_AT: f"{stop_at} {world - 1} {output}.stopped" if stop_at else "",
+            # A store for each start: in one that they share gloo finds the addresses of dead ranks.
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        }
+        with open(output, "w") as file:
+            self._agent = subprocess.Popen(
+                [*words, *map(str, arguments)],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Torchrun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._agent.poll() is None:
+            os.killpg(self._agent.pid, signal.SIGKILL)
+            self._agent.wait()
+
+    def is_alive(self) -> bool:
+        return self._agent.poll() is None
+
+    def kill_where_it_stopped(self) -> None:
+        """The last rank, as kill -9 does, when all have come to that step."""
+        step, world = self._stop_at, self._world
+        begin = [f"step {step} rank {rank} of {world}" for rank in range(world)]
+        text = self._output.read_text
+        wait_for(lambda: all(it in text() for it in begin), self, text)
+        os.kill(ranks_of(self._agent.pid)[self._world - 1], signal.SIGKILL)
+
+    def wait(self, seconds: float = 300) -> int:
+        return self._agent.wait(seconds)
 
 
 def lines(text: str) -> list[tuple[int, int, int, list[int]]]:

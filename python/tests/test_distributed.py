@@ -5,13 +5,9 @@ end to end, for the samples, and a run of one process, for the weights."""
 import os
 import pathlib
 import random
-import signal
-import subprocess
-import sys
 
-import processes
 import pytest
-from processes import Job, check_lines, kill_and_resize, lines, wait_for
+from processes import Job, Torchrun, check_lines, kill_and_resize, lines
 
 torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
@@ -64,43 +60,13 @@ def test_random_histories(tmp_path, tars, want, number):
     kill_and_resize(tmp_path, want, EXAMPLES / name, tars, kept, history=history)
 
 
-def ranks_of(agent):
-    """Rank -> process of the ranks that torchrun has started."""
-    found = {}
-    for child in pathlib.Path(f"/proc/{agent}/task/{agent}/children").read_text().split():
-        for variable in pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
-            if variable.startswith(b"RANK="):
-                found[int(variable[5:])] = int(child)
-    return found
-
-
 def test_torchrun_restarts_the_ranks(tmp_path, tars, want):
     """A rank is killed; torchrun starts all again by itself, and they go on from the state."""
     output = tmp_path / "output"
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    words += ["--max-restarts", "1", "--standalone", str(pathlib.Path(processes.__file__))]
-    words += [str(EXAMPLES / "ddp.py"), str(tars), str(tmp_path)]
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        processes.STOP_AT: f"5 1 {tmp_path}/stopped",
-        # A store for each start: in one that they share gloo finds the addresses of dead ranks.
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-    }
-    with open(output, "w") as file:
-        agent = subprocess.Popen(
-            words, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-        )
-    agent.is_alive = lambda: agent.poll() is None
-    try:
-        both = [f"step 5 rank {rank} of 2" for rank in range(2)]  # rank 0 has kept step 4 then
-        wait_for(lambda: all(it in output.read_text() for it in both), agent, output.read_text)
-        os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
-        assert agent.wait(300) == 0, output.read_text()
-    finally:
-        if agent.poll() is None:
-            os.killpg(agent.pid, signal.SIGKILL)
-            agent.wait()
+    # Rank 0 has kept step 4 when both have come to step 5.
+    with Torchrun(2, output, EXAMPLES / "ddp.py", tars, tmp_path, stop_at=5, restarts=1) as agent:
+        agent.kill_where_it_stopped()
+        assert agent.wait() == 0, output.read_text()
     text = output.read_text()
     check_lines(text, want)
     assert "exitcode: -9" in text and [step for step, *_ in lines(text)].count(5) == 4

@@ -104,17 +104,139 @@ def test_resume(sources, workers):
         assert [got + rows(resumed), rows(resumed)] == whole
 
 
-def test_other_weights_are_refused(sources):
-    """A worker that begins a later epoch would not know the changes of a state."""
+def test_states_have_their_weights(sources):
+    """What a state knows holds for all workers, and for later epochs; a state that does not fit is
+    refused."""
     fields = {"id": "__id__"}
     dataset = IterableDataset(mix_of(sources), 7, seed=5, fields=fields)
     samples = iter(dataset)
     next(samples)
     state = samples.state_dict()
     assert state["weights"] == [[0, WEIGHTS], *[list(change) for change in CHANGES]]
-    for mix in (mix_of(sources, changes=()), stoker.Mix([*sources[:2]], WEIGHTS[:2])):
+    for mix in (mix_of(sources, changes=[(351, WEIGHTS)]), stoker.Mix(sources[:2], WEIGHTS[:2])):
         other = iter(IterableDataset(mix, 7, seed=5, fields=fields))
         with pytest.raises(stoker.StateError):
             other.load_state_dict(state)
     samples.load_state_dict(state)
     dataset.close()
+    untold = IterableDataset(mix_of(sources, changes=()), 7, seed=5, fields=fields)
+    assert untold.changes == []
+    samples = iter(untold)
+    samples.load_state_dict(state)
+    assert untold.changes == CHANGES
+    rest = [[int(row["id"]) for row in samples]]
+    rest += [sum(it, []) for it in ids_of(batches(untold, 2), 2)]
+    want = [sum(it, []) for it in plain_ids(mix_of(sources), 7, epochs=3, seed=5)]
+    assert rest == [want[0][1:], *want[1:]]
+    untold.close()
+
+
+def whole_run(sources, at, weights, epochs, **options):
+    """Of a loader that was told at its start."""
+    mix = mix_of(sources, changes=[(at, weights)], **options)
+    return plain_ids(mix, 7, epochs=epochs, seed=5, tail="keep")
+
+
+@pytest.mark.parametrize("workers, persistent", [(0, False), (2, False), (2, True)])
+def test_set_weights(sources, workers, persistent):
+    """In the middle of a loop, for a position that workers have not begun; from the next epoch on;
+    and never for what they have begun."""
+    dataset = IterableDataset(mix_of(sources, changes=()), 7, seed=5, tail="keep", fields=IDS)
+    loader = batches(dataset, workers, persistent_workers=persistent)
+    got = []
+    for epoch in range(17):  # of 200 samples; a frame has 1,020, later 1,024
+        batch = iter(loader)
+        got.append([next(batch)["id"].tolist()])
+        if epoch == 1:
+            assert dataset.set_weights([0, 1, 1], at=1030) == 2040
+            assert dataset.changes == [(2040, [0, 1, 1])]
+        if epoch == 11:
+            with pytest.raises(stoker.StateError, match="they can change at 3064"):
+                dataset.set_weights([1, 0, 0], at=1500)
+            assert dataset.set_weights([5, 0, 1]) == 3064
+        got[-1] += [it["id"].tolist() for it in batch]
+    assert dataset.changes == [(2040, [0, 1, 1]), (3064, [5, 0, 1])]
+    changes = [(2040, [0, 1, 1]), (3064, [5, 0, 1])]
+    assert got == plain_ids(mix_of(sources, changes=changes), 7, epochs=17, seed=5, tail="keep")
+    assert min(sum(got[11], [])) >= 150 and max(sum(got[16], [])) >= 210  # of a: 150, b: 60
+    dataset.close()
+
+
+def test_set_weights_is_refused(sources):
+    for source, error in (
+        (sources, "no Mix"),
+        (mix_of(sources, changes=(), epoch=None, end="stop"), "end='stop'"),
+    ):
+        with pytest.raises(stoker.ArgumentError, match=error):
+            IterableDataset(source, 7, fields=IDS).set_weights([1, 1, 1])
+    dataset = IterableDataset(mix_of(sources), 7, fields=IDS)
+    for weights in ([1, 1], [0, 0, 0], [1, -1, 1], "abc"):
+        with pytest.raises(stoker.ArgumentError):
+            dataset.set_weights(weights)
+    assert dataset.changes == CHANGES and dataset.set_weights([1, 1, 1]) == 0  # nothing was given
+
+
+@needs_torchdata
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resume_after_set_weights(sources, workers):
+    """With the changes beside the state, each state goes on as the run did that nothing stopped:
+    also one of before the workers knew."""
+    at, weights = 1020, [0, 1, 1]
+    want = whole_run(sources, at, weights, 6)
+
+    def make(**options):
+        dataset = IterableDataset(mix_of(sources, **options), 7, seed=5, tail="keep", fields=IDS)
+        context = "fork" if workers else None
+        return dataset, StatefulDataLoader(
+            dataset, batch_size=7, num_workers=workers, multiprocessing_context=context
+        )
+
+    dataset, loader = make(changes=())
+    saved = []
+    for epoch in range(5):
+        for number, batch in enumerate(loader):
+            assert batch["id"].tolist() == want[epoch][number]
+            if (epoch, number) == (3, 5):
+                assert dataset.set_weights(weights, at=at) == at
+            if (epoch, number) in ((3, 4), (3, 5), (3, 28), (4, 27)):
+                state = json.loads(json.dumps(loader.state_dict()))
+                saved.append((epoch, number, state, json.loads(json.dumps(dataset.changes))))
+    for epoch, number, state, changes in saved:
+        assert changes == ([] if number == 4 else [[at, weights]])
+        dataset, loader = make(changes=changes)
+        loader.load_state_dict(state)
+        if number == 4:
+            assert dataset.set_weights(weights, at=at) == at
+        rest = ids_of(loader)[0]
+        assert rest == want[epoch][number + 1 :]
+        later = range(epoch + 1, 6)
+        assert [ids_of(loader)[0] for _ in later] == [want[number] for number in later]
+        dataset.close()
+
+
+@needs_torchdata
+def test_sources_join(sources, tmp_path):
+    """A run goes on with one more source, whose samples are larger: blocks and epochs stay."""
+    more = str(tar(tmp_path / "d.tar", [(f"d{i:03}.bin", bytes(40_000)) for i in range(40)]))
+
+    def make(number, **options):
+        mix = stoker.Mix([*sources, more][:number], [*WEIGHTS, 0][:number], **options)
+        dataset = IterableDataset(mix, 7, seed=5, tail="keep", fields=IDS)
+        return dataset, StatefulDataLoader(
+            dataset, batch_size=7, num_workers=2, multiprocessing_context="fork"
+        )
+
+    dataset, loader = make(3)
+    batch = iter(loader)
+    got = [next(batch)["id"].tolist() for _ in range(9)]
+    state = json.loads(json.dumps(loader.state_dict()))
+    del batch, loader
+    changes = [(1020, [1, 1, 1, 3])]
+    dataset, loader = make(4, changes=changes)
+    loader.load_state_dict(state)
+    assert len(dataset) == 271  # of all four; what the state says is known with the first batch
+    got = [got + ids_of(loader)[0], *ids_of(loader, 6)]
+    assert len(dataset) == 231
+    mix = stoker.Mix([*sources, more], [*WEIGHTS, 0], changes=changes, epoch=231)
+    want = plain_ids(mix, 7, epochs=7, seed=5, tail="keep")
+    assert got == want and max(sum(got[3], [])) < 231 <= max(sum(got[4], []))
