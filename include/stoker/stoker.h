@@ -836,6 +836,8 @@ STOKER_API int stoker_loader_mix_border(const struct stoker_loader *loader, uint
 STOKER_API int stoker_loader_order(const struct stoker_loader *loader,
                                    struct stoker_order_options *options_out);
 
+#define STOKER_JPEG_REASONS 16
+
 struct stoker_stats {
     size_t   struct_size;
     uint64_t batches, samples, bytes; /* delivered; bytes of members read */
@@ -853,7 +855,13 @@ struct stoker_stats {
     uint64_t bad_samples;             /* damaged samples met in what was delivered; with
                                          `after`: of the run */
     uint64_t fingerprint;             /* as of the state */
+    /* JPEGs that the engine decoded since loader open: [0] by stoker's own decoder, the others by
+     * libjpeg-turbo, which gives the same samples, each for its stoker_jpeg_reason. */
+    uint64_t jpegs[STOKER_JPEG_REASONS];
 };
+/* Why stoker's own decoder leaves a JPEG to libjpeg-turbo: "progressive", "damaged data", ...
+ * NULL: 0, and past the last. */
+STOKER_API const char *stoker_jpeg_reason(uint32_t i);
 STOKER_API int stoker_loader_stats(const struct stoker_loader *loader,
                                    struct stoker_stats *stats_out);
 

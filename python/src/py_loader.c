@@ -623,10 +623,24 @@ static PyObject *loader_explain(PyObject *object, PyObject *arguments)
     return list;
 }
 
+/* A count of JPEGs, under "jpegs " and by whom or why. Without memory the dictionary goes. */
+static void add_count(PyObject **dict, const char *name, uint64_t count)
+{
+    PyObject *key = PyUnicode_FromFormat("jpegs %s", name);
+    PyObject *value = PyLong_FromUnsignedLongLong(count);
+
+    if (!key || !value || PyDict_SetItem(*dict, key, value) < 0) {
+        Py_CLEAR(*dict);
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+}
+
 static PyObject *loader_stats(PyObject *object, PyObject *nothing)
 {
     struct loader_object *self = (struct loader_object *)object;
     struct stoker_stats stats = {.struct_size = sizeof stats};
+    PyObject *dict;
     int status;
 
     (void)nothing;
@@ -639,12 +653,16 @@ static PyObject *loader_stats(PyObject *object, PyObject *nothing)
         return stk_py_raise(status, NULL);
     }
 #define N(field) #field, (unsigned long long)stats.field
-    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsK}", N(batches), N(samples),
+    dict = Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsK}", N(batches), N(samples),
                          N(bytes), N(substituted), N(run_ns), N(wait_ns), N(first_batch_ns),
                          N(read_ns), N(decode_ns), N(warm_reads), N(cold_reads), N(io_requests),
                          N(memory_bytes_peak), N(lock_wait_ns), N(threads), N(batches_ahead),
                          N(idle_ns), N(retries), N(bad_samples));
 #undef N
+    for (uint32_t i = 0; dict && (i == 0 || stoker_jpeg_reason(i)); i++) {
+        add_count(&dict, i == 0 ? "stoker" : stoker_jpeg_reason(i), stats.jpegs[i]);
+    }
+    return dict;
 }
 
 PyObject *stk_py_bad_sample(const struct stoker_quarantine_entry *entry)

@@ -722,12 +722,15 @@ class Loader(Stream):
         ``lock_wait_seconds``; ``samples_per_second``; ``warm_reads``, ``cold_reads``,
         ``io_requests``; ``memory_bytes_peak`` of the engine; ``threads`` and ``batches_ahead``
         as tuned now; ``fingerprint``: of the samples that the order scheduled for all ranks so
-        far (16 digits, in the state too): ranks and runs with the same one had the same samples.
+        far (16 digits, in the state too): ranks and runs with the same one had the same samples;
+        ``jpegs``: how many were decoded by ``stoker``, and by libjpeg-turbo for which reason.
         """
         native = self._past.sum(self._native.stats())
-        stats: dict[str, Any] = {}
+        stats: dict[str, Any] = {"jpegs": {}}
         for name, value in native.items():
-            if name.endswith("_ns"):
+            if name.startswith("jpegs "):
+                stats["jpegs"] |= {name.removeprefix("jpegs "): value} if value else {}
+            elif name.endswith("_ns"):
                 stats[name.removesuffix("_ns") + "_seconds"] = value / 1e9
             else:
                 stats[name] = value

@@ -13,6 +13,7 @@ import make
 import numpy as np
 import pytest
 import stoker
+from PIL import Image
 from test_cli import COMMAND
 
 CHAIN = [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip(), stoker.Normalize()]
@@ -46,6 +47,27 @@ def test_the_same_batches(folder):
     assert len(plain) == len(jailed) == 5
     for (images, labels), (other_images, other_labels) in zip(plain, jailed, strict=True):
         assert np.array_equal(images, other_images) and np.array_equal(labels, other_labels)
+
+
+def test_it_says_who_decoded_the_jpegs(tmp_path):
+    cmyk = Image.fromarray(make.pixels(9, 40, 50)).convert("CMYK")
+    files = [make.encoded(make.pixels(n, 40, 50)) for n in range(6)]
+    files += [make.encoded(make.pixels(n, 40, 50), progressive=True) for n in range(2)]
+    files += [make.encoded(cmyk), make.encoded(make.pixels(1, 40, 50), "PNG")]
+    for number, data in enumerate(files):
+        make.write(tmp_path / "a" / f"{number}.jpg", data)
+    for sandbox in (False, True):
+        with stoker.Loader(tmp_path, 10, image=CHAIN, sandbox=sandbox, output="numpy") as loader:
+            assert len(list(loader)) == 1
+            want = {"stoker": 6, "progressive": 2, "not grey or three colours": 1}
+            deadline = time.monotonic() + 10
+            epochs = 0  # the next ones are decoded ahead, each whole
+            while time.monotonic() < deadline and not epochs:
+                found = loader.stats()["jpegs"]
+                epochs = found["stoker"] // 6
+                epochs *= found == {name: n * epochs for name, n in want.items()}
+                time.sleep(0.01)
+            assert epochs, found
 
 
 def test_masks_are_decoded_there_too(tmp_path):

@@ -441,6 +441,23 @@ static struct bad_list bad_list(const struct bench *bench)
                              .from = bench->loader};
 }
 
+/* Who decoded the JPEGs, and why libjpeg-turbo did. */
+static void report_jpegs(const struct stoker_stats *stats)
+{
+    char        text[TERM_NUMBER_BYTES];
+    const char *reason;
+
+    if (stats->jpegs[0] > 0) {
+        printf("  jpegs            %s by stoker's decoder\n", term_count(text, stats->jpegs[0]));
+    }
+    for (uint32_t i = 1; (reason = stoker_jpeg_reason(i)) != NULL; i++) {
+        if (stats->jpegs[i] > 0) {
+            printf("  jpegs            %s by libjpeg-turbo: %s\n",
+                   term_count(text, stats->jpegs[i]), reason);
+        }
+    }
+}
+
 static void report(const struct bench *bench)
 {
     struct bad_list bad = bad_list(bench);
@@ -475,6 +492,7 @@ static void report(const struct bench *bench)
     printf("\n  reads            %s warm", term_count(a, measure->stats.warm_reads));
     printf(", %s cold by %s\n", term_count(b, measure->stats.cold_reads),
            measure->engine.io_backend);
+    report_jpegs(&measure->stats);
     printf("\nwhere the time of %u thread%s went\n", measure->stats.threads,
            measure->stats.threads == 1 ? "" : "s");
     shares_fill(measure, shares);
@@ -517,6 +535,13 @@ static void report_json(const struct bench *bench)
     json_u64("substituted", stats->substituted);
     json_u64("retries", stats->retries);
     json_u64("bad_samples", stats->bad_samples);
+    json_open("jpegs", '{');
+    for (uint32_t i = 0; i == 0 || stoker_jpeg_reason(i); i++) {
+        if (stats->jpegs[i] > 0) {
+            json_u64(i == 0 ? "stoker" : stoker_jpeg_reason(i), stats->jpegs[i]);
+        }
+    }
+    json_close('}');
     json_u64("warm_reads", stats->warm_reads);
     json_u64("cold_reads", stats->cold_reads);
     json_u64("io_requests", stats->io_requests);

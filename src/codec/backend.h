@@ -43,8 +43,8 @@ const char *stk_jpeg_warning(const struct stk_jpeg *jpeg); /* "": none */
 /* Beside the scratch; trim, between pictures: gives them back if they are more. */
 uint64_t stk_jpeg_bytes(const struct stk_jpeg *jpeg);
 void     stk_jpeg_trim(struct stk_jpeg *jpeg, uint64_t keep_bytes);
-/* See stk_codec_jpeg_counts. */
-const uint64_t *stk_jpeg_counts(const struct stk_jpeg *jpeg);
+/* Why libjpeg-turbo decodes the picture begun last; 0: it does not. */
+uint32_t stk_jpeg_left(const struct stk_jpeg *jpeg);
 
 int stk_png_probe(struct stk_view bytes, struct stk_picture_info *info_out,
                   struct stoker_error *error);

@@ -299,15 +299,16 @@ uint64_t stk_codec_bytes(const struct stk_codec *codec)
     return codec->scratch.bytes + stk_jpeg_bytes(codec->jpeg);
 }
 
-const uint64_t *stk_codec_jpeg_counts(const struct stk_codec *codec, uint32_t *count_out)
+uint32_t stk_codec_jpeg(const struct stk_codec *codec)
 {
-    *count_out = STK_JPEG_REASON_COUNT;
-    return stk_jpeg_counts(codec->jpeg);
+    return codec->last_kind == STK_JPEG ? 1 + stk_jpeg_left(codec->jpeg) : 0;
 }
 
-const char *stk_codec_jpeg_reason(uint32_t i)
+_Static_assert(STK_JPEG_REASON_COUNT <= STOKER_JPEG_REASONS, "each has a count");
+
+const char *stoker_jpeg_reason(uint32_t i)
 {
-    return stk_jpeg_reason_name(i);
+    return i > 0 && i < STK_JPEG_REASON_COUNT ? stk_jpeg_reason_name(i) : NULL;
 }
 
 void stk_codec_trim(struct stk_codec *codec, uint64_t keep_bytes)

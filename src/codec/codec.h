@@ -66,10 +66,9 @@ const char *stk_codec_warning(const struct stk_codec *codec);
 /* Ends the picture, finished or not. */
 void stk_codec_end(struct stk_codec *codec);
 
-/* How many JPEGs were begun: [0] those of our own decoder, and those that it left to libjpeg-turbo,
- * by stk_codec_jpeg_reason. As long as *count_out; lent until close. */
-const uint64_t *stk_codec_jpeg_counts(const struct stk_codec *codec, uint32_t *count_out);
-const char     *stk_codec_jpeg_reason(uint32_t i);
+/* Who decodes the picture begun last: 0: it is no JPEG, 1: our own decoder, 1 + i: libjpeg-turbo,
+ * for stoker_jpeg_reason(i). May change with each row. */
+uint32_t stk_codec_jpeg(const struct stk_codec *codec);
 
 /* Bytes of scratch and tables held now, for this picture and kept for the next; libwebp's own
  * memory, which it gives back before begin returns, is not in it. */

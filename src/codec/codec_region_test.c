@@ -150,8 +150,7 @@ static void check_damaged(const char *name, const struct stk_box *box)
  * above the box, in it, or at its first row. */
 static void test_damaged_jpegs(void)
 {
-    uint64_t own, over;
-    uint32_t count;
+    uint32_t decided[STOKER_JPEG_REASONS] = { 0 };
 
     for (uint32_t i = 0; i < 1200; i++) {
         const struct sampling_row *row = &sampling_rows[draw(9)];
@@ -171,11 +170,10 @@ static void test_damaged_jpegs(void)
         snprintf(name, sizeof name, "damaged %u: %s %ux%u box %u,%u %ux%u", i, row->name,
                  made.width, made.height, box.x, box.y, box.width, box.height);
         check_damaged(name, &box);
+        decided[stk_codec_jpeg(codec) - 1]++;
     }
-    own = stk_codec_jpeg_counts(codec, &count)[0];
-    over = stk_codec_jpeg_counts(codec, &count)[STK_JPEG_DATA];
-    T_TRUE("ours answered some", own > 100);
-    T_TRUE("and left some", over > 100);
+    T_TRUE("ours answered some", decided[0] > 100);
+    T_TRUE("and left some", decided[STK_JPEG_DATA] > 100);
 }
 
 /* ---- animation -------------------------------------------------------------------------- */

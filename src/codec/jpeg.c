@@ -50,7 +50,7 @@ struct stk_jpeg {
     struct stk_picture_info  info;   /* of the picture that ours has begun */
     bool                     by_own; /* its rows come from there */
     bool                     moved;  /* it has gone over to libjpeg, with rows given */
-    uint64_t                 counts[STK_JPEG_REASON_COUNT]; /* of pictures; 0: by ours */
+    uint32_t                 left;   /* enum stk_jpeg_reason of the picture begun last */
 };
 
 static void error_exit(j_common_ptr cinfo);
@@ -195,7 +195,7 @@ int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *reques
     jpeg->warning[0] = '\0';
     status = begin_own(jpeg, &reason, error);
     jpeg->by_own = status == 0 && !reason;
-    jpeg->counts[reason] += status == 0;
+    jpeg->left = reason;
     if (status == 0 && reason) {
         status = begin_library(jpeg, error);
     } else {
@@ -215,8 +215,7 @@ static int go_over(struct stk_jpeg *jpeg, uint32_t reason, struct stoker_error *
     uint32_t row_pixels = jpeg->shape.row_pixels;
     int      status;
 
-    jpeg->counts[STK_JPEG_FINE]--;
-    jpeg->counts[reason]++;
+    jpeg->left = reason;
     jpeg->by_own = false;
     jpeg->moved = true;
     status = begin_library(jpeg, error);
@@ -263,9 +262,9 @@ const char *stk_jpeg_warning(const struct stk_jpeg *jpeg)
     return jpeg->warning;
 }
 
-const uint64_t *stk_jpeg_counts(const struct stk_jpeg *jpeg)
+uint32_t stk_jpeg_left(const struct stk_jpeg *jpeg)
 {
-    return jpeg->counts;
+    return jpeg->left;
 }
 
 uint64_t stk_jpeg_bytes(const struct stk_jpeg *jpeg)

@@ -33,6 +33,7 @@ struct stk_decoder {
     struct stk_resize        *resize;
     struct buffer             stored; /* the region as it is stored, before it is turned */
     struct buffer             output; /* rows of the output: one, or all to be jittered */
+    uint32_t                  jpeg;   /* see stk_decoder_jpeg */
 };
 
 /* The picture in hand. */
@@ -107,6 +108,11 @@ uint64_t stk_decoder_bytes(const struct stk_decoder *decoder)
 {
     return stk_codec_bytes(decoder->codec) + stk_resize_bytes(decoder->resize) +
            decoder->stored.bytes + decoder->output.bytes;
+}
+
+uint32_t stk_decoder_jpeg(const struct stk_decoder *decoder)
+{
+    return decoder->jpeg;
 }
 
 static void buffer_trim(struct buffer *buffer, uint64_t keep_bytes)
@@ -513,6 +519,7 @@ static int decode(struct job *job, struct stk_view bytes, void *slot, struct sto
     bool shown;
     int  status = look(job, bytes, error);
 
+    job->decoder->jpeg = 0;
     if (status < 0) {
         return status;
     }
@@ -522,6 +529,7 @@ static int decode(struct job *job, struct stk_view bytes, void *slot, struct sto
     }
     if (status == 0) {
         status = job->canvas ? produce_canvas(job, shown, error) : produce(job, shown, slot, error);
+        job->decoder->jpeg = shown ? stk_codec_jpeg(job->decoder->codec) : 0;
     }
     stk_codec_end(job->decoder->codec);
     return status;

@@ -55,6 +55,9 @@ uint64_t stk_decoder_bytes(const struct stk_decoder *decoder);
 /* Gives big scratch back (after a huge picture). */
 void stk_decoder_trim(struct stk_decoder *decoder, uint64_t keep_bytes);
 
+/* Who decoded the picture decoded last: see stk_codec_jpeg; 0 also when none of it was read. */
+uint32_t stk_decoder_jpeg(const struct stk_decoder *decoder);
+
 /* What a picture will take, from its header: to reserve before decoding. */
 int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
                       uint64_t *memory_bytes_out, struct stoker_error *error);

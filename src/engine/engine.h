@@ -41,6 +41,7 @@ struct stk_worker {
     uint64_t              scratch_bytes;
     bool                  started; /* const while the thread runs */
     _Atomic uint64_t      idle_ns, lock_wait_ns; /* written by the worker, read by stats */
+    _Atomic uint64_t      jpegs[STOKER_JPEG_REASONS]; /* likewise: see struct stoker_stats */
 };
 
 /* A loop whose rounds run on all workers and on the caller. */
@@ -148,6 +149,9 @@ int  stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t w
 const struct stk_grant *stk_engine_grant(const struct stoker_engine *engine);
 /* The worker's scratch with room for `bytes`; NULL and *error when there is none. */
 uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error);
+/* JPEGs that the workers decoded, less those `before` (NULL: none): see struct stoker_stats. */
+void stk_engine_jpegs(const struct stoker_engine *engine, const uint64_t *before,
+                      uint64_t *counts_out);
 /* A picture into its slot (see stk_decode), here or in the worker's sandbox, its memory reserved.
  * The worker's own thread. CLOSED: a sandboxed one was cancelled. */
 struct stk_picture {

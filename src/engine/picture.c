@@ -71,7 +71,7 @@ void stk_worker_arena_trim(struct stk_worker *worker)
 }
 
 static int decode_jailed(struct stk_worker *worker, const struct stk_picture *picture,
-                         struct stoker_error *error)
+                         uint32_t *jpeg_out, struct stoker_error *error)
 {
     struct stk_jail_job job = { .plan = picture->plan, .bytes = picture->bytes,
                                 .key = picture->key, .cancelled = picture->cancelled,
@@ -95,15 +95,36 @@ static int decode_jailed(struct stk_worker *worker, const struct stk_picture *pi
     }
     if (status == 0) {
         stk_decode_convert(worker->decoder, job.plan, job.canvas, picture->slot);
+        *jpeg_out = job.jpeg;
     }
     stk_budget_release(&worker->engine->budget, more);
     stk_worker_arena_trim(worker);
     return status;
 }
 
+void stk_engine_jpegs(const struct stoker_engine *engine, const uint64_t *before,
+                      uint64_t *counts_out)
+{
+    for (uint32_t i = 0; i < STOKER_JPEG_REASONS; i++) {
+        counts_out[i] = before ? 0 - before[i] : 0;
+        for (uint32_t w = 0; w < engine->worker_count; w++) {
+            counts_out[i] += atomic_load(&engine->workers[w].jpegs[i]);
+        }
+    }
+}
+
 int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
                       struct stoker_error *error)
 {
-    return worker->jail ? decode_jailed(worker, picture, error)
-                        : decode_here(worker, picture, error);
+    uint32_t jpeg = 0;
+    int      status = worker->jail ? decode_jailed(worker, picture, &jpeg, error)
+                                   : decode_here(worker, picture, error);
+
+    if (status == 0 && !worker->jail) {
+        jpeg = stk_decoder_jpeg(worker->decoder);
+    }
+    if (jpeg > 0 && jpeg <= STOKER_JPEG_REASONS) { /* a helper is not believed */
+        atomic_fetch_add_explicit(&worker->jpegs[jpeg - 1], 1, memory_order_relaxed);
+    }
+    return status;
 }

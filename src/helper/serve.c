@@ -136,6 +136,7 @@ static int decode(struct server *server, struct stoker_error *error)
     if (status == 0) {
         status = stk_decode_canvas(server->decoder, server->plan, bytes, command->key,
                                    server->arena + command->canvas_offset, error);
+        server->answer.value = status == 0 ? stk_decoder_jpeg(server->decoder) : 0;
     }
     if (ticket > KEEP_BYTES) {
         stk_decoder_trim(server->decoder, KEEP_BYTES);

@@ -119,6 +119,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
         loader->idle_before_ns += atomic_load(&engine->workers[i].idle_ns);
         loader->lock_wait_before_ns += atomic_load(&engine->workers[i].lock_wait_ns);
     }
+    stk_engine_jpegs(engine, NULL, loader->jpegs_before);
     stk_engine_lock(engine, NULL);
     loader->locked.pins = 1;
     loader->locked.fetched_tail = &loader->locked.fetched;
@@ -781,9 +782,8 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     full.wait_ns = loader->locked.wait_ns;
     full.first_batch_ns = loader->locked.first_batch_ns;
     full.batches_ahead = loader->locked.ahead;
-    if (loader->locked.first_next_ns) {
-        full.run_ns = stk_engine_now(engine) - loader->locked.first_next_ns;
-    }
+    full.run_ns = loader->locked.first_next_ns;
+    full.run_ns = full.run_ns ? stk_engine_now(engine) - full.run_ns : 0;
     stk_engine_unlock(engine);
     full.io_requests = stk_fetcher_requests(loader->fetcher);
     full.memory_bytes_peak = atomic_load(&engine->budget.bytes_peak);
@@ -794,6 +794,7 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     }
     full.idle_ns -= loader->idle_before_ns;
     full.lock_wait_ns -= loader->lock_wait_before_ns;
+    stk_engine_jpegs(engine, loader->jpegs_before, full.jpegs);
     memcpy(stats_out, &full, stats_out->struct_size);
     return 0;
 }

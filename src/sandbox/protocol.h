@@ -18,7 +18,7 @@
 
 #include "decode/decode_plan.h"
 
-#define STK_SANDBOX_PROTOCOL 0x73746b03u
+#define STK_SANDBOX_PROTOCOL 0x73746b04u
 /* Descriptors that a helper begins with, and no others. */
 #define STK_SANDBOX_SOCKET 3
 #define STK_SANDBOX_ARENA  4
@@ -70,7 +70,8 @@ struct stk_sandbox_answer {
     uint32_t sequence; /* of the command */
     uint32_t kind;     /* enum stk_sandbox_kind */
     int32_t  status;   /* FAILED */
-    uint64_t value;    /* DONE: bytes packed; NEEDS: bytes; FAILED: offset in the picture */
+    uint64_t value;    /* DONE: bytes packed, or stk_decoder_jpeg; NEEDS: bytes; FAILED: offset in
+                          the picture */
     char     what[192], where[768], advice[256]; /* only FAILED sends them */
 };
 

@@ -549,7 +549,7 @@ int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stok
                                .touched_bytes = stk_jail_arena_bytes(job),
                                .granted_bytes = job->granted_bytes,
                                .memory_bytes_max = plan->memory_bytes_max,
-                               .value_max = UINT64_MAX,
+                               .value_max = STOKER_JPEG_REASONS,
                                .cancelled = job->cancelled };
     int status;
 
@@ -559,6 +559,7 @@ int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stok
     status = serve(jail, &request, error);
     job->canvas = status == 0 ? jail->memory + canvas_offset : NULL;
     job->needed_bytes = status == -EAGAIN ? request.value : 0;
+    job->jpeg = status == 0 ? (uint32_t)request.value : 0;
     return status;
 }
 

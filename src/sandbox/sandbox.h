@@ -52,6 +52,7 @@ struct stk_jail_job {
     const _Atomic bool           *cancelled;     /* nobody wants it any more: CLOSED. NULL: never */
     uint64_t                      needed_bytes;  /* out, with -EAGAIN */
     const uint8_t                *canvas;        /* out; lent until the next call */
+    uint32_t                      jpeg; /* out: what the helper says of stk_decoder_jpeg */
 };
 
 /* Bytes of the arena that this job touches. */
