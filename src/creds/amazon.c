@@ -396,26 +396,19 @@ static int take_keys(struct stk_ask *ask, const char *what, struct stk_credentia
 /* By plain HTTP a token may only go to this machine, or to the addresses of the two services. */
 static bool may_ask(const char *url)
 {
-    static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]",
-                                        "localhost", "[::1]"};
+    static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
     const char *host = strncmp(url, "http://", 7) == 0 ? url + 7 : "";
     size_t bytes = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
-    unsigned last[3];
-    int end = 0;
 
-    if (strncmp(url, "https://", 8) == 0) {
+    if (strncmp(url, "https://", 8) == 0 || stk_search_is_here(url)) {
         return true;
-    }
-    if (memchr(host, '@', strcspn(host, "/?#"))) {
-        return false;
     }
     for (size_t i = 0; i < STK_COUNT(hosts); i++) {
         if (strlen(hosts[i]) == bytes && strncmp(hosts[i], host, bytes) == 0) {
-            return true;
+            return !memchr(host, '@', strcspn(host, "/?#"));
         }
     }
-    return sscanf(host, "127.%3u.%3u.%3u%n", &last[0], &last[1], &last[2], &end) == 3 &&
-           (size_t)end == bytes && last[0] < 256 && last[1] < 256 && last[2] < 256;
+    return false;
 }
 
 static int container_token(struct stk_ask *ask, struct stoker_error *error)

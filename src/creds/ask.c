@@ -154,6 +154,26 @@ int stk_search_copy(const char *text, char *out, size_t out_bytes, const char *w
     return 0;
 }
 
+bool stk_search_is_here(const char *url)
+{
+    static const char *const hosts[] = {"localhost", "[::1]"};
+    const char *host = strncmp(url, "http://", 7) == 0 ? url + 7 : "";
+    size_t bytes = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
+    unsigned last[3];
+    int end = 0;
+
+    if (memchr(host, '@', strcspn(host, "/?#"))) {
+        return false;
+    }
+    for (size_t i = 0; i < STK_COUNT(hosts); i++) {
+        if (strlen(hosts[i]) == bytes && strncmp(hosts[i], host, bytes) == 0) {
+            return true;
+        }
+    }
+    return sscanf(host, "127.%3u.%3u.%3u%n", &last[0], &last[1], &last[2], &end) == 3 &&
+           (size_t)end == bytes && last[0] < 256 && last[1] < 256 && last[2] < 256;
+}
+
 static bool is_worth_more(const struct stk_http_request *request, uint32_t code)
 {
     switch ((enum stk_http_failure)request->failure) {

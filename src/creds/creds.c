@@ -349,6 +349,12 @@ static int search_chain(const struct stk_creds_options *options, struct stk_cred
                      ? status
                      : walk(search, stk_search_amazon, stk_search_amazon_count, found, error);
     }
+    if (!options->anonymous && options->service == STK_CREDS_GOOGLE) {
+        status = walk(search, stk_search_google, stk_search_google_count, found, error);
+    }
+    if (!options->anonymous && options->service == STK_CREDS_AZURE) {
+        status = walk(search, stk_search_azure, stk_search_azure_count, found, error);
+    }
     if (status > 0) {
         found->kind = found->kind ? found->kind : STK_CREDS_KEYS;
     } else {

@@ -1,8 +1,9 @@
 /* Goal: where credentials are found, and which, is what botocore finds; they are refreshed ahead,
  * by one of many who ask; a failure is told and not asked for too often; no secret is in any text.
  * Method: rows of variables; creds_oracle.py, which asks botocore over files, variables and
- * services of its own (ask.c, sts.c and amazon.c ask the same services); threads over a
- * credential_process (process.c) that counts how often it runs. */
+ * services of its own (ask.c, sts.c and amazon.c ask the same services); token_services.py,
+ * which plays Google's and Azure's (google.c, jwt.c, azure.c) and has google-auth ask them too;
+ * threads over a credential_process (process.c) that counts how often it runs. */
 #include "creds/creds.h"
 
 #include "base/mem.h"
@@ -144,13 +145,14 @@ static const char *hex(const char *word, char out[LINE_BYTES])
 }
 
 struct wanted {
+    uint32_t service; /* enum stk_creds_service */
     char name[LINE_BYTES], profile[256], place[64], key[256], secret[256], token[4096];
 };
 
 static void compare(struct stk_http *http, const struct wanted *want)
 {
     struct stk_creds_options options = {
-        .service = STK_CREDS_AWS, .profile = want->profile[0] ? want->profile : NULL, .http = http};
+        .service = want->service, .profile = want->profile[0] ? want->profile : NULL, .http = http};
     static struct stk_creds_trail trail;
     struct stk_credentials got = {0};
     struct stoker_error error = {0};
@@ -173,6 +175,9 @@ static void compare(struct stk_http *http, const struct wanted *want)
     }
     T_TRUE(want->name, !memmem(&error, sizeof error, "secret-of-", 10));
     T_TRUE(want->name, !memmem(&trail, sizeof trail, "secret-of-", 10));
+    T_TRUE(want->name, !has_canary(&error, sizeof error) && !has_canary(&trail, sizeof trail));
+    T_TRUE(want->name, strlen(want->token) < 16 ||
+                           !memmem(&trail, sizeof trail, want->token, strlen(want->token)));
     T_TRUE(want->name, !strstr(got.from, "secret-of-"));
     stk_creds_wipe(&got);
 }
@@ -190,7 +195,10 @@ static unsigned compare_all(FILE *from, struct stk_http *http)
         } else if (sscanf(line, "setup %s", first) == 1) {
             hex(first, want.name);
             want.profile[0] = 0;
+            want.service = STK_CREDS_AWS;
             clear_environment();
+        } else if (sscanf(line, "service %s", first) == 1) {
+            want.service = first[0] == 'g' ? STK_CREDS_GOOGLE : STK_CREDS_AZURE;
         } else if (sscanf(line, "set %s %s", first, second) >= 1) {
             set(first, sscanf(line, "set %s %s", first, second) == 2 ? hex(second, text) : "");
         } else if (sscanf(line, "profile %255s", want.profile) == 1) {
@@ -206,27 +214,29 @@ static unsigned compare_all(FILE *from, struct stk_http *http)
     return count;
 }
 
-static void test_oracle(const char *python, bool is_long, unsigned seed)
+/* A script prints set-ups and serves what they ask, until its input ends. */
+static void test_script(const char *const *words, unsigned least)
 {
     struct stk_http_options options = {.connections_max = 8};
     struct stk_http *http = NULL;
-    char seed_text[16];
     int down[2], up[2], status = 0;
 
-    if (!python) {
-        printf("no STOKER_PYTHON: botocore is not asked\n");
+    if (!words[0]) {
+        printf("no STOKER_PYTHON: %s is left out\n", words[1]);
         return;
     }
-    snprintf(seed_text, sizeof seed_text, "%u", seed);
     T_TRUE("pipes", pipe(down) == 0 && pipe(up) == 0);
     pid_t child = fork();
     if (child == 0) {
+        union {
+            const char *const *read;
+            char *const *write;
+        } arguments = {.read = words};
         dup2(down[0], 0);
         dup2(up[1], 1);
         close(down[1]);
         close(up[0]);
-        execl(python, python, "src/creds/creds_oracle.py", folder, seed_text,
-              is_long ? "2000" : "50", (char *)NULL);
+        execv(words[0], arguments.write);
         _exit(127);
     }
     close(down[0]);
@@ -239,11 +249,11 @@ static void test_oracle(const char *python, bool is_long, unsigned seed)
     stk_http_close(http);
     waitpid(child, &status, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-        printf("no botocore: it is not asked\n");
+        printf("%s: what it asks is not installed\n", words[1]);
     } else {
-        T_EQ("the oracle's end", status, 0);
-        T_TRUE("set-ups", count > 100);
-        printf("%u set-ups as botocore, seed %u\n", count, seed);
+        T_EQ(words[1], status, 0);
+        T_TRUE(words[1], count >= least);
+        printf("%s: %u set-ups\n", words[1], count);
     }
 }
 
@@ -407,14 +417,19 @@ int main(int argc, char **argv)
 {
     /* Before the environment is cleared. */
     const char *python = getenv("STOKER_PYTHON"), *is_long = getenv("STOKER_TEST_LONG");
-    char *python_kept = python ? strdup(python) : NULL;
+    char *python_kept = python && python[0] ? strdup(python) : NULL;
     bool long_kept = is_long && is_long[0];
-    unsigned seed = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
+    const char *seed = argc > 1 ? argv[1] : "1";
 
     T_TRUE("folder", mkdtemp(folder) != NULL);
     test_environment();
     test_split();
-    test_oracle(python_kept, long_kept, seed);
+    test_script((const char *[]){python_kept, "src/creds/creds_oracle.py", folder, seed,
+                                 long_kept ? "2000" : "50", NULL},
+                100);
+    test_script((const char *[]){python_kept ? python_kept : "/usr/bin/python3",
+                                 "src/creds/token_services.py", folder, NULL},
+                30);
     test_single_flight();
     test_ahead();
     test_failure();

@@ -86,6 +86,8 @@ int stk_process_split(const char *command, char *text, char **words, int words_m
 /* A small file of a secret, without the line end at its end. 0; MISSING; LIMIT. */
 int stk_search_file(const char *path, char *out, size_t out_bytes, const char *what,
                     struct stoker_error *error);
+/* Whether a URL is plain HTTP to this machine: a loopback address, or localhost. */
+bool stk_search_is_here(const char *url);
 /* Copies text that came from a variable or a file; LIMIT where it does not fit. */
 int stk_search_copy(const char *text, char *out, size_t out_bytes, const char *what,
                     struct stoker_error *error);

@@ -162,9 +162,8 @@ static bool take_text(const struct stk_tell_field *field, json_t *value)
 
     if (!json_is_string(value) || bytes >= field->out_bytes ||
         memchr(json_string_value(value), 0, bytes) ||
-        memchr(json_string_value(value), '\n', bytes) ||
-        memchr(json_string_value(value), '\r', bytes)) {
-        return false; /* such text does not belong into a header */
+        (field->kind != STK_TELL_LINES && strpbrk(json_string_value(value), "\r\n"))) {
+        return false; /* text of several lines does not belong into a header */
     }
     memcpy(field->out, json_string_value(value), bytes + 1);
     return true;
@@ -196,6 +195,7 @@ static bool take(const struct stk_tell_field *field, json_t *value)
     switch ((enum stk_tell_kind)field->kind) {
     case STK_TELL_TEXT:
         return take_text(field, value) && ((const char *)field->out)[0];
+    case STK_TELL_LINES:
     case STK_TELL_OPTION:
         return missing || take_text(field, value);
     case STK_TELL_TIME:

@@ -16,6 +16,7 @@
 
 enum stk_tell_kind {
     STK_TELL_TEXT = 1, /* into char[]; empty is refused */
+    STK_TELL_LINES,    /* of several lines; may be missing */
     STK_TELL_OPTION,   /* likewise, but it may be missing, null or empty */
     STK_TELL_TIME,     /* RFC 3339, into uint64_t: seconds since 1970; may be missing: untouched */
     STK_TELL_MS,       /* a number of milliseconds since 1970, into uint64_t: seconds */
