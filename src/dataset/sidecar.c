@@ -89,6 +89,7 @@ static int name_root(struct stk_sidecar *sidecar, struct stoker_dataset *dataset
 
     (void)error;
     if (dataset->options.url_count == 1 && bytes > 0 && bytes < sizeof sidecar->root - 1 &&
+        !(stk_io_is_url(url) && strpbrk(url, "{*")) && /* a pattern, and asking takes a while */
         stk_io_stat_path(dataset->engine->io, url, &about, NULL) == 0 &&
         about.kind == STK_ENTRY_DIRECTORY) {
         while (bytes > 1 && url[bytes - 1] == '/') {

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "engine/worker.h"
+#include "route/route.h"
 
 #include <errno.h>
 #include <string.h>
@@ -29,7 +30,13 @@ static int open_io(struct stoker_engine *engine, struct stoker_error *error)
                                       .depth = engine->options.io_depth,
                                       .read_timeout_ms = engine->options.read_timeout_ms };
 
-    return engine->io ? 0 : stk_io_open(&engine->io, &options, error);
+    struct stk_route_options route = { .depth = options.depth,
+                                       .read_timeout_ms = options.read_timeout_ms };
+    struct stk_io *real = engine->io;
+    int            status = real ? 0 : stk_io_open(&real, &options, error);
+
+    engine->io = NULL;
+    return status < 0 ? status : stk_route_open(&engine->io, real, &route, error);
 }
 
 static int open_sandbox(struct stoker_engine *engine, struct stoker_error *error)

@@ -131,6 +131,11 @@ void stk_http_submit(struct stk_http *http, struct stk_http_request *request)
 void stk_http_cancel(struct stk_http *http, struct stk_http_request *request)
 {
     atomic_store_explicit(&request->cancelled, true, memory_order_relaxed);
+    stk_http_stop(http);
+}
+
+void stk_http_stop(struct stk_http *http)
+{
     atomic_store_explicit(&http->cancels, true, memory_order_release);
     curl_multi_wakeup(http->multi);
 }

@@ -99,6 +99,7 @@ struct stk_http_request {
     /* At the end, exactly once for each submit. */
     void (*done)(struct stk_http_request *request, const struct stk_http_answer *answer);
     void *owner; /* the submitter's */
+    const _Atomic bool *stop; /* NULL, or true when it is not wanted any more: stk_http_stop */
 
     /* Told, when done is called. */
     int status;       /* 0: an answer came, of whatever code; or what error has */
@@ -125,6 +126,8 @@ void stk_http_submit(struct stk_http *http, struct stk_http_request *request);
 /* done comes soon, with STK_HTTP_CANCELLED, unless it is ending already. Only between submit and
  * done, which the caller makes sure of. */
 void stk_http_cancel(struct stk_http *http, struct stk_http_request *request);
+/* The same for all requests whose `stop` has become true. Any time. */
+void stk_http_stop(struct stk_http *http);
 /* Submits and waits for done, total_ms at most: for small things. The status; request->error is
  * copied to *error. answer_out may be NULL. Not on the reactor. */
 int stk_http_call(struct stk_http *http, struct stk_http_request *request,

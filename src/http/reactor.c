@@ -331,6 +331,12 @@ static bool follow(struct stk_http_slot *slot)
     return true;
 }
 
+static bool is_cancelled(const struct stk_http_request *request)
+{
+    return atomic_load_explicit(&request->cancelled, memory_order_relaxed) ||
+           (request->stop && atomic_load_explicit(request->stop, memory_order_relaxed));
+}
+
 /* Ends what was cancelled or is past a deadline. */
 static void sweep(struct stk_http *http)
 {
@@ -345,7 +351,7 @@ static void sweep(struct stk_http *http)
     http->swept_ns = now_ns;
     for (size_t i = 0; i < STK_COUNT(lists); i++) {
         for (request = lists[i]->first; request; request = next) {
-            bool cancelled = atomic_load_explicit(&request->cancelled, memory_order_relaxed);
+            bool cancelled = is_cancelled(request);
 
             next = request->next;
             if (cancelled || now_ns >= request->deadline_ns) {
@@ -373,7 +379,7 @@ static uint32_t overdue(const struct stk_http_slot *slot, uint64_t now_ns)
     /* Before all of it is sent, and within the answer, something must move. */
     bool answering = slot->answer.code != 0 || slot->uploaded < request->body.bytes;
 
-    if (atomic_load_explicit(&request->cancelled, memory_order_relaxed)) {
+    if (is_cancelled(request)) {
         return STK_HTTP_CANCELLED;
     }
     if (now_ns >= request->deadline_ns) {

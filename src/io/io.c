@@ -109,6 +109,32 @@ struct stk_read *stk_io_reap(struct stk_io *io, struct stk_queue *queue, uint32_
     return io->table->reap(io, queue, timeout_ms);
 }
 
+bool stk_io_explain(struct stk_io *io, struct stk_file *file, int status,
+                    struct stoker_error *error_out)
+{
+    return io->table->explain && io->table->explain(io, file, status, error_out);
+}
+
+void stk_io_expect(struct stk_io *io, const char *paths, size_t count)
+{
+    if (io->table->expect && count > 0) {
+        io->table->expect(io, paths, count);
+    }
+}
+
+uint32_t stk_io_far_bytes(struct stk_io *io, struct stk_file *file)
+{
+    return io->table->far_bytes ? io->table->far_bytes(io, file) : 0;
+}
+
+bool stk_io_is_url(const char *path)
+{
+    size_t scheme =
+        strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.");
+
+    return scheme > 1 && strncmp(path + scheme, "://", 3) == 0 && strncmp(path, "file://", 7) != 0;
+}
+
 void stk_io_wake(struct stk_io *io, struct stk_queue *queue)
 {
     io->table->wake(io, queue);

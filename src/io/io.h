@@ -98,6 +98,11 @@ struct stk_io_table {
     uint64_t (*thread_reads)(struct stk_io *io);
     void (*close)(struct stk_io *io);
     const struct stk_write_table *write; /* io/write.h */
+    /* May be NULL: no more is known than the status. */
+    bool (*explain)(struct stk_io *io, struct stk_file *file, int status,
+                    struct stoker_error *error_out);
+    void (*expect)(struct stk_io *io, const char *paths, size_t count); /* may be NULL */
+    uint32_t (*far_bytes)(struct stk_io *io, struct stk_file *file);    /* may be NULL: 0 */
 };
 
 struct stk_io {
@@ -153,12 +158,25 @@ void stk_io_queue_close(struct stk_io *io, struct stk_queue *queue);
 int  stk_io_submit(struct stk_io *io, struct stk_queue *queue, struct stk_read *reads);
 /* A list of finished reads, NULL after timeout_ms or a wake. */
 struct stk_read *stk_io_reap(struct stk_io *io, struct stk_queue *queue, uint32_t timeout_ms);
+/* What is told of the last read of this file that failed with this status; false: no more than the
+ * status is known. */
+bool stk_io_explain(struct stk_io *io, struct stk_file *file, int status,
+                    struct stoker_error *error_out);
 /* Ends a reap that waits. Any thread. */
 void stk_io_wake(struct stk_io *io, struct stk_queue *queue);
 
 uint64_t    stk_io_clock_ns(struct stk_io *io); /* monotonic */
 const char *stk_io_backend(struct stk_io *io, const char **reason_out);
 uint64_t    stk_io_lost_bytes(struct stk_io *io);
+
+/* 0, or, where each read has a round trip before it, how many bytes come in about that time: to
+ * read fewer saves nothing. */
+uint32_t stk_io_far_bytes(struct stk_io *io, struct stk_file *file);
+/* Whether a path names something on another machine: scheme://... (but file://). */
+bool stk_io_is_url(const char *path);
+/* A hint, which waits: these paths (NUL-ended, one after the other) will be asked for. Of URLs all
+ * are then asked for at once, and what is told is remembered for a while. */
+void stk_io_expect(struct stk_io *io, const char *paths, size_t count);
 
 /* Cores granted by affinity and cgroup (v1, v2), bytes granted by the cgroup or the machine. */
 uint32_t stk_io_cores(void);

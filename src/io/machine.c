@@ -143,6 +143,9 @@ bool stk_machine_absolute(const char *path, char *text, size_t text_bytes)
 {
     size_t used = 0;
 
+    if (stk_io_is_url(path)) {
+        return (size_t)snprintf(text, text_bytes, "%s", path) < text_bytes;
+    }
     if (path[0] != '/') {
         if (!getcwd(text, text_bytes)) {
             return false;

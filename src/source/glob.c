@@ -37,6 +37,7 @@ int stk_glob(struct stk_io *io, const char *pattern, struct stk_names *names,
     uint64_t before = names->count;
     size_t bytes = strlen(pattern);
     char copy[PATH_MAX];
+    const char *start;
     int status;
 
     if (bytes >= PATH_MAX) {
@@ -49,10 +50,17 @@ int stk_glob(struct stk_io *io, const char *pattern, struct stk_names *names,
     }
     memcpy(copy, pattern, bytes);
     copy[bytes] = '\0';
-    if (copy[0] == '/') {
+    start = copy + strspn(copy, "/");
+    if (stk_io_is_url(copy)) { /* it begins below the host or bucket */
+        start = strstr(copy, "://") + 3;
+        start += strcspn(start, "/");
+        glob.bytes = (size_t)(start - copy);
+        memcpy(glob.path, copy, glob.bytes);
+        start += strspn(start, "/");
+    } else if (copy[0] == '/') {
         glob.path[glob.bytes++] = '/';
     }
-    status = expand(&glob, copy + strspn(copy, "/"), 0);
+    status = expand(&glob, start, 0);
     stk_names_sort(names, before, true);
     return status;
 }

@@ -135,15 +135,20 @@ static int list_url(struct listing *listing, const char *url)
     if (strncmp(url, "file://", 7) == 0) {
         url += 7;
     }
-    if (strstr(url, "://") || strncmp(url, "pipe:", 5) == 0) {
+    if (strncmp(url, "pipe:", 5) == 0) {
         return stk_fail(listing->error, STOKER_ERROR_UNSUPPORTED,
-                        "only files of this machine can be read",
-                        "mount or copy the data and name the path", "'%.400s'", url);
+                        "only files and objects can be read, no pipes",
+                        "name the path or the URL of the data", "'%.400s'", url);
     }
-    if (!strchr(url, '{') || stk_io_stat_path(listing->io, url, &stat, NULL) == 0) {
+    /* A URL with braces is a pattern: to ask whether there is such an object takes a while. */
+    if (!strchr(url, '{') ||
+        (!stk_io_is_url(url) && stk_io_stat_path(listing->io, url, &stat, NULL) == 0)) {
         return list_name(listing, url);
     }
     status = stk_braces_expand(url, &text, &count, listing->error);
+    if (status == 0 && !stk_glob_has_magic(url)) {
+        stk_io_expect(listing->io, text, count);
+    }
     for (const char *name = text; status == 0 && count > 0; count--) {
         status = list_name(listing, name);
         name += strlen(name) + 1;

@@ -235,7 +235,7 @@ static const struct list_row {
     {"a link to itself", {"selfish"}, -ELOOP, "selfish/cat/me", NULL},
     {"a picture that is no more", {"dangling"}, -ENOENT, "dangling/cat/2.jpg", NULL},
     {"a picture", {"single.jpg"}, STOKER_ERROR_ARGUMENT, "single.jpg", NULL},
-    {"a store", {"s3://bucket/a.tar"}, STOKER_ERROR_UNSUPPORTED, "s3://", NULL},
+    {"a store, where there is none", {"s3://bucket/a.tar"}, -ENOENT, "s3://", NULL},
     {"a pipe", {"pipe:cat a.tar"}, STOKER_ERROR_UNSUPPORTED, "pipe:", NULL},
     {"bad braces", {"tars/{a"}, STOKER_ERROR_ARGUMENT, "tars/{a", NULL},
 };

@@ -13,6 +13,7 @@ enum { BLOCK_BYTES = 512, MAGIC_AT = 257 };
 #define QUEUE_BYTES_MAX (16u << 10) /* of a read in the queue; larger windows are read in order */
 #define WANT_BYTES_MAX (256u << 10)
 #define ROOM_BYTES (20u << 10)
+#define FAR_STEPS_MAX 16u /* windows; a tenth of the bytes is then read for the headers */
 _Static_assert(ROOM_BYTES >= QUEUE_BYTES_MAX + STK_IO_ALIGN - 1, "read from any offset");
 
 static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
@@ -22,11 +23,26 @@ static int take(struct stk_lane *lane, const struct stk_sweep_options *options,
 static bool meets(struct stk_lane *lane, const struct stk_tar_step *member);
 static void search(struct stk_lane *lane, const struct stk_sweep_options *options);
 
+/* Pages for a read in the queue, from any offset. */
+static bool take_room(struct stk_lane *lane)
+{
+    uint32_t bytes = lane->far_bytes ? lane->far_bytes + STK_IO_ALIGN : ROOM_BYTES;
+
+    if (lane->room && lane->room_bytes != bytes) {
+        stk_pages_free(lane->room, lane->room_bytes);
+        lane->room = NULL;
+    }
+    lane->room_bytes = bytes;
+    lane->room = lane->room ? lane->room : stk_pages_alloc(bytes);
+    return lane->room != NULL;
+}
+
 int stk_lane_open(struct stk_lane *lane, const struct stk_sweep_options *options,
                   struct stk_chain *chain, uint64_t start)
 {
-    lane->room = lane->room ? lane->room : stk_pages_alloc(ROOM_BYTES);
-    if (!lane->room || stk_tar_open(&lane->parser, chain->tar->bytes, &options->limits, NULL) < 0) {
+    lane->far_bytes = stk_io_far_bytes(options->io, chain->tar->file);
+    if (!take_room(lane) ||
+        stk_tar_open(&lane->parser, chain->tar->bytes, &options->limits, NULL) < 0) {
         return -ENOMEM;
     }
     stk_tar_begin_at(lane->parser, start);
@@ -39,19 +55,20 @@ int stk_lane_open(struct stk_lane *lane, const struct stk_sweep_options *options
 void stk_lane_reset(struct stk_lane *lane)
 {
     uint8_t *room = lane->room;
+    uint32_t room_bytes = lane->room_bytes;
 
     stk_tar_close(lane->parser);
     stk_free(lane->wide);
     stk_free(lane->heard);
     stk_free(lane->names);
-    *lane = (struct stk_lane){.room = room};
+    *lane = (struct stk_lane){.room = room, .room_bytes = room_bytes};
 }
 
 void stk_lane_deinit(struct stk_lane *lane)
 {
     stk_lane_reset(lane);
     if (lane->room) {
-        stk_pages_free(lane->room, ROOM_BYTES);
+        stk_pages_free(lane->room, lane->room_bytes);
         lane->room = NULL;
     }
 }
@@ -143,10 +160,7 @@ static int read_narrow(struct stk_lane *lane, const struct stk_sweep_options *op
     const struct stk_sweep_tar *tar = lane->chain->tar;
     int64_t got;
 
-    if (!lane->room) {
-        lane->room = stk_pages_alloc(ROOM_BYTES);
-    }
-    if (!lane->room) {
+    if (!take_room(lane)) {
         return stk_fail(&lane->error, -ENOMEM, "cannot read headers", "free memory", "%zu bytes",
                         bytes);
     }
@@ -159,7 +173,7 @@ static int read_narrow(struct stk_lane *lane, const struct stk_sweep_options *op
                                        .offset = lane->need.offset,
                                        .buffer = lane->room,
                                        .bytes = (uint32_t)bytes,
-                                       .capacity = ROOM_BYTES,
+                                       .capacity = lane->room_bytes,
                                        .cached = true,
                                        .owner = lane};
         lane->waiting = true;
@@ -183,11 +197,16 @@ static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
         /* Near misses come in runs (small members): read more at once; far ones do not. */
         lane->want = need->offset <= end + WANT_BYTES_MIN ? stk_min(2 * lane->want, WANT_BYTES_MAX)
                                                           : WANT_BYTES_MIN;
+        if (lane->far_bytes) { /* members that lie so far apart are not worth what is between */
+            lane->want = need->offset > end + FAR_STEPS_MAX * lane->far_bytes ? QUEUE_BYTES_MAX
+                                                                              : lane->far_bytes;
+        }
         bytes = stk_min(stk_max(need->bytes, lane->want), tar->bytes - need->offset);
         status = options->calls->goes_on(tar, &lane->error);
         if (status == 0) {
-            status = bytes > QUEUE_BYTES_MAX ? read_wide(lane, options, bytes)
-                                             : read_narrow(lane, options, bytes);
+            status = bytes > stk_max(QUEUE_BYTES_MAX, lane->far_bytes)
+                         ? read_wide(lane, options, bytes)
+                         : read_narrow(lane, options, bytes);
         }
     }
     if (status < 0 || lane->waiting) {
@@ -293,8 +312,9 @@ static void search(struct stk_lane *lane, const struct stk_sweep_options *option
             lane->need = (struct stk_tar_step){
                 .event = STK_TAR_NEED, .offset = lane->search_at, .bytes = BLOCK_BYTES};
             if (options->calls->goes_on(lane->chain->tar, NULL) < 0 ||
-                read_narrow(lane, options, stk_min(QUEUE_BYTES_MAX, tar->bytes - lane->search_at)) <
-                    0) {
+                read_narrow(lane, options,
+                            stk_min(stk_max(QUEUE_BYTES_MAX, lane->far_bytes),
+                                    tar->bytes - lane->search_at)) < 0) {
                 break;
             }
             if (lane->waiting) {

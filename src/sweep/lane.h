@@ -44,6 +44,8 @@ struct stk_lane {
     struct stk_tar_step need; /* while waiting */
     struct stk_read read;
     uint8_t *room; /* owned pages; NULL: the kernel keeps them */
+    uint32_t room_bytes;
+    uint32_t far_bytes; /* of a tar behind a network: what is read at once; 0: it is here */
     uint8_t *wide; /* owned; NULL: headers lie apart */
     size_t wide_capacity;
 

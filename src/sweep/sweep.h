@@ -13,7 +13,10 @@
  * search for a header, at the price of some bytes of data.
  * Owner: the caller, for the call. Threads: one a call; calls side by side share nothing.
  * Memory: a lane's window and names, and the members found from guesses until the joint.
- * Bound: STK_SWEEP_LANES_MAX lanes, windows of 20 KiB, or 256 KiB where headers are dense. */
+ * Of a remote tar windows are as large as what comes in a round trip, so that one brings many
+ * members, and a lane is split as soon as there are others to spare.
+ * Bound: STK_SWEEP_LANES_MAX lanes, windows of 20 KiB, or 256 KiB where headers are dense; 1 MiB of
+ * remote tars. */
 #ifndef SWEEP_SWEEP_H
 #define SWEEP_SWEEP_H
 

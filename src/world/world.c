@@ -474,6 +474,9 @@ static const struct stk_io_table world_table = {
     stk_world_thread_reads,
     world_close,
     &stk_world_write_table,
+    NULL,
+    NULL,
+    NULL,
 };
 
 int stk_world_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,

@@ -1,0 +1,161 @@
+/* What was told of objects lately: a table of fixed size, where a new one takes the place of an
+ * old one. Keyed by a hash of 128 bits, so that no URL is kept. */
+#include "route/remote.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "io/pool.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define WAYS 4u        /* places that an object may have */
+#define ETAG_BYTES 64u /* a longer one is not kept */
+#define SETS_MIN 128u  /* it grows with what is added */
+
+struct entry {
+    uint64_t key[2];
+    uint64_t bytes, mtime_ns, until_ns; /* until_ns 0: free */
+    char etag[ETAG_BYTES];
+    char modified[32]; /* an HTTP date has 29 bytes */
+};
+
+struct stk_known {
+    pthread_mutex_t lock;
+    struct entry *entries;
+    uint64_t sets; /* a power of two */
+    uint64_t added;
+};
+
+static void key_of(const char *url, uint64_t key[2])
+{
+    size_t bytes = strlen(url);
+
+    key[0] = stk_sum64(url, bytes);
+    key[1] = stk_mix(key[0] ^ bytes);
+    for (size_t at = 0; at < bytes; at++) { /* another function of all bytes */
+        key[1] = (key[1] ^ (uint8_t)url[at]) * 0x100000001b3ull;
+    }
+}
+
+int stk_known_open(struct stk_known **known_out)
+{
+    struct stk_known *known = stk_alloc(1, sizeof *known);
+
+    if (known) {
+        known->sets = SETS_MIN;
+        known->entries = stk_alloc(known->sets * WAYS, sizeof *known->entries);
+    }
+    if (!known || !known->entries) {
+        stk_free(known);
+        return -ENOMEM;
+    }
+    pthread_mutex_init(&known->lock, NULL);
+    *known_out = known;
+    return 0;
+}
+
+void stk_known_close(struct stk_known *known)
+{
+    if (known) {
+        pthread_mutex_destroy(&known->lock);
+        stk_free(known->entries);
+        stk_free(known);
+    }
+}
+
+/* The place of a key: its own, else a free one, else the oldest. */
+static struct entry *place_of(struct entry *entries, uint64_t sets, const uint64_t key[2],
+                              bool *own_out)
+{
+    struct entry *set = &entries[(key[0] & (sets - 1)) * WAYS], *best = set;
+
+    *own_out = false;
+    for (uint32_t i = 0; i < WAYS; i++) {
+        if (set[i].until_ns != 0 && set[i].key[0] == key[0] && set[i].key[1] == key[1]) {
+            *own_out = true;
+            return &set[i];
+        }
+        best = set[i].until_ns < best->until_ns ? &set[i] : best;
+    }
+    return best;
+}
+
+/* No memory for a larger table is no matter: old answers make room. */
+static void grow(struct stk_known *known)
+{
+    uint64_t sets = known->sets * 2;
+    struct entry *entries = stk_alloc(sets * WAYS, sizeof *entries);
+    bool own;
+
+    if (!entries) {
+        return;
+    }
+    for (uint64_t i = 0; i < known->sets * WAYS; i++) {
+        if (known->entries[i].until_ns != 0) {
+            *place_of(entries, sets, known->entries[i].key, &own) = known->entries[i];
+        }
+    }
+    stk_free(known->entries);
+    known->entries = entries;
+    known->sets = sets;
+}
+
+void stk_known_add(struct stk_known *known, const char *url, const struct stk_about *about)
+{
+    struct entry *entry;
+    uint64_t key[2];
+    bool own;
+
+    if (strlen(about->etag) >= ETAG_BYTES || strlen(about->modified) >= sizeof entry->modified) {
+        return;
+    }
+    key_of(url, key);
+    pthread_mutex_lock(&known->lock);
+    if (known->added >= known->sets * WAYS / 4 && known->sets * WAYS < STK_ROUTE_KNOWN_MAX) {
+        grow(known);
+    }
+    entry = place_of(known->entries, known->sets, key, &own);
+    known->added += entry->until_ns == 0;
+    *entry = (struct entry){.key = {key[0], key[1]},
+                            .bytes = about->bytes,
+                            .mtime_ns = about->mtime_ns,
+                            .until_ns = stk_clock_ns() + STK_ROUTE_KNOWN_S * 1000000000ull};
+    memcpy(entry->etag, about->etag, strlen(about->etag) + 1);
+    memcpy(entry->modified, about->modified, strlen(about->modified) + 1);
+    pthread_mutex_unlock(&known->lock);
+}
+
+bool stk_known_find(struct stk_known *known, const char *url, struct stk_about *about_out)
+{
+    struct entry *entry;
+    uint64_t key[2];
+    bool own;
+
+    key_of(url, key);
+    pthread_mutex_lock(&known->lock);
+    entry = place_of(known->entries, known->sets, key, &own);
+    own = own && entry->until_ns > stk_clock_ns();
+    if (own) {
+        *about_out = (struct stk_about){.bytes = entry->bytes, .mtime_ns = entry->mtime_ns};
+        memcpy(about_out->etag, entry->etag, sizeof entry->etag);
+        memcpy(about_out->modified, entry->modified, sizeof entry->modified);
+    }
+    pthread_mutex_unlock(&known->lock);
+    return own;
+}
+
+void stk_known_forget(struct stk_known *known, const char *url)
+{
+    struct entry *entry;
+    uint64_t key[2];
+    bool own;
+
+    key_of(url, key);
+    pthread_mutex_lock(&known->lock);
+    entry = place_of(known->entries, known->sets, key, &own);
+    if (own) {
+        entry->until_ns = 1; /* long ago, but not free: what is counted stays counted */
+    }
+    pthread_mutex_unlock(&known->lock);
+}

@@ -1,0 +1,315 @@
+/* Remote files: opening, asking, listing, and reads that wait. */
+#include "route/remote.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "io/listing.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEVICE 0x73746f7265ull /* of all that is remote; inodes are hashes of URLs */
+
+/* A listing in the making. */
+struct gathering {
+    struct stk_route *route;
+    struct stk_listing_builder builder;
+    const char *url; /* of the folder */
+    size_t url_bytes;
+    uint64_t count;
+    char path[2 * STK_STORE_URL_BYTES_MAX];
+};
+
+static int find(struct stk_route *route, const struct stk_place *place, struct stk_about *about_out,
+                struct stoker_error *error);
+static int gather(void *owner, const struct stk_found *item);
+static void wait_done(struct stk_parts *parts);
+
+/* The same for "s3://b/x" and "s3://b/x/". */
+static uint64_t inode_of(const char *url)
+{
+    size_t bytes = strlen(url);
+
+    while (bytes > 0 && url[bytes - 1] == '/') {
+        bytes--;
+    }
+    return stk_sum64(url, bytes);
+}
+
+int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **file_out,
+                    struct stoker_error *error)
+{
+    struct stk_remote *remote = stk_alloc(1, sizeof *remote);
+    int status;
+
+    if (!remote) {
+        return stk_fail(error, -ENOMEM, "cannot open an object", "free memory", "store");
+    }
+    pthread_mutex_init(&remote->lock, NULL);
+    atomic_init(&remote->users, 1);
+    status = stk_place_parse(url, &remote->place, error);
+    if (status == 0 && remote->place->kind == STK_PLACE_S3 && !remote->place->key[0]) {
+        status =
+            stk_fail(error, -EISDIR, "a bucket is not an object", "name a key in it", "'%s'", url);
+    }
+    status = status < 0 ? status : find(route, remote->place, &remote->about, error);
+    if (status < 0) {
+        stk_remote_release(remote);
+        return status;
+    }
+    *file_out = (struct stk_file *)((uintptr_t)remote | 1);
+    return 0;
+}
+
+void stk_remote_release(struct stk_remote *remote)
+{
+    /* Release and acquire: the last one sees all that the others did with it. */
+    if (atomic_fetch_sub_explicit(&remote->users, 1, memory_order_acq_rel) == 1) {
+        stk_place_free(remote->place);
+        pthread_mutex_destroy(&remote->lock);
+        stk_free(remote);
+    }
+}
+
+/* By what is known, or by asking. */
+static int find(struct stk_route *route, const struct stk_place *place, struct stk_about *about_out,
+                struct stoker_error *error)
+{
+    struct stk_store *store;
+    int status;
+
+    if (stk_known_find(route->known, place->url, about_out)) {
+        return 0;
+    }
+    status = stk_route_store(route, &store, error);
+    status = status < 0 ? status : stk_store_head(store, place, about_out, error);
+    if (status == 0) {
+        stk_known_add(route->known, place->url, about_out);
+    }
+    return status;
+}
+
+static int count_one(void *owner, const struct stk_found *item)
+{
+    (void)item;
+    ++*(uint64_t *)owner;
+    return 0;
+}
+
+/* An object, else a prefix with something below it. */
+int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *stat_out,
+                    struct stoker_error *error)
+{
+    struct stoker_error why = {0};
+    struct stk_place *place = NULL;
+    struct stk_about about = {0};
+    struct stk_store *store;
+    uint64_t below = 0;
+    size_t bytes = strlen(url);
+    bool folder;
+    int status = stk_place_parse(url, &place, error);
+
+    if (status < 0) {
+        return status;
+    }
+    folder = place->kind == STK_PLACE_S3 && (!place->key[0] || url[bytes - 1] == '/');
+    *stat_out = (struct stk_stat){.device = DEVICE, .inode = inode_of(url)};
+    status = folder ? -ENOENT : find(route, place, &about, &why);
+    if (status == 0) {
+        stat_out->kind = STK_ENTRY_FILE;
+        stat_out->bytes = about.bytes;
+        stat_out->mtime_ns = about.mtime_ns;
+    } else if (status == -ENOENT && place->kind == STK_PLACE_S3) {
+        struct stk_search first = {.place = place, .max = 1, .found = count_one, .owner = &below};
+
+        status = stk_route_store(route, &store, error);
+        status = status < 0 ? status : stk_store_list(store, &first, error);
+        stat_out->kind = STK_ENTRY_DIRECTORY;
+        if (status == 0 && below == 0 && place->key[0]) {
+            status = stk_fail(error, -ENOENT, "there is no such object, and nothing below it",
+                              "check bucket and key with stoker ls", "'%s'", url);
+        }
+    } else if (error) {
+        *error = why;
+    }
+    stk_place_free(place);
+    return status;
+}
+
+void stk_remote_stat_file(const struct stk_remote *remote, struct stk_stat *stat_out)
+{
+    *stat_out = (struct stk_stat){.bytes = remote->about.bytes,
+                                  .mtime_ns = remote->about.mtime_ns,
+                                  .device = DEVICE,
+                                  .inode = inode_of(remote->place->url),
+                                  .kind = STK_ENTRY_FILE};
+}
+
+int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing *listing_out,
+                    struct stoker_error *error)
+{
+    struct gathering *gathering = stk_alloc(1, sizeof *gathering);
+    struct stk_place *place = NULL;
+    struct stk_store *store;
+    int status = gathering ? stk_place_parse(url, &place, error)
+                           : stk_fail(error, -ENOMEM, "cannot list", "free memory", "store");
+
+    if (status == 0) {
+        gathering->route = route;
+        gathering->url_bytes = strlen(url);
+        memcpy(gathering->path, url, gathering->url_bytes);
+        if (url[gathering->url_bytes - 1] != '/') {
+            gathering->path[gathering->url_bytes++] = '/';
+        }
+        status = stk_route_store(route, &store, error);
+    }
+    if (status == 0) {
+        struct stk_search all = {.place = place, .found = gather, .owner = gathering};
+
+        status = stk_store_list(store, &all, error);
+    }
+    if (status == 0 && gathering->count == 0 && place->key && place->key[0]) {
+        status = stk_fail(error, -ENOENT, "nothing lies below this prefix",
+                          "check bucket and prefix with stoker ls", "'%s'", url);
+    }
+    if (status == 0) {
+        status = stk_listing_build(&gathering->builder, listing_out);
+    }
+    if (status == -ENOMEM) {
+        stk_fail(error, status, "cannot list", "free memory", "'%.400s'", url);
+    }
+    if (gathering) {
+        stk_listing_builder_deinit(&gathering->builder);
+    }
+    stk_place_free(place);
+    stk_free(gathering);
+    return status;
+}
+
+static int gather(void *owner, const struct stk_found *item)
+{
+    struct gathering *gathering = owner;
+    size_t bytes = strlen(item->name);
+    struct stk_entry entry = {.name = item->name,
+                              .kind = item->folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE,
+                              .device = DEVICE};
+    struct stk_about about = {.bytes = item->bytes, .mtime_ns = item->mtime_ns};
+
+    gathering->count++;
+    /* "a//b" has a folder without a name, which no path can say. */
+    if (bytes == 0 || strchr(item->name, '/') ||
+        gathering->url_bytes + bytes >= STK_STORE_URL_BYTES_MAX) {
+        return 0;
+    }
+    memcpy(gathering->path + gathering->url_bytes, item->name, bytes + 1);
+    entry.inode = inode_of(gathering->path);
+    if (!item->folder && item->etag[0]) {
+        memcpy(about.etag, item->etag, stk_min(strlen(item->etag), sizeof about.etag - 1));
+        stk_known_add(gathering->route->known, gathering->path, &about);
+    }
+    return stk_listing_add(&gathering->builder, &entry);
+}
+
+/* A read that waits. */
+struct waiter {
+    pthread_mutex_t lock;
+    pthread_cond_t arrived;
+    bool done;
+};
+
+int64_t stk_remote_read(struct stk_route *route, struct stk_remote *remote, uint64_t offset,
+                        void *buffer, size_t bytes)
+{
+    struct waiter waiter = {.done = false};
+    struct stk_parts *parts;
+    struct stk_store *store;
+    uint64_t wanted;
+    int64_t result;
+    int status;
+
+    if (offset >= remote->about.bytes || bytes == 0) {
+        return 0;
+    }
+    wanted = stk_min(bytes, remote->about.bytes - offset);
+    status = stk_route_store(route, &store, NULL);
+    if (status < 0) {
+        return status;
+    }
+    parts = stk_parts_new(remote, offset, wanted, buffer);
+    if (!parts) {
+        return -ENOMEM;
+    }
+    pthread_mutex_init(&waiter.lock, NULL);
+    pthread_cond_init(&waiter.arrived, NULL);
+    parts->done = wait_done;
+    parts->owner = &waiter;
+    stk_parts_start(parts, store);
+    pthread_mutex_lock(&waiter.lock);
+    while (!waiter.done) { /* each part ends by its deadline */
+        pthread_cond_wait(&waiter.arrived, &waiter.lock);
+    }
+    pthread_mutex_unlock(&waiter.lock);
+    pthread_cond_destroy(&waiter.arrived);
+    pthread_mutex_destroy(&waiter.lock);
+    result = parts->status < 0 ? parts->status : (int64_t)wanted;
+    stk_parts_free(parts);
+    return result;
+}
+
+static void wait_done(struct stk_parts *parts)
+{
+    struct waiter *waiter = parts->owner;
+
+    pthread_mutex_lock(&waiter->lock);
+    waiter->done = true;
+    pthread_cond_signal(&waiter->arrived);
+    pthread_mutex_unlock(&waiter->lock);
+}
+
+int stk_remote_map(struct stk_route *route, struct stk_remote *remote, struct stk_view *view_out,
+                   struct stoker_error *error)
+{
+    uint64_t bytes = remote->about.bytes;
+    struct stk_remote_map *map;
+    char shown[400];
+    int64_t got;
+
+    *view_out = (struct stk_view){(const uint8_t *)"", 0};
+    if (bytes == 0) {
+        return 0;
+    }
+    if (bytes > STK_ROUTE_MAP_BYTES_MAX) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a remote file is too large to be mapped",
+                        "copy it to a disk of this machine", "'%s': %llu bytes",
+                        stk_http_url_text(remote->place->url, shown, sizeof shown),
+                        (unsigned long long)bytes);
+    }
+    map = stk_alloc(1, sizeof *map);
+    if (map) {
+        map->bytes = bytes;
+        map->pages = stk_pages_alloc(bytes);
+    }
+    if (!map || !map->pages) {
+        stk_free(map);
+        return stk_fail(error, -ENOMEM, "cannot hold a remote file", "free memory", "'%s'",
+                        stk_http_url_text(remote->place->url, shown, sizeof shown));
+    }
+    got = stk_remote_read(route, remote, 0, map->pages, bytes);
+    if (got < 0) {
+        stk_pages_free(map->pages, bytes);
+        stk_free(map);
+        pthread_mutex_lock(&remote->lock);
+        if (error) {
+            *error = remote->error;
+        }
+        pthread_mutex_unlock(&remote->lock);
+        return (int)got;
+    }
+    pthread_mutex_lock(&route->lock);
+    map->next = route->locked.maps;
+    route->locked.maps = map;
+    pthread_mutex_unlock(&route->lock);
+    *view_out = (struct stk_view){map->pages, bytes};
+    return 0;
+}

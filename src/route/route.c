@@ -1,0 +1,341 @@
+/* The io that takes URLs beside paths: which of the two a call is for. */
+#include "route/remote.h"
+
+#include "base/mem.h"
+#include "io/pool.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define STORE_TIMEOUT_DEFAULT_MS 30000u
+#define DEPTH_DEFAULT 128u
+
+static const struct stk_io_table table;
+static const struct stk_write_table write_table;
+
+int stk_route_open(struct stk_io **io_out, struct stk_io *real,
+                   const struct stk_route_options *options, struct stoker_error *error)
+{
+    struct stk_route *route = stk_alloc(1, sizeof *route);
+    int status = route ? stk_known_open(&route->known) : -ENOMEM;
+
+    if (status < 0) {
+        stk_free(route);
+        stk_io_close(real);
+        return stk_fail(error, status, "cannot open the input", "free memory", "route");
+    }
+    pthread_mutex_init(&route->lock, NULL);
+    route->real = real;
+    route->options = *options;
+    if (route->options.read_timeout_ms == 0) {
+        route->options.read_timeout_ms = STORE_TIMEOUT_DEFAULT_MS;
+    }
+    route->options.depth = options->depth ? options->depth : DEPTH_DEFAULT;
+    route->io.table = &table;
+    *io_out = &route->io;
+    return 0;
+}
+
+static void route_close(struct stk_io *io)
+{
+    struct stk_route *route = stk_route(io);
+
+    stk_store_close(route->locked.store);
+    stk_io_close(route->real);
+    stk_known_close(route->known);
+    pthread_mutex_destroy(&route->lock);
+    stk_free(route);
+}
+
+int stk_route_store(struct stk_route *route, struct stk_store **store_out,
+                    struct stoker_error *error)
+{
+    struct stk_store_options options = {.connections_max = route->options.connections_max,
+                                        .timeout_ms = route->options.read_timeout_ms,
+                                        .seed = stk_clock_wall_ns()};
+    int status = 0;
+
+    pthread_mutex_lock(&route->lock);
+    if (!route->locked.store) {
+        status = stk_store_open(&route->locked.store, &options, error);
+    }
+    *store_out = route->locked.store;
+    pthread_mutex_unlock(&route->lock);
+    return status;
+}
+
+static int open_file(struct stk_io *io, const char *path, struct stk_file **file_out,
+                     struct stoker_error *error)
+{
+    return stk_io_is_url(path) ? stk_remote_open(stk_route(io), path, file_out, error)
+                               : stk_io_open_file(stk_route(io)->real, path, file_out, error);
+}
+
+static void close_file(struct stk_io *io, struct stk_file *file)
+{
+    if (stk_is_remote(file)) {
+        stk_remote_release(stk_remote(file));
+    } else {
+        stk_io_close_file(stk_route(io)->real, file);
+    }
+}
+
+static int stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
+                     struct stoker_error *error)
+{
+    if (stk_is_remote(file)) {
+        stk_remote_stat_file(stk_remote(file), stat_out);
+        return 0;
+    }
+    return stk_io_stat_file(stk_route(io)->real, file, stat_out, error);
+}
+
+static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_out,
+                     struct stoker_error *error)
+{
+    return stk_io_is_url(path) ? stk_remote_stat(stk_route(io), path, stat_out, error)
+                               : stk_io_stat_path(stk_route(io)->real, path, stat_out, error);
+}
+
+static int list(struct stk_io *io, const char *path, struct stk_listing *listing_out,
+                struct stoker_error *error)
+{
+    return stk_io_is_url(path) ? stk_remote_list(stk_route(io), path, listing_out, error)
+                               : stk_io_list(stk_route(io)->real, path, listing_out, error);
+}
+
+static int64_t read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                        size_t bytes)
+{
+    if (stk_is_remote(file)) { /* nothing of it is in memory, but its end is known */
+        return offset >= stk_remote(file)->about.bytes ? 0 : -EAGAIN;
+    }
+    return stk_io_read_now(stk_route(io)->real, file, offset, buffer, bytes);
+}
+
+static int64_t read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                         size_t bytes)
+{
+    return stk_is_remote(file)
+               ? stk_remote_read(stk_route(io), stk_remote(file), offset, buffer, bytes)
+               : stk_io_read_wait(stk_route(io)->real, file, offset, buffer, bytes);
+}
+
+static uint64_t clock_ns(struct stk_io *io)
+{
+    return stk_io_clock_ns(stk_route(io)->real);
+}
+
+static const char *backend(struct stk_io *io, const char **reason_out)
+{
+    return stk_io_backend(stk_route(io)->real, reason_out);
+}
+
+static uint64_t lost_bytes(struct stk_io *io)
+{
+    return stk_io_lost_bytes(stk_route(io)->real);
+}
+
+static int map_file(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                    struct stoker_error *error)
+{
+    return stk_is_remote(file) ? stk_remote_map(stk_route(io), stk_remote(file), view_out, error)
+                               : stk_io_map(stk_route(io)->real, file, view_out, error);
+}
+
+static void unmap(struct stk_io *io, struct stk_view view)
+{
+    struct stk_route *route = stk_route(io);
+    struct stk_remote_map **link = &route->locked.maps, *map;
+
+    pthread_mutex_lock(&route->lock);
+    while (*link && (*link)->pages != view.data) {
+        link = &(*link)->next;
+    }
+    map = *link;
+    if (map) {
+        *link = map->next;
+    }
+    pthread_mutex_unlock(&route->lock);
+    if (map) {
+        stk_pages_free(map->pages, map->bytes);
+        stk_free(map);
+    } else {
+        stk_io_unmap(route->real, view);
+    }
+}
+
+static bool explain(struct stk_io *io, struct stk_file *file, int status,
+                    struct stoker_error *error_out)
+{
+    struct stk_remote *remote;
+    bool known;
+
+    (void)io;
+    if (!stk_is_remote(file)) {
+        return false;
+    }
+    remote = stk_remote(file);
+    pthread_mutex_lock(&remote->lock);
+    known = remote->error.status == status;
+    if (known) {
+        *error_out = remote->error;
+    }
+    pthread_mutex_unlock(&remote->lock);
+    return known;
+}
+
+static uint32_t far_bytes(struct stk_io *io, struct stk_file *file)
+{
+    return stk_is_remote(file) ? STK_ROUTE_FAR_BYTES : stk_io_far_bytes(stk_route(io)->real, file);
+}
+
+static void map_soon(struct stk_io *io, struct stk_view part)
+{
+    stk_io_map_soon(stk_route(io)->real, part); /* of a remote file: it is memory already */
+}
+
+static uint64_t thread_reads(struct stk_io *io)
+{
+    return stk_io_thread_reads(stk_route(io)->real);
+}
+
+static const struct stk_io_table table = {
+    .open_file = open_file,
+    .close_file = close_file,
+    .stat_file = stat_file,
+    .stat_path = stat_path,
+    .list = list,
+    .read_now = read_now,
+    .read_wait = read_wait,
+    .queue_open = stk_route_queue_open,
+    .queue_close = stk_route_queue_close,
+    .submit = stk_route_submit,
+    .reap = stk_route_reap,
+    .wake = stk_route_wake,
+    .clock_ns = clock_ns,
+    .backend = backend,
+    .lost_bytes = lost_bytes,
+    .map_file = map_file,
+    .unmap = unmap,
+    .map_soon = map_soon,
+    .thread_reads = thread_reads,
+    .close = route_close,
+    .write = &write_table,
+    .explain = explain,
+    .expect = stk_remote_expect,
+    .far_bytes = far_bytes,
+};
+
+/* ---- writing: to the machine only ---- */
+
+static bool refuse(const char *path, struct stoker_error *error)
+{
+    char shown[400];
+
+    if (!stk_io_is_url(path)) {
+        return false;
+    }
+    stk_fail(error, STOKER_ERROR_UNSUPPORTED, "stores are only read",
+             "write to a folder of this machine, and copy it", "'%s'",
+             stk_http_url_text(path, shown, sizeof shown));
+    return true;
+}
+
+static int create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    return refuse(path, error) ? STOKER_ERROR_UNSUPPORTED
+                               : stk_io_create(stk_route(io)->real, path, fresh, out_out, error);
+}
+
+static int write_out(struct stk_io *io, struct stk_out *out, const void *data, size_t bytes,
+                     struct stoker_error *error)
+{
+    return stk_io_write(stk_route(io)->real, out, data, bytes, error);
+}
+
+static int sync_out(struct stk_io *io, struct stk_out *out, struct stoker_error *error)
+{
+    return stk_io_sync_out(stk_route(io)->real, out, error);
+}
+
+static void close_out(struct stk_io *io, struct stk_out *out)
+{
+    stk_io_close_out(stk_route(io)->real, out);
+}
+
+static int rename_path(struct stk_io *io, const char *from, const char *to, bool fresh,
+                       struct stoker_error *error)
+{
+    return refuse(from, error) || refuse(to, error)
+               ? STOKER_ERROR_UNSUPPORTED
+               : stk_io_rename(stk_route(io)->real, from, to, fresh, error);
+}
+
+static int link_path(struct stk_io *io, const char *from, const char *to,
+                     struct stoker_error *error)
+{
+    return refuse(from, error) || refuse(to, error)
+               ? STOKER_ERROR_UNSUPPORTED
+               : stk_io_link(stk_route(io)->real, from, to, error);
+}
+
+static int make_directory(struct stk_io *io, const char *path, bool fresh,
+                          struct stoker_error *error)
+{
+    return refuse(path, error) ? STOKER_ERROR_UNSUPPORTED
+                               : stk_io_make_directory(stk_route(io)->real, path, fresh, error);
+}
+
+static int remove_path(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    return refuse(path, error) ? STOKER_ERROR_UNSUPPORTED
+                               : stk_io_remove(stk_route(io)->real, path, error);
+}
+
+static int sync_directory(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    return refuse(path, error) ? STOKER_ERROR_UNSUPPORTED
+                               : stk_io_sync_directory(stk_route(io)->real, path, error);
+}
+
+static int append(struct stk_io *io, const char *path, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    return refuse(path, error) ? STOKER_ERROR_UNSUPPORTED
+                               : stk_io_append(stk_route(io)->real, path, out_out, error);
+}
+
+static int lock_path(struct stk_io *io, const char *path, struct stk_lock **lock_out,
+                     struct stoker_error *error)
+{
+    return refuse(path, error) ? STOKER_ERROR_UNSUPPORTED
+                               : stk_io_lock(stk_route(io)->real, path, lock_out, error);
+}
+
+static void unlock(struct stk_io *io, struct stk_lock *lock)
+{
+    stk_io_unlock(stk_route(io)->real, lock);
+}
+
+static int cut(struct stk_io *io, struct stk_out *out, uint64_t bytes, struct stoker_error *error)
+{
+    return stk_io_cut(stk_route(io)->real, out, bytes, error);
+}
+
+static const struct stk_write_table write_table = {
+    .create = create,
+    .write = write_out,
+    .sync_out = sync_out,
+    .close_out = close_out,
+    .rename = rename_path,
+    .link = link_path,
+    .make_directory = make_directory,
+    .remove = remove_path,
+    .sync_directory = sync_directory,
+    .append = append,
+    .lock = lock_path,
+    .unlock = unlock,
+    .cut = cut,
+};

@@ -1,0 +1,32 @@
+/* route/route.h: the seam with stores behind it: paths go to the machine, URLs to a store.
+ *
+ *   path ---------> the real io (or a simulated one)
+ *   s3://, http:// -> store, opened by the first URL
+ *
+ * A remote file is what it was when it was opened: each read asks for that version. What a listing
+ * told is used for a short while instead of asking again.
+ * Owner: the engine. Threads: any; a queue: one. Memory: a block a remote file, and one a read of
+ * it in flight; STK_ROUTE_KNOWN_MAX answers. Bound: the queue's depth of remote reads beside the
+ * local ones, connections_max of the store. */
+#ifndef ROUTE_ROUTE_H
+#define ROUTE_ROUTE_H
+
+#include "io/io.h"
+
+#define STK_ROUTE_KNOWN_MAX (1u << 17) /* objects whose size and ETag are remembered */
+#define STK_ROUTE_KNOWN_S 60u          /* for so long */
+#define STK_ROUTE_MAP_BYTES_MAX (4ull << 30) /* a remote file that is mapped is memory */
+
+struct stk_route_options {
+    uint32_t depth;           /* remote reads in flight of a queue */
+    uint32_t read_timeout_ms; /* for which a read may bring nothing */
+    uint32_t connections_max; /* 0: the default of http/http.h */
+};
+
+#define STK_ROUTE_FAR_BYTES (1u << 20) /* come in 10 to 20 ms, about half of a round trip */
+
+/* Takes real, also on failure. */
+int stk_route_open(struct stk_io **io_out, struct stk_io *real,
+                   const struct stk_route_options *options, struct stoker_error *error);
+
+#endif

@@ -1,0 +1,107 @@
+/* From what users write to where it is. */
+#include "store/store.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+#define BUCKET_BYTES_MAX 255u
+
+static int parse_s3(struct stk_place *place, char *text, struct stoker_error *error);
+static int parse_http(struct stk_place *place, char *text, struct stoker_error *error);
+
+int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker_error *error)
+{
+    size_t bytes = strlen(url);
+    struct stk_place *place = NULL;
+    char *text, shown[512];
+    int status;
+
+    *place_out = NULL;
+    if (bytes >= STK_STORE_URL_BYTES_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a URL is too long",
+                        "shorten it to less than 4096 bytes", "'%.200s'",
+                        stk_http_url_text(url, shown, sizeof shown));
+    }
+    /* The URL, and behind it its parts: encoded they are up to three times as long. */
+    place = stk_alloc(1, sizeof *place + bytes + 1 + 3 * bytes + 2);
+    if (!place) {
+        return stk_fail(error, -ENOMEM, "cannot read a URL", "free memory", "url");
+    }
+    text = (char *)(place + 1);
+    memcpy(text, url, bytes + 1);
+    place->url = text;
+    text += bytes + 1;
+    if (strncasecmp(url, "s3://", 5) == 0) {
+        status = parse_s3(place, text, error);
+    } else if (strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0) {
+        status = parse_http(place, text, error);
+    } else {
+        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "no store is known for this URL",
+                          "s3://, http:// and https:// are read; else mount or copy the data",
+                          "'%.200s'", stk_http_url_text(url, shown, sizeof shown));
+    }
+    if (status < 0) {
+        stk_place_free(place);
+        return status;
+    }
+    *place_out = place;
+    return 0;
+}
+
+void stk_place_free(struct stk_place *place)
+{
+    stk_free(place);
+}
+
+/* The key is taken as it is written: S3 knows no encoding in it. */
+static int parse_s3(struct stk_place *place, char *text, struct stoker_error *error)
+{
+    const char *bucket = place->url + 5, *slash = strchr(bucket, '/');
+    size_t bytes = slash ? (size_t)(slash - bucket) : strlen(bucket);
+
+    if (bytes == 0 || bytes > BUCKET_BYTES_MAX || strcspn(bucket, "@?#% \\:") < bytes) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no bucket",
+                        "write s3://bucket/key; a server of your own is named by AWS_ENDPOINT_URL",
+                        "'%.200s'", place->url);
+    }
+    place->kind = STK_PLACE_S3;
+    memcpy(text, bucket, bytes);
+    text[bytes] = '\0';
+    place->bucket = text;
+    place->key = slash ? slash + 1 : "";
+    return 0;
+}
+
+/* Percent signs are taken as encodings; what may not stand in a URL at all is encoded. */
+static int parse_http(struct stk_place *place, char *text, struct stoker_error *error)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const char *host = strstr(place->url, "://") + 3;
+    char shown[512];
+    size_t used = 0;
+
+    if (strcspn(host, "/?#") == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no host",
+                        "write http://host/path", "'%.200s'",
+                        stk_http_url_text(place->url, shown, sizeof shown));
+    }
+    place->kind = STK_PLACE_HTTP;
+    place->tls = strncasecmp(place->url, "https", 5) == 0;
+    for (const char *at = place->url; *at && *at != '#'; at++) {
+        uint8_t byte = (uint8_t)*at;
+
+        if (byte <= ' ' || byte >= 0x7f || strchr("\"<>\\^`{|}", byte)) {
+            text[used++] = '%';
+            text[used++] = digits[byte >> 4];
+            text[used++] = digits[byte & 15];
+        } else {
+            text[used++] = (char)byte;
+        }
+    }
+    text[used] = '\0';
+    place->target = text;
+    return 0;
+}

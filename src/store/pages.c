@@ -1,0 +1,302 @@
+/* Listing of S3 (ListObjectsV2): pages of XML, read by expat without any entities of their own. */
+#include "store/shared.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <expat.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_BYTES_MAX 4096u /* of one element: a key of 1,024 bytes, encoded */
+#define PAGES_MAX 4000000u   /* 4 billion keys */
+#define DEPTH_MAX 8u
+
+/* One page, and what is carried on to the next. */
+struct page {
+    XML_Parser parser;
+    size_t prefix_bytes;
+    int (*found)(void *owner, const struct stk_found *item);
+    void *owner;
+    int status;
+    uint32_t depth;
+    bool in_contents, in_prefixes, is_list, truncated, encoded, too_long;
+    uint64_t count;
+    uint32_t text_bytes;
+    char text[TEXT_BYTES_MAX + 1];
+    /* of the item in hand */
+    char name[TEXT_BYTES_MAX + 1];
+    char etag[STK_STORE_ETAG_BYTES_MAX];
+    uint64_t bytes, mtime_ns;
+    char token[TEXT_BYTES_MAX + 1];
+};
+
+static int get_page(struct stk_store *store, const struct stk_place *place,
+                    const struct stk_sign_pair *query, uint32_t query_count, struct stk_view *body,
+                    struct stoker_error *error);
+static int parse_page(struct page *page, struct stk_view body);
+static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **attributes);
+static void XMLCALL on_end(void *user, const XML_Char *name);
+static void XMLCALL on_text(void *user, const XML_Char *text, int bytes);
+static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char *system,
+                               const XML_Char *public, int internal);
+static void give(struct page *page, bool folder);
+static void decode(char *text);
+
+int stk_store_list(struct stk_store *store, const struct stk_search *search,
+                   struct stoker_error *error)
+{
+    const struct stk_place *place = search->place;
+    struct page *page = stk_alloc(1, sizeof *page);
+    uint8_t *memory = stk_alloc(1, STK_STORE_PAGE_BYTES_MAX);
+    char prefix[STK_STORE_URL_BYTES_MAX + 1], keys[16], shown[400];
+    size_t bytes = strlen(place->key ? place->key : "");
+    int status = page && memory ? 0 : -ENOMEM;
+
+    if (status < 0) {
+        stk_fail(error, status, "cannot list", "free memory", "store");
+        goto done;
+    }
+    if (place->kind != STK_PLACE_S3) {
+        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a web server cannot be listed",
+                          "name each file, with braces: http://host/data-{000..009}.tar", "'%s'",
+                          stk_http_url_text(place->url, shown, sizeof shown));
+        goto done;
+    }
+    memcpy(prefix, place->key, bytes + 1);
+    if (bytes > 0 && prefix[bytes - 1] != '/') {
+        prefix[bytes++] = '/';
+        prefix[bytes] = '\0';
+    }
+    snprintf(keys, sizeof keys, "%u", search->max > 0 && search->max < 1000 ? search->max : 1000);
+    page->found = search->found;
+    page->owner = search->owner;
+    page->prefix_bytes = bytes;
+    page->truncated = true;
+    for (uint32_t pages = 0; status == 0 && page->truncated && pages < PAGES_MAX; pages++) {
+        struct stk_view body = {memory, STK_STORE_PAGE_BYTES_MAX};
+        struct stk_sign_pair query[6] = {{"encoding-type", "url"}, {"list-type", "2"}};
+        uint32_t count = 2;
+        char token[sizeof page->token];
+
+        if (page->token[0]) {
+            memcpy(token, page->token, sizeof token);
+            query[count++] = (struct stk_sign_pair){"continuation-token", token};
+        }
+        if (!search->deep) {
+            query[count++] = (struct stk_sign_pair){"delimiter", "/"};
+        }
+        query[count++] = (struct stk_sign_pair){"max-keys", keys};
+        query[count++] = (struct stk_sign_pair){"prefix", prefix};
+        status = get_page(store, place, query, count, &body, error);
+        status = status < 0 ? status : parse_page(page, body);
+        if (status < 0 && (!error || error->status != status)) {
+            stk_fail(error, status, "a listing cannot be read", "look at the server and proxies",
+                     "'%s'", place->url);
+        }
+        if (search->max > 0 && page->count >= search->max) {
+            break;
+        }
+        if (status == 0 && page->truncated && !page->token[0]) {
+            status = stk_fail(error, STOKER_ERROR_CORRUPT, "a listing does not tell how it goes on",
+                              "look at the server and proxies", "'%s'", place->url);
+        }
+    }
+done:
+    stk_free(memory);
+    stk_free(page);
+    return status;
+}
+
+static int get_page(struct stk_store *store, const struct stk_place *place,
+                    const struct stk_sign_pair *query, uint32_t query_count, struct stk_view *body,
+                    struct stoker_error *error)
+{
+    struct stk_exchange *exchange = stk_alloc(1, sizeof *exchange);
+    int status;
+
+    if (!exchange) {
+        return stk_fail(error, -ENOMEM, "cannot list", "free memory", "store");
+    }
+    exchange->place = place;
+    exchange->method = STK_HTTP_GET;
+    exchange->query = query;
+    exchange->query_count = query_count;
+    exchange->buffer = (uint8_t *)(uintptr_t)body->data;
+    exchange->buffer_bytes = body->bytes;
+    status = stk_exchange_call(store, exchange, NULL, error);
+    body->bytes = exchange->request.bytes;
+    stk_free(exchange);
+    return status;
+}
+
+static int parse_page(struct page *page, struct stk_view body)
+{
+    static const char mark[] = "<EncodingType>url<";
+    char before[sizeof page->token];
+    int status = 0;
+
+    memcpy(before, page->token, sizeof before);
+    page->parser = XML_ParserCreate(NULL);
+    if (!page->parser) {
+        return -ENOMEM;
+    }
+    page->depth = 0;
+    page->is_list = page->truncated = false;
+    /* It stands before the items or behind them, as the server likes; in a key it would be quoted.
+     */
+    page->encoded = memmem(body.data, body.bytes, mark, sizeof mark - 1) != NULL;
+    page->status = 0;
+    page->token[0] = '\0';
+    XML_SetUserData(page->parser, page);
+    XML_SetElementHandler(page->parser, on_start, on_end);
+    XML_SetCharacterDataHandler(page->parser, on_text);
+    XML_SetStartDoctypeDeclHandler(page->parser, on_doctype);
+    if (XML_Parse(page->parser, (const char *)body.data, (int)body.bytes, 1) != XML_STATUS_OK ||
+        !page->is_list) {
+        status = page->status < 0 ? page->status : STOKER_ERROR_CORRUPT;
+    } else if (page->truncated && strcmp(before, page->token) == 0) {
+        status = STOKER_ERROR_CORRUPT; /* it would go round for ever */
+    } else {
+        status = page->status;
+    }
+    XML_ParserFree(page->parser);
+    page->parser = NULL;
+    return status;
+}
+
+/* A page of a listing declares nothing: whatever does is no such page, or a bomb. */
+static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char *system,
+                               const XML_Char *public, int internal)
+{
+    struct page *page = user;
+
+    (void)name;
+    (void)system;
+    (void)public;
+    (void)internal;
+    page->status = STOKER_ERROR_CORRUPT;
+    XML_StopParser(page->parser, XML_FALSE);
+}
+
+static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **attributes)
+{
+    struct page *page = user;
+
+    (void)attributes;
+    page->text_bytes = 0;
+    page->too_long = false;
+    page->depth++;
+    if (page->depth == 1) {
+        page->is_list = strcmp(name, "ListBucketResult") == 0;
+    } else if (page->depth == 2) {
+        page->in_contents = strcmp(name, "Contents") == 0;
+        page->in_prefixes = strcmp(name, "CommonPrefixes") == 0;
+        page->name[0] = page->etag[0] = '\0';
+        page->bytes = page->mtime_ns = 0;
+    }
+    if (page->depth > DEPTH_MAX) {
+        page->status = STOKER_ERROR_CORRUPT;
+        XML_StopParser(page->parser, XML_FALSE);
+    }
+}
+
+static void XMLCALL on_text(void *user, const XML_Char *text, int bytes)
+{
+    struct page *page = user;
+
+    if ((uint32_t)bytes > TEXT_BYTES_MAX - page->text_bytes) {
+        page->too_long = true;
+        return;
+    }
+    memcpy(page->text + page->text_bytes, text, (size_t)bytes);
+    page->text_bytes += (uint32_t)bytes;
+}
+
+static void take(struct page *page, char *to, size_t to_bytes)
+{
+    if (page->too_long || page->text_bytes >= to_bytes) {
+        page->status = STOKER_ERROR_LIMIT;
+        XML_StopParser(page->parser, XML_FALSE);
+        return;
+    }
+    memcpy(to, page->text, page->text_bytes + 1);
+}
+
+static void XMLCALL on_end(void *user, const XML_Char *name)
+{
+    struct page *page = user;
+
+    page->text[page->text_bytes] = '\0';
+    if (page->depth == 2 && page->in_contents) {
+        give(page, false);
+    } else if (page->depth == 2 && page->in_prefixes) {
+        give(page, true);
+    } else if (page->depth == 2 && strcmp(name, "IsTruncated") == 0) {
+        page->truncated = strcmp(page->text, "true") == 0;
+    } else if (page->depth == 2 && strcmp(name, "NextContinuationToken") == 0) {
+        take(page, page->token, sizeof page->token);
+    } else if (page->depth == 3 && page->in_contents && strcmp(name, "Key") == 0) {
+        take(page, page->name, sizeof page->name);
+    } else if (page->depth == 3 && page->in_prefixes && strcmp(name, "Prefix") == 0) {
+        take(page, page->name, sizeof page->name);
+    } else if (page->depth == 3 && page->in_contents && strcmp(name, "ETag") == 0) {
+        take(page, page->etag, sizeof page->etag);
+    } else if (page->depth == 3 && page->in_contents && strcmp(name, "Size") == 0) {
+        page->bytes = strtoull(page->text, NULL, 10);
+    } else if (page->depth == 3 && page->in_contents && strcmp(name, "LastModified") == 0) {
+        page->mtime_ns = stk_store_time(page->text, page->text_bytes);
+    }
+    page->text_bytes = 0;
+    page->depth--;
+}
+
+static void give(struct page *page, bool folder)
+{
+    struct stk_found item = {
+        .folder = folder, .bytes = page->bytes, .mtime_ns = page->mtime_ns, .etag = page->etag};
+    size_t bytes;
+
+    if (page->encoded) {
+        decode(page->name);
+    }
+    bytes = strlen(page->name);
+    if (folder && bytes > 0 && page->name[bytes - 1] == '/') {
+        page->name[--bytes] = '\0';
+    }
+    page->count++;
+    /* The prefix itself is the mark of an empty folder, as consoles make them. */
+    if (page->status < 0 || bytes <= page->prefix_bytes) {
+        return;
+    }
+    item.name = page->name + page->prefix_bytes;
+    page->status = page->found(page->owner, &item);
+    if (page->status < 0) {
+        XML_StopParser(page->parser, XML_FALSE);
+    }
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* In place: %41 is A, + is a blank. A NUL ends the name, as no path can hold one. */
+static void decode(char *text)
+{
+    char *to = text;
+
+    for (const char *at = text; *at; at++) {
+        if (at[0] == '%' && digit(at[1]) >= 0 && digit(at[2]) >= 0) {
+            *to++ = (char)(digit(at[1]) * 16 + digit(at[2]));
+            at += 2;
+        } else {
+            *to++ = *at == '+' ? ' ' : *at;
+        }
+    }
+    *to = '\0';
+}

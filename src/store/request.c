@@ -1,0 +1,276 @@
+/* Makes what is sent: URL, headers, signature. Anew for each try, so that no try goes out with a
+ * signature or credentials that have expired while it waited. */
+#include "store/shared.h"
+
+#include "io/pool.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+/* Text that is made for one sending. */
+struct room {
+    char *at;
+    size_t left;
+    bool full;
+};
+
+struct draft {
+    struct stk_exchange *exchange;
+    struct stk_store *store;
+    struct room room;
+    struct stk_sign_pair signed_headers[8];
+    uint32_t signed_count;
+    uint32_t header_count;
+    const char *scheme, *host, *path; /* of S3; path is raw */
+    bool tls;
+};
+
+static int prepare_s3(struct draft *draft);
+static void add_conditions(struct draft *draft, bool to_sign);
+static void add_header(struct draft *draft, const char *name, const char *value, bool to_sign);
+static int name_bucket(struct draft *draft, char *region);
+static int add_signature(struct draft *draft, const char *region);
+static bool is_host_name(const char *bucket, bool tls);
+
+__attribute__((format(printf, 2, 3))) static const char *print(struct room *room,
+                                                               const char *format, ...)
+{
+    char *text = room->at;
+    va_list list;
+    int bytes;
+
+    va_start(list, format);
+    bytes = vsnprintf(text, room->left, format, list);
+    va_end(list);
+    if (bytes < 0 || (size_t)bytes >= room->left) {
+        room->full = true;
+        return "";
+    }
+    room->at += bytes + 1;
+    room->left -= (size_t)bytes + 1;
+    return text;
+}
+
+int stk_store_prepare(struct stk_http_request *request, char *room)
+{
+    struct stk_exchange *exchange = request->owner;
+    struct draft draft = {
+        .exchange = exchange, .store = exchange->store, .room = {room, STK_HTTP_ROOM_BYTES, false}};
+    int status = 0;
+
+    exchange->generation = 0;
+    if (exchange->attempts == 1) {
+        exchange->progress_ns = stk_clock_ns(); /* it may have waited for a connection */
+    }
+    if (exchange->place->kind == STK_PLACE_HTTP) {
+        request->url = exchange->place->target;
+        add_conditions(&draft, false);
+    } else {
+        status = prepare_s3(&draft);
+    }
+    request->headers = exchange->headers;
+    request->header_count = draft.header_count;
+    request->room_bytes = (uint32_t)(draft.room.at - room);
+    if (status == 0 && draft.room.full) {
+        status = stk_fail(&request->error, STOKER_ERROR_LIMIT, "a request is too long to be sent",
+                          "shorten the key; look at the size of the session token", "'%.200s'",
+                          exchange->place->url);
+    }
+    if (status == 0) {
+        atomic_fetch_add_explicit(&exchange->store->requests, 1, memory_order_relaxed);
+    }
+    return status;
+}
+
+/* Range, and that it is still the version which was opened. */
+static void add_conditions(struct draft *draft, bool to_sign)
+{
+    const struct stk_exchange *exchange = draft->exchange;
+    const struct stk_about *about = exchange->about;
+
+    if (exchange->probe) {
+        add_header(draft, "Range", "bytes=0-0", to_sign);
+    } else if (exchange->ranged) {
+        add_header(draft, "Range",
+                   print(&draft->room, "bytes=%" PRIu64 "-%" PRIu64,
+                         exchange->offset + exchange->good, exchange->offset + exchange->bytes - 1),
+                   to_sign);
+    }
+    /* A weak ETag never matches (RFC 9110, 13.1.1): then by time, and the answer's is compared. */
+    if (about && about->etag[0] && strncmp(about->etag, "W/", 2) != 0) {
+        add_header(draft, "If-Match", about->etag, to_sign);
+    } else if (about && about->modified[0]) {
+        add_header(draft, "If-Unmodified-Since", about->modified, to_sign);
+    }
+}
+
+static void add_header(struct draft *draft, const char *name, const char *value, bool to_sign)
+{
+    STK_ASSERT(draft->header_count < STK_COUNT(draft->exchange->headers));
+    draft->exchange->headers[draft->header_count++] =
+        print(&draft->room, value[0] ? "%s: %s" : "%s;%s", name, value); /* "Name;": without one */
+    if (to_sign) {
+        STK_ASSERT(draft->signed_count < STK_COUNT(draft->signed_headers));
+        draft->signed_headers[draft->signed_count++] = (struct stk_sign_pair){name, value};
+    }
+}
+
+static int prepare_s3(struct draft *draft)
+{
+    struct stk_exchange *exchange = draft->exchange;
+    struct stk_store *store = draft->store;
+    struct stk_http_request *request = &exchange->request;
+    char region[STK_STORE_REGION_BYTES];
+    int status = stk_creds_peek(store->creds, &store->credentials, &request->error);
+
+    if (status < 0) {
+        return status;
+    }
+    exchange->generation = store->credentials.generation;
+    status = name_bucket(draft, region);
+    if (status < 0) {
+        return status;
+    }
+    add_conditions(draft, true);
+    if (exchange->method == STK_HTTP_GET && exchange->ranged && exchange->good == 0 &&
+        exchange->about && exchange->offset == 0 && exchange->bytes == exchange->about->bytes) {
+        add_header(draft, "x-amz-checksum-mode", "ENABLED", true);
+    }
+    if (store->config.requester_pays) {
+        add_header(draft, "x-amz-request-payer", "requester", true);
+    }
+    if (store->credentials.kind == STK_CREDS_BEARER) {
+        add_header(draft, "Authorization",
+                   print(&draft->room, "Bearer %s", store->credentials.token), false);
+    } else if (store->credentials.kind == STK_CREDS_KEYS) {
+        status = add_signature(draft, region);
+    }
+    if (status == 0) {
+        size_t used = 0;
+        char *url = (char *)(uintptr_t)print(&draft->room, "%s://%s", draft->scheme, draft->host);
+        size_t start = strlen(url);
+
+        if (!draft->room.full) { /* the path goes on where the host ends */
+            draft->room.at--;
+            draft->room.left++;
+            draft->room.full = stk_sign_target(draft->path, exchange->query, exchange->query_count,
+                                               draft->room.at, draft->room.left) < 0;
+            used = strlen(draft->room.at) + 1;
+            draft->room.at += used;
+            draft->room.left -= used;
+        }
+        STK_ASSERT(start > 0 || draft->room.full);
+        request->url = url;
+    }
+    return status;
+}
+
+/* Path style for servers of one's own and for names that no certificate is for, else the bucket
+ * is the host's first part. */
+static int name_bucket(struct draft *draft, char *region)
+{
+    const struct stk_store_config *config = &draft->store->config;
+    const struct stk_place *place = draft->exchange->place;
+    const char *key = draft->exchange->query_count ? "" : place->key;
+    const char *dual = config->dual_stack ? ".dualstack" : "", *fips = config->fips ? "-fips" : "";
+
+    stk_store_region(draft->store, place->bucket, region);
+    draft->scheme = "https";
+    draft->tls = true;
+    if (config->endpoint[0]) {
+        const char *host = strstr(config->endpoint, "://") + 3;
+        size_t host_bytes = strcspn(host, "/"), path_bytes = strlen(host + host_bytes);
+
+        draft->tls = strncasecmp(config->endpoint, "https", 5) == 0;
+        draft->scheme = draft->tls ? "https" : "http";
+        while (path_bytes > 0 && host[host_bytes + path_bytes - 1] == '/') {
+            path_bytes--;
+        }
+        draft->path = print(&draft->room, "%.*s/%s/%s", (int)path_bytes, host + host_bytes,
+                            place->bucket, key);
+        if (host_bytes > 3 && !draft->tls && strncmp(host + host_bytes - 3, ":80", 3) == 0) {
+            host_bytes -= 3; /* as it is sent */
+        } else if (host_bytes > 4 && draft->tls && strncmp(host + host_bytes - 4, ":443", 4) == 0) {
+            host_bytes -= 4;
+        }
+        draft->host = print(&draft->room, "%.*s", (int)host_bytes, host);
+    } else if (is_host_name(place->bucket, draft->tls)) {
+        draft->host =
+            print(&draft->room, "%s.s3%s%s.%s.amazonaws.com", place->bucket, fips, dual, region);
+        draft->path = print(&draft->room, "/%s", key);
+    } else {
+        draft->host = print(&draft->room, "s3%s%s.%s.amazonaws.com", fips, dual, region);
+        draft->path = print(&draft->room, "/%s/%s", place->bucket, key);
+    }
+    return 0;
+}
+
+static int add_signature(struct draft *draft, const char *region)
+{
+    static const char *const methods[] = {[STK_HTTP_GET] = "GET",
+                                          [STK_HTTP_HEAD] = "HEAD",
+                                          [STK_HTTP_PUT] = "PUT",
+                                          [STK_HTTP_POST] = "POST",
+                                          [STK_HTTP_DELETE] = "DELETE"};
+    const struct stk_exchange *exchange = draft->exchange;
+    struct stk_store *store = draft->store;
+    int64_t skew_s = atomic_load_explicit(&store->skew_s, memory_order_relaxed);
+    char *hash = draft->room.at;
+    struct stk_sign_headers made;
+    struct stk_sign_request request = {
+        .method = methods[exchange->method],
+        .host = draft->host,
+        .path = draft->path,
+        .query = exchange->query,
+        .query_count = exchange->query_count,
+        .headers = draft->signed_headers,
+        .header_count = draft->signed_count,
+        .payload = STK_SIGN_EMPTY,
+        .region = region,
+        .service = "s3",
+        .access_key = store->credentials.access_key,
+        .secret = store->credentials.secret,
+        .token = store->credentials.token,
+        .time_s = (uint64_t)((int64_t)(stk_clock_wall_ns() / 1000000000u) + skew_s),
+        .cache = &store->sign_cache,
+        .generation = store->credentials.generation,
+    };
+    int status;
+
+    if (exchange->request.body.bytes > 0 && draft->tls) {
+        request.payload = STK_SIGN_UNSIGNED; /* TLS proves it */
+    } else if (exchange->request.body.bytes > 0 && draft->room.left > 65) {
+        stk_sign_hash(exchange->request.body, hash);
+        request.payload = hash;
+        draft->room.at += 65;
+        draft->room.left -= 65;
+    }
+    status = stk_sign_headers(&request, &made);
+    if (status < 0) {
+        return stk_fail(&draft->exchange->request.error, status, "a request cannot be signed",
+                        "look at the length of key, region and access key", "'%.200s'",
+                        exchange->place->url);
+    }
+    add_header(draft, "x-amz-date", made.date, false);
+    add_header(draft, "x-amz-content-sha256", request.payload, false);
+    if (store->credentials.token[0]) {
+        add_header(draft, "x-amz-security-token", store->credentials.token, false);
+    }
+    add_header(draft, "Authorization", made.authorization, false);
+    return 0;
+}
+
+/* A bucket that may be a part of a host name: small letters, digits, '-', and '.' only without
+ * TLS, whose certificates are for one part. */
+static bool is_host_name(const char *bucket, bool tls)
+{
+    size_t bytes = strlen(bucket);
+
+    return bytes >= 3 && bytes <= 63 &&
+           strspn(bucket, tls ? "abcdefghijklmnopqrstuvwxyz0123456789-"
+                              : "abcdefghijklmnopqrstuvwxyz0123456789-.") == bytes;
+}

@@ -1,0 +1,95 @@
+/* store/shared.h: the parts of the room: what is configured, how a request is made and judged.
+ *
+ *   exchange -prepare (request.c)-> signed -> answer -judge (verdict.c)-> good | again | failed
+ *
+ * Owner: struct stk_store. Threads: any; `locked` with its lock. Memory: with the store.
+ * Bound: STK_STORE_BUCKETS_MAX buckets are remembered. */
+#ifndef STORE_SHARED_H
+#define STORE_SHARED_H
+
+#include "creds/creds.h"
+#include "sign/sign.h"
+#include "store/store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define STK_STORE_BUCKETS_MAX 64u
+#define STK_STORE_REGION_BYTES 64u
+
+struct stk_store_config {
+    char endpoint[512];  /* "http://127.0.0.1:9000"; empty: Amazon's */
+    char region[STK_STORE_REGION_BYTES];
+    bool dual_stack, fips, requester_pays;
+    uint32_t attempts_max;
+};
+
+/* What was learned of a bucket. */
+struct stk_bucket {
+    char name[256];
+    char region[STK_STORE_REGION_BYTES];
+};
+
+struct stk_store {
+    struct stk_store_options options;
+    struct stk_store_config config;
+    struct stk_http *http;
+    struct stk_creds *creds;
+    struct stk_sign_cache sign_cache; /* of the reactor, as credentials */
+    struct stk_credentials credentials;
+    _Atomic int64_t skew_s; /* of the server's clock to ours */
+    _Atomic uint64_t random;
+    _Atomic uint64_t requests, bytes, retries[4];
+    _Atomic bool answered; /* some server has */
+    pthread_mutex_t lock;
+    struct {
+        uint32_t tokens;
+        struct stk_bucket buckets[STK_STORE_BUCKETS_MAX];
+        uint32_t bucket_count;
+    } locked;
+};
+
+/* What to do with an answer, or with none. */
+enum stk_verdict {
+    STK_VERDICT_GOOD = 0,
+    STK_VERDICT_TRANSIENT, /* again, soon */
+    STK_VERDICT_THROTTLED, /* again, later */
+    STK_VERDICT_AGAIN,     /* again, at once, once: credentials, region or clock were put right */
+    STK_VERDICT_FAILED,
+};
+
+/* What a refusal says: <Error><Code>..</Code><Message>..</Message></Error>, cut, or empty. */
+struct stk_refusal {
+    char code[64], message[160], request_id[80], region[STK_STORE_REGION_BYTES];
+};
+
+/* store.c */
+void stk_store_region(struct stk_store *store, const char *bucket, char *region_out);
+void stk_store_learn_region(struct stk_store *store, const char *bucket, const char *region);
+/* Takes tokens for a retry; false: there are none left. Gives them back after a success. */
+bool stk_store_take_tokens(struct stk_store *store, uint32_t cost);
+void stk_store_give_tokens(struct stk_store *store, uint32_t cost);
+/* A number in [0, bound]. */
+uint64_t stk_store_random(struct stk_store *store, uint64_t bound);
+
+/* request.c: fills url and headers of exchange->request in room. 0, -EAGAIN or a filled error. */
+int stk_store_prepare(struct stk_http_request *request, char *room);
+
+/* verdict.c */
+void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer *answer);
+uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                         const struct stk_refusal *refusal);
+int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                   const struct stk_refusal *refusal);
+/* Checks the head of a 2xx answer against what was asked; 0 or a filled error. */
+int stk_store_check(struct stk_http_request *request, const struct stk_http_answer *answer);
+/* How long to wait before the try number `attempt` (from 1), in ms. */
+uint64_t stk_store_backoff(struct stk_store *store, uint32_t verdict, uint32_t attempt,
+                           const struct stk_http_answer *answer);
+/* "Wed, 21 Oct 2015 07:28:00 GMT" or "2015-10-21T07:28:00.000Z"; 0: neither. */
+uint64_t stk_store_time(const char *text, size_t bytes);
+/* "bytes 0-9/10": false if it is not. total UINT64_MAX: "*". */
+bool stk_store_content_range(struct stk_view text, uint64_t *first, uint64_t *last,
+                             uint64_t *total);
+
+#endif

@@ -1,0 +1,187 @@
+/* Opening a store: what the environment configures, and what is shared by all requests. */
+#include "store/shared.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define TOKENS_MAX 500u /* as the SDKs' */
+#define DEFAULT_REGION "us-east-1"
+
+static int configure(struct stk_store_config *config, struct stoker_error *error);
+
+int stk_store_open(struct stk_store **store_out, const struct stk_store_options *options,
+                   struct stoker_error *error)
+{
+    struct stk_http_options http = {.connections_max = options->connections_max,
+                                    .ca_file = getenv("AWS_CA_BUNDLE")};
+    struct stk_creds_options creds = {.service = STK_CREDS_AWS};
+    struct stk_store *store = stk_alloc(1, sizeof *store);
+    int status;
+
+    if (!store) {
+        return stk_fail(error, -ENOMEM, "cannot reach stores", "free memory", "store");
+    }
+    http.ca_file = http.ca_file && http.ca_file[0] ? http.ca_file : getenv("SSL_CERT_FILE");
+    http.ca_file = http.ca_file && http.ca_file[0] ? http.ca_file : NULL;
+    store->options = *options;
+    store->locked.tokens = TOKENS_MAX;
+    atomic_init(&store->random, options->seed);
+    pthread_mutex_init(&store->lock, NULL);
+    status = configure(&store->config, error);
+    status = status < 0 ? status : stk_http_open(&store->http, &http, error);
+    creds.http = store->http;
+    status = status < 0 ? status : stk_creds_open(&store->creds, &creds, error);
+    if (status < 0) {
+        stk_store_close(store);
+        return status;
+    }
+    *store_out = store;
+    return 0;
+}
+
+void stk_store_close(struct stk_store *store)
+{
+    if (store) {
+        stk_creds_close(store->creds); /* which may have requests in flight */
+        stk_http_close(store->http);
+        stk_creds_wipe(&store->credentials);
+        explicit_bzero(&store->sign_cache, sizeof store->sign_cache);
+        pthread_mutex_destroy(&store->lock);
+        stk_free(store);
+    }
+}
+
+void stk_store_stop(struct stk_store *store)
+{
+    stk_http_stop(store->http);
+}
+
+void stk_store_ledger(struct stk_store *store, struct stk_store_ledger *ledger_out)
+{
+    *ledger_out = (struct stk_store_ledger){
+        .requests = atomic_load_explicit(&store->requests, memory_order_relaxed),
+        .bytes = atomic_load_explicit(&store->bytes, memory_order_relaxed),
+        .retries_transient =
+            atomic_load_explicit(&store->retries[STK_VERDICT_TRANSIENT - 1], memory_order_relaxed),
+        .retries_throttled =
+            atomic_load_explicit(&store->retries[STK_VERDICT_THROTTLED - 1], memory_order_relaxed),
+        .retries_other =
+            atomic_load_explicit(&store->retries[STK_VERDICT_AGAIN - 1], memory_order_relaxed),
+    };
+}
+
+void stk_store_region(struct stk_store *store, const char *bucket, char *region_out)
+{
+    const char *region = store->config.region;
+
+    pthread_mutex_lock(&store->lock);
+    for (uint32_t i = 0; i < store->locked.bucket_count; i++) {
+        if (strcmp(store->locked.buckets[i].name, bucket) == 0) {
+            region = store->locked.buckets[i].region;
+        }
+    }
+    memcpy(region_out, region, STK_STORE_REGION_BYTES);
+    pthread_mutex_unlock(&store->lock);
+}
+
+void stk_store_learn_region(struct stk_store *store, const char *bucket, const char *region)
+{
+    struct stk_bucket *found = NULL;
+
+    pthread_mutex_lock(&store->lock);
+    for (uint32_t i = 0; i < store->locked.bucket_count; i++) {
+        if (strcmp(store->locked.buckets[i].name, bucket) == 0) {
+            found = &store->locked.buckets[i];
+        }
+    }
+    if (!found) { /* of more buckets than places the last is forgotten */
+        store->locked.bucket_count =
+            (uint32_t)stk_min(store->locked.bucket_count + 1, STK_STORE_BUCKETS_MAX);
+        found = &store->locked.buckets[store->locked.bucket_count - 1];
+    }
+    snprintf(found->name, sizeof found->name, "%s", bucket);
+    snprintf(found->region, sizeof found->region, "%s", region);
+    pthread_mutex_unlock(&store->lock);
+}
+
+bool stk_store_take_tokens(struct stk_store *store, uint32_t cost)
+{
+    bool enough;
+
+    pthread_mutex_lock(&store->lock);
+    enough = store->locked.tokens >= cost;
+    store->locked.tokens -= enough ? cost : 0;
+    pthread_mutex_unlock(&store->lock);
+    return enough;
+}
+
+void stk_store_give_tokens(struct stk_store *store, uint32_t cost)
+{
+    pthread_mutex_lock(&store->lock);
+    store->locked.tokens = (uint32_t)stk_min(store->locked.tokens + cost, TOKENS_MAX);
+    pthread_mutex_unlock(&store->lock);
+}
+
+uint64_t stk_store_random(struct stk_store *store, uint64_t bound)
+{
+    uint64_t count = atomic_fetch_add_explicit(&store->random, 1, memory_order_relaxed);
+
+    return stk_key(store->options.seed, count) % (bound + 1);
+}
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && (strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0 ||
+                     strcasecmp(value, "yes") == 0);
+}
+
+/* The first of the variables that is set and not empty. */
+static const char *first_set(const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *value = getenv(names[i]);
+
+        if (value && value[0]) {
+            return value;
+        }
+    }
+    return "";
+}
+
+static int configure(struct stk_store_config *config, struct stoker_error *error)
+{
+    static const char *const endpoints[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"};
+    static const char *const regions[] = {"AWS_REGION", "AWS_DEFAULT_REGION"};
+    static const char *const attempts[] = {"AWS_MAX_ATTEMPTS"};
+    static const char *const payers[] = {"AWS_REQUEST_PAYER"};
+    const char *endpoint = is_set("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+                               ? ""
+                               : first_set(endpoints, STK_COUNT(endpoints));
+    const char *region = first_set(regions, STK_COUNT(regions));
+    unsigned long asked = strtoul(first_set(attempts, STK_COUNT(attempts)), NULL, 10);
+
+    if (endpoint[0] && strncasecmp(endpoint, "http://", 7) != 0 &&
+        strncasecmp(endpoint, "https://", 8) != 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the endpoint is no URL",
+                        "write AWS_ENDPOINT_URL=http://host:port", "AWS_ENDPOINT_URL");
+    }
+    if (strlen(endpoint) >= sizeof config->endpoint || strlen(region) >= sizeof config->region) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "endpoint or region are too long",
+                        "check AWS_ENDPOINT_URL and AWS_REGION", "the environment");
+    }
+    snprintf(config->endpoint, sizeof config->endpoint, "%s", endpoint);
+    snprintf(config->region, sizeof config->region, "%s", region[0] ? region : DEFAULT_REGION);
+    config->dual_stack = is_set("AWS_USE_DUALSTACK_ENDPOINT");
+    config->fips = is_set("AWS_USE_FIPS_ENDPOINT");
+    config->requester_pays = strcasecmp(first_set(payers, STK_COUNT(payers)), "requester") == 0;
+    config->attempts_max = asked > 0 ? (uint32_t)stk_min(asked, 100) : STK_STORE_ATTEMPTS_MAX;
+    return 0;
+}

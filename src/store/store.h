@@ -1,0 +1,145 @@
+/* store/store.h: objects in stores that are reached by URLs: s3://bucket/key, http(s)://host/path.
+ *
+ *   URL -place-> where it is -open-> object (size, ETag) -fetch-> bytes of a range, of that version
+ *                                `-list-> names below a prefix
+ *
+ *   fetch: sent --ok--> done    sent --it may pass: waits (full jitter), signed anew--> sent
+ *          of a body that breaks off the rest is asked for; what is good is kept
+ *
+ * Every range is asked for of the version that was opened (If-Match) and checked: Content-Range,
+ * size, ETag, length. Deadlines: a fetch for which no byte comes for timeout_ms fails.
+ * Owner: the route of an engine. Threads: any; done of a fetch is called on the reactor.
+ * Memory: one block an object; a fetch is its owner's. Bound: connections_max requests at once,
+ * STK_STORE_ATTEMPTS_MAX of a fetch without progress. */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include "http/http.h"
+
+#include <stdatomic.h>
+
+#define STK_STORE_URL_BYTES_MAX 4096u /* as users name them; a key has at most 1,024 bytes */
+#define STK_STORE_ETAG_BYTES_MAX 256u
+#define STK_STORE_ATTEMPTS_MAX 12u
+#define STK_STORE_PAGE_BYTES_MAX (8u << 20) /* of one page of a listing: 1,000 keys */
+#define STK_STORE_RANGE_BYTES (8u << 20) /* larger reads are cut into ranges of so many bytes */
+
+struct stk_store;
+struct stk_creds;
+
+struct stk_store_options {
+    uint32_t connections_max; /* 0: the default of http/http.h */
+    uint32_t timeout_ms;
+    uint64_t seed;            /* of jitter */
+};
+
+enum stk_place_kind { STK_PLACE_HTTP = 1, STK_PLACE_S3 };
+
+/* Where something is. One block; freed by stk_place_free. */
+struct stk_place {
+    uint32_t kind; /* enum stk_place_kind */
+    bool tls;      /* http */
+    const char *url;    /* as it was named: what errors show */
+    const char *bucket; /* S3 */
+    const char *key;    /* S3: raw, without a first '/'; may be empty */
+    const char *target; /* http: what is sent, encoded, with scheme and host */
+};
+
+/* Gives *place_out. ARGUMENT: no URL of a store; UNSUPPORTED: of one that is not known. */
+int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker_error *error);
+void stk_place_free(struct stk_place *place);
+
+int stk_store_open(struct stk_store **store_out, const struct stk_store_options *options,
+                   struct stoker_error *error);
+void stk_store_close(struct stk_store *store); /* takes; what is in flight is cancelled first */
+
+/* What is known of an object without its bytes. */
+struct stk_about {
+    uint64_t bytes;
+    uint64_t mtime_ns;
+    char etag[STK_STORE_ETAG_BYTES_MAX];     /* as it is sent, with its quotes; empty: none */
+    char modified[64]; /* http: Last-Modified as it was told; empty: none */
+};
+
+/* What one request wants, with all of its tries. Private to the room, but for the fields of a
+ * fetch; lent to the reactor from start to done. */
+struct stk_exchange {
+    struct stk_http_request request; /* first */
+    struct stk_store *store;
+    const struct stk_place *place; /* lent */
+    uint32_t method;               /* enum stk_http_method */
+    const struct stk_about *about; /* of the version that is wanted; NULL: any */
+    bool probe; /* a byte of it, to be told its size and version */
+    bool ranged;
+    uint64_t offset, bytes;        /* of the range */
+    uint64_t good;                 /* of them have come */
+    const struct stk_sign_pair *query; /* S3: added to the bucket's URL; the key is not */
+    uint32_t query_count;
+    uint8_t *buffer;
+    uint64_t buffer_bytes;
+    void (*done)(struct stk_exchange *exchange, const struct stk_http_answer *answer);
+    void *owner;
+    /* told */
+    int status;
+    struct stoker_error error;
+    uint32_t code; /* of the last answer; 0: none */
+    /* of the tries */
+    uint32_t attempts, refreshes, moves;
+    uint32_t cost;            /* tokens taken for the try in flight */
+    uint64_t progress_ns;     /* when a byte came last, or it began */
+    uint64_t generation;      /* of the credentials that it was signed with */
+    _Atomic bool cancelled;
+    const char *headers[12];
+};
+
+/* Sends it until it is done; never waits. */
+void stk_exchange_start(struct stk_store *store, struct stk_exchange *exchange);
+/* done comes soon with CLOSED, unless it is ending already; its memory must still be there. Of many
+ * all are marked first, then stopped by one stk_store_stop. */
+static inline void stk_exchange_cancel(struct stk_exchange *exchange)
+{
+    atomic_store_explicit(&exchange->cancelled, true, memory_order_relaxed);
+}
+void stk_store_stop(struct stk_store *store);
+/* Starts it and waits for done. Not on the reactor. */
+int stk_exchange_call(struct stk_store *store, struct stk_exchange *exchange,
+                      struct stk_http_answer *answer_out, struct stoker_error *error);
+
+/* Asks for size and version. -ENOENT, -EACCES ... */
+int stk_store_head(struct stk_store *store, const struct stk_place *place,
+                   struct stk_about *about_out, struct stoker_error *error);
+/* The same without waiting: readies *exchange, whose done has stk_store_told of the answer. */
+void stk_store_probe(struct stk_exchange *exchange, const struct stk_place *place, uint8_t *byte);
+/* bytes UINT64_MAX: the server tells no size. */
+void stk_store_told(struct stk_about *about_out, const struct stk_http_answer *answer);
+/* Readies *exchange to bring `bytes` at `offset` of the version *about (lent) to buffer; the
+ * caller sets done and owner and starts it. The range lies within the object. */
+void stk_store_fetch(struct stk_exchange *exchange, const struct stk_place *place,
+                     const struct stk_about *about, uint64_t offset, uint64_t bytes,
+                     uint8_t *buffer);
+
+/* What a listing tells of one name. */
+struct stk_found {
+    const char *name; /* below the prefix; lent for the call */
+    bool folder;      /* a common prefix; name without its '/' */
+    uint64_t bytes, mtime_ns;
+    const char *etag;
+};
+/* What is to be listed, and who is told. */
+struct stk_search {
+    const struct stk_place *place; /* a prefix: '/' is added to its end if it has none */
+    bool deep;                     /* all below it, not only what lies directly there */
+    uint32_t max;                  /* 0: all; else the first so many at least */
+    int (*found)(void *owner, const struct stk_found *item); /* below 0 ends it */
+    void *owner;
+};
+int stk_store_list(struct stk_store *store, const struct stk_search *search,
+                   struct stoker_error *error);
+
+/* For people: what requests were sent, came again, and why. */
+struct stk_store_ledger {
+    uint64_t requests, bytes, retries_throttled, retries_transient, retries_other;
+};
+void stk_store_ledger(struct stk_store *store, struct stk_store_ledger *ledger_out);
+
+#endif

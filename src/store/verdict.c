@@ -1,0 +1,365 @@
+/* What an answer means: whether it is what was asked for, whether to ask again, and what to tell.
+ */
+#include "store/shared.h"
+
+#include "io/pool.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#define SKEW_S 240u           /* clocks may be so far apart */
+#define BACKOFF_BASE_MS 50u   /* of what passes by itself */
+#define THROTTLE_BASE_MS 200u /* of what is too much for the server */
+#define BACKOFF_MAX_MS 20000u
+#define RETRY_AFTER_MAX_MS 60000u
+
+static bool is_one_of(const char *code, const char *const *codes, size_t count);
+static uint32_t judge_failure(const struct stk_http_request *request);
+static bool learn_clock(struct stk_store *store, const struct stk_http_answer *answer);
+
+/* The text of the first element of this name, its entities left as they are: for people. */
+static void element(const char *text, const char *name, char *value, size_t value_bytes)
+{
+    char open[40];
+    const char *at, *end;
+
+    value[0] = '\0';
+    snprintf(open, sizeof open, "<%s>", name);
+    at = strstr(text, open);
+    if (!at) {
+        return;
+    }
+    at += strlen(open);
+    end = strchr(at, '<');
+    if (end) {
+        snprintf(value, value_bytes, "%.*s", (int)stk_min((size_t)(end - at), value_bytes), at);
+    }
+}
+
+void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer *answer)
+{
+    struct stk_view value;
+
+    *refusal = (struct stk_refusal){0};
+    element(answer->text, "Code", refusal->code, sizeof refusal->code);
+    element(answer->text, "Message", refusal->message, sizeof refusal->message);
+    element(answer->text, "RequestId", refusal->request_id, sizeof refusal->request_id);
+    element(answer->text, "Region", refusal->region, sizeof refusal->region);
+    if (stk_http_header(answer, "x-amz-bucket-region", &value)) {
+        snprintf(refusal->region, sizeof refusal->region, "%.*s", (int)value.bytes,
+                 (const char *)value.data);
+    }
+    if (!refusal->request_id[0] && stk_http_header(answer, "x-amz-request-id", &value)) {
+        snprintf(refusal->request_id, sizeof refusal->request_id, "%.*s", (int)value.bytes,
+                 (const char *)value.data);
+    }
+}
+
+/* The codes are those of the S3 reference and of the SDKs' standard retry mode. */
+uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                         const struct stk_refusal *refusal)
+{
+    static const char *const throttled[] = {"SlowDown",
+                                            "ServiceUnavailable",
+                                            "RequestLimitExceeded",
+                                            "Throttling",
+                                            "ThrottlingException",
+                                            "ThrottledException",
+                                            "TooManyRequests",
+                                            "RequestThrottled",
+                                            "RequestThrottledException",
+                                            "BandwidthLimitExceeded",
+                                            "PriorRequestNotComplete",
+                                            "EC2ThrottledException"};
+    static const char *const transient[] = {"RequestTimeout", "RequestTimeoutException",
+                                            "InternalError", "OperationAborted"};
+    static const char *const skewed[] = {"RequestTimeTooSkewed", "RequestExpired",
+                                         "RequestInTheFuture"};
+    static const char *const expired[] = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired",
+                                          "ExpiredTokenException", "InvalidClientTokenId"};
+    struct stk_store *store = exchange->store;
+    uint32_t code = answer->code;
+
+    if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
+        return judge_failure(&exchange->request);
+    }
+    if (code / 100 == 2 || (exchange->probe && code == 416)) { /* 416: there is no first byte */
+        return STK_VERDICT_GOOD;
+    }
+    if (code == 429 || is_one_of(refusal->code, throttled, STK_COUNT(throttled)) || code == 503) {
+        return STK_VERDICT_THROTTLED;
+    }
+    if (code == 408 || code == 500 || code == 502 || code == 504 ||
+        is_one_of(refusal->code, transient, STK_COUNT(transient))) {
+        return STK_VERDICT_TRANSIENT;
+    }
+    if (exchange->place->kind != STK_PLACE_S3) {
+        return STK_VERDICT_FAILED;
+    }
+    if ((is_one_of(refusal->code, expired, STK_COUNT(expired)) || code == 401) &&
+        exchange->refreshes++ == 0) {
+        stk_creds_refused(store->creds, exchange->generation);
+        return STK_VERDICT_AGAIN;
+    }
+    if (code == 403 || is_one_of(refusal->code, skewed, STK_COUNT(skewed))) {
+        return learn_clock(store, answer) && exchange->moves++ == 0 ? STK_VERDICT_AGAIN
+                                                                    : STK_VERDICT_FAILED;
+    }
+    if ((code == 301 || code == 307 || code == 400) && refusal->region[0] &&
+        exchange->moves++ == 0) {
+        stk_store_learn_region(store, exchange->place->bucket, refusal->region);
+        return STK_VERDICT_AGAIN;
+    }
+    return STK_VERDICT_FAILED;
+}
+
+static uint32_t judge_failure(const struct stk_http_request *request)
+{
+    switch (request->failure) {
+    case STK_HTTP_RESOLVE:
+    case STK_HTTP_CONNECT:
+    case STK_HTTP_RESET:
+    case STK_HTTP_BROKEN:
+    case STK_HTTP_FIRST_BYTE:
+    case STK_HTTP_STALL:
+        return STK_VERDICT_TRANSIENT;
+    case STK_HTTP_REFUSED: /* a wrong answer may be a proxy's: once more, but it counts as a try */
+        return request->status == STOKER_ERROR_CORRUPT ? STK_VERDICT_TRANSIENT : STK_VERDICT_FAILED;
+    default:
+        return STK_VERDICT_FAILED;
+    }
+}
+
+/* Whether the server's clock is far from what was assumed: it is assumed from now on. */
+static bool learn_clock(struct stk_store *store, const struct stk_http_answer *answer)
+{
+    int64_t ours = (int64_t)(stk_clock_wall_ns() / 1000000000u), theirs, known;
+    struct stk_view value;
+
+    if (!stk_http_header(answer, "Date", &value)) {
+        return false;
+    }
+    theirs = (int64_t)(stk_store_time((const char *)value.data, value.bytes) / 1000000000u);
+    known = atomic_load_explicit(&store->skew_s, memory_order_relaxed);
+    if (theirs == 0 || llabs(theirs - (ours + known)) < (long long)SKEW_S) {
+        return false;
+    }
+    atomic_store_explicit(&store->skew_s, theirs - ours, memory_order_relaxed);
+    return true;
+}
+
+/* What each code means to a reader; 0: any other. */
+static const struct told {
+    uint32_t code;
+    int status;
+    const char *what, *advice;
+} tolds[] = {
+    {400, -EINVAL, "the server does not accept the request",
+     "check region, endpoint and credentials"},
+    {401, -EACCES, "the server wants credentials",
+     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"},
+    {403, -EACCES, "access is denied",
+     "check the credentials, and that they may read the bucket and list it"},
+    {404, -ENOENT, "there is no such object", "check bucket and key with stoker ls"},
+    {405, STOKER_ERROR_UNSUPPORTED, "the server does not do this", "check the URL"},
+    {409, -EBUSY, "the object is being changed", "try again later"},
+    {412, STOKER_ERROR_CHANGED, "the object was replaced while it was read",
+     "open the data set again; write new data under new names"},
+    {416, STOKER_ERROR_CHANGED, "the object is shorter than it was",
+     "open the data set again; write new data under new names"},
+    {429, -EBUSY, "the server has too many requests",
+     "use fewer connections, or spread the data over more prefixes"},
+    {503, -EBUSY, "the server has too many requests",
+     "use fewer connections, or spread the data over more prefixes"},
+    {0, -EIO, "the server refuses", "look at the code, and at the server's log"},
+};
+
+int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                   const struct stk_refusal *refusal)
+{
+    const struct told *told = tolds;
+    char url[400];
+
+    if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
+        exchange->error = exchange->request.error;
+        exchange->status = exchange->request.status;
+    } else {
+        while (told->code != 0 && told->code != answer->code) {
+            told++;
+        }
+        if (strcmp(refusal->code, "InvalidObjectState") == 0) {
+            exchange->status = stk_fail(
+                &exchange->error, -EACCES, "the object is archived",
+                "restore it first: aws s3api restore-object --restore-request Days=7", "%s%s%s",
+                refusal->message, refusal->request_id[0] ? ", request " : "", refusal->request_id);
+        } else {
+            exchange->status =
+                stk_fail(&exchange->error, told->status, told->what, told->advice,
+                         "HTTP %u%s%s%s%s%s%s", answer->code, refusal->code[0] ? " " : "",
+                         refusal->code, refusal->message[0] ? ": " : "", refusal->message,
+                         refusal->request_id[0] ? ", request " : "", refusal->request_id);
+        }
+    }
+    stk_error_place(&exchange->error, stk_http_url_text(exchange->place->url, url, sizeof url),
+                    exchange->ranged ? exchange->offset + exchange->good : STOKER_NO_OFFSET, NULL);
+    if (exchange->attempts > 1) {
+        size_t used = strlen(exchange->error.where);
+
+        snprintf(exchange->error.where + used, sizeof exchange->error.where - used, " (%u tries)",
+                 exchange->attempts);
+    }
+    return exchange->status;
+}
+
+static int refuse(struct stk_http_request *request, const char *what, const char *detail)
+{
+    return stk_fail(&request->error, STOKER_ERROR_CORRUPT, what,
+                    "look at the server and proxies between", "%s", detail);
+}
+
+/* Same text, with or without the W/ of a weak one. */
+static bool same_etag(const char *a, struct stk_view b)
+{
+    const char *text = (const char *)b.data;
+    size_t bytes = b.bytes;
+
+    a += strncmp(a, "W/", 2) == 0 ? 2 : 0;
+    if (bytes > 2 && strncmp(text, "W/", 2) == 0) {
+        text += 2;
+        bytes -= 2;
+    }
+    return strlen(a) == bytes && memcmp(a, text, bytes) == 0;
+}
+
+int stk_store_check(struct stk_http_request *request, const struct stk_http_answer *answer)
+{
+    struct stk_exchange *exchange = request->owner;
+    uint64_t first = 0, last = 0, total = 0, begin = exchange->offset + exchange->good;
+    uint64_t end = exchange->offset + exchange->bytes;
+    struct stk_view value;
+
+    if (exchange->about && exchange->about->etag[0] && stk_http_header(answer, "ETag", &value) &&
+        !same_etag(exchange->about->etag, value)) {
+        return stk_fail(&request->error, STOKER_ERROR_CHANGED,
+                        "the object was replaced while it was read",
+                        "open the data set again; write new data under new names",
+                        "another ETag than when it was opened");
+    }
+    if (!exchange->ranged) {
+        return 0;
+    }
+    if (answer->code == 206) {
+        if (!stk_http_header(answer, "Content-Range", &value) ||
+            !stk_store_content_range(value, &first, &last, &total)) {
+            return refuse(request, "a range came without Content-Range", "HTTP 206");
+        }
+        if (first != begin || last != end - 1 ||
+            (answer->content_bytes != UINT64_MAX && answer->content_bytes != end - begin)) {
+            return refuse(request, "another range came than was asked for", "Content-Range");
+        }
+        if (exchange->about && total != UINT64_MAX && total != exchange->about->bytes) {
+            return stk_fail(&request->error, STOKER_ERROR_CHANGED,
+                            "the object has another size than when it was opened",
+                            "open the data set again; write new data under new names",
+                            "%" PRIu64 " bytes, before %" PRIu64, total, exchange->about->bytes);
+        }
+        return 0;
+    }
+    if (answer->code != 200 || (exchange->about && answer->content_bytes != UINT64_MAX &&
+                                answer->content_bytes != exchange->about->bytes)) {
+        return refuse(request, "another answer came than a range", "not HTTP 206");
+    }
+    /* A server that knows no ranges sends the whole: what is not wanted is thrown away. */
+    request->skip = begin;
+    request->cut = true;
+    return 0;
+}
+
+uint64_t stk_store_backoff(struct stk_store *store, uint32_t verdict, uint32_t attempt,
+                           const struct stk_http_answer *answer)
+{
+    uint64_t base = verdict == STK_VERDICT_THROTTLED ? THROTTLE_BASE_MS : BACKOFF_BASE_MS;
+    uint64_t most = stk_min(base << stk_min(attempt - 1, 20), BACKOFF_MAX_MS);
+    uint64_t wait = stk_store_random(store, most), told = 0;
+    struct stk_view value;
+    bool in_ms;
+
+    /* Seconds; the date that it may be as well is not worth a clock that may be off. */
+    in_ms = stk_http_header(answer, "x-amz-retry-after", &value);
+    if (in_ms || stk_http_header(answer, "Retry-After", &value)) {
+        for (size_t i = 0; i < value.bytes && isdigit(value.data[i]) && told < 1000000; i++) {
+            told = told * 10 + (uint64_t)(value.data[i] - '0');
+        }
+        told = stk_min(in_ms ? told : told * 1000, RETRY_AFTER_MAX_MS);
+        wait = told > 0 ? told + stk_store_random(store, most) : wait;
+    }
+    return wait;
+}
+
+static bool is_one_of(const char *code, const char *const *codes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(code, codes[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t stk_store_time(const char *text, size_t bytes)
+{
+    struct tm parts = {0};
+    char copy[64], *end;
+    time_t time;
+
+    if (bytes >= sizeof copy) {
+        return 0;
+    }
+    memcpy(copy, text, bytes);
+    copy[bytes] = '\0';
+    end = strptime(copy, "%a, %d %b %Y %H:%M:%S GMT", &parts);
+    if (!end) {
+        parts = (struct tm){0};
+        end = strptime(copy, "%Y-%m-%dT%H:%M:%S", &parts); /* of a listing; parts of seconds not */
+    }
+    time = end ? timegm(&parts) : 0;
+    return time > 0 ? (uint64_t)time * 1000000000u : 0;
+}
+
+static bool number(const char **at, const char *end, uint64_t *number_out)
+{
+    const char *start = *at;
+
+    for (*number_out = 0; *at < end && isdigit((unsigned char)**at); (*at)++) {
+        if (!stk_multiply(*number_out, 10, number_out) ||
+            !stk_add(*number_out, (uint64_t)(**at - '0'), number_out)) {
+            return false;
+        }
+    }
+    return *at > start;
+}
+
+bool stk_store_content_range(struct stk_view text, uint64_t *first, uint64_t *last, uint64_t *total)
+{
+    const char *at = (const char *)text.data, *end = at + text.bytes;
+
+    if (text.bytes < 6 || strncasecmp(at, "bytes ", 6) != 0) {
+        return false;
+    }
+    at += 6;
+    if (!number(&at, end, first) || at == end || *at++ != '-' || !number(&at, end, last) ||
+        at == end || *at++ != '/' || *last < *first) {
+        return false;
+    }
+    if (end - at == 1 && *at == '*') {
+        *total = UINT64_MAX;
+        return true;
+    }
+    return number(&at, end, total) && at == end && *last < *total;
+}
