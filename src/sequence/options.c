@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define CHUNK_DOCUMENTS 4096u
+#define FIM_FRAGMENTS 4u
 
 /* What defaults stand for. */
 static void set_defaults(struct stoker_token_loader_options *options)
@@ -24,6 +25,8 @@ static void set_defaults(struct stoker_token_loader_options *options)
     options->world_size = options->world_size ? options->world_size : 1;
     options->labels = options->labels ? options->labels : STOKER_LABELS_SHIFTED;
     options->dtype = options->dtype ? options->dtype : STOKER_INT64;
+    options->fim_fragments_max =
+        options->fim_fragments_max ? options->fim_fragments_max : FIM_FRAGMENTS;
     options->block_bytes = options->block_bytes ? options->block_bytes : STK_TOKEN_BLOCK_BYTES;
     options->chunk_documents =
         options->chunk_documents ? options->chunk_documents : CHUNK_DOCUMENTS;
@@ -41,7 +44,8 @@ static bool is_share(double value)
 static const char *refuse_rows(const struct stoker_token_loader_options *options)
 {
     bool documents = options->rows == STOKER_ROWS_DOCUMENTS;
-    uint64_t added = (options->fim_rate > 0 ? STK_FIM_SENTINELS : 0) + options->append_eod;
+    struct stk_fim fim = stk_token_fim(options);
+    uint64_t added = stk_fim_added(&fim) + options->append_eod;
 
     if (options->rows > STOKER_ROWS_PADDED || options->ends > STOKER_ENDS_KEPT ||
         options->positions > STOKER_POSITIONS_ROW || options->labels > STOKER_LABELS_NONE) {
@@ -85,10 +89,39 @@ static const char *refuse_rules(const struct stoker_token_loader_options *option
         (options->ends == STOKER_ENDS_MASKED || options->positions == STOKER_POSITIONS_RESET)) {
         return "in windows eod tells where documents end: name it";
     }
-    if (!is_share(options->fim_rate) || !is_share(options->fim_spm_rate)) {
+    if (!is_share(options->fim_rate) || !is_share(options->fim_spm_rate) ||
+        !is_share(options->fim_fragment_rate)) {
         return "rates of fill in the middle are numbers from 0 to 1";
     }
+    if (options->fim_fragments_max > STK_PACKING_LENGTH_MAX) {
+        return "fragments that are changed are 16,777,216 at most";
+    }
+    if (options->fim_no_prefix_count > STK_FIM_NO_PREFIX_MAX) {
+        return "fill in the middle looks at 64 tokens of no_prefix at most";
+    }
     return NULL;
+}
+
+struct stk_fim stk_token_fim(const struct stoker_token_loader_options *options)
+{
+    struct stk_fim fim = {
+        .rate = options->fim_rate,
+        .spm_rate = options->fim_spm_rate,
+        .fragment_rate = options->fim_fragment_rate,
+        .sentinels = {[STK_FIM_PREFIX] = options->fim_prefix,
+                      [STK_FIM_SUFFIX] = options->fim_suffix,
+                      [STK_FIM_MIDDLE] = options->fim_middle},
+        .has_split = options->has_fim_split,
+        .split = options->fim_split,
+        .fragments_max = options->fim_fragments_max,
+        .whole = options->fim_whole,
+        .no_prefix_count = (uint32_t)stk_min(options->fim_no_prefix_count, STK_FIM_NO_PREFIX_MAX),
+    };
+
+    for (uint32_t i = 0; i < fim.no_prefix_count; i++) {
+        fim.no_prefix[i] = options->fim_no_prefix[i];
+    }
+    return fim;
 }
 
 /* Documents as they are stored, of bytes. */
@@ -149,6 +182,22 @@ const struct stk_identity_part stk_token_identity_parts[STK_TOKEN_IDENTITY_PARTS
     {"fill in the middle (rates, sentinels)", 28, 4},
 };
 
+/* Settings that came later: states without them stay what they were. */
+#define FIM_MORE_BYTES_MAX (48u + 8u * STK_FIM_NO_PREFIX_MAX)
+static size_t add_more(const struct stk_fim *fim, uint8_t *out)
+{
+    bool split = fim->has_split;
+    int64_t numbers[5] = {split, split ? fim->split : 0, split ? fim->fragments_max : 0, fim->whole,
+                          fim->no_prefix_count};
+    double rate = split ? fim->fragment_rate : 0;
+    size_t prefix_bytes = fim->no_prefix_count * sizeof *fim->no_prefix;
+
+    memcpy(out, numbers, sizeof numbers);
+    memcpy(out + sizeof numbers, &rate, sizeof rate);
+    memcpy(out + sizeof numbers + sizeof rate, fim->no_prefix, prefix_bytes);
+    return sizeof numbers + sizeof rate + prefix_bytes;
+}
+
 void stk_token_identity(const struct stoker_tokens *tokens,
                         const struct stoker_token_loader_options *options, uint8_t identity[32])
 {
@@ -162,13 +211,18 @@ void stk_token_identity(const struct stoker_tokens *tokens,
     int64_t middle[4] = {fim, fim ? options->fim_prefix : 0, fim ? options->fim_suffix : 0,
                          fim ? options->fim_middle : 0};
     double rates[2] = {options->fim_rate, fim ? options->fim_spm_rate : 0};
-    uint8_t both[sizeof middle + sizeof rates];
+    struct stk_fim more = stk_token_fim(options);
+    uint8_t both[sizeof middle + sizeof rates + FIM_MORE_BYTES_MAX];
+    size_t both_bytes = sizeof middle + sizeof rates;
 
     memcpy(both, middle, sizeof middle);
     memcpy(both + sizeof middle, rates, sizeof rates);
+    if (fim && (more.has_split || more.whole || more.no_prefix_count > 0)) {
+        both_bytes += add_more(&more, both + both_bytes);
+    }
     memcpy(identity, tokens->identity, 16);
     identify_part(identity + 16, 4, rows, sizeof rows);
     identify_part(identity + 20, 4, packing, sizeof packing);
     identify_part(identity + 24, 4, ends, sizeof ends);
-    identify_part(identity + 28, 4, both, sizeof both);
+    identify_part(identity + 28, 4, both, both_bytes);
 }

@@ -5,10 +5,14 @@
 
 #include "order/order.h"
 #include "sequence/sequence.h"
+#include "tokens/middle.h"
 
 /* given: as the user gave them. ARGUMENT. */
 int stk_token_options(struct stoker_token_loader_options *options,
                       const struct stoker_token_loader_options *given, struct stoker_error *error);
+
+/* What they say of fill in the middle; options: resolved. */
+struct stk_fim stk_token_fim(const struct stoker_token_loader_options *options);
 
 /* What a state belongs to: the tokens, and what is made of them; in parts, so that the one that
  * differs can be named. */

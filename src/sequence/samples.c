@@ -2,6 +2,7 @@
 #include "sequence/samples.h"
 
 #include "base/hash.h"
+#include "sequence/options.h"
 
 #include <errno.h>
 #include <string.h>
@@ -17,17 +18,13 @@ static struct stk_token_row_rules rules_of(const struct stoker_token_loader_opti
         .mask_ends = options->ends == STOKER_ENDS_MASKED,
         .row_positions = options->positions == STOKER_POSITIONS_ROW,
         .pad = options->pad,
-        .fim_rate = options->fim_rate,
-        .fim_spm_rate = options->fim_spm_rate,
-        .fim = {[STK_FIM_PREFIX] = options->fim_prefix,
-                [STK_FIM_SUFFIX] = options->fim_suffix,
-                [STK_FIM_MIDDLE] = options->fim_middle},
+        .fim = stk_token_fim(options),
     };
 }
 
 static uint32_t sentinels_of(const struct stk_samples *samples)
 {
-    return samples->rules.fim_rate > 0 ? STK_FIM_SENTINELS : 0;
+    return (uint32_t)stk_fim_added(&samples->rules.fim);
 }
 
 static int open_windows(struct stk_samples *samples,
@@ -238,7 +235,7 @@ static int add_piece(const struct stk_samples *samples, const struct stk_packed_
     }
     if (status == 0) {
         stk_token_row_add(
-            row, &samples->rules, stored, ends ? NULL : &after,
+            row, &samples->rules, stored, piece->first == 0, ends ? NULL : &after,
             document_key(samples, key, chunk->first_document + piece->document, piece->first));
     }
     return status;
@@ -278,7 +275,8 @@ static int document_row(const struct stk_samples *samples, uint64_t sample, uint
                                  &after, error);
     }
     if (status == 0) {
-        stk_token_row_add(row, &samples->rules, count, count < document.span.count ? &after : NULL,
+        stk_token_row_add(row, &samples->rules, count, true,
+                          count < document.span.count ? &after : NULL,
                           document_key(samples, key, sample, 0));
     }
     return status;

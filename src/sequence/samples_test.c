@@ -569,6 +569,10 @@ static const struct refused_row {
      {.rows = STOKER_ROWS_PACKED, .context = 3, .fim_rate = 1},
      set_path,
      STOKER_ERROR_ARGUMENT},
+    {"no room for fragments",
+     {.rows = STOKER_ROWS_PACKED, .context = 12, .fim_rate = 1, .has_fim_split = 1},
+     set_path,
+     STOKER_ERROR_ARGUMENT},
     {"a rate", {.context = 8, .fim_rate = 1.5}, set_path, STOKER_ERROR_ARGUMENT},
     {"not a number",
      {.context = 8, .fim_spm_rate = __builtin_nan("")},
@@ -609,6 +613,8 @@ static const struct other_row {
     {"no fill in the middle", {.context = 30, .fim_rate = -1}, "fill in the middle"},
     {"rate", {.context = 30, .fim_rate = 0.25}, "fill in the middle"},
     {"SPM rate", {.context = 30, .fim_rate = 0.5, .fim_spm_rate = 0.5}, "fill in the middle"},
+    {"fragments", {.context = 30, .fim_rate = 0.5, .has_fim_split = 1}, "fill in the middle"},
+    {"whole", {.context = 30, .fim_rate = 0.5, .fim_whole = 1}, "fill in the middle"},
 };
 
 static void test_states(void)

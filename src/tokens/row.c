@@ -9,9 +9,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* What a document's key is used for. */
-enum { USE_RATE, USE_SPM, USE_CUTS };
-
 int stk_token_row_open(struct stk_token_row *row, uint64_t room, struct stoker_error *error)
 {
     stk_token_row_close(row);
@@ -48,21 +45,7 @@ void stk_token_row_clear(struct stk_token_row *row)
     row->after = STK_LABEL_IGNORED;
 }
 
-/* ---- fill in the middle ---- */
-
-/* A number in [0, 1), of 53 bits. */
-static double draw(uint64_t key, uint64_t use)
-{
-    return (double)(stk_key(key, use) >> 11) * 0x1p-53;
-}
-
-/* A number in [0, bound): the bias is below bound / 2^64. */
-static uint64_t draw_below(uint64_t key, uint64_t use, uint64_t bound)
-{
-    __extension__ unsigned __int128 product = (unsigned __int128)stk_key(key, use) * bound;
-
-    return (uint64_t)(product >> 64);
-}
+/* ---- documents ---- */
 
 /* Behind the row's last token, as many as have room. */
 static void put(struct stk_token_row *row, const int64_t *tokens, uint64_t count)
@@ -79,33 +62,17 @@ static void begin_document(struct stk_token_row *row)
     }
 }
 
-static bool is_changed(const struct stk_token_row_rules *rules, uint64_t count, uint64_t key)
-{
-    return count > 0 && rules->fim_rate > 0 && draw(key, USE_RATE) < rules->fim_rate;
-}
-
-/* Two cuts, each anywhere from before the first token to behind the last, as Megatron's
- * GPTFIMDataset draws them. The order of the parts is that paper's: PSM, or SPM in the variant that
- * keeps prefix and middle together. */
-static void put_changed(struct stk_token_row *row, const struct stk_token_row_rules *rules,
+/* Fill in the middle of what is a whole document, or not; false: as it is. */
+static bool put_changed(struct stk_token_row *row, const struct stk_token_row_rules *rules,
                         const int64_t *tokens, uint64_t count, uint64_t key)
 {
-    uint64_t a = draw_below(key, USE_CUTS, count + 1), b = draw_below(key, USE_CUTS + 1, count + 1);
-    uint64_t low = stk_min(a, b), high = stk_max(a, b);
+    struct stk_fim_out out = {row->tokens + row->count, row->room - row->count, 0};
 
-    put(row, &rules->fim[STK_FIM_PREFIX], 1);
-    if (draw(key, USE_SPM) < rules->fim_spm_rate) {
-        put(row, &rules->fim[STK_FIM_SUFFIX], 1);
-        put(row, tokens + high, count - high);
-        put(row, &rules->fim[STK_FIM_MIDDLE], 1);
-        put(row, tokens, low);
-    } else {
-        put(row, tokens, low);
-        put(row, &rules->fim[STK_FIM_SUFFIX], 1);
-        put(row, tokens + high, count - high);
-        put(row, &rules->fim[STK_FIM_MIDDLE], 1);
+    if (!stk_fim_put(&rules->fim, tokens, count, key, &out)) {
+        return false;
     }
-    put(row, tokens + low, high - low);
+    row->count += out.count;
+    return true;
 }
 
 /* Without the EOD that may stand at its end: nothing comes behind that. */
@@ -115,22 +82,23 @@ static uint64_t body_of(const struct stk_token_row_rules *rules, const int64_t *
     return count - (rules->has_eod && count > 0 && tokens[count - 1] == rules->eod);
 }
 
-/* ---- documents ---- */
-
 void stk_token_row_add(struct stk_token_row *row, const struct stk_token_row_rules *rules,
-                       uint64_t count, const int64_t *after, uint64_t key)
+                       uint64_t count, bool begins, const int64_t *after, uint64_t key)
 {
     int64_t *tokens = row->tokens + row->count;
-    uint64_t body = body_of(rules, tokens, count);
+    uint64_t body = body_of(rules, tokens, count), before = row->count;
+    bool may_change = (!rules->fim.whole || (begins && !after)) && stk_fim_is_due(&rules->fim, key);
 
     STK_ASSERT(count <= row->room - row->count);
     begin_document(row);
     row->after = after ? *after : STK_LABEL_IGNORED;
-    if (is_changed(rules, body, key)) {
-        row->after = STK_LABEL_IGNORED; /* the middle is last now */
+    if (may_change) {
         memcpy(row->scratch, tokens, count * sizeof *tokens);
-        put_changed(row, rules, row->scratch, body, key);
+    }
+    if (may_change && put_changed(row, rules, row->scratch, body, key)) {
+        row->after = STK_LABEL_IGNORED; /* the middle is last now */
         put(row, row->scratch + body, count - body);
+        STK_ASSERT(row->count - before <= count + stk_fim_added(&rules->fim));
     } else {
         row->count += count;
     }
@@ -155,7 +123,7 @@ void stk_token_row_cut(struct stk_token_row *row, const struct stk_token_row_rul
                        uint64_t count, uint64_t key)
 {
     const int64_t *tokens = row->tokens;
-    bool changes = rules->fim_rate > 0;
+    bool changes = rules->fim.rate > 0;
 
     STK_ASSERT(row->count == 0 && count <= row->room);
     if (changes) {
@@ -164,12 +132,14 @@ void stk_token_row_cut(struct stk_token_row *row, const struct stk_token_row_rul
     }
     for (uint64_t first = 0, end, number = 0; first < count; first = end, number++) {
         uint64_t body, document_key = changes ? stk_key(key, number) : 0;
+        bool is_whole;
 
         end = rules->has_eod ? document_end(rules, tokens, first, count) : count;
         body = body_of(rules, tokens + first, end - first);
+        is_whole = number > 0 && body < end - first; /* behind an EOD, and with its own */
         begin_document(row);
-        if (is_changed(rules, body, document_key)) {
-            put_changed(row, rules, tokens + first, body, document_key);
+        if (changes && (is_whole || !rules->fim.whole) &&
+            put_changed(row, rules, tokens + first, body, document_key)) {
             put(row, tokens + first + body, end - first - body);
         } else if (changes) {
             put(row, tokens + first, end - first);

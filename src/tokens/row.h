@@ -5,22 +5,16 @@
  *   stored tokens --stk_token_row_cut: a window, at its EOD tokens----> row --write--> tokens,
  * labels, fill in the middle on the way -^                        positions
  *
- * Fill in the middle (Bavarian et al. 2022, "Efficient Training of Language Models to Fill in the
- * Middle"): a document becomes its prefix, suffix and middle, behind a sentinel each; cut at two
- * places drawn by a key, so that it is a function of whatever made the key.
  * Owner: the loader. Threads: one a row. Memory: 20 bytes a token of its room. Bound: room. */
 #ifndef TOKENS_ROW_H
 #define TOKENS_ROW_H
 
-#include "base/base.h"
+#include "tokens/middle.h"
 
 #define STK_ROW_TOKENS_MAX (1u << 26)
 #define STK_ROW_TOKEN_BYTES 20u
 /* The label that losses leave out (torch.nn.CrossEntropyLoss's ignore_index). */
 #define STK_LABEL_IGNORED (-100)
-#define STK_FIM_SENTINELS 3u
-
-enum stk_fim_token { STK_FIM_PREFIX, STK_FIM_SUFFIX, STK_FIM_MIDDLE };
 
 struct stk_token_row_rules {
     bool has_eod; /* a token at a document's end that stays there */
@@ -29,9 +23,7 @@ struct stk_token_row_rules {
     bool mask_ends;     /* the last token of a document has no label; else the next document's */
     bool row_positions; /* count through the row; else from 0 in each document */
     int32_t pad;
-    double fim_rate;     /* of documents that are changed */
-    double fim_spm_rate; /* of those, the ones whose suffix comes before the prefix */
-    int64_t fim[STK_FIM_SENTINELS];
+    struct stk_fim fim;
 };
 
 struct stk_token_row {
@@ -50,10 +42,10 @@ void stk_token_row_close(struct stk_token_row *row); /* zeroed is fine */
 void stk_token_row_clear(struct stk_token_row *row);
 
 /* `count` tokens that the caller wrote behind the row's last, at tokens + count: a document, or a
- * piece of one. They, an EOD and the sentinels have room. after: what comes next in the document;
- * NULL: it ends. */
+ * piece of one. They, an EOD and the sentinels have room. begins: the document does; after: what
+ * comes next in it; NULL: it ends. */
 void stk_token_row_add(struct stk_token_row *row, const struct stk_token_row_rules *rules,
-                       uint64_t count, const int64_t *after, uint64_t key);
+                       uint64_t count, bool begins, const int64_t *after, uint64_t key);
 /* `count` tokens that the caller wrote into the empty row: a window, whose documents end with their
  * EOD tokens. What sentinels push out of the room is lost. */
 void stk_token_row_cut(struct stk_token_row *row, const struct stk_token_row_rules *rules,

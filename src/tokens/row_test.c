@@ -110,7 +110,7 @@ static const struct rows_row {
      {0},
      1},
     {"an empty document is changed to nothing",
-     {.fim_rate = 1, .fim = {81, 82, 83}, .has_eod = true, .eod = 9, .mask_ends = true},
+     {.fim = {.rate = 1, .sentinels = {81, 82, 83}}, .has_eod = true, .eod = 9, .mask_ends = true},
      false,
      {{1, 0, {9}}},
      1,
@@ -136,7 +136,7 @@ static void make(struct stk_token_row *row, const struct rows_row *from)
         if (from->window) {
             stk_token_row_cut(row, &from->rules, count, 1);
         } else {
-            stk_token_row_add(row, &from->rules, count,
+            stk_token_row_add(row, &from->rules, count, true,
                               from->parts[i].after ? &from->parts[i].after : NULL, 1);
         }
     }
@@ -218,7 +218,8 @@ static void test_fim(void)
 {
     enum { COUNT = 30, DRAWS = 40000 };
     struct stk_token_row_rules rules = {
-        .fim_rate = 0.5, .fim_spm_rate = 0.25, .fim = {PREFIX, SUFFIX, MIDDLE}, .mask_ends = true};
+        .fim = {.rate = 0.5, .spm_rate = 0.25, .sentinels = {PREFIX, SUFFIX, MIDDLE}},
+        .mask_ends = true};
     uint64_t changed = 0, psm_count = 0, cuts[COUNT + 1] = {0};
     double chi = 0;
     struct stk_token_row row = {0};
@@ -232,7 +233,7 @@ static void test_fim(void)
         for (uint64_t i = 0; i < COUNT; i++) {
             row.tokens[i] = (int64_t)i;
         }
-        stk_token_row_add(&row, &rules, COUNT, NULL, stk_key(5, n));
+        stk_token_row_add(&row, &rules, COUNT, true, NULL, stk_key(5, n));
         if (row.count == COUNT) {
             T_TRUE("as it was", row.tokens[0] == 0 && row.tokens[COUNT - 1] == COUNT - 1);
             continue;
@@ -264,8 +265,7 @@ static void test_fim(void)
 static void test_fim_window(void)
 {
     static const int64_t window[] = {1, 2, 3, 9, 4, 5, 9, 9, 6, 7, 8};
-    struct stk_token_row_rules rules = {.fim_rate = 1,
-                                        .fim = {PREFIX, SUFFIX, MIDDLE},
+    struct stk_token_row_rules rules = {.fim = {.rate = 1, .sentinels = {PREFIX, SUFFIX, MIDDLE}},
                                         .has_eod = true,
                                         .eod = 9,
                                         .mask_ends = true};
@@ -317,7 +317,7 @@ static void test_refused(void)
         T_TRUE("allocations", status == -ENOMEM || n == 4);
     }
     row.tokens[0] = row.tokens[1] = 1;
-    stk_token_row_add(&row, &rules, 2, &after, 0);
+    stk_token_row_add(&row, &rules, 2, true, &after, 0);
     T_TRUE("a label that does not fit", !stk_token_row_write(&row, &rules, &to));
     to.labels = NULL;
     T_TRUE("tokens that do", stk_token_row_write(&row, &rules, &to));
