@@ -204,20 +204,37 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, PyTypeObject 
                             "fim_suffix",
                             "fim_middle",
                             "block_bytes",
+                            "fim_fragment_rate",
+                            "has_fim_split",
+                            "fim_whole",
+                            "fim_split",
+                            "fim_fragments_max",
+                            "fim_no_prefix",
                             NULL};
+    const char *no_prefix = NULL;
+    Py_ssize_t no_prefix_bytes = 0;
 
     options->struct_size = sizeof *options;
-    return PyArg_ParseTupleAndKeywords(
-        arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiiiO&:tokens", names, type,
-        source, stk_py_u64, &options->context, stk_py_u64, &options->stride, stk_py_u32,
-        &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32, &options->tail, stk_py_u32,
-        &options->window_blocks, stk_py_u32, &options->group_count, stk_py_u32, &options->rank,
-        stk_py_u32, &options->world_size, stk_py_u64, &options->seed, stk_py_u32, &options->labels,
-        stk_py_u32, &options->dtype, stk_py_u32, &options->rows, stk_py_u32,
-        &options->chunk_documents, &options->pad, &options->has_eod, &options->append_eod,
-        &options->eod, stk_py_u32, &options->ends, stk_py_u32, &options->positions,
-        &options->fim_rate, &options->fim_spm_rate, &options->fim_prefix, &options->fim_suffix,
-        &options->fim_middle, stk_py_u64, &options->block_bytes);
+    if (!PyArg_ParseTupleAndKeywords(
+            arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiiiO&dbbiO&y#:tokens",
+            names, type, source, stk_py_u64, &options->context, stk_py_u64, &options->stride,
+            stk_py_u32, &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32,
+            &options->tail, stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count,
+            stk_py_u32, &options->rank, stk_py_u32, &options->world_size, stk_py_u64,
+            &options->seed, stk_py_u32, &options->labels, stk_py_u32, &options->dtype, stk_py_u32,
+            &options->rows, stk_py_u32, &options->chunk_documents, &options->pad, &options->has_eod,
+            &options->append_eod, &options->eod, stk_py_u32, &options->ends, stk_py_u32,
+            &options->positions, &options->fim_rate, &options->fim_spm_rate, &options->fim_prefix,
+            &options->fim_suffix, &options->fim_middle, stk_py_u64, &options->block_bytes,
+            &options->fim_fragment_rate, &options->has_fim_split, &options->fim_whole,
+            &options->fim_split, stk_py_u32, &options->fim_fragments_max, &no_prefix,
+            &no_prefix_bytes)) {
+        return false;
+    }
+    /* Numbers in a bytes object lie on 8 bytes, and as long as the keywords. */
+    options->fim_no_prefix = (const int32_t *)(const void *)no_prefix;
+    options->fim_no_prefix_count = (uint32_t)(no_prefix_bytes / 4);
+    return true;
 }
 
 /* A buffer of numbers of so many bytes each, at least `count`. */

@@ -17,6 +17,7 @@ from .counted import Counts, Kept, Reading, default_folder, open_counts
 from .dataset import SHUFFLES, Engine, count, parse_bytes, refuse_pickle, word
 from .errors import ArgumentError, CorruptError, FormatError, StateError
 from .loader import TAILS
+from .middle import Middle
 from .output import check_word
 from .stream import EPOCH, POSITION
 from .tokens import FIM, TokenLoader, Tokens, field_names, row_options
@@ -158,6 +159,12 @@ class TextLoader(TokenLoader):
         append = end is not None if append_eod is None else bool(append_eod)
         if append and end is None:
             raise ArgumentError("append_eod without eod", where, "name the token")
+        fim = _named(fim, encode)
+        by_text = isinstance(fim, FIM) and fim.level == "characters"
+        if by_text and rows == "windows":
+            raise ArgumentError(
+                "fim by characters in windows", where, "cuts change the counts: take packed rows"
+            )
         options = row_options(
             where,
             rows=rows,
@@ -168,7 +175,7 @@ class TextLoader(TokenLoader):
             append_eod=append and rows != "windows",
             mask_ends=mask_ends,
             positions=positions,
-            fim=fim,
+            fim=None if by_text else fim,
         )
         self._rows = rows
         self._names, self._fields, self._bounds = field_names(names, rows, labels, positions)
@@ -184,7 +191,7 @@ class TextLoader(TokenLoader):
                 "documents": kind,
                 "field": _name_of(field) if kind == "json" else "",
                 "context": self.context,
-                "rules": _digest(sorted(options.items())),
+                "rules": _digest([*sorted(options.items()), *([fim] if by_text else [])]),
             }
             cores = len(os.sched_getaffinity(0))
             self._threads = count(threads, f"{where} threads", low=1) or cores
@@ -194,7 +201,8 @@ class TextLoader(TokenLoader):
             made = _Rows(
                 self.tokens.engine, self.context, {**options, "batch_size": 1, "seed": self.seed}
             )
-            self._maker: _Maker | _Windows = _Maker(made, tokenise)
+            middle = Middle(fim, encode, self.seed, self.context - append) if by_text else None
+            self._maker: _Maker | _Windows = _Maker(made, tokenise, middle)
             if rows == "windows":
                 last = () if end is None or not append else (end,)
                 self._maker = self._open_windows(made, tokenise, last, stride, counts)
@@ -421,8 +429,8 @@ class _Maker:
 
     context = 0  # of the batches of documents that it is given
 
-    def __init__(self, rows: _Rows, tokenise: _Tokenise) -> None:
-        self._rows, self._tokenise = rows, tokenise
+    def __init__(self, rows: _Rows, tokenise: _Tokenise, middle: Middle | None) -> None:
+        self._rows, self._tokenise, self._middle = rows, tokenise, middle
 
     def __call__(self, source: _stoker.Batch, epoch: int) -> _Made:
         """Packed rows are made without what is padding of the batch."""
@@ -436,7 +444,10 @@ class _Maker:
             if all_real or real:
                 parts.append(bytes(stored[bounds[number] : bounds[number + 1]]))
                 ids.append(document)
-        return self._rows(source, epoch, self._tokenise(ids, parts), ids)
+        if self._middle is None:
+            return self._rows(source, epoch, self._tokenise(ids, parts), ids)
+        texts = self._tokenise.texts(ids, parts)
+        return self._rows(source, epoch, self._middle(texts, ids, epoch, self._tokenise.ids), ids)
 
     def close(self) -> None:
         pass
@@ -450,7 +461,12 @@ class _Tokenise:
         self.is_exact = isinstance(encode, _HuggingFace)  # its identity says what it does
 
     def __call__(self, numbers: Sequence[int], stored: Sequence[bytes]) -> list[array[int]]:
-        texts = [self._text(*each) for each in zip(numbers, stored, strict=True)]
+        return self.ids(self.texts(numbers, stored))
+
+    def texts(self, numbers: Sequence[int], stored: Sequence[bytes]) -> list[str]:
+        return [self._text(*each) for each in zip(numbers, stored, strict=True)]
+
+    def ids(self, texts: list[str]) -> list[array[int]]:
         found = []
         for ids in self._encode(texts) if texts else ():
             try:
@@ -606,6 +622,22 @@ def _digest(value: Any) -> str:
 
 
 # ---- tokenizers ----
+
+
+def _named(fim: Any, encode: _Encoder) -> Any:
+    """Fill in the middle with ids in the place of tokens' names. By characters split_sample and
+    no_prefix stay texts, that are looked for."""
+    if not isinstance(fim, FIM):
+        return fim
+    names = ["prefix", "suffix", "middle"]
+    if fim.level != "characters":
+        names.append("split_sample")
+        if isinstance(fim.no_prefix, str) and fim.no_prefix:
+            fim = fim._replace(no_prefix=tuple(encode([fim.no_prefix])[0]))
+    values = {name: getattr(fim, name) for name in names}
+    return fim._replace(
+        **{name: encode.id_of(v) if isinstance(v, str) else v for name, v in values.items()}
+    )
 
 
 class _Encoder(Protocol):

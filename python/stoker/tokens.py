@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -47,16 +48,31 @@ class FIM(NamedTuple):
     random places, and given as prefix, suffix, middle (PSM) or suffix, prefix and middle (SPM),
     behind sentinels: the ids that the tokenizer has for them.
 
-    Which ones, and where, is a function of (seed, epoch, sample).
+    Which ones, and where, is a function of (seed, epoch, sample). Options have the names of
+    Megatron's ``GPTFIMDataset`` (``fim_rate`` ...); :class:`TextLoader` takes tokens by name, too.
     """
 
-    prefix: int
-    suffix: int
-    middle: int
+    prefix: int | str
+    suffix: int | str
+    middle: int | str
     rate: float = 0.5
     """Of documents; of their pieces, where they are cut to rows."""
     spm_rate: float = 0.5
     """Of those, the ones with the suffix first."""
+    split_sample: int | str | None = None
+    """A token: what lies between two of them (files of a repository) is changed for itself, in the
+    documents that ``rate`` chose."""
+    fragment_rate: float = 0.5
+    """Of such fragments."""
+    fragments_max: int = 4
+    """Fragments of a document that are changed, at most: for their sentinels rows keep room."""
+    no_prefix: Sequence[int] | str = ()
+    """Tokens: what begins with these stays as it is."""
+    whole: bool = False
+    """Only documents that no row cuts (Code Llama's rule)."""
+    level: str = "tokens"
+    """Where cuts lie: between ``"tokens"``, or (of a :class:`TextLoader`) ``"characters"``: then
+    whole documents are changed, each part tokenised for itself, and rows cut them afterwards."""
 
 
 class Tokens:
@@ -275,9 +291,7 @@ class TokenLoader(Stream):
             ),
         }
         self._rows = rows
-        self._names, self._fields, self._bounds = field_names(
-            names, rows, labels, positions
-        )
+        self._names, self._fields, self._bounds = field_names(names, rows, labels, positions)
         self._output_word = check_word(output)
         self._convert: Callable[[Any], Any] | None = None
         self._output = ""
@@ -484,21 +498,44 @@ def row_options(
     }
 
 
-def _fim_options(fim: FIM | None, where: str) -> dict[str, float]:
+def _fim_options(fim: FIM | None, where: str) -> dict[str, Any]:
     if fim is None:
         return {}
     if not isinstance(fim, FIM):
         raise ArgumentError(f"fim {fim!r}", where, "give a stoker.FIM(prefix, suffix, middle)")
-    options: dict[str, float] = {
+    if fim.level not in ("tokens", "characters"):
+        raise ArgumentError(f"fim level {fim.level!r}", where, "give 'tokens' or 'characters'")
+    if fim.level == "characters":
+        raise ArgumentError("fim by characters", where, "tokens have none: take a TextLoader")
+    options: dict[str, Any] = {
         f"fim_{name}": count(getattr(fim, name), f"{where} fim {name}", high=2**31 - 1)
         for name in ("prefix", "suffix", "middle")
     }
     for name in ("rate", "spm_rate"):
-        value = getattr(fim, name)
-        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise ArgumentError(f"fim {name} {value!r}", where, "give a number from 0 to 1")
-        options[f"fim_{name}"] = float(value)
+        options[f"fim_{name}"] = _share(fim, name, where)
+    # Only what is asked for: a digest of the options stays what it was.
+    if fim.split_sample is not None:
+        options["has_fim_split"] = 1
+        options["fim_split"] = count(fim.split_sample, f"{where} fim split_sample", high=2**31 - 1)
+        options["fim_fragment_rate"] = _share(fim, "fragment_rate", where)
+        options["fim_fragments_max"] = count(
+            fim.fragments_max, f"{where} fim fragments_max", low=1, high=2**24
+        )
+    if fim.no_prefix:
+        if isinstance(fim.no_prefix, str):
+            raise ArgumentError(f"fim no_prefix {fim.no_prefix!r}", where, "give tokens")
+        ids = [count(each, f"{where} fim no_prefix", high=2**31 - 1) for each in fim.no_prefix]
+        options["fim_no_prefix"] = array("i", ids).tobytes()
+    if fim.whole:
+        options["fim_whole"] = 1
     return options
+
+
+def _share(fim: FIM, name: str, where: str) -> float:
+    value = getattr(fim, name)
+    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ArgumentError(f"fim {name} {value!r}", where, "give a number from 0 to 1")
+    return float(value)
 
 
 def field_names(

@@ -148,6 +148,139 @@ def test_fill_in_the_middle_follows_the_document(files):
     assert all(row[-1] == EOD and {3, 4} <= set(row) for row in changed)
 
 
+PRE, SUF, MID, SEP = 1 << 21, (1 << 21) + 1, (1 << 21) + 2, (1 << 21) + 3
+
+
+class Characters:
+    """Each character is a token; but of a text beside others, the first is another one: so that it
+    shows what was tokenised at once."""
+
+    def to_str(self):
+        return "characters"
+
+    def encode_batch(self, texts, add_special_tokens):
+        class Encoding:
+            def __init__(self, text):
+                self.ids = [ord(c) + (0 if i else 1 << 20) for i, c in enumerate(text)]
+
+        return [Encoding(text) for text in texts]
+
+    def token_to_id(self, token):
+        return {"<pre>": PRE, "<suf>": SUF, "<mid>": MID, "<sep>": SEP}.get(token)
+
+
+def told(ids):
+    """The text of a fragment, and its kind: "", "psm" or "spm"; each part was tokenised alone."""
+    parts, kinds = [[]], []
+    for id in ids:
+        if id >= PRE:
+            kinds.append(id)
+            parts.append([])
+        else:
+            parts[-1].append(id)
+    for part in parts:
+        assert not part or part[0] >= 1 << 20
+    plain = ["".join(chr(id & 0xFFFFF) for id in part) for part in parts]
+    if not kinds:
+        assert sum(id >= 1 << 20 for id in ids) <= 1
+        return plain[0], ""
+    assert kinds == [PRE, SUF, MID] and plain[0] == ""
+    # SPM has an empty prefix before the suffix; PSM may have one too.
+    starts = sum(id >= 1 << 20 for id in parts[3])
+    if plain[1] == "" and starts > 1:
+        return plain[3] + plain[2], "spm"
+    return plain[1] + plain[3] + plain[2], "psm" if plain[1] else "either"
+
+
+def characters(files, **options):
+    fim = stoker.FIM("<pre>", "<suf>", "<mid>", level="characters", **options.pop("fim", {}))
+    given = {"tokenizer": Characters(), "fim": fim, "seed": 1, "tail": "keep", **options}
+    return make(files, **given)
+
+
+def test_fill_in_the_middle_by_characters(files, texts):
+    rows = [row for batch in flat(characters(files, shuffle="none")) for row in batch]
+    kinds = []
+    for row, text in zip(rows, texts, strict=True):
+        found, kind = told(row)
+        assert found == text
+        kinds.append(kind)
+    changed = [kind for kind in kinds if kind]
+    assert 0.4 < len(changed) / len(kinds) < 0.6
+    assert changed.count("psm") > 0.3 * len(changed) and changed.count("spm") > 0.3 * len(changed)
+    lows = [row.index(SUF) - 1 for row, kind in zip(rows, kinds, strict=True) if kind == "psm"]
+    assert len({low % 7 for low in lows}) > 4  # anywhere, not at words
+    by_text = {told(row)[0]: row for row in rows}
+    for options in ({"batch_size": 5, "threads": 1}, {"shuffle": "full", "tail": "drop"}):
+        for batch in flat(characters(files, **options)):
+            assert all(by_text[told(row)[0]] == row for row in batch)
+    second = characters(files, shuffle="none")
+    second.set_epoch(1)
+    assert [row for batch in flat(second) for row in batch] != rows
+    assert [
+        row for batch in flat(characters(files, shuffle="none", seed=2)) for row in batch
+    ] != rows
+    state = second.state_dict()
+    with pytest.raises(stoker.StateError, match="rules"):
+        characters(files, shuffle="none", fim={"rate": 0.4}).load_state_dict(state)
+
+
+def test_fill_in_fragments_by_characters(tmp_path):
+    lines = ["abc<sep>defgh<sep><sep>ijkl", "def<sep>mn", "", "opq"] * 100
+    (tmp_path / "x.txt").write_text("\n".join(lines))
+    fim = {"rate": 0.5, "split_sample": "<sep>", "fragment_rate": 0.75, "no_prefix": "def"}
+    options = {"source": tmp_path / "x.txt", "shuffle": "none", "batch_size": 400}
+    (rows,) = flat(characters(tmp_path, fim=fim, **options))
+    counts = []
+    for row, line in zip(rows, lines, strict=True):
+        parts = [[]]
+        for id in row:
+            parts.append([]) if id == SEP else parts[-1].append(id)
+        found = [told(part) for part in parts] if SEP in row else [told(row)]
+        if SEP in row:  # some fragment is changed
+            assert [text for text, _ in found] == line.split("<sep>")
+            assert all(not kind for text, kind in found if text[:3] == "def" or not text)
+            counts.append(sum(bool(kind) for _, kind in found))
+        else:
+            assert found[0][0] == line
+    assert 0.35 < len(counts) / 200 < 0.6 and set(counts) == {1, 2}
+    fim = {**fim, "rate": 1, "fragment_rate": 1, "fragments_max": 1}
+    (rows,) = flat(characters(tmp_path, fim=fim, **options))
+    assert {row.count(PRE) for row in rows[::4]} == {1}
+    firsts = [row.index(PRE) == 0 for row in rows[::4]]
+    assert 25 < sum(firsts) < 75  # either of two
+    whole = {"rate": 1, "whole": True}
+    loader = characters(tmp_path, fim=whole, rows="padded", context=16, labels=False, **options)
+    for row, line in zip(next(iter(loader)).tolist(), lines, strict=True):
+        assert (PRE in row) == (0 < len(line) <= 13)
+
+
+def test_fill_in_the_middle_by_name(files):
+    """Names of tokens are their ids; texts of no_prefix are tokenised."""
+    fim = stoker.FIM("<pre>", "<suf>", "<mid>", rate=1, split_sample="<sep>", no_prefix="w1")
+    ids = stoker.FIM(PRE, SUF, MID, rate=1, split_sample=SEP, no_prefix=((1 << 20) + 119, 49))
+    one, other = (make(files, tokenizer=Characters(), fim=each, seed=1) for each in (fim, ids))
+    other.load_state_dict(one.state_dict())
+    rows = flat(one)
+    assert rows == flat(other)
+    for row in (row for batch in rows for row in batch if row):
+        assert (row[0] == PRE) == (row[:2] != [(1 << 20) + 119, 49])
+    for bad in (
+        {"prefix": "<no>"},
+        {"level": "characters", "split_sample": 7},
+        {"level": "characters", "no_prefix": (1, 2)},
+        {"level": "characters", "split_sample": ""},
+        {"level": "characters", "fragment_rate": 3, "split_sample": "<sep>"},
+        {"level": "characters", "rate": "all"},
+        {"level": "lines"},
+    ):
+        given = stoker.FIM(PRE, SUF, MID)._replace(**bad)
+        with pytest.raises(stoker.ArgumentError):
+            make(files, tokenizer=Characters(), fim=given)
+    with pytest.raises(stoker.ArgumentError, match="windows"):
+        characters(files, rows="windows", context=9)
+
+
 def test_packed_rows(files, texts):
     loader = make(files, context=48, eod=EOD, pad=9, seed=2, tail="keep")
     seen = []

@@ -6,6 +6,7 @@ it is says stoker.order_at.
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import shutil
@@ -453,6 +454,63 @@ def test_fill_in_the_middle(documents):
         make(fim=fim._replace(rate=2))
     with pytest.raises(stoker.ArgumentError, match="FIM"):
         make(fim=0.5)
+
+
+def test_fill_in_fragments(documents):
+    """Megatron's further options; what they do to one document is src/tokens/middle_test.c's."""
+    paths, everything = documents
+    counts = collections.Counter(id for document in everything for id in document[1:-1])
+    ((split, _),) = counts.most_common(1)
+    fim = stoker.FIM(65001, 65002, 65003, rate=1.0, split_sample=split, fragment_rate=1.0)
+
+    def rows(**options):
+        given = {"rows": "documents", "shuffle": "none", "output": "numpy", "labels": False}
+        loader = stoker.TokenLoader(paths, 300, **{**given, **options})
+        return [row.tolist() for row in next(iter(loader))]
+
+    most = 0
+    for row, document in zip(rows(fim=fim), everything, strict=True):
+        assert sorted(id for id in row if id < 65001) == sorted(document)
+        count = row.count(65001)
+        assert count == row.count(65002) == row.count(65003)
+        parts = "".join("s" if id == split else "x" for id in document).split("s")
+        assert count == min(sum(1 for part in parts if part), 4)
+        most = max(most, count)
+    assert most > 1
+    one = rows(fim=fim._replace(fragments_max=1))
+    assert {row.count(65001) for row in one} <= {0, 1} and one != rows(fim=fim)
+    assert rows(fim=fim._replace(fragment_rate=0.0)) != rows(fim=fim)
+    first = next(document for document in everything if len(document) > 3)
+    kept = rows(fim=fim._replace(split_sample=None, no_prefix=first[:2]))
+    for row, document in zip(kept, everything, strict=True):
+        assert (row == document) == (not document or document[:2] == first[:2])
+    whole = {"fim": fim._replace(split_sample=None, whole=True), "context": 20}
+    for row, document in zip(rows(**whole), everything, strict=True):
+        assert (65001 in row) == (0 < len(document) <= 17)  # with sentinels it has room
+        assert 65001 in row or row == document[:17]
+    state = stoker.TokenLoader(paths, 4, 64, fim=fim).state_dict()
+    for other in (
+        {"split_sample": 3},
+        {"fragment_rate": 0.5},
+        {"fragments_max": 3},
+        {"no_prefix": (1,)},
+        {"whole": True},
+    ):
+        changed = stoker.TokenLoader(paths, 4, 64, fim=fim._replace(**other))
+        with pytest.raises(stoker.StateError, match="fill in the middle"):
+            changed.load_state_dict(state)
+    for bad in (
+        {"prefix": "<pre>"},
+        {"split_sample": "<file>"},
+        {"no_prefix": "def"},
+        {"no_prefix": range(65)},
+        {"fragment_rate": 2},
+        {"fragments_max": 0},
+        {"level": "characters"},
+        {"level": "words"},
+    ):
+        with pytest.raises(stoker.ArgumentError):
+            stoker.TokenLoader(paths, 4, 64, fim=fim._replace(**bad))
 
 
 @pytest.mark.parametrize("tool", ["zstd", "pzstd", "split"])
