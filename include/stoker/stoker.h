@@ -1013,11 +1013,11 @@ struct stoker_token_loader_options {
     int32_t  fim_prefix, fim_suffix, fim_middle;
     uint64_t block_bytes; /* of tokens as they are stored, about: a block of the order. Default
                              8 MiB */
-    /* More of fill in the middle, as Megatron's GPTFIMDataset has it (of tokens, where that looks at
-     * text). A document with tokens fim_split is changed, at fim_rate, fragment by fragment: those
-     * between two of them at fim_fragment_rate, fim_fragments_max of them at most (default 4): for
-     * so many sentinels rows keep room. What begins with fim_no_prefix (borrowed by open; 64 tokens
-     * at most) stays as it is. fim_whole: so does what rows cut (Code Llama's rule). */
+    /* More of fill in the middle, as Megatron's GPTFIMDataset has it (of tokens, where that looks
+     * at text). A document with tokens fim_split is changed, at fim_rate, fragment by fragment:
+     * those between two of them at fim_fragment_rate, fim_fragments_max of them at most (default
+     * 4): for so many sentinels rows keep room. What begins with fim_no_prefix (borrowed by open;
+     * 64 tokens at most) stays as it is. fim_whole: so does what rows cut (Code Llama's rule). */
     double         fim_fragment_rate;
     uint8_t        has_fim_split, fim_whole;
     int32_t        fim_split;
