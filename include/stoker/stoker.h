@@ -211,6 +211,11 @@ struct stoker_dataset_options {
     uint64_t           access_cache_bytes; /* of packed shards with access points: unpacked pieces
                                              that are kept, within the memory budget; default
                                              512 MiB, at most a quarter of the budget */
+    uint32_t           on_error; /* enum stoker_on_error. Raise (default): a tar whose headers are
+                                    damaged, or that ends early, cannot be opened. Skip: its
+                                    samples that are surely whole are taken, and the rest listed:
+                                    for pack, which writes what is left. What is damaged must be
+                                    the same for all who share an order */
 };
 
 /* Gives *dataset_out. Lists directories and reads headers in parallel on the engine, as far as no
@@ -219,6 +224,14 @@ STOKER_API int stoker_dataset_open(struct stoker_dataset **dataset_out,
                                    struct stoker_engine *engine,
                                    const struct stoker_dataset_options *options,
                                    struct stoker_error *error);
+/* Under on_error = skip: places of damage in tars that were read, and samples that are not in the
+ * data set for it, in the order of the tars. `sample` is STOKER_NO_SAMPLE, `key` empty where none
+ * is known. Damage in a member's own bytes is not looked for. */
+STOKER_API uint64_t stoker_dataset_quarantine_count(const struct stoker_dataset *dataset);
+struct stoker_quarantine_entry;
+/* Texts are lent until close. STOKER_ERROR_ARGUMENT past the end. */
+STOKER_API int stoker_dataset_quarantine(const struct stoker_dataset *dataset, uint64_t index,
+                                         struct stoker_quarantine_entry *entry_out);
 /* Takes dataset; loaders opened on it keep it alive. */
 STOKER_API void stoker_dataset_close(struct stoker_dataset *dataset);
 

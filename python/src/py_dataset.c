@@ -71,6 +71,7 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
                             "index_path",
                             "foreign",
                             "access_cache_bytes",
+                            "on_error",
                             NULL};
 
     struct stoker_dataset_options options = {.struct_size = sizeof options};
@@ -82,12 +83,13 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
     int status;
 
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O!|$O&O&O&O&O&O&O&yO&O&:Dataset", names, module->engine_type,
+            arguments, keywords, "O!O!|$O&O&O&O&O&O&O&yO&O&O&:Dataset", names, module->engine_type,
             &engine, &PyTuple_Type, &tuple, stk_py_u32, &options.key_bytes_max, stk_py_u32,
             &options.header_bytes_max, stk_py_u32, &options.join_distance, stk_py_u64,
             &options.unpacked_bytes_max, stk_py_u32, &options.unpacked_ratio_max, stk_py_u32,
             &options.block_bytes, stk_py_u32, &options.index, &options.index_path, stk_py_u32,
-            &options.foreign, stk_py_u64, &options.access_cache_bytes)) {
+            &options.foreign, stk_py_u64, &options.access_cache_bytes, stk_py_u32,
+            &options.on_error)) {
         return NULL;
     }
     urls = stk_py_urls(tuple);
@@ -381,6 +383,28 @@ static PyObject *dataset_read(PyObject *object, PyObject *arguments)
     return bytes || PyErr_Occurred() ? bytes : stk_py_raise(status, NULL);
 }
 
+static PyObject *dataset_quarantine(PyObject *object, PyObject *nothing)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+    struct stoker_quarantine_entry entry = {.struct_size = sizeof entry};
+    PyObject *list = PyList_New(0), *tuple;
+
+    (void)nothing;
+    if (!list || !stk_py_gate_enter(&self->gate, "data set")) {
+        Py_XDECREF(list);
+        return NULL;
+    }
+    for (uint64_t i = 0; list && stoker_dataset_quarantine(self->dataset, i, &entry) == 0; i++) {
+        tuple = stk_py_bad_sample(&entry);
+        if (!tuple || PyList_Append(list, tuple) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(tuple);
+    }
+    stk_py_dataset_leave(self);
+    return list;
+}
+
 static PyMethodDef dataset_methods[] = {
     {"info", dataset_info, METH_NOARGS, "Counts and identity, as a dict."},
     {"classes", dataset_classes, METH_NOARGS, "Names of the classes."},
@@ -388,6 +412,7 @@ static PyMethodDef dataset_methods[] = {
     {"read", dataset_read, METH_VARARGS, "A member's bytes."},
     {"refresh", dataset_refresh, METH_O, "The data set with what was appended, or None."},
     {"as_of", dataset_as_of, METH_O, "The data set that a state belongs to, or None: this one."},
+    {"quarantine", dataset_quarantine, METH_NOARGS, "Damage of its tars, as tuples."},
     {"url_end", dataset_url_end, METH_O, "Where the samples of a url end."},
     {"close", dataset_close, METH_NOARGS, "Lets go; loaders keep what they use."},
     {NULL, NULL, 0, NULL},

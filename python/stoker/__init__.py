@@ -31,6 +31,7 @@ from ._stoker import Array as ArrayColumn
 from ._stoker import Bytes as BytesColumn
 from .checks import Diff, Difference, Finding, Verify, diff, verify
 from .dataset import (
+    BadSample,
     Dataset,
     Engine,
     IndexReport,
@@ -74,7 +75,7 @@ from .fields import (
     MessagePack,
     Text,
 )
-from .loader import BadSample, Loader
+from .loader import Loader
 from .mix import Mix
 from .output import Ragged
 from .packing import pack

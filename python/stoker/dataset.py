@@ -13,6 +13,7 @@ from .errors import ArgumentError
 from .output import paths_of
 
 __all__ = [
+    "BadSample",
     "Dataset",
     "Engine",
     "IndexReport",
@@ -59,6 +60,8 @@ INDEXES = {
     "require": _stoker.INDEX_REQUIRE,
 }
 
+ON_ERRORS = {"raise": _stoker.ON_ERROR_RAISE, "skip": _stoker.ON_ERROR_SKIP}
+
 FOREIGN = {
     "auto": _stoker.FOREIGN_AUTO,
     "never": _stoker.FOREIGN_NEVER,
@@ -83,6 +86,14 @@ def count(value: Any, where: str, low: int = 0, high: int = 2**32 - 1) -> int:
     if not low <= number <= high:
         raise ArgumentError(f"{number} is out of bounds", where, f"give {low} to {high}")
     return number
+
+
+_NO_RETRIES = 2**32 - 1
+
+
+def retries_of(value: Any, where: str) -> int:
+    """0 means the default to the library: its word for none is another."""
+    return count(value, where, high=100) or (0 if value is None else _NO_RETRIES)
 
 
 def parse_bytes(value: Any, where: str) -> int:
@@ -253,6 +264,18 @@ def _forget_lock() -> None:
 os.register_at_fork(after_in_child=_forget_lock)
 
 
+class BadSample(NamedTuple):
+    """A damaged sample: that a loader met, that ``pack`` left out, or that a data set lacks."""
+
+    shard: str
+    key: str
+    offset: int | None  # in the shard
+    status: int
+    name: str  # of the status: "STOKER_ERROR_CORRUPT"
+    reason: str
+    sample: int | None  # its id; None: it has none
+
+
 class Member(NamedTuple):
     """One file of a sample."""
 
@@ -297,6 +320,10 @@ class Dataset:
         access_cache_bytes: unpacked pieces that are kept of compressed shards with access points
             (``stoker.index(access=...)``), within the budget. Default: 512 MiB, a quarter of the
             budget at most.
+        on_error: ``"raise"``; or ``"skip"``: of a tar whose headers are damaged, or that ends
+            early, the samples that are surely whole are taken, and the rest is in
+            :attr:`quarantine`. For :func:`stoker.pack`, which writes what is left; all that share
+            an order must see the same damage.
     """
 
     def __init__(
@@ -313,6 +340,7 @@ class Dataset:
         index: str | os.PathLike[str] = "auto",
         foreign: str = "auto",
         access_cache_bytes: int | str | None = None,
+        on_error: str = "raise",
     ) -> None:
         where = "Dataset"
         if engine is not None and not isinstance(engine, Engine):
@@ -329,6 +357,7 @@ class Dataset:
             **index_words(index, f"{where} index"),
             "foreign": word(foreign, FOREIGN, f"{where} foreign"),
             "access_cache_bytes": parse_bytes(access_cache_bytes, f"{where} access_cache_bytes"),
+            "on_error": word(on_error, ON_ERRORS, f"{where} on_error"),
         }
         self._take(interruptible(lambda: _stoker.Dataset(native, urls, **options)))
 
@@ -393,6 +422,12 @@ class Dataset:
     def shards_indexed(self) -> int:
         """Shards (of a folder: files) that the index told of: nothing of them was read."""
         return int(self._info["shards_indexed"])
+
+    @property
+    def quarantine(self) -> list[BadSample]:
+        """Under ``on_error="skip"``: places of damage in tars whose headers were read, and samples
+        that are not here for it. Damage in a member's own bytes is not looked for."""
+        return [BadSample(*entry) for entry in self._native.quarantine()]
 
     @property
     def shards_foreign(self) -> int:

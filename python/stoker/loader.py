@@ -8,11 +8,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from . import _stoker
 from .dataset import (
+    ON_ERRORS,
     SHUFFLES,
+    BadSample,
     Dataset,
     Engine,
     count,
@@ -20,6 +22,7 @@ from .dataset import (
     milliseconds,
     parse_bytes,
     refuse_pickle,
+    retries_of,
     share,
     word,
 )
@@ -33,7 +36,7 @@ from .state import parse_state, state_values
 from .stream import Epoch, Stream
 from .transforms import Transform
 
-__all__ = ["BadSample", "Loader"]
+__all__ = ["Loader"]
 
 TAILS = {
     "drop": _stoker.TAIL_DROP,
@@ -41,29 +44,9 @@ TAILS = {
     "wrap": _stoker.TAIL_WRAP,
     "keep": _stoker.TAIL_KEEP,
 }
-ON_ERRORS = {"raise": _stoker.ON_ERROR_RAISE, "skip": _stoker.ON_ERROR_SKIP}
-
-_NO_RETRIES = 2**32 - 1
 
 UNOPENED: Any = object()
 """A source that is none: the options are checked, and nothing is opened."""
-
-
-def retries_of(value: Any, where: str) -> int:
-    """0 means the default to the library: its word for none is another."""
-    return count(value, where, high=100) or (0 if value is None else _NO_RETRIES)
-
-
-class BadSample(NamedTuple):
-    """A damaged sample that a loader met, or that ``pack`` left out."""
-
-    shard: str
-    key: str
-    offset: int | None  # in the shard
-    status: int
-    name: str  # of the status: "STOKER_ERROR_CORRUPT"
-    reason: str
-    sample: int | None  # its id; None: it has none
 
 
 class Loader(Stream):

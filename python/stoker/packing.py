@@ -7,9 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _stoker
-from .dataset import Dataset, Engine, count, parse_bytes, share, word
+from .dataset import (
+    ON_ERRORS,
+    BadSample,
+    Dataset,
+    Engine,
+    count,
+    parse_bytes,
+    retries_of,
+    share,
+    word,
+)
 from .errors import ArgumentError
-from .loader import ON_ERRORS, BadSample, retries_of
 
 __all__ = ["file_name", "pack", "pattern_name"]
 
@@ -75,9 +84,10 @@ def pack(
         quality: of JPEGs made smaller. Default 90.
         on_error: ``"raise"``; or ``"skip"``: samples with damage in their data are left out: what
             cannot be read or unpacked, does not fit the checksums of an index, or is a JPEG that
-            should be made smaller and does not decode. Failures of the machine are always raised.
-            The bytes are the same whatever the threads and however often it was interrupted, also
-            by the other policy.
+            should be made smaller and does not decode; of a tar that is cut short or has damaged
+            headers, what is not surely whole (of a Dataset: as it was opened). Failures of the
+            machine are always raised. The bytes are the same whatever the threads and however often
+            it was interrupted, also by the other policy.
         quarantine: a file that becomes the list of what was left out, a line of JSON each, as of a
             Loader, before the destination has its name. It may be there only when unfinished work
             is gone on with.
@@ -113,7 +123,7 @@ def pack(
         if engine is not None and engine is not source.engine:
             raise ArgumentError("a Dataset has its own engine", where, "leave out engine=")
         return _run(source, name, form, options, progress)
-    with Dataset(source, engine=engine, foreign="never") as dataset:
+    with Dataset(source, engine=engine, foreign="never", on_error=on_error) as dataset:
         return _run(dataset, name, form, options, progress)
 
 

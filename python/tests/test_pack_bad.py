@@ -9,6 +9,7 @@ the same kills; STOKER_TEST_LONG: 250.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -194,20 +195,135 @@ def test_bytes_that_rotted(tmp_path):
     assert not list(stoker.verify(tmp_path / "dst"))
 
 
+def shards(folder, gz=False):
+    """Three tars of ten pairs each; where the second's fifth pair begins."""
+    tars, r = [], random.Random(3)
+    for shard in range(3):
+        members = []
+        for number in range(10):
+            members += [(f"s{shard}-{number}.bin", r.randbytes(6000))]
+            members += [(f"s{shard}-{number}.cls", b"%d" % number)]
+        tars.append(make.tar(folder / f"{shard}.tar", members))
+    with tarfile.open(tars[1]) as file:
+        place = file.getmember("s1-4.bin").offset
+    if not gz:
+        return tars[1], place
+    for tar in tars:
+        tar.with_suffix(".tar.gz").write_bytes(gzip.compress(tar.read_bytes(), mtime=0))
+        tar.unlink()
+    return tars[1].with_suffix(".tar.gz"), 0
+
+
+ALL = [f"s{shard}-{n}" for shard in range(3) for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("how", "gz", "left_out", "listed"),
+    [
+        ("cut", False, [f"s1-{n}" for n in range(4, 10)], ["s1-4"]),
+        ("a header", False, ["s1-4"], ["", "s1-4"]),
+        ("no bytes", False, [f"s1-{n}" for n in range(10)], [""]),
+        ("a page of HTML", False, [f"s1-{n}" for n in range(10)], [""]),
+        ("cut", True, None, None),
+        ("flipped", True, [f"s1-{n}" for n in range(10)], None),
+    ],
+)
+def test_damaged_tars(tmp_path, how, gz, left_out, listed):
+    """Raise refuses them; skip takes what is surely whole, the same by any number of threads."""
+    tar, at = shards(tmp_path / "src", gz)
+    data = bytearray(tar.read_bytes())
+    if how == "cut":
+        del data[(at + 2000 if at else len(data) * 2 // 3) :]
+    elif how == "a header":
+        data[at + 20] ^= 1
+    elif how == "flipped":
+        data[len(data) // 2] ^= 1
+    else:
+        data = bytearray(b"" if how == "no bytes" else b"<html>not found</html>" * 100)
+    tar.write_bytes(data)
+    with pytest.raises(stoker.Error):
+        stoker.pack(tmp_path / "src", tmp_path / "dst")
+    wanted = None
+    for threads in (1, 2, 7):
+        out = tmp_path / str(threads)
+        out.mkdir()
+        with stoker.Engine(threads=threads) as engine:
+            done = stoker.pack(
+                tmp_path / "src",
+                out / "dst",
+                engine=engine,
+                shard_bytes=20_000,
+                on_error="skip",
+                quarantine=out / "bad.jsonl",
+            )
+        assert wanted in (None, digests(out))
+        wanted = digests(out)
+    with stoker.Dataset(out / "dst") as dataset:
+        keys = [dataset.sample(number).key for number in range(len(dataset))]
+    assert done["samples_left_out"] == len(done["bad"]) >= 1
+    assert done["samples_done"] == len(keys) == done["samples"] - len(done["bad"])
+    assert not list(stoker.verify(out / "dst", deep=True))
+    lost = [key for key in ALL if key not in keys]
+    assert lost == left_out if left_out is not None else 0 < len(lost) < 10
+    assert all(key.startswith("s1-") for key in lost)
+    if listed is not None:
+        assert [bad.key for bad in done["bad"]] == listed
+    assert all(bad.shard == str(tar) and bad.reason for bad in done["bad"])
+    lines = [json.loads(line) for line in (out / "bad.jsonl").read_text().splitlines()]
+    assert [line["key"] for line in lines] == [bad.key for bad in done["bad"]]
+
+
 @pytest.mark.skipif(COMMAND is None, reason="the stoker command is not built")
-def test_kill(source, tmp_path):
+def test_damaged_tars_by_the_command(tmp_path):
+    tar, at = shards(tmp_path / "src")
+    os.truncate(tar, at + 2000)
+    words = [COMMAND, "pack", tmp_path / "src", tmp_path / "dst"]
+    assert run_words(words)[0] == 1
+    status, _, text = run_words([*words, "--on-error", "skip"])
+    assert status == 0 and "s1-4" in text and "left out   1 damaged sample" in text
+    status, errors, _ = run_words([*words[:-1], tmp_path / "b", "--on-error", "skip",
+                                   "--bad-samples-max", "1"])  # fmt: skip
+    assert status == 0, errors
+
+
+def test_a_data_set_that_is_opened_though_damaged(tmp_path):
+    tar, at = shards(tmp_path / "src")
+    os.truncate(tar, at + 2000)
+    with pytest.raises(stoker.TruncatedError):
+        stoker.Dataset(tmp_path / "src")
+    with pytest.raises(stoker.ArgumentError):
+        stoker.Dataset(tmp_path / "src", on_error="maybe")
+    with stoker.Dataset(tmp_path / "src", on_error="skip") as dataset:
+        assert len(dataset) == 24
+        assert [(bad.key, bad.sample) for bad in dataset.quarantine] == [("s1-4", None)]
+        with pytest.raises(stoker.TruncatedError):
+            stoker.pack(dataset, tmp_path / "dst")
+        assert stoker.pack(dataset, tmp_path / "dst", on_error="skip")["samples_left_out"] == 1
+    with pytest.raises(stoker.TruncatedError):  # an index tells of all
+        stoker.index(tmp_path / "src")
+
+
+@pytest.mark.skipif(COMMAND is None, reason="the stoker command is not built")
+@pytest.mark.parametrize("kind", ["pictures", "tars"])
+def test_kill(source, tmp_path, kind):
     """kill -9 at random instants: the same bytes, and the same list."""
     out = tmp_path / "out" / "result"
     out.parent.mkdir()
-    words = [COMMAND, "pack", "--short-side", "60", "--shard-size", "20000", "--on-error", "skip"]
-    words += ["--quarantine", str(out.parent / "bad.jsonl"), str(source), str(out)]
+    words = [COMMAND, "pack", "--shard-size", "20000", "--on-error", "skip"]
+    words += ["--quarantine", str(out.parent / "bad.jsonl")]
+    if kind == "pictures":
+        words += ["--short-side", "60", str(source), str(out)]
+    else:
+        tar, at = shards(tmp_path / "src")
+        os.truncate(tar, at + 2000)
+        words += ["--shuffle", "3", str(tmp_path / "src"), str(out)]
     begin = time.monotonic()
     status, text = run_whole(words)
     seconds = time.monotonic() - begin
     assert status == 0, text
     wanted = digests(out.parent)
-    assert is_whole(out) and "bad.jsonl" in wanted
-    r = random.Random(SEED)
+    assert is_whole(out) and wanted["bad.jsonl"] is not None
+    r = random.Random(f"{SEED}/{kind}")
     killed = 0
     for number in range(KILLS):
         clear(out)

@@ -318,6 +318,7 @@ int args_open(const struct args *args, struct stoker_engine **engine_out,
         .url_count = args->path_count,
         .index = (uint32_t)args->index,
         .foreign = (uint32_t)args->foreign,
+        .on_error = args->rescue ? STOKER_ON_ERROR_SKIP : STOKER_ON_ERROR_RAISE,
     };
     int exit_status = args_open_engine(args, &engine);
 

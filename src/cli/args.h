@@ -54,6 +54,7 @@ struct args {
     const char *pattern, *shuffle_seed;
     bool json, shards, raw, cold, help;
     bool deep, repair, keep_unproven, reread;
+    bool rescue; /* the data set is opened though tars are damaged */
     bool checksums, labels, force; /* of index */
     uint64_t access_bytes;         /* of index; 1: default */
     uint64_t world, nodes, tail, epoch, samples, block_samples, histories; /* of order */

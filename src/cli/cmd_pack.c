@@ -33,7 +33,8 @@ const struct command command_pack = {
         "with each file beside it that has its name and another extension (.json, .txt), and\n"
         "KEY.json from its line of a metadata.jsonl there or in the root.\n"
         "With --on-error skip, samples with damage in their data are left out: what cannot be\n"
-        "read or unpacked, does not fit the checksums of an index, or cannot be made smaller.\n"
+        "read or unpacked, does not fit the checksums of an index, or cannot be made smaller;\n"
+        "of a tar that is cut short or has damaged headers, what is not surely whole.\n"
         "Failures of the disk or the network are tried again, then end the work.\n",
     .run = run,
 };
@@ -69,6 +70,7 @@ static int run(struct args *args)
     }
     options.destination = args->paths[--args->path_count];
     args->foreign = STOKER_FOREIGN_NEVER;
+    args->rescue = args->on_error == STOKER_ON_ERROR_SKIP;
     status = args_open(args, &engine, &dataset);
     if (status != EXIT_FINE) {
         return status;

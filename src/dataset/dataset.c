@@ -296,6 +296,10 @@ static int resolve(struct stoker_dataset_options *options,
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no such use of foreign indexes",
                         "use auto or never", "foreign = %u", options->foreign);
     }
+    if (options->on_error > STOKER_ON_ERROR_SKIP) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no such policy of damage",
+                        "use raise or skip", "on_error = %u", options->on_error);
+    }
     if (options->index > STOKER_INDEX_REQUIRE) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no such use of an index",
                         "use auto, never or require", "index = %u", options->index);
@@ -334,6 +338,7 @@ void stk_dataset_release(struct stoker_dataset *dataset)
     }
     stk_told_close(dataset->told);
     stk_shards_deinit(&dataset->shards);
+    stk_losses_deinit(&dataset->losses);
     stk_free(dataset->url_ends);
     stk_free(dataset->mtimes);
     stk_free(dataset->index_path);

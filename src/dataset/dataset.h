@@ -14,6 +14,7 @@
 #include "foreign/told.h"
 #include "index/index.h"
 #include "reach/reach.h"
+#include "rescue/rescue.h"
 #include "source/source.h"
 
 struct stk_sidecar;
@@ -49,6 +50,7 @@ struct stoker_dataset {
     struct stk_told *told;    /* owned; NULL: foreign indexes are not used */
     struct stk_reach *reach;  /* owned */
     struct stk_keeper keeper; /* of reach */
+    struct stk_losses losses; /* under the lock until the scan has ended */
     _Atomic uint32_t references;
     pthread_mutex_t lock;
     struct {

@@ -99,6 +99,7 @@ int stoker_index_open(struct stoker_indexer **indexer_out, struct stoker_engine 
     status = stk_dataset_new(&indexer->dataset, engine, dataset, error);
     status = status < 0 ? status : keep_out(indexer, error);
     if (status == 0) {
+        indexer->dataset->options.on_error = STOKER_ON_ERROR_RAISE; /* an index tells of all */
         indexer->dataset->scan.checksums = indexer->options.checksums;
         indexer->dataset->scan.labels = indexer->options.labels;
         indexer->dataset->scan.access_bytes = indexer->options.access_bytes == 1

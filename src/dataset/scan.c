@@ -5,6 +5,7 @@
 #include "format/access.h"
 #include "format/tar.h"
 #include "format/unpack.h"
+#include "rescue/rescue.h"
 #include "sweep/sweep.h"
 
 #include <errno.h>
@@ -476,12 +477,93 @@ static void fail_tars(struct tars *tars, uint64_t shard, int status,
     pthread_mutex_unlock(&tars->lock);
 }
 
+static void set_limits(const struct stoker_dataset *dataset, struct stk_tar_limits *limits)
+{
+    limits->name_bytes_max = dataset->options.key_bytes_max;
+    limits->header_bytes_max = dataset->options.header_bytes_max;
+}
+
+static int read_stream(void *context, uint64_t offset, uint8_t *buffer, size_t bytes,
+                       size_t *got_out, struct stoker_error *error)
+{
+    return stk_stream_read(context, offset, buffer, bytes, got_out, error);
+}
+
+/* The members of samples that are whole, into a builder of their own. */
+static int take_rescued(struct one_tar *one, const struct stk_rescue *rescue,
+                        struct stoker_error *error)
+{
+    int status = stk_shard_begin(one->index, one->number, one->path, &one->builder, error);
+
+    for (uint64_t i = 0; status == 0 && i < rescue->member_count; i++) {
+        const struct stk_rescue_member *member = &rescue->members[i];
+
+        if (stk_rescue_is_kept(rescue, i)) {
+            status = stk_shard_add(one->builder, stk_rescue_name(rescue, i), member->offset,
+                                   member->bytes, error);
+        }
+    }
+    return status;
+}
+
+/* Of a damaged tar: read again, and what is whole of it is taken. *error: what it failed with, and
+ * with what this does. */
+static int rescue_one(struct one_tar *one, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = one->tars->dataset;
+    struct stk_rescue_source source = {.path = one->path, .read = read_stream};
+    struct stk_rescue rescue = {0};
+    int status;
+
+    stk_shard_abandon(one->builder);
+    one->builder = NULL;
+    stk_stream_close(one->stream);
+    one->stream = NULL;
+    status = stk_stream_open(&one->stream, dataset, one->path, error);
+    if (status < 0) {
+        return status;
+    }
+    source.context = one->stream;
+    source.bytes = stk_stream_packing(one->stream) == STK_PLAIN
+                       ? stk_stream_object_bytes(one->stream)
+                       : UINT64_MAX;
+    set_limits(dataset, &source.limits);
+    status = stk_rescue_run(&rescue, &source, error);
+    status = status < 0 ? status : take_rescued(one, &rescue, error);
+    if (status == 0) {
+        pthread_mutex_lock(&dataset->lock);
+        status = stk_losses_add(&dataset->losses, one->shard, &rescue.damages);
+        pthread_mutex_unlock(&dataset->lock);
+        if (status < 0) {
+            stk_fail(error, status, "cannot list the damage", "free memory", "'%.400s'", one->path);
+        }
+    }
+    stk_rescue_deinit(&rescue);
+    return status;
+}
+
+uint64_t stoker_dataset_quarantine_count(const struct stoker_dataset *dataset)
+{
+    return dataset->losses.count;
+}
+
+int stoker_dataset_quarantine(const struct stoker_dataset *dataset, uint64_t index,
+                              struct stoker_quarantine_entry *entry_out)
+{
+    const struct stk_damage *damage = stk_losses_at(&dataset->losses, index);
+
+    return damage ? stk_damage_entry(damage, entry_out) : STOKER_ERROR_ARGUMENT;
+}
+
 /* Takes it. */
 static void close_one(struct one_tar *one, int status, struct stoker_error *error)
 {
     struct tars *tars = one->tars;
     struct stk_scan *scan = &tars->dataset->scan;
 
+    if (stk_rescue_may(status) && tars->dataset->options.on_error == STOKER_ON_ERROR_SKIP) {
+        status = rescue_one(one, error);
+    }
     if (status == 0) {
         uint64_t bytes = stk_stream_object_bytes(one->stream);
 
@@ -532,12 +614,6 @@ static bool has_headers_only(const struct one_tar *one)
     const struct stk_scan *scan = &one->tars->dataset->scan;
 
     return stk_stream_packing(one->stream) == STK_PLAIN && !scan->checksums && !scan->labels;
-}
-
-static void set_limits(const struct stoker_dataset *dataset, struct stk_tar_limits *limits)
-{
-    limits->name_bytes_max = dataset->options.key_bytes_max;
-    limits->header_bytes_max = dataset->options.header_bytes_max;
 }
 
 /* All of it front to back: packed, or for its checksums or labels. */

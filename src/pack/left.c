@@ -29,9 +29,9 @@ static int fail_memory(struct stoker_error *error)
 }
 
 int stk_left_open(struct stk_left *left, const struct stk_left_options *options,
-                  struct stoker_error *error)
+                  const struct stk_draft *draft, const char *pattern, struct stoker_error *error)
 {
-    *left = (struct stk_left){.options = *options};
+    *left = (struct stk_left){.options = *options, .draft = draft, .pattern = pattern};
     if (options->quarantine) {
         left->options.quarantine = stk_strdup(options->quarantine);
         if (!left->options.quarantine) {
@@ -95,28 +95,36 @@ int stk_left_check(const struct stk_left *left, struct stk_io *io, const char *d
     return status < 0 ? status : 0;
 }
 
-int stk_left_begin(struct stk_left *left, const struct stk_draft *draft, const char *pattern,
-                   uint64_t sample_count, uint64_t shard_count, struct stoker_error *error)
+static void set_damaged(struct stk_left *left)
+{
+    pthread_mutex_lock(&left->lock);
+    left->locked.damaged = true;
+    pthread_mutex_unlock(&left->lock);
+}
+
+int stk_left_begin(struct stk_left *left, const struct stk_losses *losses, uint64_t sample_count,
+                   uint64_t shard_count, struct stoker_error *error)
 {
     const struct stk_left_options *options = &left->options;
 
-    left->draft = draft;
-    left->pattern = pattern;
-    left->sample_count = sample_count;
+    left->losses = losses;
+    left->count = losses->count;
+    left->sample_count = sample_count += losses->count;
     left->most = options->samples_max ? options->samples_max : UINT64_MAX;
     if (options->share_max > 0) {
         left->most = stk_min(left->most, (uint64_t)(options->share_max * (double)sample_count));
     }
     left->of_shard = stk_alloc(shard_count, sizeof *left->of_shard);
     left->shard_count = left->of_shard ? shard_count : 0;
-    return left->of_shard ? 0 : fail_memory(error);
-}
-
-static void set_damaged(struct stk_left *left)
-{
-    pthread_mutex_lock(&left->lock);
-    left->locked.damaged = true;
-    pthread_mutex_unlock(&left->lock);
+    if (!left->of_shard) {
+        return fail_memory(error);
+    }
+    if (losses->count > 0 && !options->skip) {
+        set_damaged(left);
+        stk_damage_error(stk_losses_at(losses, 0), error);
+        return error->status;
+    }
+    return 0;
 }
 
 /* The sentence is made when all is known (stk_left_tell). */
@@ -279,6 +287,17 @@ static int told_shard(struct told *told, uint64_t shard, struct stoker_error *er
     return status < 0 ? status : 1;
 }
 
+/* Of the source's scan. */
+static int told_loss(struct told *told, const struct stk_damage *loss, struct stoker_error *error)
+{
+    struct stoker_error found = {0};
+    struct stk_damage *copy;
+
+    stk_damage_error(loss, &found);
+    copy = stk_damage_new(loss->sample, &found);
+    return copy ? told_add(told, copy, error) : fail_memory(error);
+}
+
 /* Takes what is open. */
 static int told_end(struct told *told, int status, struct stoker_error *error)
 {
@@ -300,6 +319,10 @@ static int tell(struct stk_left *left, bool whole, struct stoker_error *error)
     struct told told;
     int status = told_open(&told, left, whole && left->count > 0, error);
 
+    for (uint64_t i = 0; status == 0 && left->losses && i < left->losses->count; i++) {
+        status = told_loss(&told, stk_losses_at(left->losses, i), error);
+        status = status == 0 && !left->options.skip ? 1 : status;
+    }
     for (uint64_t i = 0; status >= 0 && i < left->shard_count; i++) {
         if (status == 0 || left->options.skip) {
             status = told_shard(&told, i, error);
@@ -308,15 +331,15 @@ static int tell(struct stk_left *left, bool whole, struct stoker_error *error)
     return told_end(&told, status < 0 ? status : 0, error);
 }
 
-int stk_left_find(struct stk_left *left, const struct stk_draft *draft,
-                  struct stk_manifest *manifest, struct stoker_error *error)
+int stk_left_find(struct stk_left *left, const struct stk_manifest *manifest,
+                  struct stoker_error *error)
 {
+    const struct stk_draft *draft = left->draft;
     char *path = stk_draft_path(draft->directory, STK_DRAFT_LEFT_NAME, "");
     struct stk_stat about;
     struct told told;
     int status = path ? 0 : fail_memory(error);
 
-    left->draft = draft;
     left->count = stk_manifest_left(manifest);
     /* Between the last two removals of that run the list is gone: it was given by then. */
     if (status == 0 && (left->count == 0 || stk_io_stat_path(draft->io, path, &about, NULL) == 0)) {

@@ -14,6 +14,7 @@
 #include "damage/records.h"
 #include "pack/draft.h"
 #include "pack/shard_out.h"
+#include "rescue/rescue.h"
 
 #include <pthread.h>
 
@@ -32,7 +33,8 @@ struct stk_left {
     struct stk_left_options options; /* const; its quarantine is owned */
     const struct stk_draft *draft;   /* borrowed */
     const char *pattern;             /* borrowed */
-    uint64_t sample_count, most;     /* of the source; of them may be left out */
+    const struct stk_losses *losses; /* borrowed: what the source's scan could not take */
+    uint64_t sample_count, most;     /* of the source, losses too; may be left out */
     uint64_t *of_shard;              /* owned: of each that is whole; by its round */
     uint64_t shard_count;
     _Atomic uint64_t count;  /* so far, also by an earlier run */
@@ -44,15 +46,18 @@ struct stk_left {
     } locked;
 };
 
+/* draft, pattern: borrowed; they may be filled in later. */
 int stk_left_open(struct stk_left *left, const struct stk_left_options *options,
-                  struct stoker_error *error);
+                  const struct stk_draft *draft, const char *pattern, struct stoker_error *error);
 void stk_left_close(struct stk_left *left); /* zeroed is fine */
 /* Before the work: -EEXIST where the quarantine is there, and no unfinished work at destination
  * (without a '/' at its end) that may have made it. */
 int stk_left_check(const struct stk_left *left, struct stk_io *io, const char *destination,
                    struct stoker_error *error);
-int stk_left_begin(struct stk_left *left, const struct stk_draft *draft, const char *pattern,
-                   uint64_t sample_count, uint64_t shard_count, struct stoker_error *error);
+/* The plan is there: sample_count samples in shard_count shards. The losses are the first on the
+ * list, and under raise the end. */
+int stk_left_begin(struct stk_left *left, const struct stk_losses *losses, uint64_t sample_count,
+                   uint64_t shard_count, struct stoker_error *error);
 /* A shard of an earlier run stays. */
 void stk_left_kept(struct stk_left *left, uint64_t shard, uint64_t count);
 /* LIMIT: that were too many. */
@@ -68,8 +73,8 @@ void stk_left_give_up(struct stk_left *left, uint64_t shard, struct stk_shard_ou
  */
 int stk_left_list(struct stk_left *left, struct stoker_error *error);
 /* The same of an earlier run that was ended behind its manifest. */
-int stk_left_find(struct stk_left *left, const struct stk_draft *draft,
-                  struct stk_manifest *manifest, struct stoker_error *error);
+int stk_left_find(struct stk_left *left, const struct stk_manifest *manifest,
+                  struct stoker_error *error);
 /* The work ended with *error. If that is for damage: its list, and a sentence. All rounds ended. */
 void stk_left_tell(struct stk_left *left, struct stoker_error *error);
 

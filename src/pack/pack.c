@@ -113,7 +113,7 @@ static int open_left(struct stoker_pack *pack, struct stoker_error *error)
     }
     left.skip = options->on_error == STOKER_ON_ERROR_SKIP;
     left.list_max = options->bad_list_max ? options->bad_list_max : BAD_LIST_DEFAULT;
-    return stk_left_open(&pack->left, &left, error);
+    return stk_left_open(&pack->left, &left, &pack->draft, pack->pattern, error);
 }
 
 /* Without '/' at its end; owned by the caller. */
@@ -139,10 +139,6 @@ static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *g
                         "set struct_size and destination", "pack options");
     }
     memcpy(options, given, stk_min(given->struct_size, sizeof *options));
-    status = open_left(pack, error);
-    if (status < 0) {
-        return status;
-    }
     options->shard_bytes = options->shard_bytes ? options->shard_bytes : SHARD_BYTES_DEFAULT;
     options->quality = options->quality ? options->quality : QUALITY_DEFAULT;
     options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_NONE;
@@ -163,8 +159,9 @@ static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *g
     if (!pack->destination || !pack->pattern) {
         return fail_memory(error);
     }
+    status = open_left(pack, error);
     options->destination = options->pattern = options->quarantine = NULL; /* borrowed until here */
-    return stk_pattern_check(pack->pattern, error);
+    return status < 0 ? status : stk_pattern_check(pack->pattern, error);
 }
 
 void stoker_pack_close(struct stoker_pack *pack)
@@ -327,7 +324,7 @@ static int find_whole(struct stoker_pack *pack, struct stoker_error *error)
 
     if (status == 0) {
         pack->samples_done = pack->samples_kept = manifest.samples;
-        status = stk_left_find(&pack->left, &pack->draft, &manifest, error);
+        status = stk_left_find(&pack->left, &manifest, error);
         stk_manifest_deinit(&manifest);
     }
     return status;
@@ -344,7 +341,7 @@ static int run(struct stoker_pack *pack, struct stoker_error *error)
     if (status < 0) {
         return status;
     }
-    pack->samples = pack->plan.sample_count;
+    pack->samples = pack->plan.sample_count + pack->dataset->losses.count;
     status = stk_left_check(&pack->left, pack->dataset->engine->io, pack->destination, error);
     if (status < 0) {
         return status;
@@ -397,7 +394,7 @@ static int write_shards(struct stoker_pack *pack, struct stoker_error *error)
     if (!pack->todo) {
         return fail_memory(error);
     }
-    status = stk_left_begin(&pack->left, &pack->draft, pack->pattern, plan->sample_count,
+    status = stk_left_begin(&pack->left, &pack->dataset->losses, plan->sample_count,
                             plan->shard_count, error);
     pack->shards = plan->shard_count;
     pack->bytes = plan->bytes;
