@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 512 };
+enum { BLOCK_BYTES = 512, SUSPECTS = 2 /* new samples after damage that may lack members */ };
 
 struct stk_loss {
     struct stk_loss *next;
@@ -27,6 +27,8 @@ struct walk {
     uint8_t *window;     /* owned */
     uint64_t at;         /* of the window */
     size_t bytes;        /* in it */
+    uint64_t asked;      /* up to where the tar's parser asked for bytes */
+    uint64_t places;     /* of damage */
 };
 
 bool stk_rescue_may(int status)
@@ -115,12 +117,11 @@ static bool find_sample(struct stk_rescue *rescue, struct stk_rescue_member *mem
             (struct stk_rescue_sample){.offset = member->offset,
                                        .key_at = member->name_at,
                                        .key_bytes = (uint32_t)key.bytes,
-                                       .doubtful = rescue->after};
-        rescue->after = false;
+                                       .doubtful = rescue->suspects > 0};
+        rescue->suspects -= rescue->suspects > 0;
     }
     sample = &rescue->samples[rescue->sample_count - 1];
     sample->doubtful = sample->doubtful || rescue->after; /* damage within it */
-    rescue->after = false;
     member->sample = (uint32_t)(rescue->sample_count - 1);
     return true;
 }
@@ -135,6 +136,7 @@ static int add_member(struct walk *walk, const struct stk_tar_step *step,
                                        .name_bytes = (uint32_t)step->name.bytes,
                                        .sample = UINT32_MAX};
     struct stk_view key, extension;
+    bool extended = step->offset - step->header > BLOCK_BYTES;
     void *grown = grow(rescue->members, rescue->member_count, &rescue->member_capacity,
                        sizeof *rescue->members);
 
@@ -165,7 +167,10 @@ static int add_member(struct walk *walk, const struct stk_tar_step *step,
             return fail_memory(walk->source->path, error);
         }
         rescue->samples[member.sample].signature += signature_of(extension);
+        rescue->samples[member.sample].renamed |= rescue->after && !extended;
     }
+    rescue->extended |= extended;
+    rescue->after = false;
     rescue->text_bytes += step->name.bytes;
     rescue->members[rescue->member_count++] = member;
     return 0;
@@ -231,6 +236,7 @@ static int note_place(struct walk *walk, struct stoker_error *found, struct stok
         found->offset += walk->base;
     }
     walk->rescue->after = true;
+    walk->rescue->suspects = SUSPECTS;
     if (lost != UINT64_MAX) {
         walk->rescue->samples[lost].lost = true;
     }
@@ -265,6 +271,21 @@ static bool usual_signature(const struct stk_rescue *rescue, uint64_t *numbers, 
     return most > 0;
 }
 
+/* Why the sample is not kept; NULL: it is. all: nothing of the tar is proved. */
+static const char *why_lost(const struct stk_rescue *rescue, const struct stk_rescue_sample *sample,
+                            bool all, const uint64_t *usual)
+{
+    if (all) {
+        return "the packed tar is damaged, and nothing proves this sample";
+    }
+    if (sample->renamed && rescue->extended) {
+        return "the tar is damaged before it, maybe in the header that names it";
+    }
+    return sample->doubtful && !(usual && sample->signature == *usual)
+               ? "the tar is damaged beside it, and it lacks a member"
+               : NULL;
+}
+
 /* What is doubtful is lost, or kept. all: everything is. */
 static int judge(struct walk *walk, bool all, struct stoker_error *error)
 {
@@ -280,16 +301,14 @@ static int judge(struct walk *walk, bool all, struct stoker_error *error)
     known = usual_signature(rescue, numbers, &usual);
     for (uint64_t i = 0; status == 0 && i < rescue->sample_count; i++) {
         struct stk_rescue_sample *sample = &rescue->samples[i];
+        const char *why = why_lost(rescue, sample, all, known ? &usual : NULL);
         struct stoker_error found = {0};
 
-        if (sample->lost ||
-            !(all || (sample->doubtful && !(known && sample->signature == usual)))) {
+        if (sample->lost || !why) {
             continue; /* told already, or fine */
         }
         sample->lost = true;
-        stk_fail(&found, STOKER_ERROR_CORRUPT,
-                 all ? "the packed tar is damaged, and nothing proves this sample"
-                     : "the tar is damaged beside it, and it lacks a member",
+        stk_fail(&found, STOKER_ERROR_CORRUPT, why,
                  "fetch the tar again, or repair it (stoker verify --repair)", "%s", "");
         found.offset = sample->offset;
         status = add_damage(walk, &found, i, error);
@@ -368,17 +387,23 @@ static int meet(struct walk *walk, struct stoker_error *found, struct stoker_err
 {
     uint64_t at = found->offset == STOKER_NO_OFFSET ? UINT64_MAX : walk->base + found->offset;
     bool packed = walk->source->bytes == UINT64_MAX;
+    bool last = ++walk->places == STK_RESCUE_PLACES_MAX;
     int number = found->status, status;
 
     if (!stk_rescue_may(number)) {
         *error = *found;
         return number;
     }
+    if (last) {
+        strncat(found->what, ", and so many places before that the rest is given up",
+                sizeof found->what - strlen(found->what) - 1);
+    }
     status = note_place(walk, found, error);
-    if (status < 0 || packed || ends_early(number) || at == UINT64_MAX) {
+    if (status < 0 || packed || last || ends_early(number) || at == UINT64_MAX) {
         return status;
     }
-    return resume(walk, at / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES, error);
+    /* What an extended header holds is no header, and it is not read again. */
+    return resume(walk, stk_max(at / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES, walk->asked), error);
 }
 
 static int walk_tar(struct walk *walk, struct stoker_error *error)
@@ -401,6 +426,7 @@ static int walk_tar(struct walk *walk, struct stoker_error *error)
             continue;
         }
         if (told == 0) {
+            walk->asked = stk_round_up(walk->base + step.offset + step.bytes, BLOCK_BYTES);
             told = fill(walk, walk->base + step.offset, step.bytes, &found);
             input = (struct stk_view){walk->window, walk->bytes};
         }

@@ -3,21 +3,27 @@
  *   members -> damage: what it may have touched is doubtful -> the next header -> members -> end
  *                       kept: those that have what most samples of the tar have
  *
- * A header that is damaged may have been any member of the sample before it or behind it; so both
- * stay only if they have the extensions that most samples have, as with repair. A tar that ends
- * early has all that is before. Of a packed one nothing but that it ends early can be believed to
- * have left the rest alone (a flipped bit goes unseen up to a checksum at the end): else all of it
- * is given up, and `stoker verify --repair`, which looks closer, may do better.
+ * A header that is damaged may have been any member of the sample before it or of the two behind
+ * it; so these stay only if they have the extensions that most samples have, as with repair. It may
+ * also have been the one that names the member behind it (PAX, GNU): in a tar with such headers a
+ * member that follows damage without one has a name that nobody can be sure of, and is not kept. A
+ * tar that ends early has all that is before. Of a packed one nothing but that it ends early can be
+ * believed to have left the rest alone (a flipped bit goes unseen up to a checksum at the end):
+ * else all of it is given up, and `stoker verify --repair`, which looks closer, may do better.
  * The same bytes give the same answer. Owner: the scan. Threads: one.
  * Memory: STK_RESCUE_WINDOW_BYTES, 40 bytes and the name a member. Bound: STK_RESCUE_MEMBERS_MAX
- * members, names of 4 GiB. */
+ * members, names of 4 GiB; behind STK_RESCUE_PLACES_MAX places of damage the rest is given up. */
 #ifndef RESCUE_RESCUE_H
 #define RESCUE_RESCUE_H
 
 #include "damage/records.h"
 #include "format/tar.h"
 
-enum { STK_RESCUE_WINDOW_BYTES = 64 << 10, STK_RESCUE_MEMBERS_MAX = 1 << 30 };
+enum {
+    STK_RESCUE_WINDOW_BYTES = 64 << 10,
+    STK_RESCUE_MEMBERS_MAX = 1 << 30,
+    STK_RESCUE_PLACES_MAX = 10000
+};
 
 /* Where its bytes come from; offsets count unpacked ones, and mostly go forward. */
 struct stk_rescue_source {
@@ -41,6 +47,7 @@ struct stk_rescue_sample {
     uint64_t signature; /* of its extensions, whatever their order */
     uint32_t key_at, key_bytes;
     bool doubtful, lost;
+    bool renamed; /* a member follows damage: an extended header may have named it */
 };
 
 struct stk_rescue {
@@ -50,7 +57,9 @@ struct stk_rescue {
     char *text; /* owned */
     uint64_t text_bytes, text_capacity;
     struct stk_damages damages; /* owned: each place, and each sample that is lost by it */
-    bool after;                 /* the next sample begins behind damage */
+    uint32_t suspects; /* so many new samples follow damage */
+    bool after;        /* the next member follows damage */
+    bool extended;     /* a member has a header that may name it before its own */
 };
 
 /* Whether a tar that fails with this may have whole samples. */

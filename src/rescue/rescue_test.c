@@ -1,8 +1,9 @@
 /* Goal: of a damaged tar the samples that are surely whole are kept, and only those; what is lost
  * is listed once, by key where one is known; the same bytes give the same answer.
- * Method: rows of damage done to a tar of pairs and to one of single members, in memory; then any
- * byte of any header changed, and any cut, against what was there; then failures of reads and of
- * each allocation. Covers rescue.c. */
+ * Method: rows of damage done to a tar of pairs and to one of single members, in memory, with and
+ * without extended headers; then any byte of any header changed, and any cut, against what was
+ * there; tars made to be slow or large; failures of reads and of each allocation. Covers
+ * rescue.c. */
 #include "rescue/rescue.h"
 
 #include "base/mem.h"
@@ -20,15 +21,17 @@ struct memory {
     const uint8_t *data;
     uint64_t bytes, fail_at; /* fail_at: reads that reach it fail; UINT64_MAX: none */
     int status;              /* with this */
+    uint64_t read;           /* bytes, so far */
 };
 
 static int read_memory(void *context, uint64_t offset, uint8_t *buffer, size_t bytes,
                        size_t *got_out, struct stoker_error *error)
 {
-    const struct memory *memory = context;
+    struct memory *memory = context;
     uint64_t left = offset < memory->bytes ? memory->bytes - offset : 0;
 
     *got_out = (size_t)stk_min(bytes, left);
+    memory->read += *got_out;
     if (offset + *got_out > memory->fail_at || (memory->fail_at < UINT64_MAX && *got_out < bytes)) {
         return stk_fail(error, memory->status, "it fails", "try again", "here");
     }
@@ -89,7 +92,7 @@ static void make_tar(struct t_tar *tar, bool pairs)
     for (unsigned i = 0; i < SAMPLES; i++) {
         snprintf(name, sizeof name, "k%u.jpg", i);
         t_tar_add(tar, name, data, sizeof data);
-        snprintf(name, sizeof name, "k%u.TXT", i);
+        snprintf(name, sizeof name, i == 4 ? "k%u.TXT" : "k%u.txt", i); /* the same one */
         if (pairs) {
             t_tar_add(tar, name, data, 10);
         }
@@ -179,7 +182,7 @@ static void check_kept(const struct stk_rescue *rescue, const struct t_tar *tar,
         number = (unsigned)(name.data[1] - '0');
         if (!T_TRUE("its place",
                     member->offset ==
-                            (uint64_t)(number * 5 + (name.data[3] == 'T' ? 4 : 1)) * BLOCK &&
+                            (uint64_t)(number * 5 + (name.data[3] == 'j' ? 1 : 4)) * BLOCK &&
                         member->offset + member->bytes <= tar->bytes)) {
             printf("byte %llu\n", (unsigned long long)at);
         }
@@ -224,6 +227,144 @@ static void test_all_bytes(void)
     t_tar_free(&tar);
 }
 
+/* ---- headers before a header ---- */
+
+/* The member that was added last becomes what `type` says, with another size. */
+static void turn(struct t_tar *tar, size_t at, char type, const char *size)
+{
+    uint8_t *header = tar->data + at;
+    unsigned sum = 0;
+
+    header[156] = (uint8_t)type;
+    snprintf((char *)header + 124, 12, "%s", size);
+    memset(header + 148, ' ', 8);
+    for (size_t i = 0; i < BLOCK; i++) {
+        sum += header[i];
+    }
+    snprintf((char *)header + 148, 8, "%06o", sum);
+}
+
+/* As tars have names that fit no header: PAX has it, the header another one. 4 blocks. */
+static void add_named(struct t_tar *tar, unsigned number, const char *extension)
+{
+    char text[64], record[64];
+    size_t at = tar->bytes;
+
+    snprintf(record, sizeof record, "18 path=long%u.%s\n", number, extension);
+    snprintf(text, sizeof text, "%011o", (unsigned)strlen(record));
+    t_tar_add(tar, "pax", record, strlen(record));
+    turn(tar, at, 'x', text);
+    snprintf(text, sizeof text, "l%u.%s", number, extension);
+    t_tar_add(tar, text, "x", 1);
+}
+
+static const struct named_row {
+    const char *name;
+    bool pairs;
+    uint64_t flip; /* block of 4 a member */
+    const char *want, *want_listed;
+} named_rows[] = {
+    {"nothing", true, UINT64_MAX, "long0 long1 long2 long3 long4 long5 long6 long7 long8", ""},
+    /* What is left has another name, or lacks the member that has it. */
+    {"one that names a first member", true, 24,
+     "long0 long1 long2 long4 long5 long6 long7 long8", "? l3 long3"},
+    {"one that names a second member", true, 28,
+     "long0 long1 long2 long4 long5 long6 long7 long8", "? long3 l3"},
+    {"a name", true, 25, "long0 long1 long2 long4 long5 long6 long7 long8", "? l3 long3"},
+    {"a first member's own", true, 26, "long0 long1 long2 long4 long5 long6 long7 long8",
+     "? long3"},
+    {"one that names a sample of one", false, 12,
+     "long0 long1 long2 long4 long5 long6 long7 long8", "? l3"},
+    {"the name of a sample of one", false, 13, "long0 long1 long2 long4 long5 long6 long7 long8",
+     "? l3"},
+    {"a sample of one, its own", false, 14, "long0 long1 long2 long4 long5 long6 long7 long8", "?"},
+};
+
+/* Nothing is kept under a name that it had not. */
+static void test_names(void)
+{
+    T_EACH(named_row, row, named_rows)
+    {
+        struct t_tar tar = {0};
+        struct memory memory = {.fail_at = UINT64_MAX};
+        struct stk_rescue rescue;
+        struct stoker_error error = {0};
+        char text[TEXT_MAX];
+
+        for (unsigned i = 0; i < SAMPLES; i++) {
+            add_named(&tar, i, "jpg");
+            if (row->pairs) {
+                add_named(&tar, i, "txt");
+            }
+        }
+        t_tar_end(&tar);
+        if (row->flip < UINT64_MAX) {
+            tar.data[row->flip * BLOCK] ^= 0x40;
+        }
+        memory.data = tar.data;
+        memory.bytes = tar.bytes;
+        T_EQ(row->name, run(&rescue, &memory, false, &error), 0);
+        T_STR(row->name, kept(&rescue, text), row->want);
+        T_STR(row->name, listed(&rescue, text), row->want_listed);
+        stk_rescue_deinit(&rescue);
+        t_tar_free(&tar);
+    }
+}
+
+/* ---- a tar that somebody made to be slow, or large ---- */
+
+/* Headers that are right but for one number: each is a place of damage. */
+static void test_places(void)
+{
+    struct t_tar tar = {0};
+    struct memory memory = {.fail_at = UINT64_MAX};
+    struct stk_rescue rescue;
+    struct stoker_error error = {0};
+    char text[TEXT_MAX];
+
+    t_tar_add(&tar, "j.jpg", "x", 1);
+    t_tar_add(&tar, "k.jpg", "x", 1); /* as the one that is surely whole */
+    for (unsigned i = 0; i < STK_RESCUE_PLACES_MAX + 5; i++) {
+        size_t at = tar.bytes;
+
+        t_tar_add(&tar, "k1.jpg", NULL, 0);
+        turn(&tar, at, '0', "no number");
+    }
+    t_tar_add(&tar, "k2.jpg", "x", 1);
+    t_tar_end(&tar);
+    memory.data = tar.data;
+    memory.bytes = tar.bytes;
+    T_EQ("places", run(&rescue, &memory, false, &error), 0);
+    T_STR("places", kept(&rescue, text), "j k");
+    T_EQ("places", rescue.damages.count, STK_RESCUE_PLACES_MAX);
+    T_HAS("the last", rescue.damages.items[rescue.damages.count - 1]->what, "the rest is given up");
+    stk_rescue_deinit(&rescue);
+    t_tar_free(&tar);
+}
+
+/* Extended headers of a MiB, each in the one before it: nothing is read again and again. */
+static void test_read_once(void)
+{
+    struct t_tar tar = {0};
+    struct memory memory = {.fail_at = UINT64_MAX};
+    struct stk_rescue rescue;
+    struct stoker_error error = {0};
+
+    for (unsigned i = 0; i < 4096; i++) {
+        size_t at = tar.bytes;
+
+        t_tar_add(&tar, "k1.jpg", "no record", 9);
+        turn(&tar, at, 'x', "00004000000");
+    }
+    t_tar_end(&tar);
+    memory.data = tar.data;
+    memory.bytes = tar.bytes;
+    T_EQ("once", run(&rescue, &memory, false, &error), 0);
+    T_TRUE("once", rescue.damages.count > 0 && memory.read < 2 * tar.bytes);
+    stk_rescue_deinit(&rescue);
+    t_tar_free(&tar);
+}
+
 /* What the machine does is no damage; and there is no leak. */
 static void test_failures(void)
 {
@@ -262,6 +403,36 @@ static void test_failures(void)
     t_tar_free(&tar);
 }
 
+/* Each place is told where it is in the tar, also behind the first one. */
+static void test_offsets(void)
+{
+    static const uint64_t blocks[] = {6, 15, 21};
+    struct t_tar tar = {0};
+    struct memory memory = {.fail_at = UINT64_MAX};
+    struct stk_rescue rescue;
+    struct stoker_error error = {0};
+    size_t at = 0;
+
+    make_tar(&tar, false);
+    for (size_t i = 0; i < STK_COUNT(blocks); i++) {
+        tar.data[blocks[i] * BLOCK + 20] ^= 1;
+    }
+    memory.data = tar.data;
+    memory.bytes = tar.bytes;
+    T_EQ("offsets", run(&rescue, &memory, false, &error), 0);
+    for (uint64_t i = 0; i < rescue.damages.count; i++) {
+        uint64_t offset = rescue.damages.items[i]->offset;
+
+        if (T_TRUE("no more", at < STK_COUNT(blocks))) {
+            T_EQ("offsets", offset / BLOCK, blocks[at]);
+        }
+        at++;
+    }
+    T_EQ("all", at, STK_COUNT(blocks));
+    stk_rescue_deinit(&rescue);
+    t_tar_free(&tar);
+}
+
 static void test_losses(void)
 {
     static const uint32_t shards[] = {5, 1, 9, 3};
@@ -291,7 +462,11 @@ int main(void)
 {
     test_rows();
     test_all_bytes();
+    test_names();
+    test_places();
+    test_read_once();
     test_failures();
+    test_offsets();
     test_losses();
     T_EQ("leaks", stk_mem_alive(), 0);
     return t_finish();
