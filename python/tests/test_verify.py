@@ -241,6 +241,25 @@ def test_damage_everywhere(tars, engine):
     assert header <= offsets[-1] < header + 512
 
 
+@pytest.mark.parametrize("extensions", [["txt"], ["txt", "json"]], ids=["one", "pairs"])
+@pytest.mark.parametrize("before", [512 * 3, 512 * 2], ids=["header", "name"])
+@pytest.mark.parametrize("pack", [False, True], ids=["verify", "pack"])
+def test_names_that_damage_takes(tmp_path, engine, pack, before, extensions):
+    """Of a PAX header that is lost, the member that it names is there: under another name."""
+    names = [f"bär{n}.{e}" for n in range(9) for e in extensions]
+    path = make.tar(
+        tmp_path / "set" / "0.tar", [(n, n.encode()) for n in names], format=tarfile.PAX_FORMAT
+    )
+    flip(path, places(path)["bär3.txt"][0] - before)
+    if pack:
+        stoker.pack(path.parent, tmp_path / "to", engine=engine, on_error="skip")
+        path = tmp_path / "to" / "shard-000000.tar"
+    else:
+        assert [f.kind for f in find(path.parent, engine, repair=True)].count("header") == 1
+    left = [n for n in names if not n.startswith("bär3.")]
+    assert contents(path) == {n: n.encode() for n in left}
+
+
 def test_deep_finds_more(tars, engine):
     """Codes that no Huffman table has: headers, segments and the end are all right."""
     without_codes(tars / "0.tar", "s002.jpg")

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SUSPECTS = 2 /* new samples after damage that may lack members */ };
+enum { HEADER_BYTES = 512, SUSPECTS = 2 /* new samples after damage that may lack members */ };
 #define HOLD_BYTES_MAX (1ull << 30)
 
 static int add_sample(struct stk_check *check, struct stk_view key, struct stoker_error *error);
@@ -339,6 +339,11 @@ int stk_check_begin(struct stk_check *check, const struct stk_tar_step *step,
     status = status < 0 ? status : join_sample(check, key, step->offset, error);
     status = status < 0 ? status : add_extension(check, step->offset, error);
     if (status == 0) {
+        bool extended = step->offset - step->header > HEADER_BYTES;
+
+        check->samples[check->sample].flags |= check->behind && !extended ? STK_SAMPLE_RENAMED : 0;
+        check->extended |= extended;
+        check->behind = false;
         check->samples[check->sample].last_member = check->member_count++;
         if (check->doubted_stream && check->doubted_stream == check->streams && !is_proved(check)) {
             check->samples[check->sample].flags |= STK_SAMPLE_BAD;
@@ -603,6 +608,7 @@ int stk_check_damage(struct stk_check *check, uint32_t kind, struct stoker_error
         hurt_stream(check, from);
     }
     check->suspects_left = SUSPECTS;
+    check->behind = true;
     check->sample = STK_NO_SAMPLE;
     check->run_count = 0;
     return stk_check_find(check, kind, found, &(struct stk_spot){from, NULL, ""}, error) < 0
@@ -611,7 +617,8 @@ int stk_check_damage(struct stk_check *check, uint32_t kind, struct stoker_error
 }
 
 /* A sample beside damage may have lost members. It is taken for whole if it has the extensions
- * that most samples of the shard have (majority by Boyer and Moore, 1981). */
+ * that most samples of the shard have (majority by Boyer and Moore, 1981), and was not given its
+ * name by a header that is lost. */
 static void judge_suspects(struct stk_check *check)
 {
     uint64_t shape = 0, votes = 0;
@@ -628,6 +635,9 @@ static void judge_suspects(struct stk_check *check)
         struct stk_check_sample *sample = &check->samples[i];
 
         if ((sample->flags & STK_SAMPLE_SUSPECT) && (votes == 0 || sample->shape != shape)) {
+            sample->flags |= STK_SAMPLE_BAD;
+        }
+        if ((sample->flags & STK_SAMPLE_RENAMED) && check->extended) {
             sample->flags |= STK_SAMPLE_BAD;
         }
     }

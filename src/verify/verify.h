@@ -217,6 +217,7 @@ enum stk_sample_flag {
     STK_SAMPLE_HURT = 7,     /* any of these */
     STK_SAMPLE_UNPROVEN = 8, /* no checksum stands for its bytes, and nothing speaks against them */
     STK_SAMPLE_OPEN = 16,    /* a member of it does not prove itself */
+    STK_SAMPLE_RENAMED = 32, /* a member follows damage: an extended header may have named it */
 };
 
 /* What a range of the tar makes of samples that lie in it, unless something else proves them. */
@@ -273,6 +274,8 @@ struct stk_check {
     uint32_t sample_capacity;
     uint32_t sample;        /* of the last member; STK_NO_SAMPLE: none yet */
     uint32_t suspects_left; /* so many new samples follow damage */
+    bool behind;            /* the next member follows damage */
+    bool extended;          /* a member has a header that may name it before its own */
     uint32_t member_count;
     uint64_t run[STK_RUN_EXTENSIONS_MAX]; /* hashes of the extensions of this sample */
     uint32_t run_count;
