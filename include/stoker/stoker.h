@@ -590,7 +590,10 @@ struct stoker_order_proof {
 };
 /* Proves by enumeration that each sample comes exactly once an epoch (with tail drop: but for those
  * behind the last step), for each world, in each history, and in the run of given stretches; and
- * that what a step holds is the same in all worlds. O(samples * (worlds + histories) * epochs). */
+ * that what a step holds is the same in all worlds. O(samples * (worlds + histories) * epochs).
+ * Of a mix and of chosen samples: that each position comes once with the sample that stands there,
+ * and, but for histories_only, each sample once (with repeats so often) in each pass of its source
+ * or stage; drawn ones have no passes. -ENOMEM; CORRUPT: a damaged table. */
 STOKER_API int stoker_order_verify(const struct stoker_order *order,
                                    const struct stoker_order_verify_options *options,
                                    struct stoker_order_proof *proof_out,

@@ -203,9 +203,11 @@ static void proof_print(const struct proof *proof)
 
     printf("%s: in %llu epochs",
            sum->failures           ? "FAILED"
-           : proof->setup->has_mix || proof->setup->choice.is_there
-               ? "each position comes exactly once, with its sample"
-                                   : "each sample comes exactly once",
+           : proof->setup->has_mix
+               ? "each position comes exactly once, each sample once an epoch of its source"
+           : proof->setup->choice.is_there
+               ? "each position comes exactly once, each sample as often a pass as was asked for"
+               : "each sample comes exactly once",
            (unsigned long long)proof->epochs);
     for (size_t i = 0; i < proof->world_count; i++) {
         printf("%s %u", i ? "" : " with world sizes", proof->worlds[i]);

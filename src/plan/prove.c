@@ -1,5 +1,7 @@
-/* Proof by enumeration: every slot of every rank is asked for, and each sample counted. */
-#include "plan/setup.h"
+/* Proof by enumeration: every slot of every rank is asked for, and each sample counted. Of mixes
+ * and chosen samples that shows that ranks have what the schedule says; that the schedule itself
+ * gives each sample once a pass of its source or stage is counted beside it. */
+#include "plan/parts.h"
 
 #include "base/hash.h"
 #include "base/mem.h"
@@ -22,6 +24,13 @@ struct proof {
     uint16_t *want;            /* [samples]: how often it should, in an epoch */
     uint64_t ends[EPOCHS_MAX]; /* positions from here on were dropped */
     uint64_t key, drawn;       /* random numbers of a history */
+};
+
+/* How often the samples of a source or stage came, pass by pass. */
+struct passes {
+    struct stk_plan_part part;
+    uint64_t first, count; /* its first one in the list of all; passes that were begun */
+    uint32_t times;        /* so often each sample comes a pass; 0: it is drawn */
 };
 
 /* A stretch of a run between two changes: state in, state out. */
@@ -240,6 +249,92 @@ static void prove_run(struct proof *proof)
     check(proof, cut.world_size);
 }
 
+/* ---- what a mix or a choice of samples schedules ---- */
+
+/* Goes through the epochs, and of a mix without end on to the end of its frame: there every source
+ * has given its first samples, all of them. came: NULL to count passes only. */
+static int walk_passes(struct proof *proof, struct passes *passes, uint16_t *came,
+                       struct stoker_error *error)
+{
+    const struct stk_schedule *schedule = &proof->order->schedule;
+    uint64_t size = schedule->epoch_samples, epochs = proof->options.epochs, count;
+    uint64_t end = schedule->is_endless ? stk_schedule_border(schedule, epochs, 0, 0)
+                                        : epochs * size;
+    struct stk_plan_visit visits[STK_PLAN_CHUNK];
+    struct stk_plan_reader reader;
+    int status = stk_plan_reader_init(&reader, proof->order);
+
+    for (uint64_t at = 0; status == 0 && at < end; at += count) {
+        count = stk_min(stk_min(STK_PLAN_CHUNK, end - at), size - at % size);
+        stk_plan_read(&reader, at / size, at % size, count, visits);
+        for (uint64_t i = 0; i < count; i++) {
+            struct passes *of = &passes[visits[i].part];
+
+            if (of->times > 0 && came && visits[i].number < of->part.samples) {
+                count_up(&came[of->first + visits[i].pass * of->part.samples + visits[i].number]);
+            }
+            of->count = stk_max(of->count, visits[i].pass + 1);
+        }
+    }
+    status = status < 0 ? status : stk_schedule_reader_take(&reader.reader, error);
+    stk_plan_reader_deinit(&reader);
+    return status;
+}
+
+/* All but the last pass are whole; of that no sample came too often. */
+static void check_passes(struct proof *proof, const struct passes *of, uint32_t number,
+                         const uint16_t *came)
+{
+    for (uint64_t i = 0; of->times > 0 && i < of->count * of->part.samples; i++) {
+        uint64_t pass = i / of->part.samples;
+        bool is_short = came[of->first + i] < of->times && pass + 1 < of->count;
+
+        if ((came[of->first + i] > of->times || is_short) && proof->result.failures++ == 0) {
+            snprintf(proof->result.failure, sizeof proof->result.failure,
+                     "%s in a pass: source or stage %u, pass %llu, sample %llu of it, %u times",
+                     is_short ? "a sample did not come" : "a sample came too often", number,
+                     (unsigned long long)pass, (unsigned long long)(i % of->part.samples),
+                     came[of->first + i]);
+        }
+    }
+}
+
+static int prove_passes(struct proof *proof, struct stoker_error *error)
+{
+    const struct stk_schedule *schedule = &proof->order->schedule;
+    uint32_t part_count = stk_plan_parts(proof->order);
+    struct passes *passes = stk_alloc(part_count, sizeof *passes);
+    uint16_t *came = NULL;
+    uint64_t size = 0;
+    int status = passes ? 0 : -ENOMEM;
+
+    for (uint32_t i = 0; status == 0 && i < part_count; i++) {
+        const struct stk_choice *choice =
+            schedule->orders ? NULL : &schedule->stages.items[i].choice;
+        bool is_drawn = choice && (choice->alias || choice->classes || choice->replacement);
+
+        stk_plan_part(proof->order, i, 1, 0, &passes[i].part);
+        passes[i].times = is_drawn ? 0 : choice ? schedule->stages.times : 1;
+    }
+    status = status < 0 ? status : walk_passes(proof, passes, NULL, error);
+    for (uint32_t i = 0; status == 0 && i < part_count; i++) {
+        passes[i].first = size;
+        size += passes[i].times > 0 ? passes[i].count * passes[i].part.samples : 0;
+    }
+    if (status == 0) {
+        came = stk_alloc(stk_max(size, 1), sizeof *came);
+        status = came ? walk_passes(proof, passes, came, error) : -ENOMEM;
+    }
+    for (uint32_t i = 0; status == 0 && i < part_count; i++) {
+        check_passes(proof, &passes[i], i, came);
+    }
+    stk_free(came);
+    stk_free(passes);
+    return status;
+}
+
+/* ---- what is asked for ---- */
+
 static int check_stretches(const struct stoker_order *order,
                            const struct stoker_order_verify_options *options,
                            struct stoker_error *error)
@@ -288,9 +383,10 @@ static int check_options(const struct stoker_order *order,
     return check_stretches(order, options, error);
 }
 
-static void prove(struct proof *proof)
+static int prove(struct proof *proof, struct stoker_error *error)
 {
     const struct stoker_order_verify_options *options = &proof->options;
+    int status;
 
     for (size_t i = 0; i < options->world_count && !options->histories_only; i++) {
         prove_world(proof, options->worlds[i]);
@@ -301,6 +397,10 @@ static void prove(struct proof *proof)
     if (options->stretch_count > 0) {
         prove_run(proof);
     }
+    status = stk_schedule_reader_take(&proof->reader, error); /* a table that is damaged */
+    return status < 0 || options->histories_only || stk_schedule_is_plain(&proof->order->schedule)
+               ? status
+               : prove_passes(proof, error);
 }
 
 int stoker_order_verify(const struct stoker_order *order,
@@ -327,18 +427,18 @@ int stoker_order_verify(const struct stoker_order *order,
     status = proof.seen && proof.want
                  ? stk_schedule_reader_init(&proof.reader, &order->schedule, NULL)
                  : -ENOMEM;
-    if (status < 0) {
+    if (status == 0 && proof.samples > 0) {
+        status = prove(&proof, error);
+    }
+    if (status == -ENOMEM) {
         stk_fail(error, status, "cannot verify an order", "free memory, or ask for fewer epochs",
                  "%llu samples in %u epochs", (unsigned long long)proof.samples,
                  proof.options.epochs);
-        goto done;
     }
-    if (proof.samples > 0) {
-        prove(&proof);
+    if (status == 0) {
+        proof.result.struct_size = bytes;
+        memcpy(proof_out, &proof.result, bytes);
     }
-    proof.result.struct_size = bytes;
-    memcpy(proof_out, &proof.result, bytes);
-done:
     stk_schedule_reader_deinit(&proof.reader);
     stk_free(proof.seen);
     stk_free(proof.want);

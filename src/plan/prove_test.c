@@ -1,5 +1,5 @@
-/* Goal: verify finds nothing in the real order, enumerates what it says, and finds an order that
- * repeats, loses or moves samples; diff names the first place.
+/* Goal: verify finds nothing in the real order, enumerates what it says, and finds an order, a mix
+ * or a choice that repeats, loses or moves samples; diff names the first place.
  * Method: settings in a table; orders made wrong by hand (counts and keys of the struct changed
  * behind the library's back); runs whose slots are counted by hand; differences set up at a known
  * place. */
@@ -175,6 +175,110 @@ static void test_false(void)
     stoker_order_close(order);
 }
 
+/* A mix of three sources, whose weights change. */
+static struct stoker_order *open_mix(uint32_t end)
+{
+    static const uint64_t ends[] = {300, 500, 1001}, weights[] = {5, 1, 3}, later[] = {1, 2, 1};
+    static const struct stoker_mix_change change = {.position = 400, .weights = later};
+    const struct stoker_mix_options mix = {
+        .struct_size = sizeof mix,
+        .ends = ends,
+        .weights = weights,
+        .changes = &change,
+        .change_count = 1,
+        .source_count = STK_COUNT(ends),
+        .end = end,
+    };
+    struct stoker_order_options options = {
+        .struct_size = sizeof options,
+        .sample_count = 1001,
+        .block_samples = 7,
+        .seed = 3,
+        .tail = STOKER_TAIL_KEEP,
+        .window_blocks = 4,
+        .group_count = 4,
+        .batch_size = 12,
+        .mix = &mix,
+    };
+    struct stoker_order *order = NULL;
+
+    T_EQ("open", stoker_order_open(&order, &options, NULL), 0);
+    return order;
+}
+
+/* What goes wrong inside a mix: no rank has anything but what it says, and still it is broken. */
+static void test_false_mix(void)
+{
+    for (uint32_t end = STOKER_MIX_REPEAT; end <= STOKER_MIX_RENORMALISE; end++) {
+        struct stoker_order *order = open_mix(end);
+        struct stk_schedule *schedule = &order->schedule;
+        struct stoker_order_proof proof = verify(order, 2);
+
+        T_EQ("no failure", proof.failures, 0);
+        T_STR("no failure", proof.failure, "");
+        schedule->orders[1].deal.factor[0] ^= 1; /* no bijection any more */
+        proof = verify(order, 0);
+        T_TRUE("a source repeats a block", proof.failures >= 7);
+        T_HAS("a source repeats a block", proof.failure, "source or stage 1, pass 0, sample ");
+        schedule->orders[1].deal.factor[0] ^= 1;
+        schedule->mix.segments[1].before[2]++;
+        schedule->mix.segments[1].rest_before[2]++;
+        proof = verify(order, 0);
+        T_TRUE("a change of weights loses a sample", proof.failures > 0);
+        T_HAS("a change of weights loses a sample", proof.failure, "a sample ");
+        stoker_order_close(order);
+    }
+}
+
+/* Chosen samples: passes, copies, a curriculum's later stage, and draws, which promise nothing. */
+static void test_false_choice(void)
+{
+    for (uint32_t times = 1; times <= 3; times++) {
+        static struct stk_subset subset;
+        struct stk_chooser chooser = {.sample_count = 1001, .is_made = true};
+        struct stk_chooser drawn = {
+            .sample_count = 1001, .is_made = true, .choice.replacement = true};
+        const struct stoker_stage stages[] = {
+            {0, NULL}, {2500, (const void *)&drawn}, {3000, (const void *)&chooser}};
+        const struct stoker_sampling_options sampling = {.struct_size = sizeof sampling,
+                                                         .stages = stages,
+                                                         .stage_count = STK_COUNT(stages),
+                                                         .repeats = times,
+                                                         .repeats_apart = 5,
+                                                         .epoch_samples = 2700};
+        struct stoker_order_options options = {.struct_size = sizeof options,
+                                               .sample_count = 1001,
+                                               .block_samples = 7,
+                                               .tail = STOKER_TAIL_KEEP,
+                                               .window_blocks = 4,
+                                               .group_count = 4,
+                                               .batch_size = 12,
+                                               .sampling = &sampling};
+        struct stoker_order *order = NULL;
+        struct stoker_order_proof proof;
+
+        T_EQ("subset", stk_subset_init(&subset, 1001, NULL), 0);
+        for (uint64_t sample = 0; sample < 1001; sample += 3) {
+            stk_subset_add(&subset, sample);
+        }
+        stk_subset_seal(&subset);
+        chooser.choice.subset = &subset;
+        T_EQ("open", stoker_order_open(&order, &options, NULL), 0);
+        proof = verify(order, 2);
+        T_EQ("no failure", proof.failures, 0);
+        for (uint32_t stage = 0; stage < 3; stage += 2) {
+            order->schedule.stages.items[stage].order.deal.factor[0] ^= 1;
+            proof = verify(order, 0);
+            T_TRUE("a stage repeats a block", proof.failures >= 7);
+            T_HAS("a stage repeats a block", proof.failure,
+                  stage ? "stage 2, pass 0, sample " : "stage 0, pass 0, sample ");
+            order->schedule.stages.items[stage].order.deal.factor[0] ^= 1;
+        }
+        stoker_order_close(order);
+        stk_subset_deinit(&subset);
+    }
+}
+
 static const struct diff_row {
     const char *name;
     uint64_t samples;
@@ -262,9 +366,20 @@ static void test_refused(void)
     options.stretches = &(struct stoker_order_stretch){0, 3, 4, 0};
     T_EQ("nobody", stoker_order_verify(order, &options, &proof, &error), STOKER_ERROR_ARGUMENT);
     options.stretch_count = 0;
-    stk_mem_fail_nth(1);
-    T_EQ("memory", stoker_order_verify(order, &options, &proof, &error), -ENOMEM);
-    stk_mem_fail_nth(0);
+    stoker_order_close(order);
+    order = open_mix(STOKER_MIX_REPEAT);
+    for (uint64_t n = 1;; n++) {
+        int status;
+
+        stk_mem_fail_nth(n);
+        status = stoker_order_verify(order, &options, &proof, &error);
+        stk_mem_fail_nth(0);
+        if (status == 0) {
+            T_TRUE("allocations", n > 5);
+            break;
+        }
+        T_EQ("memory", status, -ENOMEM);
+    }
     stoker_order_close(order);
 }
 
@@ -274,6 +389,8 @@ int main(void)
     test_runs();
     test_parts();
     test_false();
+    test_false_mix();
+    test_false_choice();
     test_diff();
     test_diff_place();
     test_refused();
