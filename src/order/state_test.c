@@ -17,6 +17,12 @@ static const struct stk_state_words words = {
     .positions = 1000,
     .epoch_max = UINT64_MAX,
 };
+static const struct stk_state_words short_words = {.samples = "number of samples",
+                                                   .block_samples = "samples a block",
+                                                   .identity = "identity",
+                                                   .advice = "open the right one",
+                                                   .positions = 1000,
+                                                   .epoch_max = 3};
 
 static struct stoker_state state_in_world(uint32_t batch_size, uint32_t rank, uint32_t world_size)
 {
@@ -96,6 +102,12 @@ static void change(struct stoker_state *state, char part)
     case 'E':
         state->epoch_samples = 77;
         break;
+    case 'm':
+        state->mix = UINT64_C(0x00000001ffffffff);
+        break;
+    case 'P':
+        state->epoch = 4;
+        break;
     default:
         state->position = UINT64_MAX;
         break;
@@ -121,6 +133,7 @@ static const struct state_row {
     {"r", "repeats: 3 in the state, 0 here"},
     {"a", "distance of repeats: 8 in the state, 0 here"},
     {"E", "samples of an epoch: 77 in the state, 0 here"},
+    {"m", "mix: 00000001... in the state, none here"},
     {"p", "position past the end: 18446744073709551615 in the state, 1000 here"},
     {"eg", "groups: 1 in the state, 4 here; seed: 18446744073709551615 in the state, 9 here"},
 };
@@ -142,6 +155,11 @@ static void test_differences(void)
         T_STR(row->changes, error.advice, "open the right one");
         T_EQ(row->changes, stk_state_check(&state, &own, &words, NULL), STOKER_ERROR_STATE);
     }
+    state = own;
+    change(&state, 'P');
+    T_EQ("an epoch that may be", stk_state_check(&state, &own, &words, &error), 0);
+    T_EQ("none", stk_state_check(&state, &own, &short_words, &error), STOKER_ERROR_STATE);
+    T_STR("none", error.where, "epoch past the end: 4 in the state, 3 here");
     state = own;
     for (const char *part = "vutwgenbip"; *part; part++) {
         change(&state, *part);
