@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Measure stoker beside its peers, in turns, and write a table and bench/results/NAME.json.
 
-usage: run.py images|workers|raw|cold|first-batch|scaling|tuning|tokens --data DIR [options]
+usage: run.py images|workers|jpeg|raw|cold|first-batch|scaling|tuning|tokens --data DIR [options]
        run.py order|simulate|resume|shuffle [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
   workers      the same of what works inside the worker processes of torch's DataLoader
+  jpeg         decode and resize of a random crop on one core, stage by stage, beside libjpeg-turbo
+               and the prototype; JPEGs of four kinds; and without vectors
   raw          samples/s without decoding
   cold         O_DIRECT reads of tars from the disk, beside fio
   first-batch  from Loader() to its first batch, page cache warm and cold
@@ -309,14 +311,14 @@ def bench_tuning(args, table):
 
 # ---- order ----
 
-def compile_bench(name, folder):
+def compile_bench(name, folder, libraries=()):
     """bench/NAME.c against the build's library; the program's path."""
     build = pathlib.Path(os.environ.get("STOKER_BUILD", measure.ROOT / "build"))
     program = f"{folder}/{name}"
     subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", f"-I{measure.ROOT}/include",
                     f"-I{measure.ROOT}/src", str(measure.HERE / f"{name}.c"),
                     str(build / "libstoker-all.a"), "-lcrypto", "-lxxhash", "-pthread",
-                    "-o", program], check=True)
+                    *libraries, "-o", program], check=True)
     return program
 
 
@@ -335,6 +337,65 @@ def bench_order(args, table):
             for case in map(json.loads, lines.splitlines()):
                 table.add(case["case"], turn, ns=case["ns"])
     return {}
+
+
+# ---- jpeg ----
+
+def jpeg_round(row, kind, program, arguments, table, turn):
+    """One round of bench/jpeg.c, its own first round thrown away."""
+    environment = dict(os.environ, JSIMD_FORCENONE="1") if arguments[-1] == "none" else None
+    lines = subprocess.run([program, *arguments], capture_output=True, text=True, check=True,
+                           env=environment).stdout.splitlines()
+    for case in map(json.loads, lines[1:]):
+        table.add(f"{row}, {case['case']}", turn,
+                  **{"us": case["us"], "img/s": 1e6 / case["us"], "ns/pixel": case["ns_pixel"]})
+    for resized in ("", ", resized"):
+        name = f"{row}, ours{resized or ': + colours, the crop'}"
+        for whole in ("whole", "region"):
+            theirs = table.values[f"{row}, libjpeg-turbo, {whole}{resized}"]["us"][turn]
+            table.add(name, turn, **{f"x {whole}": theirs / table.values[name]["us"][turn]})
+    return {kind: json.loads(lines[0])}
+
+
+def prototype_round(row, program, folder, table, turn):
+    """Its own table: a name, 'median', pictures a second, microseconds."""
+    text = subprocess.run([program, folder, "final"], capture_output=True, text=True,
+                          check=True).stdout
+    for line in text.splitlines():
+        name, found, numbers = line.partition(" median ")
+        if found:
+            table.add(f"{row}, prototype: {name.strip()}", turn,
+                      **{"us": float(numbers.split()[2]), "img/s": float(numbers.split()[0])})
+
+
+def compile_prototype(source, folder):
+    """It counts the time of its thread, as ours does."""
+    text = source.read_text().replace("CLOCK_MONOTONIC", "CLOCK_THREAD_CPUTIME_ID")
+    pathlib.Path(folder, "prototype.c").write_text(text)
+    subprocess.run(["cc", "-O3", "-march=native", "-w", f"{folder}/prototype.c", "-l:libjpeg.a",
+                    "-lm", "-o", f"{folder}/prototype"], check=True)
+    return f"{folder}/prototype"
+
+
+def bench_jpeg(args, table):
+    """Pictures of four kinds, made once under --data (jpeg_sets.py)."""
+    import jpeg_sets  # needs PIL, as the other benches do not
+
+    sets = jpeg_sets.make(args.data, args.pictures)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    facts = {}
+    with tempfile.TemporaryDirectory() as folder:
+        program = compile_bench("jpeg", folder, ["-ljpeg", "-lm"])
+        prototype = compile_prototype(args.prototype, folder) if args.prototype else None
+        for turn, (kind, files) in itertools.product(range(args.runs), sets.items()):
+            for vector in ("auto", "none"):
+                row = kind if vector == "auto" else f"{kind}, no vectors"
+                say(f"round {turn + 1} of {args.runs}: {row}")
+                facts |= jpeg_round(row, kind, program,
+                                    [files, "1", str(args.pictures), vector], table, turn)
+            if prototype and "4:4:4" not in kind:
+                prototype_round(kind, prototype, files, table, turn)
+    return facts
 
 
 # ---- simulate ----
@@ -402,12 +463,14 @@ def bench_shuffle(args, table):
     return {}
 
 
-BENCHES = {"images": bench_images, "workers": bench_images, "raw": bench_raw, "cold": bench_cold,
+BENCHES = {"images": bench_images, "workers": bench_images, "jpeg": bench_jpeg,
+           "raw": bench_raw, "cold": bench_cold,
            "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning,
            "order": bench_order, "tokens": bench_tokens, "simulate": bench_simulate,
            "resume": bench_resume, "shuffle": bench_shuffle}
-SECONDS = {"images": 30, "workers": 30, "raw": 5, "cold": 5, "first-batch": 1, "scaling": 15,
-           "tuning": 6, "order": 1, "tokens": 5, "simulate": 1, "resume": 1, "shuffle": 1}
+SECONDS = {"images": 30, "workers": 30, "jpeg": 1, "raw": 5, "cold": 5, "first-batch": 1,
+           "scaling": 15, "tuning": 6, "order": 1, "tokens": 5, "simulate": 1, "resume": 1,
+           "shuffle": 1}
 WITHOUT_DATA = ("order", "simulate", "resume", "shuffle")
 
 
@@ -429,6 +492,8 @@ def parse_arguments():
     parser.add_argument("--huge", type=pathlib.Path, help="records.py --kind huge, for tuning")
     parser.add_argument("--workloads", default="tiny,jpeg,huge", help="of tuning: one or more")
     parser.add_argument("--samples", type=int, help="of simulate and resume")
+    parser.add_argument("--pictures", type=int, default=300, help="of each kind, for jpeg")
+    parser.add_argument("--prototype", type=pathlib.Path, help="jpeg_prototype.c, for jpeg")
     parser.add_argument("--name", help="of the file under bench/results")
     args = parser.parse_args()
     if args.bench not in WITHOUT_DATA and not args.data:

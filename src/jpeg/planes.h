@@ -37,6 +37,11 @@ struct stk_jpeg_kernels {
 /* vector: enum stoker_vector. NULL: this machine cannot. AUTO never fails. */
 const struct stk_jpeg_kernels *stk_jpeg_kernels_get(uint32_t vector);
 
+/* As stk_jpeg_decoder_open; kernels are borrowed. A bench leaves stages out with it. */
+int stk_jpeg_decoder_open_kernels(struct stk_jpeg_decoder **decoder_out,
+                                  const struct stk_jpeg_kernels *kernels,
+                                  struct stoker_error *error);
+
 /* The plain ones, for tails. */
 void stk_jpeg_plain_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
                            uint8_t *out);

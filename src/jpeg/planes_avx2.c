@@ -234,7 +234,7 @@ static void avx2_wide_and_high(const uint8_t *near, const uint8_t *far, uint32_t
     }
 }
 
-/* ---- colours: 16 pixels at a time, tails by the plain loop --------------------------------- */
+/* ---- colours: 16 pixels at a time; the last 16 of a row take some of those before again ----- */
 
 INLINE void store_pixels(__m256i red, __m256i green, __m256i blue, uint8_t *out)
 {
@@ -270,35 +270,49 @@ INLINE __m256i green_part(__m256i cb, __m256i cr)
     return _mm256_sub_epi16(_mm256_packs_epi32(low, high), cr);
 }
 
+INLINE void colors_of_16(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *out)
+{
+    const __m256i center = _mm256_set1_epi16(128);
+    __m256i light = load_wide(y);
+    __m256i blue = _mm256_sub_epi16(load_wide(cb), center);
+    __m256i red = _mm256_sub_epi16(load_wide(cr), center);
+    __m256i twice_blue = _mm256_add_epi16(blue, blue);
+    __m256i r = _mm256_add_epi16(scale(_mm256_add_epi16(red, red), 26345), red);
+    __m256i b = _mm256_add_epi16(scale(twice_blue, -14942), twice_blue);
+
+    store_pixels(_mm256_add_epi16(light, r), _mm256_add_epi16(light, green_part(blue, red)),
+                 _mm256_add_epi16(light, b), out);
+}
+
 static void avx2_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
                         uint8_t *out)
 {
-    const __m256i center = _mm256_set1_epi16(128);
-    uint32_t i = 0;
-
-    for (; i + 16 <= count; i += 16) {
-        __m256i light = load_wide(y + i);
-        __m256i blue = _mm256_sub_epi16(load_wide(cb + i), center);
-        __m256i red = _mm256_sub_epi16(load_wide(cr + i), center);
-        __m256i twice_blue = _mm256_add_epi16(blue, blue);
-        __m256i r = _mm256_add_epi16(scale(_mm256_add_epi16(red, red), 26345), red);
-        __m256i b = _mm256_add_epi16(scale(twice_blue, -14942), twice_blue);
-
-        store_pixels(_mm256_add_epi16(light, r), _mm256_add_epi16(light, green_part(blue, red)),
-                     _mm256_add_epi16(light, b), out + 4 * (size_t)i);
+    if (count < 16) {
+        stk_jpeg_plain_colors(y, cb, cr, count, out);
+        return;
     }
-    stk_jpeg_plain_colors(y + i, cb + i, cr + i, count - i, out + 4 * (size_t)i);
+    for (uint32_t i = 0; i + 16 <= count; i += 16) {
+        colors_of_16(y + i, cb + i, cr + i, out + 4 * (size_t)i);
+    }
+    if (count % 16) {
+        uint32_t i = count - 16;
+
+        colors_of_16(y + i, cb + i, cr + i, out + 4 * (size_t)i);
+    }
 }
 
 static void avx2_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
                       uint8_t *out)
 {
-    uint32_t i = 0;
-
-    for (; i + 16 <= count; i += 16) {
-        store_pixels(load_wide(r + i), load_wide(g + i), load_wide(b + i), out + 4 * (size_t)i);
+    if (count < 16) {
+        stk_jpeg_plain_copy(r, g, b, count, out);
+        return;
     }
-    stk_jpeg_plain_copy(r + i, g + i, b + i, count - i, out + 4 * (size_t)i);
+    for (uint32_t i = 0; i < count; i += 16) {
+        uint32_t at = i + 16 <= count ? i : count - 16;
+
+        store_pixels(load_wide(r + at), load_wide(g + at), load_wide(b + at), out + 4 * (size_t)at);
+    }
 }
 
 const struct stk_jpeg_kernels stk_jpeg_kernels_avx2 = {

@@ -50,17 +50,12 @@ struct stk_jpeg_decoder {
 
 /* ---- opening ------------------------------------------------------------------------------ */
 
-int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector,
-                          struct stoker_error *error)
+int stk_jpeg_decoder_open_kernels(struct stk_jpeg_decoder **decoder_out,
+                                  const struct stk_jpeg_kernels *kernels,
+                                  struct stoker_error *error)
 {
-    const struct stk_jpeg_kernels *kernels = stk_jpeg_kernels_get(vector);
-    struct stk_jpeg_decoder *decoder = NULL;
+    struct stk_jpeg_decoder *decoder = stk_alloc(1, sizeof *decoder);
 
-    if (!kernels) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "this machine has no AVX2",
-                        "choose the vector code \"auto\" or \"none\"", "jpeg decoder");
-    }
-    decoder = stk_alloc(1, sizeof *decoder);
     if (!decoder) {
         return stk_fail_errno(error, ENOMEM, "cannot make a jpeg decoder",
                               "give the process more memory", "%zu bytes", sizeof *decoder);
@@ -75,6 +70,18 @@ int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector
     }
     *decoder_out = decoder;
     return 0;
+}
+
+int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector,
+                          struct stoker_error *error)
+{
+    const struct stk_jpeg_kernels *kernels = stk_jpeg_kernels_get(vector);
+
+    if (!kernels) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "this machine has no AVX2",
+                        "choose the vector code \"auto\" or \"none\"", "jpeg decoder");
+    }
+    return stk_jpeg_decoder_open_kernels(decoder_out, kernels, error);
 }
 
 void stk_jpeg_decoder_close(struct stk_jpeg_decoder *decoder)

@@ -1,0 +1,404 @@
+/* Microseconds a picture for a random resized crop on one core: by libjpeg-turbo (whole, and its
+ * region decode), and by our decoder, stage after stage: a case leaves the stages behind it out, so
+ * that the difference of two is what a stage takes. The same crops for all; pictures in memory.
+ *
+ * usage: jpeg FOLDER ROUNDS COUNT auto|none
+ *
+ * FOLDER: JPEGs; the crops of the first COUNT of them are those of the prototype (its generator,
+ * its seed), so that its numbers stand beside these. Prints one JSON line a case and round; time of
+ * the thread, so that a busy machine disturbs less. bench/run.py jpeg compiles and runs it. */
+#include "jpeg/planes.h"
+#include "pixel/kernels.h"
+#include "pixel/resize.h"
+
+#include <stdio.h>
+
+#include <dirent.h>
+#include <jpeglib.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define COUNT_MAX 4096
+#define SIDE 224
+#define BAND 8 /* rows at a time */
+#define CROP_MARGIN 32
+
+struct picture {
+    struct stk_view bytes;
+    struct stk_jpeg_box box;
+    uint32_t width, height;
+    bool flip;
+};
+
+static struct picture pictures[COUNT_MAX];
+static uint32_t count;
+static struct stk_jpeg_decoder *decoders[4];
+static struct stk_resize *resize;
+static const struct stk_kernels *pixel_kernels;
+static struct stk_convert convert;
+static uint8_t *band[BAND], *workspace;
+static float *slot;
+
+/* ---- pictures and crops ---- */
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static double draw(void)
+{
+    static uint64_t state = 88172645463325252ull;
+
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (double)(state >> 11) * (1.0 / 9007199254740992.0);
+}
+
+/* RandomResizedCrop(scale=(0.08, 1), ratio=(3/4, 4/3)), drawn as the prototype draws it. */
+static void draw_crop(struct picture *picture)
+{
+    double sides = picture->width * (double)picture->height;
+
+    picture->box = (struct stk_jpeg_box){0, 0, picture->width, picture->height};
+    for (int i = 0; i < 10; i++) {
+        double area = sides * (0.08 + 0.92 * draw());
+        double ratio = exp(log(.75) + draw() * (log(4 / 3.) - log(.75)));
+        uint32_t w = (uint32_t)lrint(sqrt(area * ratio)), h = (uint32_t)lrint(sqrt(area / ratio));
+
+        if (w > 0 && w <= picture->width && h > 0 && h <= picture->height) {
+            picture->box.x = (uint32_t)(draw() * (picture->width - w + 1));
+            picture->box.y = (uint32_t)(draw() * (picture->height - h + 1));
+            picture->box.width = w;
+            picture->box.height = h;
+            break;
+        }
+    }
+    picture->flip = draw() < .5;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int is_jpeg(const struct dirent *entry)
+{
+    return strstr(entry->d_name, ".jpg") != NULL;
+}
+
+static void load(const char *folder, uint32_t wanted)
+{
+    struct dirent **entries;
+    int found = scandir(folder, &entries, is_jpeg, by_name);
+
+    for (int i = 0; i < found && count < wanted && count < COUNT_MAX; i++) {
+        struct picture *picture = &pictures[count];
+        struct stk_jpeg_frame frame;
+        static char path[4096];
+        FILE *file;
+        long bytes;
+        uint8_t *data;
+
+        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        file = fopen(path, "rb");
+        fseek(file, 0, SEEK_END);
+        bytes = ftell(file);
+        rewind(file);
+        data = malloc((size_t)bytes);
+        picture->bytes = (struct stk_view){data, fread(data, 1, (size_t)bytes, file)};
+        fclose(file);
+        if (stk_jpeg_frame_read(picture->bytes, &frame)) {
+            fprintf(stderr, "jpeg: %s is left to libjpeg: not measured\n", path);
+            continue;
+        }
+        picture->width = frame.width;
+        picture->height = frame.height;
+        draw_crop(picture);
+        count++;
+    }
+}
+
+/* ---- where rows go: nowhere, or through the resizer into a slot ---- */
+
+typedef void get_rows(void *from, uint8_t *const *rows, uint32_t wanted);
+
+static void drain(const struct picture *picture, get_rows *get, void *from, bool resized)
+{
+    struct stk_resize_plan plan = {.source_width = picture->box.width,
+                                   .source_height = picture->box.height,
+                                   .target_width = SIDE, .target_height = SIDE,
+                                   .window_width = SIDE, .window_height = SIDE,
+                                   .filter = STOKER_BILINEAR, .flip = picture->flip};
+    static uint8_t row[SIDE * 4];
+
+    if (!resized) {
+        for (uint32_t y = 0; y < picture->box.height; y += BAND) {
+            get(from, band, (uint32_t)stk_min(BAND, picture->box.height - y));
+        }
+        return;
+    }
+    STK_ASSERT(stk_resize_begin(resize, &plan, picture->box.width + CROP_MARGIN, 0, 1u << 30,
+                                NULL) == 0);
+    for (uint32_t y = 0; y < SIDE; y++) {
+        uint8_t *rows[BAND];
+        uint32_t wanted;
+
+        while ((wanted = stk_resize_need(resize, y, rows, BAND)) > 0) {
+            get(from, rows, wanted);
+            stk_resize_give(resize, wanted);
+        }
+        stk_resize_row(resize, y, row);
+        pixel_kernels->convert(&convert, row, y, slot);
+    }
+}
+
+/* ---- libjpeg-turbo ---- */
+
+static struct jpeg_decompress_struct cinfo;
+static uint32_t left_skip; /* pixels before the crop in a row */
+static uint8_t *wide_rows[BAND];
+
+static void library_rows(void *from, uint8_t *const *rows, uint32_t wanted)
+{
+    const struct picture *picture = from;
+
+    for (uint32_t done = 0; done < wanted;) {
+        done += jpeg_read_scanlines(&cinfo, wide_rows + done, wanted - done);
+    }
+    for (uint32_t i = 0; i < wanted && rows != band; i++) {
+        memcpy(rows[i], wide_rows[i] + 4 * (size_t)left_skip, 4 * (size_t)picture->box.width);
+    }
+}
+
+static void library_begin(const struct picture *picture)
+{
+    jpeg_mem_src(&cinfo, picture->bytes.data, picture->bytes.bytes);
+    jpeg_read_header(&cinfo, TRUE);
+    cinfo.out_color_space = JCS_EXT_RGBX;
+    jpeg_start_decompress(&cinfo);
+}
+
+static void library_full(struct picture *picture, bool resized)
+{
+    library_begin(picture);
+    left_skip = picture->box.x;
+    while (cinfo.output_scanline < picture->box.y) {
+        jpeg_read_scanlines(&cinfo, wide_rows, (JDIMENSION)stk_min(
+                                BAND, picture->box.y - cinfo.output_scanline));
+    }
+    drain(picture, library_rows, picture, resized);
+    while (cinfo.output_scanline < cinfo.output_height) {
+        jpeg_read_scanlines(&cinfo, wide_rows, BAND);
+    }
+    jpeg_finish_decompress(&cinfo);
+}
+
+static void library_region(struct picture *picture, bool resized)
+{
+    JDIMENSION x = picture->box.x, width = picture->box.width;
+
+    library_begin(picture);
+    jpeg_crop_scanline(&cinfo, &x, &width);
+    left_skip = picture->box.x - x;
+    if (picture->box.y) {
+        jpeg_skip_scanlines(&cinfo, picture->box.y);
+    }
+    drain(picture, library_rows, picture, resized);
+    jpeg_abort_decompress(&cinfo);
+}
+
+/* ---- ours ---- */
+
+static void our_rows(void *from, uint8_t *const *rows, uint32_t wanted)
+{
+    uint32_t done;
+
+    STK_ASSERT(stk_jpeg_decoder_rows(from, rows, wanted, &done) == 0 && done == wanted);
+}
+
+static void ours(const struct picture *picture, struct stk_jpeg_decoder *decoder, bool resized)
+{
+    struct stk_jpeg_frame frame;
+
+    stk_jpeg_frame_read(picture->bytes, &frame);
+    STK_ASSERT(stk_jpeg_decoder_begin(decoder, &frame, &picture->box, workspace) == 0);
+    drain(picture, our_rows, decoder, resized);
+}
+
+/* ---- stages that do nothing ---- */
+
+static void no_transform(const int16_t *block, const int16_t *quantiser, uint8_t *to, size_t stride)
+{
+    (void)block, (void)quantiser, (void)to, (void)stride;
+}
+
+static void no_wide(const uint8_t *in, uint32_t samples, uint8_t *out)
+{
+    (void)in, (void)samples, (void)out;
+}
+
+static void no_high(const uint8_t *near, const uint8_t *far, bool below, uint32_t samples,
+                    uint8_t *out)
+{
+    (void)near, (void)far, (void)below, (void)samples, (void)out;
+}
+
+static void no_both(const uint8_t *near, const uint8_t *far, uint32_t samples, uint8_t *out)
+{
+    (void)near, (void)far, (void)samples, (void)out;
+}
+
+static void no_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t samples,
+                      uint8_t *out)
+{
+    (void)y, (void)cb, (void)cr, (void)samples, (void)out;
+}
+
+/* Decoders that stop after the bits, the transform, the upsampling, and one that does not. */
+static void open_decoders(uint32_t vector)
+{
+    static struct stk_jpeg_kernels stages[STK_COUNT(decoders)];
+
+    for (size_t i = 0; i < STK_COUNT(decoders); i++) {
+        stages[i] = *stk_jpeg_kernels_get(vector);
+        stages[i].transform = i < 1 ? no_transform : stages[i].transform;
+        stages[i].wide = i < 2 ? no_wide : stages[i].wide;
+        stages[i].high = i < 2 ? no_high : stages[i].high;
+        stages[i].wide_and_high = i < 2 ? no_both : stages[i].wide_and_high;
+        stages[i].colors = i < 3 ? no_colors : stages[i].colors;
+        STK_ASSERT(stk_jpeg_decoder_open_kernels(&decoders[i], &stages[i], NULL) == 0);
+    }
+}
+
+/* ---- cases ---- */
+
+enum {
+    FULL,
+    REGION,
+    HEADER,
+    BITS,
+    TRANSFORM,
+    UPSAMPLE,
+    OURS,
+    FULL_RESIZE,
+    REGION_RESIZE,
+    OURS_RESIZE,
+    CASE_COUNT
+};
+
+static const char *const names[CASE_COUNT] = {
+    [FULL] = "libjpeg-turbo, whole",
+    [REGION] = "libjpeg-turbo, region",
+    [HEADER] = "ours: header",
+    [BITS] = "ours: + bits",
+    [TRANSFORM] = "ours: + transform",
+    [UPSAMPLE] = "ours: + upsampling",
+    [OURS] = "ours: + colours, the crop",
+    [FULL_RESIZE] = "libjpeg-turbo, whole, resized",
+    [REGION_RESIZE] = "libjpeg-turbo, region, resized",
+    [OURS_RESIZE] = "ours, resized",
+};
+
+static void run(int which, struct picture *picture)
+{
+    struct stk_jpeg_frame frame;
+
+    switch (which) {
+    case FULL:
+    case FULL_RESIZE:
+        library_full(picture, which == FULL_RESIZE);
+        break;
+    case REGION:
+    case REGION_RESIZE:
+        library_region(picture, which == REGION_RESIZE);
+        break;
+    case HEADER:
+        stk_jpeg_frame_read(picture->bytes, &frame);
+        break;
+    case OURS_RESIZE:
+        ours(picture, decoders[3], true);
+        break;
+    default:
+        ours(picture, decoders[which - BITS], false);
+        break;
+    }
+}
+
+static void prepare(uint32_t vector)
+{
+    static struct jpeg_error_mgr errors;
+    static const float mean[3] = {.485f, .456f, .406f}, std[3] = {.229f, .224f, .225f};
+    size_t workspace_bytes = 0, row_bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct stk_jpeg_frame frame;
+
+        stk_jpeg_frame_read(pictures[i].bytes, &frame);
+        workspace_bytes = stk_max(workspace_bytes,
+                                  stk_jpeg_workspace_bytes(&frame, &pictures[i].box));
+        row_bytes = stk_max(row_bytes, 4 * (size_t)frame.width + 4 * CROP_MARGIN);
+    }
+    workspace = aligned_alloc(64, stk_round_up(workspace_bytes, 64));
+    for (int i = 0; i < BAND; i++) {
+        band[i] = malloc(row_bytes);
+        wide_rows[i] = malloc(row_bytes + 16);
+        wide_rows[i] += 16; /* not aligned to 32: see pixel/resize.c */
+    }
+    slot = aligned_alloc(64, sizeof *slot * 3 * SIDE * SIDE);
+    cinfo.err = jpeg_std_error(&errors);
+    jpeg_create_decompress(&cinfo);
+    open_decoders(vector);
+    pixel_kernels = stk_kernels_get(vector);
+    STK_ASSERT(stk_resize_open(&resize, pixel_kernels, NULL) == 0);
+    convert = (struct stk_convert){.dtype = STOKER_FLOAT32, .layout = STOKER_NCHW,
+                                   .width = SIDE, .height = SIDE};
+    stk_convert_init(&convert, mean, std);
+}
+
+int main(int argument_count, char **arguments)
+{
+    double bytes = 0, pixels = 0, crops = 0;
+    long rounds;
+
+    if (argument_count != 5) {
+        fprintf(stderr, "usage: jpeg FOLDER ROUNDS COUNT auto|none\n");
+        return 2;
+    }
+    rounds = strtol(arguments[2], NULL, 10);
+    load(arguments[1], (uint32_t)strtoul(arguments[3], NULL, 10));
+    if (count == 0) {
+        fprintf(stderr, "jpeg: no pictures in %s\n", arguments[1]);
+        return 3;
+    }
+    prepare(strcmp(arguments[4], "none") == 0 ? STOKER_VECTOR_NONE : STOKER_VECTOR_AUTO);
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += (double)pictures[i].bytes.bytes;
+        pixels += (double)pictures[i].width * pictures[i].height;
+        crops += (double)pictures[i].box.width * pictures[i].box.height;
+    }
+    printf("{\"pictures\": %u, \"bytes\": %.0f, \"pixels\": %.0f, \"crop_pixels\": %.0f}\n", count,
+           bytes / count, pixels / count, crops / count);
+    for (long round = -1; round < rounds; round++) { /* the first one warms up */
+        for (int which = 0; which < CASE_COUNT; which++) {
+            double begin = seconds();
+
+            for (uint32_t i = 0; i < count; i++) {
+                run(which, &pictures[i]);
+            }
+            if (round >= 0) {
+                double us = (seconds() - begin) * 1e6 / count;
+
+                printf("{\"case\": \"%s\", \"round\": %ld, \"us\": %.2f, \"ns_pixel\": %.3f}\n",
+                       names[which], round, us, us * 1e3 / (crops / count));
+            }
+        }
+    }
+    return 0;
+}
