@@ -230,6 +230,92 @@ static void test_identity(void)
     }
 }
 
+/* What epochs and lengths do not tell apart: other ends, limits, borders between sources, and
+ * changes. */
+static void test_identity_of_sources(void)
+{
+    enum { PLAIN, END, LIMITS, BORDERS, CHANGE, LATER, OTHERS, GROUPS, KINDS };
+    static const uint64_t moved[3] = {490, 620, SAMPLES}, others[3] = {2, 1, 4};
+    struct stk_schedule_options options;
+    struct stk_mix_source sources[3];
+    struct stk_mix_change change;
+    struct stk_schedule schedule;
+    struct stk_mix_options mix;
+    uint64_t identities[KINDS];
+
+    for (int kind = PLAIN; kind < KINDS; kind++) {
+        options_of(&options, &mix, sources, STK_MIX_RENORMALISE);
+        mix.end = kind == END ? STK_MIX_REPEAT : STK_MIX_RENORMALISE;
+        options.epoch_samples = kind == END ? SAMPLES : 0;
+        change = (struct stk_mix_change){kind == LATER ? 101 : 100,
+                                         kind == OTHERS ? others : weights};
+        mix.changes = &change;
+        mix.change_count = kind >= CHANGE && kind <= OTHERS;
+        if (kind == LIMITS) { /* as long, but other sources end first */
+            sources[0].sample_limit -= 10;
+            sources[2].sample_limit += 10;
+        } else if (kind == BORDERS) {
+            sources[0].sample_count -= 10;
+            sources[1].sample_count += 10;
+            options.ends = moved;
+        } else if (kind == GROUPS) {
+            options.order.group_count = 1; /* it is in the state beside the mix */
+        }
+        T_EQ("init", stk_schedule_init(&schedule, &options, NULL), 0);
+        T_EQ("all are as long", stk_schedule_samples(&schedule), SAMPLES);
+        identities[kind] = schedule.identity;
+        stk_schedule_deinit(&schedule);
+        for (int other = PLAIN; other < kind; other++) {
+            bool is_one = kind == GROUPS && other == PLAIN;
+
+            T_TRUE("another one", (identities[other] == identities[kind]) == is_one);
+        }
+    }
+}
+
+/* Two sources of one length do not walk alike, and a mix that is gone through again has other
+ * frames: batch mates of one epoch are none in the next. */
+static void test_apart(void)
+{
+    enum { COUNT = 600 };
+    static const uint64_t halves[2] = {COUNT, 2 * COUNT}, alike[2] = {1, 1};
+    struct stk_mix_source sources[2] = {{COUNT, COUNT}, {COUNT, COUNT}};
+    struct stk_mix_options mix = {.seed = seed,
+                                  .sources = sources,
+                                  .weights = alike,
+                                  .source_count = 2,
+                                  .end = STK_MIX_STOP};
+    struct stk_schedule_options options = {
+        .order = {.sample_count = 2 * COUNT, .shuffle = STOKER_SHUFFLE_FULL, .seed = seed},
+        .mix = &mix,
+        .ends = halves};
+    struct stk_schedule schedule;
+    struct stk_schedule_reader reader;
+    struct stk_order_epoch keys[2];
+    uint64_t samples[2][2 * COUNT], same_walk = 0, same_source = 0;
+
+    T_EQ("init", stk_schedule_init(&schedule, &options, NULL), 0);
+    T_EQ("epoch", stk_schedule_samples(&schedule), 2 * COUNT);
+    T_EQ("reader", stk_schedule_reader_init(&reader, &schedule, NULL), 0);
+    for (uint64_t epoch = 0; epoch < 2; epoch++) {
+        stk_schedule_read(&reader, epoch, 0, 2 * COUNT, samples[epoch]);
+    }
+    for (uint64_t i = 0; i < 2 * COUNT; i++) {
+        same_source += (samples[0][i] >= COUNT) == (samples[1][i] >= COUNT);
+    }
+    for (int source = 0; source < 2; source++) {
+        stk_order_begin(&keys[source], &schedule.orders[source], 0);
+    }
+    for (uint64_t i = 0; i < COUNT; i++) {
+        same_walk += stk_order_sample(&keys[0], i) == stk_order_sample(&keys[1], i);
+    }
+    T_TRUE("sources do not walk alike", same_walk < COUNT / 20);
+    T_TRUE("epochs have other frames",
+           same_source > COUNT * 8 / 10 && same_source < COUNT * 12 / 10);
+    stk_schedule_reader_deinit(&reader);
+    stk_schedule_deinit(&schedule);
+}
+
 static void test_failures(void)
 {
     static const uint64_t wrong[3] = {500, 619, SAMPLES};
@@ -268,6 +354,8 @@ int main(int count, char **arguments)
     test_plain();
     test_mixes();
     test_identity();
+    test_identity_of_sources();
+    test_apart();
     test_failures();
     return t_finish();
 }
