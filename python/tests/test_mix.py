@@ -604,6 +604,28 @@ def test_command_proves(sources):
     assert same.returncode == 0 or "order: the same" in same.stdout
 
 
+def test_command_tells_mixes_apart(sources):
+    """Weights that change at a position differ from there on, and nothing before."""
+    words = ["--mix", "3,2,1", "--batch", "20", "--mix-epoch", "3000", "--json", "--diff"]
+
+    def diff(*settings, more=()):
+        done = order(sources, *more, *words, *settings)
+        assert done.returncode in (0, 1), done.stderr
+        return json.loads(done.stdout)
+
+    assert not diff("mix=6,4,2")["order_differs"]  # the same shares
+    assert diff("mix=3,2,2")["order_position"] < 10
+    later = diff(f"mix=3,2,1/{2 * FRAME}:1,1,1")
+    assert later["order_epoch"] == 0 and 2 * FRAME <= later["order_position"] < 2 * FRAME + 20
+    assert later["step"] == 2 * FRAME // STEP
+    assert diff("mix-epoch=2000")["order_position"] == 2000  # where the shorter epoch ends
+    # Batches of one source are of the other set-up's batch size.
+    single = diff("batch=30", more=["--single"])
+    assert single["order_differs"] and single["order_position"] <= 20
+    for wrong in ("mix=3,2", "mix=", "mix-end=never", "mix", "single"):
+        assert order(sources, *words, wrong).returncode == 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -615,9 +637,8 @@ def test_command_proves(sources):
         ("--mix", "3,2,1/5:1,2"),
         ("--mix", "0,0,0"),
         ("--mix-end", "stop"),
-        ("--mix", "3,2,1"),
         ("--mix", "3,2,1", "--groups", "4"),
-        ("--mix", "3,2,1", "--simulate"),
+        ("--mix", "3,2,1", "--simulate", "--tail", "wrap"),
     ],
     ids=str,
 )

@@ -93,7 +93,7 @@ static int setup_open(struct setup *setup, const struct args *args)
         free(setup->shard_ends); /* a folder */
         setup->shard_ends = NULL;
     }
-    status = order_mix_open(setup);
+    status = order_mix_open(setup, args);
     status = status == EXIT_FINE ? chosen_open(&setup->choice, args, setup->dataset) : status;
     return status == EXIT_FINE ? order_open(setup, args, &setup->order) : status;
 }
@@ -383,6 +383,9 @@ static bool is_setting_changed_only(const struct setup *setup, const struct args
     rest.repeats = setup->args->repeats;
     rest.repeats_apart = setup->args->repeats_apart;
     rest.epoch_samples = setup->args->epoch_samples;
+    rest.mix = setup->args->mix;
+    rest.mix_end = setup->args->mix_end;
+    rest.mix_epoch = setup->args->mix_epoch;
     rest.samples = setup->dataset ? rest.samples : setup->args->samples;
     return memcmp(&rest, setup->args, sizeof rest) == 0;
 }
@@ -400,9 +403,11 @@ static int diff(struct setup *setup)
     if (status == EXIT_FINE && (!*setup->args->diff || !is_setting_changed_only(setup, &changed))) {
         return term_usage("order", "not settings of an order", setup->args->diff,
                           "give some of samples, block-samples, batch, world, seed, shuffle, tail, "
-                          "window, groups, repeats, repeats-apart and epoch-samples, like "
-                          "seed=1,window=128; subset, weights, balance or curriculum as the last");
+                          "window, groups, repeats, repeats-apart, epoch-samples, mix-end and "
+                          "mix-epoch, like seed=1,window=128; mix, subset, weights, balance or "
+                          "curriculum as the last");
     }
+    status = status != EXIT_FINE ? status : order_mix_open(setup, &changed); /* the other's */
     status = status != EXIT_FINE ? status : chosen_open(&setup->choice, &changed, setup->dataset);
     status = status != EXIT_FINE ? status : order_open(setup, &changed, &other);
     if (status == EXIT_FINE) {

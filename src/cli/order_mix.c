@@ -33,13 +33,14 @@ static bool parse(struct order_mix *mix, const char *text, size_t count)
     return fine && *text == '\0';
 }
 
-int order_mix_open(struct setup *setup)
+int order_mix_open(struct setup *setup, const struct args *args)
 {
-    const struct args *args = setup->args;
     struct order_mix *mix = &setup->mix;
     size_t count = args->path_count;
     char advice[160];
 
+    *mix = (struct order_mix){0};
+    setup->has_mix = false;
     if (!args->mix) {
         return args->mix_end || args->mix_epoch || args->single
                    ? term_usage("order", "a setting of a mix without --mix", NULL,

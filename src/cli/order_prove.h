@@ -48,8 +48,8 @@ int order_report(struct setup *setup);
 
 /* A number that one of `ends` follows, or the end of the text; then *text stands behind it. */
 bool order_take_number(const char **text, const char *ends, uint64_t *value_out);
-/* `--mix` into the set-up, whose data set is open; an exit status. */
-int order_mix_open(struct setup *setup);
+/* `--mix` into the set-up, whose data set is open, in place of the one there; an exit status. */
+int order_mix_open(struct setup *setup, const struct args *args);
 /* `--verify` and `--simulate`; exit statuses. */
 int order_verify(const struct setup *setup);
 int order_simulate(const struct setup *setup);
