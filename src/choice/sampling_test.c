@@ -124,6 +124,8 @@ static void test_classes(void)
     uint64_t key = stk_draw_key(seed, STK_USE_CLASSES);
     bool once = true, whole = true;
     uint32_t slots[8][8] = {{0}};
+    static uint16_t walk[FRAMES]; /* of the largest class */
+    uint32_t alike = 0, epoch;
     double chi = 0;
 
     for (uint32_t i = 0; i < SAMPLES; i++) {
@@ -146,6 +148,9 @@ static void test_classes(void)
             uint64_t sample = stk_classes_draw(&classes, key, frame * (LABELS - 1) + slot);
             uint32_t label = labels[sample];
 
+            if (label == LABELS - 1) {
+                walk[frame] = (uint16_t)sample;
+            }
             once &= !(met >> label & 1);
             met |= 1u << label;
             seen[sample]++;
@@ -154,6 +159,11 @@ static void test_classes(void)
             whole &= seen[sample] == frame / counts[label] + 1;
         }
     }
+    epoch = counts[LABELS - 1];
+    for (uint32_t i = 0; i < epoch; i++) {
+        alike += walk[i] == walk[i + epoch];
+    }
+    T_TRUE("its next epoch is another", epoch > 50 && alike < epoch / 4);
     for (int i = 0; i < 64; i++) {
         double want = FRAMES / 8.0;
         chi += (slots[i / 8][i % 8] - want) * (slots[i / 8][i % 8] - want) / want;
