@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from . import _stoker
 from .errors import ArgumentError
 from .output import paths_of
+from .portable import Portable
 
 __all__ = [
     "BadSample",
@@ -119,9 +120,7 @@ def milliseconds(value: float | None, where: str) -> int:
 def refuse_pickle(thing: str) -> NoReturn:
     raise TypeError(
         f"a stoker.{thing} cannot be pickled: it holds threads and memory of this process; "
-        "make it in the process that uses it (stoker needs no worker processes; for Python code "
-        "in a DataLoader's workers there is stoker.torch.IterableDataset), and send its arguments, "
-        "or a loader's state_dict()"
+        "make it in the process that uses it, and send its arguments"
     )
 
 
@@ -162,7 +161,7 @@ def share(value: float | None, where: str) -> float:
     return float(value)
 
 
-class Engine:
+class Engine(Portable):
     """Threads, reading and memory of this process, shared by its loaders.
 
     Args:
@@ -239,8 +238,11 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __reduce__(self) -> NoReturn:
-        refuse_pickle("Engine")
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As its options; a process's own engine is the own one of where it comes to."""
+        if _default is not None and _default[1] is self:
+            return default_engine, ()
+        return super().__reduce__()
 
 
 _default: tuple[int, Engine] | None = None
@@ -296,7 +298,7 @@ class Sample(NamedTuple):
     members: list[Member]
 
 
-class Dataset:
+class Dataset(Portable):
     """The samples of a class folder (torchvision's ImageFolder) or of tars (WebDataset).
 
     Opening reads headers only, in parallel; with an index (see :func:`stoker.index`) not even
@@ -369,7 +371,7 @@ class Dataset:
     def _like(self, native: _stoker.Dataset) -> Dataset:
         """Another data set of this one's engine."""
         other = object.__new__(Dataset)
-        other.engine = self.engine
+        other.engine, other._given = self.engine, self._given
         other._take(native)
         return other
 
@@ -515,8 +517,15 @@ class Dataset:
     def __repr__(self) -> str:
         return f"<stoker.Dataset {self.kind}, {len(self)} samples, {self.shard_count} shards>"
 
-    def __reduce__(self) -> NoReturn:
-        refuse_pickle("Dataset")
+    def _standing(self) -> Any:
+        return self._info["sample_count"], self._info["block_samples"], self._info["identity"]
+
+    def _arrive(self, standing: Any) -> None:
+        """Shards that were appended since are left out; other changes are refused."""
+        samples, block_samples, identity = standing
+        part = self._native.as_of((*[0] * 8, samples, block_samples, *[0] * 7, identity))
+        if part is not None:
+            self._take(part)
 
 
 def index_words(value: Any, where: str) -> dict[str, Any]:

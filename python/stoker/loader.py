@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from . import _stoker
 from .dataset import (
@@ -21,7 +21,6 @@ from .dataset import (
     default_engine,
     milliseconds,
     parse_bytes,
-    refuse_pickle,
     retries_of,
     share,
     word,
@@ -31,6 +30,7 @@ from .explain import Scheduled, explain
 from .fields import Field, Image, Label, resolve
 from .mix import Mix, Mixed
 from .output import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
+from .portable import Given
 from .sampling import Sampling
 from .state import parse_state, state_values
 from .stream import Epoch, Stream
@@ -141,6 +141,9 @@ class Loader(Stream):
     A batch's memory is its own until the last tensor that shows it is gone, also after
     :meth:`close`, from any thread. Kept batches cost new memory up to the engine's budget, then
     :class:`stoker.BudgetError`.
+
+    It can be pickled and copied, as its arguments and its place: what comes out goes on there, and
+    opens when it is first used, in the process that uses it.
 
     Attributes:
         batch_size, rank, world_size, seed, tail, shuffle: as given or found.
@@ -442,7 +445,8 @@ class Loader(Stream):
             raise ForkedError(
                 "the object was made in another process",
                 "loader",
-                "make it again in this process, after the fork",
+                "make it again in this process, after the fork; or fork with copy.deepcopy(it), "
+                "which opens where it is used",
             )
         if self._closed:
             raise ClosedError(
@@ -749,8 +753,12 @@ class Loader(Stream):
             f"rank {self.rank} of {self.world_size}>"
         )
 
-    def __reduce__(self) -> NoReturn:
-        refuse_pickle("Loader")
+    def _sending(self) -> Given:
+        args, options = super()._sending()
+        source = args[0] if args else options.get("source")
+        if isinstance(source, Dataset):  # the one that refresh() gave
+            return ((self.dataset, *args[1:]), {n: v for n, v in options.items() if n != "source"})
+        return args, options
 
 
 class _Past:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .dataset import count
 from .errors import ArgumentError
+from .portable import Given, Portable, refuse_workers
 from .ranks import ranks
 
 __all__ = ["Epoch", "Stream"]
@@ -52,7 +53,7 @@ class Epoch(Iterator[Any]):
         self.load_state_dict(state)
 
 
-class Stream:
+class Stream(Portable):
     """What :class:`stoker.Loader` and :class:`stoker.TokenLoader` have in common.
 
     Frameworks look at a loader's ``sampler`` to tell it the epoch, and to see whether it is shared
@@ -128,6 +129,25 @@ class Stream:
         """The native state behind the batch last given."""
         state: tuple[Any, ...] = self._native.state(*(self._delivered or ()))
         return state
+
+    # ---- being sent ----
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def _sending(self) -> Given:
+        self._check_open()
+        return super()._sending()
+
+    def _standing(self) -> Any:
+        return self.state_dict(), self._taken and self._is_over()
+
+    def _arrive(self, standing: Any) -> None:
+        state, is_over = standing
+        if self._native_options.get("worker_count", 1) == 1:
+            refuse_workers(type(self).__name__)
+        self.load_state_dict(state)
+        self._taken = is_over  # then the next loop is that of the next epoch
 
     # ---- what frameworks ask ----
 

@@ -10,11 +10,11 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from . import _stoker
 from .counted import Counts, Kept, Reading, default_folder, open_counts
-from .dataset import SHUFFLES, Engine, count, parse_bytes, refuse_pickle, word
+from .dataset import SHUFFLES, Engine, count, parse_bytes, word
 from .errors import ArgumentError, CorruptError, FormatError, StateError
 from .loader import TAILS
 from .middle import Middle
@@ -314,9 +314,6 @@ class TextLoader(TokenLoader):
             f"<stoker.TextLoader of {len(self.tokens.files)} files, batches of {self.batch_size} "
             f"{unit}, rank {self.rank} of {self.world_size}>"
         )
-
-    def __reduce__(self) -> NoReturn:
-        refuse_pickle("TextLoader")
 
 
 # ---- batches ahead ----

@@ -7,13 +7,14 @@ import os
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from . import _stoker
-from .dataset import SHUFFLES, Engine, count, default_engine, parse_bytes, refuse_pickle, word
-from .errors import ArgumentError, ClosedError, EmptyError, ForkedError, StateError
+from .dataset import SHUFFLES, Engine, count, default_engine, parse_bytes, word
+from .errors import ArgumentError, ChangedError, ClosedError, EmptyError, ForkedError, StateError
 from .loader import TAILS
 from .output import Ragged, check_word, choose, converter, mask_of, paths_of
+from .portable import Portable
 from .state import parse_state, state_values
 from .stream import EPOCH, Epoch, Stream
 
@@ -75,7 +76,7 @@ class FIM(NamedTuple):
     whole documents are changed, each part tokenised for itself, and rows cut them afterwards."""
 
 
-class Tokens:
+class Tokens(Portable):
     """Token files, mapped: opening costs the same whatever they hold.
 
     What each file is, is found out: a Megatron set (named by its prefix, its ``.bin`` or its
@@ -152,8 +153,14 @@ class Tokens:
     def __repr__(self) -> str:
         return f"<stoker.Tokens: {len(self)} tokens in {len(self.files)} files>"
 
-    def __reduce__(self) -> NoReturn:
-        refuse_pickle("Tokens")
+    def _standing(self) -> Any:
+        return self.identity
+
+    def _arrive(self, standing: Any) -> None:
+        if self.identity != standing:
+            raise ChangedError(
+                "the token files are not those that were sent", repr(self.files), "send them anew"
+            )
 
 
 class TokenLoader(Stream):
@@ -361,7 +368,8 @@ class TokenLoader(Stream):
             raise ForkedError(
                 "the object was made in another process",
                 "token loader",
-                "make it again in this process, after the fork",
+                "make it again in this process, after the fork; or fork with copy.deepcopy(it), "
+                "which opens where it is used",
             )
         if self._closed:
             raise ClosedError(
@@ -458,9 +466,6 @@ class TokenLoader(Stream):
             f"<stoker.TokenLoader of {self.tokens!r}, batches of {self.batch_size} x "
             f"{self.context or 'any'}, rank {self.rank} of {self.world_size}>"
         )
-
-    def __reduce__(self) -> NoReturn:
-        refuse_pickle("TokenLoader")
 
 
 def _places(rows: str, positions: str | None) -> str:

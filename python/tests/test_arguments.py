@@ -167,20 +167,3 @@ def test_ranks_of_torch_distributed(folder, torch, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     loader = stoker.Loader(folder, 4, fields={"id": "__id__"})
     assert (loader.rank, loader.world_size) == (3, 8)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda folder: stoker.Loader(folder, 4, fields={"id": "__id__"}),
-        lambda folder: stoker.Dataset(folder),
-        lambda folder: stoker.Engine(),
-    ],
-)
-def test_pickle_is_refused(folder, make):
-    import copy
-    import pickle
-
-    for attempt in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError, match="cannot be pickled"):
-            attempt(make(folder))
