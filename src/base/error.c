@@ -10,6 +10,8 @@
 
 static void place_text(struct stoker_error *error, const char *text);
 static void escape(char *text, size_t capacity);
+static void keep_detail(const struct stoker_error *error, char *detail);
+static size_t prefix_text(const struct stoker_error *error, char *text, size_t capacity);
 
 static void reset(struct stoker_error *error, int status, const char *what, const char *advice)
 {
@@ -54,9 +56,12 @@ int stk_fail_errno(struct stoker_error *error, int number, const char *what, con
 int stk_error_place(struct stoker_error *error, const char *shard, uint64_t offset,
                     const char *key)
 {
+    char detail[sizeof error->where];
+
     if (!error) {
         return 0;
     }
+    keep_detail(error, detail);
     if (shard && !error->shard[0]) {
         snprintf(error->shard, sizeof error->shard, "%s", shard);
     }
@@ -67,19 +72,16 @@ int stk_error_place(struct stoker_error *error, const char *shard, uint64_t offs
         error->offset = offset;
     }
     if (error->shard[0]) {
-        char detail[sizeof error->where];
-        snprintf(detail, sizeof detail, "%s", error->where);
         place_text(error, detail);
     }
     return error->status;
 }
 
-/* "'shard' offset 512 key 'a/b': detail", each part only when it is known. */
-static void place_text(struct stoker_error *error, const char *detail)
+/* "'shard' offset 512 key 'a/b'", each part only when it is known; the bytes written. */
+static size_t prefix_text(const struct stoker_error *error, char *text, size_t capacity)
 {
-    char   offset[32] = "";
-    char   key[sizeof error->key + 8] = "";
-    size_t used;
+    char offset[32] = "";
+    char key[sizeof error->key + 8] = "";
 
     if (error->offset != STOKER_NO_OFFSET) {
         snprintf(offset, sizeof offset, " offset %llu", (unsigned long long)error->offset);
@@ -87,8 +89,30 @@ static void place_text(struct stoker_error *error, const char *detail)
     if (error->key[0]) {
         snprintf(key, sizeof key, " key '%s'", error->key);
     }
-    snprintf(error->where, sizeof error->where, "'%.400s'%s%s", error->shard, offset, key);
-    used = strlen(error->where);
+    snprintf(text, capacity, "'%.400s'%s%s", error->shard, offset, key);
+    escape(text, capacity);
+    return strlen(text);
+}
+
+/* What `where` says behind the place that is known so far: the place is written anew. */
+static void keep_detail(const struct stoker_error *error, char *detail)
+{
+    char prefix[sizeof error->where];
+    size_t bytes = error->shard[0] ? prefix_text(error, prefix, sizeof prefix) : 0;
+    const char *rest = error->where;
+
+    if (bytes > 0 && strncmp(rest, prefix, bytes) == 0) {
+        rest += bytes;
+        rest += strncmp(rest, ": ", 2) == 0 ? 2 : 0;
+    }
+    snprintf(detail, sizeof error->where, "%s", rest);
+}
+
+/* "'shard' offset 512 key 'a/b': detail". */
+static void place_text(struct stoker_error *error, const char *detail)
+{
+    size_t used = prefix_text(error, error->where, sizeof error->where);
+
     if (detail[0] && !strstr(error->where, detail) && detail[0] != '\'') {
         snprintf(error->where + used, sizeof error->where - used, ": %.*s",
                  (int)(sizeof error->where - used - 3), detail);

@@ -711,15 +711,12 @@ static int read_plain(struct stoker_dataset *dataset, const struct stk_member *m
                               (unsigned long long)about.bytes);
         } else {
             got = stk_io_read_wait(io, file, member->offset, buffer, about.bytes);
+            status = got < 0 ? stk_io_fail_read(io, file, got, "cannot read", error) : 0;
         }
     }
     stk_dataset_unpin(dataset, member->shard, file);
     if (status < 0) {
         return status;
-    }
-    if (got < 0) {
-        return stk_fail(error, (int)got, "cannot read", "check the file and its disk", "%s",
-                        stoker_status_text((int)got));
     }
     if ((uint64_t)got < about.bytes) {
         return stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends inside a member",

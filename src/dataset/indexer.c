@@ -296,7 +296,7 @@ static int choose_place(struct stoker_indexer *indexer, struct stoker_error *err
         tell_path(indexer, out);
         return stk_journal_open(&indexer->journal, io, out, fresh, error);
     }
-    if (sidecar->beside[0] && !sidecar->others) {
+    if (sidecar->beside[0] && !sidecar->others && !stk_io_is_url(sidecar->beside)) {
         tell_path(indexer, sidecar->beside);
         status = stk_journal_open(&indexer->journal, io, sidecar->beside, fresh, error);
     }

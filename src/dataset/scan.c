@@ -193,8 +193,7 @@ static int sum_file(struct stoker_dataset *dataset, const char *path,
     while (status == 0 && got > 0) {
         got = stk_io_read_wait(io, file, offset, buffer, WINDOW_BYTES_MAX);
         if (got < 0) {
-            status = stk_fail(error, (int)got, "cannot read a file", "check the file and its disk",
-                              "%s", stoker_status_text((int)got));
+            status = stk_io_fail_read(io, file, got, "cannot read a file", error);
         } else {
             stk_sum_add(sum, buffer, (size_t)got);
             offset += (uint64_t)got;

@@ -59,8 +59,7 @@ int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *datas
         int64_t got = stk_io_read_wait(io, stream->file, 0, head, sizeof head);
         stream->object_bytes = about.bytes;
         if (got < 0) {
-            status = stk_fail(error, (int)got, "cannot read a shard", "check the file and its disk",
-                              "%s", stoker_status_text((int)got));
+            status = stk_io_fail_read(io, stream->file, got, "cannot read a shard", error);
         } else {
             stream->packing = stk_packing_of((struct stk_view){head, (size_t)got});
         }
@@ -209,8 +208,8 @@ static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes,
             int64_t got = stk_io_read_wait(stream->dataset->engine->io, stream->file,
                                            stream->in_offset, stream->in, STREAM_IN_BYTES);
             if (got < 0) {
-                return stk_fail(error, (int)got, "cannot read a packed shard",
-                                "check the file and its disk", "%s", stoker_status_text((int)got));
+                return stk_io_fail_read(stream->dataset->engine->io, stream->file, got,
+                                        "cannot read a packed shard", error);
             }
             count_read(stream, got);
             if (stream->hashes) {
@@ -242,8 +241,8 @@ static int64_t read_at(struct stk_stream *stream, uint64_t offset, uint8_t *buff
         stk_io_read_wait(stream->dataset->engine->io, stream->file, offset, buffer, bytes);
 
     if (got < 0) {
-        return stk_fail(error, (int)got, "cannot read a shard", "check the file and its disk", "%s",
-                        stoker_status_text((int)got));
+        return stk_io_fail_read(stream->dataset->engine->io, stream->file, got,
+                                "cannot read a shard", error);
     }
     count_read(stream, got);
     if (stream->hashes) {

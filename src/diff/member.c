@@ -137,9 +137,7 @@ static int read_sum(const struct half *half, const struct stk_member *place, uin
         got = stk_io_read_wait(io, file, place->offset + done, piece,
                                (size_t)stk_min(PIECE_BYTES, place->bytes - done));
         if (got < 0) {
-            status = stk_fail(error, (int)got, "cannot read",
-                              "check the disk and the kernel's log (dmesg)", "%s",
-                              stoker_status_text((int)got));
+            status = stk_io_fail_read(io, file, got, "cannot read", error);
             stk_dataset_place(dataset, error, place->shard, place->offset, NULL);
         } else {
             stk_sum_add(sum, piece, (size_t)got);

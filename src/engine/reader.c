@@ -111,8 +111,7 @@ void stk_reader_stop(struct stk_reader *reader)
 
 static int fail_read(const struct stk_reader *reader, int64_t result, struct stoker_error *error)
 {
-    stk_fail(error, (int)result, "cannot read", "check the disk and the kernel's log (dmesg)", "%s",
-             stoker_status_text((int)result));
+    stk_io_fail_read(reader->engine->io, reader->file, result, "cannot read", error);
     stk_error_place(error, NULL, reader->offset, NULL);
     return (int)result;
 }

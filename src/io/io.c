@@ -115,6 +115,23 @@ bool stk_io_explain(struct stk_io *io, struct stk_file *file, int status,
     return io->table->explain && io->table->explain(io, file, status, error_out);
 }
 
+int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, const char *what,
+                     struct stoker_error *error)
+{
+    const char *advice = status == STOKER_ERROR_TIMEOUT
+                             ? "check the file system, or raise read_timeout_ms"
+                             : "check the file and its disk (dmesg has the kernel's log)";
+    struct stoker_error known;
+
+    if (stk_io_explain(io, file, (int)status, &known)) {
+        if (error) {
+            *error = known;
+        }
+        return (int)status;
+    }
+    return stk_fail(error, (int)status, what, advice, "%s", stoker_status_text((int)status));
+}
+
 void stk_io_expect(struct stk_io *io, const char *paths, size_t count)
 {
     if (io->table->expect && count > 0) {

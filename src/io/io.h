@@ -162,6 +162,10 @@ struct stk_read *stk_io_reap(struct stk_io *io, struct stk_queue *queue, uint32_
  * status is known. */
 bool stk_io_explain(struct stk_io *io, struct stk_file *file, int status,
                     struct stoker_error *error_out);
+/* Fills *error of a read that failed with `status`: with what is known of it, else with `what`.
+ * Returns status. */
+int  stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, const char *what,
+                      struct stoker_error *error);
 /* Ends a reap that waits. Any thread. */
 void stk_io_wake(struct stk_io *io, struct stk_queue *queue);
 

@@ -398,10 +398,7 @@ static void fail_all(struct stk_fetcher *fetcher, struct stk_fetch *list, int st
                      const char *what)
 {
     for (struct stk_fetch *it = list; it; it = it->next) {
-        stk_fail(&it->error, status, what,
-                 status == STOKER_ERROR_TIMEOUT ? "check the file system, or raise read_timeout_ms"
-                                                  : "check the file and its disk",
-                 "%s", stoker_status_text(status));
+        stk_io_fail_read(fetcher->engine->io, it->file, status, what, &it->error);
         stk_dataset_place(it->flight->loader->dataset, &it->error, it->span.shard,
                           it->span.offset, NULL);
     }

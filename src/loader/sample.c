@@ -195,11 +195,12 @@ static void place_error(struct task *task, const struct parts *parts, uint64_t o
 
 /* ---- reading ---- */
 
-static int read_failed(struct task *task, const struct stk_span *span, int64_t got)
+static int read_failed(struct task *task, struct stk_file *file, const struct stk_span *span,
+                       int64_t got)
 {
     if (got < 0) {
-        return stk_fail(&task->error, (int)got, "cannot read a sample",
-                        "check the file and its disk", "%s", stoker_status_text((int)got));
+        return stk_io_fail_read(task->flight->loader->engine->io, file, got,
+                                "cannot read a sample", &task->error);
     }
     stk_fail(&task->error, STOKER_ERROR_TRUNCATED, "the file ends inside a sample",
              "the file changed after it was indexed: fetch it again", "%lld of %llu bytes",
@@ -263,7 +264,7 @@ static int read_span(struct task *task, const struct parts *parts, struct stk_sp
         got = stk_io_read_wait(io, file, span->offset, room, span->bytes);
     }
     if (got < 0 || (uint64_t)got < span->bytes) {
-        status = read_failed(task, span, got);
+        status = read_failed(task, file, span, got);
         goto done;
     }
     *view = (struct stk_view){ room, span->bytes };
@@ -337,7 +338,7 @@ static int read_scattered(struct task *task, struct parts *parts)
         span.bytes = skip + parts->members[f].bytes;
         got = stk_io_read_wait(io, file, parts->headers[f], scratch + at, span.bytes);
         if (got < 0 || (uint64_t)got < span.bytes) {
-            status = read_failed(task, &span, got);
+            status = read_failed(task, file, &span, got);
         }
         status = status < 0 ? status : check_told(task, parts, f, scratch + at);
         parts->views[f] = (struct stk_view){ scratch + at + skip, span.bytes - skip };
@@ -366,7 +367,7 @@ static int read_packed(struct task *task, const struct stk_span *span, struct st
     status = stk_stream_read(stream, span->offset, scratch, span->bytes, &got, &task->error);
     stk_stream_close(stream);
     if (status == 0 && got < span->bytes) {
-        status = read_failed(task, span, (int64_t)got);
+        status = read_failed(task, NULL, span, (int64_t)got);
     }
     *view = (struct stk_view){ scratch, span->bytes };
     return status;
@@ -777,7 +778,7 @@ void stk_sample_finish(struct stk_flight *flight, uint32_t slot, struct stk_work
         status = read_again(&task, &parts, &span, error->status);
         status = status < 0 ? status : fill(&task, &parts);
     } else if (span.bytes != STK_WHOLE && bytes.bytes < span.bytes) {
-        status = read_failed(&task, &span, (int64_t)bytes.bytes);
+        status = read_failed(&task, NULL, &span, (int64_t)bytes.bytes);
     } else {
         status = place_views(&task, &parts, &span, bytes);
         counters->bytes += bytes.bytes;

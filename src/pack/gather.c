@@ -219,8 +219,8 @@ static int read_once(struct stk_gather *gather, const struct origin *origin, uin
         int64_t count = stk_io_read_wait(gather->plan->dataset->engine->io, origin->file, offset,
                                          buffer, bytes);
         if (count < 0) {
-            return stk_fail(error, (int)count, "cannot read", "check the file and its disk", "%s",
-                            stoker_status_text((int)count));
+            return stk_io_fail_read(gather->plan->dataset->engine->io, origin->file, count,
+                                    "cannot read", error);
         }
         got = (size_t)count;
     }

@@ -180,6 +180,21 @@ static const struct told {
     {0, -EIO, "the server refuses", "look at the code, and at the server's log"},
 };
 
+/* Which server was asked, where the URL does not tell: "'http://host/..': why" -> "host: why". */
+static void name_server(struct stk_exchange *exchange)
+{
+    char *where = exchange->error.where, copy[sizeof exchange->error.where];
+    const char *host = strstr(where, "://"), *why = strstr(where, "': ");
+
+    if (where[0] != '\'' || !host) {
+        return;
+    }
+    memcpy(copy, where, sizeof copy);
+    host = copy + (host - where) + 3;
+    snprintf(where, sizeof exchange->error.where, "%.*s%s", (int)strcspn(host, "/'"), host,
+             why ? copy + (why - where) + 1 : "");
+}
+
 int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,
                    const struct stk_refusal *refusal)
 {
@@ -189,6 +204,7 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
     if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
         exchange->error = exchange->request.error;
         exchange->status = exchange->request.status;
+        name_server(exchange);
     } else {
         while (told->code != 0 && told->code != answer->code) {
             told++;

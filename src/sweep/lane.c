@@ -116,10 +116,10 @@ void stk_lane_run(struct stk_lane *lane, const struct stk_sweep_options *options
     }
 }
 
-static int fail_read(struct stk_lane *lane, int64_t got)
+static int fail_read(struct stk_lane *lane, const struct stk_sweep_options *options, int64_t got)
 {
-    return stk_fail(&lane->error, (int)got, "cannot read a shard", "check the file and its disk",
-                    "%s", stoker_status_text((int)got));
+    return stk_io_fail_read(options->io, lane->chain->tar->file, got, "cannot read a shard",
+                            &lane->error);
 }
 
 static void show(struct stk_lane *lane, const struct stk_sweep_options *options,
@@ -148,7 +148,7 @@ static int read_wide(struct stk_lane *lane, const struct stk_sweep_options *opti
     got =
         stk_io_read_wait(options->io, lane->chain->tar->file, lane->need.offset, lane->wide, bytes);
     if (got < 0) {
-        return fail_read(lane, got);
+        return fail_read(lane, options, got);
     }
     show(lane, options, lane->wide, got);
     return 0;
@@ -166,7 +166,7 @@ static int read_narrow(struct stk_lane *lane, const struct stk_sweep_options *op
     }
     got = stk_io_read_now(options->io, tar->file, lane->need.offset, lane->room, bytes);
     if (got < 0 && got != -EAGAIN) {
-        return fail_read(lane, got);
+        return fail_read(lane, options, got);
     }
     if (got < (int64_t)lane->need.bytes) {
         lane->read = (struct stk_read){.file = tar->file,
@@ -226,7 +226,8 @@ void stk_lane_wake(struct stk_lane *lane, const struct stk_sweep_options *option
         lane->room = NULL;
     }
     if (lane->read.lost || lane->read.result < 0) {
-        fail(lane, fail_read(lane, lane->read.lost ? STOKER_ERROR_TIMEOUT : lane->read.result));
+        fail(lane, fail_read(lane, options,
+                             lane->read.lost ? STOKER_ERROR_TIMEOUT : lane->read.result));
         return;
     }
     show(lane, options, lane->room + lane->read.skip, lane->read.result);
