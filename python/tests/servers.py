@@ -1,0 +1,221 @@
+"""Real servers for tests, on this machine only: nginx, and Ceph's S3 gateway on one node.
+
+Each ends with the process that started it, also when that is killed."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+
+START_SECONDS = 60
+ACCESS, SECRET = "testaccess", "testsecret"
+
+
+class Absent(Exception):
+    """Why a server cannot run here."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def need(*programs: str) -> None:
+    missing = [name for name in programs if not shutil.which(name, path=PATH)]
+    if missing:
+        raise Absent(f"no {', '.join(missing)}: scripts/setup --test installs them")
+
+
+PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+
+
+def spawn(log: pathlib.Path, *command: object) -> subprocess.Popen:
+    """A server that dies with this process; what it prints goes to the file."""
+    with log.open("wb") as out:
+        return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *map(str, command)], stdout=out,
+                                stderr=out, stdin=subprocess.DEVNULL,
+                                env={**os.environ, "PATH": PATH})
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def await_port(port: int, process: subprocess.Popen, log: pathlib.Path) -> None:
+    until = time.monotonic() + START_SECONDS
+    while not answers(port):
+        if process.poll() is not None or time.monotonic() > until:
+            raise RuntimeError(f"a server did not start: {log.read_text()[-2000:]}")
+        time.sleep(0.02)
+
+
+NGINX = """
+{modules}
+worker_processes 1;
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log error.log;
+events {{ worker_connections 2048; }}
+http {{
+    access_log access.log;
+    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fcgi;
+    uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+    sendfile on;
+    keepalive_requests 1000000;
+    server {{
+        listen 127.0.0.1:{port};
+        root {data};
+        location /noranges/ {{ alias {data}/; max_ranges 0; }}
+        location /moved/ {{ rewrite ^/moved/(.*)$ /$1 redirect; }}
+        location /secret/ {{ return 403; }}
+        {slow}
+    }}
+}}
+"""
+# 30 to 50 ms to the first byte, 80 MB/s a connection: an object store that is far away.
+SLOW = """
+        location /slow/ {{
+            alias {data}/;
+            limit_rate 80m;
+            access_by_lua_block {{ ngx.sleep(0.030 + math.random() * 0.02) }}
+        }}"""
+LUA = [pathlib.Path("/usr/lib/nginx/modules") / name
+       for name in ("ndk_http_module.so", "ngx_http_lua_module.so")]
+
+
+class Nginx:
+    """The files below `data`: as they are, at /noranges/ by a server that knows no ranges, at
+    /moved/ behind a redirect, at /slow/ far away (where nginx has Lua)."""
+
+    def __init__(self, home: pathlib.Path, data: pathlib.Path) -> None:
+        need("nginx", "setpriv")
+        self.has_slow = all(path.exists() for path in LUA)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = home / "access.log"
+        (home / "nginx.conf").write_text(NGINX.format(
+            modules="\n".join(f"load_module {path};" for path in LUA) if self.has_slow else "",
+            port=self.port, data=data, slow=SLOW.format(data=data) if self.has_slow else ""))
+        self.process = spawn(home / "out.log", "nginx", "-p", home, "-c", "nginx.conf",
+                             *(("-g", "user root;") if os.geteuid() == 0 else ()))
+        await_port(self.port, self.process, home / "out.log")
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+CEPH = """
+[global]
+fsid = {fsid}
+mon host = [v2:127.0.0.1:{mon_port}]
+run dir = {home}/run
+admin socket = {home}/run/$name.asok
+log file = {home}/log/$name.log
+keyring = {home}/keyring
+public addr = 127.0.0.1
+cluster addr = 127.0.0.1
+osd pool default size = 1
+osd pool default min size = 1
+osd crush chooseleaf type = 0
+mon allow pool size one = true
+mon max pg per osd = 1000
+osd pool default pg num = 4
+osd pool default pg autoscale mode = off
+osd objectstore = memstore
+memstore device bytes = {bytes}
+osd data = {home}/osd
+mon data = {home}/mon
+[client.rgw]
+rgw frontends = beast endpoint=127.0.0.1:{port}
+rgw thread pool size = 64
+"""
+CAPS = {
+    "mon.": ("mon", "allow *"),
+    "client.admin": ("mon", "allow *", "osd", "allow *", "mgr", "allow *"),
+    "osd.0": ("mon", "allow profile osd", "osd", "allow *"),
+    "client.rgw": ("mon", "allow rw", "osd", "allow rwx"),
+}
+
+
+class Ceph:
+    """An S3 gateway with its monitor and one object daemon in memory: some 5 s to start."""
+
+    def __init__(self, home: pathlib.Path, memory: int = 1 << 30) -> None:
+        need("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "setpriv")
+        if os.geteuid() != 0:
+            raise Absent("Ceph's daemons want to be started as root")
+        self.home, self.conf = home, home / "ceph.conf"
+        self.port, fsid = free_port(), uuid.uuid4()
+        mon_port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        for name in ("run", "log", "osd"):
+            (home / name).mkdir()
+        self.conf.write_text(CEPH.format(fsid=fsid, mon_port=mon_port, home=home, port=self.port,
+                                         bytes=memory))
+        self.processes: list[subprocess.Popen] = []
+        try:
+            self._start(fsid, mon_port)
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self, *command: object) -> str:
+        return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True,
+                              timeout=START_SECONDS,
+                              env={**os.environ, "CEPH_CONF": str(self.conf)}).stdout
+
+    def _serve(self, name: str, *command: object) -> subprocess.Popen:
+        self.processes.append(spawn(self.home / "log" / f"{name}.out", *command, "-c", self.conf,
+                                    "-f"))
+        return self.processes[-1]
+
+    def _start(self, fsid: uuid.UUID, mon_port: int) -> None:
+        home, keyring, name = self.home, self.home / "keyring", uuid.uuid4()
+        for number, (who, caps) in enumerate(CAPS.items()):
+            pairs = [("--cap", *caps[i:i + 2]) for i in range(0, len(caps), 2)]
+            self._run("ceph-authtool", keyring, *(["--create-keyring"] if number == 0 else []),
+                      "--gen-key", "-n", who, *sum(pairs, ()))
+        self._run("monmaptool", "--create", "--fsid", fsid, "--addv", "a",
+                  f"[v2:127.0.0.1:{mon_port}]", home / "monmap")
+        self._run("ceph-mon", "-c", self.conf, "--mkfs", "-i", "a", "--monmap", home / "monmap",
+                  "--keyring", keyring)
+        mon = self._serve("mon", "ceph-mon", "-i", "a")
+        await_port(mon_port, mon, home / "log/mon.out")
+        self._run("ceph", "--connect-timeout", START_SECONDS, "auth", "import", "-i", keyring)
+        self._run("ceph", "osd", "new", name)
+        self._run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", name, "--keyring", keyring)
+        self._serve("osd", "ceph-osd", "-i", "0")
+        gate = self._serve("rgw", "radosgw", "-n", "client.rgw")
+        self._run("radosgw-admin", "user", "create", "--uid=test", "--display-name=test",
+                  f"--access-key={ACCESS}", f"--secret={SECRET}")
+        await_port(self.port, gate, home / "log/rgw.out")
+
+    def environment(self) -> dict[str, str]:
+        """What a client needs, and nothing of this machine's own configuration."""
+        return {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": ACCESS,
+                "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
+                "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+                "AWS_EC2_METADATA_DISABLED": "true"}
+
+    def client(self):
+        """boto3's."""
+        import boto3
+        from botocore.config import Config
+
+        return boto3.client("s3", endpoint_url=self.url, aws_access_key_id=ACCESS,
+                            aws_secret_access_key=SECRET, region_name="us-east-1",
+                            config=Config(s3={"addressing_style": "path"}))
+
+    def close(self) -> None:
+        for process in reversed(self.processes):
+            process.kill()
+            process.wait()

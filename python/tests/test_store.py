@@ -1,0 +1,285 @@
+"""Data in stores, read by a loader and by the command: Ceph's S3 gateway, nginx near and far.
+
+What lies in a store is what lies in a folder: the same samples, order, bytes and states."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import make
+import numpy as np
+import pytest
+import servers
+import stoker
+from test_cli import COMMAND
+
+FIELDS = {"id": "__id__", "key": "__key__", "jpg": stoker.Bytes("jpg"), "bin": stoker.Bytes("bin"),
+          "label": stoker.Int("cls")}
+LARGE = 20_000_000  # bytes of one member: three ranges
+WAIT = 120  # seconds: a bound for what ends much sooner
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory, tars):
+    """What lies in the stores: the tars, class folders of pictures, and a tar with a large member;
+    some names that are not plain letters."""
+    root = tmp_path_factory.mktemp("shelf")
+    (root / "tars").mkdir()
+    for path in sorted(tars.glob("*.tar")):
+        (root / "tars" / path.name).write_bytes(path.read_bytes())
+    for number in range(24):
+        make.jpeg(root / "pictures" / f"class {number % 3}" / f"{number:02}+ü%41.jpg", number)
+    random = np.random.default_rng(5)
+    for shard in range(2):
+        make.tar(root / "large" / f"{shard}.tar", [
+            (f"{shard}{name}.bin", random.integers(0, 256, size, np.uint8).tobytes())
+            for name, size in (("a", LARGE), ("b", 100), ("c", 1_000_000), ("d", 0))])
+    return root
+
+
+@pytest.fixture(scope="session")
+def nginx(tmp_path_factory, shelf):
+    try:
+        server = servers.Nginx(tmp_path_factory.mktemp("nginx"), shelf)
+    except servers.Absent as why:
+        pytest.skip(str(why))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def ceph_server(tmp_path_factory, shelf):
+    pytest.importorskip("boto3")
+    try:
+        server = servers.Ceph(tmp_path_factory.mktemp("ceph"))
+    except servers.Absent as why:
+        pytest.skip(str(why))
+    client = server.client()
+    client.create_bucket(Bucket="data")
+    for path in sorted(shelf.rglob("*")):
+        if path.is_file():
+            client.put_object(Bucket="data", Key=str(path.relative_to(shelf)),
+                              Body=path.read_bytes())
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def ceph(ceph_server, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in ceph_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return ceph_server
+
+
+def rows(source, engine, fields=FIELDS, batch_size=8, epochs=1, **options):
+    """All samples, as plain values."""
+    found = []
+    with stoker.Loader(stoker.Dataset(source, engine=engine), batch_size, fields=fields,
+                       output="numpy", tail="keep", **options) as loader:
+        for _ in range(epochs):
+            for batch in loader:
+                columns = [[bytes(value) for value in column]
+                           if isinstance(column, stoker.Bytes) or name in ("jpg", "bin")
+                           else list(column) for name, column in batch.items()]
+                found += zip(*columns, strict=True)
+    return found
+
+
+def run(*words, ok=0, **environment):
+    process = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True,
+                             timeout=WAIT, env={**os.environ, **environment})
+    assert process.returncode == ok, process.stderr
+    return process.stdout if ok == 0 else process.stderr
+
+
+SOURCES = [
+    "tars/",
+    "tars",
+    "tars/train-000.tar",
+    "tars/train-*.tar",
+    "tars/train-{000..004}.tar",
+    ["tars/train-003.tar", "tars/train-00{0,1}.tar"],
+]
+
+
+def under(base, source):
+    return [f"{base}/{part}" for part in source] if isinstance(source, list) else f"{base}/{source}"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_tars_in_s3(ceph, shelf, engine, source):
+    want = rows(under(shelf, source), engine, seed=3, epochs=2)
+    assert len(want) >= 40
+    assert rows(under("s3://data", source), engine, seed=3, epochs=2) == want
+
+
+@pytest.mark.parametrize("way", ["", "noranges/", "moved/", "slow/"])
+@pytest.mark.parametrize("source", SOURCES[4:], ids=str)
+def test_tars_by_http(nginx, shelf, engine, way, source):
+    if way == "slow/" and not nginx.has_slow:
+        pytest.skip("no Lua in nginx: scripts/setup --test installs it")
+    want = rows(under(shelf, source), engine, seed=4)
+    assert rows(under(f"{nginx.url}/{way.rstrip('/')}".rstrip("/"), source), engine,
+                seed=4) == want
+
+
+def test_large_members(ceph, nginx, shelf, engine):
+    fields = {"key": "__key__", "bin": stoker.Bytes("bin")}
+    want = rows(f"{shelf}/large", engine, fields, batch_size=2)
+    assert sorted(len(row[1]) for row in want)[-2:] == [LARGE] * 2
+    assert rows("s3://data/large", engine, fields, batch_size=2) == want
+    for way in ("", "/noranges"):
+        assert rows(f"{nginx.url}{way}/large/{{0,1}}.tar", engine, fields, batch_size=2) == want
+
+
+def test_class_folders_in_s3(ceph, shelf, engine):
+    """Names with blanks, plus signs, percent signs and umlauts are what they are."""
+    fields = {"key": "__key__", "jpg": stoker.Bytes("jpg"), "label": stoker.Label()}
+    want = rows(shelf / "pictures", engine, fields, seed=1)
+    assert len(want) == 24 and len({row[2] for row in want}) == 3
+    assert rows("s3://data/pictures", engine, fields, seed=1) == want
+    image = [stoker.RandomResizedCrop(32), stoker.Normalize()]
+    for source in (f"{shelf}/pictures", "s3://data/pictures"):
+        with stoker.Loader(source, 8, image=image, engine=engine, output="numpy") as loader:
+            batches = [(images.copy(), labels.copy()) for images, labels in loader]
+        want = batches if source.startswith("/") else want
+    assert all(np.array_equal(a, b) for pair in zip(want, batches, strict=True)
+               for a, b in zip(*pair, strict=True))
+
+
+def test_resume(ceph, shelf, engine):
+    """A state of local files goes on in the store, and the reverse: it is the same data."""
+    def open_at(base):
+        return stoker.Loader(f"{base}/tars", 7, fields={"id": "__id__", "bin": FIELDS["bin"]},
+                             seed=9, engine=engine, output="numpy")
+
+    def take(loader, count):
+        batches = iter(loader)
+        return [(batch["id"].tolist(), [bytes(value) for value in batch["bin"]])
+                for _, batch in zip(range(count), batches)]
+
+    with open_at(shelf) as loader:
+        want = take(loader, 14)
+    for first, second in ((shelf, "s3://data"), ("s3://data", shelf), ("s3://data",) * 2):
+        with open_at(first) as loader:
+            got = take(loader, 5)
+            state = loader.state_dict()
+        with open_at(second) as loader:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+            assert got + take(loader, 9) == want
+
+
+def test_index_of_s3(ceph, shelf, engine, tmp_path, monkeypatch):
+    """A remote set's index lies in the cache; with it no header is read, and replacing a shard is
+    seen."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    client = ceph.client()
+    client.create_bucket(Bucket="indexed")
+    for path in sorted((shelf / "tars").glob("*.tar")):
+        client.put_object(Bucket="indexed", Key=f"set/{path.name}", Body=path.read_bytes())
+    report = stoker.index("s3://indexed/set", engine=engine)
+    assert pathlib.Path(report.path).is_relative_to(tmp_path)
+    want = rows(shelf / "tars", engine)
+    with stoker.Engine(threads=1, memory="256MiB") as fresh:
+        dataset = stoker.Dataset("s3://indexed/set", engine=fresh, index="require")
+        assert len(dataset) == len(want)
+    assert rows("s3://indexed/set", engine) == want
+    # The index beside the data, as one who uploads a folder has it.
+    local = stoker.index(shelf / "tars", engine=engine)
+    client.put_object(Bucket="data", Key="tars/stoker.index",
+                      Body=pathlib.Path(local.path).read_bytes())
+    os.unlink(local.path)
+    client.put_object(Bucket="indexed", Key="set/train-002.tar",
+                      Body=(shelf / "tars/train-000.tar").read_bytes())
+    with stoker.Engine(threads=1, memory="256MiB") as fresh, \
+            pytest.raises(stoker.ChangedError, match=r"train-002\.tar"):
+        stoker.Dataset("s3://indexed/set", engine=fresh, index="require")
+
+
+def test_replaced_while_it_is_read(ceph, shelf, engine):
+    """Never bytes of another version: the object is another than when the data set was opened."""
+    client = ceph.client()
+    client.create_bucket(Bucket="fleeting")
+    body = (shelf / "large/0.tar").read_bytes()
+    client.put_object(Bucket="fleeting", Key="a.tar", Body=body)
+    dataset = stoker.Dataset("s3://fleeting/a.tar", engine=engine)
+    client.put_object(Bucket="fleeting", Key="a.tar", Body=body[:512] + body[512:][::-1])
+    loader = stoker.Loader(dataset, 1, fields={"bin": stoker.Bytes("bin")})
+    with pytest.raises(stoker.ChangedError, match=r"was replaced.*s3://fleeting/a\.tar.*HTTP 412"):
+        list(loader)
+
+
+WRONG = [
+    ("s3://nosuchbucket/a.tar", {}, stoker.IOError, ["s3://nosuchbucket/a.tar", "404"]),
+    ("s3://nosuchbucket/", {}, stoker.IOError, ["s3://nosuchbucket", "404", "NoSuchBucket"]),
+    ("s3://data/no.tar", {}, stoker.IOError, ["s3://data/no.tar"]),
+    ("s3://data/tars/no-*.tar", {}, stoker.Error, ["s3://data/tars/no-*.tar"]),
+    ("s3://data/tars/train-000.tar", {"AWS_SECRET_ACCESS_KEY": "another0canary"}, stoker.IOError,
+     ["s3://data/tars/train-000.tar", "403", "SignatureDoesNotMatch"]),
+    ("s3://data/tars", {"AWS_ACCESS_KEY_ID": "nobody"}, stoker.IOError,
+     ["s3://data/tars", "403", "InvalidAccessKeyId"]),
+    ("s3://data/tars/train-000.tar", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, stoker.IOError,
+     ["127.0.0.1:1", "connect"]),
+]
+
+
+@pytest.mark.parametrize("url, environment, kind, parts", WRONG,
+                         ids=[f"{row[0]} {' '.join(row[1])}" for row in WRONG])
+def test_what_is_wrong_is_named(ceph, engine, monkeypatch, url, environment, kind, parts):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(kind) as raised:
+        stoker.Dataset(url, engine=engine)
+    text = str(raised.value)
+    assert all(part in text for part in parts), text
+    assert servers.SECRET not in text and "canary" not in text
+    assert raised.value.advice
+
+
+@pytest.mark.parametrize("path, code", [("no.tar", "404"), ("secret/a.tar", "403")])
+def test_what_is_wrong_by_http(nginx, engine, path, code):
+    with pytest.raises(stoker.IOError) as raised:
+        stoker.Dataset(f"{nginx.url}/{path}", engine=engine)
+    assert f"{nginx.url}/{path}" in str(raised.value) and f"HTTP {code}" in str(raised.value)
+
+
+def test_globs_need_a_list(nginx, engine):
+    with pytest.raises(stoker.Error, match="cannot be listed"):
+        stoker.Dataset(f"{nginx.url}/tars/*.tar", engine=engine)
+
+
+def test_commands(ceph, nginx, shelf, tmp_path):
+    """The commands that read take URLs where they take paths."""
+    local = shelf / "tars"
+    s3, web = "s3://data/tars", f"{nginx.url}/tars/train-{{000..004}}.tar"
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    listed = run("ls", local)
+    assert "part0/s0007" in listed
+    assert run("ls", s3, **environment) == listed.replace(str(local), s3)
+    assert run("ls", web, **environment) == listed.replace(str(local), f"{nginx.url}/tars")
+    member = "part0/s0007.txt"
+    for url in (s3, web):
+        assert run("cat", url, member, **environment) == run("cat", local, member) != ""
+    assert "103" in run("info", s3, **environment)
+    assert json.loads(run("verify", "--json", s3, **environment).splitlines()[-1])
+
+
+def test_ranks_read_their_share(ceph, shelf):
+    """Processes that know nothing of each other read disjoint shares that are all of it."""
+    code = """
+import sys, stoker
+with stoker.Loader("s3://data/tars", 5, fields={"id": "__id__"}, seed=2, rank=int(sys.argv[1]),
+                   world_size=3, tail="pad", output="numpy") as loader:
+    print(*[i for batch in loader for i, m in zip(batch["id"],
+            loader.mask if loader.mask is not None else [True] * 5) if m])
+"""
+    ranks = [subprocess.Popen([sys.executable, "-c", code, str(rank)], stdout=subprocess.PIPE,
+                              text=True) for rank in range(3)]
+    ids = [int(i) for rank in ranks for i in rank.communicate(timeout=WAIT)[0].split()]
+    assert set(ids) == set(range(103))
