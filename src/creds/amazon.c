@@ -89,6 +89,16 @@ static int from_environment(struct stk_search *search, struct stk_credentials *f
 typedef const char *profile_getter(const struct stk_profiles *profiles, const char *profile,
                                    const char *name);
 
+/* "profile 'a', /home/me/.aws/config:12", where one of its names stands. */
+static void tell_place(const struct stk_profiles *profiles, const char *profile, const char *name,
+                       char *text, size_t text_bytes)
+{
+    char where[STK_PROFILE_PATH_BYTES];
+
+    snprintf(text, text_bytes, "profile '%.80s', %.300s", profile,
+             stk_profiles_where(profiles, profile, name, where, sizeof where));
+}
+
 /* Keys that stand in a profile as they are, of the file that `get` reads. */
 static int from_file(struct stk_search *search, profile_getter *get, const char *path,
                      struct stk_credentials *found, struct stoker_error *error)
@@ -104,10 +114,10 @@ static int from_file(struct stk_search *search, profile_getter *get, const char 
                        path);
         return 0;
     }
-    if (!secret) {
+    if (!secret || !secret[0] || !key[0]) {
         return stk_fail(error, STOKER_ERROR_MISSING, "half of the credentials is not set",
-                        "add aws_secret_access_key to the profile", "profile '%s' of '%s'",
-                        profiles->name, path);
+                        "give the profile aws_access_key_id and aws_secret_access_key",
+                        "profile '%s' of '%s'", profiles->name, path);
     }
     token = token ? token : get(profiles, profiles->name, "aws_session_token");
     status = stk_search_copy(key, found->access_key, sizeof found->access_key, path, error);
@@ -116,7 +126,7 @@ static int from_file(struct stk_search *search, profile_getter *get, const char 
     status = status < 0 || !token
                  ? status
                  : stk_search_copy(token, found->token, sizeof found->token, path, error);
-    snprintf(found->from, sizeof found->from, "profile '%s' of '%s'", profiles->name, path);
+    tell_place(profiles, profiles->name, "aws_access_key_id", found->from, sizeof found->from);
     return status < 0 ? status : 1;
 }
 
@@ -161,7 +171,9 @@ static int from_process(struct stk_search *search, struct stk_credentials *found
     }
     explicit_bzero(text, sizeof text);
     found->expires_ns = expires ? expires * 1000000000u : STK_CREDS_NEVER;
-    snprintf(found->from, sizeof found->from, "credential_process of profile '%s'", profiles->name);
+    memcpy(found->from, "credential_process of ", 23);
+    tell_place(profiles, profiles->name, "credential_process", found->from + 22,
+               sizeof found->from - 22);
     return status < 0 ? status : 1;
 }
 
@@ -293,9 +305,12 @@ static int from_role(struct stk_search *search, struct stk_credentials *found,
             .external_id = stk_profiles_get(profiles, profile, "external_id"),
             .duration = stk_profiles_get(profiles, profile, "duration_seconds"),
         };
+        char source[sizeof found->from], place[400];
+        memcpy(source, found->from, sizeof source);
         status = stk_sts_assume(search, &role, found, error);
-        snprintf(found->from, sizeof found->from, "role '%.120s' of profile '%.80s'", role.arn,
-                 profile);
+        tell_place(profiles, profile, "role_arn", place, sizeof place);
+        snprintf(found->from, sizeof found->from, "role '%.100s' of %.150s, by %.60s and %.150s",
+                 role.arn, place, role.asked, source);
     }
     return status;
 }
@@ -306,6 +321,7 @@ static int from_web_identity(struct stk_search *search, struct stk_credentials *
     const struct stk_profiles *profiles = &search->profiles;
     bool variables = !search->options->profile; /* a profile that is named goes before them */
     const char *values[3];
+    char place[STK_PROFILE_PATH_BYTES];
     static const struct {
         const char *variable, *name;
     } names[] = {{"AWS_WEB_IDENTITY_TOKEN_FILE", "web_identity_token_file"},
@@ -333,8 +349,13 @@ static int from_web_identity(struct stk_search *search, struct stk_credentials *
     role.session = values[2];
     role.token_file = values[0]; /* read each time: it is replaced before it ends */
     status = stk_sts_assume(search, &role, found, error);
-    snprintf(found->from, sizeof found->from, "role '%.120s' by web identity '%.100s'", values[1],
-             values[0]);
+    snprintf(found->from, sizeof found->from,
+             "role '%.120s' by %.80s and the web identity in '%.120s' (%s)", values[1], role.asked,
+             values[0],
+             variables && stk_environment(names[0].variable)
+                 ? names[0].variable
+                 : stk_profiles_where(profiles, profiles->name, names[0].name, place,
+                                      sizeof place));
     return status;
 }
 
@@ -348,6 +369,7 @@ static int from_sso(struct stk_search *search, struct stk_credentials *found,
                               .start_url = stk_profiles_get(profiles, name, "sso_start_url"),
                               .region = stk_profiles_get(profiles, name, "sso_region"),
                               .session = stk_profiles_get(profiles, name, "sso_session")};
+    char place[400];
     int status;
 
     if (!sso.account && !sso.role) {
@@ -368,8 +390,9 @@ static int from_sso(struct stk_search *search, struct stk_credentials *found,
                         "profile '%s'", name);
     }
     status = stk_sts_sso(search, &sso, found, error);
-    snprintf(found->from, sizeof found->from, "SSO role '%.60s' of account %.20s, profile '%.80s'",
-             sso.role, sso.account, name);
+    tell_place(profiles, name, "sso_role_name", place, sizeof place);
+    snprintf(found->from, sizeof found->from, "SSO role '%.60s' of account %.20s, %.300s", sso.role,
+             sso.account, place);
     return status;
 }
 
@@ -440,6 +463,7 @@ static int from_container(struct stk_search *search, struct stk_credentials *fou
     const char *relative = stk_environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
     const char *full = stk_environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     struct stk_ask *ask;
+    char shown[256] = "", *host;
     int status;
 
     if (!relative && !full) {
@@ -468,8 +492,16 @@ static int from_container(struct stk_search *search, struct stk_credentials *fou
                                   : stk_ask_refused(ask, "the container's endpoint",
                                                     "check the task's role, or the pod's", error);
     }
-    snprintf(found->from, sizeof found->from, "the container's endpoint (%s)",
-             relative ? "ECS" : "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    if (full) { /* the host alone: a path may be what opens it */
+        stk_http_url_text(full, shown, sizeof shown);
+        host = strstr(shown, "://");
+        host = host ? host + 3 : shown;
+        host[strcspn(host, "/")] = 0;
+    }
+    snprintf(found->from, sizeof found->from, "the container's endpoint %s (%s)",
+             relative ? CONTAINER : shown,
+             relative ? "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
+                      : "AWS_CONTAINER_CREDENTIALS_FULL_URI");
     stk_ask_close(ask);
     return status;
 }
@@ -558,7 +590,8 @@ static int from_metadata(struct stk_search *search, struct stk_credentials *foun
                                    : stk_ask_refused(keys, "the instance's metadata",
                                                      "check the instance's role", error);
     }
-    snprintf(found->from, sizeof found->from, "role '%.100s' of the EC2 instance", role->text);
+    snprintf(found->from, sizeof found->from, "role '%.100s' of the EC2 instance, by %.200s",
+             role->text, base);
 
 done:
     stk_ask_close(token);

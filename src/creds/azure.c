@@ -31,23 +31,6 @@ const size_t stk_search_azure_count = STK_COUNT(stk_search_azure);
 
 /* ---- keys ---- */
 
-/* A part of "Name=value;Name=value": false: it is not there, or does not fit. */
-static bool part_of(const char *text, const char *name, char *out, size_t out_bytes)
-{
-    size_t name_bytes = strlen(name);
-
-    while (*text) {
-        size_t bytes = strcspn(text, ";");
-        if (bytes > name_bytes && text[name_bytes] == '=' &&
-            strncasecmp(text, name, name_bytes) == 0) {
-            return (size_t)snprintf(out, out_bytes, "%.*s", (int)(bytes - name_bytes - 1),
-                                    text + name_bytes + 1) < out_bytes;
-        }
-        text += bytes + (text[bytes] == ';');
-    }
-    return false;
-}
-
 static int take_sas(const char *text, const char *what, struct stk_credentials *found,
                     struct stoker_error *error)
 {
@@ -71,11 +54,16 @@ static int from_connection_string(struct stk_search *search, struct stk_credenti
         stk_search_say(search, "AZURE_STORAGE_CONNECTION_STRING is not set");
         return 0;
     }
-    part_of(text, "AccountName", found->access_key, sizeof found->access_key);
-    if (part_of(text, "SharedAccessSignature", sas, sizeof sas)) {
+    if (strpbrk(text, "\r\n")) {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "a connection string has several lines",
+                        "set all of it, in one line", "AZURE_STORAGE_CONNECTION_STRING");
+    }
+    stk_tell_part(text, "AccountName", found->access_key, sizeof found->access_key);
+    if (stk_tell_part(text, "SharedAccessSignature", sas, sizeof sas)) {
         status = take_sas(sas, "AZURE_STORAGE_CONNECTION_STRING", found, error);
     } else if (found->access_key[0] &&
-               part_of(text, "AccountKey", found->secret, sizeof found->secret)) {
+               stk_tell_part(text, "AccountKey", found->secret, sizeof found->secret) &&
+               found->secret[0]) {
         found->kind = STK_CREDS_KEYS;
     } else {
         status = stk_fail(error, STOKER_ERROR_FORMAT, "a connection string has no credentials",

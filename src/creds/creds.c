@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -156,6 +157,16 @@ void stk_creds_refused(struct stk_creds *creds, uint64_t generation)
         creds->locked.stale = creds->locked.refreshing; /* what is on its way may be no newer */
     }
     pthread_mutex_unlock(&creds->lock);
+}
+
+bool stk_creds_unsigned(uint32_t service)
+{
+    const char *wish = stk_environment(service == STK_CREDS_AWS      ? "AWS_NO_SIGN_REQUEST"
+                                       : service == STK_CREDS_GOOGLE ? "GS_NO_SIGN_REQUEST"
+                                                                     : "AZURE_NO_SIGN_REQUEST");
+
+    return wish && (strcasecmp(wish, "true") == 0 || strcasecmp(wish, "yes") == 0 ||
+                    strcmp(wish, "1") == 0);
 }
 
 void stk_creds_wipe(struct stk_credentials *credentials)
@@ -329,6 +340,26 @@ static int walk(struct stk_search *search, const struct stk_search_row *rows, si
     return status;
 }
 
+static int walk_service(struct stk_search *search, struct stk_credentials *found,
+                        struct stoker_error *error)
+{
+    int status;
+
+    switch ((enum stk_creds_service)search->options->service) {
+    case STK_CREDS_AWS:
+        status = stk_profiles_open(&search->profiles, search->options->profile, error);
+        return status < 0 ? status
+                          : walk(search, stk_search_amazon, stk_search_amazon_count, found, error);
+    case STK_CREDS_GOOGLE:
+        return walk(search, stk_search_google, stk_search_google_count, found, error);
+    case STK_CREDS_AZURE:
+        return walk(search, stk_search_azure, stk_search_azure_count, found, error);
+    case STK_CREDS_HUB:
+        return walk(search, stk_search_hub, stk_search_hub_count, found, error);
+    }
+    return 0;
+}
+
 static int search_chain(const struct stk_creds_options *options, struct stk_creds_trail *trail,
                         struct stk_credentials *found, struct stoker_error *error)
 {
@@ -343,17 +374,8 @@ static int search_chain(const struct stk_creds_options *options, struct stk_cred
     search->trail = trail;
     error = error ? error : &unseen;
     *found = (struct stk_credentials){0};
-    if (!options->anonymous && options->service == STK_CREDS_AWS) {
-        status = stk_profiles_open(&search->profiles, options->profile, error);
-        status = status < 0
-                     ? status
-                     : walk(search, stk_search_amazon, stk_search_amazon_count, found, error);
-    }
-    if (!options->anonymous && options->service == STK_CREDS_GOOGLE) {
-        status = walk(search, stk_search_google, stk_search_google_count, found, error);
-    }
-    if (!options->anonymous && options->service == STK_CREDS_AZURE) {
-        status = walk(search, stk_search_azure, stk_search_azure_count, found, error);
+    if (!options->anonymous) {
+        status = walk_service(search, found, error);
     }
     if (status > 0) {
         found->kind = found->kind ? found->kind : STK_CREDS_KEYS;
@@ -362,8 +384,9 @@ static int search_chain(const struct stk_creds_options *options, struct stk_cred
     }
     if (status == 0) {
         *found = (struct stk_credentials){.kind = STK_CREDS_ANONYMOUS,
-                                          .expires_ns = STK_CREDS_NEVER,
-                                          .from = "no credentials: unsigned requests"};
+                                          .expires_ns = STK_CREDS_NEVER};
+        snprintf(found->from, sizeof found->from, "%s: unsigned requests",
+                 options->anonymous ? "asked for" : "no credentials");
     }
     stk_profiles_close(&search->profiles);
     stk_free(search);

@@ -4,7 +4,8 @@
  *                                         expired, refused -get-> live, or an error that says why
  *
  * peek never waits: it is for the thread that signs, which begins a refresh by it.
- * Looked for in the order of each service's own libraries (botocore; google-auth; azure-identity).
+ * Looked for in the order of each service's own libraries (botocore; google-auth; azure-identity;
+ * huggingface_hub).
  * A refresh begins when a quarter of their life is left, 15 minutes at most; while it fails, they
  * are used as long as they live.
  * Owner: the store that signs. Threads: any; a refresh that nobody waits for has one of its own.
@@ -22,7 +23,7 @@ struct stk_creds;
 #define STK_CREDS_TOKEN_BYTES_MAX 12288u
 #define STK_CREDS_NEVER UINT64_MAX
 
-enum stk_creds_service { STK_CREDS_AWS = 1, STK_CREDS_GOOGLE, STK_CREDS_AZURE };
+enum stk_creds_service { STK_CREDS_AWS = 1, STK_CREDS_GOOGLE, STK_CREDS_AZURE, STK_CREDS_HUB };
 
 enum stk_creds_kind {
     STK_CREDS_ANONYMOUS = 1, /* requests go out unsigned */
@@ -39,7 +40,7 @@ struct stk_credentials {
     char access_key[STK_CREDS_KEY_BYTES_MAX];
     char secret[STK_CREDS_KEY_BYTES_MAX];
     char token[STK_CREDS_TOKEN_BYTES_MAX]; /* empty: none */
-    char from[256]; /* "environment variables AWS_ACCESS_KEY_ID ...": no secrets; for people */
+    char from[512]; /* "environment variables AWS_ACCESS_KEY_ID ...": no secrets; for people */
 };
 
 struct stk_creds_options {
@@ -58,7 +59,7 @@ enum stk_creds_verdict {
 };
 
 #define STK_CREDS_STEPS_MAX 16u
-#define STK_CREDS_WHY_BYTES 320u
+#define STK_CREDS_WHY_BYTES 640u
 
 struct stk_creds_step {
     const char *place;             /* "shared-credentials-file"; static */
@@ -85,6 +86,10 @@ int stk_creds_peek(struct stk_creds *creds, struct stk_credentials *credentials_
 /* The server refused these as expired or unknown: fetched again, unless that has happened since. */
 void stk_creds_refused(struct stk_creds *creds, uint64_t generation);
 void stk_creds_wipe(struct stk_credentials *credentials);
+
+/* Whether the environment asks for unsigned requests, by the names that GDAL reads:
+ * AWS_NO_SIGN_REQUEST, GS_..., AZURE_... */
+bool stk_creds_unsigned(uint32_t service);
 
 /* One walk along the chain: what get would give, and why. *trail_out is filled also on failure.
  * Waits for services as get does. */

@@ -2,8 +2,9 @@
  * by one of many who ask; a failure is told and not asked for too often; no secret is in any text.
  * Method: rows of variables; creds_oracle.py, which asks botocore over files, variables and
  * services of its own (ask.c, sts.c and amazon.c ask the same services); token_services.py,
- * which plays Google's and Azure's (google.c, jwt.c, azure.c) and has google-auth ask them too;
- * threads over a credential_process (process.c) that counts how often it runs. */
+ * which plays Google's and Azure's (google.c, azure.c, sign/jwt.c) and has google-auth ask too;
+ * threads over a credential_process (process.c) that counts how often it runs; files of a token
+ * (hub.c); a look at all memory that a core dump would have. */
 #include "creds/creds.h"
 
 #include "base/mem.h"
@@ -128,6 +129,63 @@ static void test_environment(void)
         clear_environment();
         check(row);
     }
+}
+
+/* ---- Hugging Face's token ---- */
+
+static void check_hub(const char *name, const char *want)
+{
+    struct stk_creds_options options = {.service = STK_CREDS_HUB};
+    struct stk_creds_trail trail;
+    struct stk_credentials got = {0};
+    struct stoker_error error = {0};
+    int status = stk_creds_explain(&options, &trail, &got, &error);
+
+    T_EQ(name, status < 0, want == NULL);
+    T_EQ(name, trail.count, 2);
+    T_TRUE(name, !has_canary(&trail, sizeof trail) && !has_canary(&error, sizeof error));
+    T_TRUE(name, !has_canary(got.from, sizeof got.from));
+    if (want) {
+        T_STR(name, got.token, want);
+        T_EQ(name, got.kind, want[0] ? STK_CREDS_BEARER : STK_CREDS_ANONYMOUS);
+    } else {
+        T_ERROR(name, &error);
+    }
+    stk_creds_wipe(&got);
+}
+
+/* The places of huggingface_hub's get_token, in its order. */
+static void test_hub(void)
+{
+    char path[512];
+
+    clear_environment();
+    check_hub("nothing", "");
+    snprintf(path, sizeof path, "mkdir -p %s/.cache/huggingface %s/home", folder, folder);
+    T_EQ("folders", system(path), 0);
+    write_file(".cache/huggingface/token", CANARY "-cache\n");
+    write_file("home/token", CANARY "-home");
+    write_file("other", CANARY "-other \n\n");
+    write_file("empty", "\n");
+    write_file("lines", CANARY "\n" CANARY);
+    check_hub("the cache", CANARY "-cache");
+    snprintf(path, sizeof path, "%s/home", folder);
+    set("HF_HOME", path);
+    check_hub("HF_HOME", CANARY "-home");
+    snprintf(path, sizeof path, "%s/lines", folder);
+    set("HF_TOKEN_PATH", path);
+    check_hub("two lines", NULL);
+    snprintf(path, sizeof path, "%s/none", folder);
+    set("HF_TOKEN_PATH", path);
+    check_hub("HF_TOKEN_PATH of nothing", "");
+    set("HUGGING_FACE_HUB_TOKEN", CANARY "-old");
+    check_hub("the old variable", CANARY "-old");
+    set("HF_TOKEN", CANARY "-new");
+    check_hub("HF_TOKEN", CANARY "-new");
+    set("HF_TOKEN", CANARY "\r\nX: y");
+    check_hub("a header in it", NULL);
+    set("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1");
+    check_hub("none is wished", "");
 }
 
 /* ---- as botocore ---- */
@@ -413,6 +471,105 @@ static void test_failure(void)
     stk_creds_close(creds);
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+/* One letter on, so that this program does not hold what it looks for. */
+#define HIDDEN "nbsspx0tfdsfu0wbmvf"
+
+static bool has_secret(const uint8_t *bytes, size_t count)
+{
+    const char hidden[] = HIDDEN;
+    size_t want = sizeof hidden - 1;
+
+    for (size_t at = 0; at + want <= count; at++) {
+        size_t same = 0;
+        while (same < want &&
+               bytes[at + same] == (hidden[same] == '0' ? '0' : (uint8_t)(hidden[same] - 1))) {
+            same++;
+        }
+        if (same == want) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How often it stands in memory that a core dump would have: the writable mappings, without those
+ * that are marked ("dd"). *marked_out: how many are. */
+static unsigned secrets_in_core(unsigned *marked_out)
+{
+    static uint8_t piece[1 << 20];
+    FILE *maps = fopen("/proc/self/smaps", "r"), *memory = fopen("/proc/self/mem", "r");
+    unsigned long begin = 0, end = 0, first, last;
+    char line[512], rights[8], kept[8] = "";
+    unsigned count = 0;
+
+    *marked_out = 0;
+    setvbuf(memory, NULL, _IONBF, 0);
+    while (fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx %7s", &first, &last, rights) == 3) {
+            begin = first;
+            end = last;
+            memcpy(kept, rights, sizeof kept);
+        } else if (strncmp(line, "VmFlags:", 8) == 0 && kept[1] == 'w') {
+            bool marked = strstr(line, " dd") != NULL;
+            *marked_out += marked;
+            for (unsigned long at = begin; at < end && !marked; at += sizeof piece) {
+                ssize_t got = pread(fileno(memory), piece, stk_min(sizeof piece, end - at),
+                                    (off_t)at);
+                count += got > 0 && has_secret(piece, (size_t)got);
+            }
+            memset(piece, 0, sizeof piece);
+        }
+    }
+    fclose(maps);
+    fclose(memory);
+    return count;
+}
+
+/* Keys of a file that another program wrote: while they are used and after that they are in no
+ * memory that a core dump has. */
+static void test_core(void)
+{
+    struct stk_creds_options options = {.service = STK_CREDS_AWS};
+    struct stk_creds *creds = NULL;
+    unsigned marked;
+    char command[512];
+
+    clear_environment();
+    snprintf(command, sizeof command,
+             "(echo '[default]'; echo aws_access_key_id=AK; printf aws_secret_access_key=; "
+             "echo " HIDDEN " | tr b-z a-y) >%s/core",
+             folder);
+    T_EQ("write", system(command), 0);
+    snprintf(command, sizeof command, "%s/core", folder);
+    set("AWS_SHARED_CREDENTIALS_FILE", command);
+    stk_creds_open(&creds, &options, NULL);
+    for (int i = 0; i < 2; i++) {
+        struct stk_credentials *got = NULL;
+        struct stoker_error error = {0};
+        T_EQ("pages", posix_memalign((void **)&got, 4096, 65536), 0);
+        T_EQ("get", stk_creds_get(creds, got, &error), 0);
+        T_TRUE("it is the secret", has_secret((uint8_t *)got->secret, sizeof got->secret));
+        T_TRUE("it is found", secrets_in_core(&marked) > 0);
+        stk_creds_wipe(got);
+        free(got);
+        T_EQ("it is in no core", secrets_in_core(&marked), 0);
+        T_TRUE("pages are marked", marked > 0);
+        stk_creds_refused(creds, 1);
+    }
+    stk_creds_close(creds);
+    T_EQ("nor after that", secrets_in_core(&marked), 0);
+}
+
+#else
+
+static void test_core(void) /* shadow memory is too large to be looked at */
+{
+}
+
+#endif
+
 int main(int argc, char **argv)
 {
     /* Before the environment is cleared. */
@@ -433,6 +590,8 @@ int main(int argc, char **argv)
     test_single_flight();
     test_ahead();
     test_failure();
+    test_hub();
+    test_core();
     T_EQ("no leak", stk_mem_alive(), 0);
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", folder);

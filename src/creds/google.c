@@ -2,7 +2,7 @@
 #include "creds/search.h"
 
 #include "base/mem.h"
-#include "creds/jwt.h"
+#include "sign/jwt.h"
 #include "io/pool.h"
 
 #include <errno.h>
@@ -336,6 +336,10 @@ static int from_file(struct stk_search *search, const char *path, struct stk_cre
         status =
             stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a type of credentials is not read",
                      "authorized_user, service_account and external_account are", "'%s'", path);
+    }
+    if (status < 0 && error && !strstr(error->where, path)) {
+        size_t used = strlen(error->where);
+        snprintf(error->where + used, sizeof error->where - used, ", of '%s'", path);
     }
     if (status == 0) {
         snprintf(found->from, sizeof found->from, "%.30s %.80s of '%.120s'", file->type,

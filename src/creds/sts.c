@@ -32,7 +32,7 @@ static int take_role(const struct stk_ask *ask, struct stk_credentials *found,
 static int sso_token(const struct stk_sts_sso *sso, char *token, size_t token_bytes,
                      struct stoker_error *error);
 
-int stk_sts_assume(struct stk_search *search, const struct stk_sts_role *role,
+int stk_sts_assume(struct stk_search *search, struct stk_sts_role *role,
                    struct stk_credentials *found, struct stoker_error *error)
 {
     struct stk_ask *ask = stk_ask_open(STK_HTTP_POST);
@@ -41,6 +41,9 @@ int stk_sts_assume(struct stk_search *search, const struct stk_sts_role *role,
         ask ? 0 : stk_fail_errno(error, ENOMEM, "cannot ask for a role", "free memory", "STS");
 
     status = status < 0 ? status : find_place(&search->profiles, &place, error);
+    if (status == 0) {
+        snprintf(role->asked, sizeof role->asked, "%s", place.host);
+    }
     status = status < 0 ? status : fill_form(ask, role, error);
     if (status == 0) {
         memcpy(ask->url, place.url, sizeof ask->url);

@@ -17,6 +17,7 @@ struct stk_sts_role {
     const char *external_id; /* NULL: none */
     const char *duration;    /* of seconds; NULL, or no number: the service's */
     const char *token_file;  /* a web identity's; NULL: signed by *found */
+    char asked[128];         /* told: the service's host */
 };
 
 struct stk_sts_sso {
@@ -25,7 +26,7 @@ struct stk_sts_sso {
 };
 
 /* *found: the source's keys in, the role's out. 1, or an error. */
-int stk_sts_assume(struct stk_search *search, const struct stk_sts_role *role,
+int stk_sts_assume(struct stk_search *search, struct stk_sts_role *role,
                    struct stk_credentials *found, struct stoker_error *error);
 int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
                 struct stk_credentials *found, struct stoker_error *error);

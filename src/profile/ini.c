@@ -74,15 +74,23 @@ bool stk_ini_has(const struct stk_ini *ini, const char *section)
     return false;
 }
 
-const char *stk_ini_get(const struct stk_ini *ini, const char *section, const char *name)
+const struct stk_ini_entry *stk_ini_find(const struct stk_ini *ini, const char *section,
+                                         const char *name)
 {
     for (size_t i = 0; i < ini->count; i++) {
         const struct stk_ini_entry *entry = &ini->entries[i];
         if (entry->name && strcmp(entry->section, section) == 0 && strcmp(entry->name, name) == 0) {
-            return entry->value;
+            return entry;
         }
     }
     return NULL;
+}
+
+const char *stk_ini_get(const struct stk_ini *ini, const char *section, const char *name)
+{
+    const struct stk_ini_entry *entry = stk_ini_find(ini, section, name);
+
+    return entry ? entry->value : NULL;
 }
 
 bool stk_ini_nested(const char *value, const char *name, char *out, size_t out_bytes)
@@ -207,7 +215,8 @@ static int add_entry(struct reader *reader, const char *name, const char *value)
         ini->entries = entries;
         ini->capacity = capacity;
     }
-    ini->entries[ini->count++] = (struct stk_ini_entry){reader->section, name, value};
+    ini->entries[ini->count++] =
+        (struct stk_ini_entry){reader->section, name, value, reader->line};
     return 0;
 }
 

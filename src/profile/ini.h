@@ -18,6 +18,7 @@
 struct stk_ini_entry {
     const char *section, *name; /* name NULL: the section itself */
     const char *value;          /* continued lines behind '\n' */
+    uint32_t line;              /* from 1 */
 };
 
 struct stk_ini { /* zeroed: empty */
@@ -31,6 +32,9 @@ struct stk_ini { /* zeroed: empty */
 int stk_ini_parse(struct stk_ini *ini, struct stk_view text, struct stoker_error *error);
 void stk_ini_deinit(struct stk_ini *ini);
 bool stk_ini_has(const struct stk_ini *ini, const char *section);
+/* NULL: it is not there. Lent until deinit. */
+const struct stk_ini_entry *stk_ini_find(const struct stk_ini *ini, const char *section,
+                                         const char *name);
 /* NULL: it is not there. Lent until deinit. */
 const char *stk_ini_get(const struct stk_ini *ini, const char *section, const char *name);
 /* Of a value that is itself "name = value" lines: the value of a name; false: it is not there, or

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static int load(struct stk_ini *ini, const char *path, struct stoker_error *error);
 static const char *section_of(const struct stk_profiles *profiles, const char *kind,
@@ -100,28 +101,60 @@ bool stk_profiles_has_section(const struct stk_profiles *profiles, const char *k
     return section_of(profiles, kind, name) != NULL;
 }
 
-bool stk_profiles_endpoint(const struct stk_profiles *profiles, const char *service, char *out,
-                           size_t out_bytes)
+const char *stk_profiles_where(const struct stk_profiles *profiles, const char *profile,
+                               const char *name, char *text, size_t text_bytes)
 {
-    char variable[64] = "AWS_ENDPOINT_URL_";
-    const char *ignore = stk_environment("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"), *value, *section;
-    size_t used = strlen(variable);
+    const struct stk_ini_entry *entry = stk_ini_find(&profiles->credentials, profile, name);
+    const char *path = profiles->credentials_path, *section;
 
-    if (ignore && (strcmp(ignore, "true") == 0 || strcmp(ignore, "1") == 0)) {
+    if (!entry) {
+        section = section_of(profiles, "profile", profile);
+        entry = section ? stk_ini_find(&profiles->config, section, name) : NULL;
+        path = profiles->config_path;
+    }
+    text[0] = 0;
+    if (entry) {
+        snprintf(text, text_bytes, "%s:%u", path, entry->line);
+    }
+    return text;
+}
+
+/* "AWS_ENDPOINT_URL_S3" */
+static void endpoint_variable(const char *service, char *variable, size_t variable_bytes)
+{
+    size_t used = (size_t)snprintf(variable, variable_bytes, "AWS_ENDPOINT_URL_");
+
+    for (size_t i = 0; service[i] && used + 1 < variable_bytes; i++) {
+        char c = service[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+        variable[used++] = !letter ? '_' : c >= 'a' ? (char)(c - 32) : c;
+        variable[used] = 0;
+    }
+}
+
+/* The value, and the text of where it was found. False: nowhere. */
+static bool find_endpoint(const struct stk_profiles *profiles, const char *service, char *out,
+                          size_t out_bytes, char *where, size_t where_bytes)
+{
+    char variable[64];
+    const char *ignore = stk_environment("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"), *value, *section;
+
+    if (ignore && (strcasecmp(ignore, "true") == 0 || strcmp(ignore, "1") == 0)) {
         return false;
     }
-    for (size_t i = 0; service[i] && used + 1 < sizeof variable; i++) {
-        variable[used++] = service[i] >= 'a' && service[i] <= 'z' ? (char)(service[i] - 32) : '_';
-    }
+    endpoint_variable(service, variable, sizeof variable);
     value = stk_environment(variable);
+    snprintf(where, where_bytes, "%s", value ? variable : "AWS_ENDPOINT_URL");
     value = value ? value : stk_environment("AWS_ENDPOINT_URL");
     if (!value) {
-        section = stk_profiles_get(profiles, profiles->name, "services");
-        section = section ? stk_profiles_section(profiles, "services", section, service) : NULL;
+        const char *name = stk_profiles_get(profiles, profiles->name, "services");
+        section = name ? stk_profiles_section(profiles, "services", name, service) : NULL;
         if (section && stk_ini_nested(section, "endpoint_url", out, out_bytes)) {
+            snprintf(where, where_bytes, "[services %s] of %s", name, profiles->config_path);
             return true;
         }
         value = stk_profiles_get(profiles, profiles->name, "endpoint_url");
+        stk_profiles_where(profiles, profiles->name, "endpoint_url", where, where_bytes);
     }
     if (!value || strlen(value) >= out_bytes) {
         return false;
@@ -130,12 +163,42 @@ bool stk_profiles_endpoint(const struct stk_profiles *profiles, const char *serv
     return true;
 }
 
+bool stk_profiles_endpoint(const struct stk_profiles *profiles, const char *service, char *out,
+                           size_t out_bytes)
+{
+    char where[1];
+
+    return find_endpoint(profiles, service, out, out_bytes, where, sizeof where);
+}
+
+const char *stk_profiles_endpoint_where(const struct stk_profiles *profiles, const char *service,
+                                        char *text, size_t text_bytes)
+{
+    char endpoint[STK_PROFILE_PATH_BYTES];
+
+    if (!find_endpoint(profiles, service, endpoint, sizeof endpoint, text, text_bytes)) {
+        text[0] = 0;
+    }
+    return text;
+}
+
 const char *stk_profiles_region(const struct stk_profiles *profiles)
 {
     const char *region = stk_environment("AWS_REGION");
 
     region = region ? region : stk_environment("AWS_DEFAULT_REGION");
     return region ? region : stk_profiles_get(profiles, profiles->name, "region");
+}
+
+const char *stk_profiles_region_where(const struct stk_profiles *profiles, char *text,
+                                      size_t text_bytes)
+{
+    if (stk_environment("AWS_REGION") || stk_environment("AWS_DEFAULT_REGION")) {
+        snprintf(text, text_bytes, "%s",
+                 stk_environment("AWS_REGION") ? "AWS_REGION" : "AWS_DEFAULT_REGION");
+        return text;
+    }
+    return stk_profiles_where(profiles, profiles->name, "region", text, text_bytes);
 }
 
 const char *stk_environment(const char *name)

@@ -34,6 +34,10 @@ const char *stk_profiles_get_config(const struct stk_profiles *profiles, const c
                                     const char *name);
 const char *stk_profiles_get_credentials(const struct stk_profiles *profiles, const char *profile,
                                          const char *name);
+/* "/home/me/.aws/config:12": where the value that stk_profiles_get gives stands; "" if it gives
+ * none. Returns text. */
+const char *stk_profiles_where(const struct stk_profiles *profiles, const char *profile,
+                               const char *name, char *text, size_t text_bytes);
 /* Of "[kind name]" in the config file: sso-session, services. */
 const char *stk_profiles_section(const struct stk_profiles *profiles, const char *kind,
                                  const char *name, const char *key);
@@ -45,6 +49,11 @@ bool stk_profiles_endpoint(const struct stk_profiles *profiles, const char *serv
                            size_t out_bytes);
 /* AWS_REGION, AWS_DEFAULT_REGION or the profile's; NULL: none. */
 const char *stk_profiles_region(const struct stk_profiles *profiles);
+/* The variable, or file and line, which says so; "": nothing does. Returns text. */
+const char *stk_profiles_endpoint_where(const struct stk_profiles *profiles, const char *service,
+                                        char *text, size_t text_bytes);
+const char *stk_profiles_region_where(const struct stk_profiles *profiles, char *text,
+                                      size_t text_bytes);
 /* A variable of the environment; NULL where it is empty too. */
 const char *stk_environment(const char *name);
 /* A path with its ~ replaced by the home folder; false: too long, or no home. */

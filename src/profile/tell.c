@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define PATH_BYTES_MAX 128u
 #define YEAR_MAX 9999
@@ -106,6 +107,23 @@ static int64_t days_of(int year, int month, int day)
     int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
 
     return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+}
+
+bool stk_tell_part(const char *text, const char *name, char *out, size_t out_bytes)
+{
+    size_t name_bytes = strlen(name);
+
+    while (*text) {
+        size_t bytes = strcspn(text, ";");
+        if (bytes > name_bytes && text[name_bytes] == '=' &&
+            strncasecmp(text, name, name_bytes) == 0 && bytes - name_bytes - 1 < out_bytes) {
+            memcpy(out, text + name_bytes + 1, bytes - name_bytes - 1);
+            out[bytes - name_bytes - 1] = 0;
+            return true;
+        }
+        text += bytes + (text[bytes] == ';');
+    }
+    return false;
 }
 
 bool stk_tell_time(const char *text, uint64_t *seconds_out)

@@ -41,6 +41,9 @@ bool stk_tell_xml(struct stk_view text, const char *name, char *out, size_t out_
 /* The error code in a refusal ("AccessDenied", "invalid_grant"), by letters, digits, '.', '_', '-'
  * only; "" where there is none. */
 void stk_tell_code(struct stk_view text, char code_out[STK_TELL_CODE_BYTES]);
+/* A part of "Name=value;Name=value", as Azure writes connection strings: of the first of that name.
+ * False: it is not there, or does not fit. */
+bool stk_tell_part(const char *text, const char *name, char *out, size_t out_bytes);
 /* "2026-11-21T22:15:03Z", also with a fraction or an offset. */
 bool stk_tell_time(const char *text, uint64_t *seconds_out);
 

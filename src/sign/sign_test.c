@@ -1,6 +1,7 @@
 /* Goal: signatures are those that Amazon's own signer makes, whatever bytes a key, a query or a
  * header holds. Method: the examples of the S3 documentation, and botocore over random requests
- * (the seed is printed); bounds by rows. Covers canonical.c, encode.c. */
+ * (the seed is printed); bounds by rows. Covers canonical.c, encode.c;
+ * jwt.c is tested in src/creds/creds_test.c, against libcrypto and google-auth. */
 #include "sign/sign.h"
 
 #include "base/mem.h"

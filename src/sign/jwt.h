@@ -1,7 +1,7 @@
-/* creds/jwt.h: a statement signed by a key: RS256 of RFC 7518. Pure.
+/* sign/jwt.h: a statement signed by a key: RS256 of RFC 7518. Pure.
  * Owner: values. Threads: any. Memory: libcrypto's, while it signs. Bound: the caller's buffer. */
-#ifndef CREDS_JWT_H
-#define CREDS_JWT_H
+#ifndef SIGN_JWT_H
+#define SIGN_JWT_H
 
 #include "base/base.h"
 

@@ -1,5 +1,5 @@
 /* header.claims.signature, each in base64url without padding. */
-#include "creds/jwt.h"
+#include "sign/jwt.h"
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
