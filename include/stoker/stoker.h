@@ -1376,6 +1376,44 @@ STOKER_API void stoker_diff_close(struct stoker_diff *diff);
 /* Lends for ever: "added", "removed", "changed". */
 STOKER_API const char *stoker_difference_name(uint32_t kind);
 
+/* ---- stores --------------------------------------------------------------------------- */
+
+/* What was found in one place where credentials may be. */
+enum stoker_creds_verdict {
+    STOKER_CREDS_PASSED_OVER = 1, /* it is not set up */
+    STOKER_CREDS_USED,
+    STOKER_CREDS_FAILED,    /* it is set up and does not work: none is asked behind it */
+    STOKER_CREDS_NOT_ASKED, /* an earlier one is used, or failed */
+};
+
+struct stoker_creds_step {
+    const char *place;    /* "shared-credentials-file", as the service's libraries call it; lent
+                             for ever */
+    uint32_t    verdict;  /* enum stoker_creds_verdict */
+    char        why[640]; /* "AWS_ACCESS_KEY_ID is not set" */
+};
+
+/* Who a URL is asked as. Nothing in it is a secret. */
+struct stoker_creds {
+    size_t      struct_size;
+    const char *service;    /* "S3"; "": no credentials are for this kind of URL; lent for ever */
+    const char *kind;       /* "keys", "bearer token", "SAS", "anonymous"; lent for ever */
+    char        from[512];  /* "profile 'a', /home/me/.aws/credentials:3" */
+    char        key[16];    /* the end of the key's name, as Amazon's command shows it; or empty */
+    uint64_t    expires_ns; /* since 1970; UINT64_MAX: never */
+    char        endpoint[512], endpoint_from[640]; /* where requests go; and who says so */
+    char        region[64], region_from[640];      /* S3 */
+    uint32_t    step_count;
+    struct stoker_creds_step steps[16]; /* in the order in which they are looked at */
+};
+
+/* Walks along the places as a store does when it is opened, and keeps nothing. Waits for services
+ * that are asked, each with its deadline: some seconds where none answers. struct_size is to be
+ * set; *creds is filled also on failure, as far as it came. STOKER_ERROR_UNSUPPORTED: not a URL of
+ * a store. Any thread. */
+STOKER_API int stoker_creds_explain(const char *url, struct stoker_creds *creds,
+                                    struct stoker_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -40,7 +40,8 @@ struct option {
 
 /* clang-format off */
 static const struct option options[] = {
-    {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE, OPTION_FLAG, FIELD(json), 0, 0,
+    {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE | COMMAND_CREDS, OPTION_FLAG,
+     FIELD(json), 0, 0,
      "JSON, one object a line"},
     {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
      "a line for each shard (of a folder: each class folder) instead of each sample"},

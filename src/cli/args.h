@@ -34,6 +34,7 @@ enum command_bit {
     COMMAND_DIFF = 256,
     COMMAND_ORDER = 512,
     COMMAND_SAMPLE = 1024,
+    COMMAND_CREDS = 2048,
 };
 
 struct args {
@@ -104,6 +105,6 @@ uint64_t args_dtype_bytes(uint64_t dtype);
 
 extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
 extern const struct command command_index, command_verify, command_diff, command_order;
-extern const struct command command_sample, command_fault;
+extern const struct command command_sample, command_creds, command_fault;
 
 #endif

@@ -3,15 +3,16 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "dialect/site.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 
 #define TOKENS_MAX 500u /* as the SDKs' */
-#define DEFAULT_REGION "us-east-1"
 
 static int configure(struct stk_store_config *config, struct stoker_error *error);
 
@@ -21,12 +22,14 @@ int stk_store_open(struct stk_store **store_out, const struct stk_store_options 
     struct stk_http_options http = {.connections_max = options->connections_max,
                                     .ca_file = getenv("AWS_CA_BUNDLE")};
     struct stk_creds_options creds = {.service = STK_CREDS_AWS};
-    struct stk_store *store = stk_alloc(1, sizeof *store);
+    struct stk_store *store = stk_pages_alloc(sizeof *store);
     int status;
 
     if (!store) {
         return stk_fail(error, -ENOMEM, "cannot reach stores", "free memory", "store");
     }
+    madvise(store, sizeof *store, MADV_DONTDUMP); /* it holds credentials */
+    memset(store, 0, sizeof *store);
     http.ca_file = http.ca_file && http.ca_file[0] ? http.ca_file : getenv("SSL_CERT_FILE");
     http.ca_file = http.ca_file && http.ca_file[0] ? http.ca_file : NULL;
     store->options = *options;
@@ -50,10 +53,9 @@ void stk_store_close(struct stk_store *store)
     if (store) {
         stk_creds_close(store->creds); /* which may have requests in flight */
         stk_http_close(store->http);
-        stk_creds_wipe(&store->credentials);
-        explicit_bzero(&store->sign_cache, sizeof store->sign_cache);
         pthread_mutex_destroy(&store->lock);
-        stk_free(store);
+        explicit_bzero(store, sizeof *store);
+        stk_pages_free(store, sizeof *store);
     }
 }
 
@@ -158,27 +160,18 @@ static const char *first_set(const char *const *names, size_t count)
 
 static int configure(struct stk_store_config *config, struct stoker_error *error)
 {
-    static const char *const endpoints[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"};
-    static const char *const regions[] = {"AWS_REGION", "AWS_DEFAULT_REGION"};
     static const char *const attempts[] = {"AWS_MAX_ATTEMPTS"};
     static const char *const payers[] = {"AWS_REQUEST_PAYER"};
-    const char *endpoint = is_set("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
-                               ? ""
-                               : first_set(endpoints, STK_COUNT(endpoints));
-    const char *region = first_set(regions, STK_COUNT(regions));
+    struct stk_site site;
     unsigned long asked = strtoul(first_set(attempts, STK_COUNT(attempts)), NULL, 10);
 
-    if (endpoint[0] && strncasecmp(endpoint, "http://", 7) != 0 &&
-        strncasecmp(endpoint, "https://", 8) != 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the endpoint is no URL",
-                        "write AWS_ENDPOINT_URL=http://host:port", "AWS_ENDPOINT_URL");
+    int status = stk_site_find(STK_CREDS_AWS, &site, error);
+
+    if (status < 0) {
+        return status;
     }
-    if (strlen(endpoint) >= sizeof config->endpoint || strlen(region) >= sizeof config->region) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "endpoint or region are too long",
-                        "check AWS_ENDPOINT_URL and AWS_REGION", "the environment");
-    }
-    snprintf(config->endpoint, sizeof config->endpoint, "%s", endpoint);
-    snprintf(config->region, sizeof config->region, "%s", region[0] ? region : DEFAULT_REGION);
+    memcpy(config->endpoint, site.endpoint, sizeof config->endpoint);
+    memcpy(config->region, site.region, sizeof config->region);
     config->dual_stack = is_set("AWS_USE_DUALSTACK_ENDPOINT");
     config->fips = is_set("AWS_USE_FIPS_ENDPOINT");
     config->requester_pays = strcasecmp(first_set(payers, STK_COUNT(payers)), "requester") == 0;

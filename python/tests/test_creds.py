@@ -1,0 +1,186 @@
+"""`stoker creds explain` as a user runs it.
+
+Goal: it says what is used, with file and line, and why not something else; a place that is set up
+and does not work ends it with an error; and whatever is wrong, no secret is printed.
+Method: files, variables and a credential_process of this test, every secret with a canary in it;
+STS as a server of this test, which refuses or answers with nonsense around the canary; all that is
+written to both outputs is searched for it.
+"""
+
+import http.server
+import json
+import os
+import subprocess
+import threading
+
+import pytest
+from test_order import command
+
+CANARY = "canary0secret0value"
+ROLE = "arn:aws:iam::123456789012:role/train"
+
+
+@pytest.fixture
+def explain(tmp_path):
+    """A function: (the result, its lines) of a URL, in an environment of nothing else."""
+
+    def run(url, *words, status=0, **variables):
+        done = subprocess.run(
+            [command(), "creds", "explain", url, *words],
+            env={
+                "HOME": str(tmp_path),
+                "PATH": os.environ["PATH"],
+                "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+                "AWS_EC2_METADATA_DISABLED": "true",
+                "NO_GCE_CHECK": "true",
+                **{name: str(value) for name, value in variables.items()},
+            },
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
+        text = done.stdout.decode() + done.stderr.decode()
+        assert done.returncode == status, text
+        assert CANARY not in text
+        return done
+
+    return run
+
+
+@pytest.fixture
+def sts():
+    """A server whose next answers the test names; and what it was asked."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            code, body = self.server.answers.pop(0)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    server.answers = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def files(folder, credentials="", config=""):
+    (folder / ".aws").mkdir()
+    (folder / ".aws" / "credentials").write_text(credentials)
+    (folder / ".aws" / "config").write_text(config)
+
+
+def test_a_profile(explain, tmp_path):
+    files(
+        tmp_path,
+        f"[other]\naws_access_key_id = a\n[team]\naws_access_key_id = AKIDEXAMPLE9876\n"
+        f"aws_secret_access_key = {CANARY}\n",
+        "[profile team]\nregion = eu-west-3\n",
+    )
+    told = json.loads(explain("s3://bucket/key", "--json", AWS_PROFILE="team").stdout)
+    where = f"{tmp_path}/.aws/credentials:4"
+    assert told["credentials"] == "keys" and told["from"] == f"profile 'team', {where}"
+    assert told["region_from"] == f"{tmp_path}/.aws/config:2"
+    assert told["key"] == "...9876" and told["expires"] == ""
+    verdicts = [step["verdict"] for step in told["steps"]]
+    assert verdicts == ["passed over"] * 4 + ["used"] + ["not asked"] * 4
+    assert all(step["why"] for step in told["steps"][:5])
+    text = explain("s3://bucket/key", AWS_PROFILE="team").stdout.decode()
+    assert where in text and "AWS_ACCESS_KEY_ID is not set" in text
+
+
+def test_a_role(explain, tmp_path, sts):
+    url = f"http://127.0.0.1:{sts.server_address[1]}"
+    files(
+        tmp_path,
+        f"[base]\naws_access_key_id = AKID\naws_secret_access_key = {CANARY}\n",
+        f"[profile train]\nrole_arn = {ROLE}\nsource_profile = base\n",
+    )
+    sts.answers = [
+        (
+            200,
+            "<R><Credentials><AccessKeyId>ASIAEXAMPLE0001</AccessKeyId><SecretAccessKey>"
+            f"{CANARY}</SecretAccessKey><SessionToken>t-{CANARY}</SessionToken>"
+            "<Expiration>2126-01-02T03:04:05Z</Expiration></Credentials></R>",
+        ),
+        (403, f"<E><Code>AccessDenied</Code><Message>{CANARY}</Message></E>"),
+        (200, f"<R>{CANARY}"),
+    ]
+    words = {"AWS_PROFILE": "train", "AWS_ENDPOINT_URL_STS": url}
+    told = json.loads(explain("s3://bucket/key", "--json", **words).stdout)
+    assert told["expires"] == "2126-01-02T03:04:05Z" and told["key"] == "...0001"
+    for part in (ROLE, url[7:], f"{tmp_path}/.aws/config:2", f"{tmp_path}/.aws/credentials:2"):
+        assert part in told["from"]
+    for reason in ("AccessDenied", "no credentials"):
+        done = explain("s3://bucket/key", "--json", status=1, **words)
+        told = json.loads(done.stdout)
+        assert [step["verdict"] for step in told["steps"]] == [
+            "passed over",
+            "failed",
+            *["not asked"] * 7,
+        ]
+        assert reason in told["steps"][1]["why"] and reason in done.stderr.decode()
+    assert not sts.answers
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        CANARY,
+        f'{{"Version": 1, "AccessKeyId": "a", "SecretAccessKey": {{"{CANARY}": 1}}}}',
+        f'{{"Version": 1, "{CANARY}": "AccessKeyId"',
+        f'{{"Version": 2, "AccessKeyId": "a", "SecretAccessKey": "{CANARY}"}}',
+    ],
+)
+def test_a_process_that_prints_nonsense(explain, tmp_path, output):
+    program = tmp_path / "give"
+    program.write_text(f"#!/bin/sh\necho '{CANARY}' >&2\ncat <<'END'\n{output}\nEND\n")
+    program.chmod(0o755)
+    files(tmp_path, config=f"[default]\ncredential_process = {program} --pin {CANARY}\n")
+    done = explain("s3://bucket/key", "--json", status=1)
+    assert b"credential_process" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"aws_secret_access_key = {CANARY}\n",
+        f"[default]\n{CANARY}\n",
+        f"[default]\naws_access_key_id = {CANARY}\n",
+        f"[default]\na = {CANARY}\na = {CANARY}\n",
+    ],
+)
+def test_a_file_that_is_broken(explain, tmp_path, text):
+    files(tmp_path, text)
+    done = explain("s3://bucket/key", status=1)
+    assert b".aws/credentials" in done.stderr + done.stdout
+
+
+def test_other_stores(explain, tmp_path):
+    key = tmp_path / "google.json"
+    key.write_text(json.dumps({"type": "service_account", "private_key": CANARY}))
+    told = explain("gs://b/k", "--json", status=1, GOOGLE_APPLICATION_CREDENTIALS=key)
+    assert b"google.json" in told.stdout
+    text = f"AccountName=acc;AccountKey={CANARY}"
+    told = json.loads(
+        explain("az://c/b", "--json", AZURE_STORAGE_CONNECTION_STRING=text).stdout
+    )
+    assert told["endpoint"] == "https://acc.blob.core.windows.net"
+    told = json.loads(explain("hf://datasets/a/b", "--json", HF_TOKEN=f"hf_{CANARY}").stdout)
+    assert told["credentials"] == "bearer token" and "HF_TOKEN" in told["from"]
+    told = json.loads(explain(f"https://u:{CANARY}@h/?s={CANARY}", "--json").stdout)
+    assert told["credentials"] == "none"
+
+
+def test_usage(explain):
+    for words in (["x"], ["explain"], ["explain", "s3://a", "s3://b"], []):
+        done = subprocess.run([command(), "creds", *words], capture_output=True, check=False)
+        assert done.returncode == 2 and b"usage: stoker creds explain" in done.stderr
+    explain(f"ftp://u:{CANARY}@h/", status=2)

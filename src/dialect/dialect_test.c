@@ -1,0 +1,147 @@
+/* Goal: where stores are is read from variables and files as the services' own libraries read them,
+ * it is told who said so, and what is no URL is refused without being repeated. Method: rows of
+ * variables (site.c). */
+#include "dialect/site.h"
+
+#include "base/mem.h"
+#include "creds/creds.h"
+#include "test/t.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CANARY "canary0secret0value"
+#define SETTINGS_MAX 4
+
+static char folder[] = "/tmp/stoker-dialect-XXXXXX";
+
+static void clear_environment(void)
+{
+    clearenv();
+    setenv("HOME", folder, 1);
+    setenv("PATH", "/usr/bin:/bin", 1);
+}
+
+static const struct row {
+    const char *name;
+    uint32_t service;
+    const char *settings[SETTINGS_MAX]; /* "NAME=value" */
+    const char *endpoint, *from;        /* NULL: refused */
+    const char *region, *account;
+} rows[] = {
+    {"Amazon", STK_CREDS_AWS, {NULL}, "", "", "us-east-1", ""},
+    {"an endpoint", STK_CREDS_AWS, {"AWS_ENDPOINT_URL=http://h:1/"}, "http://h:1",
+     "AWS_ENDPOINT_URL", "us-east-1", ""},
+    {"the service's goes first", STK_CREDS_AWS,
+     {"AWS_ENDPOINT_URL=http://h:1", "AWS_ENDPOINT_URL_S3=https://s3.h", "AWS_REGION=r1",
+      "AWS_DEFAULT_REGION=r2"},
+     "https://s3.h", "AWS_ENDPOINT_URL_S3", "r1", ""},
+    {"another service's", STK_CREDS_AWS,
+     {"AWS_ENDPOINT_URL_STS=https://sts.h", "AWS_DEFAULT_REGION=r2"}, "", "", "r2", ""},
+    {"not to be read", STK_CREDS_AWS,
+     {"AWS_ENDPOINT_URL=http://h:1", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true"}, "", "",
+     "us-east-1", ""},
+    {"no URL", STK_CREDS_AWS, {"AWS_ENDPOINT_URL=" CANARY}, NULL, NULL, NULL, NULL},
+    {"a password", STK_CREDS_AWS, {"AWS_ENDPOINT_URL=http://u:" CANARY "@h"}, NULL, NULL, NULL,
+     NULL},
+    {"Google", STK_CREDS_GOOGLE, {NULL}, "https://storage.googleapis.com", "", "", ""},
+    {"an emulator", STK_CREDS_GOOGLE, {"STORAGE_EMULATOR_HOST=http://127.0.0.1:9/"},
+     "http://127.0.0.1:9", "STORAGE_EMULATOR_HOST", "", ""},
+    {"without its scheme", STK_CREDS_GOOGLE, {"STORAGE_EMULATOR_HOST=localhost:9"},
+     "http://localhost:9", "STORAGE_EMULATOR_HOST", "", ""},
+    {"Azure, nothing", STK_CREDS_AZURE, {NULL}, "", "", "", ""},
+    {"an account", STK_CREDS_AZURE, {"AZURE_STORAGE_ACCOUNT=acc"},
+     "https://acc.blob.core.windows.net", "AZURE_STORAGE_ACCOUNT", "", "acc"},
+    {"its other name", STK_CREDS_AZURE, {"AZURE_STORAGE_ACCOUNT_NAME=acc"},
+     "https://acc.blob.core.windows.net", "AZURE_STORAGE_ACCOUNT_NAME", "", "acc"},
+    {"an endpoint beside it", STK_CREDS_AZURE,
+     {"AZURE_STORAGE_ACCOUNT=acc", "AZURE_STORAGE_ENDPOINT=http://127.0.0.1:1/acc"},
+     "http://127.0.0.1:1/acc", "AZURE_STORAGE_ENDPOINT", "", "acc"},
+    {"a connection string", STK_CREDS_AZURE,
+     {"AZURE_STORAGE_CONNECTION_STRING=DefaultEndpointsProtocol=http;AccountName=a2;AccountKey="
+      CANARY "==;EndpointSuffix=core.chinacloudapi.cn",
+      "AZURE_STORAGE_ACCOUNT=acc"},
+     "http://a2.blob.core.chinacloudapi.cn", "AZURE_STORAGE_CONNECTION_STRING", "", "a2"},
+    {"with its endpoint", STK_CREDS_AZURE,
+     {"AZURE_STORAGE_CONNECTION_STRING=BlobEndpoint=http://127.0.0.1:1/dev;AccountName=dev;"
+      "AccountKey=" CANARY},
+     "http://127.0.0.1:1/dev", "AZURE_STORAGE_CONNECTION_STRING", "", "dev"},
+    {"Hugging Face", STK_CREDS_HUB, {NULL}, "https://huggingface.co", "", "", ""},
+    {"a mirror", STK_CREDS_HUB, {"HF_ENDPOINT=https://mirror.h"}, "https://mirror.h",
+     "HF_ENDPOINT", "", ""},
+};
+
+static void test_sites(void)
+{
+    T_EACH(row, row, rows)
+    {
+        struct stk_site site;
+        struct stoker_error error = {0};
+
+        clear_environment();
+        for (size_t i = 0; i < SETTINGS_MAX && row->settings[i]; i++) {
+            char text[512], *value;
+            snprintf(text, sizeof text, "%s", row->settings[i]);
+            value = strchr(text, '=');
+            *value = 0;
+            setenv(text, value + 1, 1);
+        }
+        int status = stk_site_find(row->service, &site, &error);
+        T_TRUE(row->name, !memmem(&site, sizeof site, CANARY, strlen(CANARY)));
+        if (!row->endpoint) {
+            T_EQ(row->name, status, STOKER_ERROR_ARGUMENT);
+            T_ERROR(row->name, &error);
+            T_TRUE(row->name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
+            continue;
+        }
+        T_EQ(row->name, status, 0);
+        T_STR(row->name, site.endpoint, row->endpoint);
+        T_STR(row->name, site.endpoint_from, row->from);
+        T_STR(row->name, site.region, row->region);
+        T_STR(row->name, site.account, row->account);
+    }
+}
+
+/* Of a profile, with file and line. */
+static void test_profile(void)
+{
+    struct stk_site site;
+    char path[512], want[600];
+    FILE *file;
+
+    clear_environment();
+    snprintf(path, sizeof path, "%s/config", folder);
+    file = fopen(path, "w");
+    T_TRUE("file", file != NULL);
+    fputs("# of a team\n[profile p]\nregion = eu-west-3\nservices = ours\n"
+          "endpoint_url = http://all\n[services ours]\ns3 =\n  endpoint_url = http://s3.here\n"
+          "[profile q]\nendpoint_url = http://all\n",
+          file);
+    fclose(file);
+    setenv("AWS_CONFIG_FILE", path, 1);
+    setenv("AWS_PROFILE", "p", 1);
+    T_EQ("p", stk_site_find(STK_CREDS_AWS, &site, NULL), 0);
+    T_STR("p", site.endpoint, "http://s3.here");
+    snprintf(want, sizeof want, "[services ours] of %s", path);
+    T_STR("p", site.endpoint_from, want);
+    T_STR("p", site.region, "eu-west-3");
+    snprintf(want, sizeof want, "%s:3", path);
+    T_STR("p", site.region_from, want);
+    setenv("AWS_PROFILE", "q", 1);
+    T_EQ("q", stk_site_find(STK_CREDS_AWS, &site, NULL), 0);
+    T_STR("q", site.endpoint, "http://all");
+    snprintf(want, sizeof want, "%s:10", path);
+    T_STR("q", site.endpoint_from, want);
+    unlink(path);
+}
+
+int main(void)
+{
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    test_sites();
+    test_profile();
+    rmdir(folder);
+    T_EQ("no leak", stk_mem_alive(), 0);
+    return t_finish();
+}

@@ -1,0 +1,138 @@
+/* One service after the other: what is set, else what the service itself uses. */
+#include "dialect/site.h"
+
+#include "base/mem.h"
+#include "creds/creds.h"
+#include "profile/profile.h"
+#include "profile/tell.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static int find_amazon(struct stk_site *site, struct stoker_error *error);
+static void find_google(struct stk_site *site);
+static void find_azure(struct stk_site *site);
+static int check(struct stk_site *site, struct stoker_error *error);
+
+int stk_site_find(uint32_t service, struct stk_site *site, struct stoker_error *error)
+{
+    const char *hub = stk_environment("HF_ENDPOINT");
+    int status = 0;
+
+    *site = (struct stk_site){.account = ""};
+    switch ((enum stk_creds_service)service) {
+    case STK_CREDS_AWS:
+        status = find_amazon(site, error);
+        break;
+    case STK_CREDS_GOOGLE:
+        find_google(site);
+        break;
+    case STK_CREDS_AZURE:
+        find_azure(site);
+        break;
+    case STK_CREDS_HUB:
+        snprintf(site->endpoint, sizeof site->endpoint, "%s", hub ? hub : "https://huggingface.co");
+        snprintf(site->endpoint_from, sizeof site->endpoint_from, "%s", hub ? "HF_ENDPOINT" : "");
+        break;
+    }
+    return status < 0 ? status : check(site, error);
+}
+
+static int find_amazon(struct stk_site *site, struct stoker_error *error)
+{
+    struct stk_profiles profiles;
+    const char *region;
+    int status = stk_profiles_open(&profiles, NULL, error);
+
+    if (status < 0) {
+        return status;
+    }
+    region = stk_profiles_region(&profiles);
+    if (stk_profiles_endpoint(&profiles, "s3", site->endpoint, sizeof site->endpoint)) {
+        stk_profiles_endpoint_where(&profiles, "s3", site->endpoint_from,
+                                    sizeof site->endpoint_from);
+    }
+    if (region && strlen(region) >= sizeof site->region) {
+        status = stk_fail(error, STOKER_ERROR_LIMIT, "the name of a region is too long",
+                          "check AWS_REGION, and region in the config file", "%zu bytes",
+                          strlen(region));
+    }
+    snprintf(site->region, sizeof site->region, "%s", region ? region : "us-east-1");
+    stk_profiles_region_where(&profiles, site->region_from, sizeof site->region_from);
+    stk_profiles_close(&profiles);
+    return status;
+}
+
+static void find_google(struct stk_site *site)
+{
+    const char *host = stk_environment("STORAGE_EMULATOR_HOST");
+
+    if (host) {
+        snprintf(site->endpoint, sizeof site->endpoint, "%s%s",
+                 strstr(host, "://") ? "" : "http://", host);
+        snprintf(site->endpoint_from, sizeof site->endpoint_from, "STORAGE_EMULATOR_HOST");
+    } else {
+        snprintf(site->endpoint, sizeof site->endpoint, "https://storage.googleapis.com");
+    }
+}
+
+static void find_azure(struct stk_site *site)
+{
+    static const char *const accounts[] = {"AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"};
+    const char *text = stk_environment("AZURE_STORAGE_CONNECTION_STRING"), *from = "";
+    const char *endpoint = stk_environment("AZURE_STORAGE_ENDPOINT");
+    char suffix[256] = "core.windows.net", scheme[8] = "https";
+
+    for (size_t i = 0; i < STK_COUNT(accounts) && !site->account[0]; i++) {
+        const char *account = stk_environment(accounts[i]);
+        if (account && strlen(account) < sizeof site->account) {
+            memcpy(site->account, account, strlen(account) + 1);
+            from = accounts[i];
+        }
+    }
+    if (text) { /* as for credentials, it goes before the variables */
+        if (stk_tell_part(text, "AccountName", site->account, sizeof site->account)) {
+            from = "AZURE_STORAGE_CONNECTION_STRING";
+        }
+        if (stk_tell_part(text, "BlobEndpoint", site->endpoint, sizeof site->endpoint)) {
+            snprintf(site->endpoint_from, sizeof site->endpoint_from,
+                     "AZURE_STORAGE_CONNECTION_STRING");
+            return;
+        }
+        stk_tell_part(text, "EndpointSuffix", suffix, sizeof suffix);
+        stk_tell_part(text, "DefaultEndpointsProtocol", scheme, sizeof scheme);
+    }
+    if (endpoint) {
+        snprintf(site->endpoint, sizeof site->endpoint, "%s", endpoint);
+        from = "AZURE_STORAGE_ENDPOINT";
+    } else if (site->account[0]) {
+        snprintf(site->endpoint, sizeof site->endpoint, "%s://%s.blob.%s", scheme, site->account,
+                 suffix);
+    }
+    snprintf(site->endpoint_from, sizeof site->endpoint_from, "%s", from);
+}
+
+/* http or https, with a host and no user, query or blank; without slashes at its end. */
+static int check(struct stk_site *site, struct stoker_error *error)
+{
+    size_t bytes = strlen(site->endpoint);
+    const char *host = strstr(site->endpoint, "://");
+    bool web = strncasecmp(site->endpoint, "http://", 7) == 0 ||
+               strncasecmp(site->endpoint, "https://", 8) == 0;
+
+    if (bytes == 0) {
+        return 0;
+    }
+    if (!web || strcspn(host + 3, "/") == 0 || strpbrk(host, "?#@ \t\r\n\\")) {
+        explicit_bzero(site->endpoint, sizeof site->endpoint); /* it may hold a password */
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "an endpoint is no URL",
+                        "http://host:port is one", "%s",
+                        site->endpoint_from[0] ? site->endpoint_from : "the endpoint");
+    }
+    while (site->endpoint[bytes - 1] == '/') {
+        site->endpoint[--bytes] = 0;
+    }
+    return 0;
+}

@@ -1,0 +1,26 @@
+/* dialect/site.h: where a service's stores are, as variables and files say, and who says so.
+ *
+ *   environment, ~/.aws/config --stk_site_find--> endpoint, region, account
+ *
+ * Read as the services' own libraries do: AWS_ENDPOINT_URL_S3 and profiles (botocore),
+ * STORAGE_EMULATOR_HOST (google-cloud-storage), AZURE_STORAGE_CONNECTION_STRING (azure-storage),
+ * HF_ENDPOINT (huggingface_hub).
+ * Owner: values. Threads: any. Memory: none is kept; files are wiped. Bound: the arrays below. */
+#ifndef DIALECT_SITE_H
+#define DIALECT_SITE_H
+
+#include "base/base.h"
+
+struct stk_site {
+    char endpoint[512];      /* "https://storage.googleapis.com"; S3: empty for Amazon's own */
+    char endpoint_from[640]; /* "AWS_ENDPOINT_URL", "/home/me/.aws/config:7"; empty: nobody */
+    char region[64];         /* S3; never empty */
+    char region_from[640];
+    char account[64];        /* Azure; empty: nobody says */
+};
+
+/* service: enum stk_creds_service. ARGUMENT: an endpoint that is no URL of http or https; errors of
+ * the profiles. */
+int stk_site_find(uint32_t service, struct stk_site *site_out, struct stoker_error *error);
+
+#endif

@@ -1,0 +1,118 @@
+/* Goal: what is told of a URL is what would be used, each place of the chain says why, and no
+ * secret is in any of it. Method: rows of variables and URLs, each value that is a secret with a
+ * canary in it; all that was filled is searched for it (explain.c). */
+#include "base/base.h"
+#include "base/mem.h"
+#include "test/t.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CANARY "canary0secret0value"
+#define SETTINGS_MAX 4
+
+static char folder[] = "/tmp/stoker-explain-XXXXXX";
+
+static const struct row {
+    const char *name, *url;
+    const char *settings[SETTINGS_MAX]; /* "NAME=value" */
+    int status;
+    const char *service, *kind, *from, *endpoint;
+    uint32_t used; /* the step, from 1; 0: none */
+    uint32_t count;
+} rows[] = {
+    {"nothing", "s3://bucket/key", {NULL}, 0, "S3", "anonymous", "no credentials",
+     "https://s3.us-east-1.amazonaws.com", 0, 9},
+    {"keys", "s3://bucket/key",
+     {"AWS_ACCESS_KEY_ID=AKIDEXAMPLE1234", "AWS_SECRET_ACCESS_KEY=" CANARY,
+      "AWS_SESSION_TOKEN=t" CANARY, "AWS_REGION=eu-west-3"},
+     0, "S3", "keys", "AWS_ACCESS_KEY_ID", "https://s3.eu-west-3.amazonaws.com", 1, 9},
+    {"half of them", "s3://bucket/key", {"AWS_ACCESS_KEY_ID=" CANARY}, STOKER_ERROR_MISSING, "S3",
+     "none", "", "https://s3.us-east-1.amazonaws.com", 0, 9},
+    {"unsigned", "s3://bucket/key",
+     {"AWS_NO_SIGN_REQUEST=YES", "AWS_ACCESS_KEY_ID=AK", "AWS_SECRET_ACCESS_KEY=" CANARY}, 0, "S3",
+     "anonymous", "asked for", "https://s3.us-east-1.amazonaws.com", 0, 0},
+    {"a server of one's own", "s3://bucket/key", {"AWS_ENDPOINT_URL=http://127.0.0.1:9000"}, 0,
+     "S3", "anonymous", "", "http://127.0.0.1:9000", 0, 9},
+    {"a bad endpoint", "s3://bucket/key", {"AWS_ENDPOINT_URL=http://u:" CANARY "@h"},
+     STOKER_ERROR_ARGUMENT, "S3", "none", "", "", 0, 0},
+    {"HMAC", "gs://bucket/key", {"GS_ACCESS_KEY_ID=GOOG1E", "GS_SECRET_ACCESS_KEY=" CANARY}, 0,
+     "Google Cloud Storage", "keys", "GS_ACCESS_KEY_ID", "https://storage.googleapis.com", 1, 4},
+    {"SAS", "az://c/b", {"AZURE_STORAGE_ACCOUNT=acc", "AZURE_STORAGE_SAS_TOKEN=sv=1&sig=" CANARY},
+     0, "Azure Blob Storage", "SAS", "AZURE_STORAGE_SAS_TOKEN",
+     "https://acc.blob.core.windows.net", 3, 6},
+    {"a connection string", "az://c/b",
+     {"AZURE_STORAGE_CONNECTION_STRING=AccountName=acc;AccountKey=" CANARY}, 0,
+     "Azure Blob Storage", "keys", "AZURE_STORAGE_CONNECTION_STRING",
+     "https://acc.blob.core.windows.net", 1, 6},
+    {"a token", "hf://datasets/a/b", {"HF_TOKEN=hf_" CANARY}, 0, "Hugging Face", "bearer token",
+     "HF_TOKEN", "https://huggingface.co", 1, 2},
+    {"the web", "https://u:" CANARY "@host:1/p?sig=" CANARY, {NULL}, 0, "", "none", "",
+     "https://host:1", 0, 0},
+    {"something else", "ftp://u:" CANARY "@host/p", {NULL}, STOKER_ERROR_UNSUPPORTED, "", "none",
+     "", "", 0, 0},
+};
+
+static void check(const struct row *row)
+{
+    static struct stoker_creds told;
+    struct stoker_error error = {0};
+    int status;
+
+    clearenv();
+    setenv("HOME", folder, 1);
+    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+    setenv("NO_GCE_CHECK", "true", 1);
+    for (size_t i = 0; i < SETTINGS_MAX && row->settings[i]; i++) {
+        char text[512], *value;
+        snprintf(text, sizeof text, "%s", row->settings[i]);
+        value = strchr(text, '=');
+        *value = 0;
+        setenv(text, value + 1, 1);
+    }
+    told.struct_size = sizeof told;
+    status = stoker_creds_explain(row->url, &told, &error);
+    T_EQ(row->name, status, row->status);
+    if (status < 0) {
+        T_ERROR(row->name, &error);
+    }
+    T_TRUE(row->name, !memmem(&told, sizeof told, CANARY, strlen(CANARY)));
+    T_TRUE(row->name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
+    T_STR(row->name, told.service, row->service);
+    T_STR(row->name, told.kind, row->kind);
+    T_HAS(row->name, told.from, row->from);
+    T_STR(row->name, told.endpoint, row->endpoint);
+    T_EQ(row->name, told.step_count, row->count);
+    for (uint32_t i = 0; i < told.step_count; i++) {
+        uint32_t verdict = told.steps[i].verdict;
+        T_EQ(row->name, verdict == STOKER_CREDS_USED, i + 1 == row->used);
+        T_TRUE(row->name, told.steps[i].place[0] && verdict != 0);
+        T_TRUE(row->name, told.steps[i].why[0] || verdict == STOKER_CREDS_NOT_ASKED);
+        T_TRUE(row->name, row->used == 0 || i < row->used || verdict == STOKER_CREDS_NOT_ASKED);
+    }
+}
+
+static void test_misuse(void)
+{
+    static struct stoker_creds told;
+    struct stoker_error error = {0};
+
+    told.struct_size = 8;
+    T_EQ("size", stoker_creds_explain("s3://b/k", &told, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("NULL", stoker_creds_explain("s3://b/k", NULL, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("no URL", stoker_creds_explain(NULL, &told, &error), STOKER_ERROR_ARGUMENT);
+}
+
+int main(void)
+{
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    T_EACH(row, row, rows)
+    {
+        check(row);
+    }
+    test_misuse();
+    rmdir(folder);
+    T_EQ("no leak", stk_mem_alive(), 0);
+    return t_finish();
+}
