@@ -1,0 +1,264 @@
+"""Object stores that this machine does not have, as servers of the tests: S3, and who hands out
+credentials for it.
+
+They hold objects in memory and are strict where the real ones are: a signature is computed anew
+from what came, a token that is too old is refused, If-Match is heeded. `Store.said` counts what
+they answered; what they saw is written down."""
+
+from __future__ import annotations
+
+import collections
+import email.utils
+import hashlib
+import hmac
+import http.server
+import json
+import re
+import threading
+import time
+import urllib.parse
+from xml.sax.saxutils import escape
+
+MODIFIED = 1_700_000_000
+
+
+def iso(seconds):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+class Store(http.server.ThreadingHTTPServer):
+    """Any dialect: `objects` by (bucket, key)."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, handler, objects):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.objects = objects
+        self.said = collections.Counter()
+        self.lock = threading.Lock()
+        self.port = self.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.seen = []
+        self.page = 1000
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request, client_address):
+        pass  # a client that went away
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    quoted = True  # ETags in listings
+
+    def log_message(self, *_):
+        pass
+
+    def say(self, code, body=b"", **headers):
+        self.server.said[code] += 1
+        self.send_response_only(code)
+        self.send_header("Date", email.utils.formatdate(usegmt=True))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def refuse(self, code, name, **headers):
+        self.say(code, f"<Error><Code>{name}</Code><Message>no</Message></Error>".encode(),
+                 **headers)
+
+    def split(self):
+        """Path parts and query, decoded; the path is taken as it is sent."""
+        path, _, query = self.path.partition("?")
+        bucket, _, key = path.lstrip("/").partition("/")
+        pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
+        return urllib.parse.unquote(bucket), urllib.parse.unquote(key), dict(pairs)
+
+    @staticmethod
+    def etag(data):
+        return hashlib.md5(data).hexdigest()
+
+    def give(self, data, **more):
+        """A body, or a range of it, of the version that is asked for."""
+        etag = f'"{self.etag(data)}"'
+        wanted = self.headers.get("If-Match")
+        headers = {"ETag": etag, "Last-Modified": email.utils.formatdate(MODIFIED, usegmt=True),
+                   "Accept-Ranges": "bytes", **more}
+        if wanted not in (None, "*", etag):
+            self.refuse(412, "PreconditionFailed")
+            return
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if not match:
+            self.say(200, data, **headers)
+            return
+        first, last = int(match[1]), min(int(match[2] or len(data) - 1), len(data) - 1)
+        if first >= len(data):
+            self.refuse(416, "InvalidRange", Content_Range=f"bytes */{len(data)}")
+            return
+        self.say(206, data[first : last + 1],
+                 Content_Range=f"bytes {first}-{last}/{len(data)}", **headers)
+
+    def names(self, bucket, prefix, delimiter):
+        """What is below a prefix, in order: (name, data), or (prefix, None)."""
+        found = {}
+        for (place, key), data in self.server.objects.items():
+            if place == bucket and key.startswith(prefix):
+                rest, cut, _ = key[len(prefix):].partition(delimiter) if delimiter else (key, "", 0)
+                found[prefix + rest + cut if cut else key] = None if cut else data
+        return sorted(found.items(), key=lambda item: item[0].encode())
+
+
+def signing_key(secret, *scope):
+    key = ("AWS4" + secret).encode()
+    for part in scope:
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+def signature(handler, secret):
+    """What the Authorization of a request must end with; by the definition of Signature V4."""
+    head = handler.headers
+    scope = re.search(r"Credential=[^/]+/([^,]+)", head["Authorization"])[1]
+    names = re.search(r"SignedHeaders=([^,]+)", head["Authorization"])[1]
+    path, _, query = handler.path.partition("?")
+    pairs = sorted(pair if "=" in pair else pair + "=" for pair in query.split("&") if pair)
+    lines = [f"{name}:{' '.join(head[name].split())}\n" for name in names.split(";")]
+    canonical = "\n".join([handler.command, path, "&".join(pairs), "".join(lines), names,
+                           head["x-amz-content-sha256"]])
+    text = "\n".join(["AWS4-HMAC-SHA256", head["x-amz-date"], scope,
+                      hashlib.sha256(canonical.encode()).hexdigest()])
+    return hmac.new(signing_key(secret, *scope.split("/")), text.encode(), "sha256").hexdigest()
+
+
+class S3(Handler):
+    """Path style. `server.keys`: key -> (secret, token, when it ends); `server.retry_every`: of so
+    many requests one is told to come again in a second, which then must be signed anew."""
+
+    def who(self):
+        """Whether the request may go on; else it is answered."""
+        head = self.headers.get("Authorization", "")
+        key = re.search(r"Credential=([^/]+)/", head)
+        keys = self.server.keys
+        if keys is None and not head:
+            return True
+        if keys is None or not key or key[1] not in keys:
+            self.refuse(403, "InvalidAccessKeyId")
+            return False
+        secret, token, ends = keys[key[1]]
+        if self.headers.get("x-amz-security-token", "") != token:
+            self.refuse(400, "InvalidToken")
+        elif time.time() >= ends:
+            self.refuse(400, "ExpiredToken")
+        elif not head.endswith("Signature=" + signature(self, secret)):
+            self.refuse(403, "SignatureDoesNotMatch")
+        else:
+            with self.server.lock:
+                self.server.seen.append(key[1])
+            return True
+        return False
+
+    def throttled(self):
+        """Tells one of some to come again, and writes down whether it is signed anew then."""
+        server, every = self.server, getattr(self.server, "retry_every", 0)
+        name = (self.path, self.headers.get("Range"))
+        with server.lock:
+            before = server.told.pop(name, None)
+            if before:
+                server.again.append((before, self.headers.get("x-amz-date")))
+            server.count += 1
+            if before or not every or server.count % every:
+                return False
+            server.told[name] = self.headers.get("x-amz-date")
+        self.refuse(503, "SlowDown", Retry_After="1")
+        return True
+
+    def do_GET(self):
+        if not self.who() or self.throttled():
+            return
+        bucket, key, query = self.split()
+        if "list-type" in query:
+            self.list(bucket, query)
+        elif (bucket, key) in self.server.objects:
+            self.give(self.server.objects[bucket, key])
+        else:
+            self.refuse(404, "NoSuchKey")
+
+    def list(self, bucket, query):
+        quote = urllib.parse.quote
+        items = self.names(bucket, query.get("prefix", ""), query.get("delimiter", ""))
+        after = query.get("continuation-token", "")
+        items = [item for item in items if item[0] > after]
+        most = min(int(query.get("max-keys", 1000)), self.server.page)
+        more = len(items) > most
+        items = items[:most]
+        text = [f"<IsTruncated>{str(more).lower()}</IsTruncated><EncodingType>url</EncodingType>"]
+        if more:
+            text.append(f"<NextContinuationToken>{escape(items[-1][0])}</NextContinuationToken>")
+        for name, data in items:
+            if data is None:
+                text.append(f"<CommonPrefixes><Prefix>{quote(name)}</Prefix></CommonPrefixes>")
+            else:
+                text.append(f"<Contents><Key>{quote(name)}</Key><Size>{len(data)}</Size>"
+                            f"<ETag>&quot;{self.etag(data)}&quot;</ETag>"
+                            f"<LastModified>{iso(MODIFIED)}</LastModified></Contents>")
+        self.say(200, f"<ListBucketResult>{''.join(text)}</ListBucketResult>".encode())
+
+
+class Keeper(Handler):
+    """STS and an instance's metadata: keys that live `server.life` seconds, put into the dictionary
+    that the store looks at. One at a time is asked, or `server.most` says how many were."""
+
+    def make(self):
+        server = self.server
+        with server.lock:
+            server.given += 1
+            key = f"ASIA{server.given:016}"
+        ends = int(time.time()) + server.life
+        server.keys[key] = (f"secret-{key}", f"token/+={key}", ends)
+        return key, *server.keys[key]
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        with self.server.lock:
+            self.server.now += 1
+            self.server.most = max(self.server.most, self.server.now)
+        time.sleep(0.05)
+        key, secret, token, ends = self.make()
+        self.say(200, f"<R><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>{secret}"
+                 f"</SecretAccessKey><SessionToken>{token}</SessionToken>"
+                 f"<Expiration>{iso(ends)}</Expiration></R>".encode())
+        with self.server.lock:
+            self.server.now -= 1
+
+    def do_PUT(self):
+        self.say(200, b"metadata-token")
+
+    def do_GET(self):
+        if self.headers.get("x-aws-ec2-metadata-token") != "metadata-token":
+            self.say(401)
+        elif self.path.endswith("/security-credentials/"):
+            self.say(200, b"a-role")
+        else:
+            key, secret, token, ends = self.make()
+            self.say(200, json.dumps({
+                "Code": "Success", "AccessKeyId": key, "SecretAccessKey": secret, "Token": token,
+                "Expiration": iso(ends)}).encode())
+
+
+def s3(objects, keys=None, retry_every=0):
+    store = Store(S3, objects)
+    store.keys, store.retry_every = keys, retry_every
+    store.told, store.again, store.count = {}, [], 0
+    return store
+
+
+def keeper(keys, life):
+    server = Store(Keeper, {})
+    server.keys, server.life, server.given, server.now, server.most = keys, life, 0, 0, 0
+    return server
