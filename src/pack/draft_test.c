@@ -107,6 +107,7 @@ static void test_power(void)
                 calls = made;
                 memcpy(want, digest, sizeof want);
                 T_TRUE("no half file", !is_there(world, "/out/dst/t-007.tar.tmp"));
+                T_TRUE("no done file", !is_there(world, "/out/dst/t-000.tar.done"));
             }
             if (!T_TRUE("the same bytes", memcmp(want, digest, sizeof want) == 0)) {
                 printf("power cut at call %llu, choice %llu\n", (unsigned long long)n,

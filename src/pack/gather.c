@@ -371,6 +371,9 @@ static int shrink(struct stk_gather *gather, const struct stk_piece *piece, stru
     }
     bytes = smaller = (struct stk_view){gather->picture, piece->bytes};
     status = stk_shrink_run(gather->shrink, bytes, &smaller, &local);
+    /* Of all, whatever the policy: shards are cut by it. What does not decode stays as it is. */
+    gather->bytes_before += bytes.bytes;
+    gather->bytes_after += smaller.bytes;
     if (status < 0 && (gather->options.strict || !stk_is_damage(status))) {
         if (local.offset != STOKER_NO_OFFSET) {
             local.offset += origin->offset; /* it counts from the member's begin */
@@ -385,8 +388,6 @@ static int shrink(struct stk_gather *gather, const struct stk_piece *piece, stru
     }
     gather->resized += status == 1;
     gather->copied += status != 1;
-    gather->bytes_before += bytes.bytes;
-    gather->bytes_after += smaller.bytes;
     if (!out) {
         return 0;
     }
