@@ -1101,7 +1101,8 @@ struct stoker_pack;
 
 struct stoker_pack_options {
     size_t      struct_size;
-    const char *destination; /* borrowed; a folder that is not there, or is empty */
+    const char *destination; /* borrowed; a folder that is not there, or is empty; ARGUMENT: it
+                                lies in a folder of the source */
     uint64_t    shard_bytes; /* no shard is larger, unless one sample is; default 256 MiB */
     const char *pattern;     /* borrowed; names of shards; default "shard-%06d.tar" */
     uint32_t    shuffle;     /* STOKER_SHUFFLE_NONE (default), or _FULL: the order of epoch 0 */

@@ -76,7 +76,7 @@ def pack(
 
     Args:
         source: a folder, tars, or a Dataset.
-        destination: a folder that is not there yet, or is empty.
+        destination: a folder that is not there yet, or is empty; not in a folder of the source.
         shard_bytes: no shard is larger, unless one sample is. Default 256 MiB.
         pattern: names of the shards. Default ``"shard-%06d.tar"``.
         shuffle: the seed of a shuffle; ``None``: the order of the source.

@@ -256,6 +256,22 @@ def test_other_errors(source, tmp_path):
         stoker.pack(source, tmp_path / "few", shard_bytes="64KiB", pattern="%d.tar")
 
 
+def test_a_destination_inside_of_the_source(tmp_path, monkeypatch):
+    """What is written there would be packed, too, when the work goes on."""
+    make.tar(tmp_path / "set" / "a.tar", [("k.txt", b"text")])
+    (tmp_path / "set" / "below").mkdir()
+    (tmp_path / "link").symlink_to("set")
+    for destination in ("set/dst", "set/below/dst", "link/dst", "set/below/../dst"):
+        with pytest.raises(stoker.ArgumentError, match="in the source"):
+            stoker.pack([tmp_path / "link"], tmp_path / destination)
+    monkeypatch.chdir(tmp_path / "set" / "below")
+    for source in ("..", tmp_path / "set"):
+        with pytest.raises(stoker.ArgumentError, match="in the source"):
+            stoker.pack(source, "dst")
+    assert sorted(path.name for path in (tmp_path / "set").iterdir()) == ["a.tar", "below"]
+    stoker.pack(tmp_path / "set" / "a.tar", tmp_path / "set" / "dst")  # a tar is no folder
+
+
 @pytest.mark.skipif(COMMAND is None, reason="the stoker command is not built")
 def test_progress_on_a_terminal(slow, tmp_path):
     """A bar with rate and time left, and nothing of it left on the screen in the end."""

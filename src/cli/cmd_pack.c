@@ -27,8 +27,9 @@ const struct command command_pack = {
     .usage = "[options] SRC... DST",
     .summary = "Write a data set as tars of one size, with index and manifest of SHA-256",
     .more =
-        "DST is a folder that is not there, or empty. Work is done in DST.part, and one rename\n"
-        "ends it. Interrupted at any point, the same command goes on, to the same bytes.\n"
+        "DST is a folder that is not there, or empty, and not in a folder that is packed. Work\n"
+        "is done in DST.part, and one rename ends it. Interrupted at any point, the same command\n"
+        "goes on, to the same bytes.\n"
         "A picture of a class folder becomes KEY.jpg and KEY.cls (the number of its class),\n"
         "with each file beside it that has its name and another extension (.json, .txt), and\n"
         "KEY.json from its line of a metadata.jsonl there or in the root.\n"

@@ -426,8 +426,7 @@ static int sweep(struct stk_draft *draft, struct stoker_error *error)
     return status;
 }
 
-/* The folder that a path lies in; owned by the caller. */
-static char *parent_of(const char *path)
+char *stk_draft_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *parent = slash ? stk_strdup(path) : stk_strdup(".");
@@ -440,7 +439,7 @@ static char *parent_of(const char *path)
 
 static int give_name(struct stk_draft *draft, struct stoker_error *error)
 {
-    char *parent = parent_of(draft->destination), *named = stk_strdup(draft->destination);
+    char *parent = stk_draft_parent(draft->destination), *named = stk_strdup(draft->destination);
     struct stk_stat about = {0};
     int status = parent && named ? stk_io_sync_directory(draft->io, draft->directory, error)
                                  : fail_memory(draft->destination, error);

@@ -73,6 +73,8 @@ void stk_pattern_name(const char *pattern, uint64_t shard, char *name, size_t ca
 
 /* directory/name + ending, owned by the caller; NULL: no memory. */
 char *stk_draft_path(const char *directory, const char *name, const char *ending);
+/* The folder that a path lies in, likewise. */
+char *stk_draft_parent(const char *path);
 /* A small file whole: gives *data_out (with a NUL after it). LIMIT: more than bytes_max. */
 int stk_draft_read_file(struct stk_io *io, const char *path, uint64_t bytes_max, uint8_t **data_out,
                         size_t *bytes_out, struct stoker_error *error);

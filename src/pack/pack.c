@@ -15,6 +15,7 @@
 #define RATIO_SAMPLES 64u /* whose pictures tell how much smaller all become */
 #define PPM 1000000u
 #define BAD_LIST_DEFAULT 10000u
+#define FOLDERS_MAX 1000 /* above the destination that are looked at */
 
 struct stoker_pack {
     struct stoker_dataset *dataset; /* held; const after open, as all down to the thread */
@@ -330,6 +331,53 @@ static int find_whole(struct stoker_pack *pack, struct stoker_error *error)
     return status;
 }
 
+/* A folder of the source that is this one; NULL: none is. */
+static const char *find_source(const struct stoker_pack *pack, const struct stk_stat *folder)
+{
+    const struct stoker_dataset_options *source = &pack->dataset->options;
+
+    for (size_t i = 0; i < source->url_count; i++) {
+        struct stk_stat about;
+
+        if (stk_io_stat_path(pack->dataset->engine->io, source->urls[i], &about, NULL) == 0 &&
+            about.kind == STK_ENTRY_DIRECTORY && about.device == folder->device &&
+            about.inode == folder->inode) {
+            return source->urls[i];
+        }
+    }
+    return NULL;
+}
+
+/* What is written into a folder of the source would be of the source when the work goes on. What
+ * cannot be looked at is passed. */
+static int refuse_inside(struct stoker_pack *pack, struct stoker_error *error)
+{
+    char *at = stk_draft_parent(pack->destination);
+    struct stk_stat about = {0}, below = {0};
+    int status = at ? 0 : fail_memory(error);
+
+    for (int i = 0; status == 0 && i < FOLDERS_MAX &&
+                    stk_io_stat_path(pack->dataset->engine->io, at, &about, NULL) == 0 &&
+                    (about.device != below.device || about.inode != below.inode);
+         i++) {
+        const char *source = find_source(pack, &about);
+        char *above = stk_draft_path(at, "..", "");
+
+        if (source) {
+            status = stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination lies in the source",
+                              "name one beside it: what is written there would be read again",
+                              "'%.200s' in '%.200s'", pack->destination, source);
+        } else if (!above) {
+            status = fail_memory(error);
+        }
+        stk_free(at);
+        at = above;
+        below = about;
+    }
+    stk_free(at);
+    return status;
+}
+
 static int run(struct stoker_pack *pack, struct stoker_error *error)
 {
     char stamp[2 * sizeof pack->plan.stamp + 1];
@@ -342,7 +390,10 @@ static int run(struct stoker_pack *pack, struct stoker_error *error)
         return status;
     }
     pack->samples = pack->plan.sample_count + pack->dataset->losses.count;
-    status = stk_left_check(&pack->left, pack->dataset->engine->io, pack->destination, error);
+    status = refuse_inside(pack, error);
+    status = status < 0 ? status
+                        : stk_left_check(&pack->left, pack->dataset->engine->io, pack->destination,
+                                         error);
     if (status < 0) {
         return status;
     }
