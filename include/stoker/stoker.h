@@ -1040,6 +1040,14 @@ struct stoker_token_loader_options {
     uint32_t       fim_fragments_max;
     const int32_t *fim_no_prefix;
     uint32_t       fim_no_prefix_count;
+    /* Several sources in one order, which are files of these tokens: its ends are of samples, where
+     * stoker_token_loader_file_end says. Fill in the middle is drawn from the position then, so
+     * that a row that comes again is another one. Borrowed by open, as rows_of; NULL: one order. */
+    const struct stoker_mix_options *mix;
+    uint64_t block_samples; /* of the order; default: what block_bytes says */
+    /* A loader of the same tokens and rows: what it found out about documents and packing is this
+     * one's too, and is not looked for again. */
+    const struct stoker_token_loader *rows_of;
 };
 
 /* Gives *loader_out. STOKER_ERROR_EMPTY: no file holds a whole window, or a document. Packed rows
@@ -1060,6 +1068,13 @@ STOKER_API uint64_t stoker_token_loader_batches(const struct stoker_token_loader
                                                 uint64_t epoch);
 /* Rows of an epoch, over all ranks. */
 STOKER_API uint64_t stoker_token_loader_samples(const struct stoker_token_loader *loader);
+/* Samples of the files up to and with this one, in the order in which they were opened: rows do not
+ * go from one file into the next. STOKER_ERROR_ARGUMENT: there is no such file. */
+STOKER_API int stoker_token_loader_file_end(const struct stoker_token_loader *loader, uint64_t file,
+                                            uint64_t *samples_out);
+/* As stoker_loader_mix_border. */
+STOKER_API int stoker_token_loader_mix_border(struct stoker_token_loader *loader, uint64_t least,
+                                              uint64_t *position_out);
 STOKER_API int stoker_token_loader_set_epoch(struct stoker_token_loader *loader, uint64_t epoch,
                                              struct stoker_error *error);
 /* As stoker_loader_state; by the caller's thread. */

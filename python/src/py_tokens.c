@@ -173,9 +173,30 @@ static void leave(struct token_loader_object *self)
     }
 }
 
+/* The options of a token loader, with what they borrow. */
+struct request {
+    struct stoker_token_loader_options options;
+    PyObject *source, *rows_of; /* borrowed; rows_of: a TokenLoader, or None */
+    struct stk_py_mix mix;
+};
+
+/* no_prefix: numbers of 4 bytes; mix: None, or a tuple. */
+static bool borrow(struct request *request, const char *no_prefix, Py_ssize_t no_prefix_bytes,
+                   PyObject *mix)
+{
+    /* Numbers in a bytes object lie on 8 bytes, and as long as the keywords. */
+    request->options.fim_no_prefix = (const int32_t *)(const void *)no_prefix;
+    request->options.fim_no_prefix_count = (uint32_t)(no_prefix_bytes / 4);
+    if (mix == Py_None) {
+        return true;
+    }
+    request->options.mix = &request->mix.options;
+    return stk_py_mix_parse(&request->mix, mix);
+}
+
 /* (source, context, option=...): source is of the given type. */
 static bool parse_options(PyObject *arguments, PyObject *keywords, PyTypeObject *type,
-                          PyObject **source, struct stoker_token_loader_options *options)
+                          struct request *request)
 {
     static char *names[] = {"source",
                             "context",
@@ -210,14 +231,20 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, PyTypeObject 
                             "fim_split",
                             "fim_fragments_max",
                             "fim_no_prefix",
+                            "mix",
+                            "block_samples",
+                            "rows_of",
                             NULL};
+    struct stoker_token_loader_options *options = &request->options;
+    PyObject *mix = Py_None;
     const char *no_prefix = NULL;
     Py_ssize_t no_prefix_bytes = 0;
 
     options->struct_size = sizeof *options;
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiiiO&dbbiO&y#:tokens",
-            names, type, source, stk_py_u64, &options->context, stk_py_u64, &options->stride,
+            arguments, keywords,
+            "O!O&|$O&O&O&O&O&O&O&O&O&O&O&O&O&ibbiO&O&ddiiiO&dbbiO&y#OO&O:tokens", names, type,
+            &request->source, stk_py_u64, &options->context, stk_py_u64, &options->stride,
             stk_py_u32, &options->batch_size, stk_py_u32, &options->shuffle, stk_py_u32,
             &options->tail, stk_py_u32, &options->window_blocks, stk_py_u32, &options->group_count,
             stk_py_u32, &options->rank, stk_py_u32, &options->world_size, stk_py_u64,
@@ -228,13 +255,10 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, PyTypeObject 
             &options->fim_suffix, &options->fim_middle, stk_py_u64, &options->block_bytes,
             &options->fim_fragment_rate, &options->has_fim_split, &options->fim_whole,
             &options->fim_split, stk_py_u32, &options->fim_fragments_max, &no_prefix,
-            &no_prefix_bytes)) {
+            &no_prefix_bytes, &mix, stk_py_u64, &options->block_samples, &request->rows_of)) {
         return false;
     }
-    /* Numbers in a bytes object lie on 8 bytes, and as long as the keywords. */
-    options->fim_no_prefix = (const int32_t *)(const void *)no_prefix;
-    options->fim_no_prefix_count = (uint32_t)(no_prefix_bytes / 4);
-    return true;
+    return borrow(request, no_prefix, no_prefix_bytes, mix);
 }
 
 /* A buffer of numbers of so many bytes each, at least `count`. */
@@ -295,43 +319,39 @@ static PyObject *rows_of(PyObject *module, struct stk_py_engine *engine, PyObjec
 PyObject *stk_py_rows(PyObject *module, PyObject *arguments)
 {
     struct stk_py_module *state = PyModule_GetState(module);
-    struct stoker_token_loader_options options = {0};
-    PyObject *first, *keywords, *parts[3], *engine, *result;
+    struct request request = {.rows_of = Py_None};
+    PyObject *first, *keywords, *parts[3], *result = NULL;
+    struct stk_py_engine *engine;
     uint64_t epoch;
 
     if (!PyArg_ParseTuple(arguments, "O!O!O&OOO:rows", &PyTuple_Type, &first, &PyDict_Type,
                           &keywords, stk_py_u64, &epoch, &parts[0], &parts[1], &parts[2]) ||
-        !parse_options(first, keywords, state->engine_type, &engine, &options) ||
-        !stk_py_gate_enter(&((struct stk_py_engine *)engine)->gate, "engine")) {
+        !parse_options(first, keywords, state->engine_type, &request)) {
+        stk_py_mix_deinit(&request.mix);
         return NULL;
     }
-    result = rows_of(module, (struct stk_py_engine *)engine, parts, &options, epoch);
-    stk_py_engine_leave((struct stk_py_engine *)engine);
+    engine = (struct stk_py_engine *)request.source;
+    if (stk_py_gate_enter(&engine->gate, "engine")) {
+        result = rows_of(module, engine, parts, &request.options, epoch);
+        stk_py_engine_leave(engine);
+    }
+    stk_py_mix_deinit(&request.mix);
     return result;
 }
 
-static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+/* Tokens, and the loader whose rows are shared, are entered. */
+static PyObject *open_on(PyTypeObject *type, struct request *request)
 {
-    struct stk_py_module *module = PyType_GetModuleState(type);
-    struct stoker_token_loader_options options = {0};
-    struct stoker_error error = {0};
-    struct tokens_object *tokens;
+    struct tokens_object *tokens = (struct tokens_object *)request->source;
     struct token_loader_object *self;
-    PyObject *source;
+    struct stoker_error error = {0};
     int status;
 
-    if (!parse_options(arguments, keywords, module->tokens_type, &source, &options)) {
-        return NULL;
-    }
-    tokens = (struct tokens_object *)source;
-    if (!stk_py_gate_enter(&tokens->gate, "tokens")) {
-        return NULL;
-    }
     self = (struct token_loader_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (self) {
         self->gate.process = getpid();
         Py_BEGIN_ALLOW_THREADS status =
-            stoker_token_loader_open(&self->loader, tokens->tokens, &options, &error);
+            stoker_token_loader_open(&self->loader, tokens->tokens, &request->options, &error);
         Py_END_ALLOW_THREADS if (status < 0)
         {
             self->gate.closed = true;
@@ -339,8 +359,36 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
             stk_py_raise(status, &error);
         }
     }
-    tokens_leave(tokens);
     return (PyObject *)self;
+}
+
+static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    struct stk_py_module *module = PyType_GetModuleState(type);
+    struct request request = {.rows_of = Py_None};
+    struct token_loader_object *other = NULL;
+    PyObject *self = NULL;
+    bool ready = parse_options(arguments, keywords, module->tokens_type, &request);
+
+    if (ready && request.rows_of != Py_None) {
+        if (Py_TYPE(request.rows_of) != module->token_loader_type) {
+            PyErr_SetString(PyExc_TypeError, "rows_of is a TokenLoader here");
+            ready = false;
+        } else {
+            other = (struct token_loader_object *)request.rows_of;
+            ready = enter(other);
+            request.options.rows_of = ready ? other->loader : NULL;
+        }
+    }
+    if (ready && stk_py_gate_enter(&((struct tokens_object *)request.source)->gate, "tokens")) {
+        self = open_on(type, &request);
+        tokens_leave((struct tokens_object *)request.source);
+    }
+    if (request.options.rows_of) {
+        leave(other);
+    }
+    stk_py_mix_deinit(&request.mix);
+    return self;
 }
 
 static PyObject *loader_close(PyObject *object, PyObject *nothing)
@@ -426,6 +474,38 @@ static PyObject *loader_samples(PyObject *object, PyObject *nothing)
     return PyLong_FromUnsignedLongLong(samples);
 }
 
+/* A call that answers a number for a number. */
+static PyObject *number_of(PyObject *object, PyObject *number,
+                           int (*call)(struct stoker_token_loader *loader, uint64_t number,
+                                       uint64_t *number_out))
+{
+    struct token_loader_object *self = (struct token_loader_object *)object;
+    uint64_t given, answer = 0;
+    int status;
+
+    if (!stk_py_u64(number, &given) || !enter(self)) {
+        return NULL;
+    }
+    status = call(self->loader, given, &answer);
+    leave(self);
+    return status < 0 ? stk_py_raise(status, NULL) : PyLong_FromUnsignedLongLong(answer);
+}
+
+static int file_end(struct stoker_token_loader *loader, uint64_t file, uint64_t *samples_out)
+{
+    return stoker_token_loader_file_end(loader, file, samples_out);
+}
+
+static PyObject *loader_file_end(PyObject *object, PyObject *number)
+{
+    return number_of(object, number, file_end);
+}
+
+static PyObject *loader_mix_border(PyObject *object, PyObject *number)
+{
+    return number_of(object, number, stoker_token_loader_mix_border);
+}
+
 static PyObject *loader_state(PyObject *object, PyObject *nothing)
 {
     struct token_loader_object *self = (struct token_loader_object *)object;
@@ -478,6 +558,8 @@ static PyMethodDef loader_methods[] = {
     {"set_epoch", loader_set_epoch, METH_O, "Starts an epoch at its first batch."},
     {"batches", loader_batches, METH_O, "Batches that an epoch holds for this rank."},
     {"samples", loader_samples, METH_NOARGS, "Rows of an epoch, over all ranks."},
+    {"file_end", loader_file_end, METH_O, "Rows of the files up to and with this one."},
+    {"mix_border", loader_mix_border, METH_O, "Where the weights of the mix may change."},
     {"state", loader_state, METH_NOARGS, "Where the stream stands, as a tuple."},
     {"place", loader_place, METH_NOARGS, "(epoch, position) of the state, at no cost."},
     {"set_state", loader_set_state, METH_O, "Goes to where a state stands."},

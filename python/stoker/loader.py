@@ -32,7 +32,7 @@ from .mix import Mix, Mixed
 from .output import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
 from .portable import Given
 from .sampling import Sampling
-from .state import parse_state, state_values
+from .state import parse_state
 from .stream import Epoch, Stream
 from .transforms import Transform
 
@@ -249,7 +249,6 @@ class Loader(Stream):
         self._native_options = options
         self._native_fields = self._columns(image, fields, Image(None, [], dtype, layout, exif))
         self._past = _Past()
-        self._mixed: Mixed | None = None
         draws, run = (weights, balance, replacement), (repeats, repeats_apart, epoch)
         self._sampling = Sampling(subset, curriculum, draws, run, tables)
         if (isinstance(source, Mix) or self._sampling.is_there) and self._refresh:
@@ -348,7 +347,7 @@ class Loader(Stream):
                 self.dataset = Dataset(urls, engine=self.engine, index=index)
                 self._owned.append(self.dataset)
                 if isinstance(source, Mix):
-                    self._mixed = Mixed(source, self.dataset)
+                    self._mixed = Mixed.of(source, self.dataset)
             except BaseException:
                 self._close_owned()
                 raise
@@ -377,11 +376,6 @@ class Loader(Stream):
         self.mask: Any = None
         _open_loaders.add(self)
 
-    @property
-    def _step(self) -> int:
-        """Samples of a global batch."""
-        return self.batch_size * self.world_size
-
     def _load(self, dataset: Dataset, width: int | None = None, **more: Any) -> _stoker.Loader:
         """width: of so many sources of the mix, the first ones."""
         options = self._native_options | more
@@ -390,6 +384,19 @@ class Loader(Stream):
         if self._sampling.is_there:
             options["sampling"] = self._sampling.native(dataset)
         return _stoker.Loader(dataset._native, self._native_fields, **options)
+
+    def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> _stoker.Loader:
+        dataset = self.dataset if width is None else self.dataset._as_of(state)
+        try:
+            return self._load(dataset, width, after=self._native)
+        finally:
+            if dataset is not self.dataset:
+                dataset.close()
+
+    def _replace(self, native: _stoker.Loader) -> None:
+        self._past.add(self._native)
+        self._native.close()
+        self._native = native
 
     def _change(self, dataset: Dataset) -> None:
         """Goes on with another data set, at the start of an epoch."""
@@ -407,15 +414,7 @@ class Loader(Stream):
 
     def _reload(self) -> None:
         self._refreshes(self._refresh, 1)
-        native = self._load(self.dataset, after=self._native)
-        state = self._native.state()
-        if self._mixed is not None and state[7] == 0:
-            # At an epoch's start other steps are no other run, also if each is of one source.
-            state = (*state[:10], native.state()[10], *state[11:])
-        native.set_state(state)
-        self._past.add(self._native)
-        self._native.close()
-        self._native = native
+        super()._reload()
 
     def _close_owned(self) -> None:
         while self._owned:
@@ -610,28 +609,6 @@ class Loader(Stream):
             self._change(newer)
         return self.dataset.shard_count
 
-    def set_weights(self, weights: Sequence[Any], at: int | None = None) -> int:
-        """Other weights for a :class:`Mix`, also in the middle of a loop; what was given stays.
-
-        They hold from the end of the frame that the stream is in (see :class:`Mix`), for ever, and
-        are part of the state. All ranks call it after the same batch. Of a mix with an end, which
-        goes through them in every epoch, they can change while the first one runs.
-
-        Args:
-            at: a position of the run, in samples of all ranks: they hold from the end of its frame.
-
-        Returns:
-            The position from which they hold. All before it stays as it was.
-        """
-        self._check_open()
-        mixed = self._mixed
-        if mixed is None:
-            raise ArgumentError("no Mix", "set_weights", "give the Loader a Mix as its source")
-        if at is not None:
-            at = count(at, "set_weights at", high=2**62)
-        with self._turning:
-            return mixed.set_weights(self, weights, at)
-
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands: a few numbers, the same on every rank, fit for JSON.
 
@@ -639,10 +616,6 @@ class Loader(Stream):
         batches ahead; it belongs to the data set, the seed and the order's settings.
         """
         return self._values(self._state())
-
-    def _values(self, state: tuple[Any, ...]) -> dict[str, Any]:
-        mix = {} if self._mixed is None else self._mixed.values(self)
-        return {**state_values(state), **mix}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where the state stands; the next loop gives the rest of its epoch.
@@ -657,10 +630,7 @@ class Loader(Stream):
             dataset = self.dataset._as_of(values)
             if dataset is not self.dataset:
                 self._change(dataset)
-        if self._mixed is not None and values[10] != 0:
-            self._mixed.load(self, state, values)
-        else:
-            self._native.set_state(values)  # says it, if only one of both is of a mix
+        self._load_values(state, values)
         self._epoch, self._taken = values[6], False
 
     def explain(

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 from . import _stoker
@@ -31,7 +32,7 @@ History = list[tuple[int, list[int]]]  # (position, weights of all leaves), the 
 
 
 class Mix:
-    """Sources for a :class:`Loader`, to be mixed by weight::
+    """Sources for a :class:`Loader` or :class:`TokenLoader`, to be mixed by weight::
 
         mix = stoker.Mix(["web-{000..999}.tar", "wiki.tar", "code-{00..99}.tar"],
                          weights=[0.6, 0.3, 0.1])
@@ -45,9 +46,12 @@ class Mix:
     come as often as any other, or once more (but for what a dropped tail leaves out). Which sample
     stands where depends on seed, sources and weights alone, not on ranks or threads.
 
+    Of tokens a sample is a row: a window, a packed sequence or a document, as the loader says.
+
     Args:
-        sources: tars, as a :class:`Loader` takes them, each; or another ``Mix`` (with weights),
-            whose share is then divided by its own.
+        sources: tars, as a :class:`Loader` takes them, each; or token files, as a
+            :class:`TokenLoader` does; or another ``Mix`` (with weights), whose share is then
+            divided by its own.
         weights: one a source, in any unit; 0 leaves it out. Decimals are taken as they are written
             (0.1 is a tenth), unless they need more than 56 bits: then to within 2^-48 of the whole.
             Default: the numbers of samples.
@@ -191,21 +195,28 @@ class Mixed:
     """A mix of opened sources: where each of them ends in the data set that they make together,
     and the history of weights."""
 
-    def __init__(self, mix: Mix, dataset: Dataset) -> None:
-        self.mix, self.dataset = mix, dataset
-        self.ends: list[int] = []
-        urls = 0
-        for leaf in mix.leaves():
-            urls += len(leaf)
-            self.ends.append(dataset._native.url_end(urls - 1))
-            if self.ends[-1] == (self.ends[-2] if len(self.ends) > 1 else 0):
-                raise ArgumentError(f"source {leaf!r} has no samples", "Mix", "leave it out")
+    dataset: Dataset  # of :meth:`of`
+
+    def __init__(self, mix: Mix, ends: list[int]) -> None:
+        """ends: in samples, one for each of the mix's leaves."""
+        self.mix, self.ends = mix, ends
         starts = [0, *self.ends[:-1]]
+        for leaf, start, end in zip(mix.leaves(), starts, ends, strict=True):
+            if start == end:
+                raise ArgumentError(f"source {leaf!r} has no samples", "Mix", "leave it out")
         self.lengths = [end - start for start, end in zip(starts, self.ends, strict=True)]
         self.history: History = [(0, self._first())]
         self.history += [(p, whole(mix.parts(weights))) for p, weights in mix.changes]
         # Of the order; 0: the data set's. Those of a run that had fewer sources are kept.
         self.epoch, self.block_samples = mix.epoch, 0
+
+    @classmethod
+    def of(cls, mix: Mix, dataset: Dataset) -> Mixed:
+        """dataset: of the mix's urls."""
+        urls = list(accumulate(len(leaf) for leaf in mix.leaves()))
+        self = cls(mix, [dataset._native.url_end(url - 1) for url in urls])
+        self.dataset = dataset
+        return self
 
     def copy(self) -> Mixed:
         """For another loader."""
@@ -249,7 +260,7 @@ class Mixed:
 
     def samples(self, step: int) -> int:
         """Of an epoch, over all ranks."""
-        return _stoker.mix_samples(len(self.dataset), self.native(step)["mix"])
+        return _stoker.mix_samples(self.ends[-1], self.native(step)["mix"])
 
     def unit(self, step: int) -> int:
         """So many neighbours are of one source."""
@@ -327,7 +338,7 @@ class Mixed:
         return int(position)
 
     def _check_change(self, loader: Any, state: tuple[Any, ...]) -> None:
-        if loader._native_options["worker_count"] > 1:
+        if loader._native_options.get("worker_count", 1) > 1:
             raise ArgumentError(
                 "workers that share a rank stand at different places",
                 "set_weights",
@@ -348,7 +359,7 @@ class Mixed:
 
     def renew(self, loader: Any, state: tuple[Any, ...]) -> None:
         """The loader goes on from there with the history that holds now."""
-        self._swap(loader, self._with_all(loader, state))
+        loader._replace(self._with_all(loader, state))
 
     def load(self, loader: Any, values: dict[str, Any], state: tuple[Any, ...]) -> None:
         """Goes to a state, with the weights that were in force until then. values: the state."""
@@ -372,7 +383,7 @@ class Mixed:
         except BaseException:
             self.history, self.epoch, self.block_samples = before
             raise
-        self._swap(loader, was)
+        loader._replace(was)
 
     def _adopt(self, loader: Any, values: dict[str, Any], state: tuple[Any, ...]) -> None:
         """Lengths of blocks and epochs follow from the data, and stay when sources are added."""
@@ -395,14 +406,7 @@ class Mixed:
 
     def _as_it_was(self, loader: Any, state: tuple[Any, ...], width: int) -> Any:
         """The native loader of the run that the state is of, standing there."""
-        dataset = loader.dataset
-        if width < len(self.ends):
-            dataset = dataset._as_of(state)
-        try:
-            native = loader._load(dataset, width, after=loader._native)
-        finally:
-            if dataset is not loader.dataset:
-                dataset.close()
+        native = loader._again(width if width < len(self.ends) else None, state)
         try:
             native.set_state(state)
         except BaseException:
@@ -457,7 +461,7 @@ class Mixed:
     def _with_all(self, loader: Any, state: tuple[Any, ...]) -> Any:
         """A native loader with the history that holds now, at a state whose own history it goes on
         from: position and fingerprint are the state's."""
-        native = loader._load(loader.dataset, after=loader._native)
+        native = loader._again()
         try:
             own, parts = native.state(), list(state)
             for place in (_SAMPLES, _MIX, _IDENTITY):
@@ -467,12 +471,6 @@ class Mixed:
             native.close()
             raise
         return native
-
-    @staticmethod
-    def _swap(loader: Any, native: Any) -> None:
-        loader._past.add(loader._native)
-        loader._native.close()
-        loader._native = native
 
 
 def whole(parts: list[Fraction]) -> list[int]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .dataset import count
 from .errors import ArgumentError
+from .mix import Mixed
 from .portable import Given, Portable, refuse_workers
 from .ranks import ranks
+from .state import state_values
 
 __all__ = ["Epoch", "Stream"]
 
-EPOCH, POSITION = 6, 7
+EPOCH, POSITION, MIX = 6, 7, 10
 """Places in a native state."""
 
 
@@ -68,6 +71,9 @@ class Stream(Portable):
     _epoch: int
     _delivered: Any = None  # the place behind the batch last given, if others were taken ahead
     _closed: bool
+    _turning: threading.Lock
+    _mixed: Mixed | None = None
+    _pinner: Any = None
     transform: Any  # called with each batch, or None
     batch_size: int
     rank: int
@@ -105,9 +111,28 @@ class Stream(Portable):
     def _next(self, turn: int) -> Any:
         raise NotImplementedError
 
-    def _reload(self) -> None:
-        """Puts a native loader of the present options in the place of the one in use."""
+    def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
+        """A native loader of the present options and the mix as it is; width: of so many sources
+        of it, the first ones, as the run of that state had them."""
         raise NotImplementedError
+
+    def _replace(self, native: Any) -> None:
+        """It takes the place of the native loader in use."""
+        raise NotImplementedError
+
+    def _reload(self) -> None:
+        native = self._again()
+        state = self._native.state()
+        if self._mixed is not None and state[POSITION] == 0:
+            # At an epoch's start other steps are no other run, also if each is of one source.
+            state = (*state[:MIX], native.state()[MIX], *state[MIX + 1 :])
+        native.set_state(state)
+        self._replace(native)
+
+    @property
+    def _step(self) -> int:
+        """Samples of a global batch."""
+        return self.batch_size * self.world_size
 
     def _follow(self) -> None:
         """Takes the rank that the process has now: its group is often made after the loader."""
@@ -148,6 +173,42 @@ class Stream(Portable):
             refuse_workers(type(self).__name__)
         self.load_state_dict(state)
         self._taken = is_over  # then the next loop is that of the next epoch
+
+    # ---- a mix ----
+
+    def set_weights(self, weights: Sequence[Any], at: int | None = None) -> int:
+        """Other weights for a :class:`Mix`, also in the middle of a loop; what was given stays.
+
+        They hold from the end of the frame that the stream is in (see :class:`Mix`), for ever, and
+        are part of the state. All ranks call it after the same batch. Of a mix with an end, which
+        goes through them in every epoch, they can change while the first one runs.
+
+        Args:
+            at: a position of the run, in samples of all ranks: they hold from the end of its frame.
+
+        Returns:
+            The position from which they hold. All before it stays as it was.
+        """
+        self._check_open()
+        mixed = self._mixed
+        if mixed is None:
+            raise ArgumentError("no Mix", "set_weights", "give the loader a Mix as its source")
+        if at is not None:
+            at = count(at, "set_weights at", high=2**62)
+        with self._turning:
+            return mixed.set_weights(self, weights, at)
+
+    def _values(self, state: tuple[Any, ...]) -> dict[str, Any]:
+        """A native state as JSON has it."""
+        mix = {} if self._mixed is None else self._mixed.values(self)
+        return {**state_values(state), **mix}
+
+    def _load_values(self, state: dict[str, Any], values: tuple[Any, ...]) -> None:
+        """Goes to a state; values: its native part."""
+        if self._mixed is not None and values[MIX] != 0:
+            self._mixed.load(self, state, values)
+        else:
+            self._native.set_state(values)  # says it, if only one of both is of a mix
 
     # ---- what frameworks ask ----
 

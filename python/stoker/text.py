@@ -18,6 +18,7 @@ from .dataset import SHUFFLES, Engine, count, parse_bytes, word
 from .errors import ArgumentError, CorruptError, FormatError, StateError
 from .loader import TAILS
 from .middle import Middle
+from .mix import Mix
 from .output import check_word
 from .stream import EPOCH, POSITION
 from .tokens import FIM, TokenLoader, Tokens, field_names, row_options
@@ -137,6 +138,10 @@ class TextLoader(TokenLoader):
             world_size=world_size,
             transform=transform,
         )
+        if isinstance(source, Mix):
+            raise ArgumentError(
+                "a Mix of text", where, "tokenise its sources once, and mix them in a TokenLoader"
+            )
         self.context = count(context, f"{where} context", low=1)  # 0: none
         rows = rows if rows is not None else "packed" if context is not None else "documents"
         if rows != "windows" and (stride is not None or counts is not None):
@@ -249,19 +254,22 @@ class TextLoader(TokenLoader):
             raise
         return _Windows(made, ended, reading, counts, step)
 
-    def _load(self) -> Any:
-        source = self.tokens._native
+    def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
+        return self._load()
+
+    def _load(self, tokens: Tokens | None = None, **more: Any) -> Any:
+        source: Any = self.tokens._native
         if isinstance(self._maker, _Windows):
-            source, more = self._maker.places(self._native_options)
+            source, made = self._maker.places(self._native_options)
         else:
-            more = {
+            made = {
                 "rows": _stoker.ROWS_DOCUMENTS,
                 "labels": _stoker.LABELS_NONE,
                 "dtype": _stoker.UINT8,
                 "has_eod": 1,
                 "eod": self._eod,
             }
-        options = self._native_options | more
+        options = self._native_options | made
         native = _stoker.TokenLoader(source, self._maker.context, **options)
         return _Ahead(native, self._maker, self._threads, self._depth)
 

@@ -7,15 +7,17 @@ import os
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from . import _stoker
 from .dataset import SHUFFLES, Engine, count, default_engine, parse_bytes, word
 from .errors import ArgumentError, ChangedError, ClosedError, EmptyError, ForkedError, StateError
 from .loader import TAILS
+from .mix import Mix, Mixed
 from .output import Ragged, check_word, choose, converter, mask_of, paths_of
 from .portable import Portable
-from .state import parse_state, state_values
+from .state import parse_state
 from .stream import EPOCH, Epoch, Stream
 
 __all__ = ["FIM", "TokenLoader", "Tokens"]
@@ -110,11 +112,23 @@ class Tokens(Portable):
             raise ArgumentError(f"engine {engine!r}", "Tokens", "give a stoker.Engine, or none")
         self.engine = engine if engine is not None else default_engine()
         self.files = _files(paths_of(source))
-        dtype = 0 if stored is None else word(_name(stored), STORED, "Tokens stored")
+        self._dtype = 0 if stored is None else word(_name(stored), STORED, "Tokens stored")
+        self._cache = count(cache, "Tokens cache", low=1)
+        self._open()
+
+    def _open(self) -> None:
         self._native = _stoker.Tokens(
-            self.engine._native, tuple(self.files), dtype, count(cache, "Tokens cache", low=1)
+            self.engine._native, tuple(self.files), self._dtype, self._cache
         )
         self._info = self._native.info()
+
+    def _part(self, files: list[bytes]) -> Tokens:
+        """Some of the files."""
+        part = object.__new__(Tokens)
+        part.engine, part.files = self.engine, files
+        part._dtype, part._cache = self._dtype, self._cache
+        part._open()
+        return part
 
     def __len__(self) -> int:
         """Tokens of all files."""
@@ -194,7 +208,8 @@ class TokenLoader(Stream):
     pass over all tokens finds when the loader is made.
 
     Args:
-        source: :class:`Tokens`, or what it takes.
+        source: :class:`Tokens`, or what it takes; or a :class:`Mix` of several sources, each of
+            them what Tokens takes, whose weights count rows: see :meth:`set_weights`.
         batch_size: rows of a batch, of this rank.
         context: tokens of a row; of documents the most (longer ones are cut), default: all.
         seed: of the order.
@@ -303,16 +318,23 @@ class TokenLoader(Stream):
         self._convert: Callable[[Any], Any] | None = None
         self._output = ""
         self._owned = not isinstance(source, Tokens)
+        self._leaves: list[list[bytes]] = []  # files of a mix's sources
         if isinstance(source, Tokens):
             if stored is not None or engine not in (None, source.engine):
                 raise ArgumentError(
                     "stored= or another engine beside Tokens", where, "give them to the Tokens"
                 )
             self.tokens = source
+        elif isinstance(source, Mix):
+            self._leaves = [_files(leaf) for leaf in source.leaves()]
+            self.tokens = Tokens(list(chain(*self._leaves)), stored=stored, engine=engine)
         else:
             self.tokens = Tokens(source, stored=stored, engine=engine)
         try:
-            self._native = self._load()
+            if isinstance(source, Mix):
+                self._native = self._open_mix(source)
+            else:
+                self._native = self._load()
         except BaseException:
             self._close_owned()
             raise
@@ -324,13 +346,31 @@ class TokenLoader(Stream):
         self._taken = False  # batches of this epoch were given to an iterator
         self.mask: Any = None
 
-    def _load(self) -> _stoker.TokenLoader:
-        options = self._native_options
-        return _stoker.TokenLoader(self.tokens._native, self.context, **options)
+    def _load(self, tokens: Tokens | None = None, **more: Any) -> Any:
+        source = (tokens or self.tokens)._native
+        return _stoker.TokenLoader(source, self.context, **(self._native_options | more))
 
-    def _reload(self) -> None:
-        native = self._load()
-        native.set_state(self._native.state())
+    def _open_mix(self, mix: Mix) -> Any:
+        """How many rows a source has is known when all are."""
+        rows = self._load(group_count=1)
+        try:
+            ends = accumulate(len(leaf) for leaf in self._leaves)
+            self._mixed = Mixed(mix, [rows.file_end(end - 1) for end in ends])
+            return self._load(rows_of=rows, **self._mixed.native(self._step))
+        finally:
+            rows.close()
+
+    def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> Any:
+        if self._mixed is None:
+            return self._load(rows_of=self._native)
+        mix = self._mixed.native(self._step, width)
+        if width is None:
+            return self._load(rows_of=self._native, **mix)
+        files = list(chain(*self._leaves[:width]))
+        with self.tokens._part(files) as tokens:
+            return self._load(tokens, **mix)
+
+    def _replace(self, native: Any) -> None:
         self._native.close()
         self._native = native
 
@@ -430,9 +470,9 @@ class TokenLoader(Stream):
             self._native.set_epoch(number)
             self._epoch, self._taken = number, False
 
-    def state_dict(self) -> dict[str, int | str]:
+    def state_dict(self) -> dict[str, Any]:
         """Where the stream stands: a few numbers, the same on every rank, fit for JSON."""
-        return state_values(self._native.state())
+        return self._values(self._native.state())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where the state stands; the next loop gives the rest of its epoch.
@@ -443,7 +483,7 @@ class TokenLoader(Stream):
         """
         values = parse_state(state)
         self._turn += self._taken
-        self._native.set_state(values)
+        self._load_values(state, values)
         self._epoch, self._taken = values[EPOCH], False
 
     # ---- the rest ----

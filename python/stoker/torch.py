@@ -547,7 +547,7 @@ class _Here:
             raise
         self._mixed: Mixed | None = None
         if dataset._mix is not None:
-            self._mixed = Mixed(dataset._mix, self.dataset)
+            self._mixed = Mixed.of(dataset._mix, self.dataset)
         self._free: list[tuple[dict[str, Any], Loader]] = []
 
     def take(self, batch_size: int, options: dict[str, Any]) -> Loader:

@@ -14,31 +14,23 @@ static const struct stk_state_words words = {
     .block_samples = "windows a block",
     .identity = "identity",
     .advice = "take the right one",
-    .positions = UINT64_MAX / 4,
-    .epoch_max = UINT64_MAX,
 };
 
 static void open_cursor(struct stk_cursor *cursor, uint64_t samples, uint32_t batch, uint32_t world,
                         uint32_t tail)
 {
-    static const uint8_t identity[32] = {7};
-    struct stk_order_options order = {
-        .sample_count = samples,
-        .block_samples = 4,
-        .window_blocks = 3,
-        .group_count = 2,
-        .shuffle = STOKER_SHUFFLE_BLOCK,
-        .seed = 3,
-    };
-    struct stk_partition partition = {
-        .sample_count = samples,
-        .batch_size = batch,
-        .world_size = world,
-        .tail = tail,
-        .group_count = 2,
+    struct stk_cursor_options options = {
+        .order = {.sample_count = samples,
+                  .block_samples = 4,
+                  .window_blocks = 3,
+                  .group_count = 2,
+                  .shuffle = STOKER_SHUFFLE_BLOCK,
+                  .seed = 3},
+        .partition = {.batch_size = batch, .world_size = world, .tail = tail, .group_count = 2},
+        .identity = {7},
     };
 
-    T_EQ("open", stk_cursor_open(cursor, &order, &partition, identity, NULL), 0);
+    T_EQ("open", stk_cursor_open(cursor, &options, NULL), 0);
 }
 
 /* One step; its fingerprint is added to *sum. */
@@ -46,7 +38,7 @@ static void step(struct stk_cursor *cursor, uint64_t *sum)
 {
     while (!stk_cursor_begins(cursor)) {
     }
-    *sum += stk_partition_fingerprint(&cursor->partition, &cursor->order, cursor->epoch,
+    *sum += stk_partition_fingerprint(&cursor->partition, &cursor->schedule.order, cursor->epoch,
                                       cursor->position);
     stk_cursor_advance(cursor);
 }
@@ -67,7 +59,7 @@ static void test_walk(uint64_t key)
             stk_cursor_state(&cursor, &state);
             same &= state.fingerprint == sum && cursor.given.run_count == 0;
         } else if (what == 1) {
-            stk_cursor_set_epoch(&cursor, stk_key(key, drawn++) % 9);
+            T_EQ("epoch", stk_cursor_set_epoch(&cursor, stk_key(key, drawn++) % 9, NULL), 0);
         } else if (what == 2) {
             stk_cursor_state(&cursor, &state);
             state.position = stk_key(key, drawn++) % 30;
@@ -91,7 +83,7 @@ static void test_many_runs(void)
 
     open_cursor(&cursor, 40, 4, 1, STOKER_TAIL_DROP);
     for (uint64_t epoch = 0; epoch < 3 * STK_GIVEN_RUNS_MAX; epoch++) {
-        stk_cursor_set_epoch(&cursor, epoch * 7);
+        T_EQ("epoch", stk_cursor_set_epoch(&cursor, epoch * 7, NULL), 0);
         step(&cursor, &sum);
         step(&cursor, &sum);
     }

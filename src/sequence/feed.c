@@ -28,10 +28,10 @@ struct stoker_token_loader {
     bool ragged;                   /* rows are documents */
     bool plain;                    /* rows are tokens as they are stored */
     uint64_t key;                  /* of fill in the middle */
+    struct stk_samples *samples;   /* one reference */
     pthread_mutex_t lock;
     struct {
         struct stk_cursor cursor;
-        struct stk_samples samples;
         struct stk_ahead ahead;
         struct stk_token_row row;
         uint32_t *starts; /* of the batch that is made */
@@ -46,34 +46,36 @@ static int open_cursor(struct stoker_token_loader *loader,
                        const struct stoker_token_loader_options *options,
                        struct stoker_error *error)
 {
-    const struct stk_samples *samples = &loader->locked.samples;
+    const struct stk_samples *samples = loader->samples;
     uint32_t token_bytes = stk_token_bytes(loader->tokens->files[0].run.dtype);
-    uint64_t spacing_bytes;
-    uint8_t identity[32];
+    uint64_t spacing_bytes, block_samples;
+    int status;
 
     if (!stk_multiply(stk_samples_spacing(samples), token_bytes, &spacing_bytes)) {
         spacing_bytes = options->block_bytes; /* then there is one window a file */
     }
-    struct stk_order_options order = {
-        .sample_count = stk_samples_count(samples),
-        .block_samples = stk_max(options->block_bytes / spacing_bytes, 1),
-        .window_blocks = options->window_blocks,
-        .group_count = options->group_count,
-        .shuffle = options->shuffle,
-        .seed = options->seed,
-    };
-    struct stk_partition partition = {
-        .sample_count = order.sample_count,
-        .batch_size = options->batch_size,
-        .rank = options->rank,
-        .world_size = options->world_size,
-        .tail = options->tail,
-        .group_count = options->group_count,
-        .worker_count = 1,
+    block_samples = stk_max(options->block_bytes / spacing_bytes, 1);
+    struct stk_cursor_options cursor = {
+        .order = {.sample_count = stk_samples_count(samples),
+                  .block_samples =
+                      options->block_samples ? options->block_samples : block_samples,
+                  .window_blocks = options->window_blocks,
+                  .group_count = options->group_count,
+                  .shuffle = options->shuffle,
+                  .seed = options->seed},
+        .partition = {.batch_size = options->batch_size,
+                      .rank = options->rank,
+                      .world_size = options->world_size,
+                      .tail = options->tail,
+                      .group_count = options->group_count,
+                      .worker_count = 1},
+        .mix = options->mix,
     };
 
-    stk_token_identity(loader->tokens, options, identity);
-    return stk_cursor_open(&loader->locked.cursor, &order, &partition, identity, error);
+    memcpy(cursor.identity, samples->identity, sizeof cursor.identity);
+    status = stk_cursor_open(&loader->locked.cursor, &cursor, error);
+    return status == 0 && options->mix ? stk_samples_part(loader->samples, options->mix, error)
+                                       : status;
 }
 
 /* What the pool's keeper does: a batch that came back may be what others wait for. */
@@ -163,7 +165,7 @@ static void set_fields(struct stoker_token_loader *loader,
 static int take_all(const struct stoker_token_loader *loader,
                     struct stoker_token_loader_options *options, struct stoker_error *error)
 {
-    uint64_t count = stk_samples_count(&loader->locked.samples);
+    uint64_t count = stk_samples_count(loader->samples);
 
     if (count * stk_max(options->context, 1) > INT32_MAX) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "too many rows for one batch",
@@ -197,9 +199,14 @@ static int open_loader(struct stoker_token_loader **loader_out, struct stoker_to
                                                            : 8;
     loader->key = stk_key(options->seed, FIM_KEY);
     set_fields(loader, options);
-    status = stk_samples_open(&loader->locked.samples, tokens, options, error);
+    if (options->rows_of) {
+        status = stk_samples_share(options->rows_of->samples, tokens, options, error);
+        loader->samples = status == 0 ? options->rows_of->samples : NULL;
+    } else {
+        status = stk_samples_open(&loader->samples, tokens, options, error);
+    }
     if (status == 0 && ids) {
-        loader->locked.samples.ids = ids;
+        loader->samples->ids = ids;
         status = take_all(loader, options, error);
     }
     status = status < 0 ? status : open_cursor(loader, options, error);
@@ -208,7 +215,7 @@ static int open_loader(struct stoker_token_loader **loader_out, struct stoker_to
         stoker_token_loader_close(loader);
         return status;
     }
-    stk_ahead_open(&loader->locked.ahead, &loader->locked.samples);
+    stk_ahead_open(&loader->locked.ahead, loader->samples);
     *loader_out = loader;
     return 0;
 }
@@ -246,7 +253,8 @@ void stoker_token_loader_close(struct stoker_token_loader *loader)
     }
     tokens = loader->tokens;
     stk_batch_pool_close(loader->pool);
-    stk_samples_close(&loader->locked.samples);
+    stk_cursor_close(&loader->locked.cursor);
+    stk_samples_release(loader->samples);
     stk_token_row_close(&loader->locked.row);
     stk_budget_release(&loader->engine->budget, loader->locked.row_bytes);
     stk_free(loader->locked.starts);
@@ -272,7 +280,7 @@ static int unfit(const struct stoker_token_loader *loader, const char *path,
 static int fill_window_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
                               uint32_t slot, struct stoker_error *error)
 {
-    struct stk_window window = stk_windows_at(&loader->locked.samples.windows, batch->ids[slot]);
+    struct stk_window window = stk_windows_at(&loader->samples->windows, batch->ids[slot]);
     const struct stk_token_file *file = &loader->tokens->files[window.file];
     uint64_t slot_bytes = loader->context * loader->token_bytes;
 
@@ -294,7 +302,7 @@ static int row_reserve_locked(struct stoker_token_loader *loader, uint64_t sampl
 {
     struct stk_token_row *row = &loader->locked.row;
     uint64_t room;
-    int status = stk_samples_room(&loader->locked.samples, sample, &room, error);
+    int status = stk_samples_room(loader->samples, sample, &room, error);
 
     if (status < 0 || (room <= row->room && row->room > 0)) {
         return status;
@@ -315,16 +323,25 @@ static int row_reserve_locked(struct stoker_token_loader *loader, uint64_t sampl
     return stk_token_row_open(row, room, error);
 }
 
-/* The sample in a slot, as a row. epoch: of the sample. */
-static int make_row_locked(struct stoker_token_loader *loader, uint64_t sample, uint64_t epoch,
+/* What fill in the middle is drawn from, beside the sample: in a mix the sample may come several
+ * times an epoch. */
+static uint64_t key_locked(const struct stoker_token_loader *loader,
+                           const struct stk_cursor_slot *slot)
+{
+    uint64_t key = stk_key(loader->key, slot->epoch);
+
+    return stk_schedule_is_plain(&loader->locked.cursor.schedule) ? key
+                                                                  : stk_key(key, slot->position);
+}
+
+/* The sample in a slot, as a row. */
+static int make_row_locked(struct stoker_token_loader *loader, uint64_t sample, uint64_t key,
                            struct stoker_error *error)
 {
-    uint64_t key = stk_key(loader->key, epoch);
     int status = row_reserve_locked(loader, sample, error);
 
-    return status < 0
-               ? status
-               : stk_samples_row(&loader->locked.samples, sample, key, &loader->locked.row, error);
+    return status < 0 ? status
+                      : stk_samples_row(loader->samples, sample, key, &loader->locked.row, error);
 }
 
 /* Room for one more row's starts, its padding, and the batch's end. */
@@ -386,7 +403,7 @@ static int write_row_locked(struct stoker_token_loader *loader, struct stoker_ba
     if (loader->positions >= 0) {
         out.positions = stk_batch_slot(batch, (uint32_t)loader->positions, slot_bytes, slot);
     }
-    if (!stk_token_row_write(&loader->locked.row, &loader->locked.samples.rules, &out)) {
+    if (!stk_token_row_write(&loader->locked.row, &loader->samples->rules, &out)) {
         return unfit(loader, NULL, error);
     }
     return loader->starts >= 0 ? add_starts_locked(loader, batch, slot, error) : 0;
@@ -396,7 +413,7 @@ static int write_row_locked(struct stoker_token_loader *loader, struct stoker_ba
 
 /* Rows of one length. */
 static int fill_rows_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
-                            const uint64_t *epochs, struct stoker_error *error)
+                            const uint64_t *keys, struct stoker_error *error)
 {
     int status = 0;
 
@@ -404,7 +421,7 @@ static int fill_rows_locked(struct stoker_token_loader *loader, struct stoker_ba
     for (uint32_t i = 0; status >= 0 && i < batch->samples; i++) {
         status = loader->plain ? fill_window_locked(loader, batch, i, error) : 0;
         if (status == 0) {
-            status = make_row_locked(loader, batch->ids[i], epochs[i], error);
+            status = make_row_locked(loader, batch->ids[i], keys[i], error);
             status = status < 0 ? status : write_row_locked(loader, batch, i, error);
         }
     }
@@ -421,11 +438,11 @@ static int fill_rows_locked(struct stoker_token_loader *loader, struct stoker_ba
 
 /* One document behind those before it. */
 static int fill_document_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
-                                uint32_t slot, uint64_t epoch, struct stoker_error *error)
+                                uint32_t slot, uint64_t key, struct stoker_error *error)
 {
     const struct stk_token_row *row = &loader->locked.row;
     uint64_t at = batch->fields[0].offsets[slot] * loader->token_bytes;
-    int status = make_row_locked(loader, batch->ids[slot], epoch, error);
+    int status = make_row_locked(loader, batch->ids[slot], key, error);
 
     if (status < 0) {
         return status;
@@ -440,7 +457,7 @@ static int fill_document_locked(struct stoker_token_loader *loader, struct stoke
     for (uint32_t field = 0; field < loader->field_count; field++) {
         batch->fields[field].offsets[slot + 1] = batch->fields[field].offsets[slot] + row->count;
     }
-    return stk_token_row_write(row, &loader->locked.samples.rules, &out)
+    return stk_token_row_write(row, &loader->samples->rules, &out)
                ? 0
                : unfit(loader, NULL, error);
 }
@@ -449,7 +466,7 @@ static int fill_document_locked(struct stoker_token_loader *loader, struct stoke
 static int fill_bytes_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
                              uint32_t slot, struct stoker_error *error)
 {
-    const struct stk_samples *samples = &loader->locked.samples;
+    const struct stk_samples *samples = loader->samples;
     uint64_t *offsets = batch->fields[0].offsets, bytes;
     struct stk_document document;
     int status = stk_documents_at(&samples->documents, batch->ids[slot], &document, error);
@@ -465,13 +482,13 @@ static int fill_bytes_locked(struct stoker_token_loader *loader, struct stoker_b
 
 /* Rows of any length: room for the longest that they may be, then one behind the other. */
 static int fill_documents_locked(struct stoker_token_loader *loader, struct stoker_batch *batch,
-                                 const uint64_t *epochs, struct stoker_error *error)
+                                 const uint64_t *keys, struct stoker_error *error)
 {
     uint64_t room, total = 0;
     int status = 0;
 
     for (uint32_t i = 0; status == 0 && i < batch->samples; i++) {
-        status = stk_samples_room(&loader->locked.samples, batch->ids[i], &room, error);
+        status = stk_samples_room(loader->samples, batch->ids[i], &room, error);
         total += status == 0 ? room : 0;
     }
     for (uint32_t field = 0; status == 0 && field < loader->field_count; field++) {
@@ -481,7 +498,7 @@ static int fill_documents_locked(struct stoker_token_loader *loader, struct stok
     for (uint32_t i = 0; status == 0 && i < batch->samples; i++) {
         status = loader->dtype == STOKER_UINT8
                      ? fill_bytes_locked(loader, batch, i, error)
-                     : fill_document_locked(loader, batch, i, epochs[i], error);
+                     : fill_document_locked(loader, batch, i, keys[i], error);
     }
     return status;
 }
@@ -492,11 +509,11 @@ static int make_locked(struct stoker_token_loader *loader, struct stoker_batch *
 {
     static const uint64_t value_bytes[FIELDS_MAX] = {0}; /* they get room when it is known */
     uint32_t slots = stk_cursor_slots(&loader->locked.cursor);
-    uint64_t *epochs = stk_alloc(stk_max(slots, 1), sizeof *epochs);
+    uint64_t *keys = stk_alloc(stk_max(slots, 1), sizeof *keys);
     struct stoker_batch *batch = NULL;
     int status;
 
-    if (!epochs) {
+    if (!keys) {
         return stk_fail(error, -ENOMEM, "cannot make a batch", "free memory", "%u rows", slots);
     }
     status = stk_batch_take(loader->pool, slots, value_bytes, &batch, error);
@@ -505,13 +522,13 @@ static int make_locked(struct stoker_token_loader *loader, struct stoker_batch *
 
         batch->ids[i] = slot.sample;
         batch->mask[i] = slot.real;
-        epochs[i] = slot.epoch;
+        keys[i] = key_locked(loader, &slot);
     }
     if (status == 0 && loader->field_count > 0) {
-        status = loader->ragged ? fill_documents_locked(loader, batch, epochs, error)
-                                : fill_rows_locked(loader, batch, epochs, error);
+        status = loader->ragged ? fill_documents_locked(loader, batch, keys, error)
+                                : fill_rows_locked(loader, batch, keys, error);
     }
-    stk_free(epochs);
+    stk_free(keys);
     if (status < 0) {
         stoker_batch_close(batch);
         return status;
@@ -553,7 +570,31 @@ uint64_t stoker_token_loader_samples(const struct stoker_token_loader *loader)
     return loader->locked.cursor.partition.sample_count;
 }
 
+int stoker_token_loader_file_end(const struct stoker_token_loader *loader, uint64_t file,
+                                 uint64_t *samples_out)
+{
+    if (file >= loader->tokens->file_count) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    *samples_out = stk_samples_file_end(loader->samples, (uint32_t)file);
+    return 0;
+}
+
 /* ---- state ---- */
+
+int stoker_token_loader_mix_border(struct stoker_token_loader *loader, uint64_t least,
+                                   uint64_t *position_out)
+{
+    int status = stk_engine_check(loader->engine, NULL);
+
+    if (status < 0 || stk_schedule_is_plain(&loader->locked.cursor.schedule)) {
+        return status < 0 ? status : STOKER_ERROR_ARGUMENT;
+    }
+    pthread_mutex_lock(&loader->lock);
+    *position_out = stk_cursor_border(&loader->locked.cursor, least);
+    pthread_mutex_unlock(&loader->lock);
+    return 0;
+}
 
 int stoker_token_loader_set_epoch(struct stoker_token_loader *loader, uint64_t epoch,
                                   struct stoker_error *error)
@@ -562,7 +603,7 @@ int stoker_token_loader_set_epoch(struct stoker_token_loader *loader, uint64_t e
 
     if (status == 0) {
         pthread_mutex_lock(&loader->lock);
-        stk_cursor_set_epoch(&loader->locked.cursor, epoch);
+        status = stk_cursor_set_epoch(&loader->locked.cursor, epoch, error);
         pthread_mutex_unlock(&loader->lock);
     }
     return status;
@@ -603,8 +644,6 @@ int stoker_token_loader_set_state(struct stoker_token_loader *loader,
         .advice = "open the loader with the tokens and settings of the saved run",
         .parts = stk_token_identity_parts,
         .part_count = STK_TOKEN_IDENTITY_PARTS,
-        .positions = loader->locked.cursor.partition.sample_count,
-        .epoch_max = UINT64_MAX,
     };
     int status = stk_engine_check(loader->engine, error);
 
@@ -674,6 +713,8 @@ int stoker_rows_make(struct stoker_batch **batch_out, struct stoker_engine *engi
         .end_count = documents->count,
     };
 
+    options.mix = NULL;
+    options.rows_of = NULL;
     options.shuffle = STOKER_SHUFFLE_NONE;
     options.tail = STOKER_TAIL_KEEP;
     options.rank = 0;

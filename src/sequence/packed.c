@@ -4,10 +4,16 @@
 #include <errno.h>
 #include <string.h>
 
-/* Plans that are kept: twice what a window of the order meets; of a full permutation, where every
- * sample may be in another chunk, as many as may be. */
+/* Plans that are kept, of each part: twice what a window of the order meets; of a full permutation,
+ * where every sample may be in another chunk, as many as may be. */
 #define KEPT_CHUNKS_MIN 64u
-#define KEPT_CHUNKS_MAX 16384u
+#define KEPT_CHUNKS_MAX 16384u /* of all parts, but for their least */
+
+/* Chunks that one order goes through. */
+struct part {
+    uint64_t end; /* its last chunk is before this one */
+    uint32_t first_kept, kept_count;
+};
 
 struct stk_packed {
     const struct stk_documents *documents; /* const after open, as all but kept */
@@ -15,8 +21,10 @@ struct stk_packed {
     uint64_t chunk_count;
     uint64_t *file_ends;           /* [files]: chunks of the files up to and with this one */
     uint64_t *ends;                /* [chunks]: sequences, likewise */
-    struct stk_packed_chunk *kept; /* [kept_count]: chunk n has place n mod kept_count */
-    uint32_t kept_count;
+    struct part *parts;            /* [part_count]: usually one of all */
+    struct stk_packed_chunk *kept; /* [kept_count]: part by part; chunk n of a part has place
+                                    * n mod kept_count of it */
+    uint32_t part_count, kept_count;
 };
 
 static struct stoker_engine *engine_of(const struct stk_packed *packed)
@@ -30,6 +38,19 @@ static void chunk_drop(struct stk_packed *packed, struct stk_packed_chunk *chunk
     stk_packing_close(&chunk->packing);
     stk_budget_release(&engine_of(packed)->budget, chunk->bytes);
     *chunk = (struct stk_packed_chunk){.number = STK_NO_CHUNK};
+}
+
+static void drop_all(struct stk_packed *packed)
+{
+    for (uint32_t i = 0; i < packed->kept_count; i++) {
+        chunk_drop(packed, &packed->kept[i]);
+    }
+}
+
+static int no_room(const struct stk_packed *packed, struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot pack documents", "free memory", "%llu chunks",
+                    (unsigned long long)packed->chunk_count);
 }
 
 /* Where the documents of a chunk lie, and what they take. */
@@ -132,19 +153,81 @@ static int cut_chunks(struct stk_packed *packed, struct stoker_error *error)
         packed->chunk_count += count / chunk + (count % chunk > 0);
         packed->file_ends[i] = packed->chunk_count;
     }
-    packed->kept_count = (uint32_t)stk_min(
-        stk_max(2 * packed->chunk_count / packed->options.window_count + 1, KEPT_CHUNKS_MIN),
-        KEPT_CHUNKS_MAX);
     packed->ends = stk_alloc(stk_max(packed->chunk_count, 1), sizeof *packed->ends);
-    packed->kept = stk_alloc(packed->kept_count, sizeof *packed->kept);
-    if (!packed->file_ends || !packed->ends || !packed->kept) {
-        return stk_fail(error, -ENOMEM, "cannot pack documents", "free memory", "%llu chunks",
-                        (unsigned long long)packed->chunk_count);
+    return packed->file_ends && packed->ends ? 0 : no_room(packed, error);
+}
+
+/* Places for so many parts, whose ends are known, and nothing in them. */
+static int lay_parts(struct stk_packed *packed, struct part *parts, uint32_t count,
+                     struct stoker_error *error)
+{
+    uint64_t windows = packed->options.window_count;
+    /* Twice the chunks of a window: it is as long in every part. */
+    uint64_t wanted = stk_min(2 * packed->chunk_count / windows + 1, KEPT_CHUNKS_MAX / count);
+    struct stk_packed_chunk *kept;
+    uint32_t kept_count = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        parts[i].first_kept = kept_count;
+        parts[i].kept_count = (uint32_t)stk_max(wanted, KEPT_CHUNKS_MIN);
+        kept_count += parts[i].kept_count;
     }
-    for (uint32_t i = 0; i < packed->kept_count; i++) {
-        packed->kept[i].number = STK_NO_CHUNK;
+    kept = stk_alloc(kept_count, sizeof *kept);
+    if (!kept) {
+        stk_free(parts);
+        return no_room(packed, error);
     }
+    for (uint32_t i = 0; i < kept_count; i++) {
+        kept[i].number = STK_NO_CHUNK;
+    }
+    drop_all(packed);
+    stk_free(packed->kept);
+    stk_free(packed->parts);
+    packed->kept = kept;
+    packed->parts = parts;
+    packed->part_count = count;
+    packed->kept_count = kept_count;
     return 0;
+}
+
+int stk_packed_part(struct stk_packed *packed, const uint64_t *ends, uint32_t count,
+                    struct stoker_error *error)
+{
+    struct part *parts = stk_alloc(count, sizeof *parts);
+    bool same = count == packed->part_count;
+
+    if (!parts) {
+        return no_room(packed, error);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        bool last = i + 1 == count;
+
+        parts[i].end =
+            last ? packed->chunk_count : stk_ends_find(packed->ends, packed->chunk_count, ends[i]);
+        same = same && parts[i].end == packed->parts[i].end;
+    }
+    if (same) {
+        stk_free(parts);
+        return 0;
+    }
+    return lay_parts(packed, parts, count, error);
+}
+
+/* Where the plan of a chunk is kept. */
+static struct stk_packed_chunk *place_of(const struct stk_packed *packed, uint64_t number)
+{
+    uint32_t low = 0, high = packed->part_count - 1;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (packed->parts[middle].end > number) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return &packed->kept[packed->parts[low].first_kept + number % packed->parts[low].kept_count];
 }
 
 int stk_packed_open(struct stk_packed **packed_out, const struct stk_documents *documents,
@@ -160,6 +243,9 @@ int stk_packed_open(struct stk_packed **packed_out, const struct stk_documents *
     packed->documents = documents;
     packed->options = *options;
     status = cut_chunks(packed, error);
+    if (status == 0) {
+        status = stk_packed_part(packed, NULL, 1, error);
+    }
     if (status == 0) {
         status =
             stk_engine_parallel(engine_of(packed), packed->chunk_count, count_chunk, packed, error);
@@ -185,10 +271,9 @@ void stk_packed_close(struct stk_packed *packed)
     if (!packed) {
         return;
     }
-    for (uint32_t i = 0; packed->kept && i < packed->kept_count; i++) {
-        chunk_drop(packed, &packed->kept[i]);
-    }
+    drop_all(packed);
     stk_free(packed->kept);
+    stk_free(packed->parts);
     stk_free(packed->ends);
     stk_free(packed->file_ends);
     stk_free(packed);
@@ -197,6 +282,13 @@ void stk_packed_close(struct stk_packed *packed)
 uint64_t stk_packed_samples(const struct stk_packed *packed)
 {
     return packed->chunk_count > 0 ? packed->ends[packed->chunk_count - 1] : 0;
+}
+
+uint64_t stk_packed_file_end(const struct stk_packed *packed, uint32_t file)
+{
+    uint64_t chunks = packed->file_ends[file];
+
+    return chunks > 0 ? packed->ends[chunks - 1] : 0;
 }
 
 /* ---- use ---- */
@@ -229,9 +321,7 @@ static int reserve(struct stk_packed *packed, uint64_t bytes, struct stoker_erro
     if (stk_engine_reserve(engine_of(packed), bytes, 0, "a plan of packing", NULL) == 0) {
         return 0;
     }
-    for (uint32_t i = 0; i < packed->kept_count; i++) {
-        chunk_drop(packed, &packed->kept[i]);
-    }
+    drop_all(packed);
     return stk_engine_reserve(engine_of(packed), bytes, 0, "a plan of packing", error);
 }
 
@@ -241,7 +331,7 @@ int stk_packed_at(struct stk_packed *packed, uint64_t sample,
 {
     STK_ASSERT(sample < stk_packed_samples(packed));
     uint64_t number = stk_ends_find(packed->ends, packed->chunk_count, sample);
-    struct stk_packed_chunk *kept = &packed->kept[number % packed->kept_count], made;
+    struct stk_packed_chunk *kept = place_of(packed, number), made;
 
     if (kept->number != number) {
         int status = plan_chunk(packed, number, &made, error);

@@ -84,17 +84,14 @@ static uint32_t window_count_of(const struct stk_samples *samples,
     return (uint32_t)stk_min(samples->tokens->bytes / window + 1, UINT32_MAX);
 }
 
-int stk_samples_open(struct stk_samples *samples, const struct stoker_tokens *tokens,
-                     const struct stoker_token_loader_options *options, struct stoker_error *error)
+/* Fills in samples that say what they are to be. */
+static int find_samples(struct stk_samples *samples,
+                        const struct stoker_token_loader_options *options,
+                        struct stoker_error *error)
 {
-    int status;
+    int status = options->rows == STOKER_ROWS_WINDOWS ? open_windows(samples, options, error)
+                                                      : open_documents(samples, options, error);
 
-    *samples = (struct stk_samples){.tokens = tokens,
-                                    .kind = options->rows,
-                                    .context = options->context,
-                                    .rules = rules_of(options)};
-    status = options->rows == STOKER_ROWS_WINDOWS ? open_windows(samples, options, error)
-                                                  : open_documents(samples, options, error);
     if (status == 0 && options->rows == STOKER_ROWS_PACKED) {
         struct stk_packed_options packed = {
             .length = (uint32_t)options->context,
@@ -106,18 +103,88 @@ int stk_samples_open(struct stk_samples *samples, const struct stoker_tokens *to
 
         status = stk_packed_open(&samples->packed, &samples->documents, &packed, error);
     }
-    if (status < 0) {
-        stk_samples_close(samples);
-    }
     return status;
 }
 
-void stk_samples_close(struct stk_samples *samples)
+int stk_samples_open(struct stk_samples **samples_out, const struct stoker_tokens *tokens,
+                     const struct stoker_token_loader_options *options, struct stoker_error *error)
 {
+    struct stk_samples *samples = stk_alloc(1, sizeof *samples);
+    int status;
+
+    *samples_out = NULL;
+    if (!samples) {
+        return stk_fail(error, -ENOMEM, "cannot open a token loader", "free memory", "samples");
+    }
+    samples->tokens = tokens;
+    samples->kind = options->rows;
+    samples->context = options->context;
+    samples->rules = rules_of(options);
+    stk_token_identity(tokens, options, samples->identity);
+    pthread_mutex_init(&samples->lock, NULL);
+    atomic_store_explicit(&samples->references, 1, memory_order_relaxed);
+    status = find_samples(samples, options, error);
+    if (status < 0) {
+        stk_samples_release(samples);
+        return status;
+    }
+    *samples_out = samples;
+    return 0;
+}
+
+int stk_samples_share(struct stk_samples *samples, const struct stoker_tokens *tokens,
+                      const struct stoker_token_loader_options *options, struct stoker_error *error)
+{
+    uint8_t identity[32];
+
+    stk_token_identity(tokens, options, identity);
+    if (samples->tokens != tokens || memcmp(samples->identity, identity, sizeof identity) != 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the rows of another loader are other ones",
+                        "give rows_of a loader of the same tokens, rows and rules", "rows_of");
+    }
+    /* Relaxed: whoever holds already keeps it alive. */
+    atomic_fetch_add_explicit(&samples->references, 1, memory_order_relaxed);
+    return 0;
+}
+
+void stk_samples_release(struct stk_samples *samples)
+{
+    /* Acquire-release: the last one sees what all others did. */
+    if (!samples ||
+        atomic_fetch_sub_explicit(&samples->references, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
     stk_packed_close(samples->packed);
     stk_documents_close(&samples->documents);
     stk_windows_close(&samples->windows);
-    *samples = (struct stk_samples){0};
+    pthread_mutex_destroy(&samples->lock);
+    stk_free(samples);
+}
+
+uint64_t stk_samples_file_end(const struct stk_samples *samples, uint32_t file)
+{
+    switch (samples->kind) {
+    case STOKER_ROWS_PACKED:
+        return stk_packed_file_end(samples->packed, file);
+    case STOKER_ROWS_DOCUMENTS:
+    case STOKER_ROWS_PADDED:
+        return samples->documents.ends[file];
+    default:
+        return samples->windows.ends[file];
+    }
+}
+
+int stk_samples_part(struct stk_samples *samples, const struct stoker_mix_options *mix,
+                     struct stoker_error *error)
+{
+    int status = 0;
+
+    if (samples->packed) {
+        pthread_mutex_lock(&samples->lock);
+        status = stk_packed_part(samples->packed, mix->ends, mix->source_count, error);
+        pthread_mutex_unlock(&samples->lock);
+    }
+    return status;
 }
 
 uint64_t stk_samples_count(const struct stk_samples *samples)
@@ -285,10 +352,15 @@ static int document_row(const struct stk_samples *samples, uint64_t sample, uint
 int stk_samples_row(struct stk_samples *samples, uint64_t sample, uint64_t key,
                     struct stk_token_row *row, struct stoker_error *error)
 {
+    int status;
+
     stk_token_row_clear(row);
     switch (samples->kind) {
     case STOKER_ROWS_PACKED:
-        return packed_row(samples, sample, key, row, error);
+        pthread_mutex_lock(&samples->lock); /* as long as the plan is lent */
+        status = packed_row(samples, sample, key, row, error);
+        pthread_mutex_unlock(&samples->lock);
+        return status;
     case STOKER_ROWS_DOCUMENTS:
     case STOKER_ROWS_PADDED:
         return document_row(samples, sample, key, row, error);

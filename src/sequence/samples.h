@@ -5,7 +5,8 @@
  *         --documents--chunks--plans of packing, kept----> sample i = pieces of documents
  *                    --------------------------------------> sample i = document i
  *
- * Owner: the loader. Threads: open: any; the rest: one at a time.
+ * Owner: the loaders of the same rows, one reference each. Threads: any; packed rows take turns by
+ * a lock, below which only those of kept frames and of the budget are taken.
  * Memory: 8 bytes a file, chunk, and document that was found by its EOD; plans, from the engine's
  * budget. Bound: what the files hold. */
 #ifndef SEQUENCE_SAMPLES_H
@@ -14,6 +15,8 @@
 #include "sequence/sequence.h"
 #include "tokens/packing.h"
 #include "tokens/row.h"
+
+#include <pthread.h>
 
 /* ---- documents.c: documents of all files, by number ---- */
 
@@ -76,6 +79,12 @@ int stk_packed_open(struct stk_packed **packed_out, const struct stk_documents *
                     const struct stk_packed_options *options, struct stoker_error *error);
 void stk_packed_close(struct stk_packed *packed); /* NULL is fine */
 uint64_t stk_packed_samples(const struct stk_packed *packed);
+/* Sequences of the files up to and with this one. */
+uint64_t stk_packed_file_end(const struct stk_packed *packed, uint32_t file);
+/* Samples are taken from all of these ranges by turns (sources of a mix; the last one ends with the
+ * last sample): each keeps plans of its own. -ENOMEM. */
+int stk_packed_part(struct stk_packed *packed, const uint64_t *ends, uint32_t count,
+                    struct stoker_error *error);
 /* Where the documents of a sample's chunk lie. CORRUPT. */
 int stk_packed_place(const struct stk_packed *packed, uint64_t sample,
                      struct stk_document *place_out, struct stoker_error *error);
@@ -88,7 +97,7 @@ int stk_packed_at(struct stk_packed *packed, uint64_t sample,
 /* ---- samples.c ---- */
 
 struct stk_samples {
-    const struct stoker_tokens *tokens;
+    const struct stoker_tokens *tokens; /* const after open, as all but packed */
     uint32_t kind; /* enum stoker_token_rows */
     uint64_t context;
     struct stk_token_row_rules rules;
@@ -97,12 +106,24 @@ struct stk_samples {
     struct stk_windows windows; /* of windows */
     struct stk_documents documents;
     struct stk_packed *packed;
+    pthread_mutex_t lock; /* of packed */
+    uint8_t identity[32]; /* of tokens and rows, see options.h */
+    _Atomic uint32_t references;
 };
 
-/* options: resolved. EMPTY: there are none. */
-int stk_samples_open(struct stk_samples *samples, const struct stoker_tokens *tokens,
+/* options: resolved; lends tokens until the last release. EMPTY: there are none. */
+int stk_samples_open(struct stk_samples **samples_out, const struct stoker_tokens *tokens,
                      const struct stoker_token_loader_options *options, struct stoker_error *error);
-void stk_samples_close(struct stk_samples *samples); /* zeroed is fine */
+/* The same for another loader, which wants these. ARGUMENT: they are others. */
+int stk_samples_share(struct stk_samples *samples, const struct stoker_tokens *tokens,
+                      const struct stoker_token_loader_options *options,
+                      struct stoker_error *error);
+void stk_samples_release(struct stk_samples *samples); /* NULL is fine */
+/* Samples of the files up to and with this one. */
+uint64_t stk_samples_file_end(const struct stk_samples *samples, uint32_t file);
+/* They are taken from the sources of this mix, which is sound, by turns. -ENOMEM. */
+int stk_samples_part(struct stk_samples *samples, const struct stoker_mix_options *mix,
+                     struct stoker_error *error);
 uint64_t stk_samples_count(const struct stk_samples *samples);
 /* Tokens of stored data from one sample to the next, about: for the blocks of the order. */
 uint64_t stk_samples_spacing(const struct stk_samples *samples);
