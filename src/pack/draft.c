@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define PLAN_BYTES_MAX (1u << 20)
-#define INDEX_BYTES_MAX (UINT64_C(1) << 44)
+#define HASH_BYTES (1u << 20)
 #define PATTERN_BYTES_MAX 200u
 #define PATTERN_WIDTH_MAX 12u
 
@@ -310,29 +310,45 @@ static int add_shard(struct stk_draft *draft, const char *name, uint32_t shard,
     return status;
 }
 
+/* Size and hash of a file, which may be large. */
+static int hash_file(struct stk_io *io, const char *path, struct stk_manifest_shard *entry,
+                     struct stoker_error *error)
+{
+    struct stk_file *file = NULL;
+    uint8_t *buffer = stk_alloc(HASH_BYTES, 1);
+    struct stk_sha256 sha;
+    int64_t got = 1;
+    int status = buffer ? stk_io_open_file(io, path, &file, error) : fail_memory(path, error);
+
+    stk_sha256_init(&sha);
+    while (status == 0 && got > 0) {
+        got = stk_io_read_wait(io, file, entry->bytes, buffer, HASH_BYTES);
+        if (got < 0) {
+            status = stk_io_fail_read(io, file, got, "cannot read the index", error);
+        } else {
+            stk_sha256_add(&sha, buffer, (size_t)got);
+            entry->bytes += (uint64_t)got;
+        }
+    }
+    stk_sha256_done(&sha, entry->sha256);
+    if (file) {
+        stk_io_close_file(io, file);
+    }
+    stk_free(buffer);
+    return status;
+}
+
 /* Writes the index, and its size and hash into the manifest. */
 static int write_index(struct stk_draft *draft, struct stk_index *index,
                        struct stk_manifest *manifest, struct stoker_error *error)
 {
     struct stk_manifest_shard entry = {.name = STK_DRAFT_INDEX_NAME};
     char *path = stk_draft_path(draft->directory, STK_DRAFT_INDEX_NAME, "");
-    uint8_t *data = NULL;
-    size_t bytes = 0;
-    struct stk_sha256 sha;
     int status = path ? stk_index_write(index, draft->io, path, error)
                       : fail_memory(draft->directory, error);
 
-    if (status == 0) {
-        status = stk_draft_read_file(draft->io, path, INDEX_BYTES_MAX, &data, &bytes, error);
-    }
-    if (status == 0) {
-        stk_sha256_init(&sha);
-        stk_sha256_add(&sha, data, bytes);
-        stk_sha256_done(&sha, entry.sha256);
-        entry.bytes = bytes;
-        status = stk_manifest_set_index(manifest, &entry, error);
-    }
-    stk_free(data);
+    status = status < 0 ? status : hash_file(draft->io, path, &entry, error);
+    status = status < 0 ? status : stk_manifest_set_index(manifest, &entry, error);
     stk_free(path);
     return status;
 }
