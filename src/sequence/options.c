@@ -202,10 +202,11 @@ void stk_token_identity(const struct stoker_tokens *tokens,
                         const struct stoker_token_loader_options *options, uint8_t identity[32])
 {
     bool packed = options->rows == STOKER_ROWS_PACKED, fim = options->fim_rate > 0;
+    bool pads = packed || options->rows == STOKER_ROWS_PADDED;
     uint64_t rows[4] = {options->rows, options->context,
                         options->rows == STOKER_ROWS_WINDOWS ? options->stride : 0,
                         options->labels};
-    int64_t packing[2] = {packed ? options->chunk_documents : 0, packed ? options->pad : 0};
+    int64_t packing[2] = {packed ? options->chunk_documents : 0, pads ? options->pad : 0};
     int64_t ends[5] = {options->has_eod, options->has_eod ? options->eod : 0, options->append_eod,
                        options->ends, options->positions};
     int64_t middle[4] = {fim, fim ? options->fim_prefix : 0, fim ? options->fim_suffix : 0,
