@@ -360,6 +360,52 @@ static void test_curriculum(void)
     rig_close(&rig);
 }
 
+/* Two stages of the same samples do not walk alike; what is chosen, how it is drawn and from where
+ * on is in the identities, each in its own. */
+static void test_apart(void)
+{
+    enum { PLAIN, SUBSET, POSITION, SECOND, DRAWS, KINDS };
+    static struct rig rig;
+    struct { uint64_t subset, draws; } identities[KINDS];
+    uint64_t alike = 0;
+
+    rig_prepare(&rig, 300, STOKER_SHUFFLE_FULL);
+    rig.stages[0].choice = (struct stk_choice){.subset_identity = 1};
+    rig.stages[1] = (struct stk_stage){SAMPLES, {.subset_identity = 1}};
+    rig.stages_options.stage_count = 2;
+    rig_open(&rig);
+    read_epoch("stage 0", &rig, 0);
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        uint64_t sample;
+
+        stk_schedule_read(&rig.reader, 1, i, 1, &sample);
+        alike += sample == samples[i];
+    }
+    T_TRUE("stages do not walk alike", alike < SAMPLES / 20);
+    rig_close(&rig);
+    for (int kind = PLAIN; kind < KINDS; kind++) {
+        rig_prepare(&rig, 300, STOKER_SHUFFLE_FULL);
+        rig.stages[0].choice.subset_identity = kind == SUBSET ? 8 : 7;
+        rig.stages[1] = (struct stk_stage){kind == POSITION ? 60 : 50,
+                                           {.subset_identity = kind == SECOND ? 6 : 5,
+                                            .replacement = kind == DRAWS,
+                                            .draws_identity = kind == DRAWS}};
+        rig.stages_options.stage_count = 2;
+        rig_open(&rig);
+        identities[kind].subset = rig.schedule.subset_identity;
+        identities[kind].draws = rig.schedule.draws_identity;
+        T_TRUE("chosen", identities[kind].subset != 0);
+        T_TRUE("drawn", (identities[kind].draws != 0) == (kind == DRAWS));
+        for (int other = PLAIN; other < kind; other++) {
+            bool is_one = kind == DRAWS && other == PLAIN;
+
+            T_TRUE("another choice",
+                   (identities[other].subset == identities[kind].subset) == is_one);
+        }
+        rig_close(&rig);
+    }
+}
+
 /* Where a sample comes: as often as it was read, in rising positions. */
 static void test_find(void)
 {
@@ -574,6 +620,7 @@ int main(int count, char **arguments)
     test_replacement();
     test_balance();
     test_curriculum();
+    test_apart();
     test_find();
     test_histories();
     test_damage();
