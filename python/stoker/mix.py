@@ -244,7 +244,14 @@ class Mixed:
         mix, weights = self.mix, self.history[0][1]
         limits = [0] * len(self.ends)
         if mix.is_counted:  # whole batches of each, where a batch is of one source
-            limits = weights = [n // self.unit(step) * self.unit(step) for n in weights]
+            unit = self.unit(step)
+            if any(0 < n < unit for n in weights):
+                raise ArgumentError(
+                    f"a source of fewer samples an epoch than a batch has: {weights}",
+                    f"Mix, batches of {unit} samples of one source each",
+                    'leave it out, give more of it, smaller batches, or batches="mixed"',
+                )
+            limits = weights = [n // unit * unit for n in weights]
         elif mix.end != "repeat":
             limits = self.lengths
         own = (

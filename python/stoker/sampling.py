@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import _stoker
@@ -25,7 +25,8 @@ def _chosen(subset: Any, size: int) -> dict[str, Any]:
     """A subset as the native Sampler takes it."""
     if isinstance(subset, str):
         return {"where": subset}
-    values = list(_plain(subset))
+    values = _plain(subset)
+    values = list(values) if isinstance(values, Iterable) else [None]  # refused below
     kinds = {type(value) for value in values}
     if kinds == {bool}:
         if len(values) != size:

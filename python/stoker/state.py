@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Mapping
 from typing import Any
 
 from .errors import StateError
@@ -42,7 +44,8 @@ def state_values(state: tuple[Any, ...]) -> dict[str, Any]:
 
 def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
     """The native state out of what :func:`state_values` made, or StateError."""
-    missing = [name for name in STATE_NAMES if name not in state]
+    is_one = isinstance(state, Mapping)
+    missing = [name for name in STATE_NAMES if not is_one or name not in state]
     if missing:
         raise StateError(
             f"the state has no {missing[0]!r}", "load_state_dict", "give what state_dict() gave"
@@ -50,7 +53,7 @@ def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
     try:
         values = []
         for name in STATE_NAMES[:-1]:
-            value = int(state[name], 16) if name in _HASHES else int(state[name])
+            value = int(state[name], 16) if name in _HASHES else operator.index(state[name])
             if not 0 <= value < (2**32 if name in _SMALL else 2**64):
                 raise ValueError(f"{name} is {value}")
             values.append(value)

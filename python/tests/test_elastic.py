@@ -153,6 +153,20 @@ def test_differences_are_named(dataset, difference):
         assert sum(1 for _ in other) == want  # it can still be used
 
 
+@pytest.mark.parametrize("wrong", [
+    None, [1], "x", {}, {"position": 1.5}, {"position": "7"}, {"position": -1}, {"seed": 2**64},
+    {"groups": 2**32}, {"identity": "zz"}, {"identity": "ab"}, {"identity": None},
+    {"position": 2**40},
+], ids=str)
+def test_what_is_no_state(dataset, wrong):
+    with loader(dataset, 8) as stream:
+        state = stream.state_dict()
+        given = {**state, **wrong} if isinstance(wrong, dict) and wrong else wrong
+        with pytest.raises(stoker.StateError):
+            stream.load_state_dict(given)
+        assert stream.state_dict() == state
+
+
 def test_another_data_set_is_named(dataset, tmp_path):
     with loader(dataset, 8) as stream:
         state = stream.state_dict()

@@ -513,6 +513,7 @@ def test_many_changes(sources):
         {"counts": [1, 2, 0.5]},
         {"weights": [1, 2**60, 3]},
         {"repeats": [1, 1, 0.001]},
+        {"counts": [100, 100, 19], "batches": "single"},
         {"changes": [(0, [1, 1, 1])]},
         {"changes": [(5, [1, 1, 1]), (5, [1, 1, 2])]},
         {"changes": [(5, [1, 1])]},

@@ -438,6 +438,7 @@ REFUSED = [
     ({"subset": ["s0001", "no"]}, "no sample has this key"),
     ({"subset": [True]}, "flags"),
     ({"subset": [1.5]}, "give a predicate"),
+    ({"subset": 5}, "give a predicate"),
     ({"weights": "label", "balance": "label"}, "more than one of"),
     ({"weights": [1.0]}, "as many weights"),
     ({"balance": 3}, "name a column"),

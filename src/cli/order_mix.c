@@ -49,7 +49,7 @@ int order_mix_open(struct setup *setup, const struct args *args)
     }
     if (count == 0 || count > ORDER_SOURCES_MAX || !parse(mix, args->mix, count)) {
         snprintf(advice, sizeof advice,
-                 "give a weight for each of the %zu PATHs (1 to %d), like 3,2,1 or "
+                 "give a whole number for each of the %zu PATHs (1 to %d), like 3,2,1 or "
                  "3,2,1/1000000:0,1,1; quote globs",
                  count, ORDER_SOURCES_MAX);
         return term_usage("order", "not weights of a mix", args->mix, advice);

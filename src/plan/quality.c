@@ -340,12 +340,16 @@ int stoker_order_measure(const struct stoker_order *order,
     options.nodes = options.nodes ? options.nodes : 1;
     options.walk_max = options.walk_max ? options.walk_max : WALK_DEFAULT;
     options.part_max = options.parts ? options.part_max : 0;
+    if (order->partition.world_size % options.nodes != 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the nodes do not share out the ranks evenly",
+                        "give a number of nodes that divides the ranks",
+                        "nodes %u of world_size %u", options.nodes, order->partition.world_size);
+    }
     if (bytes < sizeof bytes || bytes > sizeof full ||
-        order->partition.world_size % options.nodes != 0 ||
         order->schedule.order.options.block_samples == 0) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the order cannot be measured like this",
-                        "give nodes of as many ranks each, and the samples of a block",
-                        "nodes %u of world_size %u", options.nodes, order->partition.world_size);
+                        "set struct_size, and give the samples of a block", "block_samples %llu",
+                        (unsigned long long)order->schedule.order.options.block_samples);
     }
     full.struct_size = bytes;
     full.nodes = options.nodes;
