@@ -29,8 +29,11 @@ struct picture {
     struct stk_view bytes;
     struct stk_jpeg_box box;
     uint32_t width, height;
+    struct stk_jpeg_marks marks[2]; /* a row apart, 4 MCUs apart; owned */
     bool flip;
 };
+
+static const uint32_t marks_mcus[2] = {0, 4};
 
 static struct picture pictures[COUNT_MAX];
 static uint32_t count;
@@ -223,13 +226,28 @@ static void our_rows(void *from, uint8_t *const *rows, uint32_t wanted)
     STK_ASSERT(stk_jpeg_decoder_rows(from, rows, wanted, &done) == 0 && done == wanted);
 }
 
-static void ours(const struct picture *picture, struct stk_jpeg_decoder *decoder, bool resized)
+static void ours(const struct picture *picture, struct stk_jpeg_decoder *decoder,
+                 const struct stk_jpeg_marks *marks, bool resized)
 {
     struct stk_jpeg_frame frame;
 
     stk_jpeg_frame_read(picture->bytes, &frame);
-    STK_ASSERT(stk_jpeg_decoder_begin(decoder, &frame, &picture->box, workspace) == 0);
+    STK_ASSERT(stk_jpeg_decoder_begin(decoder, &frame, &picture->box, workspace, marks) == 0);
     drain(picture, our_rows, decoder, resized);
+}
+
+static void mark(struct picture *picture, int i)
+{
+    struct stk_jpeg_frame frame;
+    uint8_t *bytes;
+    size_t size;
+
+    stk_jpeg_frame_read(picture->bytes, &frame);
+    size = stk_jpeg_marks_count(&frame, marks_mcus[i]) * STK_JPEG_MARK_BYTES;
+    bytes = picture->marks[i].bytes.data ? (void *)(uintptr_t)picture->marks[i].bytes.data
+                                         : malloc(size + 1);
+    STK_ASSERT(stk_jpeg_decoder_mark(decoders[3], &frame, marks_mcus[i], workspace, bytes) == 0);
+    picture->marks[i] = (struct stk_jpeg_marks){marks_mcus[i], {bytes, size}};
 }
 
 /* ---- stages that do nothing ---- */
@@ -287,9 +305,15 @@ enum {
     TRANSFORM,
     UPSAMPLE,
     OURS,
+    ROWS,
+    MCUS,
+    MARK_ROWS,
+    MARK_MCUS,
     FULL_RESIZE,
     REGION_RESIZE,
     OURS_RESIZE,
+    ROWS_RESIZE,
+    MCUS_RESIZE,
     CASE_COUNT
 };
 
@@ -301,9 +325,15 @@ static const char *const names[CASE_COUNT] = {
     [TRANSFORM] = "ours: + transform",
     [UPSAMPLE] = "ours: + upsampling",
     [OURS] = "ours: + colours, the crop",
+    [ROWS] = "ours, marks of rows",
+    [MCUS] = "ours, marks of 4 MCUs",
+    [MARK_ROWS] = "making marks of rows",
+    [MARK_MCUS] = "making marks of 4 MCUs",
     [FULL_RESIZE] = "libjpeg-turbo, whole, resized",
     [REGION_RESIZE] = "libjpeg-turbo, region, resized",
     [OURS_RESIZE] = "ours, resized",
+    [ROWS_RESIZE] = "ours, marks of rows, resized",
+    [MCUS_RESIZE] = "ours, marks of 4 MCUs, resized",
 };
 
 static void run(int which, struct picture *picture)
@@ -322,11 +352,23 @@ static void run(int which, struct picture *picture)
     case HEADER:
         stk_jpeg_frame_read(picture->bytes, &frame);
         break;
+    case MARK_ROWS:
+    case MARK_MCUS:
+        mark(picture, which - MARK_ROWS);
+        break;
+    case ROWS:
+    case MCUS:
+        ours(picture, decoders[3], &picture->marks[which - ROWS], false);
+        break;
     case OURS_RESIZE:
-        ours(picture, decoders[3], true);
+        ours(picture, decoders[3], NULL, true);
+        break;
+    case ROWS_RESIZE:
+    case MCUS_RESIZE:
+        ours(picture, decoders[3], &picture->marks[which - ROWS_RESIZE], true);
         break;
     default:
-        ours(picture, decoders[which - BITS], false);
+        ours(picture, decoders[which - BITS], NULL, false);
         break;
     }
 }
@@ -364,7 +406,7 @@ static void prepare(uint32_t vector)
 
 int main(int argument_count, char **arguments)
 {
-    double bytes = 0, pixels = 0, crops = 0;
+    double bytes = 0, pixels = 0, crops = 0, marks[2] = {0};
     long rounds;
 
     if (argument_count != 5) {
@@ -382,9 +424,15 @@ int main(int argument_count, char **arguments)
         bytes += (double)pictures[i].bytes.bytes;
         pixels += (double)pictures[i].width * pictures[i].height;
         crops += (double)pictures[i].box.width * pictures[i].box.height;
+        for (int k = 0; k < 2; k++) {
+            mark(&pictures[i], k);
+            marks[k] += (double)pictures[i].marks[k].bytes.bytes;
+        }
     }
-    printf("{\"pictures\": %u, \"bytes\": %.0f, \"pixels\": %.0f, \"crop_pixels\": %.0f}\n", count,
-           bytes / count, pixels / count, crops / count);
+    printf("{\"pictures\": %u, \"bytes\": %.0f, \"pixels\": %.0f, \"crop_pixels\": %.0f, "
+           "\"marks_rows_percent\": %.3f, \"marks_4_percent\": %.3f}\n",
+           count, bytes / count, pixels / count, crops / count, 100 * marks[0] / bytes,
+           100 * marks[1] / bytes);
     for (long round = -1; round < rounds; round++) { /* the first one warms up */
         for (int which = 0; which < CASE_COUNT; which++) {
             double begin = seconds();

@@ -349,8 +349,9 @@ def jpeg_round(row, kind, program, arguments, table, turn):
     for case in map(json.loads, lines[1:]):
         table.add(f"{row}, {case['case']}", turn,
                   **{"us": case["us"], "img/s": 1e6 / case["us"], "ns/pixel": case["ns_pixel"]})
-    for resized in ("", ", resized"):
-        name = f"{row}, ours{resized or ': + colours, the crop'}"
+    for ours, resized in itertools.product(("", ", marks of rows", ", marks of 4 MCUs"),
+                                           ("", ", resized")):
+        name = f"{row}, ours{(ours + resized) or ': + colours, the crop'}"
         for whole in ("whole", "region"):
             theirs = table.values[f"{row}, libjpeg-turbo, {whole}{resized}"]["us"][turn]
             table.add(name, turn, **{f"x {whole}": theirs / table.values[name]["us"][turn]})

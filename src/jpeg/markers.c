@@ -44,6 +44,7 @@ static const char *const reason_names[STK_JPEG_REASON_COUNT] = {
     [STK_JPEG_HEADER] = "odd header",
     [STK_JPEG_DATA] = "damaged data",
     [STK_JPEG_MEMORY] = "memory",
+    [STK_JPEG_MARKS] = "side index",
 };
 
 const char *stk_jpeg_reason_name(uint32_t reason)

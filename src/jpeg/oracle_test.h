@@ -102,11 +102,39 @@ static inline void oracle_decode(struct oracle *oracle, struct stk_view bytes, u
     jpeg_destroy_decompress(&cinfo);
 }
 
+/* The marks of a picture, in memory of exactly their size, which the caller frees: NULL and the
+ * reason when it has none. */
+static inline uint8_t *oracle_marks(struct stk_jpeg_decoder *decoder, struct stk_view bytes,
+                                    uint32_t mcus, struct stk_jpeg_marks *marks_out,
+                                    uint32_t *reason_out)
+{
+    const struct stk_jpeg_box corner = {0, 0, 1, 1};
+    struct stk_jpeg_frame frame;
+    uint8_t *space, *marks;
+    size_t marks_bytes;
+
+    *reason_out = stk_jpeg_frame_read(bytes, &frame);
+    if (*reason_out) {
+        return NULL;
+    }
+    marks_bytes = stk_jpeg_marks_count(&frame, mcus) * STK_JPEG_MARK_BYTES;
+    marks = malloc(marks_bytes ? marks_bytes : 1);
+    space = aligned_alloc(64, stk_round_up(stk_jpeg_workspace_bytes(&frame, &corner), 64));
+    *reason_out = stk_jpeg_decoder_mark(decoder, &frame, mcus, space, marks);
+    free(space);
+    if (*reason_out) {
+        free(marks);
+        return NULL;
+    }
+    *marks_out = (struct stk_jpeg_marks){mcus, {marks, marks_bytes}};
+    return marks;
+}
+
 /* Our answer to a box, its pixels compared as far as they came. NULL: as it should be; else what
  * is wrong. *reason_out: why there was no answer. */
 static inline const char *oracle_compare(struct oracle *oracle, struct stk_jpeg_decoder *decoder,
                                          struct stk_view bytes, const struct stk_jpeg_box *box,
-                                         uint32_t *reason_out)
+                                         const struct stk_jpeg_marks *marks, uint32_t *reason_out)
 {
     struct stk_jpeg_frame frame;
     uint8_t *space = NULL, *row = NULL;
@@ -122,7 +150,7 @@ static inline const char *oracle_compare(struct oracle *oracle, struct stk_jpeg_
     space = aligned_alloc(64, stk_round_up(space_bytes, 64));
     row = malloc(row_bytes);
     memset(space, 0xa5, space_bytes);
-    *reason_out = stk_jpeg_decoder_begin(decoder, &frame, box, space);
+    *reason_out = stk_jpeg_decoder_begin(decoder, &frame, box, space, marks);
     for (uint32_t y = box->y; y < box->y + box->height && !*reason_out && !wrong; y++) {
         const uint8_t *want = oracle->pixels + ((size_t)y * oracle->width + box->x) * 4;
         uint32_t done;

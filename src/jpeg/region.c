@@ -46,6 +46,9 @@ struct stk_jpeg_decoder {
     uint32_t y;         /* the next row of the picture to be given */
     uint32_t ready_end; /* rows of the picture before it can be made */
     bool context;       /* some component looks at the next MCU row */
+    struct stk_jpeg_marks marks; /* borrowed; no bytes: none */
+    uint32_t marks_row;          /* of an MCU row */
+    uint8_t *window;             /* of the workspace */
 };
 
 /* ---- opening ------------------------------------------------------------------------------ */
@@ -304,17 +307,181 @@ static void close_sides(struct stk_jpeg_decoder *decoder)
     }
 }
 
-/* Reads one MCU row, all of it: damage beside the box is found as libjpeg would find it. */
+/* All of an MCU row: damage beside the box is found as libjpeg would find it. */
+static uint32_t run_row(struct stk_jpeg_decoder *decoder)
+{
+    uint32_t first = decoder->column_first, end = decoder->column_end, reason;
+
+    reason = run_mcus(decoder, false, 0, first);
+    reason = reason ? reason : run_mcus(decoder, true, 0, end - first);
+    return reason ? reason : run_mcus(decoder, false, 0, decoder->frame->mcu_columns - end);
+}
+
+/* ---- marks -------------------------------------------------------------------------------- */
+
+struct mark {
+    uint64_t at; /* byte of the scan */
+    uint32_t used;
+    uint32_t dc[3];
+};
+
+static uint32_t marks_step(const struct stk_jpeg_frame *frame, uint32_t mcus)
+{
+    return mcus ? (uint32_t)stk_min(mcus, frame->mcu_columns) : frame->mcu_columns;
+}
+
+uint64_t stk_jpeg_marks_count(const struct stk_jpeg_frame *frame, uint32_t mcus)
+{
+    uint64_t row = stk_jpeg_ceil(frame->mcu_columns, marks_step(frame, mcus));
+
+    return row * frame->mcu_rows - 1;
+}
+
+/* Mark i; the first of all is not written; one behind the last: the scan's end. */
+static struct mark read_mark(const struct stk_jpeg_decoder *decoder, uint64_t i)
+{
+    const struct stk_view *bytes = &decoder->marks.bytes;
+    struct mark mark = {0};
+    const uint8_t *from;
+    uint32_t place;
+
+    if (i == 0) {
+        return mark;
+    }
+    if (i * STK_JPEG_MARK_BYTES > bytes->bytes) {
+        mark.at = decoder->frame->scan.bytes;
+        return mark;
+    }
+    from = bytes->data + (i - 1) * STK_JPEG_MARK_BYTES;
+    memcpy(&place, from, sizeof place);
+    mark.at = place >> 3;
+    mark.used = place & 7;
+    for (int c = 0; c < 3; c++) {
+        int16_t value;
+
+        memcpy(&value, from + 4 + 2 * c, sizeof value);
+        mark.dc[c] = (uint32_t)(int32_t)value;
+    }
+    return mark;
+}
+
+/* Begins at a mark, with the bytes up to another one and not more. */
+static bool begin_at(struct stk_jpeg_decoder *decoder, uint64_t i, uint64_t end_i)
+{
+    struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    const struct stk_view *scan = &decoder->frame->scan;
+    struct mark mark = read_mark(decoder, i), last = read_mark(decoder, end_i);
+    uint64_t end = last.at;
+
+    if (last.used > 0 && end < scan->bytes) {
+        end += scan->data[end] == 0xff && end + 1 < scan->bytes ? 2 : 1;
+    }
+    if (mark.at >= end || end > scan->bytes) {
+        return false;
+    }
+    stk_jpeg_segment_begin_inside(&mcus->segment,
+                                  (struct stk_view){scan->data + mark.at, end - mark.at}, mark.used,
+                                  decoder->window);
+    memcpy(mcus->dc, mark.dc, sizeof mcus->dc);
+    return !stk_jpeg_segment_passed(&mcus->segment);
+}
+
+/* Whether the bits and the predictors are where a mark says that they are. */
+static bool is_at(const struct stk_jpeg_decoder *decoder, uint64_t i)
+{
+    const struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    struct mark mark = read_mark(decoder, i);
+    uint32_t used = 0;
+    const uint8_t *place = stk_jpeg_segment_place(&mcus->segment, &used);
+
+    return place == decoder->frame->scan.data + mark.at && used == mark.used &&
+           memcmp(mark.dc, mcus->dc, sizeof mark.dc) == 0;
+}
+
+/* The kept part of an MCU row, from the mark before it on, past marks that it must fit. */
+static uint32_t run_marked_row(struct stk_jpeg_decoder *decoder)
+{
+    uint32_t step = decoder->marks.mcus, first = decoder->column_first, end = decoder->column_end;
+    uint32_t columns = decoder->frame->mcu_columns, column = first / step * step;
+    uint64_t row = (uint64_t)decoder->mcu_row * decoder->marks_row, i = row + first / step;
+
+    if (!begin_at(decoder, i, row + stk_jpeg_ceil(end, step)) ||
+        run_mcus(decoder, false, 0, first - column)) {
+        return STK_JPEG_MARKS;
+    }
+    for (uint32_t at = first; at < end; i++) {
+        uint32_t next = (uint32_t)stk_min(column + (uint64_t)step, columns);
+        uint32_t stop = (uint32_t)stk_min(next, end);
+
+        if (run_mcus(decoder, true, at - first, stop - at)) {
+            return STK_JPEG_MARKS;
+        }
+        if (stop == next && (i + 1) * STK_JPEG_MARK_BYTES <= decoder->marks.bytes.bytes &&
+            !is_at(decoder, i + 1)) {
+            return STK_JPEG_MARKS;
+        }
+        at = stop;
+        column = next;
+    }
+    return STK_JPEG_FINE;
+}
+
+static bool write_mark(const struct stk_jpeg_decoder *decoder, uint8_t *to)
+{
+    const struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    uint32_t used, place;
+    const uint8_t *byte = stk_jpeg_segment_place(&mcus->segment, &used);
+    uint64_t at = byte ? (uint64_t)(byte - decoder->frame->scan.data) : UINT64_MAX;
+
+    if (at > UINT32_MAX >> 3) {
+        return false;
+    }
+    place = (uint32_t)at << 3 | used;
+    memcpy(to, &place, sizeof place);
+    for (int c = 0; c < 3; c++) {
+        int16_t value = (int16_t)mcus->dc[c];
+
+        if ((uint32_t)(int32_t)value != mcus->dc[c]) {
+            return false;
+        }
+        memcpy(to + 4 + 2 * c, &value, sizeof value);
+    }
+    return true;
+}
+
+uint32_t stk_jpeg_decoder_mark(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_frame *frame,
+                               uint32_t mcus, void *workspace, uint8_t *marks_out)
+{
+    const struct stk_jpeg_box corner = {0, 0, 1, 1};
+    uint32_t step = marks_step(frame, mcus);
+    uint32_t reason = stk_jpeg_decoder_begin(decoder, frame, &corner, workspace, NULL);
+    bool first = true;
+
+    reason = reason == STK_JPEG_FINE && frame->restart_interval ? STK_JPEG_MARKS : reason;
+    for (uint32_t row = 0; row < frame->mcu_rows; row++) {
+        for (uint32_t column = 0; column < frame->mcu_columns && !reason; column += step) {
+            if (!first) {
+                reason = write_mark(decoder, marks_out) ? STK_JPEG_FINE : STK_JPEG_MARKS;
+                marks_out += STK_JPEG_MARK_BYTES;
+            }
+            first = false;
+            reason = reason ? reason
+                            : run_mcus(decoder, false, 0,
+                                       (uint32_t)stk_min(step, frame->mcu_columns - column));
+        }
+    }
+    return reason;
+}
+
+/* ---- a box -------------------------------------------------------------------------------- */
+
 static uint32_t read_mcu_row(struct stk_jpeg_decoder *decoder)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
-    uint32_t first = decoder->column_first, end = decoder->column_end;
     uint32_t height = 8 * frame->v_max, reason;
 
     lay_blocks(decoder);
-    reason = run_mcus(decoder, false, 0, first);
-    reason = reason ? reason : run_mcus(decoder, true, 0, end - first);
-    reason = reason ? reason : run_mcus(decoder, false, 0, frame->mcu_columns - end);
+    reason = decoder->marks.bytes.data ? run_marked_row(decoder) : run_row(decoder);
     if (reason) {
         return reason;
     }
@@ -329,9 +496,25 @@ static uint32_t read_mcu_row(struct stk_jpeg_decoder *decoder)
     return STK_JPEG_FINE;
 }
 
+/* Takes the marks; false: they are not this picture's. */
+static bool take_marks(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_marks *marks)
+{
+    const struct stk_jpeg_frame *frame = decoder->frame;
+
+    decoder->marks = (struct stk_jpeg_marks){0};
+    if (!marks) {
+        return true;
+    }
+    decoder->marks = *marks;
+    decoder->marks.mcus = marks_step(frame, marks->mcus);
+    decoder->marks_row = stk_jpeg_ceil(frame->mcu_columns, decoder->marks.mcus);
+    return marks->bytes.data && frame->restart_interval == 0 &&
+           marks->bytes.bytes == stk_jpeg_marks_count(frame, marks->mcus) * STK_JPEG_MARK_BYTES;
+}
+
 uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
                                 const struct stk_jpeg_frame *frame, const struct stk_jpeg_box *box,
-                                void *workspace)
+                                void *workspace, const struct stk_jpeg_marks *marks)
 {
     struct stk_jpeg_mcus *mcus = &decoder->mcus;
     uint8_t *space = workspace;
@@ -339,13 +522,16 @@ uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
 
     decoder->frame = frame;
     decoder->box = *box;
-    reason = find_tables(decoder);
+    reason = take_marks(decoder, marks) ? find_tables(decoder) : STK_JPEG_MARKS;
     if (reason) {
         return reason;
     }
     find_columns(frame, box, &decoder->column_first, &decoder->column_end);
-    stk_jpeg_segment_begin(&mcus->segment, frame->scan, space);
+    decoder->window = space;
     space += STK_JPEG_WINDOW_BYTES;
+    if (!marks) {
+        stk_jpeg_segment_begin(&mcus->segment, frame->scan, decoder->window);
+    }
     decoder->context = false;
     for (uint32_t i = 0; i < frame->component_count; i++) {
         space = lay_plane(decoder, i, space);
@@ -360,6 +546,7 @@ uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
     decoder->y = box->y;
     above = box->y > frame->v_max ? box->y - frame->v_max : 0; /* one row group above */
     above /= 8 * frame->v_max;
+    decoder->mcu_row = decoder->marks.bytes.data ? above : 0;
     lay_blocks(decoder);
     for (; decoder->mcu_row < above && !reason; decoder->mcu_row++) {
         reason = run_mcus(decoder, false, 0, frame->mcu_columns);

@@ -1,6 +1,8 @@
 /* Any bytes as a JPEG, by us (plain and with vectors) and by libjpeg-turbo: where we answer, the
- * samples are the same and libjpeg has no complaint. The first 4 bytes choose the box. Reaches
- * markers.c, huffman.c, segment.c, entropy.c, planes.c and region.c. */
+ * samples are the same and libjpeg has no complaint; with the picture's own marks, too. With marks
+ * that lie (the file's bytes, or true ones of which some are changed) nothing breaks. The first 4
+ * bytes choose the box, and what is changed. Reaches markers.c, huffman.c, segment.c, entropy.c,
+ * planes.c and region.c. */
 #include "jpeg/oracle_test.h"
 
 #define CHOICE_BYTES 4u
@@ -14,11 +16,37 @@ static uint32_t share(uint32_t side, uint8_t choice)
     return (uint32_t)((uint64_t)side * choice / 256);
 }
 
+static struct oracle oracle;
+
+/* Marks from nowhere, true ones, and true ones with some bytes changed. */
+static void try_marks(struct stk_jpeg_decoder *decoder, struct stk_view picture,
+                      const struct stk_jpeg_frame *frame, const struct stk_jpeg_box *box,
+                      const uint8_t *choice)
+{
+    uint32_t mcus = choice[0] % 7u, reason;
+    size_t bytes = stk_jpeg_marks_count(frame, mcus) * STK_JPEG_MARK_BYTES;
+    struct stk_jpeg_marks marks = {mcus, {picture.data, bytes}};
+    uint8_t *made;
+
+    if (bytes <= picture.bytes) {
+        (void)oracle_compare(&oracle, decoder, picture, box, &marks, &reason);
+    }
+    made = oracle_marks(decoder, picture, mcus, &marks, &reason);
+    if (made) {
+        STK_ASSERT(!oracle_compare(&oracle, decoder, picture, box, &marks, &reason));
+        STK_ASSERT(reason == STK_JPEG_FINE);
+        for (size_t i = 0; i < bytes; i += 1 + choice[1]) {
+            made[i] ^= (uint8_t)(choice[2] + i);
+        }
+        (void)oracle_compare(&oracle, decoder, picture, box, &marks, &reason);
+    }
+    free(made);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     /* Kept, as a worker keeps them: one picture must not hurt the next. */
     static struct stk_jpeg_decoder *decoders[2];
-    static struct oracle oracle;
     struct stk_jpeg_frame frame;
     struct stk_jpeg_box box;
     struct stk_view picture;
@@ -42,7 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (int i = 0; i < 2; i++) {
         uint32_t reason;
 
-        STK_ASSERT(!oracle_compare(&oracle, decoders[i], picture, &box, &reason));
+        STK_ASSERT(!oracle_compare(&oracle, decoders[i], picture, &box, NULL, &reason));
     }
+    try_marks(decoders[data[3] % 2], picture, &frame, &box, data);
     return 0;
 }

@@ -221,13 +221,50 @@ static void check_box(const struct stk_jpeg_box *box)
 {
     for (int i = 0; i < 2; i++) {
         uint32_t reason;
-        const char *wrong = oracle_compare(&oracle, decoders[i], view_of_made(), box, &reason);
+        const char *wrong =
+            oracle_compare(&oracle, decoders[i], view_of_made(), box, NULL, &reason);
 
         T_STR(describe(box), wrong ? wrong : "", "");
         T_STR(describe(box), stk_jpeg_reason_name(reason), "fine");
         samples += 3 * (uint64_t)box->width * box->height;
         boxes++;
     }
+}
+
+/* The same boxes with marks, a row or some MCUs apart: the same pixels; marks of which a bit is
+ * another one are refused, at the latest when all of the picture is read. */
+static void check_marked(const struct stk_jpeg_box *given, size_t count)
+{
+    struct stk_jpeg_marks marks[2];
+    uint32_t mcus = draw(3) ? draw(6) : 0, reason;
+    uint8_t *bytes[2];
+
+    for (int d = 0; d < 2; d++) {
+        bytes[d] = oracle_marks(decoders[d], view_of_made(), mcus, &marks[d], &reason);
+        T_STR("marks", stk_jpeg_reason_name(reason), made.restart ? "side index" : "fine");
+    }
+    for (size_t i = 0; bytes[0] && bytes[1] && i < count; i++) {
+        const char *wrong = oracle_compare(&oracle, decoders[i % 2], view_of_made(), &given[i],
+                                           &marks[i % 2], &reason);
+
+        T_STR(describe(&given[i]), wrong ? wrong : "", "");
+        T_STR(describe(&given[i]), stk_jpeg_reason_name(reason), "fine");
+        boxes++;
+    }
+    if (bytes[0] && bytes[1]) {
+        T_TRUE("same marks", memcmp(bytes[0], bytes[1], marks[0].bytes.bytes) == 0);
+    }
+    for (uint32_t i = 0; bytes[0] && marks[0].bytes.bytes && i < 4; i++) {
+        uint8_t *byte = &bytes[0][draw((uint32_t)marks[0].bytes.bytes)];
+        uint8_t before = *byte;
+
+        *byte ^= (uint8_t)(1u << draw(8));
+        oracle_compare(&oracle, decoders[0], view_of_made(), &given[0], &marks[0], &reason);
+        T_TRUE("refused", reason == STK_JPEG_MARKS);
+        *byte = before;
+    }
+    free(bytes[0]);
+    free(bytes[1]);
 }
 
 static void check_picture(uint32_t random_count)
@@ -247,6 +284,7 @@ static void check_picture(uint32_t random_count)
 
         check_box(&box);
     }
+    check_marked(corners, STK_COUNT(corners));
 }
 
 static void draw_picture(uint32_t side_max)
@@ -322,7 +360,8 @@ static void test_damage(uint32_t count)
         }
         for (int d = 0; d < 2; d++) {
             uint32_t reason;
-            const char *wrong = oracle_compare(&oracle, decoders[d], view_of_made(), &box, &reason);
+            const char *wrong =
+                oracle_compare(&oracle, decoders[d], view_of_made(), &box, NULL, &reason);
 
             T_STR(describe(&box), wrong ? wrong : "", "");
             answers += reason == STK_JPEG_FINE;

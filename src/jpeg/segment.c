@@ -53,6 +53,36 @@ void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view da
     begin(segment);
 }
 
+void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_view data,
+                                   uint32_t used, uint8_t *window)
+{
+    stk_jpeg_segment_begin(segment, data, window);
+    if (used > 0) {
+        segment->bits.buffer = (uint64_t)window[0] << (56 + used);
+        segment->bits.count = 8 - used;
+        segment->bits.at++;
+    }
+}
+
+const uint8_t *stk_jpeg_segment_place(const struct stk_jpeg_segment *segment, uint32_t *used_out)
+{
+    const struct stk_jpeg_bits *bits = &segment->bits;
+    size_t consumed = (size_t)(bits->at - segment->window) * 8 - bits->count;
+    const uint8_t *at = segment->window + consumed / 8;
+    const uint8_t *found = at;
+    size_t stuffed = 0; /* each FF was two bytes */
+
+    if (at > segment->filled || (at == segment->filled && consumed % 8)) {
+        return NULL;
+    }
+    while ((found = memchr(found, 0xff, (size_t)(segment->filled - found)))) {
+        found++;
+        stuffed++;
+    }
+    *used_out = consumed % 8;
+    return segment->from - (segment->filled - at) - stuffed;
+}
+
 bool stk_jpeg_segment_passed(const struct stk_jpeg_segment *segment)
 {
     const struct stk_jpeg_bits *bits = &segment->bits;

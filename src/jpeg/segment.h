@@ -35,6 +35,12 @@ struct stk_jpeg_segment {
 
 void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view data,
                             uint8_t *window);
+/* The same, the first `used` (0..7) bits being used up. */
+void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_view data,
+                                   uint32_t used, uint8_t *window);
+/* The byte of the file with the next bit, and the bits of it that are used up. NULL: bits were used
+ * that are not there. */
+const uint8_t *stk_jpeg_segment_place(const struct stk_jpeg_segment *segment, uint32_t *used_out);
 /* After `limit` was passed: false when bits were used that are not there. */
 bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment);
 /* Goes on behind marker RSTn. false: bytes are left of the segment, or another marker stands
