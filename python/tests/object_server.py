@@ -1,5 +1,5 @@
-"""Object stores that this machine does not have, as servers of the tests: S3, and who hands out
-credentials for it.
+"""Object stores that this machine does not have, as servers of the tests: S3, Google's and Azure's,
+and who hands out credentials.
 
 They hold objects in memory and are strict where the real ones are: a signature is computed anew
 from what came, a token that is too old is refused, If-Match is heeded. `Store.said` counts what
@@ -7,6 +7,7 @@ they answered; what they saw is written down."""
 
 from __future__ import annotations
 
+import base64
 import collections
 import email.utils
 import hashlib
@@ -93,7 +94,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if wanted not in (None, "*", etag):
             self.refuse(412, "PreconditionFailed")
             return
-        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or
+                             self.headers.get("x-ms-range", ""))
         if not match:
             self.say(200, data, **headers)
             return
@@ -192,14 +194,15 @@ class S3(Handler):
     def list(self, bucket, query):
         quote = urllib.parse.quote
         items = self.names(bucket, query.get("prefix", ""), query.get("delimiter", ""))
-        after = query.get("continuation-token", "")
+        after = base64.b64decode(query.get("continuation-token", "")).decode()
         items = [item for item in items if item[0] > after]
         most = min(int(query.get("max-keys", 1000)), self.server.page)
         more = len(items) > most
         items = items[:most]
         text = [f"<IsTruncated>{str(more).lower()}</IsTruncated><EncodingType>url</EncodingType>"]
         if more:
-            text.append(f"<NextContinuationToken>{escape(items[-1][0])}</NextContinuationToken>")
+            token = base64.b64encode(items[-1][0].encode()).decode()
+            text.append(f"<NextContinuationToken>{token}</NextContinuationToken>")
         for name, data in items:
             if data is None:
                 text.append(f"<CommonPrefixes><Prefix>{quote(name)}</Prefix></CommonPrefixes>")
@@ -208,6 +211,105 @@ class S3(Handler):
                             f"<ETag>&quot;{self.etag(data)}&quot;</ETag>"
                             f"<LastModified>{iso(MODIFIED)}</LastModified></Contents>")
         self.say(200, f"<ListBucketResult>{''.join(text)}</ListBucketResult>".encode())
+
+
+class Google(S3):
+    """The XML interface, for a bearer token (`server.token`) or HMAC keys (`server.keys`)."""
+
+    def who(self):
+        head = self.headers.get("Authorization", "")
+        if self.server.token is None:
+            return super().who()
+        if head != f"Bearer {self.server.token}":
+            self.refuse(401, "AuthenticationRequired")
+            return False
+        return True
+
+    def give(self, data, **more):
+        if self.headers.get("Accept-Encoding") != "gzip":
+            self.refuse(400, "ItWouldBeUnpacked")
+            return
+        super().give(data, x_goog_generation="1700000000000001",
+                     x_goog_stored_content_encoding="identity", **more)
+
+
+class Azure(Handler):
+    """Blob Storage: `server.keys`: account -> key in base64; `server.token`; `server.sas`."""
+
+    def do_GET(self):
+        head = self.headers.get("Authorization", "")
+        server = self.server
+        path, _, query = self.path.partition("?")
+        if self.headers.get("x-ms-version", "") < "2017-11-09":
+            self.refuse(400, "UnsupportedHeader")
+        elif server.sas is not None and server.sas not in query:
+            self.refuse(403, "AuthenticationFailed")
+        elif server.token is not None and head != f"Bearer {server.token}":
+            self.refuse(401, "InvalidAuthenticationInfo")
+        elif server.keys is not None and head != self.shared_key(path, query):
+            self.refuse(403, "AuthenticationFailed")
+        else:
+            self.answer()
+
+    def shared_key(self, path, query):
+        """By the definition: https://learn.microsoft.com/rest/api/storageservices."""
+        account = next(iter(self.server.keys))
+        head = self.headers
+        words = [self.command] + [head.get(name, "") for name in (
+            "Content-Encoding", "Content-Language", "Content-Length", "Content-MD5", "Content-Type",
+            "Date", "If-Modified-Since", "If-Match", "If-None-Match", "If-Unmodified-Since",
+            "Range")]
+        own = sorted((name.lower(), value) for name, value in head.items()
+                     if name.lower().startswith("x-ms-"))
+        words += [f"{name}:{value}" for name, value in own]
+        resource = f"/{account}{path}"
+        for name, value in sorted(urllib.parse.parse_qsl(query, keep_blank_values=True)):
+            resource += f"\n{name.lower()}:{value}"
+        key = base64.b64decode(self.server.keys[account])
+        made = hmac.digest(key, "\n".join([*words, resource]).encode(), "sha256")
+        return f"SharedKey {account}:{base64.b64encode(made).decode()}"
+
+    def answer(self):
+        account, _, rest = urllib.parse.unquote(self.path.partition("?")[0]).lstrip("/").partition(
+            "/")
+        container, _, key = rest.partition("/")
+        query = dict(urllib.parse.parse_qsl(self.path.partition("?")[2], keep_blank_values=True))
+        data = self.server.objects.get((container, key))
+        if account != self.server.account:
+            self.refuse(400, "InvalidUri")
+        elif query.get("comp") == "list" and query.get("restype") == "container":
+            self.list(container, query)
+        elif (container, key) in self.server.archived:
+            self.refuse(409, "BlobArchived", x_ms_error_code="BlobArchived")
+        elif data is None:
+            self.refuse(404, "BlobNotFound", x_ms_error_code="BlobNotFound")
+        else:
+            self.give(data, x_ms_blob_type="BlockBlob")
+
+    def list(self, container, query):
+        items = self.names(container, query.get("prefix", ""), query.get("delimiter", ""))
+        after = base64.b64decode(query.get("marker", "")).decode()
+        items = [item for item in items if item[0] > after]
+        most = min(int(query.get("maxresults", 5000)), self.server.page)
+        marker = base64.b64encode(items[most - 1][0].encode()) if len(items) > most else b""
+        text = []
+        for name, data in items[:most]:
+            if re.search("[\x00-\x1f]", name):
+                shown = f'<Name Encoded="true">{urllib.parse.quote(name)}</Name>'
+            else:
+                shown = f"<Name>{escape(name)}</Name>"
+            if data is None:
+                text.append(f"<BlobPrefix>{shown}</BlobPrefix>")
+            else:
+                date = email.utils.formatdate(MODIFIED, usegmt=True)
+                text.append(f"<Blob>{shown}<Properties><Last-Modified>{date}</Last-Modified>"
+                            f"<Etag>{self.etag(data)}</Etag><Content-Length>{len(data)}"
+                            "</Content-Length><BlobType>BlockBlob</BlobType></Properties>"
+                            "<OrMetadata /></Blob>")
+        self.say(200, ('<?xml version="1.0" encoding="utf-8"?><EnumerationResults '
+                       f'ServiceEndpoint="x" ContainerName="{container}"><Blobs>{"".join(text)}'
+                       f"</Blobs><NextMarker>{marker.decode()}</NextMarker></EnumerationResults>"
+                       ).encode(), Content_Type="application/xml")
 
 
 class Keeper(Handler):
@@ -262,3 +364,17 @@ def keeper(keys, life):
     server = Store(Keeper, {})
     server.keys, server.life, server.given, server.now, server.most = keys, life, 0, 0, 0
     return server
+
+
+def google(objects, keys=None, token=None):
+    store = Store(Google, objects)
+    store.keys, store.token = keys, token
+    store.told, store.again, store.count = {}, [], 0
+    return store
+
+
+def azure(objects, keys=None, token=None, sas=None, account="acc"):
+    store = Store(Azure, objects)
+    store.keys, store.token, store.sas, store.account = keys, token, sas, account
+    store.archived = set()
+    return store

@@ -272,8 +272,8 @@ static int from_managed(struct stk_search *search, struct stk_credentials *found
     if (status < 0) {
         status = service ? status : 0;
         stk_search_say(search, "no identity service of a virtual machine answers at %s", host);
-    } else if (!service && ask->code == 404) {
-        stk_search_say(search, "the machine has no identity");
+    } else if (!service && ask->code / 100 == 4 && ask->code != 429) {
+        stk_search_say(search, "the machine has no identity: status %u of %s", ask->code, host);
     } else {
         status = take_token(ask, "the identity service", found, error);
         snprintf(found->from, sizeof found->from, "managed identity of the %s%s%.60s",

@@ -38,7 +38,7 @@ static size_t start_round(struct stk_route *route, struct stk_store *store, stru
             stk_place_parse(*names, &one->place, NULL) < 0) {
             continue; /* who asks for it is told what is wrong */
         }
-        if (one->place->kind == STK_PLACE_S3 && !one->place->key[0]) {
+        if (stk_place_is_keyed(one->place) && !one->place->key[0]) {
             stk_place_free(one->place);
             continue;
         }

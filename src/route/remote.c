@@ -49,7 +49,7 @@ int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **
     pthread_mutex_init(&remote->lock, NULL);
     atomic_init(&remote->users, 1);
     status = stk_place_parse(url, &remote->place, error);
-    if (status == 0 && remote->place->kind == STK_PLACE_S3 && !remote->place->key[0]) {
+    if (status == 0 && stk_place_is_keyed(remote->place) && !remote->place->key[0]) {
         status =
             stk_fail(error, -EISDIR, "a bucket is not an object", "name a key in it", "'%s'", url);
     }
@@ -113,14 +113,14 @@ int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *s
     if (status < 0) {
         return status;
     }
-    folder = place->kind == STK_PLACE_S3 && (!place->key[0] || url[bytes - 1] == '/');
+    folder = stk_place_is_keyed(place) && (!place->key[0] || url[bytes - 1] == '/');
     *stat_out = (struct stk_stat){.device = DEVICE, .inode = inode_of(url)};
     status = folder ? -ENOENT : find(route, place, &about, &why);
     if (status == 0) {
         stat_out->kind = STK_ENTRY_FILE;
         stat_out->bytes = about.bytes;
         stat_out->mtime_ns = about.mtime_ns;
-    } else if (status == -ENOENT && place->kind == STK_PLACE_S3) {
+    } else if (status == -ENOENT && stk_place_is_keyed(place)) {
         struct stk_search first = {.place = place, .max = 1, .found = count_one, .owner = &below};
 
         status = stk_route_store(route, &store, error);

@@ -9,7 +9,8 @@
 
 #define BUCKET_BYTES_MAX 255u
 
-static int parse_s3(struct stk_place *place, char *text, struct stoker_error *error);
+static uint32_t kind_of(const char *url);
+static int parse_keyed(struct stk_place *place, char *text, struct stoker_error *error);
 static int parse_http(struct stk_place *place, char *text, struct stoker_error *error);
 
 int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker_error *error)
@@ -34,13 +35,14 @@ int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker
     memcpy(text, url, bytes + 1);
     place->url = text;
     text += bytes + 1;
-    if (strncasecmp(url, "s3://", 5) == 0) {
-        status = parse_s3(place, text, error);
+    place->kind = kind_of(url);
+    if (stk_place_is_keyed(place)) {
+        status = parse_keyed(place, text, error);
     } else if (strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0) {
         status = parse_http(place, text, error);
     } else {
         status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "no store is known for this URL",
-                          "s3://, http:// and https:// are read; else mount or copy the data",
+                          "s3, gs, az, http and https are read; else mount or copy the data",
                           "'%.200s'", stk_http_url_text(url, shown, sizeof shown));
     }
     if (status < 0) {
@@ -56,18 +58,36 @@ void stk_place_free(struct stk_place *place)
     stk_free(place);
 }
 
-/* The key is taken as it is written: S3 knows no encoding in it. */
-static int parse_s3(struct stk_place *place, char *text, struct stoker_error *error)
+static uint32_t kind_of(const char *url)
+{
+    static const struct {
+        const char *scheme;
+        uint32_t kind;
+    } schemes[] = {
+        {"s3://", STK_PLACE_S3}, {"gs://", STK_PLACE_GOOGLE}, {"az://", STK_PLACE_AZURE}};
+
+    for (size_t i = 0; i < STK_COUNT(schemes); i++) {
+        if (strncasecmp(url, schemes[i].scheme, 5) == 0) {
+            return schemes[i].kind;
+        }
+    }
+    return STK_PLACE_HTTP;
+}
+
+/* The key is taken as it is written: these stores know no encoding in it. */
+static int parse_keyed(struct stk_place *place, char *text, struct stoker_error *error)
 {
     const char *bucket = place->url + 5, *slash = strchr(bucket, '/');
     size_t bytes = slash ? (size_t)(slash - bucket) : strlen(bucket);
 
     if (bytes == 0 || bytes > BUCKET_BYTES_MAX || strcspn(bucket, "@?#% \\:") < bytes) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no bucket",
-                        "write s3://bucket/key; a server of your own is named by AWS_ENDPOINT_URL",
+                        place->kind == STK_PLACE_S3
+                            ? "write s3://bucket/key; a server of your own is named by "
+                              "AWS_ENDPOINT_URL"
+                            : "write gs://bucket/key, or az://container/blob",
                         "'%.200s'", place->url);
     }
-    place->kind = STK_PLACE_S3;
     memcpy(text, bucket, bytes);
     text[bytes] = '\0';
     place->bucket = text;
@@ -88,7 +108,6 @@ static int parse_http(struct stk_place *place, char *text, struct stoker_error *
                         "write http://host/path", "'%.200s'",
                         stk_http_url_text(place->url, shown, sizeof shown));
     }
-    place->kind = STK_PLACE_HTTP;
     place->tls = strncasecmp(place->url, "https", 5) == 0;
     for (const char *at = place->url; *at && *at != '#'; at++) {
         uint8_t byte = (uint8_t)*at;

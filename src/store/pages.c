@@ -1,4 +1,5 @@
-/* Listing of S3 (ListObjectsV2): pages of XML, read by expat without any entities of their own. */
+/* Listing: pages of XML, read by expat without any entities of their own: of S3 (ListObjectsV2) and
+ * Google, whose words are the same, and of Azure (List Blobs). */
 #include "store/shared.h"
 
 #include "base/mem.h"
@@ -12,6 +13,7 @@
 #define TEXT_BYTES_MAX 4096u /* of one element: a key of 1,024 bytes, encoded */
 #define PAGES_MAX 4000000u   /* 4 billion keys */
 #define DEPTH_MAX 8u
+#define LIST_QUERY_MAX 6u
 
 /* One page, and what is carried on to the next. */
 struct page {
@@ -21,7 +23,8 @@ struct page {
     void *owner;
     int status;
     uint32_t depth;
-    bool in_contents, in_prefixes, is_list, truncated, encoded, too_long;
+    bool in_contents, in_prefixes, is_list, truncated, encoded, name_encoded, too_long;
+    uint32_t items; /* the depth at which items stand: 2, Azure's 3 */
     uint64_t count;
     uint32_t text_bytes;
     char text[TEXT_BYTES_MAX + 1];
@@ -32,6 +35,8 @@ struct page {
     char token[TEXT_BYTES_MAX + 1];
 };
 
+static uint32_t ask_for(const struct stk_search *search, const char *prefix, const char *token,
+                        const char *keys, struct stk_sign_pair query[LIST_QUERY_MAX]);
 static int get_page(struct stk_store *store, const struct stk_place *place,
                     const struct stk_sign_pair *query, uint32_t query_count, struct stk_view *body,
                     struct stoker_error *error);
@@ -42,6 +47,7 @@ static void XMLCALL on_text(void *user, const XML_Char *text, int bytes);
 static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char *system,
                                const XML_Char *public, int internal);
 static void give(struct page *page, bool folder);
+static void take_field(struct page *page, const char *name);
 static void decode(char *text);
 
 int stk_store_list(struct stk_store *store, const struct stk_search *search,
@@ -58,7 +64,7 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
         stk_fail(error, status, "cannot list", "free memory", "store");
         goto done;
     }
-    if (place->kind != STK_PLACE_S3) {
+    if (!stk_place_is_keyed(place)) {
         status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a web server cannot be listed",
                           "name each file, with braces: http://host/data-{000..009}.tar", "'%s'",
                           stk_http_url_text(place->url, shown, sizeof shown));
@@ -76,19 +82,12 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     page->truncated = true;
     for (uint32_t pages = 0; status == 0 && page->truncated && pages < PAGES_MAX; pages++) {
         struct stk_view body = {memory, STK_STORE_PAGE_BYTES_MAX};
-        struct stk_sign_pair query[6] = {{"encoding-type", "url"}, {"list-type", "2"}};
-        uint32_t count = 2;
+        struct stk_sign_pair query[LIST_QUERY_MAX];
+        uint32_t count;
         char token[sizeof page->token];
 
-        if (page->token[0]) {
-            memcpy(token, page->token, sizeof token);
-            query[count++] = (struct stk_sign_pair){"continuation-token", token};
-        }
-        if (!search->deep) {
-            query[count++] = (struct stk_sign_pair){"delimiter", "/"};
-        }
-        query[count++] = (struct stk_sign_pair){"max-keys", keys};
-        query[count++] = (struct stk_sign_pair){"prefix", prefix};
+        memcpy(token, page->token, sizeof token);
+        count = ask_for(search, prefix, token, keys, query);
         status = get_page(store, place, query, count, &body, error);
         status = status < 0 ? status : parse_page(page, body);
         if (status < 0 && (!error || error->status != status)) {
@@ -107,6 +106,37 @@ done:
     stk_free(memory);
     stk_free(page);
     return status;
+}
+
+/* The parameters of a page, in the order of their names; returns how many. */
+static uint32_t ask_for(const struct stk_search *search, const char *prefix, const char *token,
+                        const char *keys, struct stk_sign_pair query[LIST_QUERY_MAX])
+{
+    bool azure = search->place->kind == STK_PLACE_AZURE;
+    uint32_t count = 0;
+
+    if (azure) {
+        query[count++] = (struct stk_sign_pair){"comp", "list"};
+    } else if (token[0]) {
+        query[count++] = (struct stk_sign_pair){"continuation-token", token};
+    }
+    if (!search->deep) {
+        query[count++] = (struct stk_sign_pair){"delimiter", "/"};
+    }
+    if (azure) {
+        if (token[0]) {
+            query[count++] = (struct stk_sign_pair){"marker", token};
+        }
+        query[count++] = (struct stk_sign_pair){"maxresults", keys};
+        query[count++] = (struct stk_sign_pair){"prefix", prefix};
+        query[count++] = (struct stk_sign_pair){"restype", "container"};
+    } else {
+        query[count++] = (struct stk_sign_pair){"encoding-type", "url"};
+        query[count++] = (struct stk_sign_pair){"list-type", "2"};
+        query[count++] = (struct stk_sign_pair){"max-keys", keys};
+        query[count++] = (struct stk_sign_pair){"prefix", prefix};
+    }
+    return count;
 }
 
 static int get_page(struct stk_store *store, const struct stk_place *place,
@@ -184,17 +214,23 @@ static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **
 {
     struct page *page = user;
 
-    (void)attributes;
     page->text_bytes = 0;
     page->too_long = false;
     page->depth++;
     if (page->depth == 1) {
-        page->is_list = strcmp(name, "ListBucketResult") == 0;
-    } else if (page->depth == 2) {
-        page->in_contents = strcmp(name, "Contents") == 0;
-        page->in_prefixes = strcmp(name, "CommonPrefixes") == 0;
+        bool azure = strcmp(name, "EnumerationResults") == 0;
+        page->is_list = azure || strcmp(name, "ListBucketResult") == 0;
+        page->items = azure ? 3 : 2;
+    } else if (page->depth == page->items) {
+        page->in_contents = strcmp(name, "Contents") == 0 || strcmp(name, "Blob") == 0;
+        page->in_prefixes = strcmp(name, "CommonPrefixes") == 0 || strcmp(name, "BlobPrefix") == 0;
         page->name[0] = page->etag[0] = '\0';
         page->bytes = page->mtime_ns = 0;
+        page->name_encoded = false;
+    } else if (page->depth == page->items + 1 && strcmp(name, "Name") == 0) {
+        /* Azure: a name that XML cannot hold. */
+        page->name_encoded = attributes[0] && strcmp(attributes[0], "Encoded") == 0 &&
+                             strcmp(attributes[1], "true") == 0;
     }
     if (page->depth > DEPTH_MAX) {
         page->status = STOKER_ERROR_CORRUPT;
@@ -229,27 +265,47 @@ static void XMLCALL on_end(void *user, const XML_Char *name)
     struct page *page = user;
 
     page->text[page->text_bytes] = '\0';
-    if (page->depth == 2 && page->in_contents) {
-        give(page, false);
-    } else if (page->depth == 2 && page->in_prefixes) {
-        give(page, true);
+    if (page->depth == page->items && (page->in_contents || page->in_prefixes)) {
+        give(page, page->in_prefixes);
+        page->in_contents = page->in_prefixes = false;
     } else if (page->depth == 2 && strcmp(name, "IsTruncated") == 0) {
         page->truncated = strcmp(page->text, "true") == 0;
     } else if (page->depth == 2 && strcmp(name, "NextContinuationToken") == 0) {
         take(page, page->token, sizeof page->token);
-    } else if (page->depth == 3 && page->in_contents && strcmp(name, "Key") == 0) {
-        take(page, page->name, sizeof page->name);
-    } else if (page->depth == 3 && page->in_prefixes && strcmp(name, "Prefix") == 0) {
-        take(page, page->name, sizeof page->name);
-    } else if (page->depth == 3 && page->in_contents && strcmp(name, "ETag") == 0) {
-        take(page, page->etag, sizeof page->etag);
-    } else if (page->depth == 3 && page->in_contents && strcmp(name, "Size") == 0) {
-        page->bytes = strtoull(page->text, NULL, 10);
-    } else if (page->depth == 3 && page->in_contents && strcmp(name, "LastModified") == 0) {
-        page->mtime_ns = stk_store_time(page->text, page->text_bytes);
+    } else if (page->depth == 2 && strcmp(name, "NextMarker") == 0) {
+        take(page, page->token, sizeof page->token);
+        page->truncated = page->text_bytes > 0;
+    } else if (page->depth > page->items) {
+        take_field(page, name);
     }
     page->text_bytes = 0;
     page->depth--;
+}
+
+/* Of an item. Azure's lie in its Properties, and its ETags have no quotes here. */
+static void take_field(struct page *page, const char *name)
+{
+    uint32_t below = page->depth - page->items;
+    bool azure = page->items == 3;
+
+    if (below == 1 && page->in_contents && strcmp(name, azure ? "Name" : "Key") == 0) {
+        take(page, page->name, sizeof page->name);
+    } else if (below == 1 && page->in_prefixes && strcmp(name, azure ? "Name" : "Prefix") == 0) {
+        take(page, page->name, sizeof page->name);
+    } else if (below != (azure ? 2 : 1) || !page->in_contents) {
+        return;
+    } else if (strcmp(name, azure ? "Etag" : "ETag") == 0) {
+        bool bare = azure && page->text[0] != '"';
+        if (bare && page->text_bytes < sizeof page->etag - 2) {
+            snprintf(page->etag, sizeof page->etag, "\"%s\"", page->text);
+        } else if (!bare) {
+            take(page, page->etag, sizeof page->etag);
+        }
+    } else if (strcmp(name, azure ? "Content-Length" : "Size") == 0) {
+        page->bytes = strtoull(page->text, NULL, 10);
+    } else if (strcmp(name, azure ? "Last-Modified" : "LastModified") == 0) {
+        page->mtime_ns = stk_store_time(page->text, page->text_bytes);
+    }
 }
 
 static void give(struct page *page, bool folder)
@@ -258,7 +314,7 @@ static void give(struct page *page, bool folder)
         .folder = folder, .bytes = page->bytes, .mtime_ns = page->mtime_ns, .etag = page->etag};
     size_t bytes;
 
-    if (page->encoded) {
+    if (page->encoded || page->name_encoded) {
         decode(page->name);
     }
     bytes = strlen(page->name);

@@ -29,7 +29,14 @@ struct draft {
     bool tls;
 };
 
+static const char *const methods[] = {[STK_HTTP_GET] = "GET",
+                                      [STK_HTTP_HEAD] = "HEAD",
+                                      [STK_HTTP_PUT] = "PUT",
+                                      [STK_HTTP_POST] = "POST",
+                                      [STK_HTTP_DELETE] = "DELETE"};
+
 static int prepare_s3(struct draft *draft);
+static int prepare_other(struct draft *draft);
 static void add_conditions(struct draft *draft, bool to_sign);
 static void add_header(struct draft *draft, const char *name, const char *value, bool to_sign);
 static int name_bucket(struct draft *draft, char *region);
@@ -69,8 +76,10 @@ int stk_store_prepare(struct stk_http_request *request, char *room)
     if (exchange->place->kind == STK_PLACE_HTTP) {
         request->url = exchange->place->target;
         add_conditions(&draft, false);
-    } else {
+    } else if (exchange->place->kind == STK_PLACE_S3) {
         status = prepare_s3(&draft);
+    } else {
+        status = prepare_other(&draft);
     }
     request->headers = exchange->headers;
     request->header_count = draft.header_count;
@@ -169,6 +178,53 @@ static int prepare_s3(struct draft *draft)
     return status;
 }
 
+/* By the dialect of the service. */
+static int prepare_other(struct draft *draft)
+{
+    struct stk_exchange *exchange = draft->exchange;
+    struct stk_service *service = stk_store_service(draft->store, exchange->place);
+    struct stoker_error *error = &exchange->request.error;
+    int64_t skew_s = atomic_load_explicit(&draft->store->skew_s, memory_order_relaxed);
+    struct stk_wish wish = {
+        .service = exchange->place->kind == STK_PLACE_GOOGLE ? STK_CREDS_GOOGLE : STK_CREDS_AZURE,
+        .method = methods[exchange->method],
+        .site = &service->site,
+        .who = &service->credentials,
+        .bucket = exchange->place->bucket,
+        .key = exchange->query_count ? "" : exchange->place->key,
+        .query = exchange->query,
+        .query_count = exchange->query_count,
+        .headers = draft->signed_headers,
+        .body = exchange->request.body,
+        .time_s = (uint64_t)((int64_t)(stk_clock_wall_ns() / 1000000000u) + skew_s),
+        .cache = &service->sign_cache,
+    };
+    int status = service->status;
+
+    if (status < 0) {
+        *error = service->error;
+        return status;
+    }
+    status = stk_creds_peek(service->creds, &service->credentials, error);
+    if (status < 0) {
+        return status;
+    }
+    exchange->generation = service->credentials.generation;
+    add_conditions(draft, true);
+    wish.header_count = draft->signed_count;
+    wish.room = draft->room.at;
+    wish.room_bytes = draft->room.left;
+    status = stk_dialect_make(&wish, error);
+    draft->room.at += wish.used;
+    draft->room.left -= wish.used;
+    for (uint32_t i = 0; i < wish.line_count; i++) {
+        STK_ASSERT(draft->header_count < STK_COUNT(exchange->headers));
+        exchange->headers[draft->header_count++] = wish.lines[i];
+    }
+    exchange->request.url = wish.url;
+    return status;
+}
+
 /* Path style for servers of one's own and for names that no certificate is for, else the bucket
  * is the host's first part. */
 static int name_bucket(struct draft *draft, char *region)
@@ -211,11 +267,6 @@ static int name_bucket(struct draft *draft, char *region)
 
 static int add_signature(struct draft *draft, const char *region)
 {
-    static const char *const methods[] = {[STK_HTTP_GET] = "GET",
-                                          [STK_HTTP_HEAD] = "HEAD",
-                                          [STK_HTTP_PUT] = "PUT",
-                                          [STK_HTTP_POST] = "POST",
-                                          [STK_HTTP_DELETE] = "DELETE"};
     const struct stk_exchange *exchange = draft->exchange;
     struct stk_store *store = draft->store;
     int64_t skew_s = atomic_load_explicit(&store->skew_s, memory_order_relaxed);

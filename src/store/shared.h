@@ -8,6 +8,7 @@
 #define STORE_SHARED_H
 
 #include "creds/creds.h"
+#include "dialect/dialect.h"
 #include "sign/sign.h"
 #include "store/store.h"
 
@@ -30,8 +31,19 @@ struct stk_bucket {
     char region[STK_STORE_REGION_BYTES];
 };
 
+/* Where the objects of another kind than S3 are, and who asks for them. */
+struct stk_service {
+    int status; /* below 0: with its error: the environment names no place that can be meant */
+    struct stoker_error error;
+    struct stk_site site;
+    struct stk_creds *creds;
+    struct stk_credentials credentials; /* of the reactor, as the cache */
+    struct stk_sign_cache sign_cache;
+};
+
 struct stk_store {
     struct stk_store_options options;
+    struct stk_service google, azure;
     struct stk_store_config config;
     struct stk_http *http;
     struct stk_creds *creds;
@@ -60,7 +72,7 @@ enum stk_verdict {
 
 /* What a refusal says: <Error><Code>..</Code><Message>..</Message></Error>, cut, or empty. */
 struct stk_refusal {
-    char code[64], message[160], request_id[80], region[STK_STORE_REGION_BYTES];
+    char code[64], message[160], request_id[80], region[STK_STORE_REGION_BYTES], storage[32];
 };
 
 /* store.c */
@@ -71,6 +83,9 @@ bool stk_store_take_tokens(struct stk_store *store, uint32_t cost);
 void stk_store_give_tokens(struct stk_store *store, uint32_t cost);
 /* A number in [0, bound]. */
 uint64_t stk_store_random(struct stk_store *store, uint64_t bound);
+
+/* The service of a place; NULL: S3 or the web. */
+struct stk_service *stk_store_service(struct stk_store *store, const struct stk_place *place);
 
 /* request.c: fills url and headers of exchange->request in room. 0, -EAGAIN or a filled error. */
 int stk_store_prepare(struct stk_http_request *request, char *room);

@@ -14,6 +14,8 @@
 
 #define TOKENS_MAX 500u /* as the SDKs' */
 
+static int open_service(struct stk_store *store, struct stk_service *service, uint32_t kind,
+                        struct stoker_error *error);
 static int configure(struct stk_store_config *config, struct stoker_error *error);
 
 int stk_store_open(struct stk_store **store_out, const struct stk_store_options *options,
@@ -39,7 +41,10 @@ int stk_store_open(struct stk_store **store_out, const struct stk_store_options 
     status = configure(&store->config, error);
     status = status < 0 ? status : stk_http_open(&store->http, &http, error);
     creds.http = store->http;
+    creds.anonymous = stk_creds_unsigned(STK_CREDS_AWS);
     status = status < 0 ? status : stk_creds_open(&store->creds, &creds, error);
+    status = status < 0 ? status : open_service(store, &store->google, STK_CREDS_GOOGLE, error);
+    status = status < 0 ? status : open_service(store, &store->azure, STK_CREDS_AZURE, error);
     if (status < 0) {
         stk_store_close(store);
         return status;
@@ -48,10 +53,30 @@ int stk_store_open(struct stk_store **store_out, const struct stk_store_options 
     return 0;
 }
 
+/* What the environment says wrong of one service is no matter to who uses another. */
+static int open_service(struct stk_store *store, struct stk_service *service, uint32_t kind,
+                        struct stoker_error *error)
+{
+    struct stk_creds_options options = {
+        .service = kind, .http = store->http, .anonymous = stk_creds_unsigned(kind)};
+
+    service->status = stk_site_find(kind, &service->site, &service->error);
+    return stk_creds_open(&service->creds, &options, error);
+}
+
+struct stk_service *stk_store_service(struct stk_store *store, const struct stk_place *place)
+{
+    return place->kind == STK_PLACE_GOOGLE  ? &store->google
+           : place->kind == STK_PLACE_AZURE ? &store->azure
+                                            : NULL;
+}
+
 void stk_store_close(struct stk_store *store)
 {
     if (store) {
         stk_creds_close(store->creds); /* which may have requests in flight */
+        stk_creds_close(store->google.creds);
+        stk_creds_close(store->azure.creds);
         stk_http_close(store->http);
         pthread_mutex_destroy(&store->lock);
         explicit_bzero(store, sizeof *store);

@@ -1,4 +1,5 @@
-/* store/store.h: objects in stores that are reached by URLs: s3://bucket/key, http(s)://host/path.
+/* store/store.h: objects in stores that are reached by URLs: s3://bucket/key, gs://bucket/key,
+ * az://container/blob, http(s)://host/path.
  *
  *   URL -place-> where it is -open-> object (size, ETag) -fetch-> bytes of a range, of that version
  *                                `-list-> names below a prefix
@@ -33,21 +34,26 @@ struct stk_store_options {
     uint64_t seed;            /* of jitter */
 };
 
-enum stk_place_kind { STK_PLACE_HTTP = 1, STK_PLACE_S3 };
+enum stk_place_kind { STK_PLACE_HTTP = 1, STK_PLACE_S3, STK_PLACE_GOOGLE, STK_PLACE_AZURE };
 
 /* Where something is. One block; freed by stk_place_free. */
 struct stk_place {
     uint32_t kind; /* enum stk_place_kind */
     bool tls;      /* http */
     const char *url;    /* as it was named: what errors show */
-    const char *bucket; /* S3 */
-    const char *key;    /* S3: raw, without a first '/'; may be empty */
+    const char *bucket; /* not http; Azure: the container */
+    const char *key;    /* not http: raw, without a first '/'; may be empty */
     const char *target; /* http: what is sent, encoded, with scheme and host */
 };
 
 /* Gives *place_out. ARGUMENT: no URL of a store; UNSUPPORTED: of one that is not known. */
 int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker_error *error);
 void stk_place_free(struct stk_place *place);
+/* Of a store that has keys and can list them; else of a web server. */
+static inline bool stk_place_is_keyed(const struct stk_place *place)
+{
+    return place->kind != STK_PLACE_HTTP;
+}
 
 int stk_store_open(struct stk_store **store_out, const struct stk_store_options *options,
                    struct stoker_error *error);

@@ -50,12 +50,18 @@ void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer 
     element(answer->text, "Code", refusal->code, sizeof refusal->code);
     element(answer->text, "Message", refusal->message, sizeof refusal->message);
     element(answer->text, "RequestId", refusal->request_id, sizeof refusal->request_id);
+    element(answer->text, "StorageClass", refusal->storage, sizeof refusal->storage);
     element(answer->text, "Region", refusal->region, sizeof refusal->region);
     if (stk_http_header(answer, "x-amz-bucket-region", &value)) {
         snprintf(refusal->region, sizeof refusal->region, "%.*s", (int)value.bytes,
                  (const char *)value.data);
     }
-    if (!refusal->request_id[0] && stk_http_header(answer, "x-amz-request-id", &value)) {
+    if (!refusal->code[0] && stk_http_header(answer, "x-ms-error-code", &value)) {
+        snprintf(refusal->code, sizeof refusal->code, "%.*s", (int)value.bytes,
+                 (const char *)value.data);
+    }
+    if (!refusal->request_id[0] && (stk_http_header(answer, "x-amz-request-id", &value) ||
+                                    stk_http_header(answer, "x-ms-request-id", &value))) {
         snprintf(refusal->request_id, sizeof refusal->request_id, "%.*s", (int)value.bytes,
                  (const char *)value.data);
     }
@@ -84,6 +90,7 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
     static const char *const expired[] = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired",
                                           "ExpiredTokenException", "InvalidClientTokenId"};
     struct stk_store *store = exchange->store;
+    struct stk_service *service;
     uint32_t code = answer->code;
 
     if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
@@ -99,12 +106,13 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
         is_one_of(refusal->code, transient, STK_COUNT(transient))) {
         return STK_VERDICT_TRANSIENT;
     }
-    if (exchange->place->kind != STK_PLACE_S3) {
+    if (!stk_place_is_keyed(exchange->place)) {
         return STK_VERDICT_FAILED;
     }
     if ((is_one_of(refusal->code, expired, STK_COUNT(expired)) || code == 401) &&
         exchange->refreshes++ == 0) {
-        stk_creds_refused(store->creds, exchange->generation);
+        service = stk_store_service(store, exchange->place);
+        stk_creds_refused(service ? service->creds : store->creds, exchange->generation);
         return STK_VERDICT_AGAIN;
     }
     if (code == 403 || is_one_of(refusal->code, skewed, STK_COUNT(skewed))) {
@@ -163,7 +171,7 @@ static const struct told {
     {400, -EINVAL, "the server does not accept the request",
      "check region, endpoint and credentials"},
     {401, -EACCES, "the server wants credentials",
-     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"},
+     "'stoker creds explain URL' tells where they are looked for"},
     {403, -EACCES, "access is denied",
      "check the credentials, and that they may read the bucket and list it"},
     {404, -ENOENT, "there is no such object", "check bucket and key with stoker ls"},
@@ -212,8 +220,13 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
         if (strcmp(refusal->code, "InvalidObjectState") == 0) {
             exchange->status = stk_fail(
                 &exchange->error, -EACCES, "the object is archived",
-                "restore it first: aws s3api restore-object --restore-request Days=7", "%s%s%s",
-                refusal->message, refusal->request_id[0] ? ", request " : "", refusal->request_id);
+                "restore it first: aws s3api restore-object --restore-request Days=7",
+                "%s%s%s%s%s", refusal->message, refusal->storage[0] ? ", storage class " : "",
+                refusal->storage, refusal->request_id[0] ? ", request " : "", refusal->request_id);
+        } else if (strcmp(refusal->code, "BlobArchived") == 0) {
+            exchange->status = stk_fail(
+                &exchange->error, -EACCES, "the blob is archived",
+                "rehydrate it first: az storage blob set-tier --tier Hot", "%s", refusal->message);
         } else {
             exchange->status =
                 stk_fail(&exchange->error, told->status, told->what, told->advice,
