@@ -369,6 +369,87 @@ static void test_files(void)
     t_drop(bytes[1]);
 }
 
+/* A table is of one data set and one choice: another one under its name is not taken, also where
+ * both have as many samples. */
+static void test_strangers(void)
+{
+    struct stoker_sampler_options options[2] = {{.where = "label == 2"}, {.where = "label == 4"}};
+    struct stk_io *world;
+    struct stoker_engine *engine = open_world(&world, 1, -1);
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_sampler *sampler = NULL;
+    struct stoker_dataset_info about = {.struct_size = sizeof about};
+    struct stoker_error error = {0};
+    struct t_tar tar = {0};
+    struct stk_view bytes;
+    char paths[2][512];
+
+    T_EQ("data set", t_open(engine, "/data", STOKER_INDEX_AUTO, &dataset, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        T_EQ("made", sample_of(dataset, &options[i], &sampler, NULL), 0);
+        find_table(sampler, paths[i]);
+        stoker_sampler_close(sampler);
+        options[i].tables = STOKER_INDEX_REQUIRE;
+        T_EQ("found", sample_of(dataset, &options[i], &sampler, NULL), 0);
+        stoker_sampler_close(sampler);
+    }
+    bytes = t_bytes(world, paths[1]);
+    T_EQ("another choice", t_put(world, paths[0], bytes.data, bytes.bytes), 0);
+    t_drop(bytes);
+    T_EQ("refused", sample_of(dataset, &options[0], &sampler, &error), STOKER_ERROR_CHANGED);
+    T_HAS("refused", error.where, "changed");
+    stoker_dataset_close(dataset);
+    /* As many samples, one of them of another name. */
+    for (int k = 0; k < EACH; k++) {
+        char name[64];
+
+        snprintf(name, sizeof name, "%s%03d.cls", k ? "k" : "other", k);
+        t_tar_add(&tar, name, "2", 1);
+    }
+    t_tar_end(&tar);
+    T_EQ("other data", t_put(world, "/data/s-000.tar", tar.data, tar.bytes), 0);
+    t_tar_free(&tar);
+    T_EQ("data set", t_open(engine, "/data", STOKER_INDEX_AUTO, &dataset, NULL), 0);
+    T_EQ("info", stoker_dataset_info(dataset, &about), 0);
+    T_EQ("as many", about.sample_count, SAMPLES);
+    T_EQ("refused", sample_of(dataset, &options[1], &sampler, &error), STOKER_ERROR_CHANGED);
+    T_HAS("refused", error.where, "changed");
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+}
+
+/* A number is one class, however it is written; a text of its digits is another. */
+static void test_classes(void)
+{
+    static const char *const values[] = {"3", "3.0", "30e-1", "\"3\"", "3.5"};
+    struct stk_io *world;
+    struct stoker_engine *engine = t_engine(&world, 1);
+    struct stoker_sampler_options options = {.balance = "json.v"};
+    struct stoker_sampler_info info = {.struct_size = sizeof info};
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_sampler *sampler = NULL;
+    struct t_tar tar = {0};
+
+    for (size_t i = 0; i < STK_COUNT(values); i++) {
+        char name[32], text[64];
+
+        snprintf(name, sizeof name, "k%zu.json", i);
+        snprintf(text, sizeof text, "{\"v\": %s}", values[i]);
+        t_tar_add(&tar, name, text, strlen(text));
+    }
+    t_tar_end(&tar);
+    T_EQ("folder", stk_world_add(world, "/data", NULL, 0), 0);
+    T_EQ("tar", t_put(world, "/data/v.tar", tar.data, tar.bytes), 0);
+    t_tar_free(&tar);
+    T_EQ("data set", t_open(engine, "/data", STOKER_INDEX_AUTO, &dataset, NULL), 0);
+    T_EQ("balance", sample_of(dataset, &options, &sampler, NULL), 0);
+    T_EQ("info", stoker_sampler_info(sampler, &info), 0);
+    T_EQ("classes", info.class_count, 3);
+    stoker_sampler_close(sampler);
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+}
+
 /* Damage in a sidecar that decides is told with its place; one that does not decide is not read. */
 static void test_damage(void)
 {
@@ -491,6 +572,8 @@ int main(void)
     test_lists();
     test_draws();
     test_files();
+    test_strangers();
+    test_classes();
     test_damage();
     test_runs();
     test_failures();
