@@ -21,7 +21,7 @@ from .middle import Middle
 from .mix import Mix
 from .output import check_word
 from .stream import EPOCH, POSITION
-from .tokens import FIM, TokenLoader, Tokens, field_names, row_options
+from .tokens import FIM, POSITIONS, TokenLoader, Tokens, field_names, row_options
 
 __all__ = ["TextLoader"]
 
@@ -196,7 +196,14 @@ class TextLoader(TokenLoader):
                 "documents": kind,
                 "field": _name_of(field) if kind == "json" else "",
                 "context": self.context,
-                "rules": _digest([*sorted(options.items()), *([fim] if by_text else [])]),
+                "rows": rows,
+                "labels": bool(labels),
+                "positions": next(k for k, v in POSITIONS.items() if v == options["positions"]),
+                "pad": options["pad"],
+                "eod": None if end is None else options["eod"],
+                "append_eod": append,
+                "mask_ends": rows != "windows" if mask_ends is None else bool(mask_ends),
+                "fim": _fim_digest(options, fim if by_text else None),
             }
             cores = len(os.sched_getaffinity(0))
             self._threads = count(threads, f"{where} threads", low=1) or cores
@@ -284,7 +291,7 @@ class TextLoader(TokenLoader):
             StateError: the state belongs to other texts, another tokenizer or setting; all that
                 differs is named.
         """
-        text = state.get("text")
+        text = state.get("text") if isinstance(state, dict) else None
         if not isinstance(text, dict):
             raise StateError(
                 "the state is none of a TextLoader",
@@ -624,6 +631,12 @@ def _name_of(thing: Any) -> str:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
+def _fim_digest(options: dict[str, Any], fim: FIM | None) -> str | None:
+    """Of fill in the middle; fim: by characters. None: there is none."""
+    told = sorted(item for item in options.items() if "fim_" in item[0])
+    return _digest([*told, *([fim] if fim else [])]) if told or fim else None
 
 
 # ---- tokenizers ----

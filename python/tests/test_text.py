@@ -430,10 +430,13 @@ def other_function(texts):
         ({"field": "a.b"}, "field"),
         ({"documents": "lines"}, "documents"),
         ({"context": 31}, "context"),
-        ({"eod": 2}, "rules"),
-        ({"pad": 1}, "rules"),
-        ({"fim": stoker.FIM(2, 3, 4)}, "rules"),
-        ({"rows": "padded"}, "rules"),
+        ({"eod": 2}, "eod: None in the state, 2 here"),
+        ({"pad": 1}, "pad: 0 in the state, 1 here"),
+        ({"fim": stoker.FIM(2, 3, 4)}, "fim: None in the state, '.{16}' here"),
+        ({"rows": "padded"}, "rows: '.*' in the state, 'padded' here"),
+        ({"labels": False}, "labels: True in the state, False here"),
+        ({"positions": "row"}, "positions: '.*' in the state, 'row' here"),
+        ({"mask_ends": False}, "mask_ends: True in the state, False here"),
         ({"seed": 1}, "seed"),
     ],
 )
@@ -441,6 +444,30 @@ def test_another_stream_is_refused(files, options, part):
     state = make(files, context=30).state_dict()
     with pytest.raises(stoker.StateError, match=part):
         make(files, **{"context": 30, **options}).load_state_dict(state)
+
+
+def test_each_setting_of_a_row_is_told(files):
+    """Beside another one; what is said twice, or only stored otherwise, is no difference."""
+    fim = {"prefix": 2, "suffix": 3, "middle": 4}
+    base = {"context": 30, "rows": "packed", "eod": 5, "fim": stoker.FIM(**fim)}
+    state = make(files, **base).state_dict()
+    for part, options in (
+        ("append_eod", {"append_eod": False}),
+        ("eod", {"eod": 6}),
+        ("fim", {"fim": stoker.FIM(**{**fim, "middle": 9})}),
+        ("fim", {"fim": stoker.FIM(**fim, rate=0.25)}),
+        ("fim", {"fim": stoker.FIM(**fim, spm_rate=0.25)}),
+        ("fim", {"fim": stoker.FIM(**fim, whole=True)}),
+        ("fim", {"fim": stoker.FIM(**fim, split_sample=7)}),
+        ("fim", {"fim": stoker.FIM(**fim, no_prefix=(7,))}),
+    ):
+        with pytest.raises(stoker.StateError) as caught:
+            make(files, **{**base, **options}).load_state_dict(state)
+        assert f"{part}: " in str(caught.value) and str(caught.value).count("in the state") == 1
+    for same in ({"append_eod": True}, {"mask_ends": True}, {"dtype": "int32"}):
+        make(files, **{**base, **same}).load_state_dict(state)
+    with pytest.raises(stoker.StateError, match="TextLoader"):
+        make(files, **base).load_state_dict(None)
 
 
 def test_refused(files, tmp_path):
