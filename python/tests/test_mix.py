@@ -190,6 +190,29 @@ def test_new_weights_keep_what_was_given(sources):
             assert stream.state_dict()["weights"] == state["weights"]
 
 
+def test_weights_change_again(sources):
+    """A second change keeps what the first one gave, and both are part of the state."""
+    mix, second = stoker.Mix(sources, [3, 2, 1]), FRAME + 1024
+    with loader(mix) as stream:
+        run = Run(stream)
+        names = run(7)
+        assert stream.set_weights([0, 1, 1]) == FRAME
+        names += run(53)
+        assert stream.set_weights([1, 0, 0]) == second  # 1,200 are given
+        names += run(60)
+        state = saved(stream)
+        rest = run(20)
+    assert shares(flat(names)[FRAME:second]) == [0, 512, 512]
+    assert shares(flat(names)[second:]) == [2400 - second, 0, 0]
+    assert state["weights"] == [[0, [3, 2, 1]], [FRAME, [0, 1, 1]], [second, [1, 0, 0]]]
+    changes = [(FRAME, [0, 1, 1]), (second, [1, 0, 0])]
+    with loader(stoker.Mix(sources, [3, 2, 1], changes=changes)) as stream:
+        assert keys(stream, 140) == names + rest
+    with loader(mix) as stream:
+        stream.load_state_dict(state)
+        assert keys(stream, 20) == rest
+
+
 def test_changes_given_before(sources):
     changes = [(FRAME, [0, 1, 1]), (FRAME + 100, [1, 0, 0])]
     with loader(stoker.Mix(sources, [3, 2, 1])) as stream:
