@@ -10,6 +10,10 @@ first ones by a DataLoader of its own. A loader needs no such thing: it goes to 
     trainer = Trainer(model, arguments, callbacks=[stoker.huggingface.KeepState()])
     trainer.train(resume_from_checkpoint=True)
 
+Samples that workers of a DataLoader make, and a Trainer as it is, go with
+:class:`stoker.torch.MapDataset` as ``train_dataset``: then a resume needs no state but the
+Trainer's.
+
 This module imports transformers; ``import stoker`` does not.
 """
 

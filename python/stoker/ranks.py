@@ -4,9 +4,47 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any, NamedTuple
 
 from .dataset import count
 from .errors import ArgumentError
+
+
+_SHARERS = {
+    "accelerate.data_loader": ("DataLoaderDispatcher", "IterableDatasetShard"),
+    "transformers.trainer_pt_utils": ("IterableDatasetShard",),
+}
+"""Classes that share out among processes what an iterable data set gives, by their modules."""
+
+
+class Sharing(NamedTuple):
+    """What a framework does to the samples of an iterable data set."""
+
+    processes: int
+    """Among which it shares them out; 0 or 1: it does not."""
+    batches: int
+    """Of a worker's batches, so many together are cut, into a slice for each process."""
+    step: int
+    """Of the DataLoader's batches, so many make the batches of all processes."""
+
+
+def sharing() -> Sharing:
+    """Whether a framework shares out what its caller's callers iterate, or ask for its length.
+
+    Accelerate, and the Trainer with it, decide so when they prepare a DataLoader, and tell nobody:
+    what is iterated sees it by who does. A forked worker has its parent's callers, too.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        names = _SHARERS.get(frame.f_globals.get("__name__", ""), ())
+        this: Any = frame.f_locals.get("self") if names else None
+        if type(this).__name__ in names:
+            is_dealt_out = type(this).__name__ == "DataLoaderDispatcher"
+            processes = int(this.state.num_processes if is_dealt_out else this.num_processes)
+            step = 1 if this.split_batches else processes
+            return Sharing(processes, 1 if is_dealt_out else step, step)
+        frame = frame.f_back  # type: ignore[assignment]
+    return Sharing(0, 1, 1)
 
 
 def ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -27,44 +27,28 @@ This module imports torch; ``import stoker`` does not.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import hashlib
-import itertools
-import json
 import multiprocessing.context
-import multiprocessing.reduction
 import os
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch.utils.data
 
-from .dataset import Dataset, Engine, count
-from .errors import ArgumentError, ChangedError, Error, StateError
+from .dataset import count
+from .errors import ArgumentError, Error, StateError
 from .loader import UNOPENED, Loader
-from .mix import Mix, Mixed
-from .output import paths_of
-from .ranks import ranks
+from .mix import Mix
+from .positions import MapDataset
+from .ranks import ranks, sharing
 from .state import STATE_NAMES, state_values
+from .workers import Here, Source, Turns, items_of, length_of, opened, seed_of
 
-__all__ = ["IterableDataset"]
-
-SEED = "__seed__"
-"""The word of a field that is a number of the sample's own, to seed random code with."""
+__all__ = ["IterableDataset", "MapDataset"]
 
 _POSITION = STATE_NAMES.index("position")
-_OUTPUTS = ("torch", "numpy")
-_NOT_HERE = {
-    "pin_memory": "give pin_memory to the DataLoader",
-    "refresh": "each loop whose workers are new sees the data that are there then",
-    "worker": "the DataLoader numbers its workers",
-    "worker_count": "the DataLoader numbers its workers",
-}
 
 
-class IterableDataset(torch.utils.data.IterableDataset[Any]):
+class IterableDataset(Source, torch.utils.data.IterableDataset[Any]):
     """The samples of this rank, decoded and augmented, shared among a DataLoader's workers.
 
     Each worker opens the data by itself, at its first sample, with an engine of one thread; what
@@ -74,7 +58,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     workers each sample comes once an epoch, as far as ``tail`` says so.
 
     Accelerate's ``prepare()``, and Hugging Face's Trainer with its ``train_dataset``, share out
-    what a DataLoader gives by themselves: give ``rank=0, world_size=1`` there.
+    what a DataLoader of an iterable data set gives by themselves, and skip what a resumed run has
+    had by reading it. The data set sees that, and gives them all samples to share; each comes once.
+    :class:`MapDataset` is what suits them: ranks read their own samples only, and skip for nothing.
 
     Under torchdata's ``StatefulDataLoader``, ``state_dict()`` is exact: batches that workers had
     made ahead, but the loop had not got, come again.
@@ -129,42 +115,19 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         dataset: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        where = "IterableDataset"
-        for name, advice in _NOT_HERE.items():
-            if name in options:
-                raise ArgumentError(f"{name}=", where, advice)
-        if output not in _OUTPUTS:
-            raise ArgumentError(f"output {output!r}", where, f"give one of {', '.join(_OUTPUTS)}")
-        if transform is not None and not callable(transform):
-            raise ArgumentError(
-                f"transform {transform!r} cannot be called", where, "give a function of one sample"
-            )
-        if isinstance(source, Dataset):
-            raise ArgumentError(
-                "an opened stoker.Dataset", where, "give its paths: each worker opens them"
-            )
-        for name, given in (("engine", engine), ("dataset", dataset)):
-            if given is not None and not isinstance(given, Mapping):
-                raise ArgumentError(
-                    f"{name} {given!r}", where, "give its options as a dict: each worker opens one"
-                )
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
-        self._mix = source if isinstance(source, Mix) else None
-        self._paths = tuple(paths_of(source) if self._mix is None else self._mix.urls())
-        self._transform = transform
-        self._engine = {"threads": threads, "memory": memory, "sandbox": sandbox, **(engine or {})}
-        self._dataset = {"index": index, **(dataset or {})}
-        self._options = {"output": output, **options}
-        fields = options.get("fields")
-        self._seeds: tuple[str, ...] = ()
-        if isinstance(fields, dict):
-            self._seeds = tuple(name for name, field in fields.items() if field == SEED)
-            self._options["fields"] = {k: v for k, v in fields.items() if k not in self._seeds}
+        self._keep(
+            "IterableDataset",
+            source,
+            transform=transform,
+            engine=({"threads": threads, "memory": memory, "sandbox": sandbox}, engine),
+            dataset=({"index": index}, dataset),
+            options={"output": output, **options},
+        )
         # What is wrong with the options is said here, and not by a worker later.
         Loader(UNOPENED, batch_size, rank=rank, world_size=world_size, **self._options)
         self._found: tuple[int, int] | None = None
-        self._turns = _Turns()
-        self._here: _Here | None = None
+        self._turns = Turns()
 
     # ---- what the training loop asks ----
 
@@ -245,7 +208,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         return self._mix
 
     def _all_options(self, **more: Any) -> dict[str, Any]:
-        rank, world = self._ranks()
+        rank, world, _ = self._share()
         return {**self._options, "rank": rank, "world_size": world, **more}
 
     def _next_epoch(self, loader: Loader, epoch: int) -> int:
@@ -253,79 +216,79 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         step = self.batch_size * loader.world_size if self._tail == "wrap" else 0
         return epoch * int(loader._native.samples()) + step
 
-    @contextlib.contextmanager
-    def _opening(self) -> Iterator[_Here]:
-        """What this process has open, or opens for a moment."""
-        here = _opened(self, 1)
-        try:
-            yield here
-        finally:
-            if here is not self._here:
-                here.close()
-
     def __len__(self) -> int:
         """Samples of the next epoch for this rank; ``len(DataLoader)`` is its batches.
 
         Where no worker has told it yet, the data set is opened for a moment.
         """
-        rank, world = self._ranks()
+        rank, world, batch = self._share()
         samples = self._turns.samples
         if samples is None:
             with self._opening() as here:
-                samples = here.samples(self.batch_size * world, self._turns)
+                options = self._all_options(quarantine=None)
+                samples = here.samples(batch, options, self._turns)
             self._turns.samples = samples
         epoch, done = self._turns.next
-        length = _length(samples, self.batch_size, rank, world, self._tail, epoch)
+        length = length_of(samples, batch, rank, world, self._tail, epoch)
         return max(0, length - done * self.batch_size)
 
     @property
     def _tail(self) -> str:
         return str(self._options.get("tail", "drop"))
 
-    def _ranks(self) -> tuple[int, int]:
-        return self._found or ranks(self.rank, self.world_size)
-
-    def close(self) -> None:
-        """Lets go of what this process has open: that is something only where it iterated itself
-        (``num_workers=0``)."""
-        if self._here is not None and self._here.pid == os.getpid():
-            self._here.close()
-        self._here = None
+    def _share(self) -> tuple[int, int, int]:
+        """The rank whose samples are given, of how many, and the samples of its batches."""
+        shared = sharing()
+        if shared.processes <= 1:
+            return *(self._found or ranks(self.rank, self.world_size)), self.batch_size
+        if self.rank is not None and (self.rank, self.world_size) != (0, 1):
+            raise ArgumentError(
+                f"rank {self.rank} of {self.world_size}, whose samples Accelerate is going to "
+                "share out among ranks again",
+                "IterableDataset",
+                "leave out rank= and world_size=, or do not prepare() the DataLoader",
+            )
+        return 0, 1, self.batch_size * shared.batches
 
     # ---- what a worker does ----
 
     def __iter__(self) -> Samples:
         info = torch.utils.data.get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        rank, world = self._ranks()
-        here = self._here = _opened(self, workers)
-        samples = here.samples(self.batch_size * world, self._turns)
-        number = None if info is None else info.seed - info.id
-        turn = self._turns.take(number, worker, samples, here.dataset.identity)
+        here = self._here = opened(self, workers)
         options = self._all_options(worker=worker, worker_count=workers)
         if info is not None and options.get("quarantine") is not None:
             options["quarantine"] = f"{os.fspath(options['quarantine'])}.worker{worker}"
-        return Samples(self, here, options, *turn)
+        batch = self._share()[2]
+        samples = here.samples(batch, options, self._turns)
+        number = None if info is None else info.seed - info.id
+        turn = self._turns.take(number, worker, samples, here.dataset.identity)
+        epoch, done = turn  # batches of the loop: of all who share a step
+        done *= self.batch_size * options["world_size"] * sharing().step
+        return Samples(self, here, (batch, options), epoch, done)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_here": None}
         if multiprocessing.context.get_spawning_popen() is not None:
-            state["_found"] = self._ranks()  # a spawned worker has no torch.distributed to ask
+            state["_found"] = self._share()[:2]  # a spawned worker has no torch.distributed to ask
         return state
-
-    def __repr__(self) -> str:
-        paths = ", ".join(repr(os.fsdecode(path)) for path in self._paths)
-        return f"<stoker.torch.IterableDataset of {paths}, batches of {self.batch_size}>"
 
 
 class Samples(Iterator[Any]):
     """One epoch of one worker, sample by sample. It can say where it stands, and go there."""
 
     def __init__(
-        self, dataset: IterableDataset, here: _Here, options: dict[str, Any], epoch: int, done: int
+        self,
+        dataset: IterableDataset,
+        here: Here,
+        share: tuple[int, dict[str, Any]],
+        epoch: int,
+        done: int,
     ) -> None:
-        self._dataset, self._here, self._options = dataset, here, options
-        self._loader: Loader | None = here.take(dataset.batch_size, options)
+        """share: samples of a batch, and the loader's options. done: samples that are left out."""
+        self._dataset, self._here = dataset, here
+        self._batch, self._options = share
+        self._loader: Loader | None = here.take(*share)
         self._agreed = -1  # the number of what the loader's Mix was agreed upon
         self._mix: dict[str, Any] = {}
         self._agree(False)
@@ -333,7 +296,7 @@ class Samples(Iterator[Any]):
         native.set_epoch(epoch)
         if done > 0:
             state = list(native.state())
-            state[_POSITION] += done * dataset.batch_size * options["world_size"]
+            state[_POSITION] += done
             state[_POSITION] = min(state[_POSITION], native.samples())  # the end
             native.set_state(tuple(state))
         self._samples = native.samples()
@@ -358,13 +321,7 @@ class Samples(Iterator[Any]):
         slot = self._slot
         self._slot += 1
         value = self._row(slot)
-        transform = self._dataset._transform
-        if transform is None:
-            return value
-        try:
-            return transform(value)
-        except StopIteration as error:  # to the DataLoader it would be the epoch's end
-            raise RuntimeError("transform raised StopIteration") from error
+        return self._dataset._transformed(value)
 
     def _agree(self, is_next: bool) -> None:
         """The loader gets the weights that hold now. is_next: a batch is going to be made, so they
@@ -419,7 +376,7 @@ class Samples(Iterator[Any]):
         self._before, self._after = before, native.place()
         self._names = tuple(value) if isinstance(value, dict) else None
         for column in value.values() if isinstance(value, dict) else value:
-            self._columns.append(_items(column))
+            self._columns.append(items_of(column))
         self._slots = len(self._columns[0])
         self._slot, self._skip = self._skip, 0
         return True
@@ -440,15 +397,13 @@ class Samples(Iterator[Any]):
         assert self._loader is not None
         samples, (of, first) = self._samples, self._before
         rank, world = self._options["rank"], self._options["world_size"]
-        step = self._dataset.batch_size * world
+        step = self._batch * world
         tail = self._dataset._tail
         if tail == "keep":
             step = min(step, samples - first)
         place = first + rank * (step // world) + min(rank, step % world) + slot
         epoch = of + (place // samples if tail == "wrap" else 0)
-        numbers = struct.pack("<QQQ", self._loader.seed, epoch % 2**64, place % samples)
-        digest = hashlib.blake2b(numbers, digest_size=8, person=b"stoker.seed").digest()
-        return int.from_bytes(digest, "little") >> 1
+        return seed_of(self._loader.seed, epoch, place % samples)
 
     # ---- torchdata's protocol ----
 
@@ -466,7 +421,7 @@ class Samples(Iterator[Any]):
         """What says which positions are this worker's."""
         options = self._options
         return {
-            "batch_size": self._dataset.batch_size,
+            "batch_size": self._batch,
             "world_size": options["world_size"],
             "worker": options["worker"],
             "worker_count": options["worker_count"],
@@ -488,10 +443,10 @@ class Samples(Iterator[Any]):
                     "resume with the same batch_size, number of ranks and number of workers",
                 )
         slot = state.get("slot")
-        if not isinstance(slot, int) or not 0 <= slot < self._dataset.batch_size:
+        if not isinstance(slot, int) or not 0 <= slot < self._batch:
             raise StateError(f"slot {slot!r}", where, "give what state_dict() gave")
         if self._loader is None:
-            self._loader = self._here.take(self._dataset.batch_size, self._options)
+            self._loader = self._here.take(self._batch, self._options)
         self._load(self._loader, state)
         self._samples = self._loader._native.samples()
         self._stand(self._loader._native.place(), slot)
@@ -504,212 +459,3 @@ class Samples(Iterator[Any]):
         with self._dataset._turns.mixing(loader._mixed, self._agreed) as shared:
             loader.load_state_dict(state)
         self._mix, self._agreed = loader._mixed.values(loader), shared["agreed"]
-
-
-def _items(column: Any) -> Any:
-    """A field of a batch as something that gives each sample's value by its index."""
-    if getattr(column, "ndim", 0) > 1:  # a tensor: views of it
-        return column
-    if hasattr(column, "offsets") and hasattr(column, "sides"):  # ragged: views, with their labels
-        labels = column.labels
-        return column if labels is None else list(zip(column, labels, strict=True))
-    if hasattr(column, "tolist"):  # numbers and bytes as Python has them
-        return column.tolist()
-    return column
-
-
-def _length(samples: int, batch: int, rank: int, world: int, tail: str, epoch: int) -> int:
-    """Samples of an epoch for a rank: src/order/partition.c says how epochs are cut."""
-    step = batch * world
-    if tail == "drop":
-        return samples // step * batch
-    if tail == "keep":
-        rest = samples % step
-        return samples // step * batch + rest // world + (rank < rest % world)
-    first = -(epoch * samples) % step if tail == "wrap" else 0
-    return max(0, -((first - samples) // step)) * batch
-
-
-class _Here:
-    """What one process has open: an engine, the data set, and loaders between two epochs."""
-
-    def __init__(self, dataset: IterableDataset, workers: int) -> None:
-        self.pid = os.getpid()
-        options = dict(dataset._engine)
-        if options["memory"] is None and workers > 1:
-            with Engine(**options) as whole:
-                options["memory"] = max(1, whole.info()["memory_bytes_max"] // workers)
-        self.engine = Engine(**options)
-        try:
-            self.dataset = Dataset(list(dataset._paths), engine=self.engine, **dataset._dataset)
-        except BaseException:
-            self.engine.close()
-            raise
-        self._mixed: Mixed | None = None
-        if dataset._mix is not None:
-            self._mixed = Mixed.of(dataset._mix, self.dataset)
-        self._free: list[tuple[dict[str, Any], Loader]] = []
-
-    def take(self, batch_size: int, options: dict[str, Any]) -> Loader:
-        """A loader of these options: one that an earlier epoch has ended with, which reads ahead
-        already, or a new one."""
-        for place, (of, loader) in enumerate(self._free):
-            if of == options:
-                del self._free[place]
-                return loader
-        return self.make(batch_size, options)
-
-    def make(self, batch_size: int, options: dict[str, Any]) -> Loader:
-        return Loader(self._mixed or self.dataset, batch_size, **options)
-
-    @property
-    def mixed(self) -> Mixed:
-        assert self._mixed is not None
-        return self._mixed
-
-    def samples(self, step: int, turns: _Turns) -> int:
-        """Of an epoch, over all ranks. step: samples of a global batch."""
-        if self._mixed is None:
-            return len(self.dataset)
-        with turns.mixing(self._mixed):
-            return self._mixed.samples(step)
-
-    def give(self, loader: Loader, options: dict[str, Any]) -> None:
-        if not self._free:
-            self._free.append((options, loader))
-        else:
-            loader.close()
-
-    def close(self) -> None:
-        for _, loader in self._free:
-            loader.close()
-        self._free.clear()
-        self.dataset.close()
-        self.engine.close()
-
-
-def _opened(dataset: IterableDataset, workers: int) -> _Here:
-    """What this process has open: never what its parent had, whose threads are not here."""
-    here = dataset._here
-    return here if here is not None and here.pid == os.getpid() else _Here(dataset, workers)
-
-
-class _Turns:
-    """Which epoch comes next, agreed upon by the processes that share a data set.
-
-    A DataLoader gives each loop a number, its base seed, which all its workers know; workers that
-    persist keep it for all loops. So the n-th time that a worker begins under a number is the n-th
-    loop of it, for every worker, whoever comes first. A few hundred bytes of JSON in a memfd, which
-    children inherit or are sent; a copy made otherwise (pickle, copy) stands apart.
-    """
-
-    LOOPS_MAX = 16  # remembered
-
-    def __init__(self, content: bytes | None = None, fd: int | None = None) -> None:
-        self._fd = os.memfd_create("stoker-epochs") if fd is None else fd
-        if fd is None:
-            first: dict[str, Any] = {"next": 0, "done": 0, "samples": None, "loops": []}
-            first.update(mix=None, agreed=0, horizon=0)
-            os.pwrite(self._fd, content or json.dumps(first).encode(), 0)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, OSError):
-            os.close(self._fd)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[dict[str, Any]]:
-        """What is agreed upon, to be read and changed. An exception leaves it as it was."""
-        # Opened anew, since a lock belongs to what one open() gave, which children inherit.
-        with open(f"/proc/self/fd/{self._fd}", "r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            # Behind the text may be the rest of a longer one, where a writer was killed.
-            shared, _ = json.JSONDecoder().raw_decode(file.readall().decode())
-            yield shared
-            text = json.dumps(shared).encode()
-            file.seek(0)
-            file.write(text)
-            file.truncate(len(text))
-
-    @contextlib.contextmanager
-    def mixing(self, mixed: Mixed, agreed: int = -1) -> Iterator[dict[str, Any]]:
-        """Inside, the mix has the weights that all processes agreed upon, and behind it, they have
-        what it has then. agreed: the number of the agreement that the mix has already.
-
-        ``mix`` is what :meth:`Mixed.told` tells, ``agreed`` counts its changes, and before
-        ``horizon``, a position of the run, weights cannot change any more.
-        """
-        with self._locked() as shared:
-            if shared["mix"] is not None and shared["agreed"] != agreed:
-                mixed.take(shared["mix"])
-            before = mixed.told()
-            yield shared
-            if mixed.told() != before:
-                _check_told(before, mixed.told(), shared["horizon"])
-                shared.update(mix=mixed.told(), agreed=shared["agreed"] + 1)
-
-    @property
-    def next(self) -> tuple[int, int]:
-        """The next epoch, and its batches that are left out."""
-        with self._locked() as shared:
-            return int(shared["next"]), int(shared["done"])
-
-    def set(self, epoch: int, done: int = 0) -> None:
-        with self._locked() as shared:
-            shared["next"], shared["done"] = epoch, done
-
-    @property
-    def samples(self) -> int | None:
-        """Of an epoch, when the data set was last opened."""
-        with self._locked() as shared:
-            return None if shared["samples"] is None else int(shared["samples"])
-
-    @samples.setter
-    def samples(self, samples: int) -> None:
-        with self._locked() as shared:
-            shared["samples"] = samples
-
-    def take(self, number: int | None, worker: int, samples: int, identity: str) -> tuple[int, int]:
-        """The epoch of the loop that a worker begins, and its batches that are left out. number
-        None: no worker, a loop of its own."""
-        with self._locked() as shared:
-            shared["samples"] = samples
-            begun = (it for it in shared["loops"] if it["number"] == number)
-            mine = next((it for it in begun if worker not in it["workers"]), None)
-            if mine is None:
-                mine = {"number": number, "epoch": shared["next"], "done": shared["done"]}
-                mine.update(workers=[], identity=identity)
-                shared.update(next=shared["next"] + 1, done=0)
-                if number is not None:
-                    shared["loops"] = [*shared["loops"], mine][-self.LOOPS_MAX :]
-            if mine["identity"] != identity:
-                raise ChangedError(
-                    "the workers of one loop see different data",
-                    f"worker {worker}",
-                    "let the data set be while a loop starts; begin the loop anew",
-                )
-            mine["workers"].append(worker)
-            return int(mine["epoch"]), int(mine["done"])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if multiprocessing.context.get_spawning_popen() is not None:
-            return _adopted, (multiprocessing.reduction.DupFd(self._fd),)
-        with self._locked() as shared:
-            return _Turns, (json.dumps(shared).encode(),)
-
-
-def _check_told(before: dict[str, Any], after: dict[str, Any], horizon: int) -> None:
-    """Nothing changes in what workers have begun."""
-    histories = before["history"], after["history"]
-    both = itertools.zip_longest(*histories, fillvalue=None)
-    differ = [min(it[0] for it in pair if it) for pair in both if pair[0] != pair[1]]
-    is_same = all(before[name] == after[name] for name in ("epoch", "block_samples"))
-    if horizon > 0 and (not is_same or any(position < horizon for position in differ)):
-        raise StateError(
-            "the state has another history of weights than what workers have begun",
-            f"load_state_dict: other weights before {horizon}",
-            "load a state before the first loop over the data set",
-        )
-
-
-def _adopted(fd: Any) -> _Turns:
-    return _Turns(fd=fd.detach())

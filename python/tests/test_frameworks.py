@@ -6,6 +6,7 @@ read from end to end. The examples are what is run.
 """
 
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -16,9 +17,11 @@ import sys
 import processes
 import pytest
 import stoker
-from processes import check_lines, kill_and_resize, lines, wait_for
+from processes import Job, check_lines, kill_and_resize, lines, wait_for
 
 torch = pytest.importorskip("torch")
+
+import stoker.torch  # noqa: E402
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 IDS = {"id": "__id__"}
@@ -150,6 +153,86 @@ def test_lightning_leaves_an_epoch_and_goes_on_behind_one(plain, tmp_path):
 @needs("accelerate")
 def test_trainer(tmp_path, tars, want):
     kill_and_resize(tmp_path, want, EXAMPLES / "hf_trainer.py", tars, checkpoints(tmp_path))
+
+
+@needs("transformers")
+@needs("accelerate")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_trainer_with_a_data_set(tmp_path, tars, want, workers):
+    """The Trainer as it is: no class of our own, no callback that keeps a state."""
+    script = EXAMPLES / "hf_trainer_dataset.py"
+    kill_and_resize(tmp_path, want, script, tars, checkpoints(tmp_path), workers)
+
+
+SHARED_OUT = """
+import json, os, sys
+import stoker.torch, torch
+from accelerate import Accelerator, skip_first_batches
+from accelerate.utils import DataLoaderConfiguration
+
+def ids(batches):
+    return [batch["id"].tolist() for batch in batches]
+
+def loader(accelerator, path, context, **options):
+    dataset = stoker.torch.IterableDataset(path, 4, seed=1, fields={"id": "__id__"}, **options)
+    workers = 0 if context == "none" else 2
+    return torch.utils.data.DataLoader(
+        dataset, 4, num_workers=workers, multiprocessing_context=context if workers else None
+    )
+
+def main(path, way, context):
+    accelerator = Accelerator(
+        cpu=True, dataloader_config=DataLoaderConfiguration(dispatch_batches=way == "dispatch")
+    )
+    rank = accelerator.process_index
+    batches = accelerator.prepare(loader(accelerator, path, context))
+    got = [rank, len(batches), ids(skip_first_batches(batches, 3))]
+    batches.set_epoch(1)
+    got.append(ids(batches))
+    try:
+        ids(accelerator.prepare(loader(accelerator, path, "none", rank=rank, world_size=2)))
+    except stoker.ArgumentError as error:
+        got.append("again" in str(error))
+    got.append(ids(loader(accelerator, path, context)))  # not prepared: not shared out
+    print("got", json.dumps(got), flush=True)
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+"""
+
+
+@needs("accelerate")
+@pytest.mark.parametrize("context", ["none", "fork", "forkserver"])
+@pytest.mark.parametrize("way", ["shard", "dispatch"])
+def test_accelerate_shares_out_an_iterable_data_set(plain, tmp_path, way, context):
+    """prepare() would share out each rank's share again; the data set gives it all. A resumed
+    epoch begins behind what was had, and explicit ranks are refused."""
+    (tmp_path / "script.py").write_text(SHARED_OUT)
+    with stoker.Loader(plain(64), 8, fields=IDS, seed=1, rank=0, world_size=1) as loader:
+        want = [[batch["id"].tolist() for batch in loader] for _ in range(2)]
+    with Job(tmp_path, 2, tmp_path / "script.py", plain(64), way, context) as job:
+        job.wait()
+    for rank, output in enumerate(job.outputs):
+        line = next(it for it in output.read_text().splitlines() if it.startswith("got "))
+        half = [[batch[4 * rank : 4 * rank + 4] for batch in epoch] for epoch in want]
+        assert json.loads(line[4:]) == [rank, 8, half[0][3:], half[1], True, half[0]]
+
+
+@needs("accelerate")
+def test_accelerate_with_a_map_data_set(plain, tmp_path):
+    """In this process: it is prepared as any other, skips for nothing, and goes on exactly."""
+    from accelerate import Accelerator, skip_first_batches
+
+    dataset = stoker.torch.MapDataset(plain(64), seed=1, fields=IDS)
+    with stoker.Loader(plain(64), 8, fields=IDS, seed=1) as loader:
+        want = [[batch["id"].tolist() for batch in loader] for _ in range(2)]
+    batches = Accelerator(cpu=True).prepare(torch.utils.data.DataLoader(dataset, 8, num_workers=2))
+    for epoch in range(2):
+        batches.set_epoch(epoch)
+        assert [batch["id"].tolist() for batch in batches] == want[epoch]
+    part = skip_first_batches(batches, 5)
+    part.set_epoch(1)
+    assert [batch["id"].tolist() for batch in part] == want[1][5:]
 
 
 @needs("transformers")

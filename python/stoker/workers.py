@@ -1,0 +1,341 @@
+"""What the processes of a DataLoader have open, and what they agree upon. It imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import itertools
+import json
+import multiprocessing.context
+import multiprocessing.reduction
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .dataset import Dataset, Engine
+from .errors import ArgumentError, ChangedError, StateError
+from .loader import Loader
+from .mix import Mix, Mixed
+from .output import paths_of
+
+__all__ = ["Here", "Source", "Turns", "items_of", "length_of", "opened", "seed_of"]
+
+SEED = "__seed__"
+"""The word of a field that is a number of the sample's own, to seed random code with."""
+
+OUTPUTS = ("torch", "numpy")
+_NOT_HERE = {
+    "pin_memory": "give pin_memory to the DataLoader",
+    "refresh": "each loop whose workers are new sees the data that are there then",
+    "worker": "the DataLoader numbers its workers",
+    "worker_count": "the DataLoader numbers its workers",
+}
+
+
+CHOOSING = {"subset", "weights", "balance", "replacement", "repeats", "curriculum", "epoch"}
+"""Options of a Loader that say how many samples an epoch has."""
+
+
+def items_of(column: Any) -> Any:
+    """A field of a batch as something that gives each sample's value by its index."""
+    if getattr(column, "ndim", 0) > 1:  # a tensor: views of it
+        return column
+    if hasattr(column, "offsets") and hasattr(column, "sides"):  # ragged: views, with their labels
+        labels = column.labels
+        return column if labels is None else list(zip(column, labels, strict=True))
+    if hasattr(column, "tolist"):  # numbers and bytes as Python has them
+        return column.tolist()
+    return column
+
+
+def length_of(samples: int, batch: int, rank: int, world: int, tail: str, epoch: int) -> int:
+    """Samples of an epoch for a rank: src/order/partition.c says how epochs are cut."""
+    step = batch * world
+    if tail == "drop":
+        return samples // step * batch
+    if tail == "keep":
+        rest = samples % step
+        return samples // step * batch + rest // world + (rank < rest % world)
+    first = -(epoch * samples) % step if tail == "wrap" else 0
+    return max(0, -((first - samples) // step)) * batch
+
+
+class Source:
+    """What :mod:`stoker.torch`'s data sets are made of: paths and options, which each worker opens
+    by itself."""
+
+    _here: Here | None = None
+    batch_size: int
+
+    def _keep(
+        self,
+        where: str,
+        source: Any,
+        *,
+        transform: Callable[[Any], Any] | None,
+        engine: tuple[dict[str, Any], Any],
+        dataset: tuple[dict[str, Any], Any],
+        options: dict[str, Any],
+    ) -> None:
+        """Checks and keeps them. engine, dataset: options, and what was given beside them."""
+        for name, advice in _NOT_HERE.items():
+            if name in options:
+                raise ArgumentError(f"{name}=", where, advice)
+        output = options["output"]
+        if output not in OUTPUTS:
+            raise ArgumentError(f"output {output!r}", where, f"give one of {', '.join(OUTPUTS)}")
+        if transform is not None and not callable(transform):
+            raise ArgumentError(
+                f"transform {transform!r} cannot be called", where, "give a function of one sample"
+            )
+        if isinstance(source, Dataset):
+            raise ArgumentError(
+                "an opened stoker.Dataset", where, "give its paths: each worker opens them"
+            )
+        for name, (_, given) in (("engine", engine), ("dataset", dataset)):
+            if given is not None and not isinstance(given, Mapping):
+                raise ArgumentError(
+                    f"{name} {given!r}", where, "give its options as a dict: each worker opens one"
+                )
+        self._mix = source if isinstance(source, Mix) else None
+        self._paths = tuple(paths_of(source) if self._mix is None else self._mix.urls())
+        self._transform = transform
+        self._engine = {**engine[0], **(engine[1] or {})}
+        self._dataset = {**dataset[0], **(dataset[1] or {})}
+        self._options = options
+        fields = options.get("fields")
+        self._seeds: tuple[str, ...] = ()
+        if isinstance(fields, dict):
+            self._seeds = tuple(name for name, field in fields.items() if field == SEED)
+            self._options["fields"] = {k: v for k, v in fields.items() if k not in self._seeds}
+
+    def _transformed(self, value: Any) -> Any:
+        if self._transform is None:
+            return value
+        try:
+            return self._transform(value)
+        except StopIteration as error:  # to the DataLoader it would be the epoch's end
+            raise RuntimeError("transform raised StopIteration") from error
+
+    @contextlib.contextmanager
+    def _opening(self) -> Iterator[Here]:
+        """What this process has open, or opens for a moment."""
+        here = opened(self, 1)
+        try:
+            yield here
+        finally:
+            if here is not self._here:
+                here.close()
+
+    def close(self) -> None:
+        """Lets go of what this process has open: that is something only where it iterated itself
+        (``num_workers=0``)."""
+        if self._here is not None and self._here.pid == os.getpid():
+            self._here.close()
+        self._here = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_here": None}
+
+    def __repr__(self) -> str:
+        paths = ", ".join(repr(os.fsdecode(path)) for path in self._paths)
+        sizes = f", batches of {self.batch_size}" if hasattr(self, "batch_size") else ""
+        return f"<stoker.torch.{type(self).__name__} of {paths}{sizes}>"
+
+
+def seed_of(seed: int, epoch: int, position: int) -> int:
+    """63 bits of (seed, epoch, position)."""
+    numbers = struct.pack("<QQQ", seed, epoch % 2**64, position)
+    digest = hashlib.blake2b(numbers, digest_size=8, person=b"stoker.seed").digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+class Here:
+    """What one process has open: an engine, the data set, and loaders between two epochs."""
+
+    def __init__(self, dataset: Source, workers: int) -> None:
+        self.pid = os.getpid()
+        options = dict(dataset._engine)
+        if options["memory"] is None and workers > 1:
+            with Engine(**options) as whole:
+                options["memory"] = max(1, whole.info()["memory_bytes_max"] // workers)
+        self.engine = Engine(**options)
+        try:
+            self.dataset = Dataset(list(dataset._paths), engine=self.engine, **dataset._dataset)
+        except BaseException:
+            self.engine.close()
+            raise
+        self._mixed: Mixed | None = None
+        if dataset._mix is not None:
+            self._mixed = Mixed.of(dataset._mix, self.dataset)
+        self._free: list[tuple[dict[str, Any], Loader]] = []
+
+    def take(self, batch_size: int, options: dict[str, Any]) -> Loader:
+        """A loader of these options: one that an earlier epoch has ended with, which reads ahead
+        already, or a new one."""
+        for place, (of, loader) in enumerate(self._free):
+            if of == options:
+                del self._free[place]
+                return loader
+        return self.make(batch_size, options)
+
+    def make(self, batch_size: int, options: dict[str, Any]) -> Loader:
+        return Loader(self._mixed or self.dataset, batch_size, **options)
+
+    @property
+    def mixed(self) -> Mixed:
+        assert self._mixed is not None
+        return self._mixed
+
+    def samples(self, batch_size: int, options: dict[str, Any], turns: Turns) -> int:
+        """Of an epoch, over all ranks, for a loader of these options."""
+        if self._mixed is not None:
+            with turns.mixing(self._mixed):
+                return self._mixed.samples(batch_size * int(options["world_size"]))
+        if CHOOSING.isdisjoint(options):
+            return len(self.dataset)
+        loader = self.take(batch_size, options)
+        self.give(loader, options)
+        return int(loader._native.samples())
+
+    def give(self, loader: Loader, options: dict[str, Any]) -> None:
+        if not self._free:
+            self._free.append((options, loader))
+        else:
+            loader.close()
+
+    def close(self) -> None:
+        for _, loader in self._free:
+            loader.close()
+        self._free.clear()
+        self.dataset.close()
+        self.engine.close()
+
+
+def opened(dataset: Source, workers: int) -> Here:
+    """What this process has open: never what its parent had, whose threads are not here."""
+    here = dataset._here
+    return here if here is not None and here.pid == os.getpid() else Here(dataset, workers)
+
+
+class Turns:
+    """Which epoch comes next, agreed upon by the processes that share a data set.
+
+    A DataLoader gives each loop a number, its base seed, which all its workers know; workers that
+    persist keep it for all loops. So the n-th time that a worker begins under a number is the n-th
+    loop of it, for every worker, whoever comes first. A few hundred bytes of JSON in a memfd, which
+    children inherit or are sent; a copy made otherwise (pickle, copy) stands apart.
+    """
+
+    LOOPS_MAX = 16  # remembered
+
+    def __init__(self, content: bytes | None = None, fd: int | None = None) -> None:
+        self._fd = os.memfd_create("stoker-epochs") if fd is None else fd
+        if fd is None:
+            first: dict[str, Any] = {"next": 0, "done": 0, "samples": None, "loops": []}
+            first.update(mix=None, agreed=0, horizon=0)
+            os.pwrite(self._fd, content or json.dumps(first).encode(), 0)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            os.close(self._fd)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[dict[str, Any]]:
+        """What is agreed upon, to be read and changed. An exception leaves it as it was."""
+        # Opened anew, since a lock belongs to what one open() gave, which children inherit.
+        with open(f"/proc/self/fd/{self._fd}", "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Behind the text may be the rest of a longer one, where a writer was killed.
+            shared, _ = json.JSONDecoder().raw_decode(file.readall().decode())
+            yield shared
+            text = json.dumps(shared).encode()
+            file.seek(0)
+            file.write(text)
+            file.truncate(len(text))
+
+    @contextlib.contextmanager
+    def mixing(self, mixed: Mixed, agreed: int = -1) -> Iterator[dict[str, Any]]:
+        """Inside, the mix has the weights that all processes agreed upon, and behind it, they have
+        what it has then. agreed: the number of the agreement that the mix has already.
+
+        ``mix`` is what :meth:`Mixed.told` tells, ``agreed`` counts its changes, and before
+        ``horizon``, a position of the run, weights cannot change any more.
+        """
+        with self._locked() as shared:
+            if shared["mix"] is not None and shared["agreed"] != agreed:
+                mixed.take(shared["mix"])
+            before = mixed.told()
+            yield shared
+            if mixed.told() != before:
+                _check_told(before, mixed.told(), shared["horizon"])
+                shared.update(mix=mixed.told(), agreed=shared["agreed"] + 1)
+
+    @property
+    def next(self) -> tuple[int, int]:
+        """The next epoch, and its batches that are left out."""
+        with self._locked() as shared:
+            return int(shared["next"]), int(shared["done"])
+
+    def set(self, epoch: int, done: int = 0) -> None:
+        with self._locked() as shared:
+            shared["next"], shared["done"] = epoch, done
+
+    @property
+    def samples(self) -> int | None:
+        """Of an epoch, when the data set was last opened."""
+        with self._locked() as shared:
+            return None if shared["samples"] is None else int(shared["samples"])
+
+    @samples.setter
+    def samples(self, samples: int) -> None:
+        with self._locked() as shared:
+            shared["samples"] = samples
+
+    def take(self, number: int | None, worker: int, samples: int, identity: str) -> tuple[int, int]:
+        """The epoch of the loop that a worker begins, and its batches that are left out. number
+        None: no worker, a loop of its own."""
+        with self._locked() as shared:
+            shared["samples"] = samples
+            begun = (it for it in shared["loops"] if it["number"] == number)
+            mine = next((it for it in begun if worker not in it["workers"]), None)
+            if mine is None:
+                mine = {"number": number, "epoch": shared["next"], "done": shared["done"]}
+                mine.update(workers=[], identity=identity)
+                shared.update(next=shared["next"] + 1, done=0)
+                if number is not None:
+                    shared["loops"] = [*shared["loops"], mine][-self.LOOPS_MAX :]
+            if mine["identity"] != identity:
+                raise ChangedError(
+                    "the workers of one loop see different data",
+                    f"worker {worker}",
+                    "let the data set be while a loop starts; begin the loop anew",
+                )
+            mine["workers"].append(worker)
+            return int(mine["epoch"]), int(mine["done"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if multiprocessing.context.get_spawning_popen() is not None:
+            return _adopted, (multiprocessing.reduction.DupFd(self._fd),)
+        with self._locked() as shared:
+            return Turns, (json.dumps(shared).encode(),)
+
+
+def _check_told(before: dict[str, Any], after: dict[str, Any], horizon: int) -> None:
+    """Nothing changes in what workers have begun."""
+    histories = before["history"], after["history"]
+    both = itertools.zip_longest(*histories, fillvalue=None)
+    differ = [min(it[0] for it in pair if it) for pair in both if pair[0] != pair[1]]
+    is_same = all(before[name] == after[name] for name in ("epoch", "block_samples"))
+    if horizon > 0 and (not is_same or any(position < horizon for position in differ)):
+        raise StateError(
+            "the state has another history of weights than what workers have begun",
+            f"load_state_dict: other weights before {horizon}",
+            "load a state before the first loop over the data set",
+        )
+
+
+def _adopted(fd: Any) -> Turns:
+    return Turns(fd=fd.detach())
