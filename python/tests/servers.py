@@ -72,6 +72,7 @@ http {{
     keepalive_requests 1000000;
     server {{
         listen 127.0.0.1:{port};
+        {tls}
         root {data};
         location /noranges/ {{ alias {data}/; max_ranges 0; }}
         location /moved/ {{ rewrite ^/moved/(.*)$ /$1 redirect; }}
@@ -86,6 +87,13 @@ SLOW = """
             alias {data}/;
             limit_rate 80m;
             access_by_lua_block {{ ngx.sleep(0.030 + math.random() * 0.02) }}
+        }}
+        location ~ ^/slow/folder(/[^/.]+)?$ {{ return 404; }}
+        location = /slow/ {{
+            access_by_lua_block {{
+                ngx.sleep(0.040)
+                ngx.exec("/lists/" .. ngx.unescape_uri(ngx.var.arg_prefix or ""):gsub("/", "_"))
+            }}
         }}"""
 LUA = [pathlib.Path("/usr/lib/nginx/modules") / name
        for name in ("ndk_http_module.so", "ngx_http_lua_module.so")]
@@ -93,17 +101,29 @@ LUA = [pathlib.Path("/usr/lib/nginx/modules") / name
 
 class Nginx:
     """The files below `data`: as they are, at /noranges/ by a server that knows no ranges, at
-    /moved/ behind a redirect, at /slow/ far away (where nginx has Lua)."""
+    /moved/ behind a redirect, at /slow/ far away (where nginx has Lua). /slow is also a bucket in
+    path style whose lists are files: lists/a_b_ is that of prefix a/b/ (see list_folder)."""
 
-    def __init__(self, home: pathlib.Path, data: pathlib.Path) -> None:
+    def __init__(self, home: pathlib.Path, data: pathlib.Path, tls: bool = False) -> None:
         need("nginx", "setpriv")
         self.has_slow = all(path.exists() for path in LUA)
         self.port = free_port()
+        self.certificate = home / "certificate.pem"
+        if tls:
+            tls_port = free_port()
+            self.tls_url = f"https://localhost:{tls_port}"
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days",
+                            "2", "-subj", "/CN=localhost", "-addext",
+                            "subjectAltName=DNS:localhost", "-keyout", home / "key.pem", "-out",
+                            self.certificate], check=True, capture_output=True)
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = home / "access.log"
         (home / "nginx.conf").write_text(NGINX.format(
             modules="\n".join(f"load_module {path};" for path in LUA) if self.has_slow else "",
-            port=self.port, data=data, slow=SLOW.format(data=data) if self.has_slow else ""))
+            port=self.port, data=data,
+            tls=f"listen 127.0.0.1:{tls_port} ssl; ssl_certificate certificate.pem; "
+                "ssl_certificate_key key.pem;" if tls else "",
+            slow=SLOW.format(data=data) if self.has_slow else ""))
         self.process = spawn(home / "out.log", "nginx", "-p", home, "-c", "nginx.conf",
                              *(("-g", "user root;") if os.geteuid() == 0 else ()))
         await_port(self.port, self.process, home / "out.log")
@@ -111,6 +131,24 @@ class Nginx:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def list_folder(data: pathlib.Path, lists: pathlib.Path, name: str) -> None:
+    """S3's lists of data/name and its folders, each of one page, with nginx's ETags."""
+    root = data / name
+    for folder in [root, *sorted(path for path in root.iterdir() if path.is_dir())]:
+        prefix = f"{folder.relative_to(data)}/"
+        items = []
+        for path in sorted(folder.iterdir()):
+            about = path.stat()
+            items.append(
+                f"<CommonPrefixes><Prefix>{prefix}{path.name}/</Prefix></CommonPrefixes>"
+                if path.is_dir() else
+                f"<Contents><Key>{prefix}{path.name}</Key><Size>{about.st_size}</Size><ETag>&quot;"
+                f"{int(about.st_mtime):x}-{about.st_size:x}&quot;</ETag></Contents>")
+        (lists / prefix.replace("/", "_")).write_text(
+            "<ListBucketResult><IsTruncated>false</IsTruncated>" + "".join(items)
+            + "</ListBucketResult>")
 
 
 CEPH = """
