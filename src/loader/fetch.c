@@ -10,6 +10,9 @@
 #define CLASS_MIN_SHIFT  16u /* 64 KiB */
 #define CLASS_COUNT      9u /* up to 16 MiB; what is larger has its own size */
 #define KEPT_BYTES_MAX   (64u << 20)
+/* Of stores: what is in flight is larger, and fresh pages cost more than copying to them. */
+#define KEPT_FAR_MAX     (256u << 20)
+#define KEPT_FAR_SHARE   8u /* of the budget, at most */
 /* Larger spans are read by the worker itself: one request's length is 32 bits. */
 #define FETCH_BYTES_MAX  (1u << 30)
 #define WAIT_ROOM_MS     2u
@@ -34,6 +37,7 @@ struct stk_fetcher {
     bool                  started;
     _Atomic uint64_t      requests;
     _Atomic uint32_t      chunks_out; /* with bytes for workers, or being read */
+    _Atomic bool          far;        /* some were of a store */
     pthread_mutex_t       lock;
     struct {
         struct stk_fetch *in, **in_tail;
@@ -44,6 +48,8 @@ struct stk_fetcher {
     struct { /* the fetcher's thread only */
         struct stk_fetch *pending, **pending_tail;
         uint32_t          in_flight;
+        uint64_t          turn;
+        bool              mixed; /* more than one push waits, of a store, since the last regroup */
     } own;
 };
 
@@ -209,10 +215,15 @@ static struct stk_chunk *chunk_take(struct stk_fetcher *fetcher, uint64_t bytes)
 
 static void chunk_give(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
 {
+    uint64_t most = KEPT_BYTES_MAX;
     bool kept = false;
 
+    if (atomic_load_explicit(&fetcher->far, memory_order_relaxed)) {
+        most = stk_max(most, stk_min(fetcher->engine->options.memory_bytes_max / KEPT_FAR_SHARE,
+                                     KEPT_FAR_MAX));
+    }
     pthread_mutex_lock(&fetcher->lock);
-    if (chunk->class_index >= 0 && fetcher->locked.kept_bytes + chunk->capacity <= KEPT_BYTES_MAX) {
+    if (chunk->class_index >= 0 && fetcher->locked.kept_bytes + chunk->capacity <= most) {
         chunk->next = fetcher->locked.kept[chunk->class_index];
         fetcher->locked.kept[chunk->class_index] = chunk;
         fetcher->locked.kept_bytes += chunk->capacity;
@@ -272,12 +283,26 @@ static bool before(const struct stk_fetch *a, const struct stk_fetch *b)
     return a->span.offset < b->span.offset;
 }
 
-static struct stk_fetch *merge(struct stk_fetch *a, struct stk_fetch *b)
+/* Of whatever data set: what can be one read lies together. */
+static bool near(const struct stk_fetch *a, const struct stk_fetch *b)
+{
+    return a->file != b->file ? (uintptr_t)a->file < (uintptr_t)b->file
+                              : a->span.offset < b->span.offset;
+}
+
+static bool sooner(const struct stk_fetch *a, const struct stk_fetch *b)
+{
+    return a->run_turn < b->run_turn;
+}
+
+typedef bool stk_fetch_before(const struct stk_fetch *a, const struct stk_fetch *b);
+
+static struct stk_fetch *merge(struct stk_fetch *a, struct stk_fetch *b, stk_fetch_before *before_)
 {
     struct stk_fetch *list = NULL, **tail = &list;
 
     while (a && b) {
-        struct stk_fetch **least = before(b, a) ? &b : &a;
+        struct stk_fetch **least = before_(b, a) ? &b : &a;
         *tail = *least;
         *least = (*least)->next;
         tail = &(*tail)->next;
@@ -287,7 +312,7 @@ static struct stk_fetch *merge(struct stk_fetch *a, struct stk_fetch *b)
 }
 
 /* Bottom-up merge sort: slot i of `runs` holds a sorted run of 2^i. */
-static struct stk_fetch *sort(struct stk_fetch *list)
+static struct stk_fetch *sort(struct stk_fetch *list, stk_fetch_before *before_)
 {
     struct stk_fetch *runs[32] = { NULL }, *next, *sorted = NULL;
 
@@ -296,14 +321,14 @@ static struct stk_fetch *sort(struct stk_fetch *list)
         next = list->next;
         list->next = NULL;
         for (sorted = list; i < 31 && runs[i]; i++) {
-            sorted = merge(runs[i], sorted);
+            sorted = merge(runs[i], sorted, before_);
             runs[i] = NULL;
         }
-        runs[i] = merge(runs[i], sorted);
+        runs[i] = merge(runs[i], sorted, before_);
     }
     sorted = NULL;
     for (uint32_t i = 0; i < 32; i++) {
-        sorted = merge(runs[i], sorted);
+        sorted = merge(runs[i], sorted, before_);
     }
     return sorted;
 }
@@ -313,7 +338,7 @@ void stk_fetcher_push(struct stk_fetcher *fetcher, struct stk_fetch *list)
     if (!list) {
         return;
     }
-    list = sort(list);
+    list = sort(list, before);
     pthread_mutex_lock(&fetcher->lock);
     *fetcher->locked.in_tail = list;
     while (*fetcher->locked.in_tail) {
@@ -374,22 +399,71 @@ static bool needs_read(const struct stk_fetch *fetch)
            !atomic_load_explicit(&fetch->flight->abandoned, memory_order_relaxed);
 }
 
+/* Whether a read of [begin, end) of a file would take this one in. Of a store in pieces of about a
+ * round trip: larger ones cost more in fresh pages than they save in requests. */
+static bool joins(const struct stk_fetcher *fetcher, const struct stk_fetch *first, uint64_t end,
+                  const struct stk_fetch *it)
+{
+    const struct stoker_engine_options *options = &fetcher->engine->options;
+    uint32_t far_bytes = first->file ? stk_io_far_bytes(fetcher->engine->io, first->file) : 0;
+    uint64_t most = far_bytes ? stk_min(options->io_bytes_max, far_bytes) : options->io_bytes_max;
+    uint64_t begin = first->span.offset;
+
+    return needs_read(it) && it->file == first->file && it->span.offset >= begin &&
+           it->span.offset <= end + options->io_gap_bytes &&
+           stk_max(end, it->span.offset + it->span.bytes) - begin <= most;
+}
+
+/* Cuts the list where a read ends; each run's first knows the rest of it. */
+static struct stk_fetch *cut_runs(const struct stk_fetcher *fetcher, struct stk_fetch *list)
+{
+    struct stk_fetch *runs = NULL, **tail = &runs;
+
+    while (list) {
+        struct stk_fetch *first = list, *last = list;
+        uint64_t          end = first->span.offset + first->span.bytes;
+
+        first->run_turn = first->turn;
+        while (last->next && needs_read(first) && joins(fetcher, first, end, last->next)) {
+            last = last->next;
+            end = stk_max(end, last->span.offset + last->span.bytes);
+            first->run_turn = stk_min(first->run_turn, last->turn);
+        }
+        list = last->next;
+        last->next = NULL;
+        first->run_rest = first->next;
+        first->run_last = last;
+        *tail = first;
+        tail = &first->next;
+    }
+    *tail = NULL;
+    return runs;
+}
+
+/* What waits, as few large reads; those first that the oldest push waits for. */
+static void regroup(struct stk_fetcher *fetcher)
+{
+    struct stk_fetch *run = cut_runs(fetcher, sort(fetcher->own.pending, near)), *next;
+
+    fetcher->own.mixed = false;
+    fetcher->own.pending_tail = &fetcher->own.pending;
+    for (run = sort(run, sooner); run; run = next) {
+        next = run->next;
+        *fetcher->own.pending_tail = run;
+        run->next = run->run_rest;
+        fetcher->own.pending_tail = &run->run_last->next;
+    }
+}
+
 /* How far a read that begins at the first pending fetch goes. */
 static uint64_t group_end(const struct stk_fetcher *fetcher)
 {
-    const struct stoker_engine_options *options = &fetcher->engine->options;
-    const struct stk_fetch             *first = fetcher->own.pending;
-    uint64_t                            begin = first->span.offset;
-    uint64_t                            end = begin + first->span.bytes;
+    const struct stk_fetch *first = fetcher->own.pending;
+    uint64_t                end = first->span.offset + first->span.bytes;
 
-    for (const struct stk_fetch *it = first->next; it && needs_read(it); it = it->next) {
-        uint64_t it_end = it->span.offset + it->span.bytes;
-        if (it->file != first->file || it->span.offset < begin ||
-            it->span.offset > end + options->io_gap_bytes ||
-            stk_max(end, it_end) - begin > options->io_bytes_max) {
-            break;
-        }
-        end = stk_max(end, it_end);
+    for (const struct stk_fetch *it = first->next; it && joins(fetcher, first, end, it);
+         it = it->next) {
+        end = stk_max(end, it->span.offset + it->span.bytes);
     }
     return end;
 }
@@ -487,10 +561,13 @@ static void complete(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
 
 static bool take_in(struct stk_fetcher *fetcher)
 {
-    bool stopping;
+    struct stk_fetch *first = NULL;
+    bool              stopping, behind = false;
 
     pthread_mutex_lock(&fetcher->lock);
     if (fetcher->locked.in) {
+        first = fetcher->locked.in;
+        behind = fetcher->own.pending != NULL;
         *fetcher->own.pending_tail = fetcher->locked.in;
         fetcher->own.pending_tail = fetcher->locked.in_tail;
         fetcher->locked.in = NULL;
@@ -498,6 +575,19 @@ static bool take_in(struct stk_fetcher *fetcher)
     }
     stopping = fetcher->locked.stopping;
     pthread_mutex_unlock(&fetcher->lock);
+    if (first) {
+        bool far = first->file && stk_io_far_bytes(fetcher->engine->io, first->file) > 0;
+
+        /* Several pushes that came together count as one: they are as old. */
+        fetcher->own.turn++;
+        for (struct stk_fetch *it = first; it; it = it->next) {
+            it->turn = fetcher->own.turn;
+        }
+        fetcher->own.mixed = fetcher->own.mixed || (behind && far);
+        if (far) {
+            atomic_store_explicit(&fetcher->far, true, memory_order_relaxed);
+        }
+    }
     return !stopping;
 }
 
@@ -513,6 +603,9 @@ static void *fetcher_main(void *argument)
         bool             room = true;
 
         while (room && fetcher->own.pending && fetcher->own.in_flight < depth) {
+            if (fetcher->own.mixed) {
+                regroup(fetcher);
+            }
             room = issue(fetcher);
         }
         finished = stk_io_reap(io, fetcher->queue, room ? WAIT_READS_MS : WAIT_ROOM_MS);

@@ -3,7 +3,8 @@
  *   worker: cold sample -> push -> fetcher: coalesce, read, split -> loader's fetched list
  *                                                             -> any worker decodes -> release
  *
- * Pushed lists are sorted by place, so neighbours become one read of up to io_bytes_max.
+ * Pushed lists are sorted by place, so neighbours become one read of up to io_bytes_max. Of stores,
+ * where each read is a request, all that waits is put together by place, whatever batch it is for.
  * Owner: the engine. Threads: push, release: any; the rest is the fetcher's own thread.
  * Memory: chunks by size class from the budget, kept for re-use.
  * Bound: io_depth reads in flight, the budget; fetches: slots in flight. */
@@ -26,6 +27,9 @@ struct stk_fetch {
     uint8_t            *room;  /* packed shards: where in the chunk */
     struct stk_view     bytes;
     struct stoker_error error; /* status < 0: it failed */
+    /* the fetcher's: which push brought it; of the first of a run: its oldest, its second, its last */
+    uint64_t            turn, run_turn;
+    struct stk_fetch   *run_rest, *run_last;
 };
 
 /* The engine's fetcher, made by the first loader; lent until the engine ends. */
