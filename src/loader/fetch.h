@@ -27,7 +27,7 @@ struct stk_fetch {
     uint8_t            *room;  /* packed shards: where in the chunk */
     struct stk_view     bytes;
     struct stoker_error error; /* status < 0: it failed */
-    /* the fetcher's: which push brought it; of the first of a run: its oldest, its second, its last */
+    /* the fetcher's: which push brought it; of the first of a run: its oldest, second, last */
     uint64_t            turn, run_turn;
     struct stk_fetch   *run_rest, *run_last;
 };
