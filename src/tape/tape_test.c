@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zstd.h>
 
 enum { MEMBERS = 60, ROOM = 4 << 20 };
 
@@ -137,7 +138,7 @@ static void rig_close(struct rig *rig)
 /* What a tape gave. */
 struct heard {
     uint64_t good, lost;          /* bytes of the tar in their place; those of gaps that end */
-    uint64_t before;              /* bytes that the last gap does not doubt, before it */
+    uint64_t before, from;        /* bytes that the last gap does not doubt; where it begins */
     uint64_t behind;              /* bytes in `tail`: given since the last gap */
     uint64_t sum;                 /* over all pieces and gaps */
     uint64_t doubtful;            /* bytes of wrongs */
@@ -221,6 +222,7 @@ static void listen(const char *name, struct rig *rig, struct heard *heard)
             heard->exact = tape.gap.exact;
             heard->gaps++;
             heard->before = tape.gap.doubted;
+            heard->from = tape.gap.from;
             heard->behind = 0;
             heard->ended_early = tape.gap.to == UINT64_MAX;
             heard->lost += heard->ended_early ? 0 : tape.gap.to - tape.gap.from;
@@ -417,6 +419,87 @@ static void test_table_that_lied(void)
     }
 }
 
+/* The table ends a frame early, and is as it should be otherwise. */
+static void test_table_too_short(void)
+{
+    static const struct tape_row row = {"table", STK_ZSTD, 65536, false, false, true};
+    size_t bytes = pack(&row), count = packed[bytes - 9], entries = bytes - 9 - 8 * count;
+    struct heard heard;
+    struct rig rig;
+
+    memmove(packed + bytes - 17, packed + bytes - 9, 9);
+    bytes -= 8;
+    packed[bytes - 9]--;
+    T_EQ("its size", packed[entries - 4] | packed[entries - 3] << 8, 8 * count + 9);
+    packed[entries - 4] = (uint8_t)(8 * count + 1);
+    packed[entries - 3] = (uint8_t)((8 * count + 1) >> 8);
+    rig_open(&rig, &row, bytes);
+    stk_world_add(rig.world, "/damaged", packed, bytes);
+    listen(row.name, &rig, &heard);
+    T_EQ(row.name, heard.good, tar.bytes);
+    T_TRUE("it lies", heard.lie && strstr(heard.lie, "not all"));
+    rig_close(&rig);
+}
+
+/* A frame without a checksum, of noise in blocks that are raw: what a block shows may have begun in
+ * the one before. */
+static void test_block_before(void)
+{
+    static const struct tape_row row = {"zstd, no checksum", STK_ZSTD, 0, false, false, false};
+    size_t bytes = ZSTD_compress(packed, ROOM, tar.data, tar.bytes, 3);
+    struct heard heard;
+    struct rig rig;
+
+    T_TRUE("packed", !ZSTD_isError(bytes));
+    memset(packed + bytes / 2, 0xff, 100000); /* with the head of a block: of no kind there is */
+    rig_open(&rig, &row, bytes);
+    stk_world_add(rig.world, "/damaged", packed, bytes);
+    listen(row.name, &rig, &heard);
+    T_EQ(row.name, heard.gaps, 1);
+    T_EQ(row.name, heard.from / 512 - heard.before / 512, 256);
+    rig_close(&rig);
+}
+
+/* Of what is left out, for no header is in it, a wrong checksum says nothing of what is before. */
+static void test_wrong_in_a_gap(void)
+{
+    static const struct tape_row row = {"gzip, members", STK_GZIP, 65536, false, false, false};
+    static uint8_t value[500000];
+    struct t_tar noise = tar;
+    size_t bytes, starts[64], count = 0;
+    struct heard heard;
+    struct rig rig;
+    uint32_t state = 7;
+
+    for (size_t i = 0; i < sizeof value; i++) {
+        state = state * 1664525 + 1013904223;
+        value[i] = (uint8_t)(state >> 24);
+    }
+    tar = (struct t_tar){0};
+    t_tar_add(&tar, "large.bin", value, sizeof value);
+    t_tar_add(&tar, "small.bin", value, 1000);
+    t_tar_end(&tar);
+    bytes = pack(&row);
+    for (size_t at = 0; at + 4 < bytes && count < STK_COUNT(starts); at++) {
+        if (memcmp(packed + at, "\x1f\x8b\x08\0", 4) == 0) {
+            starts[count++] = at;
+        }
+    }
+    if (T_TRUE("members", count > 6)) {
+        memset(packed + starts[2] + 10, 0xff, 16); /* no block of deflate begins so */
+        packed[starts[5] - 8] ^= 1;                /* the CRC of the fifth */
+        rig_open(&rig, &row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row.name, &rig, &heard);
+        T_EQ(row.name, heard.gaps, 1);
+        T_EQ(row.name, heard.wrongs, 0);
+        T_TRUE("small.bin is there", heard.behind >= 512 + 1000);
+        rig_close(&rig);
+    }
+    t_tar_free(&tar);
+    tar = noise;
+}
+
 /* Blocks that a few bytes unpack to are not unpacked for ever, also behind a damaged one. */
 static void test_blocks_of_zeros(void)
 {
@@ -497,6 +580,9 @@ int main(void)
     test_ends();
     test_table();
     test_table_that_lied();
+    test_table_too_short();
+    test_wrong_in_a_gap();
+    test_block_before();
     test_blocks_of_zeros();
     test_cut();
     test_no_memory();
