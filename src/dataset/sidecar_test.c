@@ -494,6 +494,40 @@ static void test_refresh(void)
     }
 }
 
+/* Samples a block of the order stay what they were, though those that came are much larger. */
+static void test_block_stays(void)
+{
+    static uint8_t large[4 << 20];
+
+    for (int indexed = 0; indexed < 2; indexed++) {
+        struct stk_io *world;
+        struct stoker_engine *engine = t_engine(&world, 1);
+        struct stoker_dataset *dataset = NULL, *newer = NULL, *anew = NULL;
+        struct stoker_error error = {0};
+        struct t_tar tar = {0};
+        uint64_t block;
+
+        t_shards(world, 0, SHARDS);
+        if (indexed) {
+            T_EQ("index", t_index(engine, "/data", NULL, NULL, &error), 0);
+        }
+        T_EQ("open", t_open(engine, "/data", STOKER_INDEX_AUTO, &dataset, &error), 0);
+        block = stk_index_block_samples(dataset->index);
+        t_tar_add(&tar, "large.bin", large, sizeof large);
+        t_tar_end(&tar);
+        T_EQ("add", stk_world_add(world, "/data/t-000.tar", tar.data, tar.bytes), 0);
+        T_EQ("refresh", stoker_dataset_refresh(dataset, 0, &newer, &error), 1);
+        T_EQ("as it was", stk_index_block_samples(newer->index), block);
+        T_EQ("open", t_open(engine, "/data", STOKER_INDEX_NEVER, &anew, &error), 0);
+        T_TRUE("else another", stk_index_block_samples(anew->index) != block);
+        stoker_dataset_close(anew);
+        stoker_dataset_close(newer);
+        stoker_dataset_close(dataset);
+        stoker_engine_close(engine);
+        t_tar_free(&tar);
+    }
+}
+
 /* The index of a data set that must have one tells of new shards, or they are refused. */
 static void test_refresh_required(void)
 {
@@ -635,6 +669,7 @@ int main(void)
     test_damaged_page();
     test_refresh();
     test_refresh_required();
+    test_block_stays();
     test_failures();
     test_budget();
     T_EQ("no leak", stk_mem_alive(), 0);
