@@ -149,6 +149,17 @@ done:
     return status < 0 ? status : 0;
 }
 
+/* The folder that has the names of DST and DST.part. */
+static int sync_parent(struct stk_draft *draft, struct stoker_error *error)
+{
+    char *parent = stk_draft_parent(draft->destination);
+    int status = parent ? stk_io_sync_directory(draft->io, parent, error)
+                        : fail_memory(draft->destination, error);
+
+    stk_free(parent);
+    return status;
+}
+
 static int look_at_part(struct stk_draft *draft, const char *text, struct stoker_error *error)
 {
     struct stk_listing listing = {0};
@@ -184,6 +195,9 @@ static int look_at_part(struct stk_draft *draft, const char *text, struct stoker
         }
         if (status == 0) { /* no power cut leaves what follows, but not the plan */
             status = stk_io_sync_directory(draft->io, draft->directory, error);
+        }
+        if (status == 0) { /* or takes the folder away with what a writer told of */
+            status = sync_parent(draft, error);
         }
     } else if (status > 0) {
         status = stk_draft_find_file(draft->io, manifest_path, STK_MANIFEST_BYTES_MAX, &data,
@@ -455,10 +469,10 @@ char *stk_draft_parent(const char *path)
 
 static int give_name(struct stk_draft *draft, struct stoker_error *error)
 {
-    char *parent = stk_draft_parent(draft->destination), *named = stk_strdup(draft->destination);
+    char *named = stk_strdup(draft->destination);
     struct stk_stat about = {0};
-    int status = parent && named ? stk_io_sync_directory(draft->io, draft->directory, error)
-                                 : fail_memory(draft->destination, error);
+    int status = named ? stk_io_sync_directory(draft->io, draft->directory, error)
+                       : fail_memory(draft->destination, error);
 
     if (status == 0) { /* an empty folder of that name is in the way of the rename */
         status = exists(draft->io, draft->destination, &about, error);
@@ -474,10 +488,9 @@ static int give_name(struct stk_draft *draft, struct stoker_error *error)
         stk_free(draft->directory);
         draft->directory = named;
         named = NULL;
-        status = stk_io_sync_directory(draft->io, parent, error);
+        status = sync_parent(draft, error);
     }
     stk_free(named);
-    stk_free(parent);
     return status;
 }
 
@@ -488,6 +501,8 @@ int stk_draft_commit(struct stk_draft *draft, const struct stk_draft_content *co
 
     if (draft->state == STK_DRAFT_OPEN) {
         status = write_contents(draft, content, error);
+        /* Before a done file goes: without them the manifest alone tells what is there. */
+        status = status < 0 ? status : stk_io_sync_directory(draft->io, draft->directory, error);
     }
     if (status == 0) {
         draft->state = STK_DRAFT_WHOLE;

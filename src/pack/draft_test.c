@@ -2,9 +2,9 @@
  * changed names the disk kept; what only unfinished work has is not in it.
  * Method: two small shards in the simulated world; the power goes at each call of a commit, and
  * for each with many choices of the names that are kept (crash_some); whoever goes on ends with
- * the same bytes. Without one of the two syncs of the folder (in stk_index_write, before the
- * manifest; in give_name) some choice keeps the manifest, or the folder's name, and not what it
- * stands for. Covers draft.c. */
+ * the same bytes. Without one of the syncs of the folder (in stk_index_write, before the manifest;
+ * in give_name) some choice keeps the manifest, or the folder's name, and not what it stands for;
+ * the one between is writer_test's. Covers draft.c. */
 #include "pack/pack_test.h"
 
 #include "pack/shard_out.h"

@@ -51,6 +51,8 @@ static void check_resume_key(const struct stoker_shard_writer *writer)
     }
 }
 
+static uint64_t told; /* the last position */
+
 /* All of it, from where it stands; the status of what failed. */
 static int write_all(struct stoker_engine *engine, struct stoker_error *error)
 {
@@ -61,6 +63,7 @@ static int write_all(struct stoker_engine *engine, struct stoker_error *error)
         check_resume_key(writer);
         for (uint64_t i = stoker_shard_writer_position(writer); status == 0 && i < SAMPLES; i++) {
             status = add_sample(writer, (unsigned)i, error);
+            told = stoker_shard_writer_position(writer);
         }
         status = status < 0 ? status : stoker_shard_writer_commit(writer, error);
     }
@@ -247,6 +250,16 @@ static void test_source(void)
     stoker_engine_close(engine);
 }
 
+/* What was told to be written before the power went is there. */
+static void check_position(struct stoker_engine *engine)
+{
+    struct stoker_shard_writer *writer = NULL;
+
+    T_EQ("open", open_writer(engine, &writer, NULL), 0);
+    T_TRUE("what position counts stays", stoker_shard_writer_position(writer) >= told);
+    stoker_shard_writer_close(writer);
+}
+
 enum way { FAIL, KILL, POWER, SOME, MEMORY, WAYS };
 
 static void test_every(enum way way)
@@ -265,6 +278,7 @@ static void test_every(enum way way)
         stk_mem_fail_nth(way == MEMORY ? n : 0);
         stk_world_fail_nth(world, way == FAIL ? n : 0);
         stk_world_cut_nth(world, way >= KILL && way <= SOME ? n : 0);
+        told = 0;
         status = write_all(engine, &error);
         stk_mem_fail_nth(0);
         stk_world_fail_nth(world, 0);
@@ -280,6 +294,9 @@ static void test_every(enum way way)
             T_TRUE("what is said to be done stays", status < 0 || is_there(world, destination));
         }
         error = (struct stoker_error){0};
+        if (way >= POWER && way <= SOME && !is_there(world, destination)) {
+            check_position(engine);
+        }
         if (!is_there(world, destination) || is_there(world, "/dst/stoker.plan.json")) {
             T_EQ(names[way], write_all(engine, &error), 0);
             T_STR(names[way], error.where, "");
