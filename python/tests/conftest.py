@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import signal
 
 import make
 import pytest
 import stoker
+
+# Who starts the tests in the background ignores Ctrl-C for them, and for the programs they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

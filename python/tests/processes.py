@@ -67,7 +67,9 @@ def _child(script: str, arguments: list[str], environment: dict[str, str], outpu
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.environ.update(environment)
-    sys.modules["torch"].set_num_threads(1)
+    import torch  # imported already, unless another test started the server
+
+    torch.set_num_threads(1)
     run_script(script, arguments)
 
 
