@@ -346,6 +346,32 @@ def test_explain(dataset):
                 assert [row.key for row in rows] == [f"s{i:04}" for i in batch["id"]]
 
 
+FAR = [
+    {"subset": SUBSET},
+    {"weights": "json.score"},
+    {"balance": "label"},
+    {"replacement": True},
+    {"repeats": 3, "repeats_apart": 4},
+    {"shuffle": "two-level"},
+    {"curriculum": [(0, SUBSET), (10**12, None)]},
+]
+
+
+@pytest.mark.parametrize("options", FAR, ids=str)
+def test_a_resume_far_away_goes_through_nothing(dataset, options):
+    """The position alone says what comes: a run that was gone through would not end."""
+    far = 10**12
+    with loader(dataset, 8, tail="drop", **options) as run:
+        state = {**run.state_dict(), "epoch": far, "position": 16}
+        run.load_state_dict(state)
+        ids = ids_of(run, 1)
+        assert ids == [row.sample for row in run.explain(2, epoch=far)]
+        assert run.state_dict()["epoch"] == far and run.state_dict()["position"] == 24
+    with loader(dataset, 4, tail="drop", rank=1, world_size=2, **options) as other:
+        other.load_state_dict(state)
+        assert ids_of(other, 1) == ids[4:]
+
+
 DIFFERENT = [
     ({}, "subset or curriculum"),
     ({"subset": "label == 3"}, "subset or curriculum"),
