@@ -474,6 +474,13 @@ class TokenLoader(Stream):
         """Where the stream stands: a few numbers, the same on every rank, fit for JSON."""
         return self._values(self._native.state())
 
+    def stats(self) -> dict[str, int | str]:
+        """``epoch`` and ``position``: where the stream of all ranks stands, in rows;
+        ``fingerprint`` of all rows that the order scheduled so far, as
+        :meth:`stoker.Loader.stats` has it: ranks and runs with the same one had the same rows."""
+        state = self.state_dict()
+        return {name: state[name] for name in ("epoch", "position", "fingerprint")}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where the state stands; the next loop gives the rest of its epoch.
 

@@ -223,6 +223,27 @@ def test_state(files):
         next(iterator)
 
 
+def test_fingerprint(files):
+    """In stats() and in the state, the same on every rank; another one for another order."""
+    paths, _ = files
+
+    def after(batches, **options):
+        loader = stoker.TokenLoader(
+            paths, **{"batch_size": 8, "context": 16, "stored": "uint16", **options}, output="numpy"
+        )
+        assert loader.stats() == {"epoch": 0, "position": 0, "fingerprint": "0" * 16}
+        rows_of(loader, batches)
+        stats = loader.stats()
+        assert stats["fingerprint"] == loader.state_dict()["fingerprint"] != "0" * 16
+        assert stats["position"] == batches * loader.batch_size * loader.world_size
+        return stats["fingerprint"]
+
+    one = after(6)
+    for rank in range(2):
+        assert after(6, batch_size=4, rank=rank, world_size=2) == one
+    assert len({one, after(6, seed=1), after(5), after(6, shuffle="full")}) == 4
+
+
 def test_leaving_an_epoch(files):
     paths, _ = files
     loader = stoker.TokenLoader(paths, 8, 16, stored="uint16", output="numpy", seed=5)
