@@ -221,7 +221,7 @@ def test_fill_in_the_middle_by_characters(files, texts):
         row for batch in flat(characters(files, shuffle="none", seed=2)) for row in batch
     ] != rows
     state = second.state_dict()
-    with pytest.raises(stoker.StateError, match="rules"):
+    with pytest.raises(stoker.StateError, match="fim: "):
         characters(files, shuffle="none", fim={"rate": 0.4}).load_state_dict(state)
 
 
