@@ -199,9 +199,9 @@ static void summary_print(struct stoker_verify *verify, double seconds, bool rep
     } else {
         fputs(main_signal() ? "no findings so far" : "clean", stdout);
     }
-    printf(": %s samples in %s %s, %s in %s (%s/s)\n", term_count(samples, progress.samples),
-           term_count(shards, progress.shards),
-           progress.bytes_total ? (progress.shards == 1 ? "shard" : "shards") : "files",
+    printf(": %s sample%s in %s %s%s, %s in %s (%s/s)\n", term_count(samples, progress.samples),
+           progress.samples == 1 ? "" : "s", term_count(shards, progress.shards),
+           progress.bytes_total ? "shard" : "file", progress.shards == 1 ? "" : "s",
            term_bytes(bytes, progress.bytes), term_time(time, seconds),
            term_bytes(rate, (uint64_t)((double)progress.bytes / (seconds > 0 ? seconds : 1))));
     if (repair && progress.findings > 0) {
