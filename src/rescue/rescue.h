@@ -11,8 +11,9 @@
  * believed to have left the rest alone (a flipped bit goes unseen up to a checksum at the end):
  * else all of it is given up, and `stoker verify --repair`, which looks closer, may do better.
  * The same bytes give the same answer. Owner: the scan. Threads: one.
- * Memory: STK_RESCUE_WINDOW_BYTES, 40 bytes and the name a member. Bound: STK_RESCUE_MEMBERS_MAX
- * members, names of 4 GiB; behind STK_RESCUE_PLACES_MAX places of damage the rest is given up. */
+ * Memory: STK_RESCUE_WINDOW_BYTES, 40 bytes and the name a member, some 300 bytes for each place
+ * and each sample that is lost. Bound: STK_RESCUE_MEMBERS_MAX members, names of 4 GiB; behind
+ * STK_RESCUE_PLACES_MAX places of damage the rest is given up. */
 #ifndef RESCUE_RESCUE_H
 #define RESCUE_RESCUE_H
 
