@@ -283,6 +283,11 @@ static int make_folders(struct stk_io *io, const char *path, struct stoker_error
     return status;
 }
 
+static bool is_forbidden(int status)
+{
+    return status == -EACCES || status == -EPERM || status == -EROFS;
+}
+
 /* Opens the journal where the index goes: that is also how it is known that it can. */
 static int choose_place(struct stoker_indexer *indexer, struct stoker_error *error)
 {
@@ -300,7 +305,7 @@ static int choose_place(struct stoker_indexer *indexer, struct stoker_error *err
         tell_path(indexer, sidecar->beside);
         status = stk_journal_open(&indexer->journal, io, sidecar->beside, fresh, error);
     }
-    if (status != -EACCES && status != -EPERM && status != -EROFS) {
+    if (!is_forbidden(status)) {
         return status;
     }
     if (!sidecar->cache[0]) {
@@ -310,8 +315,14 @@ static int choose_place(struct stoker_indexer *indexer, struct stoker_error *err
     }
     tell_path(indexer, sidecar->cache);
     status = make_folders(io, sidecar->cache, error);
-    return status < 0 ? status
-                      : stk_journal_open(&indexer->journal, io, sidecar->cache, fresh, error);
+    status = status < 0 ? status
+                        : stk_journal_open(&indexer->journal, io, sidecar->cache, fresh, error);
+    if (is_forbidden(status) || status == -ENOENT || status == -ENOTDIR) {
+        stk_fail(error, status, "the index can be written neither beside the data nor in the cache",
+                 "name a place with --out, or a folder with STOKER_CACHE", "'%.300s', '%.300s': %s",
+                 sidecar->beside, sidecar->cache, stoker_status_text(status));
+    }
+    return status;
 }
 
 static void tell_shards(struct stoker_indexer *indexer)

@@ -383,6 +383,14 @@ static void test_places(void)
     T_EQ("cache", stoker_dataset_info(dataset, &info), 0);
     T_HAS("cache", info.index_path, "/cache/");
     stoker_dataset_close(dataset);
+
+    denied.path = "/cache"; /* too */
+    T_EQ("deny", stk_world_rule(world, &denied), 0);
+    options.out = NULL;
+    options.force = 1;
+    T_EQ("nowhere", t_index(engine, url, &options, NULL, &error), -EACCES);
+    T_ERROR("nowhere", &error);
+    T_HAS("nowhere", error.where, "'/data/stoker.index', '/cache/");
     stoker_engine_close(engine);
 }
 
