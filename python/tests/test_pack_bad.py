@@ -199,6 +199,13 @@ def test_a_list_that_is_there_is_not_written_over(source, tmp_path):
     assert listed.read_text() == "a loader's\n" and not (tmp_path / "dst.part").exists()
 
 
+def test_a_list_that_cannot_be_written_is_said_at_once(source, tmp_path):
+    """Not when the work of a day is done."""
+    with pytest.raises(FileNotFoundError, match="absent"):
+        pack(source, tmp_path / "dst", quarantine=tmp_path / "absent" / "bad.jsonl")
+    assert not list((tmp_path / "dst.part").glob("*.tar*"))
+
+
 def test_bytes_that_rotted(tmp_path):
     """An index with checksums knows; without one a copy is a copy."""
     members = [[(f"s{n}.bin", bytes([n]) * 5000), (f"s{n}.cls", b"1")] for n in range(20)]

@@ -95,6 +95,16 @@ int stk_left_check(const struct stk_left *left, struct stk_io *io, const char *d
     return status < 0 ? status : 0;
 }
 
+int stk_left_try(const struct stk_left *left, struct stk_io *io, struct stoker_error *error)
+{
+    const char *path = left->options.quarantine;
+    struct stk_damage_file *file = NULL;
+    int status = path ? stk_damage_file_open(&file, io, path, STK_DAMAGE_LINES, error) : 0;
+
+    stk_damage_file_close(file);
+    return status;
+}
+
 static void set_damaged(struct stk_left *left)
 {
     pthread_mutex_lock(&left->lock);

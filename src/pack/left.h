@@ -54,6 +54,9 @@ void stk_left_close(struct stk_left *left); /* zeroed is fine */
  * (without a '/' at its end) that may have made it. */
 int stk_left_check(const struct stk_left *left, struct stk_io *io, const char *destination,
                    struct stoker_error *error);
+/* Whether the quarantine can be written at all: at the end of the work it would be late to know.
+ * Under the draft's lock, for it makes the file that a run writes, and takes it away. */
+int stk_left_try(const struct stk_left *left, struct stk_io *io, struct stoker_error *error);
 /* The plan is there: sample_count samples in shard_count shards. The losses are the first on the
  * list, and under raise the end. */
 int stk_left_begin(struct stk_left *left, const struct stk_losses *losses, uint64_t sample_count,

@@ -405,6 +405,7 @@ static int run(struct stoker_pack *pack, struct stoker_error *error)
     status = stk_draft_open(&pack->draft, pack->dataset->engine->io, pack->destination, settings,
                             stamp, error);
     json_decref(settings);
+    status = status < 0 ? status : stk_left_try(&pack->left, pack->dataset->engine->io, error);
     if (status == 0 && pack->draft.state == STK_DRAFT_OPEN) {
         status = find_ratio(pack, &ratio, error);
         status = status < 0 ? status
