@@ -394,7 +394,7 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
     if (!dataset->locked.files) {
         status = stk_index_path(dataset->index, shard, path, error);
         status = status < 0 ? status : stk_io_open_file(io, path, file_out, error);
-        if (status == 0) {
+        if (status == 0 && stk_io_far_bytes(io, *file_out) == 0) { /* an object is no open file */
             pthread_mutex_lock(&dataset->lock);
             dataset->locked.in_use++;
             pthread_mutex_unlock(&dataset->lock);
@@ -471,7 +471,12 @@ void stk_dataset_forget(struct stoker_dataset *dataset, uint32_t shard)
 void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file)
 {
     if (!dataset->locked.files) {
+        bool far = stk_io_far_bytes(dataset->engine->io, file) > 0;
+
         stk_io_close_file(dataset->engine->io, file);
+        if (far) {
+            return;
+        }
     }
     pthread_mutex_lock(&dataset->lock);
     STK_ASSERT(!dataset->locked.files || dataset->locked.files[shard].pins > 0);
