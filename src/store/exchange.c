@@ -112,7 +112,7 @@ static void on_done(struct stk_http_request *request, const struct stk_http_answ
     if (answer->code != 0) {
         atomic_store_explicit(&store->answered, true, memory_order_relaxed);
     }
-    if (answer->code / 100 == 2 && request->bytes > 0) {
+    if (exchange->ranged && answer->code / 100 == 2 && request->bytes > 0) {
         exchange->good += request->bytes;
         exchange->progress_ns = stk_clock_ns();
     }
@@ -149,7 +149,7 @@ static bool try_again(struct stk_exchange *exchange, uint32_t verdict,
 
     if (verdict == STK_VERDICT_AGAIN) {
         cost = 0;
-    } else if (exchange->request.bytes > 0 && exchange->attempts < 1000) {
+    } else if (exchange->ranged && exchange->request.bytes > 0 && exchange->attempts < 1000) {
         cost = 0; /* it made progress: this is another request, for the rest */
     } else {
         bool strange = !atomic_load_explicit(&store->answered, memory_order_relaxed);
