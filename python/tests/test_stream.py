@@ -177,6 +177,24 @@ def test_the_rank_is_known_late(make, monkeypatch):
     assert [make.ids(batch) for batch in resumed] == want[0][4:]
 
 
+def test_a_process_group_comes_before_the_environment(make, monkeypatch, torch, tmp_path):
+    """Groups are made without the environment, too (init_method): what they say is so."""
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    late = make()
+    assert (late.rank, late.world_size) == (3, 4)
+    distributed = torch.distributed
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1
+    )
+    try:
+        for loader in (late, make()):
+            assert len(loader) == COUNT // loader.batch_size
+            assert (loader.rank, loader.world_size) == (0, 1)
+    finally:
+        distributed.destroy_process_group()
+
+
 def test_a_loader_that_follows_goes_on(plain, monkeypatch):
     """A state, and what was counted, pass on to the rank that it becomes."""
     whole = stoker.Loader(plain(COUNT), 4, fields=IDS, output="numpy", rank=0, world_size=1)
