@@ -2,7 +2,7 @@
 """Measure stoker beside its peers, in turns, and write a table and bench/results/NAME.json.
 
 usage: run.py images|workers|jpeg|raw|cold|first-batch|scaling|tuning|tokens --data DIR [options]
-       run.py order|simulate|resume|shuffle [options]
+       run.py order|sampling|simulate|resume|shuffle [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
   workers      the same of what works inside the worker processes of torch's DataLoader
@@ -16,6 +16,8 @@ usage: run.py images|workers|jpeg|raw|cold|first-batch|scaling|tuning|tokens --d
   tokens       batches of 32 windows of 2,049 tokens, beside numpy.memmap
   order        nanoseconds for one position of the order and of a mix of 8 sources, beside grain's
                index_shuffle
+  sampling     the same of chosen samples (a half, drawn, by weight, by class, two-level) of 10^9,
+               and their tables, beside torch's samplers and NumPy's draws of a hundredth of them
   simulate     an epoch of 10^9 samples on 4,096 nodes of 8 ranks: each sample once, and the memory
                of each node's windows within its bound; beside streaming's order of such an epoch
   resume       from a loader's constructor to its batch at sample 10^9 of 10^10, and the memory of
@@ -339,6 +341,43 @@ def bench_order(args, table):
     return {}
 
 
+# ---- sampling ----
+
+CHOICES = ("each", "subset", "replacement", "weights", "classes", "two-level")
+SAMPLERS = (("RandomSampler", "each"), ("SubsetRandomSampler", "subset"),
+            ("RandomSampler(replacement)", "replacement"), ("WeightedRandomSampler", "weights"),
+            ("WeightedRandomSampler, by class", "classes"),
+            ("numpy permutation", "numpy each"), ("numpy choice(p)", "numpy weights"))
+
+
+def bench_sampling(args, table):
+    """A process for each row, so that memory is its own."""
+    few = args.samples // 100
+    with tempfile.TemporaryDirectory() as folder:
+        program = compile_bench("choice", folder)
+        for turn in range(args.runs):
+            say(f"round {turn + 1} of {args.runs}")
+            for case in CHOICES:
+                done = subprocess.run([program, case, str(args.samples)], capture_output=True,
+                                      text=True)
+                if done.returncode:
+                    say(done.stderr.strip())
+                for line in map(json.loads, done.stdout.splitlines()):
+                    row = f"stoker, {case}, {line['way']}, {line['samples']:,}"
+                    table.add(row, turn, **{"ns": line["ns"], "table MB": line["table_mb"],
+                                            "bytes/sample": line["table_mb"] * 1e6 / args.samples,
+                                            "made s": line["made_s"]})
+            for name, case in SAMPLERS:
+                result = attempt(table, name, lambda: measure.run_peer(
+                    "sampling-torch", ["--case", case, "--samples", few]))
+                if result:
+                    each = result["memory_mb"] * 1e6 / result["samples"]
+                    table.add(f"{name}, {result['samples']:,}", turn,
+                              **{"ns": result["ns"], "table MB": result["memory_mb"],
+                                 "bytes/sample": each, "made s": result["first_s"]})
+    return {}
+
+
 # ---- jpeg ----
 
 def jpeg_round(row, kind, program, arguments, table, turn):
@@ -467,12 +506,13 @@ def bench_shuffle(args, table):
 BENCHES = {"images": bench_images, "workers": bench_images, "jpeg": bench_jpeg,
            "raw": bench_raw, "cold": bench_cold,
            "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning,
-           "order": bench_order, "tokens": bench_tokens, "simulate": bench_simulate,
+           "order": bench_order, "sampling": bench_sampling,
+           "tokens": bench_tokens, "simulate": bench_simulate,
            "resume": bench_resume, "shuffle": bench_shuffle}
 SECONDS = {"images": 30, "workers": 30, "jpeg": 1, "raw": 5, "cold": 5, "first-batch": 1,
-           "scaling": 15, "tuning": 6, "order": 1, "tokens": 5, "simulate": 1, "resume": 1,
-           "shuffle": 1}
-WITHOUT_DATA = ("order", "simulate", "resume", "shuffle")
+           "scaling": 15, "tuning": 6, "order": 1, "sampling": 1, "tokens": 5,
+           "simulate": 1, "resume": 1, "shuffle": 1}
+WITHOUT_DATA = ("order", "sampling", "simulate", "resume", "shuffle")
 
 
 def parse_arguments():
@@ -492,7 +532,7 @@ def parse_arguments():
     parser.add_argument("--tiny", type=pathlib.Path, help="records.py --kind tiny, for tuning")
     parser.add_argument("--huge", type=pathlib.Path, help="records.py --kind huge, for tuning")
     parser.add_argument("--workloads", default="tiny,jpeg,huge", help="of tuning: one or more")
-    parser.add_argument("--samples", type=int, help="of simulate and resume")
+    parser.add_argument("--samples", type=int, help="of sampling, simulate and resume")
     parser.add_argument("--pictures", type=int, default=300, help="of each kind, for jpeg")
     parser.add_argument("--prototype", type=pathlib.Path, help="jpeg_prototype.c, for jpeg")
     parser.add_argument("--name", help="of the file under bench/results")
