@@ -32,6 +32,7 @@ PEERS = {
     "raw-stoker": ("raw_stoker.py", "torch"),
     "tokens-stoker": ("tokens_stoker.py", "torch"),
     "tokens-memmap": ("tokens_memmap.py", "torch"),
+    "tokens-streaming": ("tokens_streaming.py", "streaming"),
     "sampling-torch": ("sampling_torch.py", "torch"),
     "raw-webdataset": ("raw_webdataset.py", "torch"),
     "write-shards": ("write_shards.py", "torch"),

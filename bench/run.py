@@ -13,7 +13,7 @@ usage: run.py images|workers|jpeg|raw|cold|first-batch|scaling|tuning|tokens --d
   first-batch  from Loader() to its first batch, page cache warm and cold
   scaling      one thread to two, and the time that threads sleep
   tuning       settings found by themselves, beside a sweep by hand
-  tokens       batches of 32 windows of 2,049 tokens, beside numpy.memmap
+  tokens       batches of 32 windows of 2,049 tokens, beside numpy.memmap and mosaicml-streaming
   order        nanoseconds for one position of the order and of a mix of 8 sources, beside grain's
                index_shuffle
   sampling     the same of chosen samples (a half, drawn, by weight, by class, two-level) of 10^9,
@@ -166,6 +166,8 @@ def bench_tokens(args, table):
     measure.warm_up([args.data / "tokens.bin"])
     candidates = [("numpy.memmap in the process", "tokens-memmap", []),
                   ("numpy.memmap, DataLoader with 2 workers", "tokens-memmap", ["--workers", "2"]),
+                  ("streaming, MDS, in the process", "tokens-streaming", ["--workers", "0"]),
+                  ("streaming, MDS, DataLoader with 2 workers", "tokens-streaming", []),
                   ("stoker", "tokens-stoker", []),
                   ("stoker, packed documents: ids, labels, positions", "tokens-stoker",
                    ["--rows", "packed"])]
