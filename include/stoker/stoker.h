@@ -237,7 +237,7 @@ STOKER_API void stoker_dataset_close(struct stoker_dataset *dataset);
 
 struct stoker_dataset_info {
     size_t      struct_size;
-    const char *kind; /* "imagefolder" or "webdataset"; lent for ever */
+    const char *kind; /* "imagefolder", "webdataset", or of both "joined"; lent for ever */
     uint64_t    sample_count, member_count, shard_count, class_count;
     uint64_t    bytes;         /* of all members; 0 for a folder (its files are not asked) */
     uint64_t    block_samples; /* samples a block of the order */
@@ -299,6 +299,12 @@ struct stoker_state;
 STOKER_API int stoker_dataset_as_of(const struct stoker_dataset *dataset,
                                     const struct stoker_state *state,
                                     struct stoker_dataset **part_out, struct stoker_error *error);
+/* Several data sets of one engine, class folders and tars alike, as one, for a mix: url i is
+ * parts[i] (stoker_dataset_url_end), which may be closed. Its index is in memory. Its classes are
+ * those of the first part that has any: whoever asks for labels looks whether the others have the
+ * same. STOKER_ERROR_ARGUMENT: there is none, or they have several engines. */
+STOKER_API int stoker_dataset_join(struct stoker_dataset *const *parts, size_t part_count,
+                                   struct stoker_dataset **joined_out, struct stoker_error *error);
 
 /* ---- index ---------------------------------------------------------------------------- */
 
@@ -369,6 +375,8 @@ STOKER_API int stoker_order_at(uint64_t sample_count, uint64_t block_samples,
                                uint64_t seed, uint64_t epoch, uint64_t position,
                                uint64_t *sample_out);
 
+struct stoker_sampler;
+
 /* Several sources in one order. They are ranges of one data set, opened from the list of all of
  * them: source i has the samples from ends[i - 1] (0 for the first) to ends[i], as
  * stoker_dataset_url_end tells.
@@ -408,13 +416,15 @@ struct stoker_mix_options { /* all pointers are borrowed during open */
     uint64_t epoch_samples; /* under REPEAT: where epochs of the run are cut, a multiple of
                                unit_samples and group_count or the next one; default: as many as
                                the data set has */
+    const struct stoker_sampler *const *samplers; /* [source_count]: chosen samples of a source, or
+                               drawn ones, in place of all; each made, of a data set of just that
+                               source's samples; or NULL. A source then has as many samples as are
+                               chosen: for limits too. NULL: none */
 };
 
 /* Chosen samples (section sampling) in place of all, each once. Stages follow each other: so a
  * curriculum is a list of subsets and the positions from where on they hold. A stage goes through
  * its samples in passes, each in another order; drawn ones have no passes. */
-struct stoker_sampler;
-
 struct stoker_stage {
     uint64_t                     position; /* of the run, over all epochs: 0 of the first */
     const struct stoker_sampler *sampler;  /* made; NULL: all samples, each once a pass */

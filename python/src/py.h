@@ -145,11 +145,12 @@ struct stk_py_mix {
     struct stoker_mix_options options;
     uint64_t *numbers; /* owned */
     struct stoker_mix_change *changes; /* owned */
+    const struct stoker_sampler **samplers; /* owned; they are the tuple's */
 };
 
 /* (ends, weights, limits, ((position, weights), ...), end, unit_samples, epoch_samples); false: the
  * exception is set. Zeroed before. */
-bool stk_py_mix_parse(struct stk_py_mix *mix, PyObject *tuple);
+bool stk_py_mix_parse(struct stk_py_mix *mix, struct stk_py_module *module, PyObject *tuple);
 void stk_py_mix_deinit(struct stk_py_mix *mix); /* zeroed is fine */
 /* mix_samples(sample_count, mix) */
 PyObject *stk_py_mix_samples(PyObject *self, PyObject *arguments);
@@ -163,6 +164,9 @@ struct stk_py_sampling {
 
 /* (((position, Sampler | None), ...), repeats, apart, epoch samples); false: the exception is set.
  * Deinit in any case. */
+/* false: it is none, and the exception is set. */
+bool stk_py_sampler_of(const struct stk_py_module *module, PyObject *object,
+                       const struct stoker_sampler **sampler_out);
 bool stk_py_sampling_parse(struct stk_py_sampling *sampling, struct stk_py_module *module,
                            PyObject *tuple);
 void stk_py_sampling_deinit(struct stk_py_sampling *sampling); /* zeroed is fine */

@@ -228,6 +228,51 @@ static PyObject *dataset_as_of(PyObject *object, PyObject *tuple)
     return status == 1 ? wrap(object, part) : Py_NewRef(Py_None);
 }
 
+/* join((Dataset, ...)) -> this one and the others, put together */
+static PyObject *dataset_join(PyObject *object, PyObject *others)
+{
+    struct stk_py_dataset *self = (struct stk_py_dataset *)object;
+    struct stoker_dataset *joined = NULL, **parts;
+    struct stoker_error error = {0};
+    Py_ssize_t entered = 0, count = PyTuple_Check(others) ? PyTuple_Size(others) + 1 : 0;
+    int status = 0;
+
+    if (count == 0) {
+        PyErr_SetString(PyExc_TypeError, "the others are a tuple here");
+        return NULL;
+    }
+    parts = PyMem_Calloc((size_t)count, sizeof *parts);
+    if (!parts) {
+        return PyErr_NoMemory();
+    }
+    for (; entered < count; entered++) {
+        PyObject *part = entered == 0 ? object : PyTuple_GetItem(others, entered - 1);
+
+        if (Py_TYPE(part) != Py_TYPE(object)) {
+            PyErr_SetString(PyExc_TypeError, "the others are Datasets");
+            break;
+        }
+        if (!stk_py_gate_enter(&((struct stk_py_dataset *)part)->gate, "data set")) {
+            break;
+        }
+        parts[entered] = ((struct stk_py_dataset *)part)->dataset;
+    }
+    if (entered == count) {
+        Py_BEGIN_ALLOW_THREADS status =
+            stoker_dataset_join(parts, (size_t)count, &joined, &error);
+        Py_END_ALLOW_THREADS
+    }
+    for (Py_ssize_t i = 0; i < entered; i++) {
+        stk_py_dataset_leave(i == 0 ? self
+                                    : (struct stk_py_dataset *)PyTuple_GetItem(others, i - 1));
+    }
+    PyMem_Free(parts);
+    if (entered < count) {
+        return NULL;
+    }
+    return status < 0 ? stk_py_raise(status, &error) : wrap(object, joined);
+}
+
 /* url_end(number) -> samples of that url and those before it */
 static PyObject *dataset_url_end(PyObject *object, PyObject *number)
 {
@@ -413,6 +458,7 @@ static PyMethodDef dataset_methods[] = {
     {"refresh", dataset_refresh, METH_O, "The data set with what was appended, or None."},
     {"as_of", dataset_as_of, METH_O, "The data set that a state belongs to, or None: this one."},
     {"quarantine", dataset_quarantine, METH_NOARGS, "Damage of its tars, as tuples."},
+    {"join", dataset_join, METH_O, "This data set and others, put together."},
     {"url_end", dataset_url_end, METH_O, "Where the samples of a url end."},
     {"close", dataset_close, METH_NOARGS, "Lets go; loaders keep what they use."},
     {NULL, NULL, 0, NULL},

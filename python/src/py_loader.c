@@ -151,7 +151,7 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
         return false;
     }
     if (mix != Py_None) {
-        if (!stk_py_mix_parse(&request->mix, mix)) {
+        if (!stk_py_mix_parse(&request->mix, module, mix)) {
             return false;
         }
         options->mix = &request->mix.options;
@@ -598,7 +598,8 @@ static PyObject *loader_explain(PyObject *object, PyObject *arguments)
 
     if (!PyArg_ParseTuple(arguments, "O&O&O&O:explain", stk_py_u64, &place[0], stk_py_u64,
                           &place[1], stk_py_u64, &place[2], &tuple) ||
-        (tuple != Py_None && !stk_py_mix_parse(&mix, tuple)) || !enter(self)) {
+        (tuple != Py_None && !stk_py_mix_parse(&mix, stk_py_module_of(object), tuple)) ||
+        !enter(self)) {
         stk_py_mix_deinit(&mix);
         return NULL;
     }

@@ -38,20 +38,48 @@ static bool changes_parse(struct stk_py_mix *mix, PyObject *tuple, uint64_t *num
     return true;
 }
 
-bool stk_py_mix_parse(struct stk_py_mix *mix, PyObject *tuple)
+/* (Sampler or None, ...), one a source; or (): there is none. */
+static bool samplers_parse(struct stk_py_mix *mix, struct stk_py_module *module, PyObject *tuple)
+{
+    Py_ssize_t count = tuple ? PyTuple_Size(tuple) : 0;
+
+    if (count == 0) {
+        return true;
+    }
+    if (count != (Py_ssize_t)mix->options.source_count) {
+        PyErr_SetString(PyExc_TypeError, "a Sampler or None for each source, in a tuple here");
+        return false;
+    }
+    mix->samplers = PyMem_Calloc((size_t)count, sizeof *mix->samplers);
+    if (!mix->samplers) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *sampler = PyTuple_GetItem(tuple, i);
+
+        if (sampler != Py_None && !stk_py_sampler_of(module, sampler, &mix->samplers[i])) {
+            return false;
+        }
+    }
+    mix->options.samplers = mix->samplers;
+    return true;
+}
+
+bool stk_py_mix_parse(struct stk_py_mix *mix, struct stk_py_module *module, PyObject *tuple)
 {
     struct stoker_mix_options *options = &mix->options;
-    PyObject *ends, *weights, *limits, *changes;
+    PyObject *ends, *weights, *limits, *changes, *samplers = NULL;
     size_t sources, change_count;
 
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "a mix is a tuple here");
         return false;
     }
-    if (!PyArg_ParseTuple(tuple, "O!O!O!O!O&O&O&:mix", &PyTuple_Type, &ends, &PyTuple_Type,
+    if (!PyArg_ParseTuple(tuple, "O!O!O!O!O&O&O&|O!:mix", &PyTuple_Type, &ends, &PyTuple_Type,
                           &weights, &PyTuple_Type, &limits, &PyTuple_Type, &changes, stk_py_u32,
                           &options->end, stk_py_u64, &options->unit_samples, stk_py_u64,
-                          &options->epoch_samples)) {
+                          &options->epoch_samples, &PyTuple_Type, &samplers)) {
         return false;
     }
     sources = (size_t)PyTuple_Size(ends);
@@ -77,13 +105,15 @@ bool stk_py_mix_parse(struct stk_py_mix *mix, PyObject *tuple)
     return numbers_parse(ends, sources, mix->numbers) &&
            numbers_parse(weights, sources, mix->numbers + sources) &&
            numbers_parse(limits, sources, mix->numbers + 2 * sources) &&
-           changes_parse(mix, changes, mix->numbers + 3 * sources);
+           changes_parse(mix, changes, mix->numbers + 3 * sources) &&
+           samplers_parse(mix, module, samplers);
 }
 
 void stk_py_mix_deinit(struct stk_py_mix *mix)
 {
     PyMem_Free(mix->numbers);
     PyMem_Free(mix->changes);
+    PyMem_Free((void *)mix->samplers);
 }
 
 PyObject *stk_py_mix_samples(PyObject *self, PyObject *arguments)
@@ -96,12 +126,11 @@ PyObject *stk_py_mix_samples(PyObject *self, PyObject *arguments)
     PyObject *tuple, *samples = NULL;
     int status;
 
-    (void)self;
     if (!PyArg_ParseTuple(arguments, "O&O:mix_samples", stk_py_u64, &options.sample_count,
                           &tuple)) {
         return NULL;
     }
-    if (stk_py_mix_parse(&mix, tuple)) {
+    if (stk_py_mix_parse(&mix, PyModule_GetState(self), tuple)) {
         options.mix = &mix.options;
         status = stoker_order_open(&order, &options, &error);
         samples = status < 0 ? stk_py_raise(status, &error)

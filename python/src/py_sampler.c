@@ -154,6 +154,17 @@ static PyObject *sampler_info(PyObject *object, PyObject *nothing)
 #undef N
 }
 
+bool stk_py_sampler_of(const struct stk_py_module *module, PyObject *object,
+                       const struct stoker_sampler **sampler_out)
+{
+    if (Py_TYPE(object) != module->sampler_type) {
+        PyErr_SetString(PyExc_TypeError, "a Sampler, or None");
+        return false;
+    }
+    *sampler_out = ((struct sampler_object *)object)->sampler;
+    return true;
+}
+
 /* ---- a loader's stages ---- */
 
 bool stk_py_sampling_parse(struct stk_py_sampling *sampling, struct stk_py_module *module,
@@ -189,12 +200,9 @@ bool stk_py_sampling_parse(struct stk_py_sampling *sampling, struct stk_py_modul
             }
             return false;
         }
-        if (sampler != Py_None && Py_TYPE(sampler) != module->sampler_type) {
-            PyErr_SetString(PyExc_TypeError, "a stage has a Sampler, or None");
+        if (sampler != Py_None &&
+            !stk_py_sampler_of(module, sampler, &sampling->stages[i].sampler)) {
             return false;
-        }
-        if (sampler != Py_None) {
-            sampling->stages[i].sampler = ((struct sampler_object *)sampler)->sampler;
         }
     }
     return true;

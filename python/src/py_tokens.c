@@ -181,8 +181,8 @@ struct request {
 };
 
 /* no_prefix: numbers of 4 bytes; mix: None, or a tuple. */
-static bool borrow(struct request *request, const char *no_prefix, Py_ssize_t no_prefix_bytes,
-                   PyObject *mix)
+static bool borrow(struct request *request, struct stk_py_module *module, const char *no_prefix,
+                   Py_ssize_t no_prefix_bytes, PyObject *mix)
 {
     /* Numbers in a bytes object lie on 8 bytes, and as long as the keywords. */
     request->options.fim_no_prefix = (const int32_t *)(const void *)no_prefix;
@@ -191,12 +191,12 @@ static bool borrow(struct request *request, const char *no_prefix, Py_ssize_t no
         return true;
     }
     request->options.mix = &request->mix.options;
-    return stk_py_mix_parse(&request->mix, mix);
+    return stk_py_mix_parse(&request->mix, module, mix);
 }
 
 /* (source, context, option=...): source is of the given type. */
-static bool parse_options(PyObject *arguments, PyObject *keywords, PyTypeObject *type,
-                          struct request *request)
+static bool parse_options(PyObject *arguments, PyObject *keywords, struct stk_py_module *module,
+                          PyTypeObject *type, struct request *request)
 {
     static char *names[] = {"source",
                             "context",
@@ -258,7 +258,7 @@ static bool parse_options(PyObject *arguments, PyObject *keywords, PyTypeObject 
             &no_prefix_bytes, &mix, stk_py_u64, &options->block_samples, &request->rows_of)) {
         return false;
     }
-    return borrow(request, no_prefix, no_prefix_bytes, mix);
+    return borrow(request, module, no_prefix, no_prefix_bytes, mix);
 }
 
 /* A buffer of numbers of so many bytes each, at least `count`. */
@@ -326,7 +326,7 @@ PyObject *stk_py_rows(PyObject *module, PyObject *arguments)
 
     if (!PyArg_ParseTuple(arguments, "O!O!O&OOO:rows", &PyTuple_Type, &first, &PyDict_Type,
                           &keywords, stk_py_u64, &epoch, &parts[0], &parts[1], &parts[2]) ||
-        !parse_options(first, keywords, state->engine_type, &request)) {
+        !parse_options(first, keywords, state, state->engine_type, &request)) {
         stk_py_mix_deinit(&request.mix);
         return NULL;
     }
@@ -368,7 +368,7 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     struct request request = {.rows_of = Py_None};
     struct token_loader_object *other = NULL;
     PyObject *self = NULL;
-    bool ready = parse_options(arguments, keywords, module->tokens_type, &request);
+    bool ready = parse_options(arguments, keywords, module, module->tokens_type, &request);
 
     if (ready && request.rows_of != Py_None) {
         if (Py_TYPE(request.rows_of) != module->token_loader_type) {

@@ -76,7 +76,7 @@ from .fields import (
     Text,
 )
 from .loader import Loader
-from .mix import Mix
+from .mix import Mix, Source
 from .output import Ragged
 from .packing import pack
 from .table import BadRow, pack_table
@@ -149,6 +149,7 @@ __all__ = [
     "Scheduled",
     "ScatteredError",
     "ShardWriter",
+    "Source",
     "StateError",
     "Text",
     "TextLoader",

@@ -151,9 +151,10 @@ class Loader(Stream):
         engine: the :class:`Engine`.
         quarantine: the damaged samples met so far, each once, as :class:`BadSample`: at most
             10,000, in the order of delivery.
-        tables: with subset, weights or balance: a dict for each stage, with ``count`` samples
-            chosen of ``sample_count``, ``scanned`` (0: a table was there), ``scan_ns``,
-            ``table_bytes``, ``table_path`` (None: in memory) and ``table_note``.
+        tables: with subset, weights or balance: a dict for each stage (of a Mix: for each source
+            that has them), with ``count`` samples chosen of ``sample_count``, ``scanned`` (0: a
+            table was there), ``scan_ns``, ``table_bytes``, ``table_path`` (None: in memory) and
+            ``table_note``.
         mask: with ``tail="pad"``: bool [B] of the last batch, False for padding; else ``None``.
     """
 
@@ -254,7 +255,11 @@ class Loader(Stream):
         if (isinstance(source, Mix) or self._sampling.is_there) and self._refresh:
             raise ArgumentError("refresh= of a Mix or chosen samples", where, "make another Loader")
         if isinstance(source, (Mix, Mixed)) and self._sampling.is_there:
-            raise ArgumentError("chosen samples of a Mix", where, "mix whole sources")
+            raise ArgumentError(
+                "chosen samples of a Mix",
+                where,
+                "give them to its sources: stoker.Source(path, subset=...)",
+            )
         own = {"threads": threads, "memory": memory, "sandbox": sandbox or None}
         own = {name: value for name, value in own.items() if value is not None}
         self._open(source, engine, own, index)
@@ -296,6 +301,7 @@ class Loader(Stream):
             raise ArgumentError(f"fields {fields!r}", "Loader", "give a dict: name to field")
         native: list[Any] = []
         self._fields: list[Column] = []
+        self._labelled = any(isinstance(field, Label) for field in fields.values())
         for name, field in resolve(fields).items():
             if field._kind == 0:
                 self._fields.append(Column(name, field, -1))
@@ -343,11 +349,13 @@ class Loader(Stream):
                 self._owned.append(engine)
             self.engine = engine if engine is not None else default_engine()
             try:
-                urls = source.urls() if isinstance(source, Mix) else source
-                self.dataset = Dataset(urls, engine=self.engine, index=index)
-                self._owned.append(self.dataset)
                 if isinstance(source, Mix):
-                    self._mixed = Mixed.of(source, self.dataset)
+                    self._mixed = Mixed.of(source, self.engine, index)
+                    self._owned.append(self._mixed)
+                    self.dataset = self._mixed.dataset
+                else:
+                    self.dataset = Dataset(source, engine=self.engine, index=index)
+                    self._owned.append(self.dataset)
             except BaseException:
                 self._close_owned()
                 raise
@@ -358,6 +366,8 @@ class Loader(Stream):
                     f"source {source!r}",
                     "look at it with 'stoker ls'; a sample's name has a dot in its base name",
                 )
+            if self._mixed is not None and self._labelled:
+                self._mixed.check_labels()
             self._native = self._load(self.dataset)
         except BaseException:
             self._close_owned()
@@ -386,7 +396,9 @@ class Loader(Stream):
         return _stoker.Loader(dataset._native, self._native_fields, **options)
 
     def _again(self, width: int | None = None, state: tuple[Any, ...] = ()) -> _stoker.Loader:
-        dataset = self.dataset if width is None else self.dataset._as_of(state)
+        dataset = self.dataset
+        if width is not None and self._mixed is not None:
+            dataset = self._mixed.part(width, state)
         try:
             return self._load(dataset, width, after=self._native)
         finally:
@@ -661,7 +673,7 @@ class Loader(Stream):
 
     @property
     def tables(self) -> list[dict[str, Any]]:
-        return self._sampling.info()
+        return self._sampling.info() if self._mixed is None else self._mixed.tables
 
     @property
     def quarantine(self) -> list[BadSample]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import accumulate
 from typing import Any
 
 from . import _stoker
-from .dataset import Dataset, count, word
+from .dataset import INDEXES, Dataset, Engine, count, word
 from .errors import ArgumentError, StateError
 from .output import paths_of
+from .sampling import Sampling
 
-__all__ = ["Mix"]
+__all__ = ["Mix", "Source"]
 
 ENDS = {
     "repeat": _stoker.MIX_REPEAT,
@@ -23,12 +26,54 @@ ENDS = {
 }
 BATCHES = ("mixed", "single")
 
-_SAMPLES, _MIX, _IDENTITY = 8, 10, -1  # places in a native state
+_SAMPLES, _MIX, _SUBSET, _DRAWS, _IDENTITY = 8, 10, 11, 12, -1  # places in a native state
 _WEIGHTS_MAX = 2**56  # their sum, as whole numbers
 _WEIGHTS_FINE = 2**48  # their sum where they are rounded
 _ADVICE = "give one number for each source, or name: none below 0, not all 0"
 
 History = list[tuple[int, list[int]]]  # (position, weights of all leaves), the first at 0
+
+
+class Source:
+    """A source of a :class:`Mix` with settings of its own: chosen samples of it, or drawn ones, in
+    place of all::
+
+        mix = stoker.Mix([stoker.Source("web-*.tar", subset="json.score > 0.5"),
+                          stoker.Source("photos/", balance="label")], weights=[3, 1])
+
+    The source then has as many samples as are chosen: its default weight, its epochs and its
+    ``repeats`` count them. Drawn ones have no epochs; what ends such a source is its count.
+
+    Args:
+        source: a class folder or tars, as a :class:`Loader` takes them.
+        subset, weights, balance, replacement, tables: see :class:`Loader`; they look at this source
+            alone, and a list of ids counts its samples from 0.
+        index: see :class:`Dataset`.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        subset: Any = None,
+        weights: Any = None,
+        balance: str | None = None,
+        replacement: bool = False,
+        tables: str = "auto",
+        index: str | os.PathLike[str] = "auto",
+    ) -> None:
+        if isinstance(source, (Mix, Source, Dataset)):
+            raise ArgumentError(f"{source!r}", "Source", "give the paths of one source")
+        self.urls, self.index = paths_of(source), index
+        self._settings = (subset, None, (weights, balance, replacement), (None, None, None), tables)
+        self.is_chosen = Sampling(*self._settings).is_there
+
+    def sampling(self) -> Sampling:
+        """For one opened mix."""
+        return Sampling(*self._settings)
+
+    def __repr__(self) -> str:
+        return f"<stoker.Source {[os.fsdecode(url) for url in self.urls]!r:.200}>"
 
 
 class Mix:
@@ -49,9 +94,9 @@ class Mix:
     Of tokens a sample is a row: a window, a packed sequence or a document, as the loader says.
 
     Args:
-        sources: tars, as a :class:`Loader` takes them, each; or token files, as a
-            :class:`TokenLoader` does; or another ``Mix`` (with weights), whose share is then
-            divided by its own.
+        sources: class folders or tars, as a :class:`Loader` takes them, each; or token files, as a
+            :class:`TokenLoader` does; or a :class:`Source`, with settings of its own; or another
+            ``Mix`` (with weights), whose share is then divided by its own.
         weights: one a source, in any unit; 0 leaves it out. Decimals are taken as they are written
             (0.1 is a tenth), unless they need more than 56 bits: then to within 2^-48 of the whole.
             Default: the numbers of samples.
@@ -67,6 +112,10 @@ class Mix:
         batches: ``"mixed"``, or ``"single"``: each global batch is of one source.
         epoch: samples of an epoch under ``"repeat"``: a multiple of the loader's ``groups``, and of
             a global batch of one source, or the next one. Default: as many as all sources have.
+
+    Fields are looked up in every source: in folders the picture and its label, in tars members by
+    extension. Where labels are asked for, all class folders must have the same classes. Folders
+    are put together with the other sources in memory (10 bytes a member).
 
     With the loader's ``groups`` a rank meets mostly blocks of its home groups, of every source that
     has 4 blocks a group.
@@ -124,7 +173,8 @@ class Mix:
         if not isinstance(inner, Mix):
             if isinstance(inner, Dataset):
                 raise ArgumentError("an opened stoker.Dataset", "Mix", "give its paths")
-            paths_of(inner)
+            if not isinstance(inner, Source):
+                paths_of(inner)
         elif self.is_counted:
             raise ArgumentError(
                 "a Mix beside repeats or counts", "Mix", "give its sources one by one"
@@ -159,12 +209,19 @@ class Mix:
 
     # ---- what the loader asks ----
 
-    def leaves(self) -> list[list[bytes]]:
-        """The urls of each source, those of inner mixes in place of them."""
-        leaves: list[list[bytes]] = []
+    def parts_of(self) -> list[Source]:
+        """The sources, those of inner mixes in place of them."""
+        found: list[Source] = []
         for inner in self.sources:
-            leaves += inner.leaves() if isinstance(inner, Mix) else [list(paths_of(inner))]
-        return leaves
+            if isinstance(inner, Mix):
+                found += inner.parts_of()
+            else:
+                found.append(inner if isinstance(inner, Source) else Source(inner))
+        return found
+
+    def leaves(self) -> list[list[bytes]]:
+        """The urls of each source."""
+        return [list(source.urls) for source in self.parts_of()]
 
     def urls(self) -> list[bytes]:
         return [url for leaf in self.leaves() for url in leaf]
@@ -196,27 +253,103 @@ class Mixed:
     and the history of weights."""
 
     dataset: Dataset  # of :meth:`of`
+    _parts: list[Dataset]  # which it is put together of; else none
 
-    def __init__(self, mix: Mix, ends: list[int]) -> None:
-        """ends: in samples, one for each of the mix's leaves."""
+    def __init__(
+        self, mix: Mix, ends: list[int], samplers: Sequence[_stoker.Sampler | None] = ()
+    ) -> None:
+        """ends: in samples, one for each of the mix's leaves, as samplers."""
         self.mix, self.ends = mix, ends
+        self._samplers = tuple(samplers) if any(samplers) else ()
+        self._parts = []
         starts = [0, *self.ends[:-1]]
         for leaf, start, end in zip(mix.leaves(), starts, ends, strict=True):
             if start == end:
                 raise ArgumentError(f"source {leaf!r} has no samples", "Mix", "leave it out")
         self.lengths = [end - start for start, end in zip(starts, self.ends, strict=True)]
+        for source, sampler in enumerate(self._samplers):
+            if sampler is not None:
+                self.lengths[source] = sampler.info()["count"]
         self.history: History = [(0, self._first())]
         self.history += [(p, whole(mix.parts(weights))) for p, weights in mix.changes]
         # Of the order; 0: the data set's. Those of a run that had fewer sources are kept.
         self.epoch, self.block_samples = mix.epoch, 0
 
     @classmethod
-    def of(cls, mix: Mix, dataset: Dataset) -> Mixed:
-        """dataset: of the mix's urls."""
-        urls = list(accumulate(len(leaf) for leaf in mix.leaves()))
-        self = cls(mix, [dataset._native.url_end(url - 1) for url in urls])
+    def of(cls, mix: Mix, engine: Engine, index: Any = "auto", **options: Any) -> Mixed:
+        """Opens the sources; options: of a Dataset."""
+        sources = mix.parts_of()
+        own = any(source.index != "auto" for source in sources)
+        alone: list[Dataset] = []
+        try:
+            if own or any(os.path.isdir(url) for source in sources for url in source.urls):
+                alone = [_opened(source, engine, index, options) for source in sources]
+            joins = own or any(part.kind == "imagefolder" for part in alone)
+            if joins:
+                dataset = alone[0]._like(
+                    alone[0]._native.join(tuple(part._native for part in alone[1:]))
+                )
+                ends = [dataset._native.url_end(number) for number in range(len(sources))]
+            else:
+                dataset = Dataset(mix.urls(), engine=engine, index=index, **options)
+                urls = accumulate(len(source.urls) for source in sources)
+                ends = [dataset._native.url_end(url - 1) for url in urls]
+            samplers: list[_stoker.Sampler | None] = [None] * len(sources)
+            for number, source in enumerate(sources):
+                if source.is_chosen:
+                    with _one(alone, number, source, engine, options) as part:
+                        ((_, samplers[number]),) = source.sampling().native(part)[0]
+            self = cls(mix, ends, samplers)
+        except BaseException:
+            for part in alone:
+                part.close()
+            raise
         self.dataset = dataset
+        self._parts = alone if joins else []
+        for part in [] if joins else alone:
+            part.close()
         return self
+
+    def close(self) -> None:
+        """Of what opened it: copies have the same data set."""
+        self.dataset.close()
+        for part in self._parts:
+            part.close()
+
+    def part(self, width: int, state: tuple[Any, ...]) -> Dataset:
+        """The data set of the first sources, as the run of that state had it."""
+        if not self._parts:
+            return self.dataset._as_of(state)
+        others = tuple(part._native for part in self._parts[1:width])
+        return self._parts[0]._like(self._parts[0]._native.join(others))
+
+    def check_labels(self) -> None:
+        """A label is a number of a class: all folders must have the same."""
+        first: tuple[Source, list[str]] | None = None
+        for source, part in zip(self.mix.parts_of(), self._parts, strict=False):
+            if part.kind != "imagefolder":
+                continue
+            if not part.classes:
+                raise ArgumentError(
+                    f"{source!r} has no class folders, so its pictures have no label",
+                    "Mix",
+                    "leave the label out, or put the pictures into one folder a class",
+                )
+            if first is None:
+                first = source, part.classes
+            elif part.classes != first[1]:
+                here, there = set(part.classes), set(first[1])
+                name = min(here ^ there)
+                has, lacks = (source, first[0]) if name in here else (first[0], source)
+                raise ArgumentError(
+                    f"sources have other classes: {has!r} has {name!r}, and {lacks!r} has not",
+                    "Mix labels",
+                    "give all folders the same classes, or leave the label out",
+                )
+
+    @property
+    def tables(self) -> list[dict[str, Any]]:
+        return [sampler.info() for sampler in self._samplers if sampler is not None]
 
     def copy(self) -> Mixed:
         """For another loader."""
@@ -262,6 +395,7 @@ class Mixed:
             ENDS[mix.end],
             self.unit(step),
             self.epoch,
+            self._samplers[:width],
         )
         return {"mix": own, "block_samples": self.block_samples}
 
@@ -471,13 +605,33 @@ class Mixed:
         native = loader._again()
         try:
             own, parts = native.state(), list(state)
-            for place in (_SAMPLES, _MIX, _IDENTITY):
+            for place in (_SAMPLES, _MIX, _SUBSET, _DRAWS, _IDENTITY):
                 parts[place] = own[place]
             native.set_state(tuple(parts))
         except BaseException:
             native.close()
             raise
         return native
+
+
+def _opened(source: Source, engine: Engine, index: Any, options: dict[str, Any]) -> Dataset:
+    if source.index != "auto":
+        index = source.index
+    elif index not in INDEXES:  # the file of all sources in one
+        index = "auto"
+    return Dataset(list(source.urls), engine=engine, index=index, **options)
+
+
+@contextlib.contextmanager
+def _one(
+    alone: list[Dataset], number: int, source: Source, engine: Engine, options: dict[str, Any]
+) -> Iterator[Dataset]:
+    """The data set of one source; it is there already, or only now."""
+    if alone:
+        yield alone[number]
+        return
+    with _opened(source, engine, "auto", options) as part:
+        yield part
 
 
 def whole(parts: list[Fraction]) -> list[int]:

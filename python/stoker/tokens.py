@@ -326,6 +326,10 @@ class TokenLoader(Stream):
                 )
             self.tokens = source
         elif isinstance(source, Mix):
+            if any(part.is_chosen for part in source.parts_of()):
+                raise ArgumentError(
+                    "chosen samples of tokens", where, "mix whole sources: leave the settings out"
+                )
             self._leaves = [_files(leaf) for leaf in source.leaves()]
             self.tokens = Tokens(list(chain(*self._leaves)), stored=stored, engine=engine)
         else:

@@ -163,13 +163,15 @@ class Here:
                 options["memory"] = max(1, whole.info()["memory_bytes_max"] // workers)
         self.engine = Engine(**options)
         try:
-            self.dataset = Dataset(list(dataset._paths), engine=self.engine, **dataset._dataset)
+            self._mixed: Mixed | None = None
+            if dataset._mix is not None:
+                self._mixed = Mixed.of(dataset._mix, self.engine, **dataset._dataset)
+                self.dataset = self._mixed.dataset
+            else:
+                self.dataset = Dataset(list(dataset._paths), engine=self.engine, **dataset._dataset)
         except BaseException:
             self.engine.close()
             raise
-        self._mixed: Mixed | None = None
-        if dataset._mix is not None:
-            self._mixed = Mixed.of(dataset._mix, self.dataset)
         self._free: list[tuple[dict[str, Any], Loader]] = []
 
     def take(self, batch_size: int, options: dict[str, Any]) -> Loader:
@@ -210,7 +212,7 @@ class Here:
         for _, loader in self._free:
             loader.close()
         self._free.clear()
-        self.dataset.close()
+        (self._mixed or self.dataset).close()
         self.engine.close()
 
 

@@ -119,9 +119,33 @@ int stk_stages_resolve(struct stk_stages_options *options_out, struct stk_stage 
     return 0;
 }
 
-static bool is_drawn(const struct stk_choice *choice)
+bool stk_choice_is_drawn(const struct stk_choice *choice)
 {
     return choice->alias || choice->classes || choice->replacement;
+}
+
+uint64_t stk_choice_key(const struct stk_choice *choice, uint64_t seed)
+{
+    return stk_draw_key(seed, choice->alias     ? STK_USE_ALIAS
+                              : choice->classes ? STK_USE_CLASSES
+                                                : STK_USE_UNIFORM);
+}
+
+uint64_t stk_choice_draw(const struct stk_choice *choice, uint64_t count, uint64_t key,
+                         uint64_t number)
+{
+    if (choice->alias) {
+        return stk_alias_draw(choice->alias, key, number);
+    }
+    if (choice->classes) {
+        return stk_classes_draw(choice->classes, key, number);
+    }
+    return (uint64_t)((wide)stk_key(key, number) * count >> 64);
+}
+
+const struct stk_lent *stk_choice_table(const struct stk_choice *choice)
+{
+    return choice->alias ? &choice->alias->lent : &choice->classes->lent;
 }
 
 static int init_stage(struct stk_stages *stages, const struct stk_stages_options *options,
@@ -151,10 +175,8 @@ static int init_stage(struct stk_stages *stages, const struct stk_stages_options
     /* The first stage is the order that a run without stages has; no two walk alike. */
     order.seed = number ? stk_key(order.seed, ~(uint64_t)number) : order.seed;
     order.sample_count = item->count;
-    item->key = stk_draw_key(order.seed, stage->choice.alias     ? STK_USE_ALIAS
-                                         : stage->choice.classes ? STK_USE_CLASSES
-                                                                 : STK_USE_UNIFORM);
-    if (is_drawn(&stage->choice) || order.shuffle == STOKER_SHUFFLE_TWO_LEVEL) {
+    item->key = stk_choice_key(&stage->choice, order.seed);
+    if (stk_choice_is_drawn(&stage->choice) || order.shuffle == STOKER_SHUFFLE_TWO_LEVEL) {
         item->order.options.seed = order.seed;
         return 0;
     }
@@ -165,15 +187,7 @@ static int init_stage(struct stk_stages *stages, const struct stk_stages_options
 
 static uint64_t draw(const struct stk_stages_item *item, uint64_t key, uint64_t number)
 {
-    const struct stk_choice *choice = &item->choice;
-
-    if (choice->alias) {
-        return stk_alias_draw(choice->alias, key, number);
-    }
-    if (choice->classes) {
-        return stk_classes_draw(choice->classes, key, number);
-    }
-    return (uint64_t)((wide)stk_key(key, number) * item->count >> 64);
+    return stk_choice_draw(&item->choice, item->count, key, number);
 }
 
 /* The stage that holds at a run position. */
@@ -339,8 +353,7 @@ static uint64_t read_draws(struct stk_stages_reader *reader, const struct stk_st
         out[i] = draw(item, item->key, stk_repeats_position(&repeats, place + i));
         if (out[i] == STK_DAMAGED) {
             out[i] = 0;
-            fault(reader,
-                  item->choice.alias ? &item->choice.alias->lent : &item->choice.classes->lent);
+            fault(reader, stk_choice_table(&item->choice));
         }
     }
     return count;
@@ -357,7 +370,7 @@ void stk_stages_read(struct stk_stages_reader *reader, uint64_t first, uint64_t 
         uint64_t place = first - item->first;
         uint64_t got = item + 1 < end ? stk_min(count, item[1].first - first) : count;
 
-        got = is_drawn(&item->choice) ? read_draws(reader, item, place, got, samples_out)
+        got = stk_choice_is_drawn(&item->choice) ? read_draws(reader, item, place, got, samples_out)
                                       : read_pass(reader, item, place, got, samples_out);
         for (uint64_t i = 0; item->choice.subset && i < got; i++) {
             samples_out[i] = stk_subset_select(item->choice.subset, samples_out[i]);

@@ -32,6 +32,16 @@ struct stk_choice {
     uint64_t draws_identity;           /* 0: each once */
 };
 
+/* Whether it has draws, and not each sample once a pass. */
+bool stk_choice_is_drawn(const struct stk_choice *choice);
+/* Of the draws of a seed. */
+uint64_t stk_choice_key(const struct stk_choice *choice, uint64_t seed);
+/* The number-th draw out of `count`: the k-th of the choice. STK_DAMAGED. */
+uint64_t stk_choice_draw(const struct stk_choice *choice, uint64_t count, uint64_t key,
+                         uint64_t number);
+/* The table that a STK_DAMAGED of these draws is of. */
+const struct stk_lent *stk_choice_table(const struct stk_choice *choice);
+
 struct stk_stage {
     uint64_t first; /* run position; 0 of the first stage, then rising */
     struct stk_choice choice;

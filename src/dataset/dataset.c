@@ -129,14 +129,6 @@ int stk_dataset_new(struct stoker_dataset **dataset_out, struct stoker_engine *e
     return 0;
 }
 
-int stk_dataset_make_room(struct stoker_dataset *dataset, uint64_t count,
-                          struct stoker_error *error)
-{
-    dataset->objects.count = count;
-    dataset->locked.files = stk_alloc(count, sizeof(struct stk_open_file));
-    return dataset->locked.files ? 0 : no_memory(error);
-}
-
 void stk_dataset_adopt(struct stoker_dataset *dataset, struct stk_sidecar *sidecar)
 {
     dataset->index = sidecar->old;
@@ -340,6 +332,7 @@ void stk_dataset_release(struct stoker_dataset *dataset)
     stk_shards_deinit(&dataset->shards);
     stk_losses_deinit(&dataset->losses);
     stk_free(dataset->url_ends);
+    stk_free(dataset->tars);
     stk_free(dataset->mtimes);
     stk_free(dataset->index_path);
     stk_free(dataset->index_note);
@@ -391,7 +384,8 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
     struct stk_file *file, *evicted = NULL;
     int status;
 
-    if (!dataset->locked.files) {
+    entry = stk_dataset_entry(dataset, shard);
+    if (!entry) {
         status = stk_index_path(dataset->index, shard, path, error);
         status = status < 0 ? status : stk_io_open_file(io, path, file_out, error);
         if (status == 0 && stk_io_far_bytes(io, *file_out) == 0) { /* an object is no open file */
@@ -402,7 +396,6 @@ int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_f
         return status;
     }
     pthread_mutex_lock(&dataset->lock);
-    entry = &dataset->locked.files[shard];
     if (!entry->file) {
         /* Opened without the lock; whoever comes second closes his own again. */
         pthread_mutex_unlock(&dataset->lock);
@@ -443,23 +436,25 @@ void stk_dataset_place(const struct stoker_dataset *dataset, struct stoker_error
 
 bool stk_dataset_crowded(struct stoker_dataset *dataset, uint32_t shard)
 {
+    const struct stk_open_file *entry = stk_dataset_entry(dataset, shard);
     bool crowded;
 
     pthread_mutex_lock(&dataset->lock);
     crowded = dataset->locked.in_use >= dataset->engine->options.open_files_max &&
-              (!dataset->locked.files || dataset->locked.files[shard].pins == 0);
+              (!entry || entry->pins == 0);
     pthread_mutex_unlock(&dataset->lock);
     return crowded;
 }
 
 void stk_dataset_forget(struct stoker_dataset *dataset, uint32_t shard)
 {
+    struct stk_open_file *entry = stk_dataset_entry(dataset, shard);
     struct stk_file *gone = NULL;
 
     pthread_mutex_lock(&dataset->lock);
-    if (dataset->locked.files && dataset->locked.files[shard].pins == 0) {
-        gone = dataset->locked.files[shard].file;
-        dataset->locked.files[shard].file = NULL;
+    if (entry && entry->pins == 0) {
+        gone = entry->file;
+        entry->file = NULL;
         dataset->locked.open_count -= gone != NULL;
     }
     pthread_mutex_unlock(&dataset->lock);
@@ -470,7 +465,9 @@ void stk_dataset_forget(struct stoker_dataset *dataset, uint32_t shard)
 
 void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file *file)
 {
-    if (!dataset->locked.files) {
+    struct stk_open_file *entry = stk_dataset_entry(dataset, shard);
+
+    if (!entry) {
         bool far = stk_io_far_bytes(dataset->engine->io, file) > 0;
 
         stk_io_close_file(dataset->engine->io, file);
@@ -479,8 +476,8 @@ void stk_dataset_unpin(struct stoker_dataset *dataset, uint32_t shard, struct st
         }
     }
     pthread_mutex_lock(&dataset->lock);
-    STK_ASSERT(!dataset->locked.files || dataset->locked.files[shard].pins > 0);
-    dataset->locked.in_use -= !dataset->locked.files || --dataset->locked.files[shard].pins == 0;
+    STK_ASSERT(!entry || entry->pins > 0);
+    dataset->locked.in_use -= !entry || --entry->pins == 0;
     pthread_mutex_unlock(&dataset->lock);
 }
 
@@ -493,7 +490,9 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
         return STOKER_ERROR_ARGUMENT;
     }
     full.struct_size = info->struct_size;
-    full.kind = dataset->objects.kind == STK_SOURCE_FOLDER ? "imagefolder" : "webdataset";
+    full.kind = dataset->tars                                ? "joined"
+                : dataset->objects.kind == STK_SOURCE_FOLDER ? "imagefolder"
+                                                             : "webdataset";
     full.sample_count = stk_index_samples(index);
     full.member_count = stk_index_members(index);
     full.shard_count = stk_index_shards(index);

@@ -33,6 +33,12 @@ struct stk_scan {
     _Atomic uint64_t shards_done, bytes_done, bytes_read;
 };
 
+/* Shards that are all tars, or all files. */
+struct stk_tar_span {
+    uint64_t end;       /* the shard behind the last one */
+    uint64_t files_less; /* tars: shard - files_less is the tar's number; files: UINT64_MAX */
+};
+
 struct stoker_dataset {
     struct stoker_engine *engine;          /* const after open, as all down to the lock */
     struct stoker_dataset_options options; /* what it points to is owned */
@@ -53,12 +59,32 @@ struct stoker_dataset {
     struct stk_losses losses; /* under the lock until the scan has ended */
     _Atomic uint32_t references;
     pthread_mutex_t lock;
+    /* Of data sets put together with folders: owned. Else NULL. */
+    struct stk_tar_span *tars;
+    uint32_t tar_span_count;
     struct {
-        struct stk_open_file *files; /* one a shard; NULL for a folder */
+        struct stk_open_file *files; /* one a shard that is a tar; NULL for a folder */
         uint32_t open_count, hand;
         uint32_t in_use; /* files with a pin */
     } locked;
 };
+
+/* Where an open tar is kept; NULL: a file of a folder is opened for each use. */
+static inline struct stk_open_file *stk_dataset_entry(const struct stoker_dataset *dataset,
+                                                      uint32_t shard)
+{
+    uint32_t i = 0;
+
+    if (!dataset->locked.files || !dataset->tars) {
+        return dataset->locked.files ? &dataset->locked.files[shard] : NULL;
+    }
+    while (dataset->tars[i].end <= shard) {
+        i++;
+    }
+    return dataset->tars[i].files_less == UINT64_MAX
+               ? NULL
+               : &dataset->locked.files[shard - dataset->tars[i].files_less];
+}
 
 void stk_dataset_hold(struct stoker_dataset *dataset);
 void stk_dataset_release(struct stoker_dataset *dataset);

@@ -1,8 +1,9 @@
-/* A data set that grew, as another one; and one as it was before it grew. The first is never
- * touched: loaders on it go on with what they have. */
+/* A data set that grew, as another one; one as it was before it grew; and several as one. What they
+ * are made of is never touched: loaders on it go on with what they have. */
 #include "dataset/dataset.h"
 
 #include "dataset/sidecar.h"
+#include "format/unpack.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -122,7 +123,7 @@ int stoker_dataset_refresh(const struct stoker_dataset *dataset, uint64_t shard_
     int status;
 
     *newer_out = NULL;
-    if (dataset->objects.kind != STK_SOURCE_TARS) {
+    if (dataset->objects.kind != STK_SOURCE_TARS || dataset->tars) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "class folders do not grow while in use",
                         "open the data set anew", "'%.400s'", dataset->options.urls[0]);
     }
@@ -184,7 +185,7 @@ int stoker_dataset_as_of(const struct stoker_dataset *dataset, const struct stok
                          struct stoker_dataset **part_out, struct stoker_error *error)
 {
     uint64_t count = stk_index_shards(dataset->index);
-    bool tars = dataset->objects.kind == STK_SOURCE_TARS;
+    bool tars = dataset->objects.kind == STK_SOURCE_TARS && !dataset->tars;
 
     *part_out = NULL;
     if (is_of(dataset, state) && stk_index_block_samples(dataset->index) == state->block_samples) {
@@ -218,4 +219,151 @@ int stoker_dataset_as_of(const struct stoker_dataset *dataset, const struct stok
                     "open the data set that it was made with; it may have grown, not changed",
                     "%" PRIu64 " samples in the state, %" PRIu64 " here", state->sample_count,
                     stk_index_samples(dataset->index));
+}
+
+/* ---- several as one ---- */
+
+static int copy_file(struct stk_index *to, uint32_t shard, const char *path,
+                     const struct stk_index *from, uint32_t from_shard, struct stoker_error *error)
+{
+    struct stk_shard_builder *builder;
+    struct stk_sample sample;
+    struct stk_member member;
+    const char *extension;
+    int status =
+        stk_index_sample(from, stk_index_first_sample(from, from_shard), &sample, error);
+
+    status = status < 0 ? status : stk_index_member(from, &sample, 0, &member, error);
+    status = status < 0 ? status : stk_shard_begin(to, shard, path, &builder, error);
+    if (status < 0) {
+        return status;
+    }
+    extension = stk_index_extension(from, member.extension);
+    status = stk_shard_add_file(
+        builder, sample.key, (struct stk_view){(const uint8_t *)extension, strlen(extension)},
+        sample.label, error);
+    if (status < 0) {
+        stk_shard_abandon(builder);
+        return status;
+    }
+    return stk_shard_end(builder, 0, STK_PLAIN, error);
+}
+
+/* All shards of a part, behind those that are there. */
+static int add_part(struct stoker_dataset *joined, uint64_t first,
+                    const struct stoker_dataset *part, struct stoker_error *error)
+{
+    const struct stk_index *from = part->index;
+    int status = 0;
+
+    for (uint64_t i = 0; status == 0 && i < stk_index_shards(from); i++) {
+        char path[STK_PATH_BYTES_MAX];
+        uint32_t shard = (uint32_t)(first + i);
+
+        status = stk_index_path(from, (uint32_t)i, path, error);
+        if (status == 0) {
+            status = stk_index_is_file(from, (uint32_t)i)
+                         ? copy_file(joined->index, shard, path, from, (uint32_t)i, error)
+                         : stk_shard_copy(joined->index, shard, path, from, (uint32_t)i, error);
+        }
+    }
+    return status;
+}
+
+/* What is known before shards are copied: where parts end, which are tars, how many. */
+static int lay_out(struct stoker_dataset *joined, struct stoker_dataset *const *parts, size_t count,
+                   struct stoker_error *error)
+{
+    uint64_t shards = 0, tars = 0;
+
+    joined->url_ends = stk_alloc(count, sizeof *joined->url_ends);
+    joined->tars = stk_alloc(count, sizeof *joined->tars);
+    if (!joined->url_ends || !joined->tars) {
+        return stk_fail(error, -ENOMEM, "cannot put data sets together", "free memory",
+                        "%zu data sets", count);
+    }
+    joined->tar_span_count = (uint32_t)count;
+    for (size_t i = 0; i < count; i++) {
+        bool folder = stk_index_is_folder(parts[i]->index);
+
+        joined->tars[i].files_less = folder ? UINT64_MAX : shards - tars;
+        shards += stk_index_shards(parts[i]->index);
+        tars += folder ? 0 : stk_index_shards(parts[i]->index);
+        joined->tars[i].end = joined->url_ends[i] = shards;
+    }
+    if (shards >= UINT32_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "too many files in one data set",
+                        "pack the folders as tars", "%" PRIu64 " files and shards", shards);
+    }
+    joined->objects.kind = STK_SOURCE_TARS;
+    return stk_dataset_make_room(joined, stk_max(tars, 1), error);
+}
+
+static int fill_joined(struct stoker_dataset *joined, struct stoker_dataset *const *parts,
+                       size_t count, struct stoker_error *error)
+{
+    struct stk_index_options options = {0};
+    const struct stk_index *like = NULL;
+    uint64_t block_samples = UINT64_MAX, first = 0;
+    int status = lay_out(joined, parts, count, error);
+
+    for (size_t i = 0; i < count; i++) {
+        const struct stk_index *index = parts[i]->index;
+
+        options.shard_count += stk_index_shards(index);
+        options.key_bytes_max = stk_max(options.key_bytes_max, stk_index_key_bytes_max(index));
+        options.join_distance = stk_max(options.join_distance, stk_index_join_distance(index));
+        /* Blocks are as long in all of them: no longer than any has them. */
+        block_samples = stk_min(block_samples, stk_index_block_samples(index));
+        like = !like && stk_index_classes(index) > 0 ? index : like;
+    }
+    status = status < 0 ? status : stk_index_open(&joined->index, &options, error);
+    for (size_t i = 0; status == 0 && i < count; i++) {
+        status = add_part(joined, first, parts[i], error);
+        first += stk_index_shards(parts[i]->index);
+    }
+    return status < 0 ? status : stk_scan_finish(joined, like, block_samples, error);
+}
+
+int stoker_dataset_join(struct stoker_dataset *const *parts, size_t part_count,
+                        struct stoker_dataset **joined_out, struct stoker_error *error)
+{
+    struct stoker_dataset_options options;
+    struct stoker_dataset *joined = NULL;
+    const char **urls;
+    bool is_sound = parts && part_count > 0 && part_count <= UINT16_MAX;
+    int status;
+
+    *joined_out = NULL;
+    for (size_t i = 0; is_sound && i < part_count; i++) {
+        is_sound = parts[i]->engine == parts[0]->engine && !parts[i]->tars;
+    }
+    if (!is_sound) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "these data sets cannot be put together",
+                        "give opened ones of one engine, none of them put together already",
+                        "%zu data sets", part_count);
+    }
+    options = parts[0]->options;
+    options.index_path = NULL;
+    urls = stk_alloc(part_count, sizeof *urls);
+    if (!urls) {
+        return stk_fail(error, -ENOMEM, "cannot put data sets together", "free memory",
+                        "%zu data sets", part_count);
+    }
+    for (size_t i = 0; i < part_count; i++) {
+        urls[i] = parts[i]->options.urls[0];
+    }
+    options.urls = urls;
+    options.url_count = part_count;
+    status = stk_dataset_new(&joined, parts[0]->engine, &options, error);
+    status = status < 0 ? status : fill_joined(joined, parts, part_count, error);
+    stk_free(urls);
+    if (status < 0) {
+        if (joined) {
+            stk_dataset_release(joined);
+        }
+        return status;
+    }
+    *joined_out = joined;
+    return 0;
 }

@@ -9,6 +9,7 @@
 #include "sweep/sweep.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -47,6 +48,16 @@ static int keep_ends(struct stoker_dataset *dataset, struct stoker_error *error)
         dataset->url_ends[i] = paths ? dataset->objects.url_ends[paths - 1] : 0;
     }
     return 0;
+}
+
+int stk_dataset_make_room(struct stoker_dataset *dataset, uint64_t count,
+                          struct stoker_error *error)
+{
+    dataset->objects.count = count;
+    dataset->locked.files = stk_alloc(count, sizeof(struct stk_open_file));
+    return dataset->locked.files ? 0
+                                 : stk_fail(error, -ENOMEM, "cannot open a data set", "free memory",
+                                            "%" PRIu64 " shards", count);
 }
 
 int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)

@@ -498,6 +498,11 @@ bool stk_index_is_folder(const struct stk_index *index)
     return index->folder;
 }
 
+bool stk_index_is_file(const struct stk_index *index, uint32_t shard)
+{
+    return index->map ? index->folder : index->shards[shard].kind == STK_SHARD_FILE;
+}
+
 uint32_t stk_index_join_distance(const struct stk_index *index)
 {
     return index->options.join_distance;

@@ -95,6 +95,16 @@ static int open_image(struct stk_field *field, const struct stoker_field_options
     return 0;
 }
 
+static bool has_tars(const struct stoker_dataset *dataset)
+{
+    bool has = !dataset->tars && dataset->objects.kind == STK_SOURCE_TARS;
+
+    for (uint32_t i = 0; i < dataset->tar_span_count; i++) {
+        has = has || dataset->tars[i].files_less != UINT64_MAX;
+    }
+    return has;
+}
+
 static int open_field(struct stoker_loader *loader, struct stk_field *field,
                       const struct stoker_field_options *asked,
                       const struct stoker_loader_options *options, struct stoker_error *error)
@@ -118,8 +128,9 @@ static int open_field(struct stoker_loader *loader, struct stk_field *field,
         break;
     case STOKER_FIELD_LABEL:
         field->shape.dtype = STOKER_INT64;
-        extensions = folder ? NULL : extensions ? extensions : "cls";
-        if (folder && stk_index_classes(loader->dataset->index) == 0) {
+        /* Of folders and tars put together a file has its folder's, others that of their member. */
+        extensions = !has_tars(loader->dataset) ? NULL : extensions ? extensions : "cls";
+        if (!has_tars(loader->dataset) && stk_index_classes(loader->dataset->index) == 0) {
             status = stk_fail(error, STOKER_ERROR_MISSING,
                               "the pictures lie in no class folder, so they have no label",
                               "leave the field out, put them into one folder a class "

@@ -43,14 +43,15 @@ struct task {
 static int  fill(struct task *task, struct parts *parts);
 static void substitute(struct task *task);
 
-static bool wants_member(const struct stoker_loader *loader, const struct stk_field *field)
+static bool wants_member(const struct stoker_loader *loader, const struct stk_field *field,
+                         const struct stk_sample *sample)
 {
     switch (field->kind) {
     case STOKER_FIELD_KEY:
     case STOKER_FIELD_SAMPLE:
         return false;
     case STOKER_FIELD_LABEL:
-        return loader->dataset->objects.kind == STK_SOURCE_TARS;
+        return !stk_index_is_file(loader->dataset->index, sample->shard);
     default:
         return true;
     }
@@ -102,7 +103,7 @@ static void find_parts(const struct stoker_loader *loader, uint64_t sample, stru
         const struct stk_field *field = &loader->fields[f];
         uint32_t                number;
 
-        parts->found[f] = !parts->damaged && wants_member(loader, field) &&
+        parts->found[f] = !parts->damaged && wants_member(loader, field, &parts->sample) &&
                           find_member(loader, field, &parts->sample, &parts->members[f], &number,
                                       &parts->damaged);
         if (!parts->found[f]) {
@@ -606,7 +607,7 @@ static int fill_field(struct task *task, struct parts *parts, uint32_t f)
     const struct stk_field *field = &loader->fields[f];
     void *slot = stk_batch_slot(task->flight->batch, f, field->shape.slot_bytes, task->slot);
 
-    if (wants_member(loader, field) && !parts->found[f]) {
+    if (wants_member(loader, field, &parts->sample) && !parts->found[f]) {
         return missing(task, field);
     }
     if (field->kind == STOKER_FIELD_MASK || stk_fill_inside(field)) {
@@ -616,9 +617,9 @@ static int fill_field(struct task *task, struct parts *parts, uint32_t f)
     case STOKER_FIELD_IMAGE:
         return fill_image(task, f, parts->views[f]);
     case STOKER_FIELD_LABEL:
-        if (!parts->found[f]) {
+        if (!parts->found[f]) { /* a file; of folders put together one may have no classes */
             *(int64_t *)slot = parts->sample.label;
-            return 0;
+            return parts->sample.label < 0 ? missing(task, field) : 0;
         }
         return fill_number(task, field, parts->views[f], slot);
     case STOKER_FIELD_TEXT:

@@ -1,6 +1,7 @@
 /* Goal: a run of a mix has exactly the ids of its schedule, each position once, whatever happens to
  * it: other worlds and batches, other weights, sources that join, deaths, in any mixture, at any
- * step; every rank has the same fingerprint, that of a run that nothing stopped.
+ * step; every rank has the same fingerprint, that of a run that nothing stopped. Sources may be
+ * chosen samples of theirs: then no other ones come.
  * Method: random histories over the pure functions. A state holds the history of weights; a run
  * that dies goes on from an older state, with that state's history. At the end all that was kept is
  * compared with one walk through the schedule of the last history. `mix_elastic_test SEED` begins
@@ -37,6 +38,10 @@ struct history {
     struct stk_schedule schedule;
     struct stk_schedule_reader reader;
     struct stk_partition cut;
+    struct stk_subset subsets[SOURCES]; /* zeroed: all samples of the source */
+    struct stk_alias alias[SOURCES];    /* zeroed: not drawn by weight */
+    struct stk_chooser choosers[SOURCES];
+    const struct stoker_sampler *samplers[SOURCES];
     struct saved at;        /* the run stands here */
     uint64_t tails[EPOCHS]; /* positions from here on were dropped */
     uint64_t resizes, kills, changes, joins;
@@ -70,6 +75,7 @@ static void open_schedule(struct history *history, const struct saved *saved)
         .end = history->end,
         .unit_samples = history->unit,
         .epoch_samples = history->epoch_samples,
+        .samplers = history->samplers,
     };
     struct stk_order_options order = {
         .sample_count = history->ends[saved->source_count - 1],
@@ -107,11 +113,55 @@ static void draw_weights(struct history *history, uint64_t *weights, uint32_t co
     weights[draw(history, count)] += 1;
 }
 
+static void close_choices(struct history *history)
+{
+    for (uint32_t i = 0; i < SOURCES; i++) {
+        stk_subset_deinit(&history->subsets[i]);
+        stk_alias_deinit(&history->alias[i]);
+    }
+}
+
+/* Some of a source's samples, or all; each once, or drawn. */
+static void choose(struct history *history, uint32_t source)
+{
+    struct stk_chooser *chooser = &history->choosers[source];
+    uint64_t size = history->sizes[source], count = size;
+    uint64_t what = draw(history, 8);
+    uint32_t weights[SIZE_MAX_OF_SOURCE];
+
+    *chooser = (struct stk_chooser){.sample_count = size, .is_made = true};
+    if (what < 4) {
+        return; /* most have no sampler */
+    }
+    history->samplers[source] = (const struct stoker_sampler *)(const void *)chooser;
+    if (what != 7) {
+        T_EQ("subset", stk_subset_init(&history->subsets[source], size, NULL), 0);
+        for (uint64_t i = 0; i < size; i++) {
+            if (i % 40 == 7 || draw(history, 3) > 0) {
+                stk_subset_add(&history->subsets[source], i);
+            }
+        }
+        stk_subset_seal(&history->subsets[source]);
+        count = history->subsets[source].count;
+        chooser->choice.subset = &history->subsets[source];
+        chooser->choice.subset_identity = 7;
+    }
+    if (what > 5) {
+        for (uint64_t i = 0; i < count; i++) {
+            weights[i] = 1 + (uint32_t)draw(history, 9);
+        }
+        T_EQ("alias", stk_alias_init(&history->alias[source], weights, count, NULL), 0);
+        chooser->choice.alias = &history->alias[source];
+        chooser->choice.draws_identity = 9;
+    }
+}
+
 static void begin(struct history *history, uint64_t key)
 {
     uint64_t end = 0;
 
     close_schedule(history);
+    close_choices(history);
     memset(history, 0, sizeof *history);
     history->key = key;
     history->source_count = (uint32_t)(1 + draw(history, SOURCES));
@@ -119,6 +169,7 @@ static void begin(struct history *history, uint64_t key)
         history->sizes[i] = 40 + draw(history, draw(history, 3) ? 200 : SIZE_MAX_OF_SOURCE - 40);
         end += history->sizes[i];
         history->ends[i] = end;
+        choose(history, i);
     }
     history->end = (uint32_t)(draw(history, 3) ? STOKER_MIX_REPEAT : 1 + draw(history, 3));
     history->unit = draw(history, 4) ? 1 : 12;
@@ -132,6 +183,9 @@ static void begin(struct history *history, uint64_t key)
     history->cut.tail = (uint32_t)(STOKER_TAIL_DROP + draw(history, 4));
     /* As many groups as the first source has blocks for: others are met by all groups. */
     history->groups = (uint32_t)(1 + draw(history, stk_min(4, history->sizes[0] / 28)));
+    if (history->subsets[0].count > 0) {
+        history->groups = 1;
+    }
     history->cut.group_count = history->groups;
     history->same_states = history->same_ids = true;
     open_schedule(history, &history->at);
@@ -257,18 +311,44 @@ static void run(struct history *history)
     }
 }
 
+/* A source gives what is chosen of it, and the schedule knows where that comes. */
+static bool is_known(struct history *history, uint64_t epoch, uint64_t position, uint64_t sample)
+{
+    uint64_t first = 0, at = 0;
+    uint32_t source = 0;
+
+    while (history->ends[source] <= sample) {
+        first = history->ends[source++];
+    }
+    if (history->subsets[source].count > 0 &&
+        !stk_subset_has(&history->subsets[source], sample - first)) {
+        return false;
+    }
+    if (position % 197 > 0) {
+        return true;
+    }
+    for (uint64_t skip = 0; stk_schedule_find(&history->schedule, epoch, sample, skip, &at);
+         skip++) {
+        if (at == position) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* One walk through the schedule of the last history. */
 static void check(struct history *history, uint64_t number)
 {
     static uint64_t samples[POSITIONS];
     uint64_t count = stk_schedule_samples(&history->schedule), print = 0;
-    bool once = true, same = true;
+    bool once = true, same = true, known = true;
 
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
         stk_schedule_read(&history->reader, epoch, 0, count, samples);
         for (uint64_t i = 0; i < count; i++) {
             once &= history->counts[epoch][i] == (i < history->tails[epoch]);
             same &= !history->counts[epoch][i] || history->samples[epoch][i] == samples[i];
+            known &= is_known(history, epoch, i, samples[i]);
         }
         for (uint64_t i = count; i < POSITIONS; i++) {
             once &= history->counts[epoch][i] == 0;
@@ -285,6 +365,7 @@ static void check(struct history *history, uint64_t number)
         }
     }
     if (!(T_TRUE("each position exactly once", once) & T_TRUE("with its sample", same) &
+          T_TRUE("which is chosen, and is found", known) &
           T_TRUE("every rank has the same fingerprint", history->same_states) &
           T_TRUE("batches of one source", history->same_ids) &
           T_EQ("the fingerprint of what came", history->at.fingerprint, (long long)print))) {
@@ -313,6 +394,7 @@ int main(int count, char **arguments)
         joins += history.joins;
     }
     close_schedule(&history);
+    close_choices(&history);
     T_TRUE("there were resizes and kills", resizes > histories && kills > histories);
     T_TRUE("there were changes, and sources joined", changes > histories && joins > histories / 10);
     T_EQ("no leak", stk_mem_alive(), 0);

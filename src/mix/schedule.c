@@ -14,6 +14,8 @@ static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_
                        struct stoker_error *error);
 static int init_sources(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                         struct stoker_error *error);
+static int init_choices(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                        struct stoker_error *error);
 static uint64_t identity_of(const struct stk_schedule *schedule,
                             const struct stk_schedule_options *options);
 static void turn_to(struct stk_schedule_reader *reader, uint64_t epoch);
@@ -24,7 +26,31 @@ struct request {
     struct stk_mix_options mix;
     struct stk_mix_source sources[STK_MIX_SOURCES_MAX];
     struct stk_mix_change changes[STK_MIX_CHANGES_MAX];
+    struct stk_choice choices[STK_MIX_SOURCES_MAX];
+    bool has_choices;
 };
+
+/* What the caller's sampler of a source chooses out of `count` samples. */
+static int resolve_choice(struct request *request, uint32_t source, uint64_t count,
+                          struct stoker_error *error)
+{
+    const struct stk_chooser *chooser = (const void *)request->given.samplers[source];
+    struct stk_choice *choice = &request->choices[source];
+
+    if (!chooser) {
+        return 0;
+    }
+    if (!chooser->is_made || chooser->sample_count != count) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the sampler of a source is not usable here",
+                        "make it with stoker_sampler_next, of a data set of that source alone",
+                        "source %u of %llu samples, sampler of %llu", source,
+                        (unsigned long long)count, (unsigned long long)chooser->sample_count);
+    }
+    *choice = chooser->choice;
+    request->has_choices = true;
+    request->sources[source].sample_count = choice->subset ? choice->subset->count : count;
+    return 0;
+}
 
 static int resolve(struct request *request, const struct stoker_mix_options *given, uint64_t seed,
                    struct stoker_error *error)
@@ -55,8 +81,15 @@ static int resolve(struct request *request, const struct stoker_mix_options *giv
     for (uint32_t i = 0; i < own->source_count; i++) {
         uint64_t first = i ? own->ends[i - 1] : 0;
         uint64_t count = own->ends[i] > first ? own->ends[i] - first : 0;
+        int status;
 
-        request->sources[i] = (struct stk_mix_source){count, own->limits ? own->limits[i] : count};
+        request->sources[i].sample_count = count;
+        status = own->samplers ? resolve_choice(request, i, count, error) : 0;
+        if (status < 0) {
+            return status;
+        }
+        request->sources[i].sample_limit =
+            own->limits ? own->limits[i] : request->sources[i].sample_count;
     }
     request->mix = (struct stk_mix_options){.seed = seed,
                                             .sources = request->sources,
@@ -85,6 +118,7 @@ static int open_mix(struct stk_schedule *schedule, const struct stk_order_option
         options.mix = &request->mix;
         options.ends = request->given.ends;
         options.epoch_samples = request->given.epoch_samples;
+        options.choices = request->has_choices ? request->choices : NULL;
         status = stk_schedule_init(schedule, &options, error);
     }
     stk_free(request);
@@ -190,6 +224,9 @@ int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_o
         options->order.shuffle == STOKER_SHUFFLE_BLOCK ? options->order.group_count : 1;
     status = stk_mix_init(&schedule->mix, &mix, error);
     status = status < 0 ? status : init_sources(schedule, options, error);
+    if (status == 0 && options->choices) {
+        status = init_choices(schedule, options, error);
+    }
     if (status < 0) {
         stk_schedule_deinit(schedule);
         return status;
@@ -212,6 +249,8 @@ void stk_schedule_deinit(struct stk_schedule *schedule)
     stk_free(schedule->orders);
     stk_free(schedule->firsts);
     stk_free(schedule->gone);
+    stk_free(schedule->choices);
+    stk_free(schedule->draw_keys);
     *schedule = (struct stk_schedule){0};
 }
 
@@ -276,6 +315,47 @@ static uint32_t groups_of(const struct stk_order_options *order)
                : order->group_count;
 }
 
+/* The samples among which a source chooses. */
+static uint64_t samples_of(const struct stk_schedule_options *options, uint32_t source)
+{
+    const struct stk_subset *subset = options->choices ? options->choices[source].subset : NULL;
+
+    return subset ? subset->sample_count : options->mix->sources[source].sample_count;
+}
+
+/* What is chosen of each source, and its part of what a state says. */
+static int init_choices(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                        struct stoker_error *error)
+{
+    uint32_t source_count = options->mix->source_count;
+    uint64_t subsets = STAGES_KEY, draws = STAGES_KEY;
+    bool is_chosen = false, is_drawn = false;
+
+    schedule->choices = stk_alloc(source_count, sizeof *schedule->choices);
+    schedule->draw_keys = stk_alloc(source_count, sizeof *schedule->draw_keys);
+    if (!schedule->choices || !schedule->draw_keys) {
+        return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
+                              source_count);
+    }
+    for (uint32_t i = 0; i < source_count; i++) {
+        const struct stk_choice *choice = &options->choices[i];
+
+        schedule->choices[i] = *choice;
+        schedule->draw_keys[i] = stk_choice_key(choice, schedule->orders[i].options.seed);
+        if (choice->subset_identity) { /* a source of all samples that joins changes nothing */
+            subsets = stk_key(stk_key(subsets, i), choice->subset_identity);
+            is_chosen = true;
+        }
+        if (choice->draws_identity) {
+            draws = stk_key(stk_key(draws, i), choice->draws_identity);
+            is_drawn = true;
+        }
+    }
+    schedule->subset_identity = is_chosen ? subsets : 0;
+    schedule->draws_identity = is_drawn ? draws : 0;
+    return 0;
+}
+
 static int init_sources(struct stk_schedule *schedule, const struct stk_schedule_options *options,
                         struct stoker_error *error)
 {
@@ -295,7 +375,7 @@ static int init_sources(struct stk_schedule *schedule, const struct stk_schedule
         int status;
 
         if (options->ends[i] > options->order.sample_count || options->ends[i] < first ||
-            options->ends[i] - first != source->sample_count) {
+            options->ends[i] - first != samples_of(options, i)) {
             return stk_fail(error, STOKER_ERROR_ARGUMENT, "the sources of a mix are out of place",
                             "give where each source's samples end, in rising sequence",
                             "source %u ends at %llu", i, (unsigned long long)options->ends[i]);
@@ -385,6 +465,37 @@ static void turn_to(struct stk_schedule_reader *reader, uint64_t epoch)
     }
 }
 
+const struct stk_choice *stk_schedule_choice(const struct stk_schedule *schedule, uint32_t source)
+{
+    return schedule->choices ? &schedule->choices[source] : NULL;
+}
+
+/* The sample of its source that an item stands for: of those that are chosen, or a draw. A damaged
+ * table: sample 0, and the reader knows. */
+static uint64_t chosen(struct stk_schedule_reader *reader, const struct stk_mix_item *item)
+{
+    const struct stk_schedule *schedule = reader->schedule;
+    uint32_t source = item->draw.source;
+    const struct stk_choice *choice = &schedule->choices[source];
+    uint64_t count = schedule->orders[source].options.sample_count, sample = item->sample;
+    const struct stk_lent *table = choice->subset ? &choice->subset->lent : NULL;
+
+    if (stk_choice_is_drawn(choice)) {
+        sample = stk_choice_draw(choice, count, schedule->draw_keys[source],
+                                 item->draw.epoch * count + item->draw.position);
+        table = sample == STK_DAMAGED ? stk_choice_table(choice) : table;
+    }
+    if (choice->subset && sample != STK_DAMAGED) {
+        sample = stk_subset_select(choice->subset, sample);
+    }
+    if (sample == STK_DAMAGED) {
+        reader->stages.status = STOKER_ERROR_CORRUPT;
+        reader->stages.faulty = table;
+        return 0;
+    }
+    return sample;
+}
+
 static void read_mix(struct stk_schedule_reader *reader, uint64_t epoch, uint64_t first,
                      uint64_t count, uint64_t *samples_out)
 {
@@ -398,7 +509,8 @@ static void read_mix(struct stk_schedule_reader *reader, uint64_t epoch, uint64_
 
         stk_mix_read(&reader->reader, first, piece, items);
         for (uint64_t i = 0; i < piece; i++) {
-            *samples_out++ = schedule->firsts[items[i].draw.source] + items[i].sample;
+            *samples_out++ = schedule->firsts[items[i].draw.source] +
+                             (schedule->choices ? chosen(reader, &items[i]) : items[i].sample);
         }
         first += piece;
         count -= piece;
@@ -492,7 +604,9 @@ void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, ui
     if (schedule->orders) {
         source = source_of(schedule, sample);
         *first_out = schedule->firsts[source];
-        *count_out = schedule->orders[source].options.sample_count;
+        *count_out = schedule->choices && schedule->choices[source].subset
+                         ? schedule->choices[source].subset->sample_count
+                         : schedule->orders[source].options.sample_count;
     }
 }
 
@@ -577,7 +691,7 @@ static bool find_in_turn(const struct copies *copies, uint64_t turn, uint64_t sk
 }
 
 /* Draws have no inverse: the epoch is gone through. */
-static bool find_in_stages(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
+static bool find_by_walk(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
                            uint64_t skip, uint64_t *position_out)
 {
     struct stk_schedule_reader reader;
@@ -607,6 +721,7 @@ bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint
 {
     uint64_t first = epoch * schedule->epoch_samples;
     struct copies copies = {schedule, sample, 0};
+    const struct stk_choice *choice;
     struct stk_order_epoch keys;
 
     if (stk_schedule_is_plain(schedule)) {
@@ -615,10 +730,21 @@ bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint
         return skip == 0;
     }
     if (schedule->stages.items) {
-        return find_in_stages(schedule, epoch, sample, skip, position_out);
+        return find_by_walk(schedule, epoch, sample, skip, position_out);
     }
     copies.source = source_of(schedule, sample);
     copies.sample -= schedule->firsts[copies.source];
+    choice = stk_schedule_choice(schedule, copies.source);
+    if (choice && stk_choice_is_drawn(choice)) {
+        return find_by_walk(schedule, epoch, sample, skip, position_out);
+    }
+    if (choice && choice->subset) {
+        if (copies.sample >= choice->subset->sample_count ||
+            !stk_subset_has(choice->subset, copies.sample)) {
+            return false;
+        }
+        copies.sample = stk_subset_rank(choice->subset, copies.sample); /* damaged: above all */
+    }
     if (copies.sample >= schedule->orders[copies.source].options.sample_count ||
         epoch > stk_schedule_epochs(schedule) || skip >= schedule->epoch_samples) {
         return false;
@@ -626,6 +752,18 @@ bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint
     return schedule->is_endless
                ? find_in_run(&copies, first, first + schedule->epoch_samples, skip, position_out)
                : find_in_turn(&copies, epoch, skip, position_out);
+}
+
+/* Any one that a source gives, or drawn as it draws. STK_DAMAGED. */
+static uint64_t any_of(const struct stk_schedule *schedule, uint32_t source, uint64_t random)
+{
+    const struct stk_choice *choice = &schedule->choices[source];
+    uint64_t count = schedule->orders[source].options.sample_count, k = random % count;
+
+    if (stk_choice_is_drawn(choice)) {
+        k = stk_choice_draw(choice, count, random, k); /* of classes too: any draw of any frame */
+    }
+    return k == STK_DAMAGED || !choice->subset ? k : stk_subset_select(choice->subset, k);
 }
 
 uint64_t stk_schedule_other(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,
@@ -639,5 +777,9 @@ uint64_t stk_schedule_other(const struct stk_schedule *schedule, uint64_t epoch,
         return other == STK_DAMAGED ? sample : other;
     }
     stk_schedule_peers(schedule, sample, &first, &count);
+    if (schedule->choices) {
+        other = any_of(schedule, source_of(schedule, sample), random);
+        return other == STK_DAMAGED ? sample : first + other;
+    }
     return first + random % count;
 }

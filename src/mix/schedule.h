@@ -22,6 +22,9 @@ struct stk_schedule_options {
     struct stk_order_options order;    /* of the whole data set; of each source but for its count */
     const struct stk_mix_options *mix; /* NULL: none. Its sources' counts are those of the ends */
     const uint64_t *ends;              /* one a source: where its samples end; lent during init */
+    const struct stk_choice *choices;  /* of a mix: one a source, whose count is then what is
+                                          chosen; lent during init, their tables as of stages.
+                                          NULL: all */
     uint64_t epoch_samples; /* of a mix without end, made a multiple of its unit, and of the number
                              * of groups; 0: as many as the data set has */
     const struct stk_stages_options *stages; /* NULL: none. Not beside a mix; its order is not read,
@@ -35,10 +38,13 @@ struct stk_schedule {
     struct stk_order *orders; /* owned, one a source; NULL without a mix */
     uint64_t *firsts;         /* owned, one a source: its first sample */
     uint64_t *gone;           /* owned, one a source: samples it gives in a mix with an end */
+    struct stk_choice *choices; /* owned, one a source; NULL: all samples of each */
+    uint64_t *draw_keys;        /* owned, one a source, with choices */
     uint64_t epoch_samples;
     bool is_endless;
     uint64_t identity; /* of sources, weights, changes, end and unit; 0 without a mix */
-    /* Of stages: which samples, and how they are drawn, and where each begins; 0: all, once. */
+    /* Of stages, or the choices of a mix: which samples, how they are drawn, and where each begins;
+     * 0: all, once. */
     uint64_t subset_identity, draws_identity;
 };
 
@@ -81,6 +87,8 @@ void stk_schedule_reader_deinit(struct stk_schedule_reader *reader); /* zeroed i
 /* A table that lies in a file was found damaged, or there was no memory, since the last call: what
  * was read is not to be used. Fills *error. */
 int stk_schedule_reader_take(struct stk_schedule_reader *reader, struct stoker_error *error);
+/* What a source of a mix gives; NULL: all of its samples. */
+const struct stk_choice *stk_schedule_choice(const struct stk_schedule *schedule, uint32_t source);
 /* The samples at first .. first + count - 1, all of the epoch. */
 void stk_schedule_read(struct stk_schedule_reader *reader, uint64_t epoch, uint64_t first,
                        uint64_t count, uint64_t *samples_out);

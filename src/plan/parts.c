@@ -219,9 +219,17 @@ void stk_plan_part(const struct stoker_order *order, uint32_t number, uint64_t n
         return;
     }
     if (schedule->orders) { /* its samples may come at positions of any group */
+        const struct stk_choice *choice = stk_schedule_choice(schedule, number);
+
         span.order = &schedule->orders[number];
         span.nodes = 1;
         span.positions += frame_of(&schedule->mix, number);
+        if (choice && stk_choice_is_drawn(choice)) { /* any block at any time */
+            part_out->once = false;
+            part_out->window_samples = part_out->samples;
+            part_out->open_bound = part_out->blocks;
+            return;
+        }
     }
     part_out->window_samples = window_of(span.order);
     part_out->open_bound = bound_of(&span);
@@ -240,8 +248,24 @@ void stk_plan_reader_deinit(struct stk_plan_reader *reader)
     stk_schedule_reader_deinit(&reader->reader);
 }
 
+/* A draw's number is not that of its place, and draws have no passes. */
+static void number_draw(const struct stk_schedule *schedule, uint64_t sample,
+                        struct stk_plan_visit *visit)
+{
+    const struct stk_choice *choice = stk_schedule_choice(schedule, visit->part);
+
+    if (choice && stk_choice_is_drawn(choice)) {
+        uint64_t count = schedule->orders[visit->part].options.sample_count;
+
+        sample -= schedule->firsts[visit->part];
+        visit->number = choice->subset ? stk_subset_rank(choice->subset, sample) : sample;
+        visit->number = visit->number < count ? visit->number : 0; /* a damaged table */
+        visit->pass = 0;
+    }
+}
+
 static void read_mix(struct stk_plan_reader *reader, uint64_t epoch, uint64_t first, uint64_t count,
-                     struct stk_plan_visit *visits)
+                     const uint64_t *samples, struct stk_plan_visit *visits)
 {
     const struct stk_schedule *schedule = &reader->order->schedule;
     struct stk_mix_item items[STK_PLAN_CHUNK];
@@ -252,6 +276,7 @@ static void read_mix(struct stk_plan_reader *reader, uint64_t epoch, uint64_t fi
     for (uint64_t i = 0; i < count; i++) {
         visits[i] = (struct stk_plan_visit){items[i].draw.source, items[i].draw.epoch,
                                             items[i].draw.position, items[i].sample};
+        number_draw(schedule, samples[i], &visits[i]);
     }
 }
 
@@ -287,7 +312,7 @@ void stk_plan_read(struct stk_plan_reader *reader, uint64_t epoch, uint64_t firs
 
     stk_schedule_read(&reader->reader, epoch, first, count, samples);
     if (schedule->orders) {
-        read_mix(reader, epoch, first, count, visits_out);
+        read_mix(reader, epoch, first, count, samples, visits_out);
         return;
     }
     for (uint64_t i = 0; i < count; i++) {

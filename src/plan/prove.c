@@ -309,12 +309,13 @@ static int prove_passes(struct proof *proof, struct stoker_error *error)
     int status = passes ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; status == 0 && i < part_count; i++) {
-        const struct stk_choice *choice =
-            schedule->orders ? NULL : &schedule->stages.items[i].choice;
-        bool is_drawn = choice && (choice->alias || choice->classes || choice->replacement);
+        const struct stk_choice *choice = schedule->orders ? stk_schedule_choice(schedule, i)
+                                                           : &schedule->stages.items[i].choice;
 
         stk_plan_part(proof->order, i, 1, 0, &passes[i].part);
-        passes[i].times = is_drawn ? 0 : choice ? schedule->stages.times : 1;
+        passes[i].times = choice && stk_choice_is_drawn(choice) ? 0
+                          : schedule->orders                    ? 1
+                                                                : schedule->stages.times;
     }
     status = status < 0 ? status : walk_passes(proof, passes, NULL, error);
     for (uint32_t i = 0; status == 0 && i < part_count; i++) {

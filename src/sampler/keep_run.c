@@ -38,6 +38,32 @@ static int keep_stages(struct stk_sampling *sampling, const struct stoker_datase
     return 0;
 }
 
+/* The schedule found them usable. Each is of a data set of its source alone. */
+static int keep_sources(struct stk_sampling *sampling, const struct stoker_mix_options *mix,
+                        struct stoker_error *error)
+{
+    bool has_samplers = mix->struct_size > offsetof(struct stoker_mix_options, samplers) &&
+                        mix->samplers;
+
+    if (!has_samplers) {
+        return 0;
+    }
+    sampling->samplers = stk_alloc(mix->source_count, sizeof *sampling->samplers);
+    if (!sampling->samplers) {
+        return stk_fail(error, -ENOMEM, "cannot keep the samplers of a mix", "free memory", "mix");
+    }
+    for (uint32_t i = 0; i < mix->source_count; i++) {
+        /* Held by all loaders on it, though const for them. */
+        struct stoker_sampler *sampler = (struct stoker_sampler *)(uintptr_t)mix->samplers[i];
+
+        if (sampler) {
+            stk_sampler_hold(sampler);
+            sampling->samplers[sampling->sampler_count++] = sampler;
+        }
+    }
+    return 0;
+}
+
 /* Where the samples of each shard end, given. */
 static int list_shards(const struct stoker_dataset *dataset, struct stk_schedule_request *request,
                        struct stoker_error *error)
@@ -77,6 +103,8 @@ int stk_sampling_open(struct stk_sampling *sampling, struct stk_schedule *schedu
     status = status < 0 ? status : stk_schedule_open(schedule, order, &request, error);
     if (status == 0 && request.sampling) {
         status = keep_stages(sampling, dataset, request.sampling, error);
+    } else if (status == 0 && request.mix) {
+        status = keep_sources(sampling, request.mix, error);
     }
     stk_free((void *)(uintptr_t)(is_two_level ? request.shard_ends : NULL));
     return status;
@@ -89,6 +117,10 @@ void stk_sampling_close(struct stk_sampling *sampling)
             stk_sampler_release((struct stoker_sampler *)(uintptr_t)sampling->stages[i].sampler);
         }
     }
+    for (uint32_t i = 0; i < sampling->sampler_count; i++) {
+        stk_sampler_release(sampling->samplers[i]);
+    }
+    stk_free(sampling->samplers);
     stk_free(sampling->stages);
     *sampling = (struct stk_sampling){0};
 }

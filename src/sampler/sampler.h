@@ -117,6 +117,8 @@ struct stk_choice stk_sampler_choice(const struct stoker_sampler *sampler);
 struct stk_sampling {
     struct stoker_sampling_options options; /* a copy; zeroed: none was given */
     struct stoker_stage *stages;            /* owned, and their samplers held */
+    struct stoker_sampler **samplers;       /* owned, and held: of the sources of a mix */
+    uint32_t sampler_count;
 };
 
 /* Opens the schedule of a run on this data set; the request's shards are filled in here. given:

@@ -82,6 +82,10 @@ static const char *refuse_rules(const struct stoker_token_loader_options *option
 {
     bool windows = options->rows == STOKER_ROWS_WINDOWS;
 
+    if (options->mix && options->mix->struct_size > offsetof(struct stoker_mix_options, samplers) &&
+        options->mix->samplers) {
+        return "samplers choose samples of data sets: mix whole sources of tokens";
+    }
     if (options->append_eod && (!options->has_eod || windows)) {
         return "append_eod needs eod, and packed rows or documents";
     }
