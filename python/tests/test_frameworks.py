@@ -27,6 +27,10 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 IDS = {"id": "__id__"}
 
 
+LONG = pytest.mark.skipif(not os.environ.get("STOKER_TEST_LONG"), reason="for ./check --long")
+SHORT = (("shard", "fork"), ("dispatch", "none"))
+
+
 def needs(name):
     missing = importlib.util.find_spec(name) is None
     reason = f"{name} is not installed (./check --long does it)"
@@ -58,6 +62,51 @@ def test_accelerate_leaves_the_loader_alone(plain, monkeypatch):
     with pytest.raises(stoker.StateError, match="load_state_dict"):
         list(skip_first_batches(loader, 3))
     assert len(list(loader)) == 8
+
+
+LAUNCHED = """
+import copy, sys
+import stoker
+from accelerate import Accelerator, debug_launcher
+
+def train(loader):
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(loader)
+    for step, batch in enumerate(loader, 1):
+        rank, world = accelerator.process_index, accelerator.num_processes
+        print(f"step {step} rank {rank} of {world}: samples {batch['id'].tolist()}", flush=True)
+
+if __name__ == "__main__":
+    loader = stoker.Loader(sys.argv[1], 4, seed=1, fields={"id": "__id__"})
+    next(iter(loader))  # it has threads, and a fork has none of them
+    loader.set_epoch(0)
+    debug_launcher(train, (copy.deepcopy(loader),), num_processes=2)
+"""
+
+
+@needs("accelerate")
+def test_accelerate_launches_with_a_loader(plain, tmp_path):
+    """By fork, as in a notebook: each rank opens the loader that it is given, with its share."""
+    with stoker.Loader(plain(64), 8, fields=IDS, seed=1, rank=0, world_size=1) as loader:
+        want = [batch["id"].tolist() for batch in loader]
+    (tmp_path / "script.py").write_text(LAUNCHED)
+    launched = run(tmp_path / "output", [tmp_path / "script.py", plain(64)])
+    text = (tmp_path / "output").read_text
+    assert launched.wait(120) == 0, text()
+    check_lines(text(), want)
+    assert {(rank, of) for _, rank, of, _ in lines(text())} == {(0, 2), (1, 2)}
+
+
+@needs("ray")
+def test_ray_pickles_a_loader(plain):
+    """With its own pickle, and in a function that closes over it."""
+    from ray import cloudpickle
+
+    loader = stoker.Loader(plain(64), 8, fields=IDS, seed=1)
+    want = [batch["id"].tolist() for batch in loader]
+    loader.set_epoch(0)
+    again = cloudpickle.loads(cloudpickle.dumps(lambda: [it["id"].tolist() for it in loader]))
+    assert again() == want
 
 
 @needs("lightning")
@@ -202,8 +251,14 @@ if __name__ == "__main__":
 
 
 @needs("accelerate")
-@pytest.mark.parametrize("context", ["none", "fork", "forkserver"])
-@pytest.mark.parametrize("way", ["shard", "dispatch"])
+@pytest.mark.parametrize(
+    "way, context",
+    [
+        pytest.param(way, context, marks=() if (way, context) in SHORT else LONG)
+        for way in ("shard", "dispatch")
+        for context in ("none", "fork", "forkserver")
+    ],
+)
 def test_accelerate_shares_out_an_iterable_data_set(plain, tmp_path, way, context):
     """prepare() would share out each rank's share again; the data set gives it all. A resumed
     epoch begins behind what was had, and explicit ranks are refused."""
