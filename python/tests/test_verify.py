@@ -260,6 +260,22 @@ def test_names_that_damage_takes(tmp_path, engine, pack, before, extensions):
     assert contents(path) == {n: n.encode() for n in left}
 
 
+@pytest.mark.parametrize("pack", [False, True], ids=["verify", "pack"])
+def test_no_shape_that_most_have(tmp_path, engine, pack):
+    """A sample that lost members looks like some others, of which there are few."""
+    shapes = dict(a="xy", b="xz", c="yz", d="yz", e="xyz", f="xy", g="xz", h="yz")
+    names = [f"{key}.{extension}" for key, found in shapes.items() for extension in found]
+    path = make.tar(tmp_path / "set" / "0.tar", [(n, n.encode()) for n in names])
+    flip(path, places(path)["e.x"][0] - 512)
+    if pack:
+        stoker.pack(path.parent, tmp_path / "to", engine=engine, on_error="skip")
+        path = tmp_path / "to" / "shard-000000.tar"
+    else:
+        find(path.parent, engine, repair=True)
+    assert not [name for name in contents(path) if name.startswith("e.")]
+    assert {name[0] for name in contents(path)} >= set("abch")
+
+
 def test_deep_finds_more(tars, engine):
     """Codes that no Huffman table has: headers, segments and the end are all right."""
     without_codes(tars / "0.tar", "s002.jpg")

@@ -250,7 +250,7 @@ static int compare_numbers(const void *a, const void *b)
     return one < two ? -1 : one > two;
 }
 
-/* The signature that most samples have which nothing makes doubtful; false: there is none. */
+/* The signature of more than half of the samples that nothing makes doubtful; false: none is. */
 static bool usual_signature(const struct stk_rescue *rescue, uint64_t *numbers, uint64_t *usual_out)
 {
     uint64_t count = 0, most = 0;
@@ -268,7 +268,7 @@ static bool usual_signature(const struct stk_rescue *rescue, uint64_t *numbers, 
             *usual_out = numbers[i];
         }
     }
-    return most > 0;
+    return 2 * most > count;
 }
 
 /* Why the sample is not kept; NULL: it is. all: nothing of the tar is proved. */

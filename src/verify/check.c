@@ -621,7 +621,7 @@ int stk_check_damage(struct stk_check *check, uint32_t kind, struct stoker_error
  * name by a header that is lost. */
 static void judge_suspects(struct stk_check *check)
 {
-    uint64_t shape = 0, votes = 0;
+    uint64_t shape = 0, votes = 0, count = 0, whole = 0;
 
     for (uint32_t i = 0; i < check->keys.count; i++) {
         const struct stk_check_sample *sample = &check->samples[i];
@@ -629,12 +629,18 @@ static void judge_suspects(struct stk_check *check)
         if (!(sample->flags & STK_SAMPLE_HURT)) {
             shape = votes == 0 ? sample->shape : shape;
             votes = sample->shape == shape ? votes + 1 : votes - 1;
+            whole++;
         }
+    }
+    /* One is left also where none has most. */
+    for (uint32_t i = 0; i < check->keys.count; i++) {
+        count += !(check->samples[i].flags & STK_SAMPLE_HURT) && check->samples[i].shape == shape;
     }
     for (uint32_t i = 0; i < check->keys.count; i++) {
         struct stk_check_sample *sample = &check->samples[i];
 
-        if ((sample->flags & STK_SAMPLE_SUSPECT) && (votes == 0 || sample->shape != shape)) {
+        if ((sample->flags & STK_SAMPLE_SUSPECT) &&
+            (2 * count <= whole || sample->shape != shape)) {
             sample->flags |= STK_SAMPLE_BAD;
         }
         if ((sample->flags & STK_SAMPLE_RENAMED) && check->extended) {
