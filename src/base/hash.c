@@ -3,6 +3,8 @@
 
 /* The three calls below allocate nothing and cannot fail, unlike the EVP ones that replace them. */
 #define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/evp.h>
+#include <openssl/md5.h>
 #include <openssl/sha.h>
 #include <xxhash.h>
 
@@ -56,4 +58,15 @@ void stk_sha256_add(struct stk_sha256 *sha, const void *data, size_t bytes)
 void stk_sha256_done(struct stk_sha256 *sha, uint8_t digest_out[32])
 {
     SHA256_Final(digest_out, (SHA256_CTX *)sha->context);
+}
+
+void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16])
+{
+    MD5(data, bytes, digest_out);
+}
+
+void stk_base64(const uint8_t *data, size_t bytes, char text_out[STK_BASE64_BYTES])
+{
+    STK_ASSERT(bytes <= 64);
+    EVP_EncodeBlock((unsigned char *)text_out, data, (int)bytes);
 }

@@ -36,18 +36,36 @@ static int grow(struct stk_keys *keys)
     return 0;
 }
 
-int stk_keys_add(struct stk_keys *keys, struct stk_view key)
+static void hash(struct stk_view key, uint64_t digest[4])
 {
     struct stk_sha256 sha;
+
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, key.data, key.bytes);
+    stk_sha256_done(&sha, (uint8_t *)digest);
+    digest[0] |= (digest[0] | digest[1]) == 0; /* zeros mark a free slot */
+}
+
+bool stk_keys_has(const struct stk_keys *keys, struct stk_view key)
+{
+    uint64_t digest[4], *slot;
+
+    if (keys->count == 0) {
+        return false;
+    }
+    hash(key, digest);
+    slot = find_slot(keys, digest);
+    return (slot[0] | slot[1]) != 0;
+}
+
+int stk_keys_add(struct stk_keys *keys, struct stk_view key)
+{
     uint64_t digest[4], *slot;
 
     if (2 * (keys->count + 1) > keys->capacity && grow(keys) < 0) {
         return -ENOMEM;
     }
-    stk_sha256_init(&sha);
-    stk_sha256_add(&sha, key.data, key.bytes);
-    stk_sha256_done(&sha, (uint8_t *)digest);
-    digest[0] |= (digest[0] | digest[1]) == 0; /* zeros mark a free slot */
+    hash(key, digest);
     slot = find_slot(keys, digest);
     if ((slot[0] | slot[1]) != 0) {
         return 0;

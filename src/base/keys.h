@@ -16,6 +16,8 @@ struct stk_keys {         /* zeroed: empty */
 
 /* 1: it is new; 0: it was there; or -ENOMEM. */
 int stk_keys_add(struct stk_keys *keys, struct stk_view key);
+/* Whether it is there. */
+bool stk_keys_has(const struct stk_keys *keys, struct stk_view key);
 void stk_keys_deinit(struct stk_keys *keys); /* zeroed is fine */
 
 #endif
