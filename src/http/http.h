@@ -105,6 +105,7 @@ struct stk_http_request {
     int status;       /* 0: an answer came, of whatever code; or what error has */
     uint32_t failure; /* enum stk_http_failure */
     uint64_t bytes;   /* of the body in the buffer: also of a failed request they are good */
+    uint64_t sent_bytes; /* of its own body, where that is long; at least so many left us */
     uint64_t sent_ns, first_byte_ns, done_ns; /* monotonic; 0: it did not come to that */
     struct stoker_error error;
 

@@ -263,6 +263,7 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     slot->request = NULL;
     http->active--;
     wiped = request->room_bytes;
+    request->sent_bytes = slot->uploaded;
     /* libcurl's words may hold no more than host names and addresses, which are shown anyway. */
     stk_http_finish(http, request, &slot->answer, failure, slot->problem);
     explicit_bzero(slot->room, wiped);

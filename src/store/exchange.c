@@ -73,6 +73,7 @@ static void submit(struct stk_exchange *exchange)
     struct stk_http_request *request = &exchange->request;
     uint32_t timeout_ms = exchange->store->options.timeout_ms;
     uint64_t not_before_ns = request->not_before_ns;
+    uint32_t patience = stk_max(exchange->patience, 1);
     struct stk_view body = request->body;
 
     exchange->attempts++;
@@ -84,10 +85,10 @@ static void submit(struct stk_exchange *exchange)
             exchange->ranged ? exchange->bytes - exchange->good : exchange->buffer_bytes,
         .redirects_max = !stk_place_is_keyed(exchange->place) ? STK_HTTP_REDIRECTS_MAX : 0,
         .connect_ms = (uint32_t)stk_min(stk_max(timeout_ms / 3, 1), STK_HTTP_CONNECT_MS),
-        .first_byte_ms = stk_max(timeout_ms / 3, 1),
+        .first_byte_ms = stk_max(timeout_ms / 3, 1) * patience,
         .stall_ms = stk_max(timeout_ms / 3, 1),
         /* While bytes come it may go on. */
-        .total_ms = (uint32_t)stk_min(10ull * stk_max(timeout_ms, 1000), UINT32_MAX),
+        .total_ms = (uint32_t)stk_min(10ull * patience * stk_max(timeout_ms, 1000), UINT32_MAX),
         .cut = exchange->probe,
         .stop = &exchange->cancelled,
         .not_before_ns = not_before_ns,
@@ -116,8 +117,14 @@ static void on_done(struct stk_http_request *request, const struct stk_http_answ
         exchange->good += request->bytes;
         exchange->progress_ns = stk_clock_ns();
     }
+    if (request->sent_bytes > 0) {
+        exchange->progress_ns = stk_clock_ns(); /* a long body moved, whatever came of it */
+    }
     if (answer->code / 100 > 2) {
         stk_refusal_read(&refusal, answer);
+    } else if (exchange->document && answer->code / 100 == 2) {
+        exchange->buffer[request->bytes] = '\0';
+        stk_refusal_of(&refusal, (const char *)exchange->buffer);
     }
     verdict = stk_store_judge(exchange, answer, &refusal);
     if (verdict == STK_VERDICT_GOOD && exchange->ranged && exchange->good < exchange->bytes) {

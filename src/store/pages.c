@@ -13,12 +13,15 @@
 #define TEXT_BYTES_MAX 4096u /* of one element: a key of 1,024 bytes, encoded */
 #define PAGES_MAX 4000000u   /* 4 billion keys */
 #define DEPTH_MAX 8u
-#define LIST_QUERY_MAX 6u
+#define LIST_QUERY_MAX 7u
+#define AFTER_BYTES (2 * STK_STORE_URL_BYTES_MAX)
 
 /* One page, and what is carried on to the next. */
 struct page {
     XML_Parser parser;
+    const char *prefix;
     size_t prefix_bytes;
+    char after[AFTER_BYTES]; /* room for what begins the listing */
     int (*found)(void *owner, const struct stk_found *item);
     void *owner;
     int status;
@@ -36,7 +39,8 @@ struct page {
 };
 
 static uint32_t ask_for(const struct stk_search *search, const char *prefix, const char *token,
-                        const char *keys, struct stk_sign_pair query[LIST_QUERY_MAX]);
+                        const char *keys, char *after,
+                        struct stk_sign_pair query[LIST_QUERY_MAX]);
 static int get_page(struct stk_store *store, const struct stk_place *place,
                     const struct stk_sign_pair *query, uint32_t query_count, struct stk_view *body,
                     struct stoker_error *error);
@@ -78,6 +82,7 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     snprintf(keys, sizeof keys, "%u", search->max > 0 && search->max < 1000 ? search->max : 1000);
     page->found = search->found;
     page->owner = search->owner;
+    page->prefix = prefix;
     page->prefix_bytes = bytes;
     page->truncated = true;
     for (uint32_t pages = 0; status == 0 && page->truncated && pages < PAGES_MAX; pages++) {
@@ -87,7 +92,7 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
         char token[sizeof page->token];
 
         memcpy(token, page->token, sizeof token);
-        count = ask_for(search, prefix, token, keys, query);
+        count = ask_for(search, prefix, token, keys, page->after, query);
         status = get_page(store, place, query, count, &body, error);
         status = status < 0 ? status : parse_page(page, body);
         if (status < 0 && (!error || error->status != status)) {
@@ -110,7 +115,8 @@ done:
 
 /* The parameters of a page, in the order of their names; returns how many. */
 static uint32_t ask_for(const struct stk_search *search, const char *prefix, const char *token,
-                        const char *keys, struct stk_sign_pair query[LIST_QUERY_MAX])
+                        const char *keys, char *after,
+                        struct stk_sign_pair query[LIST_QUERY_MAX])
 {
     bool azure = search->place->kind == STK_PLACE_AZURE;
     uint32_t count = 0;
@@ -135,6 +141,10 @@ static uint32_t ask_for(const struct stk_search *search, const char *prefix, con
         query[count++] = (struct stk_sign_pair){"list-type", "2"};
         query[count++] = (struct stk_sign_pair){"max-keys", keys};
         query[count++] = (struct stk_sign_pair){"prefix", prefix};
+        if (search->after && !token[0]) {
+            snprintf(after, AFTER_BYTES, "%s%s", prefix, search->after);
+            query[count++] = (struct stk_sign_pair){"start-after", after};
+        }
     }
     return count;
 }
@@ -322,6 +332,11 @@ static void give(struct page *page, bool folder)
         page->name[--bytes] = '\0';
     }
     page->count++;
+    if (strncmp(page->name, page->prefix, stk_min(bytes, page->prefix_bytes)) != 0) {
+        page->status = STOKER_ERROR_CORRUPT; /* of another prefix than was asked for */
+        XML_StopParser(page->parser, XML_FALSE);
+        return;
+    }
     /* The prefix itself is the mark of an empty folder, as consoles make them. */
     if (page->status < 0 || bytes <= page->prefix_bytes) {
         return;

@@ -22,7 +22,7 @@ struct draft {
     struct stk_exchange *exchange;
     struct stk_store *store;
     struct room room;
-    struct stk_sign_pair signed_headers[8];
+    struct stk_sign_pair signed_headers[8 + STK_STORE_MORE_MAX];
     uint32_t signed_count;
     uint32_t header_count;
     const char *scheme, *host, *path; /* of S3; path is raw */
@@ -149,6 +149,9 @@ static int prepare_s3(struct draft *draft)
         exchange->about && exchange->offset == 0 && exchange->bytes == exchange->about->bytes) {
         add_header(draft, "x-amz-checksum-mode", "ENABLED", true);
     }
+    for (uint32_t i = 0; i < exchange->more_count; i++) {
+        add_header(draft, exchange->more[i].name, exchange->more[i].value, true);
+    }
     if (store->config.requester_pays) {
         add_header(draft, "x-amz-request-payer", "requester", true);
     }
@@ -231,7 +234,7 @@ static int name_bucket(struct draft *draft, char *region)
 {
     const struct stk_store_config *config = &draft->store->config;
     const struct stk_place *place = draft->exchange->place;
-    const char *key = draft->exchange->query_count ? "" : place->key;
+    const char *key = draft->exchange->query_count && !draft->exchange->keyed ? "" : place->key;
     const char *dual = config->dual_stack ? ".dualstack" : "", *fips = config->fips ? "-fips" : "";
 
     stk_store_region(draft->store, place->bucket, region);
@@ -292,7 +295,9 @@ static int add_signature(struct draft *draft, const char *region)
     };
     int status;
 
-    if (exchange->request.body.bytes > 0 && draft->tls) {
+    if (exchange->payload) {
+        request.payload = exchange->payload;
+    } else if (exchange->request.body.bytes > 0 && draft->tls) {
         request.payload = STK_SIGN_UNSIGNED; /* TLS proves it */
     } else if (exchange->request.body.bytes > 0 && draft->room.left > 65) {
         stk_sign_hash(exchange->request.body, hash);

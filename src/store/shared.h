@@ -92,6 +92,8 @@ int stk_store_prepare(struct stk_http_request *request, char *room);
 
 /* verdict.c */
 void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer *answer);
+/* The same of a document; left alone if it tells of no failure. */
+void stk_refusal_of(struct stk_refusal *refusal, const char *document);
 uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_answer *answer,
                          const struct stk_refusal *refusal);
 int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,

@@ -89,6 +89,12 @@ void stk_store_stop(struct stk_store *store)
     stk_http_stop(store->http);
 }
 
+void stk_store_kind(const struct stk_store *store, bool *own_out, bool *tls_out)
+{
+    *own_out = store->config.endpoint[0] != '\0';
+    *tls_out = !*own_out || strncasecmp(store->config.endpoint, "https", 5) == 0;
+}
+
 void stk_store_ledger(struct stk_store *store, struct stk_store_ledger *ledger_out)
 {
     *ledger_out = (struct stk_store_ledger){

@@ -24,6 +24,7 @@
 #define STK_STORE_ATTEMPTS_MAX 12u
 #define STK_STORE_PAGE_BYTES_MAX (8u << 20) /* of one page of a listing: 1,000 keys */
 #define STK_STORE_RANGE_BYTES (8u << 20) /* larger reads are cut into ranges of so many bytes */
+#define STK_STORE_MORE_MAX 8u
 
 struct stk_store;
 struct stk_creds;
@@ -81,6 +82,15 @@ struct stk_exchange {
     uint64_t good;                 /* of them have come */
     const struct stk_sign_pair *query; /* S3: added to the bucket's URL; the key is not */
     uint32_t query_count;
+    bool keyed; /* S3: the key stays in the URL, though there is a query */
+    /* S3: beside those that are made here, and signed as they are. */
+    const struct stk_sign_pair *more;
+    uint32_t more_count; /* at most STK_STORE_MORE_MAX */
+    const char *payload; /* SHA-256 of the body in hex; NULL: made here, on the reactor */
+    /* The body of a good answer is XML, and may tell of a failure all the same; buffer has a byte
+     * more than buffer_bytes, for a NUL. */
+    bool document;
+    uint32_t patience; /* times longer than usual until the first byte and the end; 0: 1 */
     uint8_t *buffer;
     uint64_t buffer_bytes;
     void (*done)(struct stk_exchange *exchange, const struct stk_http_answer *answer);
@@ -95,7 +105,7 @@ struct stk_exchange {
     uint64_t progress_ns;     /* when a byte came last, or it began */
     uint64_t generation;      /* of the credentials that it was signed with */
     _Atomic bool cancelled;
-    const char *headers[12];
+    const char *headers[24];
 };
 
 /* Sends it until it is done; never waits. */
@@ -110,6 +120,9 @@ void stk_store_stop(struct stk_store *store);
 /* Starts it and waits for done. Not on the reactor. */
 int stk_exchange_call(struct stk_store *store, struct stk_exchange *exchange,
                       struct stk_http_answer *answer_out, struct stoker_error *error);
+
+/* What S3 is here: a server of one's own (AWS_ENDPOINT_URL), and whether requests go by TLS. */
+void stk_store_kind(const struct stk_store *store, bool *own_out, bool *tls_out);
 
 /* Asks for size and version. -ENOENT, -EACCES ... */
 int stk_store_head(struct stk_store *store, const struct stk_place *place,
@@ -136,6 +149,7 @@ struct stk_search {
     const struct stk_place *place; /* a prefix: '/' is added to its end if it has none */
     bool deep;                     /* all below it, not only what lies directly there */
     uint32_t max;                  /* 0: all; else the first so many at least */
+    const char *after; /* deep: names behind this one only, as bytes sort; NULL: all */
     int (*found)(void *owner, const struct stk_found *item); /* below 0 ends it */
     void *owner;
 };

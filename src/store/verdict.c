@@ -42,16 +42,39 @@ static void element(const char *text, const char *name, char *value, size_t valu
     }
 }
 
+static void read_error(struct stk_refusal *refusal, const char *text)
+{
+    element(text, "Code", refusal->code, sizeof refusal->code);
+    element(text, "Message", refusal->message, sizeof refusal->message);
+    element(text, "RequestId", refusal->request_id, sizeof refusal->request_id);
+    element(text, "StorageClass", refusal->storage, sizeof refusal->storage);
+    element(text, "Region", refusal->region, sizeof refusal->region);
+}
+
+/* White space may come first: it keeps the connection busy while the server works. */
+void stk_refusal_of(struct stk_refusal *refusal, const char *document)
+{
+    document += strspn(document, " \t\r\n");
+    if (strncmp(document, "<?", 2) == 0) {
+        const char *end = strstr(document, "?>");
+
+        document = end ? end + 2 : document;
+        document += strspn(document, " \t\r\n");
+    }
+    if (strncmp(document, "<Error", 6) == 0) {
+        read_error(refusal, document);
+        if (!refusal->code[0]) {
+            memcpy(refusal->code, "Error", 6);
+        }
+    }
+}
+
 void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer *answer)
 {
     struct stk_view value;
 
     *refusal = (struct stk_refusal){0};
-    element(answer->text, "Code", refusal->code, sizeof refusal->code);
-    element(answer->text, "Message", refusal->message, sizeof refusal->message);
-    element(answer->text, "RequestId", refusal->request_id, sizeof refusal->request_id);
-    element(answer->text, "StorageClass", refusal->storage, sizeof refusal->storage);
-    element(answer->text, "Region", refusal->region, sizeof refusal->region);
+    read_error(refusal, answer->text);
     if (stk_http_header(answer, "x-amz-bucket-region", &value)) {
         snprintf(refusal->region, sizeof refusal->region, "%.*s", (int)value.bytes,
                  (const char *)value.data);
@@ -96,7 +119,8 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
     if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
         return judge_failure(&exchange->request);
     }
-    if (code / 100 == 2 || (exchange->probe && code == 416)) { /* 416: there is no first byte */
+    if ((code / 100 == 2 && !refusal->code[0]) ||
+        (exchange->probe && code == 416)) { /* 416: there is no first byte */
         return STK_VERDICT_GOOD;
     }
     if (code == 429 || is_one_of(refusal->code, throttled, STK_COUNT(throttled)) || code == 503) {

@@ -1,0 +1,218 @@
+/* One request, and proofs of bodies. */
+#include "upload/call.h"
+
+#include "base/crc.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct stk_call *stk_call_open(const struct stk_place *place, uint32_t method, bool document,
+                               struct stoker_error *error)
+{
+    struct stk_call *call = stk_alloc(1, sizeof *call);
+
+    if (call && document) {
+        call->document = stk_alloc(1, STK_CALL_DOCUMENT_BYTES + 1);
+    }
+    if (!call || (document && !call->document)) {
+        stk_free(call);
+        stk_fail(error, -ENOMEM, "cannot send a request", "free memory", "'%.200s'", place->url);
+        return NULL;
+    }
+    call->exchange.place = place;
+    call->exchange.method = method;
+    call->exchange.keyed = true;
+    if (document) {
+        call->exchange.document = true;
+        call->exchange.buffer = call->document;
+        call->exchange.buffer_bytes = STK_CALL_DOCUMENT_BYTES;
+    }
+    return call;
+}
+
+void stk_call_more(struct stk_call *call, const char *name, const char *value)
+{
+    STK_ASSERT(call->more_count < STK_COUNT(call->more));
+    call->more[call->more_count++] = (struct stk_sign_pair){name, value};
+}
+
+void stk_call_query(struct stk_call *call, const char *name, const char *value)
+{
+    STK_ASSERT(call->query_count < STK_COUNT(call->query));
+    call->query[call->query_count++] = (struct stk_sign_pair){name, value};
+}
+
+int stk_call_run(struct stk_call *call, struct stk_store *store, struct stoker_error *error)
+{
+    call->exchange.more = call->more;
+    call->exchange.more_count = call->more_count;
+    call->exchange.query = call->query;
+    call->exchange.query_count = call->query_count;
+    return stk_exchange_call(store, &call->exchange, &call->answer, error);
+}
+
+struct stk_view stk_call_document(const struct stk_call *call)
+{
+    return (struct stk_view){call->document, call->exchange.request.bytes};
+}
+
+void stk_call_etag(const struct stk_call *call, char *etag, size_t etag_bytes)
+{
+    struct stk_view value;
+
+    etag[0] = '\0';
+    if (stk_http_header(&call->answer, "ETag", &value)) {
+        bool quoted =
+            value.bytes >= 2 && value.data[0] == '"' && value.data[value.bytes - 1] == '"';
+
+        value.data += quoted;
+        value.bytes -= quoted ? 2 : 0;
+        if (value.bytes < etag_bytes) {
+            memcpy(etag, value.data, value.bytes);
+            etag[value.bytes] = '\0';
+        }
+    }
+}
+
+void stk_call_close(struct stk_call *call)
+{
+    if (call) {
+        stk_free(call->document);
+        stk_free(call);
+    }
+}
+
+uint32_t stk_proof_check(const struct stk_store *store, uint32_t check)
+{
+    const char *when = getenv("AWS_REQUEST_CHECKSUM_CALCULATION");
+    bool own, tls;
+
+    if (check != STK_CHECK_AUTO) {
+        return check;
+    }
+    stk_store_kind(store, &own, &tls);
+    return own || (when && strcasecmp(when, "when_required") == 0) ? STK_CHECK_AUTO
+                                                                   : STK_CHECK_CRC64NVME;
+}
+
+static void put_number(struct stk_proof *proof, uint64_t value, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i++) {
+        proof->sum[i] = (uint8_t)(value >> (8 * (bytes - 1 - i)));
+    }
+    proof->sum_bytes = bytes;
+}
+
+void stk_proof_make(struct stk_proof *proof, const struct stk_store *store, uint32_t check,
+                    struct stk_view body)
+{
+    bool own, tls;
+
+    *proof = (struct stk_proof){.check = stk_proof_check(store, check)};
+    stk_store_kind(store, &own, &tls);
+    if (!tls || proof->check == STK_CHECK_AUTO || proof->check == STK_CHECK_SHA256) {
+        stk_sign_hash(body, proof->payload); /* and signed: who changes the body is found out */
+    }
+    switch (proof->check) {
+    case STK_CHECK_CRC64NVME:
+        put_number(proof, stk_crc64(0, body.data, body.bytes), 8);
+        break;
+    case STK_CHECK_CRC32C:
+        put_number(proof, stk_crc32c(0, body.data, body.bytes), 4);
+        break;
+    case STK_CHECK_SHA256: {
+        struct stk_sha256 sha;
+
+        stk_sha256_init(&sha);
+        stk_sha256_add(&sha, body.data, body.bytes);
+        stk_sha256_done(&sha, proof->sum);
+        proof->sum_bytes = 32;
+        break;
+    }
+    case STK_CHECK_MD5:
+        stk_md5(body.data, body.bytes, proof->sum);
+        proof->sum_bytes = 16;
+        break;
+    default:
+        break;
+    }
+    stk_proof_text(proof);
+}
+
+void stk_proof_text(struct stk_proof *proof)
+{
+    if (proof->sum_bytes > 0) {
+        stk_base64(proof->sum, proof->sum_bytes, proof->text);
+    }
+}
+
+void stk_proof_add(const struct stk_proof *proof, struct stk_call *call)
+{
+    if (proof->payload[0]) {
+        call->exchange.payload = proof->payload;
+    }
+    if (proof->check == STK_CHECK_MD5) {
+        stk_call_more(call, "Content-MD5", proof->text);
+    } else if (proof->sum_bytes > 0) {
+        stk_call_more(call, stk_proof_header(proof->check), proof->text);
+    }
+}
+
+const char *stk_proof_header(uint32_t check)
+{
+    return check == STK_CHECK_CRC64NVME ? "x-amz-checksum-crc64nvme"
+           : check == STK_CHECK_CRC32C  ? "x-amz-checksum-crc32c"
+           : check == STK_CHECK_SHA256  ? "x-amz-checksum-sha256"
+                                        : NULL;
+}
+
+const char *stk_proof_name(uint32_t check)
+{
+    return check == STK_CHECK_CRC64NVME ? "CRC64NVME"
+           : check == STK_CHECK_CRC32C  ? "CRC32C"
+           : check == STK_CHECK_SHA256  ? "SHA256"
+                                        : NULL;
+}
+
+const char *stk_proof_element(uint32_t check)
+{
+    return check == STK_CHECK_CRC64NVME ? "ChecksumCRC64NVME"
+           : check == STK_CHECK_CRC32C  ? "ChecksumCRC32C"
+           : check == STK_CHECK_SHA256  ? "ChecksumSHA256"
+                                        : NULL;
+}
+
+void stk_call_options(struct stk_call *call, const struct stk_upload_options *options)
+{
+    stk_call_more(call, "Content-Type", "application/octet-stream");
+    if (options->storage_class) {
+        stk_call_more(call, "x-amz-storage-class", options->storage_class);
+    }
+    if (options->encryption) {
+        stk_call_more(call, "x-amz-server-side-encryption", options->encryption);
+    }
+    if (options->encryption_key) {
+        stk_call_more(call, "x-amz-server-side-encryption-aws-kms-key-id",
+                      options->encryption_key);
+    }
+}
+
+bool stk_call_is_there(struct stk_store *store, const struct stk_place *place, uint64_t bytes,
+                       const char *etag)
+{
+    struct stk_about about;
+    size_t etag_bytes = strlen(etag);
+
+    return stk_store_head(store, place, &about, NULL) == 0 && about.bytes == bytes &&
+           strlen(about.etag) == etag_bytes + 2 &&
+           strncasecmp(about.etag + 1, etag, etag_bytes) == 0;
+}
+
+int stk_call_fail_fresh(const struct stk_place *place, struct stoker_error *error)
+{
+    return stk_fail(error, -EEXIST, "an object of this name is there already",
+                    "choose another name, or allow that it is replaced", "'%.400s'", place->url);
+}

@@ -1,0 +1,65 @@
+/* upload/call.h: one request of this room, and how its body is proven.
+ *
+ *   stk_call_open -more, query, body-> stk_call_run --> answer, document -> stk_call_close
+ *
+ * Owner: the call. Threads: one. Memory: 24 KiB, and STK_CALL_DOCUMENT_BYTES where one is asked
+ * for. Bound: as there. */
+#ifndef UPLOAD_CALL_H
+#define UPLOAD_CALL_H
+
+#include "base/hash.h"
+#include "sign/sign.h"
+#include "upload/upload.h"
+
+#define STK_CALL_DOCUMENT_BYTES (2u << 20) /* a page of 1,000 parts or uploads */
+#define STK_CALL_QUERY_MAX 8u
+
+struct stk_call {
+    struct stk_exchange exchange; /* its place, method, body and flags are set by the caller */
+    struct stk_http_answer answer;
+    struct stk_sign_pair more[STK_STORE_MORE_MAX], query[STK_CALL_QUERY_MAX];
+    uint32_t more_count, query_count;
+    uint8_t *document; /* NULL: none is expected */
+};
+
+/* NULL: no memory, and *error filled. */
+struct stk_call *stk_call_open(const struct stk_place *place, uint32_t method, bool document,
+                               struct stoker_error *error);
+void stk_call_more(struct stk_call *call, const char *name, const char *value); /* lent */
+void stk_call_query(struct stk_call *call, const char *name, const char *value);
+int stk_call_run(struct stk_call *call, struct stk_store *store, struct stoker_error *error);
+struct stk_view stk_call_document(const struct stk_call *call);
+/* The ETag of the answer without its quotes; empty: none that fits. */
+void stk_call_etag(const struct stk_call *call, char *etag, size_t etag_bytes);
+void stk_call_close(struct stk_call *call); /* NULL is fine */
+
+/* How a body is proven: made by stk_proof_make, lent to the call until it ran. */
+struct stk_proof {
+    uint32_t check;     /* enum stk_upload_check, no longer AUTO */
+    char payload[65];   /* SHA-256 in hex, or empty */
+    uint8_t sum[32];    /* of check: big-endian */
+    uint32_t sum_bytes; /* 0: only the payload's */
+    char text[STK_BASE64_BYTES];
+};
+
+/* What AUTO is here. */
+uint32_t stk_proof_check(const struct stk_store *store, uint32_t check);
+void stk_proof_make(struct stk_proof *proof, const struct stk_store *store, uint32_t check,
+                    struct stk_view body);
+/* The text of a sum that was joined: proof->sum of 8 or 4 bytes. */
+void stk_proof_text(struct stk_proof *proof);
+void stk_proof_add(const struct stk_proof *proof, struct stk_call *call); /* lends proof */
+/* "x-amz-checksum-crc64nvme", "CRC64NVME", "ChecksumCRC64NVME"; NULL: has none. */
+const char *stk_proof_header(uint32_t check);
+const char *stk_proof_name(uint32_t check);
+const char *stk_proof_element(uint32_t check);
+
+/* Storage class and encryption of a new object. */
+void stk_call_options(struct stk_call *call, const struct stk_upload_options *options);
+/* Whether the object is there now, and is this: an answer may have been lost. */
+bool stk_call_is_there(struct stk_store *store, const struct stk_place *place, uint64_t bytes,
+                       const char *etag);
+/* -EEXIST. */
+int stk_call_fail_fresh(const struct stk_place *place, struct stoker_error *error);
+
+#endif

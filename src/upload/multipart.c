@@ -1,0 +1,554 @@
+/* Objects that are written by parts. */
+#include "base/crc.h"
+#include "base/mem.h"
+#include "upload/answers.h"
+#include "upload/call.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define ETAG_BYTES 80u
+#define ID_BYTES 1024u
+#define PART_ROUND (1u << 20)
+#define COPY_PART_BYTES (256u << 20) /* nothing of it passes here */
+#define COMMIT_PATIENCE 10u          /* servers may join the parts first */
+
+struct part {
+    char etag[ETAG_BYTES]; /* as the server told; empty: it is not there */
+    char left[ETAG_BYTES]; /* of an earlier run, whose part has the right size; not proven yet */
+    char sum[STK_BASE64_BYTES];
+    uint64_t crc;
+};
+
+struct stk_upload {
+    struct stk_store *store;
+    struct stk_place place; /* lends from the caller's */
+    struct stk_upload_options options;
+    uint64_t bytes, part_bytes;
+    uint32_t part_count, check;
+    char id[ID_BYTES];
+    struct part *parts; /* each written by one thread */
+};
+
+static int create(struct stk_upload *upload, struct stoker_error *error);
+static int find_left(struct stk_upload *upload, struct stoker_error *error);
+static int find_parts(struct stk_upload *upload, struct stoker_error *error);
+
+static uint64_t bytes_of(const struct stk_upload *upload, uint32_t index)
+{
+    uint64_t begin = index * upload->part_bytes;
+
+    return stk_min(upload->bytes - begin, upload->part_bytes);
+}
+
+static int fail_answer(const struct stk_upload *upload, struct stoker_error *error)
+{
+    return stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
+                    "look at the server and proxies between", "'%.400s'", upload->place.url);
+}
+
+int stk_upload_open(struct stk_upload **upload_out, struct stk_store *store,
+                    const struct stk_place *place, uint64_t bytes,
+                    const struct stk_upload_options *options, struct stoker_error *error)
+{
+    uint64_t part = options->part_bytes ? options->part_bytes : STK_STORE_RANGE_BYTES;
+    struct stk_upload *upload = stk_alloc(1, sizeof *upload);
+    struct stk_about about;
+    int status = 0;
+
+    STK_ASSERT(bytes > 0);
+    part = stk_max(part, STK_UPLOAD_PART_BYTES_MIN);
+    part = stk_max(part, (bytes + STK_UPLOAD_PARTS_MAX - 1) / STK_UPLOAD_PARTS_MAX);
+    part = (part + PART_ROUND - 1) / PART_ROUND * PART_ROUND;
+    if (bytes > STK_UPLOAD_BYTES_MAX) {
+        status = stk_fail(error, STOKER_ERROR_LIMIT, "an object can not be so large",
+                          "split it: S3 takes 5 TiB", "'%.400s': %llu bytes", place->url,
+                          (unsigned long long)bytes);
+        goto done;
+    }
+    if (upload) {
+        upload->parts = stk_alloc((bytes + part - 1) / part, sizeof *upload->parts);
+    }
+    if (!upload || !upload->parts) {
+        status = stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
+                          place->url);
+        goto done;
+    }
+    upload->store = store;
+    upload->place = *place;
+    upload->options = *options;
+    upload->bytes = bytes;
+    upload->part_bytes = part;
+    upload->part_count = (uint32_t)((bytes + part - 1) / part);
+    upload->check = stk_proof_check(store, options->check);
+    if (options->fresh && stk_store_head(store, place, &about, NULL) == 0) {
+        status = stk_call_fail_fresh(place, error); /* before all of it is sent for nothing */
+        goto done;
+    }
+    if (options->resume) {
+        status = find_left(upload, error);
+    }
+    if (status == 0 && !upload->id[0]) {
+        status = create(upload, error);
+    }
+done:
+    if (status < 0) {
+        stk_upload_close(upload, false);
+        return status;
+    }
+    *upload_out = upload;
+    return 0;
+}
+
+uint32_t stk_upload_part_count(const struct stk_upload *upload)
+{
+    return upload->part_count;
+}
+
+uint64_t stk_upload_part_bytes(const struct stk_upload *upload)
+{
+    return upload->part_bytes;
+}
+
+void stk_upload_close(struct stk_upload *upload, bool abort)
+{
+    if (upload && abort && upload->id[0]) {
+        struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_DELETE, false, NULL);
+
+        if (call) { /* what it cannot remove now, a sweep finds */
+            stk_call_query(call, "uploadId", upload->id);
+            (void)stk_call_run(call, upload->store, NULL);
+        }
+        stk_call_close(call);
+    }
+    if (upload) {
+        stk_free(upload->parts);
+        stk_free(upload);
+    }
+}
+
+static int create(struct stk_upload *upload, struct stoker_error *error)
+{
+    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_POST, true, error);
+    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
+    const char *name = stk_proof_name(upload->check);
+    int status = call && answer ? 0 : -ENOMEM;
+
+    if (status < 0) {
+        stk_fail(error, status, "cannot write an object", "free memory", "'%.400s'",
+                 upload->place.url);
+        goto done;
+    }
+    stk_call_query(call, "uploads", NULL);
+    stk_call_options(call, &upload->options);
+    if (name) {
+        stk_call_more(call, "x-amz-checksum-algorithm", name);
+        stk_call_more(call, "x-amz-checksum-type",
+                      upload->check == STK_CHECK_SHA256 ? "COMPOSITE" : "FULL_OBJECT");
+    }
+    status = stk_call_run(call, upload->store, error);
+    if (status == 0) {
+        *answer =
+            (struct stk_answer){.root = "InitiateMultipartUploadResult", .names = {"UploadId"}};
+        status = stk_answer_read(answer, stk_call_document(call));
+        if (status < 0 || !answer->texts[0][0] || strlen(answer->texts[0]) >= ID_BYTES) {
+            status = fail_answer(upload, error);
+        } else {
+            memcpy(upload->id, answer->texts[0], strlen(answer->texts[0]) + 1);
+        }
+    }
+done:
+    stk_free(answer);
+    stk_call_close(call);
+    return status;
+}
+
+static bool is_md5(const char *etag)
+{
+    return strlen(etag) == 32 && strspn(etag, "0123456789abcdefABCDEF") == 32;
+}
+
+/* Whether a part of an earlier run is this. */
+static bool is_same(const char *etag, struct stk_view body)
+{
+    uint8_t digest[16];
+    char text[33];
+
+    if (!is_md5(etag)) {
+        return false;
+    }
+    stk_md5(body.data, body.bytes, digest);
+    for (uint32_t i = 0; i < 16; i++) {
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+    }
+    return strcasecmp(text, etag) == 0;
+}
+
+int stk_upload_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
+                    struct stoker_error *error)
+{
+    struct part *part = &upload->parts[index];
+    struct stk_proof proof;
+    struct stk_call *call;
+    char number[12];
+    int status;
+
+    STK_ASSERT(index < upload->part_count && body.bytes == bytes_of(upload, index));
+    stk_proof_make(&proof, upload->store, upload->check, body);
+    memcpy(part->sum, proof.text, sizeof part->sum);
+    for (uint32_t i = 0; i < proof.sum_bytes && proof.sum_bytes <= 8; i++) {
+        part->crc = part->crc << 8 | proof.sum[i];
+    }
+    if (part->left[0] && is_same(part->left, body)) {
+        memcpy(part->etag, part->left, sizeof part->etag);
+        return 1;
+    }
+    call = stk_call_open(&upload->place, STK_HTTP_PUT, false, error);
+    if (!call) {
+        return -ENOMEM;
+    }
+    snprintf(number, sizeof number, "%u", index + 1);
+    stk_call_query(call, "partNumber", number);
+    stk_call_query(call, "uploadId", upload->id);
+    stk_proof_add(&proof, call);
+    call->exchange.request.body = body;
+    status = stk_call_run(call, upload->store, error);
+    if (status == 0) {
+        stk_call_etag(call, part->etag, sizeof part->etag);
+        if (!part->etag[0]) {
+            status = fail_answer(upload, error);
+        }
+    }
+    stk_call_close(call);
+    return status;
+}
+
+int stk_upload_copy_part(struct stk_upload *upload, uint32_t index, const struct stk_place *from,
+                         const struct stk_about *about, struct stoker_error *error)
+{
+    struct part *part = &upload->parts[index];
+    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_PUT, true, error);
+    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
+    uint64_t begin = index * upload->part_bytes;
+    char number[12], range[64], source[4096];
+    size_t used = 0;
+    int status = call && answer ? 0 : -ENOMEM;
+
+    if (status < 0 || !stk_sign_encode(from->bucket, true, source, sizeof source, &used) ||
+        !stk_sign_encode("/", true, source, sizeof source, &used) ||
+        !stk_sign_encode(from->key, true, source, sizeof source, &used)) {
+        status = stk_fail(error, status < 0 ? status : STOKER_ERROR_LIMIT, "cannot copy an object",
+                          "free memory, or shorten the key", "'%.400s'", from->url);
+        goto done;
+    }
+    snprintf(number, sizeof number, "%u", index + 1);
+    snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)begin,
+             (unsigned long long)(begin + bytes_of(upload, index) - 1));
+    stk_call_query(call, "partNumber", number);
+    stk_call_query(call, "uploadId", upload->id);
+    stk_call_more(call, "x-amz-copy-source", source);
+    stk_call_more(call, "x-amz-copy-source-range", range);
+    if (about->etag[0]) {
+        stk_call_more(call, "x-amz-copy-source-if-match", about->etag);
+    }
+    call->exchange.patience = COMMIT_PATIENCE;
+    status = stk_call_run(call, upload->store, error);
+    if (status == 0) {
+        *answer = (struct stk_answer){.root = "CopyPartResult", .names = {"ETag"}};
+        status = stk_answer_read(answer, stk_call_document(call));
+        stk_answer_etag(answer->texts[0], part->etag, sizeof part->etag);
+        if (status < 0 || !part->etag[0]) {
+            status = fail_answer(upload, error);
+        }
+    }
+done:
+    stk_free(answer);
+    stk_call_close(call);
+    return status;
+}
+
+/* "<CompleteMultipartUpload>...": NULL: no memory. */
+static char *write_parts(const struct stk_upload *upload)
+{
+    const char *element = stk_proof_element(upload->check);
+    size_t bytes = 64 + upload->part_count * (ETAG_BYTES * 6 + STK_BASE64_BYTES + 160), used;
+    char *xml = stk_alloc(1, bytes);
+
+    if (!xml) {
+        return NULL;
+    }
+    used = (size_t)snprintf(xml, bytes, "<CompleteMultipartUpload>");
+    for (uint32_t i = 0; i < upload->part_count; i++) {
+        const struct part *part = &upload->parts[i];
+        bool fits;
+
+        STK_ASSERT(part->etag[0]);
+        used += (size_t)snprintf(xml + used, bytes - used, "<Part><ETag>&quot;");
+        fits = stk_answer_quote(part->etag, xml, bytes, &used);
+        STK_ASSERT(fits);
+        used += (size_t)snprintf(xml + used, bytes - used, "&quot;</ETag>");
+        if (element && part->sum[0]) {
+            used += (size_t)snprintf(xml + used, bytes - used, "<%s>%s</%s>", element, part->sum,
+                                     element);
+        }
+        used += (size_t)snprintf(xml + used, bytes - used, "<PartNumber>%u</PartNumber></Part>",
+                                 i + 1);
+    }
+    snprintf(xml + used, bytes - used, "</CompleteMultipartUpload>");
+    return xml;
+}
+
+/* The sum of the whole out of those of the parts; false: there is none. */
+static bool join_parts(const struct stk_upload *upload, struct stk_proof *proof)
+{
+    uint64_t crc = 0;
+
+    if ((upload->check != STK_CHECK_CRC64NVME && upload->check != STK_CHECK_CRC32C) ||
+        !upload->parts[0].sum[0]) {
+        return false;
+    }
+    *proof = (struct stk_proof){.check = upload->check,
+                                .sum_bytes = upload->check == STK_CHECK_CRC64NVME ? 8 : 4};
+    for (uint32_t i = 0; i < upload->part_count; i++) {
+        crc = proof->sum_bytes == 8
+                  ? stk_crc64_join(crc, upload->parts[i].crc, bytes_of(upload, i))
+                  : stk_crc32c_join((uint32_t)crc, (uint32_t)upload->parts[i].crc,
+                                    bytes_of(upload, i));
+    }
+    for (uint32_t i = 0; i < proof->sum_bytes; i++) {
+        proof->sum[i] = (uint8_t)(crc >> (8 * (proof->sum_bytes - 1 - i)));
+    }
+    stk_proof_text(proof);
+    return true;
+}
+
+/* MD5 of the parts' MD5s, and their number: what servers make of an object by parts. */
+static void expect_etag(const struct stk_upload *upload, char *etag, size_t etag_bytes)
+{
+    uint8_t *digests = stk_alloc(upload->part_count, 16), digest[16];
+    size_t used = 0;
+
+    etag[0] = '\0';
+    for (uint32_t i = 0; digests && i < upload->part_count; i++) {
+        for (uint32_t j = 0; j < 16; j++) {
+            char two[3] = {upload->parts[i].etag[2 * j], upload->parts[i].etag[2 * j + 1], 0};
+
+            digests[16 * i + j] = (uint8_t)strtoul(two, NULL, 16);
+        }
+        if (!is_md5(upload->parts[i].etag)) {
+            stk_free(digests);
+            return;
+        }
+    }
+    if (digests) {
+        stk_md5(digests, 16 * (size_t)upload->part_count, digest);
+        for (uint32_t i = 0; i < 16; i++) {
+            used += (size_t)snprintf(etag + used, etag_bytes - used, "%02x", digest[i]);
+        }
+        snprintf(etag + used, etag_bytes - used, "-%u", upload->part_count);
+    }
+    stk_free(digests);
+}
+
+int stk_upload_commit(struct stk_upload *upload, struct stoker_error *error)
+{
+    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_POST, true, error);
+    char *xml = write_parts(upload), etag[64];
+    struct stk_proof proof, whole;
+    int status;
+
+    if (!call || !xml) {
+        status = stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
+                          upload->place.url);
+        goto done;
+    }
+    call->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
+    call->exchange.patience = COMMIT_PATIENCE;
+    stk_call_query(call, "uploadId", upload->id);
+    stk_proof_make(&proof, upload->store, STK_CHECK_AUTO, call->exchange.request.body);
+    if (proof.payload[0]) {
+        call->exchange.payload = proof.payload;
+    }
+    stk_call_more(call, "Content-Type", "application/xml");
+    if (join_parts(upload, &whole)) {
+        stk_call_more(call, stk_proof_header(whole.check), whole.text);
+        stk_call_more(call, "x-amz-checksum-type", "FULL_OBJECT");
+    }
+    if (upload->options.fresh) {
+        stk_call_more(call, "If-None-Match", "*");
+    }
+    status = stk_call_run(call, upload->store, error);
+    if (status < 0 && (call->exchange.code == 404 || call->exchange.code == 412)) {
+        /* Ended already: by a try whose answer was lost, or by another run of the same copy. */
+        expect_etag(upload, etag, sizeof etag);
+        if (etag[0] && stk_call_is_there(upload->store, &upload->place, upload->bytes, etag)) {
+            status = 0;
+        } else if (call->exchange.code == 412) {
+            status = stk_call_fail_fresh(&upload->place, error);
+        }
+    }
+    if (status == 0) {
+        upload->id[0] = '\0'; /* there is nothing to abort any more */
+    }
+done:
+    stk_free(xml);
+    stk_call_close(call);
+    return status;
+}
+
+/* ---- what an earlier run left ---- */
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* Keys come encoded as in URLs. */
+static void decode(char *text)
+{
+    char *to = text;
+
+    for (const char *at = text; *at; at++) {
+        if (at[0] == '%' && digit(at[1]) >= 0 && digit(at[2]) >= 0) {
+            *to++ = (char)(digit(at[1]) * 16 + digit(at[2]));
+            at += 2;
+        } else {
+            *to++ = *at == '+' ? ' ' : *at;
+        }
+    }
+    *to = '\0';
+}
+
+/* An upload that can be gone on with. */
+struct finding {
+    struct stk_upload *upload;
+    char begun[40]; /* of the youngest so far */
+};
+
+static int on_upload(void *owner, const struct stk_answer *answer)
+{
+    struct finding *finding = owner;
+    struct stk_upload *upload = finding->upload;
+    const char *name = stk_proof_name(upload->check);
+    const char *class = upload->options.storage_class;
+    char key[STK_ANSWER_TEXT_BYTES + 1];
+
+    memcpy(key, answer->texts[0], sizeof key);
+    decode(key);
+    if (strcmp(key, upload->place.key) == 0 && strlen(answer->texts[1]) < ID_BYTES &&
+        strcmp(answer->texts[3], name ? name : "") == 0 &&
+        strcmp(answer->texts[4][0] ? answer->texts[4] : "STANDARD", class ? class : "STANDARD") ==
+            0 &&
+        strcmp(answer->texts[2], finding->begun) > 0) {
+        snprintf(finding->begun, sizeof finding->begun, "%s", answer->texts[2]);
+        memcpy(upload->id, answer->texts[1], strlen(answer->texts[1]) + 1);
+    }
+    return 0;
+}
+
+/* To be refused here is no failure: then it begins anew. */
+static int find_left(struct stk_upload *upload, struct stoker_error *error)
+{
+    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_GET, true, error);
+    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
+    struct finding finding = {.upload = upload};
+    int status = 0;
+
+    if (!call || !answer) {
+        status = stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
+                          upload->place.url);
+        goto done;
+    }
+    if (upload->options.encryption) {
+        goto done; /* which a listing does not tell */
+    }
+    call->exchange.keyed = false;
+    stk_call_query(call, "encoding-type", "url");
+    stk_call_query(call, "prefix", upload->place.key);
+    stk_call_query(call, "uploads", NULL);
+    if (stk_call_run(call, upload->store, NULL) == 0) {
+        *answer = (struct stk_answer){.root = "ListMultipartUploadsResult",
+                                      .item = "Upload",
+                                      .names = {"Key", "UploadId", "Initiated",
+                                                "ChecksumAlgorithm", "StorageClass"},
+                                      .found = on_upload,
+                                      .owner = &finding};
+        (void)stk_answer_read(answer, stk_call_document(call));
+    }
+    if (upload->id[0]) {
+        status = find_parts(upload, error);
+    }
+done:
+    stk_free(answer);
+    stk_call_close(call);
+    return status;
+}
+
+/* Parts of a page. */
+struct counting {
+    struct stk_upload *upload;
+    uint32_t count, last;
+};
+
+static int on_part(void *owner, const struct stk_answer *answer)
+{
+    struct counting *counting = owner;
+    struct stk_upload *upload = counting->upload;
+    unsigned long number = strtoul(answer->texts[0], NULL, 10);
+    uint64_t bytes = strtoull(answer->texts[2], NULL, 10);
+
+    counting->count++;
+    counting->last = number > counting->last && number <= STK_UPLOAD_PARTS_MAX ? (uint32_t)number
+                                                                               : counting->last;
+    if (number >= 1 && number <= upload->part_count &&
+        bytes == bytes_of(upload, (uint32_t)number - 1)) {
+        stk_answer_etag(answer->texts[1], upload->parts[number - 1].left, ETAG_BYTES);
+    }
+    return 0;
+}
+
+static int find_parts(struct stk_upload *upload, struct stoker_error *error)
+{
+    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
+    struct counting counting = {.upload = upload};
+    uint32_t before;
+    int status = 0;
+
+    do {
+        struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_GET, true, error);
+        char marker[12];
+
+        if (!call || !answer) {
+            stk_call_close(call);
+            status = stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
+                              upload->place.url);
+            break;
+        }
+        before = counting.last;
+        counting.count = 0;
+        snprintf(marker, sizeof marker, "%u", before);
+        stk_call_query(call, "max-parts", "1000");
+        stk_call_query(call, "part-number-marker", marker);
+        stk_call_query(call, "uploadId", upload->id);
+        if (stk_call_run(call, upload->store, NULL) < 0) {
+            upload->id[0] = '\0'; /* it is gone meanwhile */
+        } else {
+            *answer = (struct stk_answer){.root = "ListPartsResult",
+                                          .item = "Part",
+                                          .names = {"PartNumber", "ETag", "Size"},
+                                          .found = on_part,
+                                          .owner = &counting};
+            (void)stk_answer_read(answer, stk_call_document(call));
+        }
+        stk_call_close(call);
+    } while (upload->id[0] && counting.count >= 1000 && counting.last > before);
+    stk_free(answer);
+    return status;
+}

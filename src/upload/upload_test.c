@@ -1,0 +1,472 @@
+/* Goal: what is written is there, whole and once, whatever becomes of answers; what is refused is
+ * an error that says so, and nothing half stays. Method: a small S3 of this test, with a fault at
+ * the n-th request of a kind: its answer is lost, comes as 200 with an error, or is another. Covers
+ * call.c, put.c, multipart.c, leftover.c, answers.c. */
+#include "upload/upload.h"
+
+#include "base/crc.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "test/t.h"
+#include "upload/answers.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PART (5u << 20)
+#define BYTES (2 * PART + 1000)
+#define TIMEOUT_MS 4000u
+
+enum fault { NONE, LOST, ERROR_200, BUSY, DENIED, CORRUPTED };
+enum what { PUT_OBJECT, CREATE, PUT_PART, COMPLETE, ABORT, DELETE_MANY, WHATS };
+
+static int listener, port;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct { /* with lock */
+    bool exists;
+    uint8_t *body;
+    size_t bytes;
+    char etag[48];
+    bool upload;
+    uint8_t *parts[3];
+    size_t part_bytes[3];
+    char part_etags[3][33];
+    uint32_t asked[WHATS], sent_parts;
+    uint32_t fault, fault_what, fault_nth, fault_count;
+    char checksum[64], keys[256];
+} world;
+static uint8_t *content;
+
+static void hex_md5(const void *data, size_t bytes, char text[33])
+{
+    uint8_t digest[16];
+
+    stk_md5(data, bytes, digest);
+    for (int i = 0; i < 16; i++) {
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+    }
+}
+
+static bool send_all(int fd, const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t sent = send(fd, text, bytes, MSG_NOSIGNAL);
+
+        if (sent <= 0) {
+            return false;
+        }
+        text += sent;
+        bytes -= (size_t)sent;
+    }
+    return true;
+}
+
+static bool reply(int fd, const char *line, const char *headers, const char *body)
+{
+    char text[4096];
+    int bytes = snprintf(text, sizeof text, "HTTP/1.1 %s\r\n%sContent-Length: %zu\r\n\r\n%s", line,
+                         headers, strlen(body), body);
+
+    return send_all(fd, text, (size_t)bytes);
+}
+
+static void keep(uint8_t **to, size_t *to_bytes, const uint8_t *body, size_t bytes)
+{
+    free(*to);
+    *to = malloc(bytes + 1);
+    memcpy(*to, body, bytes);
+    *to_bytes = bytes;
+}
+
+static void complete(void)
+{
+    uint8_t *all = malloc(3 * (size_t)PART);
+    char digests[3 * 16], two[3] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < 3; i++) {
+        memcpy(all + used, world.parts[i], world.part_bytes[i]);
+        used += world.part_bytes[i];
+        for (int j = 0; j < 16; j++) {
+            memcpy(two, world.part_etags[i] + 2 * j, 2);
+            digests[16 * i + j] = (char)strtoul(two, NULL, 16);
+        }
+    }
+    keep(&world.body, &world.bytes, all, used);
+    hex_md5(digests, sizeof digests, world.etag);
+    snprintf(world.etag + 32, sizeof world.etag - 32, "-3");
+    world.exists = true;
+    world.upload = false;
+    free(all);
+}
+
+static bool tell_parts(int fd)
+{
+    char text[2048] = "<ListPartsResult>";
+    size_t end;
+
+    for (int i = 0; i < 3; i++) {
+        if (world.parts[i]) {
+            size_t used = strlen(text);
+
+            snprintf(text + used, sizeof text - used,
+                     "<Part><PartNumber>%d</PartNumber><ETag>&quot;%s&quot;</ETag><Size>%zu</Size>"
+                     "</Part>",
+                     i + 1, world.part_etags[i], world.part_bytes[i]);
+        }
+    }
+    end = strlen(text);
+    snprintf(text + end, sizeof text - end, "</ListPartsResult>");
+    return reply(fd, "200 OK", "", text);
+}
+
+/* What GET asks: the object's head, parts, or uploads. */
+static bool answer_get(int fd, const char *path)
+{
+    char headers[256];
+
+    if (strstr(path, "uploads")) {
+        return reply(fd, "200 OK", "",
+                     world.upload ? "<ListMultipartUploadsResult><Upload><Key>key%2B1</Key>"
+                                    "<UploadId>id7</UploadId><Initiated>2026-01-01T00:00:00.000Z"
+                                    "</Initiated></Upload></ListMultipartUploadsResult>"
+                                  : "<ListMultipartUploadsResult></ListMultipartUploadsResult>");
+    }
+    if (strstr(path, "uploadId")) {
+        return tell_parts(fd);
+    }
+    if (!world.exists) {
+        return reply(fd, "404 Not Found", "", "<Error><Code>NoSuchKey</Code></Error>");
+    }
+    snprintf(headers, sizeof headers, "ETag: \"%s\"\r\nContent-Range: bytes 0-0/%zu\r\n",
+             world.etag, world.bytes);
+    return reply(fd, "206 Partial Content", headers, "x");
+}
+
+static bool refuse(int fd, uint32_t fault)
+{
+    const char *busy = "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code></Error>";
+
+    return fault == ERROR_200 ? reply(fd, "200 OK", "", busy)
+           : fault == BUSY    ? reply(fd, "503 Slow Down", "", busy)
+                              : reply(fd, "403 Forbidden", "",
+                                      "<Error><Code>AccessDenied</Code></Error>");
+}
+
+static uint32_t what_of(const char *method, const char *path)
+{
+    return strcmp(method, "DELETE") == 0                       ? ABORT
+           : strcmp(method, "PUT") == 0                        ? strstr(path, "partNumber")
+                                                                     ? PUT_PART
+                                                                     : PUT_OBJECT
+           : strstr(path, "uploadId")                          ? COMPLETE
+           : strstr(path, "uploads")                           ? CREATE
+                                                               : DELETE_MANY;
+}
+
+static bool answer_write(int fd, const char *head, const char *path, uint32_t what,
+                         struct stk_view body)
+{
+    uint32_t number = world.asked[what]++, fault = NONE;
+    const char *sum = strcasestr(head, "x-amz-checksum-crc64nvme: ");
+    char headers[64] = "";
+    bool fresh = strcasestr(head, "If-None-Match: *") != NULL;
+
+    if (what == world.fault_what && number >= world.fault_nth &&
+        number < world.fault_nth + world.fault_count) {
+        fault = world.fault;
+    }
+    if (fault == ERROR_200 || fault == BUSY || fault == DENIED) {
+        return refuse(fd, fault);
+    }
+    if (sum) {
+        sscanf(sum + 26, "%63s", world.checksum);
+    }
+    if ((what == PUT_OBJECT || what == COMPLETE) && fresh && world.exists) {
+        return reply(fd, "412 Precondition Failed", "",
+                     "<Error><Code>PreconditionFailed</Code></Error>");
+    }
+    if ((what == PUT_PART || what == COMPLETE) && !world.upload) {
+        return reply(fd, "404 Not Found", "", "<Error><Code>NoSuchUpload</Code></Error>");
+    }
+    if (what == PUT_OBJECT) {
+        keep(&world.body, &world.bytes, body.data, body.bytes);
+        hex_md5(body.data, body.bytes, world.etag);
+        world.exists = true;
+    } else if (what == PUT_PART) {
+        int part = (int)strtol(strstr(path, "partNumber=") + 11, NULL, 10) - 1;
+
+        keep(&world.parts[part], &world.part_bytes[part], body.data, body.bytes);
+        hex_md5(body.data, body.bytes, world.part_etags[part]);
+        snprintf(headers, sizeof headers, "ETag: \"%s\"\r\n", world.part_etags[part]);
+        world.sent_parts++;
+    } else if (what == CREATE) {
+        world.upload = true;
+    } else if (what == COMPLETE) {
+        complete();
+    } else if (what == ABORT) {
+        world.exists = world.exists && world.upload;
+        world.upload = false;
+    } else {
+        snprintf(world.keys, sizeof world.keys, "%.*s", (int)body.bytes, (const char *)body.data);
+    }
+    if (fault == LOST) {
+        return false;
+    }
+    return reply(fd, what == ABORT ? "204 No Content" : "200 OK", headers,
+                 what == CREATE     ? "<InitiateMultipartUploadResult><UploadId>id7</UploadId>"
+                                      "</InitiateMultipartUploadResult>"
+                 : what == COMPLETE ? "  \n<CompleteMultipartUploadResult>"
+                                      "</CompleteMultipartUploadResult>"
+                 : what == DELETE_MANY
+                     ? fault == CORRUPTED ? "<Delete" : "<DeleteResult></DeleteResult>"
+                     : "");
+}
+
+static void *serve_one(void *context)
+{
+    int fd = (int)(intptr_t)context;
+    char *head = malloc(PART + 65536), method[16], path[1024];
+    size_t used = 0, body_bytes, head_bytes;
+    bool on = true;
+
+    while (on) {
+        const char *end, *length;
+        ssize_t got = recv(fd, head + used, PART + 65535 - used, 0);
+
+        if (got <= 0) {
+            break;
+        }
+        used += (size_t)got;
+        head[used] = '\0';
+        end = memmem(head, used, "\r\n\r\n", 4);
+        if (!end) {
+            continue;
+        }
+        head_bytes = (size_t)(end - head) + 4;
+        length = strcasestr(head, "Content-Length: ");
+        body_bytes = length && length < end ? strtoul(length + 16, NULL, 10) : 0;
+        if (used < head_bytes + body_bytes) {
+            continue;
+        }
+        sscanf(head, "%15s %1023s", method, path);
+        head[head_bytes - 1] = '\0';
+        pthread_mutex_lock(&lock);
+        on = strcmp(method, "GET") == 0
+                 ? answer_get(fd, path)
+                 : answer_write(fd, head, path, what_of(method, path),
+                                (struct stk_view){(uint8_t *)head + head_bytes, body_bytes});
+        pthread_mutex_unlock(&lock);
+        used = 0;
+    }
+    free(head);
+    close(fd);
+    return NULL;
+}
+
+static void *serve(void *context)
+{
+    int fd;
+
+    (void)context;
+    while ((fd = accept(listener, NULL, NULL)) >= 0) {
+        pthread_t thread;
+
+        pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd);
+        pthread_detach(thread);
+    }
+    return NULL;
+}
+
+static void reset(uint32_t what, uint32_t nth, uint32_t count, uint32_t fault)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < 3; i++) {
+        free(world.parts[i]);
+    }
+    free(world.body);
+    memset(&world, 0, sizeof world);
+    world.fault = fault;
+    world.fault_what = what;
+    world.fault_nth = nth;
+    world.fault_count = count;
+    pthread_mutex_unlock(&lock);
+}
+
+static int upload(struct stk_store *store, const struct stk_place *place,
+                  const struct stk_upload_options *options, int *kept, struct stoker_error *error)
+{
+    struct stk_upload *upload_of = NULL;
+    int status = stk_upload_open(&upload_of, store, place, BYTES, options, error);
+
+    *kept = 0;
+    for (uint32_t i = 3; status >= 0 && i-- > 0;) { /* from behind: the order is no matter */
+        status = stk_upload_part(upload_of, i,
+                                 (struct stk_view){content + i * (size_t)PART,
+                                                   i == 2 ? BYTES - 2 * PART : PART},
+                                 error);
+        *kept += status == 1;
+    }
+    status = status < 0 ? status : stk_upload_commit(upload_of, error);
+    stk_upload_close(upload_of, status < 0);
+    return status;
+}
+
+static bool is_there(size_t bytes)
+{
+    return world.exists && world.bytes == bytes && memcmp(world.body, content, bytes) == 0;
+}
+
+static const struct row {
+    const char *name;
+    uint32_t what, nth, count, fault;
+    bool fresh;
+    int want;
+} rows[] = {
+    {"put", WHATS, 0, 0, NONE, false, 0},
+    {"put, the answer is lost", PUT_OBJECT, 0, 1, LOST, false, 0},
+    {"put of a new one, the answer is lost", PUT_OBJECT, 0, 1, LOST, true, 0},
+    {"put, busy", PUT_OBJECT, 0, 2, BUSY, false, 0},
+    {"put, denied", PUT_OBJECT, 0, 99, DENIED, false, -EACCES},
+    {"parts", WHATS, 0, 0, NONE, false, 0},
+    {"begin, the answer is lost", CREATE, 0, 1, LOST, false, 0},
+    {"begin, 200 with an error", CREATE, 0, 1, ERROR_200, false, 0},
+    {"a part, the answer is lost", PUT_PART, 1, 1, LOST, false, 0},
+    {"a part, busy", PUT_PART, 1, 2, BUSY, false, 0},
+    {"a part, denied", PUT_PART, 1, 99, DENIED, false, -EACCES},
+    {"the end, the answer is lost", COMPLETE, 0, 1, LOST, false, 0},
+    {"the end of a new one, the answer is lost", COMPLETE, 0, 1, LOST, true, 0},
+    {"the end, 200 with an error", COMPLETE, 0, 2, ERROR_200, false, 0},
+    {"the end, busy", COMPLETE, 0, 1, BUSY, false, 0},
+    {"the end, denied", COMPLETE, 0, 99, DENIED, false, -EACCES},
+};
+
+static void test_faults(struct stk_store *store, const struct stk_place *place)
+{
+    T_EACH(row, row, rows) {
+        struct stk_upload_options options = {.part_bytes = PART, .fresh = row->fresh};
+        struct stoker_error error = {0};
+        bool whole = row->what == PUT_OBJECT || row == rows;
+        int kept, status;
+
+        reset(row->what, row->nth, row->count, row->fault);
+        status = whole ? stk_upload_put(store, place, (struct stk_view){content, 1000}, &options,
+                                        &error)
+                       : upload(store, place, &options, &kept, &error);
+        T_EQ(row->name, status, row->want);
+        T_EQ(row->name, is_there(whole ? 1000 : BYTES), row->want == 0);
+        T_EQ(row->name, world.upload, false); /* nothing is left that somebody pays for */
+        if (row->want < 0) {
+            T_ERROR(row->name, &error);
+        }
+    }
+}
+
+static void test_kept(struct stk_store *store, const struct stk_place *place)
+{
+    struct stk_upload_options options = {.part_bytes = PART, .resume = true};
+    struct stoker_error error = {0};
+    struct stk_upload *begun = NULL;
+    uint64_t swept = 0;
+    int kept;
+
+    reset(WHATS, 0, 0, NONE);
+    T_EQ("begin", stk_upload_open(&begun, store, place, BYTES, &options, &error), 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        T_EQ("part", stk_upload_part(begun, i, (struct stk_view){content + i * (size_t)PART, PART},
+                                     &error), 0);
+    }
+    stk_upload_close(begun, false); /* as a kill leaves it */
+    world.parts[1][7] ^= 1;         /* one of them is of another file */
+    hex_md5(world.parts[1], world.part_bytes[1], world.part_etags[1]);
+    T_EQ("goes on", upload(store, place, &options, &kept, &error), 0);
+    T_EQ("what is there and the same is kept", kept, 1);
+    T_EQ("the rest is sent", world.sent_parts, 4);
+    T_TRUE("whole", is_there(BYTES));
+
+    reset(WHATS, 0, 0, NONE);
+    world.upload = true;
+    T_EQ("sweep, younger", stk_upload_sweep(store, place, 1000000000u, &swept, &error), 0);
+    T_TRUE("stays", swept == 0 && world.upload);
+    T_EQ("sweep", stk_upload_sweep(store, place, 1900000000000000000u, &swept, &error), 0);
+    T_TRUE("aborted", swept == 1 && !world.upload);
+}
+
+static void test_rest(struct stk_store *store, const struct stk_place *place)
+{
+    struct stk_upload_options options = {.part_bytes = PART, .check = STK_CHECK_CRC64NVME};
+    struct stoker_error error = {0};
+    uint64_t crc = stk_crc64(0, content, BYTES);
+    uint8_t sum[8];
+    char text[STK_BASE64_BYTES];
+    int kept;
+
+    reset(WHATS, 0, 0, NONE);
+    T_EQ("checked", upload(store, place, &options, &kept, &error), 0);
+    for (int i = 0; i < 8; i++) {
+        sum[i] = (uint8_t)(crc >> (56 - 8 * i));
+    }
+    stk_base64(sum, 8, text);
+    T_STR("the sum of the whole, out of the parts'", world.checksum, text);
+    options.fresh = true;
+    T_EQ("is there", upload(store, place, &options, &kept, &error), -EEXIST);
+    T_ERROR("is there", &error);
+    T_EQ("is there", stk_upload_put(store, place, (struct stk_view){content, 5}, &options, &error),
+         -EEXIST);
+    T_TRUE("and stays", is_there(BYTES));
+
+    T_EQ("remove many", stk_upload_remove_many(store, place, "a&<b\0c\0", 2, &error), 0);
+    T_HAS("quoted", world.keys, "<Object><Key>a&#38;&#60;b</Key></Object><Object><Key>c</Key>");
+    reset(DELETE_MANY, 0, 99, CORRUPTED);
+    T_EQ("no answer", stk_upload_remove_many(store, place, "a\0", 1, &error), STOKER_ERROR_CORRUPT);
+    T_ERROR("no answer", &error);
+    reset(DELETE_MANY, 0, 99, DENIED);
+    T_EQ("denied", stk_upload_remove_many(store, place, "a\0", 1, &error), -EACCES);
+}
+
+int main(void)
+{
+    struct stk_store_options options = {.timeout_ms = TIMEOUT_MS, .seed = 3};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    struct stoker_error error = {0};
+    struct stk_place *place = NULL;
+    struct stk_store *store = NULL;
+    char endpoint[64];
+    pthread_t thread;
+
+    content = malloc(BYTES);
+    for (uint32_t i = 0; i < BYTES; i++) {
+        content[i] = (uint8_t)stk_key(11, i / 3);
+    }
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    T_EQ("bind", bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    T_EQ("listen", listen(listener, 64), 0);
+    getsockname(listener, (struct sockaddr *)&address, &bytes);
+    port = ntohs(address.sin_port);
+    pthread_create(&thread, NULL, serve, NULL);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", port);
+    setenv("AWS_ENDPOINT_URL", endpoint, 1);
+    setenv("AWS_ACCESS_KEY_ID", "id", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    T_EQ("place", stk_place_parse("s3://bucket/key+1", &place, &error), 0);
+    T_EQ("store", stk_store_open(&store, &options, &error), 0);
+    test_faults(store, place);
+    test_kept(store, place);
+    test_rest(store, place);
+    stk_store_close(store);
+    stk_place_free(place);
+    shutdown(listener, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    reset(0, 0, 0, 0);
+    free(content);
+    return t_finish();
+}
