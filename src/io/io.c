@@ -178,6 +178,21 @@ int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_ou
     return io->table->write->create(io, path, fresh, out_out, error);
 }
 
+int stk_io_reopen(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    return io->table->write->reopen
+               ? io->table->write->reopen(io, path, bytes, out_out, error)
+               : stk_fail_errno(error, ENOSYS, "cannot open the file again", "begin anew", "'%s'",
+                                path);
+}
+
+int stk_io_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
+{
+    return io->table->write->resolve ? io->table->write->resolve(io, path, real, real_bytes)
+                                     : -ENOSYS;
+}
+
 int stk_io_append(struct stk_io *io, const char *path, struct stk_out **out_out,
                   struct stoker_error *error)
 {

@@ -30,6 +30,7 @@ struct stk_entry {
     const char *name; /* lent until the listing is freed */
     uint32_t    kind; /* enum stk_entry_kind; links are followed */
     uint64_t    device, inode; /* of directories: to see loops */
+    bool        link; /* a symbolic link */
 };
 
 struct stk_listing {
@@ -41,6 +42,7 @@ struct stk_listing {
 struct stk_stat {
     uint64_t bytes, mtime_ns, device, inode;
     uint32_t kind; /* enum stk_entry_kind */
+    uint64_t version; /* of an object: a hash of its ETag; 0: not known */
 };
 
 /* One read. The submitter owns it and its buffer until reap gives it back. When the deadline

@@ -192,6 +192,13 @@ bool stk_place_is_local(int fd)
     return false;
 }
 
+static bool is_link(int directory_fd, const char *name)
+{
+    struct stat stat;
+
+    return fstatat(directory_fd, name, &stat, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(stat.st_mode);
+}
+
 int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder *builder)
 {
     union {
@@ -214,6 +221,9 @@ int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder
             if (strcmp(raw->d_name, ".") == 0 || strcmp(raw->d_name, "..") == 0) {
                 continue;
             }
+            entry.link =
+                raw->d_type == DT_LNK ||
+                (raw->d_type == DT_UNKNOWN && is_link(fd, raw->d_name));
             if (raw->d_type == DT_REG) {
                 entry.kind = STK_ENTRY_FILE;
             } else if (raw->d_type == DT_DIR || raw->d_type == DT_LNK ||

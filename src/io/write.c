@@ -7,7 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -93,6 +95,51 @@ static int append(struct stk_io *io, const char *path, struct stk_out **out_out,
 
     (void)io;
     return out ? out_give(out, open_lines(path), out_out, error) : -ENOMEM;
+}
+
+static int reopen(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    struct out *out = out_new(path, error);
+    struct stat found;
+    int fd;
+
+    (void)io;
+    if (!out) {
+        return -ENOMEM;
+    }
+    fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    fd = fd < 0 ? -errno : fd;
+    if (fd >= 0) {
+        int status = fstat(fd, &found) < 0                  ? -errno
+                     : !S_ISREG(found.st_mode)              ? -ENXIO
+                     : (uint64_t)found.st_size < bytes      ? -EINVAL
+                     : ftruncate(fd, (off_t)bytes) < 0      ? -errno
+                     : lseek(fd, (off_t)bytes, SEEK_SET) < 0 ? -errno
+                                                            : 0;
+
+        if (status < 0) {
+            close(fd);
+            fd = status;
+        }
+    }
+    out->written = out->started = bytes;
+    return out_give(out, fd, out_out, error);
+}
+
+static int resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
+{
+    char found[PATH_MAX];
+
+    (void)io;
+    if (!realpath(path, found)) {
+        return -errno;
+    }
+    if (strlen(found) >= real_bytes) {
+        return -ENAMETOOLONG;
+    }
+    memcpy(real, found, strlen(found) + 1);
+    return 0;
 }
 
 static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data, size_t bytes,
@@ -284,7 +331,7 @@ static void unlock(struct stk_io *io, struct stk_lock *opaque)
 const struct stk_write_table stk_posix_write_table = {
     create,         write_out,   sync_out,       close_out, rename_path, link_path,
     make_directory, remove_path, sync_directory, append,    lock,        unlock,
-    cut_out,
+    cut_out,        reopen,      resolve,
 };
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)

@@ -34,6 +34,10 @@ struct stk_write_table {
                 struct stoker_error *error);
     void (*unlock)(struct stk_io *io, struct stk_lock *lock);
     int (*cut)(struct stk_io *io, struct stk_out *out, uint64_t bytes, struct stoker_error *error);
+    /* The simulated world has none of these: -ENOSYS. */
+    int (*reopen)(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
+                  struct stoker_error *error);
+    int (*resolve)(struct stk_io *io, const char *path, char *real, size_t real_bytes);
 };
 
 /* Creates path, mode 0666 less the umask. fresh: fails with -EEXIST when something is there;
@@ -45,6 +49,10 @@ int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_ou
  * newline in its last STK_LINE_BYTES_MAX: it is no file of lines, and stays as it is. */
 #define STK_LINE_BYTES_MAX 65536u
 int stk_io_append(struct stk_io *io, const char *path, struct stk_out **out_out,
+                  struct stoker_error *error);
+/* Opens a file that an earlier create made, to go on behind its first `bytes`, and cuts off the
+ * rest. -ENOENT: there is none; -EINVAL: it has fewer. */
+int stk_io_reopen(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
                   struct stoker_error *error);
 /* All of it, or an error; after one the out can only be closed: each further write or sync gives
  * that error again, so that no sync can hide a lost write. */
@@ -70,6 +78,8 @@ int stk_io_make_directory(struct stk_io *io, const char *path, bool fresh,
                           struct stoker_error *error);
 /* Removes a file, a link (itself) or an empty directory; a missing one is fine. */
 int stk_io_remove(struct stk_io *io, const char *path, struct stoker_error *error);
+/* The path without links, "." and "..": what it leads to must be there. 0 or -errno. */
+int stk_io_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes);
 /* The names in a directory survive a power cut. */
 int stk_io_sync_directory(struct stk_io *io, const char *path, struct stoker_error *error);
 

@@ -37,6 +37,11 @@ static uint64_t inode_of(const char *url)
     return stk_sum64(url, bytes);
 }
 
+static uint64_t version_of(const struct stk_about *about)
+{
+    return about->etag[0] ? stk_sum64(about->etag, strlen(about->etag)) | 1 : 0;
+}
+
 int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **file_out,
                     struct stoker_error *error)
 {
@@ -120,6 +125,7 @@ int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *s
         stat_out->kind = STK_ENTRY_FILE;
         stat_out->bytes = about.bytes;
         stat_out->mtime_ns = about.mtime_ns;
+        stat_out->version = version_of(&about);
     } else if (status == -ENOENT && stk_place_is_keyed(place)) {
         struct stk_search first = {.place = place, .max = 1, .found = count_one, .owner = &below};
 
@@ -143,7 +149,8 @@ void stk_remote_stat_file(const struct stk_remote *remote, struct stk_stat *stat
                                   .mtime_ns = remote->about.mtime_ns,
                                   .device = DEVICE,
                                   .inode = inode_of(remote->place->url),
-                                  .kind = STK_ENTRY_FILE};
+                                  .kind = STK_ENTRY_FILE,
+                                  .version = version_of(&remote->about)};
 }
 
 int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing *listing_out,

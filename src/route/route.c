@@ -324,6 +324,20 @@ static int cut(struct stk_io *io, struct stk_out *out, uint64_t bytes, struct st
     return stk_io_cut(stk_route(io)->real, out, bytes, error);
 }
 
+static int reopen(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    return refuse(path, error)
+               ? STOKER_ERROR_UNSUPPORTED
+               : stk_io_reopen(stk_route(io)->real, path, bytes, out_out, error);
+}
+
+static int resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
+{
+    return stk_io_is_url(path) ? -EINVAL
+                               : stk_io_resolve(stk_route(io)->real, path, real, real_bytes);
+}
+
 static const struct stk_write_table write_table = {
     .create = create,
     .write = write_out,
@@ -338,4 +352,34 @@ static const struct stk_write_table write_table = {
     .lock = lock_path,
     .unlock = unlock,
     .cut = cut,
+    .reopen = reopen,
+    .resolve = resolve,
 };
+
+/* ---- for those who write to stores ---- */
+
+int stk_route_lend(struct stk_io *io, struct stk_store **store_out, struct stoker_error *error)
+{
+    if (io->table != &table) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "there are no stores here",
+                        "use paths of this machine", "a simulated world");
+    }
+    return stk_route_store(stk_route(io), store_out, error);
+}
+
+void stk_route_know(struct stk_io *io, const char *url, const struct stk_about *about)
+{
+    if (io->table == &table && about) {
+        stk_known_add(stk_route(io)->known, url, about);
+    } else if (io->table == &table) {
+        stk_known_forget(stk_route(io)->known, url);
+    }
+}
+
+bool stk_route_about(const struct stk_file *file, struct stk_about *about_out)
+{
+    if (stk_is_remote(file)) {
+        *about_out = stk_remote((struct stk_file *)(uintptr_t)file)->about;
+    }
+    return stk_is_remote(file);
+}

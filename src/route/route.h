@@ -29,4 +29,13 @@ struct stk_route_options {
 int stk_route_open(struct stk_io **io_out, struct stk_io *real,
                    const struct stk_route_options *options, struct stoker_error *error);
 
+struct stk_store;
+struct stk_about; /* store/store.h */
+/* The store behind it, lent as long as the io; of a simulated world UNSUPPORTED. */
+int stk_route_lend(struct stk_io *io, struct stk_store **store_out, struct stoker_error *error);
+/* An object is this now; about NULL: it is another than before, or gone. */
+void stk_route_know(struct stk_io *io, const char *url, const struct stk_about *about);
+/* What an open remote file was when it was opened; false: it is a local one. */
+bool stk_route_about(const struct stk_file *file, struct stk_about *about_out);
+
 #endif

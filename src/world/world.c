@@ -61,7 +61,7 @@ static bool matches(const struct stk_rule *rule, const struct stk_node *node)
 
 static void stat_fill(const struct stk_node *node, struct stk_stat *stat)
 {
-    *stat = (struct stk_stat){node->bytes, node->mtime_ns, 1, node->inode, node->kind};
+    *stat = (struct stk_stat){node->bytes, node->mtime_ns, 1, node->inode, node->kind, 0};
 }
 
 int stk_world_add(struct stk_io *io, const char *path, const void *data, size_t bytes)
@@ -216,6 +216,7 @@ static int list_node(struct stk_world *world, struct stk_node *node,
                 real = NULL;
             }
             entry.kind = real ? real->kind : STK_ENTRY_OTHER;
+            entry.link = true;
         }
         if (entry.kind == STK_ENTRY_DIRECTORY) {
             entry.device = 1;

@@ -270,7 +270,7 @@ static void unlock(struct stk_io *io, struct stk_lock *opaque)
 const struct stk_write_table stk_world_write_table = {
     create,         write_out,   sync_out,       close_out, rename_path, link_path,
     make_directory, remove_path, sync_directory, append,    lock,        unlock,
-    cut_out,
+    cut_out,        NULL,        NULL,
 };
 
 uint64_t stk_world_calls(struct stk_io *io)
