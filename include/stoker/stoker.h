@@ -1,7 +1,7 @@
 /* stoker.h: training data, from files to batches, in one process.
  *
  * The one public header of libstoker. Sections: error, image, engine, dataset, index, order,
- * sampling, loader, batch, tokens, pack, verify, diff.
+ * sampling, loader, batch, tokens, pack, verify, diff, files.
  *
  * Conventions
  *   Return   int: 0 or a count on success, negative on failure: -errno where errno says it,
@@ -1439,6 +1439,112 @@ struct stoker_creds {
  * a store. Any thread. */
 STOKER_API int stoker_creds_explain(const char *url, struct stoker_creds *creds,
                                     struct stoker_error *error);
+
+/* ---- files ---------------------------------------------------------------------------- */
+
+/* Files of this machine and objects of stores by their names: a path, s3://bucket/key, and, to be
+ * read only, http://, https://. */
+
+/* Copying, synchronising and removing. Threads: one a copy. */
+struct stoker_copy;
+
+enum stoker_copy_kind { STOKER_COPY = 1, STOKER_SYNC, STOKER_REMOVE };
+/* How a store checks what arrives. AUTO: Amazon's CRC64NVME; elsewhere the SHA-256 of the
+ * signature, which every server checks. */
+enum stoker_copy_check {
+    STOKER_CHECK_AUTO = 0,
+    STOKER_CHECK_CRC64NVME,
+    STOKER_CHECK_CRC32C,
+    STOKER_CHECK_SHA256,
+    STOKER_CHECK_MD5, /* Content-MD5, the oldest */
+};
+
+struct stoker_copy_options {
+    size_t             struct_size;
+    uint32_t           kind;    /* enum stoker_copy_kind */
+    const char *const *sources; /* borrowed until open returns, as all pointers below */
+    size_t             source_count;
+    const char        *destination; /* of REMOVE: NULL */
+    uint32_t recursive;    /* a folder is taken with all below it; SYNC: always */
+    uint32_t update;       /* leave out what is there in the same size and no older; SYNC: always */
+    uint32_t fresh;        /* what is there is never replaced: -EEXIST */
+    uint32_t remove_extra; /* SYNC: what the source does not have is removed, once all is copied */
+    uint32_t leftovers;    /* REMOVE: not objects, but uploads below it that nobody ended */
+    uint64_t leftover_age_s; /* of these, that are older; default a day */
+    uint32_t workers;      /* files or parts at once; default 64, between local folders 2 a core */
+    uint64_t part_bytes;   /* of larger files; default 8 MiB, 5 MiB at least */
+    uint64_t memory_bytes; /* for parts in flight, of the engine's budget; default 256 MiB */
+    uint32_t check;        /* enum stoker_copy_check */
+    const char *storage_class;              /* of new objects; NULL: the bucket's */
+    const char *encryption, *encryption_key; /* "AES256"; "aws:kms" and its key; or NULL */
+};
+
+struct stoker_copy_progress {
+    size_t   struct_size;
+    uint32_t listed;             /* 1: files and bytes are all there are */
+    uint64_t files, bytes;       /* found so far */
+    uint64_t files_done, bytes_done; /* with those kept */
+    uint64_t files_kept, bytes_kept; /* were there already, by an earlier run or by update */
+    uint64_t files_removed;      /* uploads, where leftovers are removed */
+    uint64_t files_failed;       /* each of which has cost nobody else its place */
+    uint64_t links_left_out;     /* links out of the source, and to folders; devices, pipes */
+    uint64_t run_ns;
+};
+
+/* Gives *copy_out and begins. A source that is a folder (recursive) comes below the destination
+ * with what is in it, without its own name; a file goes to the destination's name, or below it
+ * where that is a folder, ends in '/', or several sources are named. A name never holds half a
+ * file: local ones are written beside it and renamed, objects appear when they are whole. A copy
+ * that was killed goes on, when it is begun again, with the parts of large files that it had: they
+ * are proven by their hashes (objects), or by size and time of the source (files, as long as the
+ * machine runs). */
+STOKER_API int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine,
+                                const struct stoker_copy_options *options,
+                                struct stoker_error *error);
+/* Waits up to timeout_ms for the end. 1: it goes on; 0: done. Else what failed first; what did not
+ * depend on it is done (files_failed counts), but nothing is removed by remove_extra then. Fills
+ * *progress (may be NULL) in any case. */
+STOKER_API int stoker_copy_next(struct stoker_copy *copy, uint32_t timeout_ms,
+                                struct stoker_copy_progress *progress,
+                                struct stoker_error *error);
+/* Takes copy; stops it, and waits for what is in flight. NULL is fine. */
+STOKER_API void stoker_copy_close(struct stoker_copy *copy);
+
+enum stoker_file_kind { STOKER_FILE = 1, STOKER_FOLDER, STOKER_OTHER_FILE };
+
+struct stoker_file_info {
+    size_t   struct_size;
+    uint32_t kind;         /* enum stoker_file_kind */
+    uint64_t bytes;        /* of files */
+    uint64_t mtime_ns;     /* since 1970; 0: not known */
+    char     etag[256];    /* as the server tells it, with its quotes; empty: none */
+    char     name[4096];   /* of a walk: below its path; else empty */
+};
+
+/* What a path or URL names. -ENOENT. */
+STOKER_API int stoker_stat(struct stoker_engine *engine, const char *path,
+                           struct stoker_file_info *info_out, struct stoker_error *error);
+
+/* All that lies below a path or URL, in no certain order. Threads: one a walk. */
+struct stoker_walk;
+/* recursive 0: what lies directly there, and folders. A file is one item with an empty name. */
+STOKER_API int stoker_walk_open(struct stoker_walk **walk_out, struct stoker_engine *engine,
+                                const char *path, uint32_t recursive, struct stoker_error *error);
+/* 1: *info_out is the next; 0: that was all; STOKER_ERROR_AGAIN: none came within timeout_ms. */
+STOKER_API int stoker_walk_next(struct stoker_walk *walk, uint32_t timeout_ms,
+                                struct stoker_file_info *info_out, struct stoker_error *error);
+STOKER_API void stoker_walk_close(struct stoker_walk *walk); /* takes; NULL is fine */
+
+/* A file or object, read at any place. Of an object all reads are of the version that was opened:
+ * STOKER_ERROR_CHANGED. Threads: any, side by side (close: alone). */
+struct stoker_file;
+STOKER_API int stoker_file_open(struct stoker_file **file_out, struct stoker_engine *engine,
+                                const char *path, struct stoker_file_info *info_out,
+                                struct stoker_error *error); /* info_out may be NULL */
+/* Waits. Bytes read: fewer than asked for at the end of the file only. */
+STOKER_API int64_t stoker_file_read(struct stoker_file *file, uint64_t offset, void *buffer,
+                                    size_t bytes, struct stoker_error *error);
+STOKER_API void stoker_file_close(struct stoker_file *file); /* takes; NULL is fine */
 
 #ifdef __cplusplus
 }

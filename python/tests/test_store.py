@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-import make
+import conftest
 import numpy as np
 import pytest
 import servers
@@ -19,62 +19,8 @@ from test_cli import COMMAND
 
 FIELDS = {"id": "__id__", "key": "__key__", "jpg": stoker.Bytes("jpg"), "bin": stoker.Bytes("bin"),
           "label": stoker.Int("cls")}
-LARGE = 20_000_000  # bytes of one member: three ranges
+LARGE = conftest.LARGE
 WAIT = 120  # seconds: a bound for what ends much sooner
-
-
-@pytest.fixture(scope="session")
-def shelf(tmp_path_factory, tars):
-    """What lies in the stores: the tars, class folders of pictures, and a tar with a large member;
-    some names that are not plain letters."""
-    root = tmp_path_factory.mktemp("shelf")
-    (root / "tars").mkdir()
-    for path in sorted(tars.glob("*.tar")):
-        (root / "tars" / path.name).write_bytes(path.read_bytes())
-    for number in range(24):
-        make.jpeg(root / "pictures" / f"class {number % 3}" / f"{number:02}+ü%41.jpg", number)
-    random = np.random.default_rng(5)
-    for shard in range(2):
-        make.tar(root / "large" / f"{shard}.tar", [
-            (f"{shard}{name}.bin", random.integers(0, 256, size, np.uint8).tobytes())
-            for name, size in (("a", LARGE), ("b", 100), ("c", 1_000_000), ("d", 0))])
-    return root
-
-
-@pytest.fixture(scope="session")
-def nginx(tmp_path_factory, shelf):
-    try:
-        server = servers.Nginx(tmp_path_factory.mktemp("nginx"), shelf)
-    except servers.Absent as why:
-        pytest.skip(str(why))
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="session")
-def ceph_server(tmp_path_factory, shelf):
-    pytest.importorskip("boto3")
-    try:
-        server = servers.Ceph(tmp_path_factory.mktemp("ceph"))
-    except servers.Absent as why:
-        pytest.skip(str(why))
-    client = server.client()
-    client.create_bucket(Bucket="data")
-    for path in sorted(shelf.rglob("*")):
-        if path.is_file():
-            client.put_object(Bucket="data", Key=str(path.relative_to(shelf)),
-                              Body=path.read_bytes())
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def ceph(ceph_server, monkeypatch):
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in ceph_server.environment().items():
-        monkeypatch.setenv(name, value)
-    return ceph_server
 
 
 def rows(source, engine, fields=FIELDS, batch_size=8, epochs=1, **options):

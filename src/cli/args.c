@@ -34,15 +34,45 @@ struct option {
 #define FIELD(name) offsetof(struct args, name)
 #define READERS (COMMAND_LS | COMMAND_CAT | COMMAND_INFO | COMMAND_BENCH)
 #define TOOLS (COMMAND_INDEX | COMMAND_PACK | COMMAND_VERIFY | COMMAND_DIFF)
-#define ALL (READERS | TOOLS | COMMAND_ORDER | COMMAND_SAMPLE)
+#define COPIES (COMMAND_CP | COMMAND_SYNC)
+#define FILES (COPIES | COMMAND_RM | COMMAND_STAT)
+#define ALL (READERS | TOOLS | COMMAND_ORDER | COMMAND_SAMPLE | FILES)
 #define STREAM (COMMAND_INFO | COMMAND_BENCH)
 #define ORDERED (STREAM | COMMAND_ORDER)
 
 /* clang-format off */
 static const struct option options[] = {
-    {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE | COMMAND_CREDS, OPTION_FLAG,
-     FIELD(json), 0, 0,
-     "JSON, one object a line"},
+    {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE | COMMAND_CREDS | FILES,
+     OPTION_FLAG, FIELD(json), 0, 0, "JSON, one object a line"},
+    {"files", NULL, COMMAND_LS, OPTION_FLAG, FIELD(files), 0, 0,
+     "files, objects and folders instead of samples"},
+    {"recursive", NULL, COMMAND_LS | COMMAND_CP | COMMAND_RM, OPTION_FLAG, FIELD(recursive), 0, 0,
+     "folders with all that lies below them (-r); of ls with --files"},
+    {"update", NULL, COMMAND_CP, OPTION_FLAG, FIELD(update), 0, 0,
+     "leave out what is there in the same size and no older"},
+    {"fresh", NULL, COPIES, OPTION_FLAG, FIELD(fresh), 0, 0,
+     "never replace a file or an object: an error where one is there"},
+    {"delete", NULL, COMMAND_SYNC, OPTION_FLAG, FIELD(remove_extra), 0, 0,
+     "once all is copied, remove what the source does not have"},
+    {"uploads", NULL, COMMAND_RM, OPTION_FLAG, FIELD(leftovers), 0, 0,
+     "not objects but uploads below PATH that nobody ended"},
+    {"older", "SECONDS", COMMAND_RM, OPTION_SECONDS, FIELD(seconds), 0, 0,
+     "with --uploads: that are older; default a day"},
+    {"yes", NULL, COMMAND_RM, OPTION_FLAG, FIELD(yes), 0, 0, "do not ask (-y)"},
+    {"workers", "N", COPIES | COMMAND_RM, OPTION_NUMBER, FIELD(workers), 1, 256,
+     "files, or parts of large ones, at once; default 64, between local folders 2 a core"},
+    {"part-size", "BYTES", COPIES, OPTION_BYTES, FIELD(part_bytes), 5u << 20, 1u << 30,
+     "files above it are copied by parts; default 8M"},
+    {"check", "crc64nvme|crc32c|sha256|md5", COPIES, OPTION_CHOICE, FIELD(check),
+     STOKER_CHECK_CRC64NVME, 0,
+     "how the store checks what arrives; default: crc64nvme at Amazon, elsewhere the signature's "
+     "SHA-256"},
+    {"storage-class", "NAME", COPIES, OPTION_TEXT, FIELD(storage_class), 0, 0,
+     "of new objects; default: the bucket's"},
+    {"sse", "AES256|aws:kms", COPIES, OPTION_TEXT, FIELD(encryption), 0, 0,
+     "encryption of new objects by the store; default: the bucket's"},
+    {"sse-kms-key", "ID", COPIES, OPTION_TEXT, FIELD(encryption_key), 0, 0,
+     "the key of --sse aws:kms"},
     {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
      "a line for each shard (of a folder: each class folder) instead of each sample"},
     {"limit", "N", COMMAND_LS | COMMAND_VERIFY | COMMAND_DIFF, OPTION_NUMBER, FIELD(limit), 1,
@@ -210,6 +240,15 @@ static int choice_find(const char *words, const char *text, uint64_t low, uint64
 static bool number_parse(const char *text, bool with_unit, uint64_t *value_out);
 static unsigned distance(const char *a, const char *b);
 
+/* The option that a letter stands for, or NULL. */
+static const char *short_name(const char *word)
+{
+    return strcmp(word, "-h") == 0   ? "help"
+           : strcmp(word, "-r") == 0 ? "recursive"
+           : strcmp(word, "-y") == 0 ? "yes"
+                                     : NULL;
+}
+
 int args_parse(struct args *args, const struct command *command, int argc, char **argv)
 {
     size_t paths = 0;
@@ -225,9 +264,10 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
             only_paths = true;
             continue;
         }
-        const char *name = strcmp(word, "-h") == 0 ? "help" : word + strspn(word, "-");
+        const char *name = short_name(word);
+        name = name ? name : word + strspn(word, "-");
         size_t name_bytes = strcspn(name, "=");
-        const struct option *option = word[1] == '-' || strcmp(word, "-h") == 0
+        const struct option *option = word[1] == '-' || short_name(word)
                                           ? option_find(command, name, name_bytes)
                                           : NULL;
         if (!option) {

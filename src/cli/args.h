@@ -35,6 +35,10 @@ enum command_bit {
     COMMAND_ORDER = 512,
     COMMAND_SAMPLE = 1024,
     COMMAND_CREDS = 2048,
+    COMMAND_CP = 4096,
+    COMMAND_SYNC = 8192,
+    COMMAND_RM = 16384,
+    COMMAND_STAT = 32768,
 };
 
 struct args {
@@ -65,6 +69,10 @@ struct args {
     const char *subset, *weights, *balance, *curriculum; /* of sample and order */
     uint64_t repeats, repeats_apart, epoch_samples;      /* of order */
     bool replacement;
+    /* of files */
+    uint64_t workers, part_bytes, check;
+    const char *storage_class, *encryption, *encryption_key;
+    bool recursive, update, fresh, remove_extra, leftovers, yes, files;
 };
 
 /* A command of `stoker`. */
@@ -106,5 +114,6 @@ uint64_t args_dtype_bytes(uint64_t dtype);
 extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
 extern const struct command command_index, command_verify, command_diff, command_order;
 extern const struct command command_sample, command_creds, command_fault;
+extern const struct command command_cp, command_sync, command_rm, command_stat;
 
 #endif

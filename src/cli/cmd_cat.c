@@ -1,6 +1,7 @@
 /* stoker cat: the bytes of one member on stdout. */
 #include "cli/args.h"
 
+#include "cli/cmd_stat.h"
 #include "cli/term.h"
 
 #include <errno.h>
@@ -31,8 +32,8 @@ static int write_member(struct stoker_dataset *dataset, const struct found *foun
 const struct command command_cat = {
     .name = "cat",
     .bit = COMMAND_CAT,
-    .usage = "[options] PATH... KEY[.EXT]",
-    .summary = "Write the bytes of one member to stdout",
+    .usage = "[options] PATH... KEY[.EXT] | FILE",
+    .summary = "Write the bytes of one member, or of a whole file, to stdout",
     .more = "KEY is as `stoker ls` prints it (of a tar: the name up to the first dot of its last\n"
             "part); EXT may be left out where the sample has one member only. Where shards share\n"
             "a key, the first one counts.\n",
@@ -46,9 +47,21 @@ static int run(struct args *args)
     struct found found = {0};
     int status;
 
-    if (args->path_count < 2) {
-        return term_usage("cat", args->path_count ? "no key given" : "no path given", NULL,
+    if (args->path_count == 0) {
+        return term_usage("cat", "no path given", NULL,
                           "usage: stoker cat [options] PATH... KEY[.EXT]");
+    }
+    if (args->path_count == 1 && isatty(STDOUT_FILENO)) {
+        return term_usage("cat", "no key given", args->paths[0],
+                          "a key after PATH; to write the file itself: stoker cat FILE > copy");
+    }
+    if (args->path_count == 1) {
+        status = args_open_engine(args, &engine);
+        if (status == EXIT_FINE) {
+            status = stat_write_file(engine, args->paths[0]);
+        }
+        stoker_engine_close(engine);
+        return status;
     }
     args->name = args->paths[--args->path_count];
     if (isatty(STDOUT_FILENO) && !strstr(args->name, ".txt") && !strstr(args->name, ".json") &&

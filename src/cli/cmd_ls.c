@@ -1,6 +1,7 @@
 /* stoker ls: what is in a data set: a line for each sample, or for each shard. */
 #include "cli/args.h"
 
+#include "cli/cmd_stat.h"
 #include "cli/term.h"
 
 #include <string.h>
@@ -52,6 +53,14 @@ static int run(struct args *args)
 
     if (args->path_count == 0) {
         return term_usage("ls", "no path given", NULL, "usage: stoker ls [options] PATH...");
+    }
+    if (args->files) {
+        status = args_open_engine(args, &engine);
+        for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
+            status = stat_list_files(engine, args, args->paths[i]);
+        }
+        stoker_engine_close(engine);
+        return status;
     }
     status = args_open(args, &engine, &listing.dataset);
     if (status != EXIT_FINE) {

@@ -11,6 +11,8 @@ static const struct command *const commands[] = {&command_ls, &command_cat, &com
                                                  &command_bench, &command_index, &command_pack,
                                                  &command_verify, &command_diff,
                                                  &command_order, &command_sample, &command_creds,
+                                                 &command_cp,
+                                                 &command_sync, &command_rm, &command_stat,
                                                  &command_fault};
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 

@@ -1,0 +1,364 @@
+"""stoker cp, sync, rm, stat, ls --files and cat of objects, on Ceph's S3 gateway and nginx.
+
+What is in a store after a copy is what boto3 reads there; whatever goes wrong on the way, a name
+holds the old object or the new one, whole."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from test_cli import COMMAND
+from test_fault import Proxy
+
+WAIT = 120  # seconds: a bound for what ends much sooner
+PART = 5 << 20
+LARGE = 2 * PART + 12_345  # three parts
+
+
+def run(*words, ok=0, env=None):
+    process = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True,
+                             timeout=WAIT, env={**os.environ, **(env or {})})
+    assert process.returncode == ok or (ok is None), (words, process.returncode, process.stderr)
+    return process.stdout if process.returncode == 0 else process.stderr
+
+
+def copy(*words, **more):
+    return json.loads(run(words[0], "--json", "--part-size", "5M", *words[1:], **more))
+
+
+def random_bytes(size, seed):
+    return np.random.default_rng(seed).integers(0, 256, size, np.uint8).tobytes()
+
+
+FILES = {"plain": 1000, "empty": 0, "sub/ü +%41&=?#\\.bin": 70_000, "sub/deep/large": LARGE,
+         "sub/deep/part": PART, "a'b\"c<d>": 1}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    root = tmp_path_factory.mktemp("tree")
+    for seed, (name, size) in enumerate(FILES.items()):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(random_bytes(size, seed))
+    return root
+
+
+def below(root):
+    return {str(path.relative_to(root)): path.read_bytes()
+            for path in sorted(pathlib.Path(root).rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def bucket(ceph, request):
+    """A bucket of the test's own."""
+    client, name = ceph.client(), request.node.name.lower().replace("_", "-").split("[")[0]
+    client.create_bucket(Bucket=name)
+
+    def objects(prefix=""):
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=name, Prefix=prefix)
+        keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
+        return {key[len(prefix):]: client.get_object(Bucket=name, Key=key)["Body"].read()
+                for key in keys}
+
+    client.objects, client.name, client.url = objects, name, f"s3://{name}"
+    return client
+
+
+def test_there_and_back(bucket, tree, tmp_path):
+    told = copy("cp", "-r", tree, f"{bucket.url}/a")
+    assert told["files_done"] == len(FILES) and told["bytes_done"] == sum(FILES.values())
+    assert bucket.objects("a/") == below(tree)
+    for name, data in below(tree).items():  # what others wrote is read as well
+        bucket.put_object(Bucket=bucket.name, Key=f"b/{name}", Body=data)
+    for prefix in "ab":
+        copy("cp", "-r", f"{bucket.url}/{prefix}/", tmp_path / prefix)
+        assert below(tmp_path / prefix) == below(tree)
+    copy("cp", "-r", f"{bucket.url}/a", f"{bucket.url}/c/d")  # within the store
+    assert bucket.objects("c/d/") == below(tree)
+    copy("cp", tree / "plain", tree / "empty", f"{bucket.url}/e")
+    assert bucket.objects("e/") == {"plain": (tree / "plain").read_bytes(), "empty": b""}
+    copy("cp", f"{bucket.url}/a/plain", tmp_path / "named")
+    assert (tmp_path / "named").read_bytes() == (tree / "plain").read_bytes()
+    for check in ("md5", "sha256", "crc32c", "crc64nvme"):  # those unknown to the server do no harm
+        copy("cp", "--check", check, tree / "sub/deep/large", f"{bucket.url}/f/{check}")
+    assert set(bucket.objects("f/").values()) == {(tree / "sub/deep/large").read_bytes()}
+
+
+def test_others_read_it(bucket, tree):
+    s3fs = pytest.importorskip("s3fs")
+    copy("cp", "-r", tree, f"{bucket.url}/a")
+    files = s3fs.S3FileSystem(endpoint_url=bucket.meta.endpoint_url)
+    assert {name.split("/", 2)[2]: files.cat(name)
+            for name in files.find(f"{bucket.name}/a")} == below(tree)
+    files.pipe(f"{bucket.name}/by/s3fs", b"12345")
+    assert run("cat", f"{bucket.url}/by/s3fs") == "12345"
+
+
+def test_sync(bucket, tmp_path):
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.mkdir()
+    for number in range(20):
+        (source / f"{number}").write_bytes(random_bytes(number * 100, number))
+    url = f"{bucket.url}/x"
+    assert copy("sync", source, url)["files_kept"] == 0
+    assert copy("sync", source, url)["files_kept"] == 20
+    (source / "3").write_bytes(b"another")
+    (source / "new").write_bytes(b"new")
+    (source / "7").unlink()
+    told = copy("sync", source, url)
+    assert told["files_done"] - told["files_kept"] == 2 and told["files_removed"] == 0
+    assert "7" in bucket.objects("x/")
+    assert copy("sync", "--delete", source, url)["files_removed"] == 1
+    assert bucket.objects("x/") == below(source)
+    back.mkdir()
+    (back / "old").write_bytes(b"old")
+    assert copy("sync", "--delete", url, back)["files_removed"] == 1
+    assert below(back) == below(source)
+    assert copy("sync", url, back)["files_kept"] == 20
+    (tmp_path / "void").mkdir()
+    assert "nothing is removed" in run("sync", "--delete", tmp_path / "void", url, ok=1)
+    assert "nothing" in run("sync", "--delete", f"{bucket.url}/none/", back, ok=None)
+    assert bucket.objects("x/") == below(source) == below(back)
+
+
+def await_true(condition):
+    until = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def kill(command, ceph_url, rules, ready):
+    """Starts it behind a proxy, and kills it once ready() is true."""
+    with Proxy("--to", ceph_url, rules=rules) as proxy:
+        env = {**os.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"}
+        process = subprocess.Popen([COMMAND, *map(str, command)], env=env)
+        await_true(ready)
+        process.kill()
+        process.wait()
+
+
+def test_killed_upload_goes_on(ceph, bucket, tmp_path):
+    source, size = tmp_path / "large", 6 * PART
+    source.write_bytes(random_bytes(size, 1))
+    command = ("cp", "--part-size", "5M", source, f"{bucket.url}/large")
+
+    def parts():
+        uploads = bucket.list_multipart_uploads(Bucket=bucket.name).get("Uploads", [])
+        return len(bucket.list_parts(Bucket=bucket.name, Key="large", UploadId=uploads[0][
+            "UploadId"]).get("Parts", [])) if uploads else 0
+
+    rules = [{"method": "PUT", "query": "*partNumber=3*", "fault": "stall"}]
+    for _ in range(2):
+        kill(command, ceph.url, rules, lambda: parts() == 5)
+    assert bucket.objects() == {}
+    told = copy("cp", source, f"{bucket.url}/large")
+    assert told["bytes_kept"] == 5 * PART
+    assert bucket.objects() == {"large": source.read_bytes()}
+    assert "Uploads" not in bucket.list_multipart_uploads(Bucket=bucket.name)
+
+
+def test_killed_download_goes_on(ceph, bucket, tmp_path):
+    data, target = random_bytes(6 * PART, 2), tmp_path / "to/large"
+    bucket.put_object(Bucket=bucket.name, Key="large", Body=data)
+    target.parent.mkdir()
+    target.write_bytes(b"the old one")
+    command = ("cp", "--part-size", "5M", f"{bucket.url}/large", target)
+
+    def written():
+        return sum(path.stat().st_size for path in target.parent.glob(".stoker-*.part"))
+
+    rules = [{"method": "GET", "range": True, "path": "*large", "nth": 5, "fault": "stall"}]
+    kill(command, ceph.url, rules, lambda: written() >= 2 * PART)
+    assert target.read_bytes() == b"the old one"
+    assert copy("cp", f"{bucket.url}/large", target)["bytes_kept"] >= 2 * PART
+    assert target.read_bytes() == data and len(list(target.parent.iterdir())) == 1
+    # Of another version nothing is kept.
+    target.unlink()
+    kill(command, ceph.url, rules, lambda: written() >= 2 * PART)
+    bucket.put_object(Bucket=bucket.name, Key="large", Body=data[::-1])
+    assert copy("cp", f"{bucket.url}/large", target)["bytes_kept"] == 0
+    assert target.read_bytes() == data[::-1]
+
+
+# What happens to requests that write; whether the copy must succeed (True), must fail (False), or
+# may do either (None).
+FAULTS = {
+    "clean": ({"fault": "pass"}, True),
+    "put-reset": ({"method": "PUT", "fault": "reset", "count": 3}, True),
+    "put-lost": ({"method": "PUT", "fault": "reset", "at": -1, "count": 3}, True),
+    "put-truncate": ({"method": "PUT", "fault": "truncate", "count": 2}, True),
+    "put-stall": ({"method": "PUT", "fault": "stall", "count": 2}, True),
+    "put-503": ({"method": "PUT", "fault": "status", "count": 4}, True),
+    "put-429": ({"method": "PUT", "fault": "status", "status": 429, "count": 3}, True),
+    "put-500": ({"method": "PUT", "fault": "status", "status": 500, "count": 3}, True),
+    "put-retry-after": ({"method": "PUT", "fault": "status", "retry_after": 1, "count": 2}, True),
+    "put-403": ({"method": "PUT", "fault": "status", "status": 403}, False),
+    "put-403-once": ({"method": "PUT", "fault": "status", "status": 403, "count": 1}, False),
+    "put-expired": ({"method": "PUT", "fault": "expired", "count": 1}, True),
+    "put-skewed": ({"method": "PUT", "fault": "too-skewed", "count": 1}, None),
+    "put-redirect": ({"method": "PUT", "fault": "redirect"}, False),
+    "put-garbage": ({"method": "PUT", "fault": "garbage", "count": 1}, None),
+    "put-endless-head": ({"method": "PUT", "fault": "endless-head", "count": 1}, None),
+    "put-delay": ({"method": "PUT", "fault": "delay", "delay_ms": 300}, True),
+    "put-close": ({"method": "PUT", "fault": "close"}, True),
+    "put-30-percent": ({"method": "PUT", "fault": "status", "probability": 0.3}, True),
+    "part-etag": ({"method": "PUT", "query": "*partNumber=2*", "fault": "etag",
+                   "value": '"00000000000000000000000000000000"'}, False),
+    "create-500": ({"method": "POST", "query": "*uploads*", "fault": "status", "status": 500,
+                    "count": 2}, True),
+    "create-lost": ({"method": "POST", "query": "*uploads*", "fault": "reset", "at": -1,
+                     "count": 1}, True),
+    "create-error-body": ({"method": "POST", "query": "*uploads*", "fault": "error-body",
+                           "count": 1}, True),
+    "create-bomb": ({"method": "POST", "query": "*uploads*", "fault": "xml-bomb"}, False),
+    "create-deep": ({"method": "POST", "query": "*uploads*", "fault": "deep-xml"}, False),
+    "create-endless": ({"method": "POST", "query": "*uploads*", "fault": "endless-body"}, False),
+    "complete-lost": ({"method": "POST", "query": "*uploadId*", "fault": "reset", "at": -1,
+                       "count": 1}, True),
+    "complete-error-body": ({"method": "POST", "query": "*uploadId*", "fault": "error-body",
+                             "count": 2}, True),
+    "complete-503": ({"method": "POST", "query": "*uploadId*", "fault": "status", "count": 2},
+                     True),
+    "complete-403": ({"method": "POST", "query": "*uploadId*", "fault": "status", "status": 403},
+                     False),
+    "complete-truncated": ({"method": "POST", "query": "*uploadId*", "fault": "truncate", "at": 20,
+                            "count": 1}, True),
+}
+
+
+def test_faults_of_put(ceph, bucket, tree):
+    old = b"what was there before"
+    new = {"plain": (tree / "plain").read_bytes(), "large": (tree / "sub/deep/large").read_bytes()}
+
+    def meet(name, rule, must):
+        for key in new:
+            bucket.put_object(Bucket=bucket.name, Key=f"{name}/{key}", Body=old)
+        with Proxy("--to", ceph.url, rules=[rule], seed=1) as proxy:
+            process = subprocess.run(
+                [COMMAND, "cp", "--part-size", "5M", tree / "plain", tree / "sub/deep/large",
+                 f"{bucket.url}/{name}/"], capture_output=True, text=True, timeout=WAIT,
+                env={**os.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"})
+        found = {key: bucket.get_object(Bucket=bucket.name, Key=f"{name}/{key}")["Body"].read()
+                 for key in new}
+        whole = all(found[key] in (old, new[key]) for key in new)
+        done = process.returncode == 0
+        right = (not done or found == new) and (must is None or must == done)
+        return None if whole and right else (name, process.returncode, process.stderr,
+                                             {key: len(value) for key, value in found.items()})
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        wrong = [what for what in pool.map(lambda item: meet(item[0], *item[1]), FAULTS.items())
+                 if what]
+    assert not wrong
+    assert len(FAULTS) >= 30
+
+
+def test_fresh(bucket, tree, tmp_path):
+    for name in ("plain", "sub/deep/large"):
+        copy("cp", "--fresh", tree / name, f"{bucket.url}/key")
+        assert "is there already" in run("cp", "--fresh", "--part-size", "5M", tree / "empty",
+                                         f"{bucket.url}/key", ok=3)
+        (tmp_path / "other").write_bytes(random_bytes(LARGE, 9))
+        assert "is there already" in run("cp", "--fresh", "--part-size", "5M", tmp_path / "other",
+                                         f"{bucket.url}/key", ok=3)
+        assert bucket.objects() == {"key": (tree / name).read_bytes()}
+        run("rm", f"{bucket.url}/key")
+    assert bucket.objects() == {}
+
+
+def test_keys_that_are_no_paths(bucket, tmp_path):
+    keys = ["good", "../out", "a/../../out", "/abs", "a//b", "a/./b", "x" * 300, "dir/", "ok/ok"]
+    for key in keys:
+        bucket.put_object(Bucket=bucket.name, Key=f"p/{key}", Body=b"data")
+    target = tmp_path / "in/here"
+    assert "cannot be a path" in run("cp", "-r", f"{bucket.url}/p/", target, ok=2)
+    assert below(tmp_path) == {"in/here/good": b"data", "in/here/ok/ok": b"data"}
+    # Within stores any key is a key.
+    copy("cp", "-r", f"{bucket.url}/p/", f"{bucket.url}/q/")
+    assert bucket.objects("q/") == {key: b"data" for key in keys if key != "dir/"}
+
+
+def test_by_http(nginx, shelf, bucket, tmp_path):
+    name = "tars/train-000.tar"
+    data = (shelf / name).read_bytes()
+    for way in ("", "/noranges", "/moved"):
+        copy("cp", f"{nginx.url}{way}/{name}", tmp_path / "to")
+        assert (tmp_path / "to").read_bytes() == data
+    copy("cp", f"{nginx.url}/large/0.tar", f"{bucket.url}/x/")
+    assert bucket.objects("x/") == {"0.tar": (shelf / "large/0.tar").read_bytes()}
+    assert "can only be read" in run("cp", shelf / name, f"{nginx.url}/x", ok=1)
+    assert "no such object" in run("cp", f"{nginx.url}/none", tmp_path / "x", ok=3)
+
+
+def test_look_and_remove(bucket, tree):
+    copy("cp", "-r", tree, f"{bucket.url}/a")
+    lines = [json.loads(line) for line in run("ls", "--files", "-r", "--json", f"{bucket.url}/a")
+             .splitlines()]
+    assert {line["path"]: line["bytes"] for line in lines} == FILES
+    lines = [json.loads(line) for line in run("ls", "--files", "--json", f"{bucket.url}/a")
+             .splitlines()]
+    assert {line["path"] for line in lines} == {"plain", "empty", "sub", "a'b\"c<d>"}
+    told = json.loads(run("stat", "--json", f"{bucket.url}/a/plain"))
+    assert told["bytes"] == 1000 and told["kind"] == "file" and len(told["etag"]) == 34
+    assert json.loads(run("stat", "--json", f"{bucket.url}/a"))["kind"] == "folder"
+    assert "no such object" in run("stat", f"{bucket.url}/none", ok=3)
+    process = subprocess.run([COMMAND, "cat", f"{bucket.url}/a/sub/deep/large"],
+                             capture_output=True, timeout=WAIT, check=True)
+    assert process.stdout == (tree / "sub/deep/large").read_bytes()
+    assert "folder" in run("rm", f"{bucket.url}/a", ok=3)
+    assert "nobody can be asked" in run("rm", "-r", f"{bucket.url}/a", ok=2)
+    run("rm", f"{bucket.url}/a/plain")
+    assert len(bucket.objects()) == len(FILES) - 1
+    for key in ("b\x01c", "b&<c>"):
+        bucket.put_object(Bucket=bucket.name, Key=f"a/{key}", Body=b"")
+    assert json.loads(run("rm", "-r", "-y", "--json", f"{bucket.url}/a"))["files_removed"] == \
+        len(FILES) + 1
+    assert bucket.objects() == {}
+    upload = bucket.create_multipart_upload(Bucket=bucket.name, Key="left")["UploadId"]
+    bucket.upload_part(Bucket=bucket.name, Key="left", UploadId=upload, PartNumber=1, Body=b"x")
+    run("rm", "--uploads", "-y", bucket.url)  # a young one may be at work
+    assert len(bucket.list_multipart_uploads(Bucket=bucket.name)["Uploads"]) == 1
+    time.sleep(2.1)  # Ceph tells whole seconds
+    told = json.loads(run("rm", "--uploads", "-y", "--older", "1", "--json", bucket.url))
+    assert told["files_removed"] == 1
+    assert "Uploads" not in bucket.list_multipart_uploads(Bucket=bucket.name)
+
+
+def test_many(bucket, tmp_path):
+    """More keys than a page: listed by stretches, each key once."""
+    source = tmp_path / "many"
+    for number in range(2600):
+        path = source / f"{number % 7}" / f"file-{number:06}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"%d" % number)
+    copy("cp", "-r", source, f"{bucket.url}/many")
+    names = run("ls", "--files", "-r", f"{bucket.url}/many").splitlines()
+    assert len(names) == 2600 == len({line.split()[2] for line in names})
+    copy("cp", "-r", f"{bucket.url}/many", tmp_path / "back")
+    assert below(tmp_path / "back") == below(source)
+    told = json.loads(run("rm", "-r", "-y", "--json", f"{bucket.url}/many"))
+    assert told["files_removed"] == 2600
+    assert bucket.objects() == {}
+
+
+@pytest.mark.parametrize("fault", ["endless-list", "stuck-list", "xml-bomb", "deep-xml", "garbage"])
+def test_lists_that_lie(fault, monkeypatch, tmp_path):
+    with Proxy("--log", os.devnull, rules=[
+            {"fault": fault, "query": "*list-type*"},
+            {"fault": "status", "status": 404, "code": "NoSuchKey"}]) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        assert run("cp", "-r", "s3://bucket/x/", tmp_path / "to", ok=None).startswith("stoker: ")
+        process = subprocess.run([COMMAND, "ls", "--files", "-r", "--limit", "5000",
+                                  "s3://bucket/x/"], capture_output=True, text=True, timeout=WAIT)
+        assert process.returncode != 0 and process.stderr.startswith("stoker: ")
+    assert below(tmp_path) == {}

@@ -1,0 +1,399 @@
+/* One file: whole, or its parts. */
+#include "base/hash.h"
+#include "base/mem.h"
+#include "copy/copy.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define COPY_PART_BYTES (256ull << 20) /* of copies within a store: nothing of it passes here */
+#define TRIES 2u                       /* of a file that changed while it was read */
+#define ODD_TAGS_MAX 3u
+
+static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
+                       struct stoker_error *error);
+static int read_part(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
+                     struct stk_view *part, struct stoker_error *error);
+static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
+                      struct stoker_error *error);
+static void close_file(struct stoker_copy *copy, struct stk_copy_file *file);
+
+static bool is_within(const struct stk_copy_file *file)
+{
+    return file->from_place && file->to_place && file->from_place->kind == STK_PLACE_S3;
+}
+
+static int fail_changed(const struct stk_copy_file *file, struct stoker_error *error)
+{
+    return stk_fail(error, STOKER_ERROR_CHANGED, "the file changed while it was read",
+                    "copy it again when nobody writes to it", "'%.400s'", file->from);
+}
+
+static int fail_buffer(const struct stk_copy_file *file, struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot copy", "free memory, or use fewer workers", "'%.400s'",
+                    file->from);
+}
+
+/* ---- small ones ---- */
+
+/* An MD5 as a store made it of the whole object: 32 hex digits in quotes. */
+static bool tag_differs(const char *etag, struct stk_view body)
+{
+    uint8_t digest[16];
+    char text[33];
+
+    if (strlen(etag) != 34 || strspn(etag + 1, "0123456789abcdef") != 32) {
+        return false;
+    }
+    stk_md5(body.data, body.bytes, digest);
+    for (uint32_t i = 0; i < 16; i++) {
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+    }
+    return memcmp(text, etag + 1, 32) != 0;
+}
+
+/* Encrypted objects have ETags that are no MD5: so what differs is read again, and two transfers
+ * that bring the same bytes are believed. */
+static int check_tag(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
+                     struct stoker_error *error)
+{
+    uint64_t before;
+    int status;
+
+    if (!file->from_place || file->from_place->kind != STK_PLACE_S3 ||
+        atomic_load_explicit(&copy->odd_tags, memory_order_relaxed) >= ODD_TAGS_MAX ||
+        !tag_differs(file->about.etag, body)) {
+        return 0;
+    }
+    before = stk_sum64(body.data, body.bytes);
+    status = read_part(copy, file, 0, &body, error);
+    if (status == 0 && tag_differs(file->about.etag, body)) {
+        if (stk_sum64(body.data, body.bytes) != before) {
+            return stk_fail(error, STOKER_ERROR_CORRUPT, "an object comes damaged",
+                            "look at the server and proxies between", "'%.400s'", file->from);
+        }
+        atomic_fetch_add_explicit(&copy->odd_tags, 1, memory_order_relaxed);
+    }
+    return status;
+}
+
+static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
+                       struct stoker_error *error)
+{
+    struct stk_out *out = NULL;
+    int status = stk_copy_make_folders(copy, file->to, error);
+
+    file->part_path = status < 0 ? NULL : stk_copy_part_path(copy, file);
+    if (status == 0 && !file->part_path) {
+        status = stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'",
+                          file->to);
+    }
+    if (status == 0) {
+        status = stk_io_create(copy->io, file->part_path, false, &out, error);
+    }
+    if (status == 0) {
+        status = stk_io_write(copy->io, out, body.data, body.bytes, error);
+        stk_io_close_out(copy->io, out);
+        status = status < 0 ? status
+                            : stk_io_rename(copy->io, file->part_path, file->to,
+                                            copy->options.fresh != 0, error);
+        if (status < 0) {
+            (void)stk_io_remove(copy->io, file->part_path, NULL);
+        }
+    }
+    return status;
+}
+
+static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
+                      struct stoker_error *error)
+{
+    struct stk_view body = {buffer, 0};
+    struct stk_store *store = NULL;
+    int status = open_source(copy, file, error);
+
+    if (status == 0 && file->to_place) {
+        status = stk_route_lend(copy->io, &store, error);
+    }
+    if (status == 0 && is_within(file)) {
+        status = stk_upload_copy(store, file->from_place, &file->about, file->to_place,
+                                 &copy->upload, error);
+    } else if (status == 0 && !buffer) {
+        status = fail_buffer(file, error);
+    } else if (status == 0) {
+        body.bytes = file->bytes;
+        status = read_part(copy, file, 0, &body, error);
+        status = status < 0 ? status : check_tag(copy, file, body, error);
+        if (status == 0) {
+            status = file->to_place
+                         ? stk_upload_put(store, file->to_place, body, &copy->upload, error)
+                         : write_small(copy, file, body, error);
+        }
+    }
+    if (status == 0 && file->to_place) {
+        stk_route_know(copy->io, file->to, NULL);
+    }
+    close_file(copy, file);
+    return status;
+}
+
+int stk_copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
+                   struct stoker_error *error)
+{
+    int status = copy_small(copy, file, buffer, error);
+
+    for (uint32_t tries = 1; status == STOKER_ERROR_CHANGED && tries < TRIES; tries++) {
+        uint64_t bytes = file->bytes;
+        struct stk_stat stat;
+
+        stk_route_know(copy->io, file->from, NULL);
+        if (stk_io_stat_path(copy->io, file->from, &stat, NULL) < 0 || stat.bytes > bytes) {
+            break; /* there is no room for more */
+        }
+        file->bytes = stat.bytes;
+        file->mtime_ns = stat.mtime_ns;
+        file->version = stat.version;
+        status = copy_small(copy, file, buffer, error);
+    }
+    if (status == 0) {
+        atomic_fetch_add_explicit(&copy->bytes_done, file->bytes, memory_order_relaxed);
+    }
+    return status;
+}
+
+/* ---- what both begin with ---- */
+
+static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
+                       struct stoker_error *error)
+{
+    struct stk_stat stat;
+    int status = 0;
+
+    if (stk_io_is_url(file->from)) {
+        status = stk_place_parse(file->from, &file->from_place, error);
+    }
+    if (status == 0 && copy->remote) {
+        status = stk_place_parse(file->to, &file->to_place, error);
+    }
+    status = status < 0 ? status : stk_io_open_file(copy->io, file->from, &file->source, error);
+    status = status < 0 ? status : stk_io_stat_file(copy->io, file->source, &stat, error);
+    if (status == 0) {
+        stk_route_about(file->source, &file->about);
+        if (stat.kind != STK_ENTRY_FILE) {
+            status = stk_fail(error, -EISDIR, "not a file", "name a file; folders need --recursive",
+                              "'%.400s'", file->from);
+        } else if (stat.bytes != file->bytes ||
+                   (file->version ? stat.version != file->version
+                                  : stat.mtime_ns != file->mtime_ns)) {
+            status = fail_changed(file, error);
+        }
+    }
+    return status;
+}
+
+/* Short reads are changes: the file was longer when it was opened. */
+static int read_part(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
+                     struct stk_view *part, struct stoker_error *error)
+{
+    uint8_t *buffer = (uint8_t *)(uintptr_t)part->data;
+    size_t done = 0;
+
+    while (done < part->bytes) {
+        int64_t got = stk_io_read_wait(copy->io, file->source, offset + done, buffer + done,
+                                       part->bytes - done);
+
+        if (got == 0) {
+            return fail_changed(file, error);
+        }
+        if (got < 0) {
+            if (!error || !stk_io_explain(copy->io, file->source, (int)got, error)) {
+                stk_fail(error, (int)got, "cannot read the file", "check the disk, or the server",
+                         "'%.400s' offset %llu", file->from, (unsigned long long)offset);
+            }
+            return (int)got;
+        }
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+static void close_file(struct stoker_copy *copy, struct stk_copy_file *file)
+{
+    if (file->source) {
+        stk_io_close_file(copy->io, file->source);
+    }
+    stk_io_close_out(copy->io, file->out);
+    stk_place_free(file->from_place);
+    stk_place_free(file->to_place);
+    stk_free(file->part_path);
+    file->source = NULL;
+    file->out = NULL;
+    file->from_place = file->to_place = NULL;
+    file->part_path = NULL;
+}
+
+/* ---- large ones ---- */
+
+int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error)
+{
+    struct stk_upload_options options = copy->upload;
+    struct stk_store *store;
+    int status = open_source(copy, file, error);
+
+    file->part_bytes = options.part_bytes;
+    if (status == 0 && file->to_place) {
+        if (is_within(file)) {
+            options.part_bytes = COPY_PART_BYTES;
+            options.check = STK_CHECK_AUTO;
+        }
+        status = stk_route_lend(copy->io, &store, error);
+        options.resume = !is_within(file);
+        status = status < 0 ? status
+                            : stk_upload_open(&file->upload, store, file->to_place, file->bytes,
+                                              &options, error);
+        if (status == 0) {
+            file->part_bytes = stk_upload_part_bytes(file->upload);
+            file->part_count = stk_upload_part_count(file->upload);
+        }
+    } else if (status == 0) {
+        status = open_parts(copy, file, error);
+    }
+    if (status < 0) {
+        close_file(copy, file);
+    }
+    return status;
+}
+
+/* What an earlier run wrote of the same file is gone on with, by whole parts. */
+static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
+                      struct stoker_error *error)
+{
+    struct stk_stat stat;
+    uint64_t kept = 0;
+    int status = stk_copy_make_folders(copy, file->to, error);
+
+    if (status < 0) {
+        return status;
+    }
+    file->part_count = (uint32_t)((file->bytes + file->part_bytes - 1) / file->part_bytes);
+    file->part_path = stk_copy_part_path(copy, file);
+    if (!file->part_path) {
+        return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'",
+                        file->to);
+    }
+    if (copy->boot && stk_io_stat_path(copy->io, file->part_path, &stat, NULL) == 0) {
+        kept = stat.bytes >= file->bytes ? file->part_count : stat.bytes / file->part_bytes;
+        kept = kept == file->part_count ? kept - 1 : kept; /* so that there is a last one */
+    }
+    if (kept > 0 && stk_io_reopen(copy->io, file->part_path, kept * file->part_bytes, &file->out,
+                                  NULL) == 0) {
+        file->locked.next = file->locked.done = file->locked.turn = (uint32_t)kept;
+        atomic_fetch_add_explicit(&copy->bytes_done, kept * file->part_bytes,
+                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&copy->bytes_kept, kept * file->part_bytes,
+                                  memory_order_relaxed);
+        return 0;
+    }
+    return stk_io_create(copy->io, file->part_path, false, &file->out, error);
+}
+
+/* Waits until the parts before it are written. */
+static int write_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
+                         struct stk_view part, struct stoker_error *error)
+{
+    bool failed;
+    int status = 0;
+
+    pthread_mutex_lock(&copy->lock);
+    while (file->locked.turn != index && !file->locked.failed) {
+        pthread_cond_wait(&copy->turn, &copy->lock); /* those before it end by their deadlines */
+    }
+    failed = file->locked.failed;
+    pthread_mutex_unlock(&copy->lock);
+    if (failed) {
+        return stk_fail(error, STOKER_ERROR_CLOSED, "another part of the file failed",
+                        "see the first error", "'%.400s'", file->from);
+    }
+    status = stk_io_write(copy->io, file->out, part.data, part.bytes, error);
+    pthread_mutex_lock(&copy->lock);
+    file->locked.turn = index + 1;
+    pthread_cond_broadcast(&copy->turn);
+    pthread_mutex_unlock(&copy->lock);
+    return status;
+}
+
+int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
+                  uint8_t *buffer, struct stoker_error *error)
+{
+    uint64_t begin = index * file->part_bytes;
+    struct stk_view part = {buffer, stk_min(file->bytes - begin, file->part_bytes)};
+    int status;
+
+    if (is_within(file)) {
+        status = stk_upload_copy_part(file->upload, index, file->from_place, &file->about, error);
+    } else if (!buffer) {
+        status = fail_buffer(file, error);
+    } else {
+        status = read_part(copy, file, begin, &part, error);
+        if (status == 0 && file->upload) {
+            status = stk_upload_part(file->upload, index, part, error);
+            if (status == 1) {
+                atomic_fetch_add_explicit(&copy->bytes_kept, part.bytes, memory_order_relaxed);
+                status = 0;
+            }
+        } else if (status == 0) {
+            status = write_in_turn(copy, file, index, part, error);
+        }
+    }
+    if (status == 0) {
+        atomic_fetch_add_explicit(&copy->bytes_done, part.bytes, memory_order_relaxed);
+    }
+    return status;
+}
+
+/* A local source must be what it was. */
+static int check_source(struct stoker_copy *copy, const struct stk_copy_file *file,
+                        struct stoker_error *error)
+{
+    struct stk_stat stat;
+    int status;
+
+    if (file->from_place) {
+        return 0; /* each range was of the version that was opened */
+    }
+    status = stk_io_stat_path(copy->io, file->from, &stat, error);
+    if (status == 0 && (stat.bytes != file->bytes || stat.mtime_ns != file->mtime_ns)) {
+        status = fail_changed(file, error);
+    }
+    return status;
+}
+
+int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error)
+{
+    bool failed = file->locked.failed; /* by now it is this thread's alone */
+    bool stopped = atomic_load_explicit(&copy->stop, memory_order_relaxed);
+    int status = failed ? STOKER_ERROR_CLOSED : check_source(copy, file, error);
+
+    if (file->upload) {
+        status = status < 0 ? status : stk_upload_commit(file->upload, error);
+        if (status == 0) {
+            stk_route_know(copy->io, file->to, NULL);
+        }
+        /* Of one that was stopped what is there is gone on with, as after a kill. */
+        stk_upload_close(file->upload, status < 0 && !stopped && status != STOKER_ERROR_CLOSED);
+        file->upload = NULL;
+    } else if (status == 0) {
+        status = stk_io_sync_out(copy->io, file->out, error);
+        stk_io_close_out(copy->io, file->out);
+        file->out = NULL;
+        status = status < 0 ? status
+                            : stk_io_rename(copy->io, file->part_path, file->to,
+                                            copy->options.fresh != 0, error);
+    }
+    if (status == STOKER_ERROR_CHANGED && file->part_path) {
+        (void)stk_io_remove(copy->io, file->part_path, NULL);
+    }
+    close_file(copy, file);
+    return status;
+}

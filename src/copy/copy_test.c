@@ -1,0 +1,279 @@
+/* Goal: between folders of this machine the same bytes and names arrive, once, and nothing half;
+ * what cannot be copied is an error, and costs nobody else its place. Method: real folders, parts
+ * small enough that files have several; the parts of a killed run are laid out by hand. Stores:
+ * python/tests/test_copy.py. Covers copy_file.c, copy_plan.c, copy_names.c, copy_remove.c,
+ * copy_there.c, copy_look.c. */
+#include "copy/copy.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "test/t.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PART (5u << 20)
+
+static char home[64];
+static struct stoker_engine *engine;
+static struct stoker_copy_progress progress;
+static struct stoker_error error;
+
+static char *at(const char *name)
+{
+    static char path[16][256];
+    static int turn;
+
+    turn = (turn + 1) % 16;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", home, name);
+    return path[turn];
+}
+
+static void put(const char *name, size_t bytes, uint64_t seed)
+{
+    FILE *file = fopen(at(name), "w");
+
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word = stk_key(seed, i);
+
+        fwrite(&word, 1, stk_min(8, bytes - i), file);
+    }
+    fclose(file);
+}
+
+/* A command with two paths behind it. */
+static bool sh(const char *first, const char *a, const char *second, const char *b)
+{
+    char command[1024];
+
+    snprintf(command, sizeof command, "%s %s %s %s 2>&1", first, a, second, b);
+    return system(command) == 0;
+}
+
+static bool same(const char *a, const char *b)
+{
+    return sh("diff -r >/dev/null", at(a), "", at(b));
+}
+
+static int run(struct stoker_copy_options options, const char *from, const char *to)
+{
+    const char *source = at(from);
+    struct stoker_copy *copy = NULL;
+    int status;
+
+    options.struct_size = sizeof options;
+    options.sources = &source;
+    options.source_count = 1;
+    options.destination = to ? at(to) : NULL;
+    options.part_bytes = PART;
+    memset(&error, 0, sizeof error);
+    memset(&progress, 0, sizeof progress);
+    progress.struct_size = sizeof progress;
+    status = stoker_copy_open(&copy, engine, &options, &error);
+    while (status == 0 && (status = stoker_copy_next(copy, 60000, &progress, &error)) == 1) {
+        status = 0;
+    }
+    stoker_copy_close(copy);
+    if (status < 0) {
+        T_ERROR(from, &error);
+    }
+    return status;
+}
+
+static const struct stoker_copy_options deep = {.kind = STOKER_COPY, .recursive = 1};
+static const struct stoker_copy_options flat = {.kind = STOKER_COPY};
+static const struct stoker_copy_options fresh = {.kind = STOKER_COPY, .fresh = 1};
+static const struct stoker_copy_options same_as = {.kind = STOKER_SYNC};
+static const struct stoker_copy_options exact = {.kind = STOKER_SYNC, .remove_extra = 1};
+static const struct stoker_copy_options gone = {.kind = STOKER_REMOVE};
+static const struct stoker_copy_options all_gone = {.kind = STOKER_REMOVE, .recursive = 1};
+
+static void make_source(void)
+{
+    static const size_t sizes[] = {0, 1, 4096, 1000000, PART - 1, PART, PART + 1, 3 * PART + 17};
+    char name[64];
+
+    mkdir(at("src"), 0755);
+    mkdir(at("src/sub"), 0755);
+    mkdir(at("src/sub/deep"), 0755);
+    for (size_t i = 0; i < STK_COUNT(sizes); i++) {
+        snprintf(name, sizeof name, "src/%s%zu", i % 3 ? i % 3 == 1 ? "sub/" : "sub/deep/" : "",
+                 sizes[i]);
+        put(name, sizes[i], i);
+    }
+}
+
+static void test_copies(void)
+{
+    T_EQ("tree", run(deep, "src", "a/b/c"), 0);
+    T_TRUE("tree", same("src", "a/b/c"));
+    T_EQ("counted", progress.files_done == 8 && progress.files == 8 && progress.listed, 1);
+    T_EQ("counted", progress.bytes_done, progress.bytes);
+    T_EQ("again", run(deep, "src", "a/b/c"), 0);
+    T_EQ("all of it", progress.files_kept, 0);
+    T_EQ("sync", run(same_as, "src", "a/b/c"), 0);
+    T_EQ("nothing", progress.files_kept, 8);
+    put("src/new", 100, 9);
+    put("a/b/c/extra", 100, 9);
+    T_EQ("sync", run(same_as, "src", "a/b/c"), 0);
+    T_EQ("the new one", progress.files_done - progress.files_kept, 1);
+    T_EQ("extra stays", access(at("a/b/c/extra"), F_OK), 0);
+    T_EQ("exact", run(exact, "src", "a/b/c"), 0);
+    T_TRUE("exact", same("src", "a/b/c") && progress.files_removed == 1);
+    T_EQ("file", run(flat, "src/new", "a/name"), 0);
+    T_TRUE("file", same("src/new", "a/name"));
+    T_EQ("into a folder", run(flat, "src/new", "a/b"), 0);
+    T_TRUE("into a folder", same("src/new", "a/b/new"));
+    T_EQ("folder as a file", run(flat, "src", "x"), -EISDIR);
+    T_EQ("into itself", run(deep, "src", "src/sub/there"), STOKER_ERROR_ARGUMENT);
+    T_EQ("none", run(deep, "none", "x"), -ENOENT);
+    T_EQ("fresh", run(fresh, "src/new", "a/fresh"), 0);
+    T_EQ("there", run(fresh, "src/4096", "a/fresh"), -ENOENT);
+    T_EQ("there", run(fresh, "src/0", "a/fresh"), -EEXIST);
+    T_TRUE("stays", same("src/new", "a/fresh"));
+    mkdir(at("void"), 0755);
+    T_EQ("nothing is no reason to remove all", run(exact, "void", "a/b/c"), STOKER_ERROR_EMPTY);
+    T_TRUE("stays", same("src", "a/b/c"));
+    T_TRUE("no leftovers", sh("! find", home, "-name '.stoker-*' | grep .", ""));
+}
+
+/* One file that fails, and the others that do not; a link in the destination that leads away. */
+static void test_failures(void)
+{
+    mkdir(at("bad"), 0755);
+    mkdir(at("bad/6"), 0755);
+    mkdir(at("bad/1"), 0755); /* a folder where a file is to be */
+    mkdir(at("bad/1/x"), 0755);
+    mkdir(at("some"), 0755);
+    put("some/1", 10, 1);
+    put("some/2", 10, 2);
+    T_EQ("one fails", run(deep, "some", "bad") < 0, 1);
+    T_EQ("one fails", progress.files_failed == 1 && progress.files_done == 1, 1);
+    T_TRUE("the other is there", same("some/2", "bad/2"));
+    mkdir(at("away"), 0755);
+    mkdir(at("to"), 0755);
+    T_EQ("link", symlink(at("away"), at("to/sub")), 0);
+    T_EQ("a link out", run(deep, "src", "to"), -ELOOP);
+    T_TRUE("nothing went there", sh("! ls -A", at("away"), "| grep .", ""));
+}
+
+/* What a killed run left of a file of four parts: two whole ones and some of the third. */
+static void test_resume(void)
+{
+    struct stoker_copy copy = {.io = engine->io};
+    struct stk_copy_file file = {.part_bytes = PART};
+    char name[64], *left;
+    struct stat stat_of;
+    FILE *boot = fopen("/proc/sys/kernel/random/boot_id", "r");
+    char text[64];
+
+    copy.boot = stk_sum64(text, fread(text, 1, sizeof text, boot)) | 1;
+    fclose(boot);
+    snprintf(name, sizeof name, "src/sub/%u", 3 * PART + 17);
+    file.from = at(name);
+    file.to = at("resumed");
+    T_EQ("stat", stat(file.from, &stat_of), 0);
+    file.bytes = (uint64_t)stat_of.st_size;
+    file.mtime_ns = (uint64_t)stat_of.st_mtim.tv_sec * 1000000000u +
+                    (uint64_t)stat_of.st_mtim.tv_nsec;
+    left = stk_copy_part_path(&copy, &file);
+    T_TRUE("left", sh("head -c 12000000", file.from, ">", left));
+    T_EQ("resumed", run(flat, name, "resumed"), 0);
+    T_TRUE("resumed", same(name, "resumed"));
+    T_EQ("two parts", progress.bytes_kept, 2 * PART);
+    T_TRUE("left", sh("head -c 12000000", file.from, ">", left));
+    T_EQ("another time", utimensat(0, file.from, NULL, 0), 0);
+    T_EQ("another file", run(flat, name, "resumed"), 0);
+    T_EQ("nothing is kept", progress.bytes_kept, 0);
+    unlink(left);
+    stk_free(left);
+}
+
+static void test_remove(void)
+{
+    T_EQ("link", symlink(at("some"), at("a/link")), 0);
+    T_EQ("a folder needs more", run(gone, "a", NULL), -EISDIR);
+    T_EQ("a file", run(gone, "a/name", NULL), 0);
+    T_TRUE("gone", access(at("a/name"), F_OK) < 0 && progress.files_removed == 1);
+    T_EQ("all", run(all_gone, "a", NULL), 0);
+    T_TRUE("gone", access(at("a"), F_OK) < 0);
+    T_TRUE("a link is not followed", access(at("some/1"), F_OK) == 0);
+    T_EQ("none", run(gone, "a", NULL), -ENOENT);
+}
+
+static void test_names(void)
+{
+    static const struct {
+        const char *name;
+        bool path;
+    } names[] = {{"a", true},   {"a/b.c", true}, {"..a", true}, {"", false},     {"..", false},
+                 {"a/", false}, {"/a", false},   {"a//b", false}, {"a/../b", false}, {".", false}};
+    size_t bytes;
+
+    for (size_t i = 0; i < STK_COUNT(names); i++) {
+        T_EQ(names[i].name, stk_copy_is_path(names[i].name), names[i].path);
+    }
+    T_EQ("base", strncmp(stk_copy_base("http://h/a/b.tar?x=/y", &bytes), "b.tar", 5) == 0 &&
+                     bytes == 5, 1);
+    T_EQ("base", strncmp(stk_copy_base("s3://b/a?c/", &bytes), "a?c", 3) == 0 && bytes == 3, 1);
+}
+
+static void test_files(void)
+{
+    struct stoker_file_info info = {.struct_size = sizeof info};
+    struct stoker_file *file = NULL;
+    struct stoker_walk *walk = NULL;
+    char byte[8];
+    int count = 0;
+
+    T_EQ("stat", stoker_stat(engine, at("some/1"), &info, &error), 0);
+    T_EQ("stat", info.kind == STOKER_FILE && info.bytes == 10, 1);
+    T_EQ("none", stoker_stat(engine, at("none"), &info, &error), -ENOENT);
+    T_EQ("open", stoker_file_open(&file, engine, at("some/1"), NULL, &error), 0);
+    T_EQ("read", stoker_file_read(file, 8, byte, 8, &error), 2);
+    T_EQ("past", stoker_file_read(file, 80, byte, 8, &error), 0);
+    stoker_file_close(file);
+    T_EQ("walk", stoker_walk_open(&walk, engine, at("some"), 1, &error), 0);
+    while (stoker_walk_next(walk, 60000, &info, &error) == 1) {
+        count++;
+    }
+    T_EQ("walk", count, 2);
+    stoker_walk_close(walk);
+}
+
+static void test_options(void)
+{
+    struct stoker_copy_options bad[] = {deep, deep, same_as, deep};
+
+    bad[0].kind = 7;
+    bad[1].workers = 1000;
+    bad[3].check = 77;
+    T_EQ("kind", run(bad[0], "src", "x"), STOKER_ERROR_ARGUMENT);
+    T_EQ("workers", run(bad[1], "src", "x"), STOKER_ERROR_ARGUMENT);
+    T_EQ("no destination", run(bad[2], "src", NULL), STOKER_ERROR_ARGUMENT);
+    T_EQ("check", run(bad[3], "src", "x"), STOKER_ERROR_ARGUMENT);
+}
+
+int main(void)
+{
+    struct stoker_engine_options options = {.struct_size = sizeof options, .threads = 1};
+
+    snprintf(home, sizeof home, "/tmp/copy_test.XXXXXX");
+    T_TRUE("home", mkdtemp(home) != NULL);
+    T_EQ("engine", stoker_engine_open(&engine, &options, &error), 0);
+    make_source();
+    test_copies();
+    test_failures();
+    test_resume();
+    test_remove();
+    test_names();
+    test_files();
+    test_options();
+    stoker_engine_close(engine);
+    T_TRUE("clean", sh("rm -r", home, "", ""));
+    return t_finish();
+}
