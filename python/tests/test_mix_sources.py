@@ -9,7 +9,9 @@ Method: small folders and tars of pictures; samples of loaders are compared and 
 import collections
 import importlib
 import json
+import os
 import shutil
+import subprocess
 
 import pytest
 import stoker
@@ -244,6 +246,28 @@ def test_explain_knows_the_sources(sources):
         steps = ids(stream, 5)
         for step, want in enumerate(steps):
             assert [slot.sample for slot in stream.explain(step, epoch=0)] == want
+
+
+def test_command(sources):
+    """stoker order of folders beside tars: what a loader gives; proved, measured and simulated."""
+    paths = [str(source) for source in sources.values()]
+    mix = stoker.Mix(paths, [3, 2, 1])
+    with loader(mix, tail="drop") as stream:
+        want = [batch["id"].tolist() for batch in stream]
+    settings = ["--mix", "3,2,1", "--batch", str(STEP), "--seed", "3"]
+    done = order(paths, *settings, "--at", "2", "--json")
+    assert [json.loads(line)["sample"] for line in done.stdout.splitlines()] == want[2]
+    done = order(paths, *settings, "--verify", "--worlds", "1,2,3", "--histories", "5")
+    assert done.returncode == 0 and "each position comes exactly once" in done.stdout
+    for question in ([], ["--simulate"], ["--find", "bird/000.jpg"], ["--diff", "seed=4"]):
+        done = order(paths, *settings, *question)
+        assert done.returncode == (question[:1] == ["--diff"]), done.stderr
+        assert done.stdout and not done.stderr
+
+
+def order(paths, *arguments):
+    command = [os.environ.get("STOKER_COMMAND", "stoker"), "order", *paths, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_under_a_dataloader(sources):

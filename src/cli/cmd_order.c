@@ -76,7 +76,7 @@ static int setup_open(struct setup *setup, const struct args *args)
         if (args->samples) {
             return term_usage("order", "a path and --samples", NULL, "give one of both");
         }
-        status = args_open(args, &setup->engine, &setup->dataset);
+        status = order_open_sources(args, &setup->engine, &setup->dataset);
         if (status != EXIT_FINE) {
             return status;
         }

@@ -4,6 +4,7 @@
 #include "cli/term.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 /* "3,2,1": a weight for each path. *text stands behind it then. */
 static bool take_weights(const char **text, size_t count, uint64_t *weights)
@@ -33,6 +34,70 @@ static bool parse(struct order_mix *mix, const char *text, size_t count)
     return fine && *text == '\0';
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat about;
+
+    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+/* Each path as a data set of its own: into parts, and whether one is a class folder. 0, or the
+ * library's status. */
+static int open_parts(const struct args *args, struct stoker_engine *engine,
+                      struct stoker_dataset **parts, bool *has_classes, struct stoker_error *error)
+{
+    int status = 0;
+
+    for (size_t i = 0; status == 0 && i < args->path_count; i++) {
+        struct stoker_dataset_info info = {.struct_size = sizeof info};
+        struct stoker_dataset_options options = {.struct_size = sizeof options,
+                                                 .urls = &args->paths[i],
+                                                 .url_count = 1,
+                                                 .index = (uint32_t)args->index,
+                                                 .foreign = (uint32_t)args->foreign};
+
+        status = stoker_dataset_open(&parts[i], engine, &options, error);
+        if (status == 0) {
+            stoker_dataset_info(parts[i], &info);
+            *has_classes = *has_classes || strcmp(info.kind, "imagefolder") == 0;
+        }
+    }
+    return status;
+}
+
+int order_open_sources(const struct args *args, struct stoker_engine **engine_out,
+                       struct stoker_dataset **dataset_out)
+{
+    struct stoker_dataset *parts[ORDER_SOURCES_MAX] = {0};
+    struct stoker_error error = {0};
+    bool has_folder = false, has_classes = false;
+    int status;
+
+    for (size_t i = 0; args->mix && i < args->path_count; i++) {
+        has_folder = has_folder || is_folder(args->paths[i]);
+    }
+    if (!has_folder || args->path_count > ORDER_SOURCES_MAX) {
+        return args_open(args, engine_out, dataset_out);
+    }
+    status = args_open_engine(args, engine_out);
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    status = open_parts(args, *engine_out, parts, &has_classes, &error);
+    if (status == 0 && has_classes) {
+        status = stoker_dataset_join(parts, args->path_count, dataset_out, &error);
+    }
+    for (size_t i = 0; i < args->path_count; i++) {
+        stoker_dataset_close(parts[i]);
+    }
+    if (status == 0 && has_classes) {
+        return EXIT_FINE;
+    }
+    stoker_engine_close(*engine_out);
+    *engine_out = NULL;
+    return status < 0 ? term_error(status, &error) : args_open(args, engine_out, dataset_out);
+}
+
 int order_mix_open(struct setup *setup, const struct args *args)
 {
     struct order_mix *mix = &setup->mix;
@@ -58,8 +123,8 @@ int order_mix_open(struct setup *setup, const struct args *args)
         int status = stoker_dataset_url_end(setup->dataset, i, &mix->ends[i]);
 
         if (status < 0) {
-            return term_usage("order", "a mix of one folder", args->paths[i],
-                              "give tars, or folders of tars");
+            return term_usage("order", "a source that was not listed", args->paths[i],
+                              "give tars, or folders");
         }
     }
     mix->options = (struct stoker_mix_options){

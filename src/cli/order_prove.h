@@ -48,6 +48,9 @@ int order_report(struct setup *setup);
 
 /* A number that one of `ends` follows, or the end of the text; then *text stands behind it. */
 bool order_take_number(const char **text, const char *ends, uint64_t *value_out);
+/* The data set of the paths; with `--mix` a path may be a class folder. An exit status. */
+int order_open_sources(const struct args *args, struct stoker_engine **engine_out,
+                       struct stoker_dataset **dataset_out);
 /* `--mix` into the set-up, whose data set is open, in place of the one there; an exit status. */
 int order_mix_open(struct setup *setup, const struct args *args);
 /* `--verify` and `--simulate`; exit statuses. */

@@ -497,7 +497,7 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.member_count = stk_index_members(index);
     full.shard_count = stk_index_shards(index);
     full.class_count = stk_index_classes(index);
-    full.bytes = stk_index_bytes(index);
+    full.bytes = stk_index_is_folder(index) ? 0 : stk_index_bytes(index);
     full.block_samples = stk_index_block_samples(index);
     full.sequential = stk_index_sequential(index);
     full.index_path = dataset->index_path;

@@ -133,6 +133,7 @@ static void test_parts(bool indexed)
     T_STR("kind", info.kind, "joined");
     T_EQ("all", info.sample_count, end);
     T_EQ("classes", info.class_count, 2);
+    T_EQ("files were not asked for their sizes", info.bytes, 0);
     check_bytes(joined, end);
     stoker_dataset_close(joined);
     stoker_engine_close(engine);
