@@ -312,6 +312,85 @@ class Azure(Handler):
                        ).encode(), Content_Type="application/xml")
 
 
+class Hub(Handler):
+    """Hugging Face: `server.token`, files by (repository@revision, path). Large ones are at another
+    host (`server.far`), by URLs that are signed for so many uses; a file named *.json lies here,
+    behind a redirect of its own."""
+
+    def do_GET(self):
+        server = self.server
+        path, _, query = self.path.partition("?")
+        server.seen.append((path, self.headers.get("Authorization")))
+        if server.token and self.headers.get("Authorization") != f"Bearer {server.token}":
+            self.fail(401, "RepoNotFound", "Repository not found")
+            return
+        parts = [urllib.parse.unquote(part) for part in path.lstrip("/").split("/")]
+        if parts[0] == "api" and parts[4] == "tree":
+            self.tree("/".join(parts[1:4]) + "@" + parts[5], "/".join(parts[6:]), query)
+        elif parts[0] == "here":
+            self.give(server.objects[parts[1].replace("|", "/"), "/".join(parts[2:])])
+        elif parts[3] == "resolve":
+            self.resolve("/".join(parts[:3]) + "@" + parts[4], "/".join(parts[5:]))
+        else:
+            self.fail(404, "EntryNotFound", "no")
+
+    def fail(self, code, name, message):
+        self.say(code, b'{"error": "no"}', X_Error_Code=name, X_Error_Message=message)
+
+    def resolve(self, repository, path):
+        server = self.server
+        if (repository, path) not in server.objects:
+            self.fail(404, "EntryNotFound", f"{path} is not there")
+        elif server.elsewhere:
+            self.say(302, Location=server.elsewhere)
+        elif path.endswith(".json"):
+            name = repository.replace("/", "|")
+            self.say(307, Location="/" + urllib.parse.quote(f"here/{name}/{path}"))
+        else:
+            with server.lock:
+                server.signed += 1
+                server.far.uses[str(server.signed)] = server.uses
+            quoted = urllib.parse.quote(f"{repository.replace('/', '|')}/{path}")
+            self.say(302, Location=f"{server.far.url}/{quoted}?Signature={server.signed}")
+
+    def tree(self, repository, folder, query):
+        prefix = folder + "/" if folder else ""
+        items = self.names(repository, prefix, "" if "recursive=true" in query else "/")
+        after = urllib.parse.unquote(dict(urllib.parse.parse_qsl(query)).get("cursor", ""))
+        items = [item for item in items if item[0] > after]
+        more = len(items) > self.server.page
+        items = items[:self.server.page]
+        if not items:
+            self.fail(404, "EntryNotFound", "no such folder")
+            return
+        told = [{"type": "directory" if data is None else "file", "oid": "x",
+                 "size": len(data or b""), "path": name.rstrip("/")} for name, data in items]
+        link = {}
+        if more:
+            cursor = urllib.parse.quote(items[-1][0], safe="")
+            path = self.path.partition("?")[0]
+            link["Link"] = f'<{self.server.url}{path}?cursor={cursor}>; rel="next"'
+        self.say(200, json.dumps(told).encode(), Content_Type="application/json", **link)
+
+
+class Far(Handler):
+    """Where the hub's files lie: whoever has a signature may read, so many times."""
+
+    def do_GET(self):
+        server = self.server
+        path, _, query = self.path.partition("?")
+        server.seen.append((path, self.headers.get("Authorization")))
+        number = query.partition("=")[2]
+        with server.lock:
+            good = server.uses.get(number, 0) > 0
+            server.uses[number] = server.uses.get(number, 0) - 1
+        repository, _, key = urllib.parse.unquote(path)[1:].partition("/")
+        if good:
+            self.give(server.objects[repository.replace("|", "/"), key])
+        else:
+            self.refuse(403, "AccessDenied")
+
+
 class Keeper(Handler):
     """STS and an instance's metadata: keys that live `server.life` seconds, put into the dictionary
     that the store looks at. One at a time is asked, or `server.most` says how many were."""
@@ -377,4 +456,13 @@ def azure(objects, keys=None, token=None, sas=None, account="acc"):
     store = Store(Azure, objects)
     store.keys, store.token, store.sas, store.account = keys, token, sas, account
     store.archived = set()
+    return store
+
+
+def hub(objects, token=None, uses=10):
+    far = Store(Far, objects)
+    far.uses = {}
+    store = Store(Hub, objects)
+    store.far, store.token, store.uses, store.signed = far, token, uses, 0
+    store.elsewhere = None
     return store

@@ -163,12 +163,12 @@ def test_names_of_any_bytes(store, engine):
 @some
 def test_an_object_that_is_replaced(store, engine, tars):
     name = "t/train-000.tar"
-    with stoker.Loader(stoker.Dataset(f"{store.base}/{name}", engine=engine), 4, fields=FIELDS,
-                       output="numpy", tail="keep") as loader:
-        data = store.objects["data", name]
-        store.objects["data", name] = data[:1000] + b"?" + data[1001:]
-        with pytest.raises(stoker.Error, match="replaced"):
-            list(loader)
+    dataset = stoker.Dataset(f"{store.base}/{name}", engine=engine)
+    data = store.objects["data", name]
+    store.objects["data", name] = data[:1000] + b"?" + data[1001:]
+    with pytest.raises(stoker.Error, match="replaced"), stoker.Loader(
+            dataset, 4, fields=FIELDS, output="numpy", tail="keep") as loader:
+        list(loader)
 
 
 @some

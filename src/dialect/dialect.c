@@ -22,6 +22,7 @@ int stk_dialect_make(struct stk_wish *wish, struct stoker_error *error)
                         wish->site->endpoint_from, endpoint);
     }
     status = wish->service == STK_CREDS_GOOGLE ? stk_dialect_google(wish, error)
+             : wish->service == STK_CREDS_HUB  ? stk_dialect_hub(wish, error)
                                                : stk_dialect_azure(wish, error);
     if (status == 0 && !wish->url) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a request is too long to be sent",

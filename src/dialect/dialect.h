@@ -7,6 +7,7 @@
  * https://cloud.google.com/storage/docs/xml-api/overview
  * Azure: Blob Storage, by Shared Key, a SAS or a bearer token.
  * https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key
+ * Hugging Face: files by their revision, which lead to signed URLs; see hugging.h.
  * A bearer token or a SAS goes by TLS, or to this machine; never else.
  * Owner: the caller. Threads: any (a cache: one). Memory: the caller's room. Bound: the room. */
 #ifndef DIALECT_DIALECT_H
@@ -30,6 +31,8 @@ struct stk_wish {
     uint32_t query_count;
     const struct stk_sign_pair *headers; /* that are sent anyway: Range, If-Match ... */
     uint32_t header_count;
+    bool tree, deep;  /* the hub: a page of the listing of the folder `key`, or of all below it */
+    const char *link; /* the hub: a further page, as the one before told it; NULL: the first */
     struct stk_view body;
     uint64_t time_s; /* since 1970, as the server sees it */
     struct stk_sign_cache *cache;
@@ -48,6 +51,7 @@ int stk_dialect_make(struct stk_wish *wish, struct stoker_error *error);
 
 /* The parts of the room, made of the same things. */
 int stk_dialect_google(struct stk_wish *wish, struct stoker_error *error);
+int stk_dialect_hub(struct stk_wish *wish, struct stoker_error *error);
 int stk_dialect_azure(struct stk_wish *wish, struct stoker_error *error);
 /* Text into the room; NULL: it is full. */
 char *stk_wish_print(struct stk_wish *wish, const char *format, ...)

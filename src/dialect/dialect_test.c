@@ -1,11 +1,12 @@
 /* Goal: where stores are is read from variables and files as the services' own libraries read them,
  * it is told who said so, and what is no URL is refused without being repeated. Method: rows of
  * variables (site.c). What is sent to Google and Azure is what their documentation says, and no
- * request is made for which there is no room (dialect.c, gcs.c, blob.c); that servers take it is
- * proved in python/tests/test_dialects.py. */
+ * request is made for which there is no room (dialect.c, gcs.c, blob.c, hugging.c); that servers
+ * take it is proved in python/tests/test_dialects.py and test_hub.py. */
 #include "dialect/dialect.h"
 
 #include "base/mem.h"
+#include "dialect/hugging.h"
 #include "test/t.h"
 
 #include <stdlib.h>
@@ -172,6 +173,12 @@ static const struct request {
      "x-ms-date: Wed, 21 Oct 2015 07:28:00 GMT"},
     {"a SAS in plain text", STK_CREDS_AZURE, "http://a", {.kind = STK_CREDS_SAS, .token = "x"}, "k",
      false, NULL, NULL},
+    {"the hub", STK_CREDS_HUB, "https://h", {.kind = STK_CREDS_BEARER, .token = "T"}, "a b/c",
+     false, "https://h/bucket/x/resolve/main/a%20b/c", "Authorization: Bearer T"},
+    {"the hub's listing", STK_CREDS_HUB, "https://h", {.kind = STK_CREDS_ANONYMOUS}, "a/", true,
+     "https://h/api/models/bucket/x/tree/main/a", ""},
+    {"the hub in plain text", STK_CREDS_HUB, "http://h", {.kind = STK_CREDS_BEARER}, "k", false,
+     NULL, NULL},
     {"no account", STK_CREDS_AZURE, "", {.kind = STK_CREDS_ANONYMOUS}, "k", false, NULL, NULL},
     {"a key that is none", STK_CREDS_AZURE, "https://a",
      {.kind = STK_CREDS_KEYS, .access_key = "acc", .secret = CANARY "!"}, "k", false, NULL, NULL},
@@ -204,7 +211,9 @@ static void test_requests(void)
         struct stk_site site = {.account = ""};
         struct stoker_error error = {0};
         struct stk_wish wish = {.service = row->service, .method = "GET", .site = &site,
-                                .who = &row->who, .bucket = "bucket", .key = row->key,
+                                .who = &row->who, .key = row->key,
+                                .bucket = row->service == STK_CREDS_HUB ? "bucket/x" : "bucket",
+                                .tree = row->lists,
                                 .headers = headers, .header_count = STK_COUNT(headers),
                                 .time_s = 1445412480, .room = room, .room_bytes = sizeof room};
         snprintf(site.endpoint, sizeof site.endpoint, "%s", row->endpoint);
@@ -231,6 +240,72 @@ static void test_requests(void)
     }
 }
 
+/* ---- the hub ---- */
+
+static const struct name {
+    const char *text;
+    const char *kind, *name, *revision, *rest; /* kind NULL: refused */
+} names[] = {
+    {"datasets/a/b", "datasets", "a/b", "main", ""},
+    {"datasets/a/b/c/d", "datasets", "a/b", "main", "/c/d"},
+    {"datasets/a/b@v1/c", "datasets", "a/b", "v1", "/c"},
+    {"datasets/a/b@refs/pr/1/c", "datasets", "a/b", "refs/pr/1", "/c"},
+    {"datasets/a/b@refs%2Fconvert%2Fparquet/c", "datasets", "a/b", "refs/convert/parquet", "/c"},
+    {"a/b/c", "models", "a/b", "main", "/c"},
+    {"spaces/a/b@x", "spaces", "a/b", "x", ""},
+    {"a/b/c@d", "models", "a/b", "main", "/c@d"},
+    {"datasets/a", NULL, NULL, NULL, NULL},
+    {"a", NULL, NULL, NULL, NULL},
+    {"/a/b", NULL, NULL, NULL, NULL},
+    {"a//b", NULL, NULL, NULL, NULL},
+    {"a/@v", NULL, NULL, NULL, NULL},
+    {"a/b@/c", NULL, NULL, NULL, NULL},
+    {"", NULL, NULL, NULL, NULL},
+};
+
+static void test_names(void)
+{
+    T_EACH(name, row, names)
+    {
+        struct stk_hub_repository got;
+        size_t bytes = stk_hub_split(row->text);
+        char text[128];
+
+        T_EQ(row->text, bytes > 0, row->kind != NULL);
+        if (row->kind) {
+            snprintf(text, sizeof text, "%.*s", (int)bytes, row->text);
+            T_TRUE(row->text, stk_hub_repository(text, &got));
+            T_STR(row->text, got.kind, row->kind);
+            T_STR(row->text, got.name, row->name);
+            T_STR(row->text, got.revision, row->revision);
+            T_STR(row->text, row->text + bytes, row->rest);
+        }
+    }
+}
+
+static const struct link {
+    const char *text, *url; /* NULL: there is no next */
+} links[] = {
+    {"<https://h/x?a=1>; rel=\"next\"", "https://h/x?a=1"},
+    {"<https://h/0>; rel=\"first\", <https://h/2>; rel=\"next\"", "https://h/2"},
+    {"<https://h/0>; rel=\"last\"", NULL},
+    {"<https://h/0; rel=\"next\"", NULL},
+    {"<>; rel=\"next\"", NULL},
+    {"", NULL},
+};
+
+static void test_links(void)
+{
+    T_EACH(link, row, links)
+    {
+        struct stk_view view = {(const uint8_t *)row->text, strlen(row->text)};
+        char url[64] = "";
+
+        T_EQ(row->text, stk_hub_next(view, url, sizeof url), row->url != NULL);
+        T_STR(row->text, url, row->url ? row->url : "");
+    }
+}
+
 int main(void)
 {
     T_TRUE("folder", mkdtemp(folder) != NULL);
@@ -239,6 +314,8 @@ int main(void)
     clear_environment();
     test_requests();
     test_shared_key();
+    test_names();
+    test_links();
     rmdir(folder);
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();

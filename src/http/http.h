@@ -85,6 +85,9 @@ struct stk_http_request {
     bool cut;               /* a body longer than the buffer is no error: the rest is not read */
     bool direct;            /* by no proxy, whatever the environment says */
     uint32_t redirects_max; /* 0: an answer 3xx is given as it is; GET and HEAD only */
+    /* The url was told by a server, which was on this machine or not: it may lead only to where a
+     * redirect of that server may. */
+    bool led, led_here;
     uint32_t connect_ms, first_byte_ms, stall_ms, total_ms; /* 0: STK_HTTP_..._MS */
     uint64_t not_before_ns; /* monotonic; sent no earlier */
     /* Before each sending: makes url and headers (signs), in `room` of STK_HTTP_ROOM_BYTES if it
@@ -108,6 +111,9 @@ struct stk_http_request {
     uint64_t sent_bytes; /* of its own body, where that is long; at least so many left us */
     uint64_t sent_ns, first_byte_ns, done_ns; /* monotonic; 0: it did not come to that */
     struct stoker_error error;
+    /* Where redirects led to, on another host; NULL: nowhere. Lent until done. */
+    const char *landed;
+    bool here;          /* the server that was asked first is on this machine */
 
     struct stk_http_slot *slot; /* internal, as all below */
     struct stk_http_request *next, *previous;

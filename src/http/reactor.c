@@ -251,14 +251,15 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
 {
     struct stk_http *http = slot->http;
     struct stk_http_request *request = slot->request;
+    char *url = slot->url;
     uint32_t wiped;
 
     curl_multi_remove_handle(http->multi, slot->easy); /* of one that is not in it: no matter */
     curl_slist_free_all(slot->headers);
-    stk_free(slot->url);
     slot->headers = NULL;
     slot->url = NULL;
     slot->redirects = 0;
+    request->landed = slot->foreign ? url : NULL;
     slot->foreign = false;
     slot->request = NULL;
     http->active--;
@@ -267,6 +268,7 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     /* libcurl's words may hold no more than host names and addresses, which are shown anyway. */
     stk_http_finish(http, request, &slot->answer, failure, slot->problem);
     explicit_bzero(slot->room, wiped);
+    stk_free(url);
     give_slot(http, slot); /* now only: answer and room were lent to done */
 }
 

@@ -287,8 +287,12 @@ static int before_sending(void *user, char *ip, char *local_ip, int port, int lo
     (void)port;
     (void)local_port;
     if (slot->redirects == 0) {
-        slot->first_loopback = stk_http_is_loopback(ip);
-    } else if (stk_http_is_link_local(ip) || (stk_http_is_loopback(ip) && !slot->first_loopback)) {
+        bool here = stk_http_is_loopback(ip);
+        slot->first_loopback = slot->request->led ? slot->request->led_here : here;
+        slot->request->here = slot->first_loopback;
+    }
+    if ((slot->redirects > 0 || slot->request->led) &&
+        (stk_http_is_link_local(ip) || (stk_http_is_loopback(ip) && !slot->first_loopback))) {
         slot->failure = STK_HTTP_REDIRECT;
         snprintf(slot->problem, sizeof slot->problem, "a redirect to %s", ip);
         return CURL_PREREQFUNC_ABORT;

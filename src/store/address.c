@@ -2,6 +2,7 @@
 #include "store/store.h"
 
 #include "base/mem.h"
+#include "dialect/hugging.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 static uint32_t kind_of(const char *url);
 static int parse_keyed(struct stk_place *place, char *text, struct stoker_error *error);
+static int parse_hub(struct stk_place *place, char *text, struct stoker_error *error);
 static int parse_http(struct stk_place *place, char *text, struct stoker_error *error);
 
 int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker_error *error)
@@ -27,11 +29,12 @@ int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker
                         stk_http_url_text(url, shown, sizeof shown));
     }
     /* The URL, and behind it its parts: encoded they are up to three times as long. */
-    place = stk_alloc(1, sizeof *place + bytes + 1 + 3 * bytes + 2);
+    place = stk_alloc(1, sizeof *place + sizeof *place->landing + bytes + 1 + 3 * bytes + 2);
     if (!place) {
         return stk_fail(error, -ENOMEM, "cannot read a URL", "free memory", "url");
     }
-    text = (char *)(place + 1);
+    place->landing = (struct stk_landing *)(place + 1);
+    text = (char *)(place->landing + 1);
     memcpy(text, url, bytes + 1);
     place->url = text;
     text += bytes + 1;
@@ -42,7 +45,7 @@ int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker
         status = parse_http(place, text, error);
     } else {
         status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "no store is known for this URL",
-                          "s3, gs, az, http and https are read; else mount or copy the data",
+                          "s3, gs, az, hf, http and https are read; else mount or copy the data",
                           "'%.200s'", stk_http_url_text(url, shown, sizeof shown));
     }
     if (status < 0) {
@@ -55,6 +58,10 @@ int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker
 
 void stk_place_free(struct stk_place *place)
 {
+    if (place && place->landing->url) {
+        explicit_bzero(place->landing->url, strlen(place->landing->url)); /* it is signed */
+        stk_free(place->landing->url);
+    }
     stk_free(place);
 }
 
@@ -64,7 +71,8 @@ static uint32_t kind_of(const char *url)
         const char *scheme;
         uint32_t kind;
     } schemes[] = {
-        {"s3://", STK_PLACE_S3}, {"gs://", STK_PLACE_GOOGLE}, {"az://", STK_PLACE_AZURE}};
+        {"s3://", STK_PLACE_S3}, {"gs://", STK_PLACE_GOOGLE}, {"az://", STK_PLACE_AZURE},
+        {"hf://", STK_PLACE_HUB}};
 
     for (size_t i = 0; i < STK_COUNT(schemes); i++) {
         if (strncasecmp(url, schemes[i].scheme, 5) == 0) {
@@ -80,6 +88,9 @@ static int parse_keyed(struct stk_place *place, char *text, struct stoker_error 
     const char *bucket = place->url + 5, *slash = strchr(bucket, '/');
     size_t bytes = slash ? (size_t)(slash - bucket) : strlen(bucket);
 
+    if (place->kind == STK_PLACE_HUB) {
+        return parse_hub(place, text, error);
+    }
     if (bytes == 0 || bytes > BUCKET_BYTES_MAX || strcspn(bucket, "@?#% \\:") < bytes) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no bucket",
                         place->kind == STK_PLACE_S3
@@ -92,6 +103,24 @@ static int parse_keyed(struct stk_place *place, char *text, struct stoker_error 
     text[bytes] = '\0';
     place->bucket = text;
     place->key = slash ? slash + 1 : "";
+    return 0;
+}
+
+static int parse_hub(struct stk_place *place, char *text, struct stoker_error *error)
+{
+    const char *name = place->url + 5;
+    struct stk_hub_repository repository;
+    size_t bytes = stk_hub_split(name);
+
+    memcpy(text, name, bytes);
+    text[bytes] = '\0';
+    if (!stk_hub_repository(text, &repository)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a URL of Hugging Face names no repository",
+                        "write hf://datasets/org/name@revision/path, or hf://org/name/path",
+                        "'%.200s'", place->url);
+    }
+    place->bucket = text;
+    place->key = name + bytes + (name[bytes] == '/');
     return 0;
 }
 

@@ -83,7 +83,10 @@ static void submit(struct stk_exchange *exchange)
         .buffer = exchange->buffer + exchange->good,
         .buffer_bytes =
             exchange->ranged ? exchange->bytes - exchange->good : exchange->buffer_bytes,
-        .redirects_max = !stk_place_is_keyed(exchange->place) ? STK_HTTP_REDIRECTS_MAX : 0,
+        .redirects_max = !stk_place_is_keyed(exchange->place) ||
+                                 exchange->place->kind == STK_PLACE_HUB
+                             ? STK_HTTP_REDIRECTS_MAX
+                             : 0,
         .connect_ms = (uint32_t)stk_min(stk_max(timeout_ms / 3, 1), STK_HTTP_CONNECT_MS),
         .first_byte_ms = stk_max(timeout_ms / 3, 1) * patience,
         .stall_ms = stk_max(timeout_ms / 3, 1),

@@ -64,6 +64,10 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     size_t bytes = strlen(place->key ? place->key : "");
     int status = page && memory ? 0 : -ENOMEM;
 
+    if (status == 0 && place->kind == STK_PLACE_HUB) {
+        status = stk_store_list_hub(store, search, error);
+        goto done;
+    }
     if (status < 0) {
         stk_fail(error, status, "cannot list", "free memory", "store");
         goto done;

@@ -189,7 +189,9 @@ static int prepare_other(struct draft *draft)
     struct stoker_error *error = &exchange->request.error;
     int64_t skew_s = atomic_load_explicit(&draft->store->skew_s, memory_order_relaxed);
     struct stk_wish wish = {
-        .service = exchange->place->kind == STK_PLACE_GOOGLE ? STK_CREDS_GOOGLE : STK_CREDS_AZURE,
+        .service = exchange->place->kind == STK_PLACE_GOOGLE  ? STK_CREDS_GOOGLE
+                   : exchange->place->kind == STK_PLACE_AZURE ? STK_CREDS_AZURE
+                                                              : STK_CREDS_HUB,
         .method = methods[exchange->method],
         .site = &service->site,
         .who = &service->credentials,
@@ -198,6 +200,9 @@ static int prepare_other(struct draft *draft)
         .query = exchange->query,
         .query_count = exchange->query_count,
         .headers = draft->signed_headers,
+        .tree = exchange->tree,
+        .deep = exchange->deep,
+        .link = exchange->link,
         .body = exchange->request.body,
         .time_s = (uint64_t)((int64_t)(stk_clock_wall_ns() / 1000000000u) + skew_s),
         .cache = &service->sign_cache,
@@ -207,6 +212,16 @@ static int prepare_other(struct draft *draft)
     if (status < 0) {
         *error = service->error;
         return status;
+    }
+    /* Refused at one landing it goes by the hub: another's may be as old. */
+    exchange->landed =
+        !exchange->tree && exchange->moves == 0 && exchange->place->landing->url != NULL;
+    if (exchange->landed) { /* signed already, and nobody's token goes there */
+        exchange->request.led = true;
+        exchange->request.led_here = exchange->place->landing->here;
+        exchange->request.url = print(&draft->room, "%s", exchange->place->landing->url);
+        add_conditions(draft, false);
+        return 0;
     }
     status = stk_creds_peek(service->creds, &service->credentials, error);
     if (status < 0) {

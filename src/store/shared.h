@@ -43,7 +43,7 @@ struct stk_service {
 
 struct stk_store {
     struct stk_store_options options;
-    struct stk_service google, azure;
+    struct stk_service google, azure, hub;
     struct stk_store_config config;
     struct stk_http *http;
     struct stk_creds *creds;
@@ -89,6 +89,10 @@ struct stk_service *stk_store_service(struct stk_store *store, const struct stk_
 
 /* request.c: fills url and headers of exchange->request in room. 0, -EAGAIN or a filled error. */
 int stk_store_prepare(struct stk_http_request *request, char *room);
+
+/* hub_pages.c */
+int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
+                       struct stoker_error *error);
 
 /* verdict.c */
 void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer *answer);

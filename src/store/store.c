@@ -45,6 +45,7 @@ int stk_store_open(struct stk_store **store_out, const struct stk_store_options 
     status = status < 0 ? status : stk_creds_open(&store->creds, &creds, error);
     status = status < 0 ? status : open_service(store, &store->google, STK_CREDS_GOOGLE, error);
     status = status < 0 ? status : open_service(store, &store->azure, STK_CREDS_AZURE, error);
+    status = status < 0 ? status : open_service(store, &store->hub, STK_CREDS_HUB, error);
     if (status < 0) {
         stk_store_close(store);
         return status;
@@ -68,6 +69,7 @@ struct stk_service *stk_store_service(struct stk_store *store, const struct stk_
 {
     return place->kind == STK_PLACE_GOOGLE  ? &store->google
            : place->kind == STK_PLACE_AZURE ? &store->azure
+           : place->kind == STK_PLACE_HUB   ? &store->hub
                                             : NULL;
 }
 
@@ -77,6 +79,7 @@ void stk_store_close(struct stk_store *store)
         stk_creds_close(store->creds); /* which may have requests in flight */
         stk_creds_close(store->google.creds);
         stk_creds_close(store->azure.creds);
+        stk_creds_close(store->hub.creds);
         stk_http_close(store->http);
         pthread_mutex_destroy(&store->lock);
         explicit_bzero(store, sizeof *store);

@@ -1,5 +1,5 @@
 /* store/store.h: objects in stores that are reached by URLs: s3://bucket/key, gs://bucket/key,
- * az://container/blob, http(s)://host/path.
+ * az://container/blob, hf://datasets/org/name@revision/path, http(s)://host/path.
  *
  *   URL -place-> where it is -open-> object (size, ETag) -fetch-> bytes of a range, of that version
  *                                `-list-> names below a prefix
@@ -35,15 +35,29 @@ struct stk_store_options {
     uint64_t seed;            /* of jitter */
 };
 
-enum stk_place_kind { STK_PLACE_HTTP = 1, STK_PLACE_S3, STK_PLACE_GOOGLE, STK_PLACE_AZURE };
+enum stk_place_kind {
+    STK_PLACE_HTTP = 1,
+    STK_PLACE_S3,
+    STK_PLACE_GOOGLE,
+    STK_PLACE_AZURE,
+    STK_PLACE_HUB,
+};
+
+/* Where a file of the hub was found: a signed URL of another host, until it is refused there. Of
+ * the reactor. */
+struct stk_landing {
+    char *url;
+    bool here; /* as http/http.h has it */
+};
 
 /* Where something is. One block; freed by stk_place_free. */
 struct stk_place {
     uint32_t kind; /* enum stk_place_kind */
     bool tls;      /* http */
     const char *url;    /* as it was named: what errors show */
-    const char *bucket; /* not http; Azure: the container */
+    const char *bucket; /* not http; Azure: the container; the hub: "datasets/org/name@revision" */
     const char *key;    /* not http: raw, without a first '/'; may be empty */
+    struct stk_landing *landing; /* the hub; within the block */
     const char *target; /* http: what is sent, encoded, with scheme and host */
 };
 
@@ -91,6 +105,9 @@ struct stk_exchange {
      * more than buffer_bytes, for a NUL. */
     bool document;
     uint32_t patience; /* times longer than usual until the first byte and the end; 0: 1 */
+    bool tree, deep;  /* the hub: a page of a listing, as dialect/dialect.h has it */
+    const char *link; /* likewise */
+    bool landed;      /* the hub: the try went to the place's landing */
     uint8_t *buffer;
     uint64_t buffer_bytes;
     void (*done)(struct stk_exchange *exchange, const struct stk_http_answer *answer);

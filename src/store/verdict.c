@@ -2,6 +2,7 @@
  */
 #include "store/shared.h"
 
+#include "base/mem.h"
 #include "io/pool.h"
 
 #include <ctype.h>
@@ -79,14 +80,42 @@ void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer 
         snprintf(refusal->region, sizeof refusal->region, "%.*s", (int)value.bytes,
                  (const char *)value.data);
     }
-    if (!refusal->code[0] && stk_http_header(answer, "x-ms-error-code", &value)) {
+    if (!refusal->code[0] && (stk_http_header(answer, "x-ms-error-code", &value) ||
+                              stk_http_header(answer, "X-Error-Code", &value))) { /* the hub's */
         snprintf(refusal->code, sizeof refusal->code, "%.*s", (int)value.bytes,
+                 (const char *)value.data);
+    }
+    if (!refusal->message[0] && stk_http_header(answer, "X-Error-Message", &value)) {
+        snprintf(refusal->message, sizeof refusal->message, "%.*s", (int)value.bytes,
                  (const char *)value.data);
     }
     if (!refusal->request_id[0] && (stk_http_header(answer, "x-amz-request-id", &value) ||
                                     stk_http_header(answer, "x-ms-request-id", &value))) {
         snprintf(refusal->request_id, sizeof refusal->request_id, "%.*s", (int)value.bytes,
                  (const char *)value.data);
+    }
+}
+
+/* Where the hub's redirect led is asked next time, until it is refused there: a signed URL lives
+ * some minutes, and each answer of the hub counts against its limits. */
+static void land(struct stk_exchange *exchange)
+{
+    struct stk_landing *landing = exchange->place->landing;
+
+    if (exchange->place->kind == STK_PLACE_HUB && !exchange->tree && !exchange->landed &&
+        exchange->request.landed && !landing->url) {
+        landing->url = stk_strdup(exchange->request.landed);
+        landing->here = exchange->request.here;
+    }
+}
+
+/* Unless another has taken its place already. */
+static void leave(struct stk_landing *landing, const char *url)
+{
+    if (landing->url && strcmp(landing->url, url) == 0) {
+        explicit_bzero(landing->url, strlen(landing->url));
+        stk_free(landing->url);
+        landing->url = NULL;
     }
 }
 
@@ -121,7 +150,13 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
     }
     if ((code / 100 == 2 && !refusal->code[0]) ||
         (exchange->probe && code == 416)) { /* 416: there is no first byte */
+        land(exchange);
         return STK_VERDICT_GOOD;
+    }
+    if (exchange->landed && code / 100 == 4 && code != 412 && code != 416 && code != 429) {
+        leave(exchange->place->landing, exchange->request.url);
+        exchange->moves++; /* by the hub again, and what that says holds */
+        return STK_VERDICT_AGAIN;
     }
     if (code == 429 || is_one_of(refusal->code, throttled, STK_COUNT(throttled)) || code == 503) {
         return STK_VERDICT_THROTTLED;

@@ -1,0 +1,110 @@
+"""hf://, as a loader and the command read it.
+
+Goal: the same samples as from a folder; a file's signed URL is used until it is refused and then
+asked for again; the token goes to the hub and to nobody else; what the hub refuses is named.
+Method: a hub of the tests and, as another host, what it leads to, which signs for a few uses and
+writes down what it is sent.
+"""
+
+import os
+import subprocess
+
+import object_server
+import pytest
+import stoker
+from test_cli import COMMAND
+
+FIELDS = {"id": "__id__", "key": "__key__", "jpg": stoker.Bytes("jpg"), "bin": stoker.Bytes("bin")}
+TOKEN = "hf_canary0secret0value"
+REPOSITORY = "datasets/org/name"
+
+
+def rows(source, engine):
+    found = []
+    with stoker.Loader(stoker.Dataset(source, engine=engine), 8, fields=FIELDS, output="numpy",
+                       tail="keep", seed=3) as loader:
+        for batch in loader:
+            columns = [[bytes(value) for value in column] if name in ("jpg", "bin")
+                       else list(column) for name, column in batch.items()]
+            found += zip(*columns, strict=True)
+    return found
+
+
+def fails(*words, code=3):
+    done = subprocess.run([COMMAND, *words], capture_output=True, timeout=120, check=False)
+    text = (done.stdout + done.stderr).decode()
+    assert done.returncode == code, text
+    assert TOKEN not in text and "Signature" not in text
+    return text
+
+
+@pytest.fixture
+def engine():
+    with stoker.Engine(threads=2) as engine:
+        yield engine
+
+
+@pytest.fixture
+def hub(tars, monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
+        monkeypatch.delenv(name)
+    objects = {(f"{REPOSITORY}@{revision}", f"data/{path.name}"): path.read_bytes()
+               for path in tars.glob("*.tar") for revision in ("main", "refs/pr/1")}
+    objects[f"{REPOSITORY}@main", "small.json"] = b"not a tar"
+    server = object_server.hub(objects, TOKEN)
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+    yield server
+    server.close()
+    server.far.close()
+
+
+@pytest.mark.parametrize("revision,uses", [("", 1), ("@refs/pr/1", 1000)])
+def test_samples_are_those_of_a_folder(hub, engine, tars, revision, uses):
+    base = f"hf://{REPOSITORY}{revision}"
+    hub.page, hub.uses = 2, uses
+    want = rows(str(tars), engine)
+    assert len(want) == 103
+    assert rows(f"{base}/data", engine) == want
+    assert rows(f"{base}/data/train-00{{0..4}}.tar", engine) == want
+    # A signed URL is used again; where it is refused, the hub is asked for another.
+    if uses == 1:
+        assert hub.far.said[403] > 0
+    else:
+        assert hub.far.said[403] == 0 and hub.far.said[206] > hub.signed
+    # The token went to the hub, and nobody else saw it.
+    assert {token for _, token in hub.seen} == {f"Bearer {TOKEN}"}
+    assert {token for _, token in hub.far.seen} == {None}
+
+
+def test_a_file_that_lies_at_the_hub(hub, engine):
+    with pytest.raises(stoker.Error):
+        rows(f"hf://{REPOSITORY}/small.json", engine)
+    assert any(path.startswith("/here/") and token for path, token in hub.seen)
+    assert not hub.far.seen
+
+
+def test_a_file_that_is_replaced(hub, engine):
+    name = f"{REPOSITORY}@main", "data/train-000.tar"
+    dataset = stoker.Dataset(f"hf://{REPOSITORY}/data/train-000.tar", engine=engine)
+    data = hub.objects[name]
+    hub.objects[name] = data[:1000] + b"?" + data[1001:]
+    with pytest.raises(stoker.Error, match="replaced"), stoker.Loader(
+            dataset, 4, fields=FIELDS, output="numpy", tail="keep") as loader:
+        list(loader)
+
+
+def test_what_is_refused_is_named(hub, monkeypatch):
+    text = fails("ls", f"hf://{REPOSITORY}/none.tar")
+    assert "none.tar" in text and "no such object" in text
+    assert "repository" in fails("ls", "hf://datasets/org", code=2)
+    hub.elsewhere = "http://169.254.169.254/latest/meta-data"
+    assert "redirect" in fails("ls", f"hf://{REPOSITORY}/data/train-000.tar", code=1)
+    hub.elsewhere = None
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    text = fails("ls", f"hf://{REPOSITORY}/data/train-000.tar")
+    assert "RepoNotFound" in text and "creds explain" in text
+    monkeypatch.delenv("HF_HUB_DISABLE_IMPLICIT_TOKEN")
+    monkeypatch.setenv("HF_ENDPOINT", "http://192.0.2.1")
+    assert "plain text" in fails("ls", f"hf://{REPOSITORY}/data/train-000.tar", code=2)
