@@ -123,7 +123,8 @@ class Loader(Stream):
             stage), with its repeats; of draws as many.
         tables: what a predicate or a column says of all samples is kept in a file beside the
             index: ``"auto"``, ``"never"``, or ``"require"``: nothing is scanned
-            (``stoker sample`` makes it). See :attr:`tables`.
+            (``stoker sample`` makes it). See :attr:`tables`. Of the ranks of a machine that
+            begin together one scans, and the others take its table.
         worker, worker_count: of this rank's batches only the ``worker``-th and each
             ``worker_count``-th behind it, for processes that share a rank; what they give in turns
             is the rank's stream. (:class:`stoker.torch.IterableDataset` does that.)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import array
+import contextlib
+import fcntl
+import hashlib
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from . import _stoker
@@ -13,6 +17,7 @@ from .errors import ArgumentError
 
 WHERE = "Loader sampling"
 SLICE_MS = 50  # between two looks at Ctrl-C
+TURN_S = 600  # that a rank waits for another's scan
 TABLES = {"auto": 0, "never": 1, "require": 2}  # enum stoker_index_use
 
 
@@ -44,6 +49,37 @@ def _chosen(subset: Any, size: int) -> dict[str, Any]:
             WHERE,
             "give a predicate, a list of ids or keys, or a flag for each sample",
         ) from None
+
+
+@contextlib.contextmanager
+def _turn(name: str) -> Iterator[bool]:
+    """Ranks of a machine come one after the other, so that one scans and the others find its
+    table. True: it did not have to wait. Where no lock can be had, or the one who has it takes too
+    long, all go on, and scan each for itself."""
+    from .counted import default_folder  # it imports what imports this
+
+    folder, file = default_folder(), None
+    with contextlib.suppress(OSError):
+        if folder is not None:
+            os.makedirs(folder, exist_ok=True)
+            file = os.open(os.path.join(folder, f"scan-{name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    if file is None:
+        yield True
+        return
+    try:
+        is_first, end = True, time.monotonic() + TURN_S
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                is_first = False
+                time.sleep(SLICE_MS / 1000)
+            except OSError:
+                break  # a file system without locks
+        yield is_first
+    finally:
+        os.close(file)
 
 
 class Sampling:
@@ -135,6 +171,24 @@ class Sampling:
             options["replacement"] = True
         if not options:
             return None
+        columns = sorted((k, v) for k, v in options.items() if isinstance(v, str))
+        if self.tables != TABLES["auto"] or not columns:
+            return self._made(dataset, options)  # nothing to keep, or nothing to scan
+        made = self._found(dataset, options)
+        if made is not None:
+            return made
+        told = repr((dataset.identity, columns)).encode()
+        with _turn(hashlib.sha256(told).hexdigest()[:32]) as is_first:
+            made = self._found(dataset, options)
+            if made is not None or is_first:
+                return made or self._made(dataset, options)
+        return self._made(dataset, options)  # the first one kept no table: none waits any more
+
+    def _found(self, dataset: Dataset, options: dict[str, Any]) -> _stoker.Sampler | None:
+        sampler = _stoker.Sampler(dataset._native, tables=self.tables, **options)
+        return sampler if sampler.info()["table_path"] is not None else None
+
+    def _made(self, dataset: Dataset, options: dict[str, Any]) -> _stoker.Sampler:
         sampler = _stoker.Sampler(dataset._native, tables=self.tables, **options)
         while sampler.next(SLICE_MS):
             pass

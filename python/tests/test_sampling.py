@@ -8,6 +8,7 @@ fixed seed, evaluated by both.
 import io
 import itertools
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -537,3 +538,38 @@ def test_folders(folder):
         loader(folder, shuffle="two-level")
     for table in folder.glob("*.table"):
         table.unlink()
+
+
+def scan_together(path, barrier, pipe, tables):
+    options = {"fields": {"id": "__id__"}, "subset": "sample > 999", "tables": tables}
+    with stoker.Dataset(path) as dataset:
+        barrier.wait()
+        with stoker.Loader(dataset, 4, **options) as loader:
+            pipe.send([loader.tables[0][name] for name in ("scanned", "count", "table_path")])
+
+
+@pytest.mark.parametrize("tables", ["auto", "never"])
+def test_ranks_scan_once(plain, tmp_path, monkeypatch, tables):
+    """They begin at once; one scans, and the others have its table. Where none is to be kept, each
+    scans for itself."""
+    path = tmp_path / "data" / "a.tar"
+    path.parent.mkdir()
+    shutil.copy(plain(3000), path)
+    monkeypatch.setenv("STOKER_CACHE", str(tmp_path / "cache"))
+    context = multiprocessing.get_context("fork")
+    barrier, ends = context.Barrier(3), [context.Pipe(duplex=False) for _ in range(3)]
+    ranks = [
+        context.Process(target=scan_together, args=(path, barrier, send, tables))
+        for _, send in ends
+    ]
+    for process in ranks:
+        process.start()
+    for _, send in ends:
+        send.close()
+    got = [receive.recv() for receive, _ in ends]
+    for process in ranks:
+        process.join()
+    assert [count for _, count, _ in got] == [2000] * 3
+    scanned = sorted(scanned for scanned, _, _ in got)
+    assert scanned == ([0, 0, 3000] if tables == "auto" else [3000] * 3)
+    assert len({table for _, _, table in got}) == 1
