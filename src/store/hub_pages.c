@@ -97,5 +97,8 @@ static int give(void *owner, const struct stk_hub_entry *entry)
         return 0;
     }
     item.name = entry->path + listing->prefix_bytes;
+    if (search->after && strcmp(item.name, search->after) <= 0) {
+        return 0; /* the hub lists from the beginning only */
+    }
     return search->found(search->owner, &item);
 }

@@ -21,6 +21,7 @@ struct page {
     XML_Parser parser;
     const char *prefix;
     size_t prefix_bytes;
+    const char *behind; /* Azure lists from the beginning only; NULL: all names are wanted */
     char after[AFTER_BYTES]; /* room for what begins the listing */
     int (*found)(void *owner, const struct stk_found *item);
     void *owner;
@@ -88,6 +89,7 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     page->owner = search->owner;
     page->prefix = prefix;
     page->prefix_bytes = bytes;
+    page->behind = place->kind == STK_PLACE_AZURE ? search->after : NULL;
     page->truncated = true;
     for (uint32_t pages = 0; status == 0 && page->truncated && pages < PAGES_MAX; pages++) {
         struct stk_view body = {memory, STK_STORE_PAGE_BYTES_MAX};
@@ -346,6 +348,9 @@ static void give(struct page *page, bool folder)
         return;
     }
     item.name = page->name + page->prefix_bytes;
+    if (page->behind && strcmp(item.name, page->behind) <= 0) {
+        return;
+    }
     page->status = page->found(page->owner, &item);
     if (page->status < 0) {
         XML_StopParser(page->parser, XML_FALSE);
