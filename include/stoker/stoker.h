@@ -173,6 +173,26 @@ struct stoker_engine_info {
 };
 STOKER_API int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *info);
 
+/* What the engine asked of stores since it was opened; each array by enum stoker_store. */
+enum stoker_store {
+    STOKER_STORE_HTTP = 0, /* http:// and https:// */
+    STOKER_STORE_S3,
+    STOKER_STORE_GS,
+    STOKER_STORE_AZ,
+    STOKER_STORES,
+};
+struct stoker_ledger {
+    size_t   struct_size;
+    uint64_t requests[STOKER_STORES]; /* sent; those that were sent again count again */
+    uint64_t lists[STOKER_STORES];    /* of them: pages of listings */
+    uint64_t bytes[STOKER_STORES];    /* of answers' bodies that arrived */
+    /* Requests sent again: after 429 and 503; after resets, stalls, other 5xx and wrong answers;
+     * at once, since credentials, region or clock were put right. */
+    uint64_t retries_throttled, retries_transient, retries_other;
+};
+/* Any thread. STOKER_ERROR_ARGUMENT: struct_size. */
+STOKER_API int stoker_engine_ledger(struct stoker_engine *engine, struct stoker_ledger *ledger);
+
 /* ---- dataset -------------------------------------------------------------------------- */
 
 /* The samples of a folder or of tars, found by reading headers only. Const after open:

@@ -132,7 +132,41 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing)
     return result;
 }
 
+static PyObject *engine_ledger(PyObject *object, PyObject *nothing)
+{
+    static const char *const names[STOKER_STORES] = {"http", "s3", "gs", "az"};
+    struct stk_py_engine *self = (struct stk_py_engine *)object;
+    struct stoker_ledger ledger = {.struct_size = sizeof ledger};
+    PyObject *result = NULL, *store;
+    int status;
+
+    (void)nothing;
+    if (!stk_py_gate_enter(&self->gate, "engine")) {
+        return NULL;
+    }
+    status = stoker_engine_ledger(self->engine, &ledger);
+    stk_py_engine_leave(self);
+    if (status < 0) {
+        return stk_py_raise(status, NULL);
+    }
+    result = Py_BuildValue("{s{sKsKsK}}", "retries", "throttled",
+                           (unsigned long long)ledger.retries_throttled, "transient",
+                           (unsigned long long)ledger.retries_transient, "other",
+                           (unsigned long long)ledger.retries_other);
+    for (uint32_t i = 0; result && i < STOKER_STORES; i++) {
+        store = Py_BuildValue("{sKsKsK}", "requests", (unsigned long long)ledger.requests[i],
+                              "lists", (unsigned long long)ledger.lists[i], "bytes",
+                              (unsigned long long)ledger.bytes[i]);
+        if (!store || PyDict_SetItemString(result, names[i], store) < 0) {
+            Py_CLEAR(result);
+        }
+        Py_XDECREF(store);
+    }
+    return result;
+}
+
 static PyMethodDef engine_methods[] = {
+    {"ledger", engine_ledger, METH_NOARGS, "What was asked of stores, as a dict."},
     {"info", engine_info, METH_NOARGS, "What the engine has and uses, as a dict."},
     {"close", engine_close, METH_NOARGS, "Lets go; threads end with the last loader."},
     {NULL, NULL, 0, NULL},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -161,6 +162,22 @@ def share(value: float | None, where: str) -> float:
     return float(value)
 
 
+def prices() -> dict[str, dict[str, float]]:
+    """Dollars of a request (``get``, ``list``) and of a ``gigabyte`` received, by store."""
+    path = os.environ.get("STOKER_PRICES") or os.path.join(os.path.dirname(__file__), "prices.json")
+    where = f"STOKER_PRICES={path}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            table = json.load(file)["stores"]
+        return {
+            str(store): {str(name): float(value) for name, value in row.items()}
+            for store, row in table.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        advice = 'write {"stores": {"s3": {"get": 4e-7, "list": 5e-6, "gigabyte": 0}}}'
+        raise ArgumentError(f"no table of prices: {error!r}", where, advice) from None
+
+
 class Engine(Portable):
     """Threads, reading and memory of this process, shared by its loaders.
 
@@ -227,6 +244,34 @@ class Engine(Portable):
         came back), ``io_backend``, ``io_reason``, ``vector``, ``sandbox`` (``"off"``, or what the
         kernel enforces)."""
         return self._native.info()
+
+    def ledger(self) -> dict[str, Any]:
+        """What was asked of object stores and web servers since the engine was made.
+
+        For each of ``http``, ``s3``, ``gs`` and ``az`` that was asked a dict: ``requests`` sent
+        (those sent again count again), ``lists`` (of them: pages of listings), ``bytes`` received,
+        and ``cost`` in US dollars. ``retries``: a dict of ``throttled`` (after 429 and 503),
+        ``transient`` (after resets, stalls, other 5xx and wrong answers) and ``other``
+        (credentials, region or clock were put right). ``cost``: of all.
+
+        The cost is an estimate: counts times the prices in ``prices.json`` of this package, or in
+        the file that ``STOKER_PRICES`` names.
+        """
+        ledger = self._native.ledger()
+        table = prices()
+        result: dict[str, Any] = {"retries": ledger.pop("retries"), "cost": 0.0}
+        for name, row in ledger.items():
+            if row["requests"] > 0:
+                price = table.get(name, {})
+                gets = row["requests"] - row["lists"]
+                row["cost"] = (
+                    gets * price.get("get", 0.0)
+                    + row["lists"] * price.get("list", 0.0)
+                    + row["bytes"] * price.get("gigabyte", 0.0) / 1e9
+                )
+                result[name] = row
+                result["cost"] += row["cost"]
+        return result
 
     def close(self) -> None:
         """Lets go. Its threads end when its last loader is closed."""

@@ -216,6 +216,34 @@ def test_commands(ceph, nginx, shelf, tmp_path):
     assert json.loads(run("verify", "--json", s3, **environment).splitlines()[-1])
 
 
+def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
+    """What was sent, as nginx's log has it; the cost by the table that is named."""
+    with stoker.Engine(threads=1, memory="128MiB") as engine:
+        asked = len(nginx.log.read_text().splitlines())
+        assert engine.ledger() == {"retries": dict.fromkeys(("throttled", "transient", "other"), 0),
+                                   "cost": 0.0}
+        rows(f"{nginx.url}/tars/train-{{000..004}}.tar", engine)
+        web = engine.ledger()
+        logged = nginx.log.read_text().splitlines()[asked:]
+        assert web["http"]["requests"] == len(logged) > 5 and web["cost"] == 0
+        assert web["http"]["bytes"] > sum(path.stat().st_size - 10240
+                                          for path in (shelf / "tars").glob("*.tar"))
+        table = tmp_path / "prices.json"
+        table.write_text('{"stores": {"s3": {"get": 2, "list": 100, "gigabyte": 1e9}}}')
+        monkeypatch.setenv("STOKER_PRICES", str(table))
+        with stoker.Loader("s3://data/tars", 8, fields={"id": "__id__", "bin": FIELDS["bin"]},
+                           engine=engine) as loader:
+            list(loader)
+            store = loader.stats()["store"]
+        s3 = store["s3"]
+        assert s3["lists"] >= 1 and s3["requests"] > s3["lists"] and s3["bytes"] > 100_000
+        want = (s3["requests"] - s3["lists"]) * 2 + s3["lists"] * 100 + s3["bytes"]
+        assert store["cost"] == pytest.approx(want) and "gs" not in store
+        table.write_text("{}")
+        with pytest.raises(stoker.ArgumentError, match="prices"):
+            engine.ledger()
+
+
 def test_ranks_read_their_share(ceph, shelf):
     """Processes that know nothing of each other read disjoint shares that are all of it."""
     code = """

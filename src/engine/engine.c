@@ -210,6 +210,19 @@ int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *
     return 0;
 }
 
+int stoker_engine_ledger(struct stoker_engine *engine, struct stoker_ledger *ledger)
+{
+    struct stoker_ledger full = { 0 };
+
+    if (ledger->struct_size > sizeof full || ledger->struct_size < sizeof ledger->struct_size) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    stk_io_ledger(engine->io, &full);
+    full.struct_size = ledger->struct_size;
+    memcpy(ledger, &full, ledger->struct_size);
+    return 0;
+}
+
 uint64_t stk_engine_now(struct stoker_engine *engine)
 {
     return stk_io_clock_ns(engine->io);

@@ -167,6 +167,13 @@ const char *stk_io_backend(struct stk_io *io, const char **reason_out)
     return io->table->backend(io, reason_out);
 }
 
+void stk_io_ledger(struct stk_io *io, struct stoker_ledger *ledger_out)
+{
+    if (io->table->ledger) {
+        io->table->ledger(io, ledger_out);
+    }
+}
+
 uint64_t stk_io_lost_bytes(struct stk_io *io)
 {
     return io->table->lost_bytes(io);

@@ -105,6 +105,7 @@ struct stk_io_table {
                     struct stoker_error *error_out);
     void (*expect)(struct stk_io *io, const char *paths, size_t count); /* may be NULL */
     uint32_t (*far_bytes)(struct stk_io *io, struct stk_file *file);    /* may be NULL: 0 */
+    void (*ledger)(struct stk_io *io, struct stoker_ledger *ledger_out); /* may be NULL: zeros */
 };
 
 struct stk_io {
@@ -174,6 +175,8 @@ void stk_io_wake(struct stk_io *io, struct stk_queue *queue);
 uint64_t    stk_io_clock_ns(struct stk_io *io); /* monotonic */
 const char *stk_io_backend(struct stk_io *io, const char **reason_out);
 uint64_t    stk_io_lost_bytes(struct stk_io *io);
+/* What was asked of stores so far; leaves struct_size alone. */
+void stk_io_ledger(struct stk_io *io, struct stoker_ledger *ledger_out);
 
 /* 0, or, where each read has a round trip before it, how many bytes come in about that time: to
  * read fewer saves nothing. */

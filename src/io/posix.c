@@ -278,7 +278,7 @@ static const struct stk_io_table uring_table = {
     stk_uring_queue_open, stk_uring_queue_close, stk_uring_submit, stk_uring_reap, stk_uring_wake,
     clock_ns, backend, lost_bytes, stk_place_map, stk_place_unmap, stk_place_map_soon,
     stk_place_thread_reads, posix_close,
-    &stk_posix_write_table, NULL, NULL, NULL};
+    &stk_posix_write_table, NULL, NULL, NULL, NULL};
 
 static const struct stk_io_table threads_table = {
     open_file, close_file, stat_file, stat_path, list, read_now, read_wait,
@@ -286,7 +286,7 @@ static const struct stk_io_table threads_table = {
     stk_threads_wake,
     clock_ns, backend, lost_bytes, stk_place_map, stk_place_unmap, stk_place_map_soon,
     stk_place_thread_reads, posix_close,
-    &stk_posix_write_table, NULL, NULL, NULL};
+    &stk_posix_write_table, NULL, NULL, NULL, NULL};
 
 int stk_io_open(struct stk_io **io_out, const struct stk_io_options *options,
                 struct stoker_error *error)

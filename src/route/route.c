@@ -136,6 +136,19 @@ static uint64_t lost_bytes(struct stk_io *io)
     return stk_io_lost_bytes(stk_route(io)->real);
 }
 
+static void ledger(struct stk_io *io, struct stoker_ledger *ledger_out)
+{
+    struct stk_route *route = stk_route(io);
+    struct stk_store *store;
+
+    pthread_mutex_lock(&route->lock);
+    store = route->locked.store; /* which stays until the route is closed */
+    pthread_mutex_unlock(&route->lock);
+    if (store) {
+        stk_store_ledger(store, ledger_out);
+    }
+}
+
 static int map_file(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                     struct stoker_error *error)
 {
@@ -225,6 +238,7 @@ static const struct stk_io_table table = {
     .explain = explain,
     .expect = stk_remote_expect,
     .far_bytes = far_bytes,
+    .ledger = ledger,
 };
 
 /* ---- writing: to the machine only ---- */

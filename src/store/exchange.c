@@ -111,7 +111,8 @@ static void on_done(struct stk_http_request *request, const struct stk_http_answ
     struct stk_refusal refusal = {0};
     uint32_t verdict;
 
-    atomic_fetch_add_explicit(&store->bytes, request->bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store->bytes[stk_place_store(exchange->place)], request->bytes,
+                              memory_order_relaxed);
     exchange->code = answer->code;
     if (answer->code != 0) {
         atomic_store_explicit(&store->answered, true, memory_order_relaxed);

@@ -90,7 +90,12 @@ int stk_store_prepare(struct stk_http_request *request, char *room)
                           exchange->place->url);
     }
     if (status == 0) {
-        atomic_fetch_add_explicit(&exchange->store->requests, 1, memory_order_relaxed);
+        uint32_t row = stk_place_store(exchange->place);
+
+        atomic_fetch_add_explicit(&exchange->store->requests[row], 1, memory_order_relaxed);
+        if (exchange->query_count > 0 && exchange->method == STK_HTTP_GET) {
+            atomic_fetch_add_explicit(&exchange->store->lists[row], 1, memory_order_relaxed);
+        }
     }
     return status;
 }

@@ -12,6 +12,7 @@
 #include "sign/sign.h"
 #include "store/store.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -51,7 +52,8 @@ struct stk_store {
     struct stk_credentials credentials;
     _Atomic int64_t skew_s; /* of the server's clock to ours */
     _Atomic uint64_t random;
-    _Atomic uint64_t requests, bytes, retries[4];
+    _Atomic uint64_t requests[STOKER_STORES], lists[STOKER_STORES], bytes[STOKER_STORES];
+    _Atomic uint64_t retries[4]; /* by verdict */
     _Atomic bool answered; /* some server has */
     pthread_mutex_t lock;
     struct {
@@ -74,6 +76,13 @@ enum stk_verdict {
 struct stk_refusal {
     char code[64], message[160], request_id[80], region[STK_STORE_REGION_BYTES], storage[32];
 };
+
+/* Its row in the ledger: enum stoker_store. */
+static inline uint32_t stk_place_store(const struct stk_place *place)
+{
+    static_assert(STK_PLACE_AZURE - STK_PLACE_HTTP == STOKER_STORE_AZ, "in the same order");
+    return place->kind - STK_PLACE_HTTP;
+}
 
 /* store.c */
 void stk_store_region(struct stk_store *store, const char *bucket, char *region_out);

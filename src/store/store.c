@@ -98,18 +98,19 @@ void stk_store_kind(const struct stk_store *store, bool *own_out, bool *tls_out)
     *tls_out = !*own_out || strncasecmp(store->config.endpoint, "https", 5) == 0;
 }
 
-void stk_store_ledger(struct stk_store *store, struct stk_store_ledger *ledger_out)
+void stk_store_ledger(struct stk_store *store, struct stoker_ledger *ledger_out)
 {
-    *ledger_out = (struct stk_store_ledger){
-        .requests = atomic_load_explicit(&store->requests, memory_order_relaxed),
-        .bytes = atomic_load_explicit(&store->bytes, memory_order_relaxed),
-        .retries_transient =
-            atomic_load_explicit(&store->retries[STK_VERDICT_TRANSIENT - 1], memory_order_relaxed),
-        .retries_throttled =
-            atomic_load_explicit(&store->retries[STK_VERDICT_THROTTLED - 1], memory_order_relaxed),
-        .retries_other =
-            atomic_load_explicit(&store->retries[STK_VERDICT_AGAIN - 1], memory_order_relaxed),
-    };
+    for (uint32_t i = 0; i < STOKER_STORES; i++) {
+        ledger_out->requests[i] = atomic_load_explicit(&store->requests[i], memory_order_relaxed);
+        ledger_out->lists[i] = atomic_load_explicit(&store->lists[i], memory_order_relaxed);
+        ledger_out->bytes[i] = atomic_load_explicit(&store->bytes[i], memory_order_relaxed);
+    }
+    ledger_out->retries_transient =
+        atomic_load_explicit(&store->retries[STK_VERDICT_TRANSIENT - 1], memory_order_relaxed);
+    ledger_out->retries_throttled =
+        atomic_load_explicit(&store->retries[STK_VERDICT_THROTTLED - 1], memory_order_relaxed);
+    ledger_out->retries_other =
+        atomic_load_explicit(&store->retries[STK_VERDICT_AGAIN - 1], memory_order_relaxed);
 }
 
 void stk_store_region(struct stk_store *store, const char *bucket, char *region_out)

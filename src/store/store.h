@@ -173,10 +173,7 @@ struct stk_search {
 int stk_store_list(struct stk_store *store, const struct stk_search *search,
                    struct stoker_error *error);
 
-/* For people: what requests were sent, came again, and why. */
-struct stk_store_ledger {
-    uint64_t requests, bytes, retries_throttled, retries_transient, retries_other;
-};
-void stk_store_ledger(struct stk_store *store, struct stk_store_ledger *ledger_out);
+/* What requests were sent, came again, and why; leaves struct_size alone. */
+void stk_store_ledger(struct stk_store *store, struct stoker_ledger *ledger_out);
 
 #endif
