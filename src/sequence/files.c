@@ -29,6 +29,11 @@ static int map(struct stk_io *io, const char *path, struct stk_view *view_out,
         status = stk_io_map(io, file, view_out, error);
         stk_io_close_file(io, file);
     }
+    if (status == -EISDIR) {
+        stk_fail(error, status, "a folder is no token file",
+                 "name its files, or a glob, like 'FOLDER/*.bin'", "tokens");
+        return stk_error_place(error, path, STOKER_NO_OFFSET, NULL);
+    }
     if (status == 0) {
         uint64_t end = stk_min(view_out->bytes, IDENTITY_BYTES);
 
