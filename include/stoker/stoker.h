@@ -375,6 +375,45 @@ STOKER_API int stoker_index_next(struct stoker_indexer *indexer, uint32_t timeou
 /* Takes indexer; stops the work if it is not done. NULL is fine. */
 STOKER_API void stoker_index_close(struct stoker_indexer *indexer);
 
+/* ---- marks ---------------------------------------------------------------------------- */
+
+/* Marks of a data set's JPEGs: places where decoding can begin, in the file INDEX.marks beside its
+ * index. With them a crop is decoded without what is above it and most of what is beside it; the
+ * pixels are the same. A picture whose length or XXH3-64 is another one is decoded without. The
+ * data set needs an index file that is true. Threads: one. */
+struct stoker_marker;
+
+struct stoker_marker_options {
+    size_t   struct_size;
+    uint32_t mcus;  /* from one mark to the next in a row of MCUs; 0: one a row */
+    uint8_t  check; /* 1: writes nothing; makes the marks again and compares them with the file */
+};
+
+struct stoker_marker_progress {
+    size_t      struct_size;
+    uint64_t    samples, samples_done;
+    uint64_t    pictures, bytes; /* JPEGs that were read */
+    uint64_t    marked;          /* of them: the others are not baseline, have restart intervals
+                                    or are damaged */
+    uint64_t    wrong;           /* of a check: pictures whose marks are not what they should be */
+    uint64_t    first_wrong;     /* the sample of the first; STOKER_NO_SAMPLE: none */
+    uint64_t    file_bytes;      /* at the end */
+    const char *path;            /* of the file; lent until close */
+};
+
+/* Gives *marker_out. dataset: borrowed until close. UNSUPPORTED: it has no index file, or is read
+ * front to back. A check of what is not there: MISSING. */
+STOKER_API int stoker_marker_open(struct stoker_marker **marker_out, struct stoker_dataset *dataset,
+                                  const struct stoker_marker_options *options,
+                                  struct stoker_error *error);
+/* Some hundred samples, by all of the engine's threads. 1: goes on; 0: the file is there, for data
+ * sets opened from now on (or all is checked); negative: it failed, and there is no new file. */
+STOKER_API int stoker_marker_next(struct stoker_marker *marker,
+                                  struct stoker_marker_progress *progress_out,
+                                  struct stoker_error *error);
+/* Takes marker; NULL is fine. What is not at its end leaves no file. */
+STOKER_API void stoker_marker_close(struct stoker_marker *marker);
+
 /* ---- order ---------------------------------------------------------------------------- */
 
 enum stoker_shuffle {
@@ -904,6 +943,7 @@ struct stoker_stats {
     /* JPEGs that the engine decoded since loader open: [0] by stoker's own decoder, the others by
      * libjpeg-turbo, which gives the same samples, each for its stoker_jpeg_reason. */
     uint64_t jpegs[STOKER_JPEG_REASONS];
+    uint64_t jpegs_marked; /* of jpegs[0]: from marks on (struct stoker_marker) */
 };
 /* Why stoker's own decoder leaves a JPEG to libjpeg-turbo: "progressive", "damaged data", ...
  * NULL: 0, and past the last. */

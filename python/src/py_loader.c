@@ -663,6 +663,9 @@ static PyObject *loader_stats(PyObject *object, PyObject *nothing)
     for (uint32_t i = 0; dict && (i == 0 || stoker_jpeg_reason(i)); i++) {
         add_count(&dict, i == 0 ? "stoker" : stoker_jpeg_reason(i), stats.jpegs[i]);
     }
+    if (dict) {
+        add_count(&dict, "marked", stats.jpegs_marked);
+    }
     return dict;
 }
 

@@ -693,7 +693,8 @@ class Loader(Stream):
         ``io_requests``; ``memory_bytes_peak`` of the engine; ``threads`` and ``batches_ahead``
         as tuned now; ``fingerprint``: of the samples that the order scheduled for all ranks so
         far (16 digits, in the state too): ranks and runs with the same one had the same samples;
-        ``jpegs``: how many were decoded by ``stoker``, and by libjpeg-turbo for which reason;
+        ``jpegs``: how many were decoded by ``stoker``, how many of those from marks on
+        (``marked``), and by libjpeg-turbo for which reason;
         ``store``: what the engine asked of stores (:meth:`Engine.ledger`).
         """
         native = self._past.sum(self._native.stats())

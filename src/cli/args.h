@@ -62,6 +62,7 @@ struct args {
     bool rescue; /* the data set is opened though tars are damaged */
     bool checksums, labels, force; /* of index */
     uint64_t access_bytes;         /* of index; 1: default */
+    uint64_t jpeg_rows;            /* MCUs; 1: a row; 0: no marks */
     uint64_t world, nodes, tail, epoch, samples, block_samples, histories; /* of order */
     const char *at, *rank, *find, *diff, *worlds, *run, *mix;
     uint64_t mix_end, mix_epoch;

@@ -448,7 +448,8 @@ static void report_jpegs(const struct stoker_stats *stats)
     const char *reason;
 
     if (stats->jpegs[0] > 0) {
-        printf("  jpegs            %s by stoker's decoder\n", term_count(text, stats->jpegs[0]));
+        printf("  jpegs            %s by stoker's decoder", term_count(text, stats->jpegs[0]));
+        printf(", %s of them by marks\n", term_count(text, stats->jpegs_marked));
     }
     for (uint32_t i = 1; (reason = stoker_jpeg_reason(i)) != NULL; i++) {
         if (stats->jpegs[i] > 0) {
@@ -542,6 +543,7 @@ static void report_json(const struct bench *bench)
         }
     }
     json_close('}');
+    json_u64("jpegs_marked", stats->jpegs_marked);
     json_u64("warm_reads", stats->warm_reads);
     json_u64("cold_reads", stats->cold_reads);
     json_u64("io_requests", stats->io_requests);

@@ -2,13 +2,15 @@
 #include "cli/args.h"
 
 #include "cli/main.h"
+#include "cli/marking.h"
 #include "cli/term.h"
 
 #define WAIT_MS 100u
 
 static int run(struct args *args);
 static void draw(const struct stoker_index_progress *progress);
-static void report(const struct args *args, const struct stoker_index_progress *progress);
+static void report(const struct args *args, const struct stoker_index_progress *progress,
+                   const struct marks_report *marks);
 
 const struct command command_index = {
     .name = "index",
@@ -22,7 +24,9 @@ const struct command command_index = {
         "Compressed shards are read in any order where unpacking can begin inside of them: zstd "
         "at\n"
         "its frames, gz at access points (--access). Exit status 1 says that --access was asked\n"
-        "for and a shard cannot have it (zstd in one frame of more than 32 MiB, bz2, xz).\n",
+        "for and a shard cannot have it (zstd in one frame of more than 32 MiB, bz2, xz).\n"
+        "With --jpeg-rows all JPEGs are read, too, and INDEX.marks tells where decoding can begin\n"
+        "in them: delete it, and only the time is lost. verify --deep checks it.\n",
     .run = run,
 };
 
@@ -40,8 +44,9 @@ static int run(struct args *args)
                                            .labels = args->labels,
                                            .access_bytes = args->access_bytes,
                                            .force = args->force};
+    struct marks_report marks = {0};
+    int status, marked = EXIT_FINE;
     bool missed;
-    int status;
 
     if (args->path_count == 0) {
         return term_usage("index", "no path given", NULL, "usage: stoker index [options] PATH...");
@@ -61,13 +66,20 @@ static int run(struct args *args)
         } while (status == 1 && !main_signal());
     }
     term_live_end();
+    if (status == 0 && args->jpeg_rows) {
+        struct marks_job job = {engine, args->paths, args->path_count, args->out, args->jpeg_rows,
+                                false};
+
+        marked = marks_run(&job, &marks);
+    }
     if (status == 0) {
-        report(args, &progress);
+        report(args, &progress, &marks);
     }
     missed = args->access_bytes > 0 && progress.shards_sequential > 0;
     /* A second signal ends the process at once: what was finished is in the journal. */
     int exit_status = status < 0    ? term_error(status, &error)
                       : status == 1 ? EXIT_SIGNAL + main_signal()
+                      : marked      ? marked
                       : missed      ? EXIT_FINDINGS
                                     : EXIT_FINE;
     stoker_index_close(indexer);
@@ -97,7 +109,8 @@ static void draw(const struct stoker_index_progress *progress)
     term_live(share, line);
 }
 
-static void report(const struct args *args, const struct stoker_index_progress *progress)
+static void report(const struct args *args, const struct stoker_index_progress *progress,
+                   const struct marks_report *marks)
 {
     char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES], c[TERM_NUMBER_BYTES];
 
@@ -118,6 +131,7 @@ static void report(const struct args *args, const struct stoker_index_progress *
             json_str("sequential_reason", progress->sequential_reason);
         }
         json_double("seconds", seconds(progress));
+        marks_print_json(marks);
         json_close('}');
         return;
     }
@@ -134,4 +148,5 @@ static void report(const struct args *args, const struct stoker_index_progress *
         term_text(progress->sequential_shard);
         printf("': %s\n", progress->sequential_reason);
     }
+    marks_print(marks);
 }

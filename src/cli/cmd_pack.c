@@ -3,6 +3,7 @@
 
 #include "cli/bad.h"
 #include "cli/main.h"
+#include "cli/marking.h"
 #include "cli/term.h"
 
 #include <errno.h>
@@ -39,6 +40,8 @@ const struct command command_pack = {
         "Failures of the disk or the network are tried again, then end the work.\n",
     .run = run,
 };
+
+static struct marks_report packed_marks; /* of --jpeg-rows */
 
 static int run(struct args *args)
 {
@@ -84,6 +87,11 @@ static int run(struct args *args)
         status = wait_for_end(pack, &progress);
     }
     term_live_end();
+    if (status == EXIT_FINE && args->jpeg_rows) {
+        struct marks_job job = {engine, &options.destination, 1, NULL, args->jpeg_rows, false};
+
+        status = marks_run(&job, &packed_marks);
+    }
     if (status == EXIT_FINE) {
         (args->json ? report_json : report)(options.destination, &progress, pack);
     } else if (pack && !args->json) { /* damage may have ended it */
@@ -215,6 +223,7 @@ static void report(const char *destination, const struct stoker_pack_progress *p
                term_bytes(rate, (uint64_t)((double)fresh / seconds)));
     }
     bad_report(&bad);
+    marks_print(&packed_marks);
 }
 
 static void report_json(const char *destination, const struct stoker_pack_progress *progress,
@@ -235,5 +244,6 @@ static void report_json(const char *destination, const struct stoker_pack_progre
     json_u64("retries", progress->retries);
     bad_json(&bad);
     json_double("seconds", seconds_of(progress));
+    marks_print_json(&packed_marks);
     json_close('}');
 }

@@ -2,6 +2,7 @@
 #include "cli/args.h"
 
 #include "cli/main.h"
+#include "cli/marking.h"
 #include "cli/term.h"
 
 #include <string.h>
@@ -10,6 +11,7 @@
 
 static int run(struct args *args);
 static int pull(struct stoker_verify *verify, const struct args *args, uint64_t start_ns);
+static int check_marks(struct stoker_engine *engine, const struct args *args, int status);
 static void live(struct stoker_verify *verify, double seconds);
 static void finding_print(const struct stoker_finding *finding);
 static void finding_print_json(const struct stoker_finding *finding);
@@ -23,7 +25,8 @@ const struct command command_verify = {
     .summary = "Read everything and list what is damaged; --repair takes it out",
     .more =
         "Checks every tar header, padding and end, every key, every picture's header and end\n"
-        "(--deep: all its pixels), and what is there to compare with: the SHA-256 of each shard\n"
+        "(--deep: all its pixels, and INDEX.marks against them), and what is there to compare\n"
+        "with: the SHA-256 of each shard\n"
         "in stoker.manifest.json and the checksums in stoker.index. Goes on after damage.\n"
         "A line is: KIND  SHARD @OFFSET  KEY.EXT  WHAT.\n"
         "\n"
@@ -68,9 +71,44 @@ static int run(struct args *args)
     if (status == EXIT_FINE) {
         status = stoker_verify_open(&verify, engine, &options, &error);
         status = status < 0 ? term_error(status, &error) : pull(verify, args, start_ns);
+        if (args->deep && (status == EXIT_FINE || status == EXIT_FINDINGS)) {
+            status = check_marks(engine, args, status);
+        }
     }
     stoker_verify_close(verify);
     stoker_engine_close(engine);
+    return status;
+}
+
+/* Marks of JPEGs, if there are any, beside those that are made of the pictures now. */
+static int check_marks(struct stoker_engine *engine, const struct args *args, int status)
+{
+    struct marks_job job = {engine, args->paths, args->path_count, NULL, 0, true};
+    struct marks_report report;
+    const struct stoker_marker_progress *progress = &report.progress;
+    int checked = marks_run(&job, &report);
+
+    if (!report.path[0] || checked != EXIT_FINE) {
+        return checked == EXIT_FINE ? status : checked;
+    }
+    if (args->json) {
+        json_open(NULL, '{');
+        json_str("kind", "marks");
+        marks_print_json(&report);
+        json_close('}');
+        return progress->wrong ? EXIT_FINDINGS : status;
+    }
+    if (progress->wrong) {
+        printf("marks       ");
+        term_text(report.path);
+        printf("  the marks of %llu samples are wrong, the first of sample %llu: make them anew "
+               "with stoker index --jpeg-rows\n",
+               (unsigned long long)progress->wrong, (unsigned long long)progress->first_wrong);
+        return EXIT_FINDINGS;
+    }
+    term_text(report.path);
+    printf(": the marks of %llu of %llu JPEGs are right\n", (unsigned long long)progress->marked,
+           (unsigned long long)progress->pictures);
     return status;
 }
 

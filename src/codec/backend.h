@@ -16,6 +16,7 @@ struct stk_codec_request {
     const struct stk_picture_info *info;  /* borrowed by begin */
     struct stk_box                 box;
     uint64_t                       memory_bytes_max;
+    const struct stk_jpeg_marks   *marks; /* NULL, or lent until end: of a JPEG, this very one */
 };
 
 struct stk_codec_shape { /* of the rows that the caller gives */

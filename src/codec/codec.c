@@ -17,6 +17,7 @@ struct stk_codec {
     struct stk_jpeg   *jpeg; /* owned */
     struct stk_png    *png;  /* owned */
     struct stk_webp   *webp; /* owned */
+    const struct stk_jpeg_marks *marks; /* borrowed: of the next picture */
 };
 
 static const struct magic_row {
@@ -214,11 +215,13 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
                     struct stoker_error *error)
 {
     struct stk_codec_request request = {
-        .bytes = bytes, .info = info, .box = *box, .memory_bytes_max = memory_bytes_max
+        .bytes = bytes, .info = info, .box = *box, .memory_bytes_max = memory_bytes_max,
+        .marks = codec->marks
     };
     struct stk_codec_shape shape = { 0 };
     int                    status;
 
+    codec->marks = NULL;
     STK_ASSERT(codec->kind == 0);
     STK_ASSERT(info->kind >= STK_JPEG && info->kind <= STK_WEBP);
     STK_ASSERT(box->width > 0 && box->x < info->width && box->width <= info->width - box->x);
@@ -267,6 +270,11 @@ int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count
     codec->failed = status < 0;
     codec->rows_left -= status < 0 ? 0 : (uint32_t)status;
     return status;
+}
+
+void stk_codec_marks(struct stk_codec *codec, const struct stk_jpeg_marks *marks)
+{
+    codec->marks = marks;
 }
 
 const char *stk_codec_warning(const struct stk_codec *codec)

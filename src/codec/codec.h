@@ -59,6 +59,10 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
  * given. */
 int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count,
                    struct stoker_error *error);
+/* For the picture that is begun next, which they were found for (marks/marks.h), and for it alone;
+ * lent until its end. NULL: none. */
+struct stk_jpeg_marks;
+void stk_codec_marks(struct stk_codec *codec, const struct stk_jpeg_marks *marks);
 /* The first warning of the library about the picture begun last, of what was decoded so far:
  * damage that it got over, and PIL and the loader with it. NULL: none. Lent until the next begin.
  * libwebp warns of nothing. */

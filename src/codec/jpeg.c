@@ -167,7 +167,8 @@ static int begin_own(struct stk_jpeg *jpeg, uint32_t *reason_out, struct stoker_
         return 0;
     }
     space = stk_scratch_take(jpeg->memory.scratch, stk_jpeg_workspace_bytes(&jpeg->frame, &box));
-    *reason_out = space ? stk_jpeg_decoder_begin(jpeg->own, &jpeg->frame, &box, space, NULL)
+    *reason_out = space ? stk_jpeg_decoder_begin(jpeg->own, &jpeg->frame, &box, space,
+                                               request->marks)
                         : STK_JPEG_MEMORY;
     return 0;
 }

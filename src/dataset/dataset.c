@@ -24,6 +24,9 @@ int stoker_dataset_open(struct stoker_dataset **dataset_out, struct stoker_engin
 
     *dataset_out = NULL;
     status = status < 0 ? status : fill(dataset, error);
+    if (status == 0) {
+        stk_dataset_find_marks(dataset);
+    }
     if (status == 0 && dataset->told) {
         stk_told_compare(dataset->told, &dataset->shards, dataset->index);
     }
@@ -318,6 +321,7 @@ void stk_dataset_release(struct stoker_dataset *dataset)
             stk_io_close_file(engine->io, dataset->locked.files[i].file);
         }
     }
+    stk_marks_close(dataset->marks);
     stk_free(dataset->locked.files);
     paths = atomic_load(&dataset->paths);
     for (uint64_t i = 0; paths && i < stk_index_shards(dataset->index); i++) {

@@ -13,6 +13,7 @@
 #include "foreign/shards.h"
 #include "foreign/told.h"
 #include "index/index.h"
+#include "marks/marks.h"
 #include "reach/reach.h"
 #include "rescue/rescue.h"
 #include "source/source.h"
@@ -55,6 +56,7 @@ struct stoker_dataset {
     struct stk_shards shards; /* of wids, and paths */
     struct stk_told *told;    /* owned; NULL: foreign indexes are not used */
     struct stk_reach *reach;  /* owned */
+    struct stk_marks *marks;  /* owned: of its JPEGs; NULL: none that are true */
     struct stk_keeper keeper; /* of reach */
     struct stk_losses losses; /* under the lock until the scan has ended */
     _Atomic uint32_t references;
@@ -88,6 +90,9 @@ static inline struct stk_open_file *stk_dataset_entry(const struct stoker_datase
 
 void stk_dataset_hold(struct stoker_dataset *dataset);
 void stk_dataset_release(struct stoker_dataset *dataset);
+/* Maps the marks beside the index that is used, if there are any and they are this data set's. */
+void stk_dataset_find_marks(struct stoker_dataset *dataset);
+struct stk_marks_of stk_dataset_marks(const struct stoker_dataset *dataset, uint64_t sample);
 /* Lends the shard's open file until unpin. */
 int stk_dataset_pin(struct stoker_dataset *dataset, uint32_t shard, struct stk_file **file_out,
                     struct stoker_error *error);

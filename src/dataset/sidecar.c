@@ -485,3 +485,26 @@ uint64_t stk_sidecar_block(const struct stk_sidecar *sidecar)
                ? stk_index_block_samples(sidecar->old)
                : 0;
 }
+
+void stk_dataset_find_marks(struct stoker_dataset *dataset)
+{
+    char path[STK_PATH_BYTES_MAX + sizeof STK_MARKS_SUFFIX];
+
+    if (!dataset->index_path || !dataset->index) {
+        return;
+    }
+    snprintf(path, sizeof path, "%s%s", dataset->index_path, STK_MARKS_SUFFIX);
+    if (stk_marks_open(&dataset->marks, dataset->engine->io, path,
+                       stk_index_identity(dataset->index), NULL) == 0 &&
+        stk_marks_samples(dataset->marks) != stk_index_samples(dataset->index)) {
+        stk_marks_close(dataset->marks);
+        dataset->marks = NULL;
+    }
+}
+
+struct stk_marks_of stk_dataset_marks(const struct stoker_dataset *dataset, uint64_t sample)
+{
+    struct stk_marks_of none = {0};
+
+    return dataset->marks ? stk_marks_of(dataset->marks, sample) : none;
+}

@@ -110,6 +110,11 @@ uint64_t stk_decoder_bytes(const struct stk_decoder *decoder)
            decoder->stored.bytes + decoder->output.bytes;
 }
 
+void stk_decoder_marks(struct stk_decoder *decoder, const struct stk_jpeg_marks *marks)
+{
+    stk_codec_marks(decoder->codec, marks);
+}
+
 uint32_t stk_decoder_jpeg(const struct stk_decoder *decoder)
 {
     return decoder->jpeg;

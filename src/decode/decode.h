@@ -55,6 +55,10 @@ uint64_t stk_decoder_bytes(const struct stk_decoder *decoder);
 /* Gives big scratch back (after a huge picture). */
 void stk_decoder_trim(struct stk_decoder *decoder, uint64_t keep_bytes);
 
+/* For the picture that is decoded next, and for it alone: see stk_codec_marks. */
+struct stk_jpeg_marks;
+void stk_decoder_marks(struct stk_decoder *decoder, const struct stk_jpeg_marks *marks);
+
 /* Who decoded the picture decoded last: see stk_codec_jpeg; 0 also when none of it was read. */
 uint32_t stk_decoder_jpeg(const struct stk_decoder *decoder);
 

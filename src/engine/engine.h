@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "decode/decode.h"
 #include "io/io.h"
+#include "marks/marks.h"
 #include "sandbox/sandbox.h"
 
 #include <pthread.h>
@@ -42,6 +43,7 @@ struct stk_worker {
     bool                  started; /* const while the thread runs */
     _Atomic uint64_t      idle_ns, lock_wait_ns; /* written by the worker, read by stats */
     _Atomic uint64_t      jpegs[STOKER_JPEG_REASONS]; /* likewise: see struct stoker_stats */
+    _Atomic uint64_t      marked;                     /* of jpegs[0] */
 };
 
 /* A loop whose rounds run on all workers and on the caller. */
@@ -149,9 +151,10 @@ int  stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t w
 const struct stk_grant *stk_engine_grant(const struct stoker_engine *engine);
 /* The worker's scratch with room for `bytes`; NULL and *error when there is none. */
 uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error);
-/* JPEGs that the workers decoded, less those `before` (NULL: none): see struct stoker_stats. */
+/* JPEGs that the workers decoded, less those `before` (NULL: none): see struct stoker_stats.
+ * *marked: in: as many were decoded from marks on before; out: how many have been since then. */
 void stk_engine_jpegs(const struct stoker_engine *engine, const uint64_t *before,
-                      uint64_t *counts_out);
+                      uint64_t *counts_out, uint64_t *marked);
 /* A picture into its slot (see stk_decode), here or in the worker's sandbox, its memory reserved.
  * The worker's own thread. CLOSED: a sandboxed one was cancelled. */
 struct stk_picture {
@@ -161,6 +164,7 @@ struct stk_picture {
     void                         *slot;
     const _Atomic bool           *cancelled;
     uint32_t                      wait_ms; /* for memory */
+    struct stk_marks_of           marks;   /* of its sample; a helper does without */
 };
 int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
                       struct stoker_error *error);

@@ -17,8 +17,9 @@ static int reserve(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms,
 static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
                        struct stoker_error *error)
 {
-    uint64_t ticket = 0;
-    bool     large;
+    struct stk_jpeg_marks marks;
+    uint64_t              ticket = 0;
+    bool                  large;
     int      status = stk_decode_ticket(job->plan, job->bytes, &ticket, error);
 
     if (status < 0) {
@@ -30,7 +31,14 @@ static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
     large = ticket > worker->engine->keep_bytes;
     status = large ? reserve(worker, ticket, job->wait_ms, error) : 0;
     if (status == 0) {
+        bool marked = stk_marks_find(&job->marks, job->bytes, &marks);
+
+        stk_decoder_marks(worker->decoder, marked ? &marks : NULL);
         status = stk_decode(worker->decoder, job->plan, job->bytes, job->key, job->slot, error);
+        stk_decoder_marks(worker->decoder, NULL);
+        if (marked && status == 0 && stk_decoder_jpeg(worker->decoder) == 1) {
+            atomic_fetch_add_explicit(&worker->marked, 1, memory_order_relaxed);
+        }
         stk_decoder_trim(worker->decoder, worker->engine->keep_bytes);
         stk_budget_release(&worker->engine->budget, large ? ticket : 0);
     }
@@ -103,8 +111,12 @@ static int decode_jailed(struct stk_worker *worker, const struct stk_picture *pi
 }
 
 void stk_engine_jpegs(const struct stoker_engine *engine, const uint64_t *before,
-                      uint64_t *counts_out)
+                      uint64_t *counts_out, uint64_t *marked)
 {
+    *marked = 0 - *marked;
+    for (uint32_t w = 0; w < engine->worker_count; w++) {
+        *marked += atomic_load(&engine->workers[w].marked);
+    }
     for (uint32_t i = 0; i < STOKER_JPEG_REASONS; i++) {
         counts_out[i] = before ? 0 - before[i] : 0;
         for (uint32_t w = 0; w < engine->worker_count; w++) {

@@ -105,7 +105,7 @@ struct stoker_loader {
     uint32_t               ahead_asked; /* 0: tuned */
     bool                   cached, sequential, prefetch_epochs;
     uint64_t               seed, opened_ns, idle_before_ns, lock_wait_before_ns;
-    uint64_t               jpegs_before[STOKER_JPEG_REASONS];
+    uint64_t               jpegs_before[STOKER_JPEG_REASONS], marked_before;
     uint64_t               batch_bytes; /* about */
     pthread_mutex_t        settling; /* by whoever works out a fingerprint; before the engine's */
     pthread_cond_t         ready; /* the head is complete, or something failed; engine's lock */

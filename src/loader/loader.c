@@ -119,7 +119,7 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
         loader->idle_before_ns += atomic_load(&engine->workers[i].idle_ns);
         loader->lock_wait_before_ns += atomic_load(&engine->workers[i].lock_wait_ns);
     }
-    stk_engine_jpegs(engine, NULL, loader->jpegs_before);
+    stk_engine_jpegs(engine, NULL, loader->jpegs_before, &loader->marked_before);
     stk_engine_lock(engine, NULL);
     loader->locked.pins = 1;
     loader->locked.fetched_tail = &loader->locked.fetched;
@@ -754,7 +754,7 @@ int stoker_loader_order(const struct stoker_loader *loader,
 int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats *stats_out)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stoker_stats   full = { 0 };
+    struct stoker_stats   full = { .jpegs_marked = loader->marked_before };
     struct stoker_state   place = { 0 };
     int                   status = stk_engine_check(engine, NULL);
 
@@ -794,7 +794,7 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     }
     full.idle_ns -= loader->idle_before_ns;
     full.lock_wait_ns -= loader->lock_wait_before_ns;
-    stk_engine_jpegs(engine, loader->jpegs_before, full.jpegs);
+    stk_engine_jpegs(engine, loader->jpegs_before, full.jpegs, &full.jpegs_marked);
     memcpy(stats_out, &full, stats_out->struct_size);
     return 0;
 }

@@ -546,7 +546,8 @@ static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
                                         .slot = stk_batch_slot(task->flight->batch, f,
                                                                field->shape.slot_bytes, task->slot),
                                         .cancelled = &task->flight->abandoned,
-                                        .wait_ms = task->flight->memory_wait_ms };
+                                        .wait_ms = task->flight->memory_wait_ms,
+                                        .marks = stk_dataset_marks(loader->dataset, task->sample) };
     int status = stk_worker_decode(task->worker, &picture, &task->error);
 
     task->drawn = field->random && status < 0; /* damage outside a crop is not met */

@@ -1,0 +1,124 @@
+"""Marks of JPEGs: made by index and pack, used by loaders, checked by verify --deep.
+
+Goal: crops with marks are the same pixels; a picture that was replaced by one of its size is
+decoded without; what is damaged is found and costs no pixel.
+Method: the command and loaders over a tar of pictures on a real disk.
+"""
+
+import json
+import shutil
+import subprocess
+
+import make
+import numpy as np
+import pytest
+import stoker
+from test_cli import COMMAND, find_command
+
+pytestmark = pytest.mark.skipif(find_command() is None, reason="the stoker command is not built")
+
+COUNT = 24
+CROP = [stoker.RandomResizedCrop(48)]
+
+
+def run(*words, want=0):
+    ended = subprocess.run(
+        [COMMAND, *map(str, words)], capture_output=True, check=False, timeout=60, text=True
+    )
+    assert ended.returncode == want, ended
+    return ended.stdout
+
+
+def pictures(path, first=0):
+    """Two of them progressive, which have no marks."""
+    members = []
+    for number in range(COUNT):
+        image = make.pixels(first + number, 200, 150 + 10 * number)
+        members.append((f"{number:03}.jpg", make.encoded(image, progressive=number > 21)))
+    return make.tar(path, members)
+
+
+def epoch(path):
+    """An epoch's pixels, and whether any picture was decoded by marks."""
+    fields = {"image": stoker.Image("jpg", CROP)}
+    options = {"fields": fields, "seed": 5, "output": "numpy"}
+    # Counts are of the engine, so it is one of its own.
+    with stoker.Engine(threads=2) as own, stoker.Loader(path, 8, engine=own, **options) as loader:
+        images = np.concatenate([batch["image"] for batch in loader])
+        return images, loader.stats()["jpegs"].get("marked", 0) > 0
+
+
+def replace(path, content):
+    """As a careful tool does it: what is mapped stays whole."""
+    part = path.with_name("part")
+    part.write_bytes(content)
+    part.rename(path)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return pictures(tmp_path / "data" / "a.tar")
+
+
+@pytest.mark.parametrize("option", ["--jpeg-rows", "--jpeg-rows=4"])
+def test_the_same_pixels(data, option):
+    run("index", data)
+    without, marked = epoch(data)
+    assert not marked
+    told = json.loads(run("index", option, "--json", data))["marks"]
+    assert (told["jpegs"], told["marked"]) == (COUNT, COUNT - 2)
+    images, marked = epoch(data)
+    assert marked and np.array_equal(images, without)
+    assert "22 of 24 JPEGs are right" in run("verify", "--deep", data)
+
+
+def test_a_replaced_picture_is_decoded_without(data, tmp_path):
+    run("index", "--jpeg-rows", data)
+    image = make.pixels(3, 200, 180)
+    want = make.encoded(image)
+    tar = bytearray(data.read_bytes())
+    at = tar.find(want)
+    assert at > 0
+    tar[at + len(want) // 2] ^= 4  # the same size, and perhaps still a JPEG
+    replace(data, tar)
+    index = data.parent / "stoker.index"
+    shutil.copy(str(index) + ".marks", tmp_path / "marks")
+    run("index", "--force", data)
+    replace(data.parent / "stoker.index.marks", (tmp_path / "marks").read_bytes())
+    images, marked = epoch(data)
+    assert marked  # the others
+    (data.parent / "stoker.index.marks").unlink()
+    without, marked = epoch(data)
+    assert not marked and np.array_equal(images, without)
+
+
+def test_damage_and_other_data(data, tmp_path):
+    run("index", "--jpeg-rows=2", data)
+    without, _ = epoch(data)
+    marks = data.parent / "stoker.index.marks"
+    whole = marks.read_bytes()
+    for at in (20, len(whole) // 2, len(whole) - 9):
+        replace(marks, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        images, _ = epoch(data)
+        assert np.array_equal(images, without)
+        run("verify", "--deep", data, want=1)
+    replace(marks, whole[:-100])
+    assert not epoch(data)[1]
+    other = pictures(tmp_path / "other" / "a.tar", first=100)
+    run("index", "--jpeg-rows=2", other)
+    replace(marks, (other.parent / "stoker.index.marks").read_bytes())
+    images, marked = epoch(data)
+    assert not marked and np.array_equal(images, without)
+
+
+def test_pack_writes_them(data, tmp_path):
+    told = json.loads(run("pack", "--jpeg-rows", "--json", data, tmp_path / "packed"))
+    assert told["marks"]["marked"] == COUNT - 2
+    assert epoch(tmp_path / "packed")[1]
+    assert "are right" in run("verify", "--deep", tmp_path / "packed")
+
+
+def test_what_can_have_none(tmp_path):
+    members = [(f"{n}.txt", b"text") for n in range(3)]
+    told = json.loads(run("index", "--jpeg-rows", "--json", make.tar(tmp_path / "t.tar", members)))
+    assert told["marks"]["jpegs"] == 0

@@ -1,0 +1,182 @@
+/* Goal: what was written of each sample is found again, for the very picture and no other; a file
+ * that is damaged, cut, another version's or another data set's is refused, or gives no marks of
+ * its damaged pages; places that contradict each other are never read.
+ * Method: files in the simulated world, each byte changed in turn. Covers marks.c and
+ * marks_writer.c. */
+#include "base/hash.h"
+#include "base/mem.h"
+#include "io/io.h"
+#include "io/write.h"
+#include "marks/marks_file.h"
+#include "test/t.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SAMPLES 300u
+#define PATH "/data/stoker.index.marks"
+
+static const uint8_t identity[STK_MARKS_IDENTITY_BYTES] = {1, 2, 3};
+static uint8_t pictures[SAMPLES][64];
+static uint64_t image[1u << 14];
+static size_t image_bytes;
+
+/* Sample i has i % 3 pictures: i, and the one after it; marks are i in each byte. */
+static size_t make_entries(uint32_t i, uint8_t *to)
+{
+    size_t bytes = 0;
+
+    for (uint32_t k = 0; k < i % 3; k++) {
+        const uint8_t *picture = pictures[(i + k) % SAMPLES];
+        struct stk_marks_entry entry = {stk_sum64(picture, 64), 64, i % 40};
+
+        memcpy(to + bytes, &entry, sizeof entry);
+        memset(to + bytes + sizeof entry, (int)i, (size_t)10 * entry.count);
+        bytes += sizeof entry + (size_t)10 * entry.count;
+    }
+    return bytes;
+}
+
+static void write_file(struct stk_io *world)
+{
+    struct stk_marks_plan plan = {PATH, SAMPLES, 4, identity};
+    struct stk_marks_writer *writer = NULL;
+    struct stk_file *file;
+    uint8_t entries[1024];
+    uint64_t bytes = 0;
+
+    T_EQ("writer", stk_marks_writer_open(&writer, world, &plan, NULL), 0);
+    for (uint32_t i = 0; i < SAMPLES; i++) {
+        size_t size = make_entries(i, entries);
+
+        T_EQ("add", stk_marks_writer_add(writer, (struct stk_view){entries, size}, NULL), 0);
+    }
+    T_EQ("commit", stk_marks_writer_commit(writer, &bytes, NULL), 0);
+    stk_marks_writer_close(writer);
+    T_EQ("open", stk_io_open_file(world, PATH, &file, NULL), 0);
+    image_bytes = (size_t)stk_io_read_wait(world, file, 0, image, sizeof image);
+    stk_io_close_file(world, file);
+    T_EQ("size", image_bytes, bytes);
+}
+
+/* 0: all is found; else how many samples have no entries. */
+static uint32_t count_lost(const struct stk_marks *marks)
+{
+    uint32_t lost = 0;
+
+    for (uint32_t i = 0; i < SAMPLES; i++) {
+        struct stk_marks_of of = stk_marks_of(marks, i);
+        struct stk_jpeg_marks found;
+
+        for (uint32_t k = 0; k < 3; k++) {
+            struct stk_view picture = {pictures[(i + k) % SAMPLES], 64};
+            bool is = stk_marks_find(&of, picture, &found);
+
+            if (is != (k < i % 3)) {
+                T_TRUE("another's marks", !is);
+                lost++;
+            } else if (is) {
+                T_EQ("mcus", found.mcus, 4);
+                T_EQ("marks", found.bytes.bytes, i % 40 * 10);
+                for (size_t b = 0; b < found.bytes.bytes; b++) {
+                    T_EQ("a mark's byte", found.bytes.data[b], (uint8_t)i);
+                }
+            }
+        }
+        T_TRUE("short", !stk_marks_find(&of, (struct stk_view){pictures[i], 63}, &found));
+    }
+    return lost;
+}
+
+static void test_whole(struct stk_io *world)
+{
+    uint8_t other[STK_MARKS_IDENTITY_BYTES] = {9};
+    struct stoker_error error = {0};
+    struct stk_marks *marks;
+
+    T_EQ("open", stk_marks_open(&marks, world, PATH, identity, &error), 0);
+    T_EQ("samples", stk_marks_samples(marks), SAMPLES);
+    T_EQ("lost", count_lost(marks), 0);
+    T_EQ("past the last", stk_marks_of(marks, SAMPLES).entries.bytes, 0);
+    T_EQ("far past the last", stk_marks_of(marks, UINT64_MAX).entries.bytes, 0);
+    stk_marks_close(marks);
+    T_EQ("another's", stk_marks_open(&marks, world, PATH, other, &error), STOKER_ERROR_CHANGED);
+    T_HAS("another's", error.advice, "--jpeg-rows");
+    T_EQ("none", stk_marks_open(&marks, world, "/data/x.marks", identity, NULL), -ENOENT);
+    stk_marks_close(NULL);
+}
+
+/* Each byte in turn: refused, or no more is lost than its page tells, and nothing is wrong. */
+static void test_damage(void)
+{
+    uint8_t *bytes = (uint8_t *)image;
+    struct stk_marks *marks;
+
+    for (size_t at = 0; at < image_bytes; at += at < 64 || at + 200 > image_bytes ? 1 : 97) {
+        bytes[at] ^= 0x10;
+        if (stk_marks_open_image(&marks, (struct stk_view){bytes, image_bytes}, identity, NULL) ==
+            0) {
+            T_TRUE("it is seen", count_lost(marks) > 0);
+            stk_marks_close(marks);
+        }
+        bytes[at] ^= 0x10;
+    }
+    for (size_t size = 0; size < image_bytes; size += 61) {
+        T_TRUE("cut", stk_marks_open_image(&marks, (struct stk_view){bytes, size}, identity, NULL) <
+                          0);
+    }
+}
+
+/* Right sums over wrong places. */
+static void test_hostile(void)
+{
+    static const uint64_t wrong[] = {0, 63, UINT64_MAX, UINT64_MAX - 7, UINT64_C(1) << 63};
+    uint8_t *bytes = (uint8_t *)image;
+    struct stk_marks_foot foot;
+    uint64_t pages, *sums;
+
+    memcpy(&foot, bytes + image_bytes - sizeof foot, sizeof foot);
+    sums = (uint64_t *)(void *)(bytes + foot.pages_at);
+    pages = (image_bytes - sizeof foot - foot.pages_at) / 8;
+    for (size_t i = 0; i < STK_COUNT(wrong); i++) {
+        struct stk_marks *marks;
+        uint64_t *table = (uint64_t *)(void *)(bytes + foot.table_at), before = table[7];
+
+        table[7] = wrong[i];
+        for (uint64_t page = 0; page < pages; page++) {
+            uint64_t from = page * STK_MARKS_PAGE_BYTES;
+
+            sums[page] = stk_sum64(bytes + from,
+                                   stk_min(STK_MARKS_PAGE_BYTES, foot.pages_at - from));
+        }
+        foot.pages_sum = stk_sum64(sums, pages * 8);
+        foot.foot_sum = stk_sum64(&foot, offsetof(struct stk_marks_foot, foot_sum));
+        memcpy(bytes + image_bytes - sizeof foot, &foot, sizeof foot);
+        T_EQ("open", stk_marks_open_image(&marks, (struct stk_view){bytes, image_bytes}, identity,
+                                          NULL), 0);
+        (void)count_lost(marks);
+        stk_marks_close(marks);
+        table[7] = before;
+    }
+}
+
+int main(void)
+{
+    struct stk_io_options options = {.depth = 4, .read_timeout_ms = 1000};
+    struct stk_io *world;
+
+    for (uint32_t i = 0; i < SAMPLES; i++) {
+        for (uint32_t k = 0; k < 64; k++) {
+            pictures[i][k] = (uint8_t)stk_key(i, k);
+        }
+    }
+    T_EQ("world", stk_world_open(&world, 1, &options, NULL), 0);
+    T_EQ("folder", stk_io_make_directory(world, "/data", false, NULL), 0);
+    write_file(world);
+    test_whole(world);
+    test_damage();
+    test_hostile();
+    stk_io_close(world);
+    return t_finish();
+}
