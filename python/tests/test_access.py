@@ -343,7 +343,7 @@ def test_energon(data, engine):
     assert dataset.identity == plain.identity
     assert stream(dataset, engine) == stream(plain, engine)
     assert stoker.Dataset(data, engine=engine, foreign="never").shards_foreign == 0
-    stoker.pack(dataset, data / "out")  # nothing of it is hearsay
+    stoker.pack(dataset, data.parent / "packed")  # nothing of it is hearsay
 
 
 LIES = {
