@@ -122,3 +122,11 @@ def test_what_can_have_none(tmp_path):
     members = [(f"{n}.txt", b"text") for n in range(3)]
     told = json.loads(run("index", "--jpeg-rows", "--json", make.tar(tmp_path / "t.tar", members)))
     assert told["marks"]["jpegs"] == 0
+
+
+@pytest.mark.parametrize("count", ["0", "1", "1K", "65537"])
+def test_numbers_that_are_none_of_mcus(tmp_path, count):
+    words = [COMMAND, "index", f"--jpeg-rows={count}", pictures(tmp_path / "t.tar")]
+    ended = subprocess.run(words, capture_output=True, check=False, timeout=60, text=True)
+    assert ended.returncode == 2
+    assert "--jpeg-rows takes a whole number, at least 2, at most 65536\n" in ended.stderr

@@ -14,11 +14,12 @@ enum option_kind {
     OPTION_FLAG,
     OPTION_NUMBER,
     OPTION_BYTES,
-    OPTION_MAYBE_BYTES, /* only after '='; without it 1 */
     OPTION_SECONDS,
     OPTION_SHARE,
     OPTION_CHOICE,
-    OPTION_TEXT
+    OPTION_TEXT,
+    OPTION_MAYBE_NUMBER, /* this and what follows: only after '='; without it 1 */
+    OPTION_MAYBE_BYTES
 };
 
 struct option {
@@ -216,7 +217,7 @@ static const struct option options[] = {
      UINT64_MAX / 4,
      "places in gz and zstd shards where unpacking can begin, about BYTES of unpacked data apart, "
      "so that they can be shuffled; default 1M"},
-    {"jpeg-rows", "[=MCUS]", COMMAND_INDEX | COMMAND_PACK, OPTION_MAYBE_BYTES, FIELD(jpeg_rows), 2,
+    {"jpeg-rows", "[=MCUS]", COMMAND_INDEX | COMMAND_PACK, OPTION_MAYBE_NUMBER, FIELD(jpeg_rows), 2,
      65536,
      "read all JPEGs, and keep where the decoder can begin in them, at each row of MCUs (0.3 % of "
      "the data) or each MCUS of them (4: 2 %): crops decode faster, to the same pixels"},
@@ -282,7 +283,7 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
             return term_usage(command->name, "this option takes no value", word,
                               "write it without '='");
         }
-        if (option->kind == OPTION_MAYBE_BYTES && !value) {
+        if (option->kind >= OPTION_MAYBE_NUMBER && !value) {
             *(uint64_t *)(void *)((char *)args + option->field) = 1;
             continue;
         }
@@ -495,6 +496,7 @@ static int option_set(struct args *args, const struct option *option, const char
 {
     void *field = (char *)args + option->field;
     char advice[200], most[40] = "";
+    bool bytes = option->kind == OPTION_BYTES || option->kind == OPTION_MAYBE_BYTES;
     uint64_t number = 0;
     double seconds = 0, share = 0;
     char *end = NULL;
@@ -530,9 +532,10 @@ static int option_set(struct args *args, const struct option *option, const char
                  option->name);
         return term_usage(NULL, "not a share", text, advice);
     case OPTION_NUMBER:
+    case OPTION_MAYBE_NUMBER:
     case OPTION_BYTES:
     case OPTION_MAYBE_BYTES:
-        if (number_parse(text, option->kind != OPTION_NUMBER, &number) && number >= option->low &&
+        if (number_parse(text, bytes, &number) && number >= option->low &&
             number <= option->high) {
             *(uint64_t *)field = number;
             return EXIT_FINE;
@@ -541,9 +544,9 @@ static int option_set(struct args *args, const struct option *option, const char
             snprintf(most, sizeof most, ", at most %llu", (unsigned long long)option->high);
         }
         snprintf(advice, sizeof advice, "--%s takes %s, at least %llu%s%s", option->name,
-                 option->kind != OPTION_NUMBER ? "bytes" : "a whole number",
+                 bytes ? "bytes" : "a whole number",
                  (unsigned long long)option->low, most,
-                 option->kind != OPTION_NUMBER ? ", with K, M, G or T" : "");
+                 bytes ? ", with K, M, G or T" : "");
         return term_usage(NULL, "not a number that fits", text, advice);
     }
     return EXIT_USAGE;
