@@ -11,7 +11,7 @@
 /* Bytes and nothing else; whoever hands one over says how long it is lent. */
 struct stk_view {
     const uint8_t *data;
-    size_t         bytes;
+    size_t bytes;
 };
 
 /* Where one member of a sample lies in its object. */
@@ -24,7 +24,7 @@ struct stk_member {
 #define STK_WHOLE UINT64_MAX
 
 /* Our own mistakes only; stays on in release builds. */
-#define STK_ASSERT(condition)                                                                  \
+#define STK_ASSERT(condition)                                                                      \
     ((condition) ? (void)0 : stk_assert_failed(#condition, __FILE__, __LINE__))
 _Noreturn void stk_assert_failed(const char *condition, const char *file, int line);
 

@@ -13,10 +13,10 @@
 static const struct digest_row {
     const char *name, *text, *want_hex;
 } digest_rows[] = {
-    { "empty", "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" },
-    { "abc", "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" },
-    { "two blocks", "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
-      "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1" },
+    {"empty", "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+    {"abc", "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+    {"two blocks", "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+     "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
 };
 
 static void test_digests(void)
@@ -24,8 +24,8 @@ static void test_digests(void)
     T_EACH(digest_row, row, digest_rows)
     {
         struct stk_sha256 sha;
-        uint8_t           digest[32];
-        char              hex[65];
+        uint8_t digest[32];
+        char hex[65];
 
         stk_sha256_init(&sha);
         stk_sha256_add(&sha, row->text, strlen(row->text));
@@ -39,11 +39,12 @@ static void test_digests(void)
 
 static void test_errors(void)
 {
-    struct stoker_error error = { 0 };
-    char                long_name[1000] = "";
+    struct stoker_error error = {0};
+    char long_name[1000] = "";
 
-    T_EQ("status", stk_fail(&error, STOKER_ERROR_CORRUPT, "cannot read member header",
-                            "run 'stoker verify'", "%s", "bad checksum"),
+    T_EQ("status",
+         stk_fail(&error, STOKER_ERROR_CORRUPT, "cannot read member header", "run 'stoker verify'",
+                  "%s", "bad checksum"),
          STOKER_ERROR_CORRUPT);
     stk_error_place(&error, "train.tar", 512, "a/b");
     T_ERROR("placed", &error);
@@ -59,8 +60,8 @@ static void test_errors(void)
     T_STR("which stay as they are", error.key, "k\033]0;x\a");
     memset(long_name, '\n', sizeof long_name - 1);
     stk_fail(&error, STOKER_ERROR_CORRUPT, "w", "a", "%s", long_name);
-    T_TRUE("cut between two", strlen(error.where) % 4 == 0 &&
-                                  strlen(error.where) + 4 >= sizeof error.where - 1);
+    T_TRUE("cut between two",
+           strlen(error.where) % 4 == 0 && strlen(error.where) + 4 >= sizeof error.where - 1);
     T_EQ("errno", stk_fail_errno(&error, ENOENT, "cannot open", "check the path", "'%s'", "x"),
          -ENOENT);
     T_HAS("reason", error.what, "No such file");
@@ -71,9 +72,9 @@ static void test_errors(void)
 
 static void test_memory(void)
 {
-    struct stk_budget budget = { .bytes_max = 100 };
-    int64_t           alive = stk_mem_alive();
-    void             *block;
+    struct stk_budget budget = {.bytes_max = 100};
+    int64_t alive = stk_mem_alive();
+    void *block;
 
     stk_mem_fail_nth(2);
     block = stk_alloc(1, 10);
@@ -83,6 +84,15 @@ static void test_memory(void)
     block = stk_pages_alloc(5u << 20);
     T_TRUE("aligned", block && (uintptr_t)block % (2u << 20) == 0);
     stk_pages_free(block, 5u << 20);
+    for (int i = 0; i < 4; i++) {
+        uint8_t *filled = stk_pages_alloc_filled((2u << 20) + 5, i % 2);
+
+        T_TRUE("filled", filled && (uintptr_t)filled % (2u << 20) == 0 && filled[0] == 0);
+        memset(filled, 1, (2u << 20) + 5);
+        stk_pages_free(filled, (2u << 20) + 5);
+    }
+    stk_mem_fail_nth(1);
+    T_TRUE("none", stk_pages_alloc_filled(2u << 20, true) == NULL);
     T_EQ("no leak", stk_mem_alive(), alive);
 
     T_TRUE("60", stk_budget_reserve(&budget, 60));

@@ -1,40 +1,99 @@
-/* CRCs by tables of eight bytes at a time, CRC32C by the processor's own instruction where there is
- * one. Polynomials are kept with their bits turned round, as the sums are. */
+/* CRCs by tables of eight bytes at a time, and by folding where the processor multiplies without
+ * carries: 64 bytes at a time are replaced by 64 that are congruent to them (Gopal, Ozturk and
+ * others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", 2009), and a table ends
+ * it. Polynomials are kept with their bits turned round, as the sums are: the highest bit of a
+ * sum is x^0. Sums of 32 bits are kept in the low half of a word. */
 #include "base/crc.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#define POLY32 0x82f63b78u
-#define POLY64 0x9a6c9329ac4bc9b5ull
 #define STEPS 8u
+#define FOLD_MIN 256u /* fewer bytes are quicker by tables */
 
-static uint32_t table32[STEPS][256];
-static uint64_t table64[STEPS][256];
+enum { ZIP, CASTAGNOLI, NVME, KINDS };
+
+struct kind {
+    uint32_t bits;
+    uint64_t poly;
+    uint64_t table[STEPS][256];
+    uint64_t fold[2][2]; /* over 64 and 16 bytes: of the first half of 16, and of the second */
+};
+
+static struct kind kinds[KINDS] = {[ZIP] = {.bits = 32, .poly = 0xedb88320u},
+                                   [CASTAGNOLI] = {.bits = 32, .poly = 0x82f63b78u},
+                                   [NVME] = {.bits = 64, .poly = 0x9a6c9329ac4bc9b5ull}};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool folds;
 
-static void make_tables(void)
+/* a * b modulo the polynomial, over GF(2). */
+static uint64_t times(const struct kind *kind, uint64_t a, uint64_t b)
+{
+    uint64_t product = 0;
+
+    for (uint64_t one = 1ull << (kind->bits - 1); one != 0; one >>= 1) {
+        if (a & one) {
+            product ^= b;
+        }
+        b = (b >> 1) ^ (b & 1 ? kind->poly : 0);
+    }
+    return product;
+}
+
+/* x^n. */
+static uint64_t power(const struct kind *kind, uint64_t n)
+{
+    uint64_t result = 1ull << (kind->bits - 1), square = result >> 1;
+
+    for (; n > 0; n >>= 1) {
+        if (n & 1) {
+            result = times(kind, square, result);
+        }
+        square = times(kind, square, square);
+    }
+    return result;
+}
+
+static void make(struct kind *kind)
 {
     for (uint32_t i = 0; i < 256; i++) {
-        uint32_t low = i;
-        uint64_t high = i;
+        uint64_t sum = i;
 
         for (int bit = 0; bit < 8; bit++) {
-            low = (low >> 1) ^ (low & 1 ? POLY32 : 0);
-            high = (high >> 1) ^ (high & 1 ? POLY64 : 0);
+            sum = (sum >> 1) ^ (sum & 1 ? kind->poly : 0);
         }
-        table32[0][i] = low;
-        table64[0][i] = high;
+        kind->table[0][i] = sum;
     }
     for (uint32_t step = 1; step < STEPS; step++) {
         for (uint32_t i = 0; i < 256; i++) {
-            uint32_t low = table32[step - 1][i];
-            uint64_t high = table64[step - 1][i];
+            uint64_t sum = kind->table[step - 1][i];
 
-            table32[step][i] = (low >> 8) ^ table32[0][low & 255];
-            table64[step][i] = (high >> 8) ^ table64[0][high & 255];
+            kind->table[step][i] = (sum >> 8) ^ kind->table[0][sum & 255];
         }
     }
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t distance = i == 0 ? 512 : 128;
+
+        /* A product of two turned words is turned, too, but one place too high. */
+        kind->fold[i][0] = power(kind, distance + 63) << (64 - kind->bits);
+        kind->fold[i][1] = power(kind, distance - 1) << (64 - kind->bits);
+    }
+}
+
+static void make_all(void)
+{
+    for (uint32_t i = 0; i < KINDS; i++) {
+        make(&kinds[i]);
+    }
+#if defined(__x86_64__)
+    folds = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+#endif
+}
+
+bool stk_crc_is_fast(void)
+{
+    pthread_once(&once, make_all);
+    return folds;
 }
 
 static uint64_t word(const uint8_t *at)
@@ -47,103 +106,121 @@ static uint64_t word(const uint8_t *at)
     return value;
 }
 
-#if defined(__x86_64__)
-__attribute__((target("sse4.2"))) static uint32_t by_instruction(uint32_t crc, const uint8_t *at,
-                                                                 size_t bytes)
+/* Without the turning at both ends. */
+static uint64_t by_table(const struct kind *kind, uint64_t sum, const uint8_t *at, size_t bytes)
 {
-    uint64_t sum = crc;
+    const uint64_t (*table)[256] = kind->table;
 
     for (; bytes >= 8; at += 8, bytes -= 8) {
-        sum = __builtin_ia32_crc32di(sum, word(at));
+        uint64_t next = word(at) ^ sum;
+
+        sum = table[7][next & 255] ^ table[6][next >> 8 & 255] ^ table[5][next >> 16 & 255] ^
+              table[4][next >> 24 & 255] ^ table[3][next >> 32 & 255] ^ table[2][next >> 40 & 255] ^
+              table[1][next >> 48 & 255] ^ table[0][next >> 56];
     }
-    crc = (uint32_t)sum;
     for (; bytes > 0; at++, bytes--) {
-        crc = __builtin_ia32_crc32qi(crc, *at);
+        sum = (sum >> 8) ^ table[0][(sum ^ *at) & 255];
     }
-    return crc;
+    return sum;
+}
+
+#if defined(__x86_64__)
+#    include <immintrin.h>
+
+/* `from` moved by the distance of `by`, onto `to`. */
+#    define FOLD(from, by, to)                                                                     \
+        _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(from, by, 0x00),                          \
+                                    _mm_clmulepi64_si128(from, by, 0x11)),                         \
+                      to)
+
+/* All but the last bytes % 16; at least 64 bytes. */
+__attribute__((target("pclmul,sse4.1"))) static uint64_t
+by_folding(const struct kind *kind, uint64_t sum, const uint8_t *at, size_t bytes)
+{
+    const __m128i far = _mm_set_epi64x((long long)kind->fold[0][1], (long long)kind->fold[0][0]);
+    const __m128i near = _mm_set_epi64x((long long)kind->fold[1][1], (long long)kind->fold[1][0]);
+    const __m128i *from = (const __m128i *)(const void *)at;
+    __m128i lane[4];
+    uint8_t rest[16];
+
+    for (int i = 0; i < 4; i++) {
+        lane[i] = _mm_loadu_si128(from + i);
+    }
+    lane[0] = _mm_xor_si128(lane[0], _mm_set_epi64x(0, (long long)sum));
+    for (bytes -= 64, from += 4; bytes >= 64; bytes -= 64, from += 4) {
+        for (int i = 0; i < 4; i++) {
+            lane[i] = FOLD(lane[i], far, _mm_loadu_si128(from + i));
+        }
+    }
+    for (int i = 1; i < 4; i++) {
+        lane[i] = FOLD(lane[i - 1], near, lane[i]);
+    }
+    for (; bytes >= 16; bytes -= 16, from++) {
+        lane[3] = FOLD(lane[3], near, _mm_loadu_si128(from));
+    }
+    _mm_storeu_si128((__m128i *)(void *)rest, lane[3]);
+    return by_table(kind, 0, rest, sizeof rest);
 }
 #endif
 
-uint32_t stk_crc32c(uint32_t crc, const void *data, size_t bytes)
+static uint64_t sum_of(uint32_t which, uint64_t crc, const uint8_t *at, size_t bytes)
 {
-    const uint8_t *at = data;
+    const struct kind *kind = &kinds[which];
+    uint64_t ones = UINT64_MAX >> (64 - kind->bits), sum = crc ^ ones;
 
-    crc = ~crc;
+    pthread_once(&once, make_all);
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("sse4.2")) {
-        return ~by_instruction(crc, at, bytes);
+    if (folds && bytes >= FOLD_MIN) {
+        sum = by_folding(kind, sum, at, bytes);
+        at += bytes - bytes % 16;
+        bytes %= 16;
     }
 #endif
-    pthread_once(&once, make_tables);
-    for (; bytes >= 8; at += 8, bytes -= 8) {
-        uint64_t next = word(at) ^ crc;
+    return by_table(kind, sum, at, bytes) ^ ones;
+}
 
-        crc = 0;
-        for (uint32_t i = 0; i < 8; i++) {
-            crc ^= table32[7 - i][next >> (8 * i) & 255];
-        }
-    }
-    for (; bytes > 0; at++, bytes--) {
-        crc = (crc >> 8) ^ table32[0][(crc ^ *at) & 255];
-    }
-    return ~crc;
+uint32_t stk_crc32(uint32_t crc, const void *data, size_t bytes)
+{
+    return (uint32_t)sum_of(ZIP, crc, data, bytes);
+}
+
+uint32_t stk_crc32c(uint32_t crc, const void *data, size_t bytes)
+{
+    return (uint32_t)sum_of(CASTAGNOLI, crc, data, bytes);
 }
 
 uint64_t stk_crc64(uint64_t crc, const void *data, size_t bytes)
 {
-    const uint8_t *at = data;
-
-    pthread_once(&once, make_tables);
-    crc = ~crc;
-    for (; bytes >= 8; at += 8, bytes -= 8) {
-        uint64_t next = word(at) ^ crc;
-
-        crc = table64[7][next & 255] ^ table64[6][next >> 8 & 255] ^
-              table64[5][next >> 16 & 255] ^ table64[4][next >> 24 & 255] ^
-              table64[3][next >> 32 & 255] ^ table64[2][next >> 40 & 255] ^
-              table64[1][next >> 48 & 255] ^ table64[0][next >> 56];
-    }
-    for (; bytes > 0; at++, bytes--) {
-        crc = (crc >> 8) ^ table64[0][(crc ^ *at) & 255];
-    }
-    return ~crc;
-}
-
-/* a * b modulo the polynomial, over GF(2); the highest bit is x^0. */
-static uint64_t times(uint64_t a, uint64_t b, uint32_t bits, uint64_t poly)
-{
-    uint64_t product = 0;
-
-    for (uint64_t one = 1ull << (bits - 1); one != 0; one >>= 1) {
-        if (a & one) {
-            product ^= b;
-        }
-        b = (b >> 1) ^ (b & 1 ? poly : 0);
-    }
-    return product;
+    return sum_of(NVME, crc, data, bytes);
 }
 
 /* To append n bytes is to multiply by x^(8n): the first sum so moved, and the second added. What
  * the sums are turned by at their ends cancels out. */
-static uint64_t join(uint64_t first, uint64_t second, uint64_t bytes, uint32_t bits, uint64_t poly)
+static uint64_t join(uint32_t which, uint64_t first, uint64_t second, uint64_t bytes)
 {
-    uint64_t power = 1ull << (bits - 1), square = power >> 8; /* x^0, x^8 */
+    const struct kind *kind = &kinds[which];
+    uint64_t moved = first, square = 1ull << (kind->bits - 1 - 8);
 
     for (; bytes > 0; bytes >>= 1) {
         if (bytes & 1) {
-            power = times(square, power, bits, poly);
+            moved = times(kind, square, moved);
         }
-        square = times(square, square, bits, poly);
+        square = times(kind, square, square);
     }
-    return times(power, first, bits, poly) ^ second;
+    return moved ^ second;
+}
+
+uint32_t stk_crc32_join(uint32_t first, uint32_t second, uint64_t bytes)
+{
+    return (uint32_t)join(ZIP, first, second, bytes);
 }
 
 uint32_t stk_crc32c_join(uint32_t first, uint32_t second, uint64_t bytes)
 {
-    return (uint32_t)join(first, second, bytes, 32, POLY32);
+    return (uint32_t)join(CASTAGNOLI, first, second, bytes);
 }
 
 uint64_t stk_crc64_join(uint64_t first, uint64_t second, uint64_t bytes)
 {
-    return join(first, second, bytes, 64, POLY64);
+    return join(NVME, first, second, bytes);
 }

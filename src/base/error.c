@@ -40,7 +40,7 @@ int stk_fail_errno(struct stoker_error *error, int number, const char *what, con
                    const char *where_format, ...)
 {
     if (error) {
-        char    reason[96];
+        char reason[96];
         va_list list;
         reset(error, -number, what, advice);
         snprintf(error->what, sizeof error->what, "%.100s: %s", what,
@@ -53,8 +53,7 @@ int stk_fail_errno(struct stoker_error *error, int number, const char *what, con
     return -number;
 }
 
-int stk_error_place(struct stoker_error *error, const char *shard, uint64_t offset,
-                    const char *key)
+int stk_error_place(struct stoker_error *error, const char *shard, uint64_t offset, const char *key)
 {
     char detail[sizeof error->where];
 
@@ -134,7 +133,7 @@ static size_t control_bytes(const char *text)
 /* Writes control characters as \xNN; what has no room any more is left out. */
 static void escape(char *text, size_t capacity)
 {
-    char   escaped[sizeof((struct stoker_error *)0)->where];
+    char escaped[sizeof((struct stoker_error *)0)->where];
     size_t used = 0;
 
     STK_ASSERT(capacity <= sizeof escaped);
@@ -164,8 +163,8 @@ const char *stoker_status_name(int status)
     switch (status) {
     case STOKER_OK:
         return "STOKER_OK";
-#define X(number, name, sentence)                                                              \
-    case STOKER_ERROR_##name:                                                                  \
+#define X(number, name, sentence)                                                                  \
+    case STOKER_ERROR_##name:                                                                      \
         return "STOKER_ERROR_" #name;
         STOKER_ERRORS(X)
 #undef X
@@ -182,8 +181,8 @@ const char *stoker_status_text(int status)
     switch (status) {
     case STOKER_OK:
         return "success";
-#define X(number, name, sentence)                                                              \
-    case STOKER_ERROR_##name:                                                                  \
+#define X(number, name, sentence)                                                                  \
+    case STOKER_ERROR_##name:                                                                      \
         return sentence;
         STOKER_ERRORS(X)
 #undef X

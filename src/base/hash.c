@@ -65,6 +65,11 @@ void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16])
     MD5(data, bytes, digest_out);
 }
 
+void stk_sha1(const void *data, size_t bytes, uint8_t digest_out[20])
+{
+    SHA1(data, bytes, digest_out);
+}
+
 void stk_base64(const uint8_t *data, size_t bytes, char text_out[STK_BASE64_BYTES])
 {
     STK_ASSERT(bytes <= 64);

@@ -42,8 +42,10 @@ void stk_sha256_init(struct stk_sha256 *sha);
 void stk_sha256_add(struct stk_sha256 *sha, const void *data, size_t bytes);
 void stk_sha256_done(struct stk_sha256 *sha, uint8_t digest_out[32]);
 
-/* MD5 (RFC 1321), which object stores use against damage; and base64 of at most 64 bytes. */
+/* MD5 (RFC 1321) and SHA-1 (FIPS 180-4), which object stores use against damage; and base64 of at
+ * most 64 bytes. */
 void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16]);
+void stk_sha1(const void *data, size_t bytes, uint8_t digest_out[20]);
 #define STK_BASE64_BYTES 92u
 void stk_base64(const uint8_t *data, size_t bytes, char text_out[STK_BASE64_BYTES]);
 

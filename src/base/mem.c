@@ -1,6 +1,7 @@
 /* The allocation seam. */
 #include "base/mem.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,7 +10,7 @@
 
 static _Atomic uint64_t call_count;
 static _Atomic uint64_t fail_at; /* call number that fails; 0: none */
-static _Atomic int64_t  alive_count;
+static _Atomic int64_t alive_count;
 
 /* Relaxed everywhere: the counters order nothing but themselves. */
 static bool refused(void)
@@ -31,7 +32,7 @@ void *stk_alloc(size_t count, size_t item_bytes)
 
 void *stk_realloc(void *block, size_t old_count, size_t new_count, size_t item_bytes)
 {
-    size_t   bytes;
+    size_t bytes;
     uint8_t *grown;
 
     if (refused() || __builtin_mul_overflow(new_count, item_bytes, &bytes)) {
@@ -53,7 +54,7 @@ void *stk_realloc(void *block, size_t old_count, size_t new_count, size_t item_b
 char *stk_strdup(const char *text)
 {
     size_t bytes = strlen(text) + 1;
-    char  *copy = stk_alloc(bytes, 1);
+    char *copy = stk_alloc(bytes, 1);
 
     if (copy) {
         memcpy(copy, text, bytes);
@@ -69,20 +70,79 @@ void stk_free(void *block)
     }
 }
 
+void stk_wipe_free(void *block)
+{
+    if (block) {
+        explicit_bzero(block, malloc_usable_size(block));
+        free(block);
+    }
+}
+
+/* Not by realloc, which may leave the old bytes where they were. */
+void *stk_wipe_realloc(void *block, size_t bytes)
+{
+    size_t before = block ? malloc_usable_size(block) : 0;
+    void *larger;
+
+    if (block && before >= bytes && before / 2 <= bytes) {
+        return block;
+    }
+    larger = malloc(bytes);
+    if (larger && block) {
+        memcpy(larger, block, stk_min(before, bytes));
+        stk_wipe_free(block);
+    }
+    return larger;
+}
+
+char *stk_wipe_strdup(const char *text)
+{
+    return strdup(text);
+}
+
+void stk_wipe_not(void *block)
+{
+    free(block);
+}
+
+#define STACK_BYTES (128u << 10) /* more than any search for credentials takes of it */
+
+__attribute__((noinline)) void stk_wipe_stack(void)
+{
+    void *(*volatile copy)(void *, const void *, size_t) = memcpy;
+    uint8_t below[STACK_BYTES];
+
+    explicit_bzero(below, sizeof below);
+    for (size_t bytes = 8; bytes <= STACK_BYTES / 2; bytes *= 2) { /* through the same registers */
+        copy(below, below + STACK_BYTES / 2, bytes - 1);
+    }
+}
+
+__attribute__((noinline)) void stk_wipe_registers(void)
+{
+    void *(*volatile copy)(void *, const void *, size_t) = memcpy;
+    static const uint8_t nothing[512];
+    uint8_t to[512];
+
+    for (size_t bytes = 8; bytes <= sizeof to; bytes *= 2) {
+        copy(to, nothing, bytes - 1);
+    }
+}
+
 #define HUGE_BYTES (2u << 20)
 
-void *stk_pages_alloc(size_t bytes)
+static void *map_pages(size_t bytes, int advice)
 {
     uint8_t *start, *aligned;
-    size_t   head;
+    size_t head;
 
     if (refused() || bytes > SIZE_MAX / 2) {
         return NULL;
     }
     bytes = stk_round_up(bytes ? bytes : 1, 4096);
     /* Aligned to a huge page by hand, so that first touch costs one fault for 2 MiB. */
-    start = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                 -1, 0);
+    start =
+        mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) {
         return NULL;
     }
@@ -92,9 +152,26 @@ void *stk_pages_alloc(size_t bytes)
         munmap(start, head);
     }
     munmap(aligned + bytes, HUGE_BYTES - head);
-    madvise(aligned, bytes, MADV_HUGEPAGE);
+    madvise(aligned, bytes, advice);
     atomic_fetch_add_explicit(&alive_count, 1, memory_order_relaxed);
     return aligned;
+}
+
+void *stk_pages_alloc(size_t bytes)
+{
+    return map_pages(bytes, MADV_HUGEPAGE);
+}
+
+void *stk_pages_alloc_filled(size_t bytes, bool huge)
+{
+    uint8_t *pages = map_pages(bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+
+#ifdef MADV_POPULATE_WRITE
+    if (pages) { /* a kernel that cannot: they come as they are touched */
+        (void)madvise(pages, bytes, MADV_POPULATE_WRITE);
+    }
+#endif
+    return pages;
 }
 
 void stk_pages_free(void *pages, size_t bytes)
@@ -157,10 +234,10 @@ void stk_budget_release(struct stk_budget *budget, uint64_t bytes)
 
 void *stk_granted_take(void *opaque, size_t count, size_t item_bytes)
 {
-    struct stk_granted     *granted = opaque;
+    struct stk_granted *granted = opaque;
     const struct stk_grant *grant = granted->grant;
-    uint64_t                bytes;
-    uint8_t                *block;
+    uint64_t bytes;
+    uint8_t *block;
 
     if (!stk_multiply(count, item_bytes, &bytes) || !stk_add(bytes, BLOCK_HEAD_BYTES, &bytes)) {
         return NULL;
@@ -183,8 +260,8 @@ void *stk_granted_take(void *opaque, size_t count, size_t item_bytes)
 void stk_granted_give_back(void *opaque, void *data)
 {
     const struct stk_grant *grant = ((struct stk_granted *)opaque)->grant;
-    uint8_t                *block = data ? (uint8_t *)data - BLOCK_HEAD_BYTES : NULL;
-    uint64_t                bytes;
+    uint8_t *block = data ? (uint8_t *)data - BLOCK_HEAD_BYTES : NULL;
+    uint64_t bytes;
 
     if (block && grant) {
         memcpy(&bytes, block, sizeof bytes);

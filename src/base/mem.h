@@ -13,22 +13,35 @@ void *stk_alloc(size_t count, size_t item_bytes);
 /* Keeps the first old_count items, zeroes the rest. NULL: the old block is untouched. */
 void *stk_realloc(void *block, size_t old_count, size_t new_count, size_t item_bytes);
 char *stk_strdup(const char *text);
-void  stk_free(void *block);
+void stk_free(void *block);
 
 /* Pages for batches and reads: page-aligned, huge pages where the kernel grants them. */
 void *stk_pages_alloc(size_t bytes);
-void  stk_pages_free(void *pages, size_t bytes);
+void stk_pages_free(void *pages, size_t bytes);
+/* The same with its pages there already, huge or small ones, for what is filled once, and soon. */
+void *stk_pages_alloc_filled(size_t bytes, bool huge);
 /* The kernel may write to them at any time: they are never freed, and no longer counted alive. */
-void  stk_pages_lose(void *pages);
+void stk_pages_lose(void *pages);
+
+/* For libraries that are told by what to allocate, and may hold secrets: blocks of malloc, wiped
+ * when they are freed or moved. NULL is fine. */
+void stk_wipe_free(void *block);
+void *stk_wipe_realloc(void *block, size_t bytes);
+char *stk_wipe_strdup(const char *text);
+void stk_wipe_not(void *block); /* freed as it is */
+/* Wipes the stack below its caller, and the registers that copy: both hold pieces of what was
+ * copied, and the dynamic linker saves the latter to the stack. */
+void stk_wipe_stack(void);
+void stk_wipe_registers(void); /* these alone: some 50 ns */
 
 /* For tests: the n-th call from now fails (0: never); how many blocks are alive. */
-void     stk_mem_fail_nth(uint64_t n);
+void stk_mem_fail_nth(uint64_t n);
 uint64_t stk_mem_calls(void);
-int64_t  stk_mem_alive(void);
+int64_t stk_mem_alive(void);
 
 /* A number of bytes that is never passed. Any thread. */
 struct stk_budget {
-    uint64_t         bytes_max; /* const after init */
+    uint64_t bytes_max; /* const after init */
     _Atomic uint64_t bytes;
     _Atomic uint64_t bytes_peak;
 };
@@ -49,7 +62,7 @@ struct stk_granted {
 };
 
 void *stk_granted_take(void *opaque, size_t count, size_t item_bytes);
-void  stk_granted_give_back(void *opaque, void *data); /* NULL is fine */
+void stk_granted_give_back(void *opaque, void *data); /* NULL is fine */
 
 bool stk_budget_reserve(struct stk_budget *budget, uint64_t bytes);
 void stk_budget_release(struct stk_budget *budget, uint64_t bytes);

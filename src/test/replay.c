@@ -130,7 +130,7 @@ static void put_digit(uint64_t *state, struct input *mutant)
         uint8_t *byte = &mutant->data[(start + i) % mutant->bytes];
 
         if (*byte >= '0' && *byte <= '9') {
-            *byte = (uint8_t) "0123456789-+.eE 78\xff"[below(state, 19)];
+            *byte = (uint8_t)"0123456789-+.eE 78\xff"[below(state, 19)];
             return;
         }
     }

@@ -21,22 +21,22 @@
 /* Calls that are tried by number: nothing of the C library in between. */
 static const struct {
     const char *name;
-    long        call;
-    long        arguments[3];
+    long call;
+    long arguments[3];
 } tries[] = {
-    { "open", SYS_openat, { AT_FDCWD, (long)"/etc/passwd", O_RDONLY } },
-    { "create", SYS_openat, { AT_FDCWD, (long)"/tmp/stoker-rogue", O_CREAT | O_WRONLY } },
-    { "socket", SYS_socket, { AF_INET, SOCK_STREAM, 0 } },
-    { "exec", SYS_execve, { (long)"/bin/true", 0, 0 } },
-    { "fork", SYS_clone, { SIGCHLD, 0, 0 } },
-    { "ptrace", SYS_ptrace, { PTRACE_TRACEME, 0, 0 } },
-    { "kill", SYS_kill, { 1, 0, 0 } },
-    { "write", SYS_write, { STK_SANDBOX_SOCKET, (long)"x", 1 } },
-    { "shrink", SYS_ftruncate, { STK_SANDBOX_ARENA, 0, 0 } },
-    { "limits", SYS_prlimit64, { 0, 9, 0 } },
-    { "memory", SYS_memfd_create, { (long)"x", 0, 0 } },
-    { "uring", SYS_io_uring_setup, { 1, 0, 0 } },
-    { "unlink", SYS_unlink, { (long)"/tmp/stoker-rogue", 0, 0 } },
+    {"open", SYS_openat, {AT_FDCWD, (long)"/etc/passwd", O_RDONLY}},
+    {"create", SYS_openat, {AT_FDCWD, (long)"/tmp/stoker-rogue", O_CREAT | O_WRONLY}},
+    {"socket", SYS_socket, {AF_INET, SOCK_STREAM, 0}},
+    {"exec", SYS_execve, {(long)"/bin/true", 0, 0}},
+    {"fork", SYS_clone, {SIGCHLD, 0, 0}},
+    {"ptrace", SYS_ptrace, {PTRACE_TRACEME, 0, 0}},
+    {"kill", SYS_kill, {1, 0, 0}},
+    {"write", SYS_write, {STK_SANDBOX_SOCKET, (long)"x", 1}},
+    {"shrink", SYS_ftruncate, {STK_SANDBOX_ARENA, 0, 0}},
+    {"limits", SYS_prlimit64, {0, 9, 0}},
+    {"memory", SYS_memfd_create, {(long)"x", 0, 0}},
+    {"uring", SYS_io_uring_setup, {1, 0, 0}},
+    {"unlink", SYS_unlink, {(long)"/tmp/stoker-rogue", 0, 0}},
 };
 
 static int tell(struct stoker_error *error, long result)
@@ -48,8 +48,8 @@ static int tell(struct stoker_error *error, long result)
 /* Machine code in memory that may be run. */
 static long run_own_code(void)
 {
-    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *page =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     return page == MAP_FAILED ? -1 : 0;
 }
@@ -57,8 +57,8 @@ static long run_own_code(void)
 /* Answers that no decoder gives: to sequence numbers 1, 2, ... whichever is asked. */
 static void answer_nonsense(const char *how)
 {
-    struct stk_sandbox_answer answer = { .protocol = STK_SANDBOX_PROTOCOL, .sequence = 1 };
-    size_t                    bytes = STK_SANDBOX_ANSWER_HEAD;
+    struct stk_sandbox_answer answer = {.protocol = STK_SANDBOX_PROTOCOL, .sequence = 1};
+    size_t bytes = STK_SANDBOX_ANSWER_HEAD;
 
     if (strcmp(how, "text") == 0) { /* a good answer but for its text: never ended, with escapes */
         answer.kind = STK_SANDBOX_FAILED;

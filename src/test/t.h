@@ -7,22 +7,22 @@
 #include <stdio.h>
 #include <stoker/stoker.h>
 
-#define T_EACH(type, row, rows)                                                                \
+#define T_EACH(type, row, rows)                                                                    \
     for (const struct type *row = (rows); row < (rows) + sizeof(rows) / sizeof(rows)[0]; row++)
 
-#define T_EQ(name, got, want)                                                                  \
+#define T_EQ(name, got, want)                                                                      \
     t_equal(__FILE__, __LINE__, name, #got, (long long)(got), (long long)(want))
 #define T_TRUE(name, condition) t_true(__FILE__, __LINE__, name, #condition, condition)
-#define T_STR(name, got, want)  t_string(__FILE__, __LINE__, name, #got, got, want)
+#define T_STR(name, got, want) t_string(__FILE__, __LINE__, name, #got, got, want)
 #define T_HAS(name, text, part) t_has(__FILE__, __LINE__, name, #text, text, part)
 /* A filled error: negative status, and what, where, advice not empty. */
-#define T_ERROR(name, error)    t_error(__FILE__, __LINE__, name, error)
+#define T_ERROR(name, error) t_error(__FILE__, __LINE__, name, error)
 
 bool t_equal(const char *file, int line, const char *name, const char *expression, long long got,
              long long want);
 bool t_true(const char *file, int line, const char *name, const char *expression, bool condition);
-bool t_string(const char *file, int line, const char *name, const char *expression,
-              const char *got, const char *want);
+bool t_string(const char *file, int line, const char *name, const char *expression, const char *got,
+              const char *want);
 bool t_has(const char *file, int line, const char *name, const char *expression, const char *text,
            const char *part);
 bool t_error(const char *file, int line, const char *name, const struct stoker_error *error);

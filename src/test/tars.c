@@ -24,8 +24,8 @@ static void append(struct t_tar *tar, const void *data, size_t bytes)
 void t_tar_add(struct t_tar *tar, const char *name, const void *data, size_t bytes)
 {
     static const uint8_t zeros[512];
-    char                 header[512] = { 0 };
-    unsigned             sum = 0;
+    char header[512] = {0};
+    unsigned sum = 0;
 
     snprintf(header, 100, "%s", name);
     memcpy(header + 100, "0000644\0000000000\0000000000", 24);
@@ -58,7 +58,7 @@ void t_tar_free(struct t_tar *tar)
 
 void t_tar_gzip(const struct t_tar *tar, struct t_tar *out)
 {
-    z_stream stream = { 0 };
+    z_stream stream = {0};
 
     memset(out, 0, sizeof *out);
     if (deflateInit2(&stream, 6, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY) != Z_OK) {

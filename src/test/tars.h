@@ -8,7 +8,7 @@
 
 struct t_tar {
     uint8_t *data;
-    size_t   bytes, capacity;
+    size_t bytes, capacity;
 };
 
 /* One regular member. Names longer than 100 bytes are the test's mistake. */
