@@ -390,7 +390,10 @@ int main(int argc, char **argv)
     }
     T_EACH(mode, mode, modes)
     {
-        struct stk_io_options options = {mode->backend, mode->direct, 64, TIMEOUT_MS};
+        struct stk_io_options options = {.backend = mode->backend,
+                                         .direct = mode->direct,
+                                         .depth = 64,
+                                         .read_timeout_ms = TIMEOUT_MS};
         int64_t alive = stk_mem_alive();
         struct stk_io *io = NULL;
         struct stoker_error error = {0};

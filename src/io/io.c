@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static int reserve(void **block, uint64_t *capacity, uint64_t want, size_t item_bytes);
 static int compare_names(const void *left, const void *right);
@@ -132,11 +133,64 @@ int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, c
     return stk_fail(error, (int)status, what, advice, "%s", stoker_status_text((int)status));
 }
 
+void stk_io_bring_head(struct stk_io *io, const char *path, const void *owner)
+{
+    if (io->table->bring) {
+        io->table->bring->head(io, path, owner);
+    }
+}
+
+void stk_io_bring(struct stk_io *io, struct stk_file *file, const void *owner)
+{
+    if (io->table->bring) {
+        io->table->bring->whole(io, file, owner);
+    }
+}
+
+bool stk_io_comes(struct stk_io *io, struct stk_file *file, uint64_t offset, uint64_t bytes)
+{
+    return io->table->bring && io->table->bring->comes(io, file, offset, bytes);
+}
+
+int64_t stk_io_peek(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                    size_t bytes)
+{
+    return io->table->bring ? io->table->bring->peek(io, file, offset, buffer, bytes) : -EAGAIN;
+}
+
+void stk_io_let_go(struct stk_io *io, const void *owner)
+{
+    if (io->table->bring) {
+        io->table->bring->let_go(io, owner);
+    }
+}
+
+uint64_t stk_io_trim(struct stk_io *io)
+{
+    return io->table->bring ? io->table->bring->trim(io) : 0;
+}
+
+void stk_io_list_many(struct stk_io *io, const char *paths, size_t count,
+                      struct stk_listing *listings_out)
+{
+    for (size_t i = 0; i < count; i++) {
+        listings_out[i] = (struct stk_listing){.count = 0};
+    }
+    if (io->table->list_many && count > 0) {
+        io->table->list_many(io, paths, count, listings_out);
+    }
+}
+
 void stk_io_expect(struct stk_io *io, const char *paths, size_t count)
 {
     if (io->table->expect && count > 0) {
         io->table->expect(io, paths, count);
     }
+}
+
+int64_t stk_io_cold_bytes(struct stk_io *io, struct stk_file *file, uint64_t offset, uint64_t bytes)
+{
+    return io->table->cold_bytes ? io->table->cold_bytes(io, file, offset, bytes) : -ENOSYS;
 }
 
 uint32_t stk_io_far_bytes(struct stk_io *io, struct stk_file *file)
@@ -146,10 +200,29 @@ uint32_t stk_io_far_bytes(struct stk_io *io, struct stk_file *file)
 
 bool stk_io_is_url(const char *path)
 {
-    size_t scheme =
-        strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.");
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
+    const char *at = path;
+    size_t scheme;
 
-    return scheme > 1 && strncmp(path + scheme, "://", 3) == 0 && strncmp(path, "file://", 7) != 0;
+    while ((scheme = strspn(at, letters)) > 1 && strncmp(at + scheme, "::", 2) == 0) {
+        at += scheme + 2;
+    }
+    return scheme > 1 && strncmp(at + scheme, "://", 3) == 0 && strncmp(path, "file://", 7) != 0;
+}
+
+bool stk_io_is_foreign(const char *path)
+{
+    static const char *const ours[] = {"s3", "gs", "az", "hf", "http", "https"};
+    size_t scheme = strcspn(path, ":");
+
+    for (size_t i = 0; i < STK_COUNT(ours); i++) {
+        if (scheme == strlen(ours[i]) && strncasecmp(path, ours[i], scheme) == 0 &&
+            strncmp(path + scheme, "://", 3) == 0) {
+            return false;
+        }
+    }
+    return stk_io_is_url(path);
 }
 
 void stk_io_wake(struct stk_io *io, struct stk_queue *queue)
@@ -188,10 +261,9 @@ int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_ou
 int stk_io_reopen(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
                   struct stoker_error *error)
 {
-    return io->table->write->reopen
-               ? io->table->write->reopen(io, path, bytes, out_out, error)
-               : stk_fail_errno(error, ENOSYS, "cannot open the file again", "begin anew", "'%s'",
-                                path);
+    return io->table->write->reopen ? io->table->write->reopen(io, path, bytes, out_out, error)
+                                    : stk_fail_errno(error, ENOSYS, "cannot open the file again",
+                                                     "begin anew", "'%s'", path);
 }
 
 int stk_io_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)

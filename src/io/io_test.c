@@ -128,7 +128,7 @@ static void tear_down(void)
 
 static struct stk_io *open_io(const struct mode *mode, uint32_t depth)
 {
-    struct stk_io_options options = {mode->backend, mode->direct, depth, 20000};
+    struct stk_io_options options = {mode->backend, mode->direct, depth, 20000, 3};
     struct stk_io *io = NULL;
     struct stoker_error error = {0};
 
@@ -597,7 +597,7 @@ static void test_memory(void)
 {
     T_EACH(mode, mode, modes)
     {
-        struct stk_io_options options = {mode->backend, mode->direct, 8, 5000};
+        struct stk_io_options options = {mode->backend, mode->direct, 8, 5000, 0};
         int64_t alive = stk_mem_alive();
         bool reached = true;
         int status = -1;

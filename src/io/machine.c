@@ -121,21 +121,29 @@ uint64_t stk_machine_memory_bytes(const char *prefix)
     return bytes;
 }
 
-bool stk_machine_text(const char *path, char *text, size_t text_bytes)
+int64_t stk_machine_bytes(const char *path, uint8_t *data, size_t bytes_max)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), number = fd < 0 ? errno : 0;
     size_t used = 0;
     ssize_t count = 1;
 
-    while (fd >= 0 && count > 0 && used < text_bytes - 1) {
-        count = read(fd, text + used, text_bytes - 1 - used);
+    while (number == 0 && count > 0 && used < bytes_max) {
+        count = read(fd, data + used, bytes_max - used);
         used += count > 0 ? (size_t)count : 0;
+        number = count < 0 ? errno : 0;
     }
-    text[used] = '\0';
     if (fd >= 0) {
         close(fd);
     }
-    return fd >= 0 && count >= 0;
+    return number ? -number : (int64_t)used;
+}
+
+bool stk_machine_text(const char *path, char *text, size_t text_bytes)
+{
+    int64_t used = stk_machine_bytes(path, (uint8_t *)text, text_bytes - 1);
+
+    text[used < 0 ? 0 : used] = '\0';
+    return used >= 0;
 }
 
 /* controller "": the unified hierarchy of version 2. */

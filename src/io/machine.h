@@ -13,6 +13,8 @@ uint32_t stk_machine_cores(const char *prefix, uint32_t affinity_cores);
 uint64_t stk_machine_memory_bytes(const char *prefix);
 /* Reads a small text file, cut to fit and NUL-ended; false if it cannot be read. */
 bool stk_machine_text(const char *path, char *text, size_t text_bytes);
+/* The same of any bytes: how many, or -errno. */
+int64_t stk_machine_bytes(const char *path, uint8_t *data, size_t bytes_max);
 
 /* The path from the root on, its text else untouched. False: too long, or no working directory. */
 bool stk_machine_absolute(const char *path, char *text, size_t text_bytes);

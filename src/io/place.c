@@ -222,8 +222,7 @@ int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder
                 continue;
             }
             entry.link =
-                raw->d_type == DT_LNK ||
-                (raw->d_type == DT_UNKNOWN && is_link(fd, raw->d_name));
+                raw->d_type == DT_LNK || (raw->d_type == DT_UNKNOWN && is_link(fd, raw->d_name));
             if (raw->d_type == DT_REG) {
                 entry.kind = STK_ENTRY_FILE;
             } else if (raw->d_type == DT_DIR || raw->d_type == DT_LNK ||
@@ -247,6 +246,24 @@ uint32_t stk_place_kind(const struct stat *stat)
     return S_ISREG(stat->st_mode)   ? STK_ENTRY_FILE
            : S_ISDIR(stat->st_mode) ? STK_ENTRY_DIRECTORY
                                     : STK_ENTRY_OTHER;
+}
+
+int64_t stk_place_cold(int fd, uint64_t offset, uint64_t bytes)
+{
+    struct {
+        uint64_t offset, bytes;
+    } range = {offset, bytes};
+    /* struct cachestat of linux/mman.h, Linux 6.5. */
+    struct {
+        uint64_t cached, dirty, writeback, evicted, recently_evicted;
+    } found;
+    const long cachestat_number = 451; /* the same on every architecture */
+    uint64_t pages = (offset + bytes - 1) / STK_IO_ALIGN - offset / STK_IO_ALIGN + 1;
+
+    if (syscall(cachestat_number, fd, &range, &found, 0) < 0) {
+        return -errno;
+    }
+    return (int64_t)(found.cached < pages ? pages - found.cached : 0);
 }
 
 /* Without a readable table only the root is known, and the rest is far. */

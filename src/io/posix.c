@@ -17,7 +17,6 @@
 /* Reading less than this is about as dear as asking first. */
 #define PROBE_BYTES_MIN 16384u
 #define HOLES_SHARE_MIN 8u /* holes are at most one page of so many */
-#define CALL_THREADS_MAX 8u
 #define CALL_READ_BYTES_MAX (1u << 20)
 #define NANOSECONDS 1000000000ull
 
@@ -264,6 +263,17 @@ static uint64_t lost_bytes(struct stk_io *io)
     return atomic_load_explicit(&stk_posix(io)->lost_bytes, memory_order_relaxed);
 }
 
+static int64_t cold_bytes(struct stk_io *io, struct stk_file *opaque, uint64_t offset,
+                          uint64_t bytes)
+{
+    const struct stk_posix_file *file = stk_posix_file(opaque);
+    uint64_t end = stk_min(offset + bytes, file->bytes);
+    int64_t cold = offset < end ? stk_place_cold(file->fd, offset, end - offset) : 0;
+
+    (void)io;
+    return cold < 0 ? cold : (int64_t)stk_min((uint64_t)cold * STK_IO_ALIGN, bytes);
+}
+
 static void posix_close(struct stk_io *io)
 {
     struct stk_posix *posix = stk_posix(io);
@@ -273,12 +283,13 @@ static void posix_close(struct stk_io *io)
     stk_free(posix);
 }
 
+/* clang-format off */
 static const struct stk_io_table uring_table = {
     open_file, close_file, stat_file, stat_path, list, read_now, read_wait,
     stk_uring_queue_open, stk_uring_queue_close, stk_uring_submit, stk_uring_reap, stk_uring_wake,
     clock_ns, backend, lost_bytes, stk_place_map, stk_place_unmap, stk_place_map_soon,
     stk_place_thread_reads, posix_close,
-    &stk_posix_write_table, NULL, NULL, NULL, NULL};
+    &stk_posix_write_table, NULL, NULL, NULL, NULL, NULL, cold_bytes, NULL};
 
 static const struct stk_io_table threads_table = {
     open_file, close_file, stat_file, stat_path, list, read_now, read_wait,
@@ -286,7 +297,8 @@ static const struct stk_io_table threads_table = {
     stk_threads_wake,
     clock_ns, backend, lost_bytes, stk_place_map, stk_place_unmap, stk_place_map_soon,
     stk_place_thread_reads, posix_close,
-    &stk_posix_write_table, NULL, NULL, NULL, NULL};
+    &stk_posix_write_table, NULL, NULL, NULL, NULL, NULL, cold_bytes, NULL};
+/* clang-format on */
 
 int stk_io_open(struct stk_io **io_out, const struct stk_io_options *options,
                 struct stoker_error *error)
@@ -303,7 +315,7 @@ int stk_io_open(struct stk_io **io_out, const struct stk_io_options *options,
         status = choose_backend(posix, error);
     }
     if (status == 0) {
-        status = stk_pool_open(&posix->calls, CALL_THREADS_MAX, NULL, error);
+        status = stk_pool_open(&posix->calls, posix->options.far_threads_max, NULL, error);
     }
     if (status == 0) {
         status = stk_places_open(&posix->places, posix->calls);
@@ -439,6 +451,7 @@ static int check_options(struct stk_io_options *options, struct stoker_error *er
     options->depth = options->depth ? options->depth : STK_DEPTH_DEFAULT;
     options->read_timeout_ms =
         options->read_timeout_ms ? options->read_timeout_ms : STK_TIMEOUT_DEFAULT_MS;
+    options->far_threads_max = options->far_threads_max ? options->far_threads_max : 8;
     return 0;
 }
 
@@ -559,28 +572,22 @@ static int direct_fd(struct stk_posix *posix, struct stk_posix_file *file)
 static uint64_t pages_missing(struct stk_posix *posix, struct stk_posix_file *file, uint64_t offset,
                               uint64_t bytes, uint64_t *pages_out)
 {
-    struct {
-        uint64_t offset, bytes;
-    } range = {offset, bytes};
-    /* struct cachestat of linux/mman.h, Linux 6.5. */
-    struct {
-        uint64_t cached, dirty, writeback, evicted, recently_evicted;
-    } found;
-    const long cachestat_number = 451; /* the same on every architecture */
     uint64_t end = stk_min(offset + bytes, file->bytes);
+    int64_t cold;
 
     *pages_out = 0;
     if (!file->regular || offset >= end ||
         atomic_load_explicit(&posix->probe_refused, memory_order_relaxed)) {
         return 0;
     }
-    if (syscall(cachestat_number, file->fd, &range, &found, 0) < 0) {
+    cold = stk_place_cold(file->fd, offset, end - offset);
+    if (cold < 0) {
         /* EPERM comes for files of others too, where the next file may answer. */
-        atomic_store_explicit(&posix->probe_refused, errno == ENOSYS, memory_order_relaxed);
+        atomic_store_explicit(&posix->probe_refused, cold == -ENOSYS, memory_order_relaxed);
         return 0;
     }
     *pages_out = (end - 1) / STK_IO_ALIGN - offset / STK_IO_ALIGN + 1;
-    return found.cached < *pages_out ? *pages_out - found.cached : 0;
+    return (uint64_t)cold;
 }
 
 /* RWF_NOWAIT starts read-ahead of what it misses (mm/filemap.c, filemap_get_pages), and the

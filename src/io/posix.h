@@ -158,6 +158,8 @@ int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder
 uint32_t stk_place_kind(const struct stat *stat); /* enum stk_entry_kind */
 /* Whether the file system of fd is on this machine. May hang if it is not. */
 bool stk_place_is_local(int fd);
+/* Pages of the range that the page cache has not, or -errno: ENOSYS before Linux 6.5, EPERM. */
+int64_t stk_place_cold(int fd, uint64_t offset, uint64_t bytes);
 int stk_place_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                   struct stoker_error *error);
 void stk_place_unmap(struct stk_io *io, struct stk_view view);

@@ -111,12 +111,12 @@ static int reopen(struct stk_io *io, const char *path, uint64_t bytes, struct st
     fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     fd = fd < 0 ? -errno : fd;
     if (fd >= 0) {
-        int status = fstat(fd, &found) < 0                  ? -errno
-                     : !S_ISREG(found.st_mode)              ? -ENXIO
-                     : (uint64_t)found.st_size < bytes      ? -EINVAL
-                     : ftruncate(fd, (off_t)bytes) < 0      ? -errno
+        int status = fstat(fd, &found) < 0                   ? -errno
+                     : !S_ISREG(found.st_mode)               ? -ENXIO
+                     : (uint64_t)found.st_size < bytes       ? -EINVAL
+                     : ftruncate(fd, (off_t)bytes) < 0       ? -errno
                      : lseek(fd, (off_t)bytes, SEEK_SET) < 0 ? -errno
-                                                            : 0;
+                                                             : 0;
 
         if (status < 0) {
             close(fd);
@@ -179,8 +179,8 @@ static int cut_out(struct stk_io *io, struct stk_out *opaque, uint64_t bytes,
 
     (void)io;
     STK_ASSERT(bytes <= out->written);
-    if (out->failure == 0 && (ftruncate(out->fd, (off_t)bytes) < 0 ||
-                              lseek(out->fd, (off_t)bytes, SEEK_SET) < 0)) {
+    if (out->failure == 0 &&
+        (ftruncate(out->fd, (off_t)bytes) < 0 || lseek(out->fd, (off_t)bytes, SEEK_SET) < 0)) {
         out->failure = -errno;
     }
     out->written = bytes;
@@ -329,9 +329,9 @@ static void unlock(struct stk_io *io, struct stk_lock *opaque)
 }
 
 const struct stk_write_table stk_posix_write_table = {
-    create,         write_out,   sync_out,       close_out, rename_path, link_path,
-    make_directory, remove_path, sync_directory, append,    lock,        unlock,
-    cut_out,        reopen,      resolve,
+    create,    write_out,      sync_out,    close_out,      rename_path,
+    link_path, make_directory, remove_path, sync_directory, append,
+    lock,      unlock,         cut_out,     reopen,         resolve,
 };
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)

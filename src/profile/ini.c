@@ -215,8 +215,7 @@ static int add_entry(struct reader *reader, const char *name, const char *value)
         ini->entries = entries;
         ini->capacity = capacity;
     }
-    ini->entries[ini->count++] =
-        (struct stk_ini_entry){reader->section, name, value, reader->line};
+    ini->entries[ini->count++] = (struct stk_ini_entry){reader->section, name, value, reader->line};
     return 0;
 }
 

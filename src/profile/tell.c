@@ -1,9 +1,12 @@
 /* Fields out of JSON by a table, one element out of XML by looking for it. */
 #include "profile/tell.h"
 
+#include "base/mem.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +15,58 @@
 #define PATH_BYTES_MAX 128u
 #define YEAR_MAX 9999
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local bool is_secret; /* what Jansson frees now */
+
 static json_t *find(json_t *root, const char *path);
 static bool take(const struct stk_tell_field *field, json_t *value);
 static void wipe(json_t *value);
 static bool unescape(struct stk_view text, char *out, size_t out_bytes);
 static bool number_at(const char **text, unsigned digits, int *value_out);
+
+/* Jansson's parser has copies of its own of what it reads. */
+static void free_json(void *memory)
+{
+    if (is_secret) {
+        stk_wipe_free(memory);
+    } else {
+        stk_wipe_not(memory);
+    }
+}
+
+/* Whoever gave Jansson another memory than the C library's knows what becomes of it. */
+static void be_asked_to_free(void)
+{
+    json_malloc_t allocates;
+    json_free_t frees;
+
+    json_get_alloc_funcs(&allocates, &frees);
+    if (allocates == malloc && frees == free) {
+        json_set_alloc_funcs(malloc, free_json);
+    }
+}
+
+static json_t *load(struct stk_view text, size_t flags, json_error_t *at)
+{
+    json_t *root;
+
+    pthread_once(&once, be_asked_to_free);
+    is_secret = true;
+    root = json_loadb((const char *)text.data, text.bytes, flags, at);
+    is_secret = false;
+    if (at) {
+        explicit_bzero(at->text, sizeof at->text); /* it cites */
+    }
+    return root;
+}
+
+static void unload(json_t *root)
+{
+    wipe(root);
+    is_secret = true;
+    json_decref(root);
+    is_secret = false;
+}
 
 int stk_tell_json(struct stk_view text, const struct stk_tell_field *fields, size_t count,
                   const char *what, struct stoker_error *error)
@@ -29,8 +79,7 @@ int stk_tell_json(struct stk_view text, const struct stk_tell_field *fields, siz
         return stk_fail(error, STOKER_ERROR_LIMIT, "an answer about credentials is too long",
                         "look what answers there", "%s: %zu bytes", what, text.bytes);
     }
-    root = json_loadb((const char *)text.data, text.bytes, JSON_REJECT_DUPLICATES, &at);
-    explicit_bzero(at.text, sizeof at.text); /* it cites */
+    root = load(text, JSON_REJECT_DUPLICATES, &at);
     if (!json_is_object(root)) {
         status = stk_fail(error, STOKER_ERROR_FORMAT, "credentials are not told as a JSON object",
                           "look what answers there", "%s", what);
@@ -42,8 +91,7 @@ int stk_tell_json(struct stk_view text, const struct stk_tell_field *fields, siz
                               "look what answers there", "'%s' in %s", fields[i].path, what);
         }
     }
-    wipe(root);
-    json_decref(root);
+    unload(root);
     return status;
 }
 
@@ -76,9 +124,7 @@ bool stk_tell_xml(struct stk_view text, const char *name, char *out, size_t out_
 void stk_tell_code(struct stk_view text, char code_out[STK_TELL_CODE_BYTES])
 {
     static const char *const names[] = {"code", "Code", "error", "__type", "error.code"};
-    json_t *root = text.bytes <= STK_TELL_BYTES_MAX
-                       ? json_loadb((const char *)text.data, text.bytes, 0, NULL)
-                       : NULL;
+    json_t *root = text.bytes <= STK_TELL_BYTES_MAX ? load(text, 0, NULL) : NULL;
     const char *code = NULL;
 
     code_out[0] = 0;
@@ -90,8 +136,7 @@ void stk_tell_code(struct stk_view text, char code_out[STK_TELL_CODE_BYTES])
     } else if (!root && !stk_tell_xml(text, "Code", code_out, STK_TELL_CODE_BYTES)) {
         code_out[0] = 0;
     }
-    wipe(root);
-    json_decref(root);
+    unload(root);
     for (size_t i = 0; code_out[i]; i++) {
         if (!isalnum((unsigned char)code_out[i]) && !strchr("._-", code_out[i])) {
             code_out[i] = 0;

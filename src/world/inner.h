@@ -37,7 +37,7 @@ struct stk_node {
     uint64_t users;                   /* names and handles */
     uint32_t kind;                    /* enum stk_entry_kind; OTHER: a link */
     uint64_t inode, mtime_ns;
-    bool locked;                      /* stk_io_lock */
+    bool locked;             /* stk_io_lock */
     uint64_t hash;           /* of the path that it was made with */
     struct stk_node *parent; /* NULL: the root, or it has no name any more */
     const char *name;        /* lent by parent->names */
@@ -81,9 +81,9 @@ static inline struct stk_world *stk_world_of(struct stk_io *io)
 
 /* world.c */
 extern const struct stk_write_table stk_world_write_table; /* world_write.c */
-int  stk_world_fail(struct stoker_error *error, int number, const char *what, const char *path);
+int stk_world_fail(struct stoker_error *error, int number, const char *what, const char *path);
 /* Counts a call; -EIO when it is the one to fail, or the power is off. */
-int  stk_world_strike(struct stk_world *world);
+int stk_world_strike(struct stk_world *world);
 bool stk_world_is_off(const struct stk_world *world); /* all calls fail since cut_nth */
 bool stk_world_denied(struct stk_world *world, const struct stk_node *node);
 /* The first rule of this fault that hits these bytes of a node now, or NULL. */
@@ -92,10 +92,10 @@ const struct stk_world_rule *stk_world_meets(struct stk_world *world, uint32_t f
                                              uint64_t bytes);
 
 /* world_map.c */
-int      stk_world_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
-                       struct stoker_error *error);
-void     stk_world_unmap(struct stk_io *io, struct stk_view view);
-void     stk_world_map_soon(struct stk_io *io, struct stk_view part);
+int stk_world_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                  struct stoker_error *error);
+void stk_world_unmap(struct stk_io *io, struct stk_view view);
+void stk_world_map_soon(struct stk_io *io, struct stk_view part);
 uint64_t stk_world_thread_reads(struct stk_io *io);
 
 /* nodes.c. Those that give an int: 0 or -errno. */
@@ -108,24 +108,24 @@ void stk_nodes_deinit(struct stk_world *world);
 /* NULL when the directory has no such name. */
 struct stk_node *stk_node_child(const struct stk_node *directory, const char *name);
 /* Gives the node this name too, in place of another that had it; takes no use away. */
-int  stk_node_link(struct stk_world *world, struct stk_node *directory, const char *name,
-                   struct stk_node *node);
+int stk_node_link(struct stk_world *world, struct stk_node *directory, const char *name,
+                  struct stk_node *node);
 /* Takes a name that is there away. */
 void stk_node_unlink(struct stk_world *world, struct stk_node *directory, const char *name);
 /* Walks a path part by part and follows its links. */
-int  stk_node_resolve(struct stk_world *world, const char *path, struct stk_node **node_out);
+int stk_node_resolve(struct stk_world *world, const char *path, struct stk_node **node_out);
 /* The same but for the last part, which goes to name_out[NAME_MAX + 1] ("" for one that is no
  * name: the root, "." or ".."); folder_out says whether the path ends in '/'. */
-int  stk_node_resolve_parent(struct stk_world *world, const char *path,
-                             struct stk_node **parent_out, char *name_out, bool *folder_out);
+int stk_node_resolve_parent(struct stk_world *world, const char *path, struct stk_node **parent_out,
+                            char *name_out, bool *folder_out);
 /* A power cut leaves the directory's names as they are now. */
-int  stk_node_sync_names(struct stk_world *world, struct stk_node *directory);
+int stk_node_sync_names(struct stk_world *world, struct stk_node *directory);
 /* A power cut leaves this one name as it is now. */
-int  stk_node_sync_name(struct stk_world *world, struct stk_node *directory, const char *name);
+int stk_node_sync_name(struct stk_world *world, struct stk_node *directory, const char *name);
 /* Of names that changed each is synced or not, by the seed. */
-int  stk_nodes_sync_some(struct stk_world *world, uint64_t seed);
+int stk_nodes_sync_some(struct stk_world *world, uint64_t seed);
 /* Back to what was synced. */
-int  stk_nodes_crash(struct stk_world *world);
+int stk_nodes_crash(struct stk_world *world);
 /* The path of a name in a directory, to out[PATH_MAX]; false if it is too long. */
 bool stk_node_path_below(const struct stk_node *directory, const char *name, char *out);
 /* Whether a path, without '/' at its ends and empty or "." parts, is the node's. */

@@ -34,12 +34,12 @@ enum stk_fault {
  * each change of a file or directory gives it an mtime of its own. */
 
 struct stk_world_rule {
-    const char *path;     /* exact; NULL: every file */
-    uint32_t    fault;    /* enum stk_fault */
-    uint32_t    every;    /* one in n calls, by hash of (seed, path, offset, try); 0, 1: all */
-    uint32_t    times;    /* at most so often in all; 0: always */
-    uint64_t    offset;   /* TRUNCATED: the end; others: calls that touch this or later bytes */
-    uint64_t    latency_ns;
+    const char *path; /* exact; NULL: every file */
+    uint32_t fault;   /* enum stk_fault */
+    uint32_t every;   /* one in n calls, by hash of (seed, path, offset, try); 0, 1: all */
+    uint32_t times;   /* at most so often in all; 0: always */
+    uint64_t offset;  /* TRUNCATED: the end; others: calls that touch this or later bytes */
+    uint64_t latency_ns;
 };
 
 /* Gives *io_out; an empty world. The same seed gives the same faults. */

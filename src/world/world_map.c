@@ -8,7 +8,7 @@
 
 /* A copy: as a mapping of a file that is only ever replaced. */
 int stk_world_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
-                    struct stoker_error *error)
+                  struct stoker_error *error)
 {
     struct stk_world *world = stk_world_of(io);
     const struct stk_node *node = (const struct stk_node *)(void *)file;

@@ -114,9 +114,8 @@ static int cut_out(struct stk_io *io, struct stk_out *opaque, uint64_t bytes,
     }
     out->failure = out->failure < 0 ? out->failure : status;
     pthread_mutex_unlock(&world->lock);
-    return out->failure < 0
-               ? stk_world_fail(error, -out->failure, "cannot cut the file", out->path)
-               : 0;
+    return out->failure < 0 ? stk_world_fail(error, -out->failure, "cannot cut the file", out->path)
+                            : 0;
 }
 
 static int sync_out(struct stk_io *io, struct stk_out *opaque, struct stoker_error *error)
@@ -267,10 +266,23 @@ static void unlock(struct stk_io *io, struct stk_lock *opaque)
     stk_free(lock);
 }
 
+/* Links are not followed: a path leads to itself. */
+static int world_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
+{
+    struct stk_stat stat;
+    int status = stk_io_stat_path(io, path, &stat, NULL);
+
+    if (status == 0 &&
+        (size_t)snprintf(real, real_bytes, "%s%s", path[0] == '/' ? "" : "/", path) >= real_bytes) {
+        status = -ENAMETOOLONG;
+    }
+    return status;
+}
+
 const struct stk_write_table stk_world_write_table = {
-    create,         write_out,   sync_out,       close_out, rename_path, link_path,
-    make_directory, remove_path, sync_directory, append,    lock,        unlock,
-    cut_out,        NULL,        NULL,
+    create,    write_out,      sync_out,    close_out,      rename_path,
+    link_path, make_directory, remove_path, sync_directory, append,
+    lock,      unlock,         cut_out,     NULL,           world_resolve,
 };
 
 uint64_t stk_world_calls(struct stk_io *io)
