@@ -1,0 +1,197 @@
+/* The rate of requests below a prefix. A store that is asked too much says so to more or less of
+ * what it is asked; half as much then brings as many good answers as before, or fewer "too much".
+ * Where it brings half as many good answers and as many of the other kind, the store does not say
+ * no because of the rate, and to halve it again would only be slow. */
+#include "manners/rules.h"
+
+#include <string.h>
+
+#define MS 1000000ull
+#define SECOND 1000000000ull
+#define RATE_MAX (1000000ull * 1000) /* a million requests a second */
+
+static bool is_enough(const struct stk_pace *pace, uint64_t answers);
+static void begin_window(struct stk_pace *pace, uint64_t now_ns);
+static void end_window(struct stk_pace *pace, uint64_t now_ns, uint64_t answers, uint64_t good);
+static void note(struct stk_pace *pace, uint64_t answers, uint64_t good);
+static void halve(struct stk_pace *pace, uint64_t now_ns);
+static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t good, uint64_t answered);
+static void grow(struct stk_pace *pace, uint64_t now_ns);
+
+/* In 1,000 s. */
+static uint64_t per_time(uint64_t count, uint64_t ns)
+{
+    return count * (1000 * SECOND / MS) / stk_max(ns / MS, 1);
+}
+
+bool stk_pace_take(struct stk_pace *pace, uint64_t now_ns)
+{
+    uint64_t turn_ns;
+
+    if (pace->rate == 0) {
+        return true;
+    }
+    turn_ns = stk_max(pace->next_ns, now_ns - stk_min(now_ns, STK_PACE_BURST_MS * MS));
+    if (turn_ns > now_ns) {
+        return false;
+    }
+    pace->next_ns = turn_ns + 1000 * SECOND / pace->rate;
+    return true;
+}
+
+void stk_pace_answer(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much)
+{
+    uint64_t elapsed_ns, answers;
+
+    pace->too_much_ns = too_much ? now_ns : pace->too_much_ns;
+    if (pace->trying && sent_ns < pace->window_ns) {
+        return;
+    }
+    elapsed_ns = now_ns > pace->window_ns ? now_ns - pace->window_ns : 0;
+    if (pace->window_ns == 0 || (!pace->trying && elapsed_ns >= 2 * STK_PACE_WINDOW_MAX_MS * MS)) {
+        begin_window(pace, now_ns); /* nobody asked for long: what was then tells nothing */
+        elapsed_ns = 0;
+    }
+    pace->good += too_much ? 0 : 1;
+    pace->too_much += too_much ? 1 : 0;
+    answers = (uint64_t)pace->good + pace->too_much;
+    if (!too_much && pace->rate > 0) {
+        grow(pace, now_ns);
+    }
+    if (elapsed_ns >= STK_PACE_WINDOW_MAX_MS * MS ||
+        (elapsed_ns >= STK_PACE_WINDOW_MS * MS && is_enough(pace, answers))) {
+        end_window(pace, now_ns, per_time(answers, elapsed_ns), per_time(pace->good, elapsed_ns));
+    }
+}
+
+static void end_window(struct stk_pace *pace, uint64_t now_ns, uint64_t answers, uint64_t good)
+{
+    uint32_t share_last = pace->share_last;
+
+    if (pace->trying) {
+        judge(pace, now_ns, good, (uint64_t)pace->good + pace->too_much);
+        return;
+    }
+    note(pace, answers, good);
+    /* At the start a few questions wait for each other: a rate made of those, or of the window in
+     * which the rest began, would hold up all that follows. So a limit begins with two windows, and
+     * never for who asks that little. */
+    if (pace->too_much > 0 && !stk_pace_is_vain(pace, now_ns) &&
+        (pace->rate > 0 || (share_last > 0 && answers >= 1000ull * STK_PACE_ANSWERS))) {
+        pace->good_before = pace->good_top;
+        pace->share_before = pace->share_last;
+        halve(pace, now_ns);
+    } else {
+        begin_window(pace, now_ns);
+    }
+}
+
+/* Enough answers to tell: also so many "too much", or as many as should have held them. */
+static bool is_enough(const struct stk_pace *pace, uint64_t answers)
+{
+    return answers >= STK_PACE_ANSWERS &&
+           (!pace->trying || pace->too_much >= STK_PACE_SEEN ||
+            answers >= 1000 * STK_PACE_SEEN / stk_max(pace->share_before, 1));
+}
+
+static void begin_window(struct stk_pace *pace, uint64_t now_ns)
+{
+    pace->window_ns = now_ns;
+    pace->good = pace->too_much = 0;
+}
+
+/* A window is over. */
+static void note(struct stk_pace *pace, uint64_t answers, uint64_t good)
+{
+    pace->top -= pace->top / STK_PACE_FADE;
+    pace->top = (uint32_t)stk_min(stk_max(pace->top, answers), UINT32_MAX);
+    pace->good_top -= pace->good_top / STK_PACE_FADE;
+    pace->good_top = (uint32_t)stk_min(stk_max(pace->good_top, good), UINT32_MAX);
+    pace->share_last =
+        (uint32_t)(1000ull * pace->too_much / stk_max((uint64_t)pace->good + pace->too_much, 1));
+}
+
+/* Of what was really sent, where that is less than what might have been. */
+static void halve(struct stk_pace *pace, uint64_t now_ns)
+{
+    uint64_t sent = pace->top;
+    uint64_t now = pace->rate > 0 ? stk_min(pace->rate, sent + sent / 4) : sent;
+
+    pace->peak = stk_min(stk_max(now, STK_PACE_FLOOR), RATE_MAX);
+    pace->rate = stk_max(pace->peak / 2, STK_PACE_FLOOR);
+    pace->next_ns = stk_max(pace->next_ns, now_ns);
+    pace->grown_ns = now_ns;
+    pace->trying = 1;
+    pace->halvings++;
+    begin_window(pace, now_ns);
+}
+
+/* The window after a halving is over. */
+static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t good, uint64_t answered)
+{
+    uint32_t share = (uint32_t)(1000ull * pace->too_much / stk_max(answered, 1));
+
+    pace->trying = 0;
+    if (pace->too_much > 0 && share <= 500 && 4 * good <= 3 * pace->good_before &&
+        2 * share >= pace->share_before) {
+        pace->vain_ms = (uint32_t)stk_min(pace->vain_ms ? 2ull * pace->vain_ms : STK_PACE_VAIN_MS,
+                                          STK_PACE_VAIN_MAX_MS);
+        pace->vain_until_ns = now_ns + pace->vain_ms * MS;
+        pace->rate = 0;
+        begin_window(pace, now_ns);
+    } else if (pace->too_much > 0) {
+        pace->vain_ms = 0;
+        pace->good_before = good;
+        pace->share_before = share;
+        /* What came of twice as much is no measure any more. */
+        pace->top = (uint32_t)stk_min(per_time(answered, now_ns - pace->window_ns), UINT32_MAX);
+        pace->good_top = (uint32_t)stk_min(good, UINT32_MAX);
+        halve(pace, now_ns);
+    } else {
+        pace->vain_ms = 0;
+        begin_window(pace, now_ns);
+    }
+}
+
+/* By what it was before the last halving, in STK_PACE_GROW_S seconds; not before its effect was
+ * seen. */
+static void grow(struct stk_pace *pace, uint64_t now_ns)
+{
+    uint64_t elapsed_ms = now_ns > pace->grown_ns ? (now_ns - pace->grown_ns) / MS : 0;
+    uint64_t more =
+        stk_max(pace->peak, 1000) * stk_min(elapsed_ms, 1000) / (1000ull * STK_PACE_GROW_S);
+
+    if (pace->trying) {
+        pace->grown_ns = now_ns;
+        return;
+    }
+    if (now_ns >= pace->too_much_ns + STK_PACE_QUIET_S * SECOND) {
+        pace->rate = 0;
+        return;
+    }
+    if (more > 0) {
+        pace->rate = stk_min(pace->rate + more, RATE_MAX);
+        pace->grown_ns = now_ns;
+    }
+}
+
+bool stk_pace_is_throttled(const struct stk_pace *pace, uint64_t now_ns)
+{
+    return pace->rate > 0 ||
+           (pace->too_much_ns > 0 && now_ns < pace->too_much_ns + STK_PACE_VAIN_MS * MS);
+}
+
+void stk_pace_repair(struct stk_pace *pace, uint64_t now_ns)
+{
+    uint64_t far_ns = now_ns + 100 * SECOND;
+
+    if (pace->rate > RATE_MAX || pace->peak > RATE_MAX || pace->next_ns > far_ns ||
+        pace->grown_ns > far_ns || pace->window_ns > far_ns || pace->too_much_ns > far_ns ||
+        pace->vain_until_ns > far_ns || pace->good_before > 1ull << 50 ||
+        pace->share_before > 1000 || pace->share_last > 1000 ||
+        pace->vain_ms > STK_PACE_VAIN_MAX_MS || pace->trying > 1 || pace->good > 1u << 30 ||
+        pace->too_much > 1u << 30 || (pace->rate > 0 && pace->rate < STK_PACE_FLOOR) ||
+        (pace->trying && pace->rate == 0)) {
+        memset(pace, 0, sizeof *pace);
+    }
+}

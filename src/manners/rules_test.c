@@ -1,0 +1,402 @@
+/* Manners in simulated time: a store that takes so many requests a second, one that says no to
+ * three of ten whatever it is asked; links that are full; delays; shares. */
+#include "base/hash.h"
+#include "manners/rules.h"
+#include "test/t.h"
+
+#include <string.h>
+
+#define MS 1000000ull
+#define SECOND 1000000000ull
+#define FLIGHTS 256u
+
+/* Clients that always have `flights` requests on their way, of `delay_ms` each. */
+struct simulation {
+    uint32_t flights, delay_ms;
+    uint32_t capacity;          /* requests a second that the store takes; 0: any */
+    uint32_t refused;           /* of a thousand, whatever is asked */
+    uint32_t alone_ms;          /* until then one flight at a time goes, as when a data set opens */
+    uint32_t from_ms, until_ms; /* that holds then only; until 0: for ever */
+    uint32_t paces;             /* 1: one for all; else each flight has its own of so many */
+    uint64_t seed;
+    struct {
+        uint64_t sent_ns, done_ns;
+    } flight[FLIGHTS];
+    struct stk_pace pace[8];
+    uint64_t good, refusals, in_second, second, peak_rate;
+    uint64_t late_good, late_refusals; /* of the last half */
+};
+
+static bool is_refused(struct simulation *sim, uint64_t now_ns)
+{
+    uint64_t ms = now_ns / MS;
+    bool on = ms >= sim->from_ms && (sim->until_ms == 0 || ms < sim->until_ms);
+
+    if (now_ns / (SECOND / 10) != sim->second) {
+        sim->second = now_ns / (SECOND / 10);
+        sim->in_second = 0;
+    }
+    sim->in_second++;
+    if (on && sim->capacity > 0 && sim->in_second > sim->capacity / 10) {
+        return true;
+    }
+    return on && stk_key(sim->seed, sim->good + sim->refusals) % 1000 < sim->refused;
+}
+
+static void simulate(struct simulation *sim, uint64_t ms)
+{
+    uint32_t paces = sim->paces ? sim->paces : 1;
+
+    for (uint64_t t = 1000; t < ms + 1000; t++) {
+        uint64_t now_ns = t * MS;
+
+        for (uint32_t i = 0; i < sim->flights; i++) {
+            struct stk_pace *pace = &sim->pace[i % paces];
+
+            if (sim->flight[i].done_ns > now_ns || (i > 0 && t < sim->alone_ms)) {
+                continue;
+            }
+            if (sim->flight[i].sent_ns > 0) {
+                bool refused = is_refused(sim, now_ns);
+
+                sim->good += refused ? 0 : 1;
+                sim->refusals += refused ? 1 : 0;
+                sim->late_good += !refused && t > ms / 2 ? 1 : 0;
+                sim->late_refusals += refused && t > ms / 2 ? 1 : 0;
+                stk_pace_answer(pace, sim->flight[i].sent_ns, now_ns, refused);
+            }
+            sim->flight[i].sent_ns = stk_pace_take(pace, now_ns) ? now_ns : 0;
+            sim->flight[i].done_ns = now_ns + (sim->flight[i].sent_ns ? sim->delay_ms : 20) * MS;
+        }
+        sim->peak_rate = stk_max(sim->peak_rate, sim->pace[0].rate);
+    }
+}
+
+/* 100 in flight at 50 ms are 2,000 a second. */
+static void test_capacity(void)
+{
+    static const struct row {
+        const char *name;
+        uint32_t capacity, paces;
+    } rows[] = {
+        {"half of what would be asked", 1000, 1},
+        {"nine tenths", 1800, 1},
+        {"a tenth", 200, 1},
+        {"a hundredth", 20, 1},
+    };
+
+    T_EACH(row, row, rows)
+    {
+        static struct simulation sim;
+
+        sim = (struct simulation){
+            .flights = 100, .delay_ms = 50, .capacity = row->capacity, .paces = row->paces};
+        simulate(&sim, 60000);
+        /* Of the second half: most of what the store gives, and few "too much". */
+        T_TRUE(row->name, sim.late_good >= 30ull * row->capacity * 65 / 100);
+        T_TRUE(row->name, sim.late_refusals * 5 <= sim.late_good);
+        T_TRUE(row->name, sim.pace[0].rate > 0);
+        printf("%s: %llu good, %llu refused of 30 s, %u halvings\n", row->name,
+               (unsigned long long)sim.late_good, (unsigned long long)sim.late_refusals,
+               sim.pace[0].halvings);
+    }
+}
+
+/* Three of ten for a minute: it is not the rate, so the rate stays. */
+static void test_vain(void)
+{
+    static const struct row {
+        const char *name;
+        uint32_t refused, most, least; /* requests for 1,000 good ones; percent of clean */
+    } rows[] = {
+        {"three of ten", 300, 1500, 62},    {"one of ten", 100, 1150, 80},
+        {"one of forty", 25, 1050, 85},     {"one of two hundred", 5, 1020, 80},
+        {"45 of a hundred", 450, 1900, 48},
+    };
+    static struct simulation clean, sim;
+
+    clean = (struct simulation){.flights = 100, .delay_ms = 50};
+    simulate(&clean, 60000);
+    T_EQ("clean", clean.refusals, 0);
+    T_EACH(row, row, rows)
+    {
+        double worst = 1;
+
+        for (uint64_t seed = 1; seed <= 20; seed++) {
+            sim = (struct simulation){
+                .flights = 100, .delay_ms = 50, .refused = row->refused, .seed = seed};
+            simulate(&sim, 60000);
+            worst = sim.good < worst * (double)clean.good ? (double)sim.good / (double)clean.good
+                                                          : worst;
+            T_TRUE(row->name, 1000 * (sim.good + sim.refusals) <= row->most * sim.good);
+            T_TRUE(row->name, 100 * sim.good >= row->least * clean.good);
+        }
+        printf("%s: %.3f of clean at least\n", row->name, worst);
+    }
+    /* More than half: that may be overload that halving does not reach. */
+    sim = (struct simulation){.flights = 100, .delay_ms = 50, .refused = 700, .seed = 3};
+    simulate(&sim, 60000);
+    T_TRUE("seven of ten are no reason to go on", sim.pace[0].rate > 0);
+    T_TRUE("and it asks much less", 10 * (sim.good + sim.refusals) < 2 * clean.good);
+}
+
+/* Who opens a data set asks one thing after the other, and then for all at once: of the first no
+ * limit is made that holds up the second. */
+static void test_beginning(void)
+{
+    static const uint32_t alone_ms[] = {0, 300, 1300, 20000};
+    static struct simulation clean, sim;
+
+    for (size_t i = 0; i < STK_COUNT(alone_ms); i++) {
+        clean = (struct simulation){.flights = 100, .delay_ms = 50, .alone_ms = alone_ms[i]};
+        simulate(&clean, alone_ms[i] + 3000);
+        for (uint64_t seed = 1; seed <= 20; seed++) {
+            sim = (struct simulation){.flights = 100,
+                                      .delay_ms = 50,
+                                      .alone_ms = alone_ms[i],
+                                      .refused = 300,
+                                      .seed = seed};
+            simulate(&sim, alone_ms[i] + 3000);
+            T_TRUE("three of ten in the first seconds", 100 * sim.good >= 35 * clean.good);
+        }
+        printf("alone for %u ms: %.2f of clean in the next 3 s\n", alone_ms[i],
+               (double)sim.good / (double)clean.good);
+    }
+}
+
+static void test_recovery(void)
+{
+    static struct simulation sim;
+    uint64_t good;
+
+    sim = (struct simulation){
+        .flights = 100, .delay_ms = 50, .capacity = 500, .from_ms = 5000, .until_ms = 20000};
+    simulate(&sim, 70000);
+    T_EQ("no limit half a minute after", sim.pace[0].rate, 0);
+    T_TRUE("nor is it throttled", !stk_pace_is_throttled(&sim.pace[0], 71000 * MS));
+    good = sim.good;
+    sim.good = 0;
+    T_TRUE("it was at full rate before and behind", good > 2000 * 30);
+}
+
+/* Once a window, whatever comes of what was on its way. */
+static void test_once(void)
+{
+    struct stk_pace pace = {0};
+    uint64_t now_ns = SECOND, rate, sent = 0;
+
+    for (uint32_t i = 0; i < 1000; i++) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns + i * MS, false);
+    }
+    T_TRUE("no limit", stk_pace_take(&pace, now_ns));
+    now_ns += SECOND;
+    for (uint32_t i = 0; i < 500; i++) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns + i * MS, true);
+    }
+    T_EQ("500 at once halve once", pace.halvings, 1);
+    rate = pace.rate;
+    T_TRUE("half of 1,000 a second", rate > 450000 && rate < 550000);
+    now_ns += SECOND;
+    for (uint32_t i = 0; i < 1000; i++) {
+        sent += stk_pace_take(&pace, now_ns + i / 10 * MS) ? 1 : 0;
+    }
+    T_TRUE("in 100 ms a tenth of a second's, and a burst", sent >= 70 && sent <= 80);
+    for (uint32_t i = 0; i < 1200; i++) {
+        stk_pace_answer(&pace, now_ns + i * 5 * MS, now_ns + i * 5 * MS, false);
+    }
+    T_TRUE("it grows with good answers", pace.rate > rate);
+}
+
+static void test_repair(void)
+{
+    struct stk_pace pace;
+    uint64_t key = 1;
+
+    for (uint32_t i = 0; i < 20000; i++) {
+        uint64_t words[sizeof pace / 8];
+
+        for (uint32_t w = 0; w < STK_COUNT(words); w++) {
+            key = stk_mix(key + 1);
+            words[w] = key >> (stk_mix(key) % 64);
+        }
+        memcpy(&pace, words, sizeof pace);
+        stk_pace_repair(&pace, SECOND);
+        for (uint32_t n = 0; n < 8; n++) {
+            uint64_t now_ns = SECOND + n * 100 * MS;
+            struct stk_pace later = pace;
+
+            T_TRUE("no wait is longer than a minute or two",
+                   stk_pace_take(&pace, now_ns) || stk_pace_take(&later, now_ns + 120 * SECOND));
+            stk_pace_answer(&pace, now_ns, now_ns, n % 3 == 0);
+        }
+    }
+}
+
+/* ---- connections ---- */
+
+static uint32_t climbed(uint32_t start, uint32_t knee, uint32_t noise_percent, uint64_t *lost_out)
+{
+    struct stk_climb climb;
+    uint64_t key = start, brought = 0;
+
+    stk_climb_init(&climb, STK_CLIMB_MIN, start, 256);
+    for (uint32_t i = 0; i < 400; i++) {
+        uint64_t bytes = 1000000ull * stk_min(climb.count, knee);
+
+        key = stk_mix(key + 1);
+        bytes = bytes * (1000 - 10 * noise_percent + key % (20 * noise_percent + 1)) / 1000;
+        stk_climb_step(&climb, bytes, true, false);
+        brought += i >= 200 ? bytes : 0;
+    }
+    *lost_out = 100 - 100 * brought / (200ull * 1000000 * stk_min(knee, 256));
+    return climb.kept;
+}
+
+static void test_climb(void)
+{
+    static const struct row {
+        const char *name;
+        uint32_t start, knee, noise, low, high;
+    } rows[] = {
+        {"up to where the link is full", 16, 100, 0, 90, 130},
+        {"as many as may be", 16, 1000, 0, 250, 256},
+        {"down to what the link needs", 128, 40, 0, 38, 60},
+        {"up, with noise", 16, 100, 3, 80, 200},
+        {"down, with noise", 128, 40, 3, 34, 128},
+        {"it stays", 64, 64, 1, 56, 90},
+    };
+    struct stk_climb climb;
+    uint64_t lost;
+
+    T_EACH(row, row, rows)
+    {
+        uint32_t count = climbed(row->start, row->knee, row->noise, &lost);
+
+        T_TRUE(row->name, count >= row->low && count <= row->high);
+        T_TRUE(row->name, lost <= 15 && lost < 100);
+        printf("%s: %u -> %u (knee %u), %llu %% less than could be\n", row->name, row->start, count,
+               row->knee, (unsigned long long)lost);
+    }
+    stk_climb_init(&climb, STK_CLIMB_MIN, 64, 256);
+    for (uint32_t i = 0; i < 100; i++) {
+        stk_climb_step(&climb, i * 1000, false, false);
+    }
+    T_EQ("idle connections teach nothing", climb.count, 64);
+    for (uint32_t i = 0; i < 100; i++) {
+        stk_climb_step(&climb, i * 1000, true, true);
+    }
+    T_EQ("nor does a rate that holds", climb.count, 64);
+    stk_climb_init(&climb, STK_CLIMB_MIN, 64, 4);
+    T_EQ("a bound below the least", climb.count, 4);
+}
+
+/* ---- hedges ---- */
+
+static void test_delays(void)
+{
+    static struct stk_delays delays;
+    uint64_t late;
+
+    for (uint32_t i = 0; i < 99; i++) {
+        stk_delays_add(&delays, 40 * MS);
+    }
+    T_EQ("99 say nothing", stk_delays_late(&delays), 0);
+    stk_delays_add(&delays, 40 * MS);
+    late = stk_delays_late(&delays);
+    T_TRUE("all of 40 ms: twice as much is late", late >= 80 * MS && late <= 100 * MS);
+    for (uint32_t i = 0; i < 3000; i++) {
+        stk_delays_add(&delays, i % 20 == 0 ? 200 * MS : 30 * MS + i * 1000);
+    }
+    late = stk_delays_late(&delays);
+    T_TRUE("one of twenty takes 200 ms: they are not late", late >= 200 * MS && late < 260 * MS);
+    for (uint32_t i = 0; i < 30000; i++) {
+        stk_delays_add(&delays, 1 * MS);
+    }
+    T_EQ("what was slow is forgotten", stk_delays_late(&delays),
+         stk_max(STK_HEDGE_MIN_NS, 2 * stk_delays_at(&delays, 500)));
+    for (uint64_t ns = 1; ns < UINT64_MAX / 2; ns *= 2) {
+        stk_delays_add(&delays, ns);
+    }
+    for (uint32_t i = 1; i <= 1000; i++) {
+        T_TRUE("quantiles rise", stk_delays_at(&delays, i) >= stk_delays_at(&delays, i - 1));
+    }
+}
+
+static void test_purse(void)
+{
+    struct stk_purse purse = {0};
+    uint32_t hedges = 0;
+
+    for (uint32_t i = 1; i <= 100000; i++) {
+        stk_purse_earn(&purse, STK_HEDGE_MAX_PERCENT);
+        hedges += i % 7000 < 6000 && stk_purse_pay(&purse) ? 1 : 0;
+        T_TRUE("never more than 3 of 100", 100ull * hedges <= 3ull * i);
+    }
+    T_TRUE("nearly so many", hedges > 2500);
+    purse = (struct stk_purse){0};
+    for (uint32_t i = 0; i < 100000; i++) {
+        stk_purse_earn(&purse, STK_HEDGE_MAX_PERCENT);
+    }
+    for (hedges = 0; stk_purse_pay(&purse); hedges++) {
+    }
+    T_EQ("a burst", hedges, 16);
+}
+
+/* ---- shares ---- */
+
+static void test_share(void)
+{
+    static const struct row {
+        const char *name;
+        uint32_t total, count, demand[4], want[4];
+    } rows[] = {
+        {"alone", 100, 1, {300}, {100}},
+        {"little", 100, 1, {3}, {3}},
+        {"the same for all", 100, 4, {99, 99, 99, 99}, {25, 25, 25, 25}},
+        {"one more for the first", 10, 4, {9, 9, 9, 9}, {3, 3, 2, 2}},
+        {"who wants little gets it", 100, 4, {10, 99, 5, 99}, {10, 43, 5, 42}},
+        {"enough", 100, 3, {10, 20, 30}, {10, 20, 30}},
+        {"nobody wants", 100, 3, {0, 0, 0}, {0, 0, 0}},
+        {"fewer than there are", 2, 4, {5, 0, 5, 5}, {1, 0, 1, 0}},
+    };
+    uint64_t key = 7;
+
+    T_EACH(row, row, rows)
+    {
+        for (uint32_t me = 0; me < row->count; me++) {
+            T_EQ(row->name, stk_share(row->demand, row->count, me, row->total), row->want[me]);
+        }
+    }
+    for (uint32_t round = 0; round < 2000; round++) {
+        uint32_t demand[16], count = 1 + round % 16, total = round % 300;
+        uint64_t sum = 0, wanted = 0;
+
+        for (uint32_t i = 0; i < count; i++) {
+            key = stk_mix(key + 1);
+            demand[i] = (uint32_t)(key % 100);
+            wanted += demand[i];
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t share = stk_share(demand, count, i, total);
+
+            T_TRUE("not more than wanted", share <= demand[i]);
+            sum += share;
+        }
+        T_EQ("all that is wanted, or all there is", sum, stk_min(wanted, total));
+    }
+}
+
+int main(void)
+{
+    test_capacity();
+    test_vain();
+    test_beginning();
+    test_recovery();
+    test_once();
+    test_repair();
+    test_climb();
+    test_delays();
+    test_purse();
+    test_share();
+    return t_finish();
+}
