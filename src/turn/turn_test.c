@@ -1,0 +1,127 @@
+/* Goal: one of many processes works, the others have its result; kill -9 at any time passes the
+ * turn on; a result is never older than the wish for it.
+ * Method: children of fork that begin together, and what they did counted in shared memory. */
+#include "turn/turn.h"
+
+#include "test/t.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PROCESSES 8
+
+struct shared {
+    _Atomic int begun, worked, taken, right, none;
+};
+
+static struct shared *shared;
+
+static void child(int kill_at_first, uint32_t timeout_ms, const char *result)
+{
+    struct stk_turn turn;
+    char text[64] = "";
+    enum stk_turn_whose whose;
+
+    atomic_fetch_add(&shared->begun, 1);
+    while (atomic_load(&shared->begun) < PROCESSES) {
+        usleep(1000);
+    }
+    whose = stk_turn_begin(&turn, "00ff", timeout_ms);
+    if (whose == STK_TURN_MINE) {
+        int before = atomic_fetch_add(&shared->worked, 1);
+
+        usleep(300000);
+        if (before < kill_at_first) {
+            kill(getpid(), SIGKILL);
+        }
+        if (stk_turn_is_awaited(&turn)) {
+            stk_turn_publish(&turn, (struct stk_view){(const uint8_t *)result, strlen(result)});
+        }
+    } else if (whose == STK_TURN_TAKEN) {
+        int fd = open(turn.path, O_RDONLY);
+        ssize_t got = read(fd, text, sizeof text - 1);
+
+        atomic_fetch_add(&shared->taken, 1);
+        atomic_fetch_add(&shared->right, got >= 0 && strcmp(text, result) == 0);
+    } else {
+        atomic_fetch_add(&shared->none, 1);
+    }
+    stk_turn_end(&turn);
+    stk_turn_end(&turn);
+    _exit(0);
+}
+
+static void run(const char *name, int kills, uint32_t timeout_ms, const char *result)
+{
+    memset(shared, 0, sizeof *shared);
+    for (int i = 0; i < PROCESSES; i++) {
+        if (fork() == 0) {
+            child(kills, timeout_ms, result);
+        }
+    }
+    while (wait(NULL) > 0) {
+    }
+    if (timeout_ms > 1000) {
+        T_EQ(name, shared->worked, kills + 1);
+        T_EQ(name, shared->taken, PROCESSES - kills - 1);
+        T_EQ(name, shared->right, PROCESSES - kills - 1);
+    } else {
+        T_EQ(name, shared->worked, 1);
+        T_EQ(name, shared->none, PROCESSES - 1);
+    }
+}
+
+int main(void)
+{
+    static char folder[] = "/tmp/stoker-turn-XXXXXX", path[128];
+    struct stk_turn turn, other;
+
+    if (!mkdtemp(folder)) {
+        t_skip("no folder in /tmp");
+    }
+    setenv("STOKER_NODE_DIR", folder, 1);
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    run("one works", 0, 60000, "result");
+    run("none to give", 0, 60000, "");
+    run("killed", 1, 60000, "after a kill");
+    run("killed twice", 2, 60000, "after two");
+    run("no patience", 0, 50, "late");
+    snprintf(path, sizeof path, "%s/stoker-turns-%u", folder, (unsigned)geteuid());
+    T_EQ("nothing stays", rmdir(path), 0);
+    run("many rounds", 0, 60000, "again");
+    T_EQ("nothing stays", rmdir(path), 0);
+    /* Who comes later does the work anew: an old result is not there for it. */
+    T_EQ("alone", stk_turn_begin(&turn, "aa", 100), STK_TURN_MINE);
+    T_EQ("alone", stk_turn_is_awaited(&turn), false);
+    T_EQ("alone", stk_turn_publish(&turn, (struct stk_view){(const uint8_t *)"x", 1}), 0);
+    T_EQ("busy", stk_turn_begin(&other, "aa", 50), STK_TURN_NONE);
+    stk_turn_end(&turn);
+    T_EQ("later", stk_turn_begin(&turn, "aa", 100), STK_TURN_MINE);
+    T_TRUE("later", access(turn.path, F_OK) < 0);
+    stk_turn_end(&turn);
+    /* A lock whose file was removed is none: who held it does not keep others out, and who waited
+     * for it begins anew. */
+    T_EQ("mine", stk_turn_begin(&turn, "bb", 100), STK_TURN_MINE);
+    snprintf(path, sizeof path, "%s/stoker-turns-%u/bb.lock", folder, (unsigned)geteuid());
+    T_EQ("removed", unlink(path), 0);
+    T_EQ("mine too", stk_turn_begin(&other, "bb", 100), STK_TURN_MINE);
+    stk_turn_end(&turn);
+    T_EQ("not its to remove", access(path, F_OK), 0);
+    stk_turn_end(&other);
+    T_TRUE("removed by its holder", access(path, F_OK) < 0);
+    /* A folder that others may write to is not believed. */
+    snprintf(path, sizeof path, "%s/stoker-turns-%u", folder, (unsigned)geteuid());
+    chmod(path, 0777);
+    T_EQ("open to all", stk_turn_begin(&turn, "aa", 100), STK_TURN_NONE);
+    setenv("STOKER_NODE_DIR", "/nonexistent", 1);
+    T_EQ("nowhere", stk_turn_begin(&turn, "aa", 100), STK_TURN_NONE);
+    return t_finish();
+}
