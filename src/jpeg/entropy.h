@@ -41,6 +41,8 @@ struct stk_jpeg_mcus {
 struct stk_jpeg_entropy {
     bool (*skip)(struct stk_jpeg_mcus *mcus, uint32_t count);
     bool (*keep)(struct stk_jpeg_mcus *mcus, uint32_t column, uint32_t count);
+    /* The same of two segments of one picture, side by side: two streams of bits in one core. */
+    bool (*keep_two)(struct stk_jpeg_mcus mcus[2], uint32_t column, uint32_t count);
 };
 extern const struct stk_jpeg_entropy stk_jpeg_entropy_plain, stk_jpeg_entropy_avx2;
 

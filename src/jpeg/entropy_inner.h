@@ -86,13 +86,11 @@ INLINE uint32_t take_dc(struct stk_jpeg_bits *bits, const struct stk_jpeg_table 
     return size ? (uint32_t)take_value(bits, size) : 0;
 }
 
-/* AC coefficients 1..63 into their places; gives k at the end of the block: see
- * stk_jpeg_overran. *last_out: 0 when there was none. */
+/* AC coefficients behind k into their places; gives k at the end of the block: see
+ * stk_jpeg_overran. */
 INLINE uint32_t take_ac(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table,
-                        const uint8_t *places, int16_t *block)
+                        const uint8_t *places, int16_t *block, uint32_t k)
 {
-    uint32_t k = 0;
-
     for (;;) {
         refill(bits);
 #pragma GCC unroll 4
@@ -128,8 +126,9 @@ INLINE uint32_t take_ac(struct stk_jpeg_bits *bits, const struct stk_jpeg_table 
 }
 
 /* One symbol at a time, near the end of a block. */
-static __attribute__((noinline)) uint32_t
-skip_slowly(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table, uint32_t k)
+static __attribute__((noinline)) uint32_t skip_slowly(struct stk_jpeg_bits *bits,
+                                                      const struct stk_jpeg_table *table,
+                                                      uint32_t k)
 {
     while (k < 63) {
         const struct stk_jpeg_look *look;
@@ -215,6 +214,18 @@ INLINE void fill_block(const struct stk_jpeg_block *block, int16_t dc, uint8_t *
     }
 }
 
+/* Samples out of the block, which is zero again. */
+INLINE void finish_block(struct stk_jpeg_mcus *mcus, const struct stk_jpeg_block *block, uint32_t k,
+                         uint8_t *to)
+{
+    if (k == STK_JPEG_END_OF_BLOCK) {
+        fill_block(block, mcus->block[0], to);
+    } else {
+        mcus->transform(mcus->block, block->quantiser, to, block->stride);
+        memset(mcus->block, 0, 64 * sizeof *mcus->block);
+    }
+}
+
 static bool keep(struct stk_jpeg_mcus *mcus, uint32_t column, uint32_t count)
 {
     struct stk_jpeg_bits bits = mcus->segment.bits;
@@ -235,14 +246,9 @@ static bool keep(struct stk_jpeg_mcus *mcus, uint32_t column, uint32_t count)
 
             mcus->dc[block->component] += take_dc(&bits, block->dc, &damage);
             values[0] = (int16_t)mcus->dc[block->component];
-            k = take_ac(&bits, block->ac, mcus->places, values);
+            k = take_ac(&bits, block->ac, mcus->places, values, 0);
             damage |= stk_jpeg_overran(k);
-            if (k == STK_JPEG_END_OF_BLOCK) {
-                fill_block(block, values[0], to);
-            } else {
-                mcus->transform(values, block->quantiser, to, block->stride);
-                memset(values, 0, 64 * sizeof *values);
-            }
+            finish_block(mcus, block, k, to);
         }
     }
     mcus->segment.bits = bits;
@@ -250,6 +256,104 @@ static bool keep(struct stk_jpeg_mcus *mcus, uint32_t column, uint32_t count)
     return good;
 }
 
-const struct stk_jpeg_entropy ENTROPY = {skip, keep};
+/* ---- two streams --------------------------------------------------------------------------- */
+
+/* The block's end was seen by a look-up that went to `first` and `second`. */
+INLINE uint32_t end_block(struct stk_jpeg_bits *bits, const struct stk_jpeg_look *look,
+                          uint32_t first, uint32_t second)
+{
+    bool one = first >= 63;
+
+    take(bits, one ? look->bits1 : look->bits);
+    return one ? first : second;
+}
+
+/* take_ac of two blocks: a look-up waits for the one before it, but not for the other stream's.
+ * Where one block ends, or has a long symbol, the other goes on alone. */
+INLINE void take_two(struct stk_jpeg_bits bits[2], const struct stk_jpeg_table *table,
+                     const uint8_t *places, int16_t *const blocks[2], uint32_t k[2])
+{
+    const uint32_t shift = 64 - STK_JPEG_LOOK_BITS;
+
+    for (k[0] = k[1] = 0;;) {
+        refill(&bits[0]);
+        refill(&bits[1]);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const struct stk_jpeg_look *a = &table->look[bits[0].buffer >> shift];
+            const struct stk_jpeg_look *b = &table->look[bits[1].buffer >> shift];
+            uint32_t first[2] = {k[0] + a->advance, k[1] + b->advance};
+            uint32_t second[2] = {first[0] + a->advance2, first[1] + b->advance2};
+
+            if (RARE((a->bits == 0) | (b->bits == 0))) {
+                k[0] = take_ac(&bits[0], table, places, blocks[0], k[0]);
+                k[1] = take_ac(&bits[1], table, places, blocks[1], k[1]);
+                return;
+            }
+            blocks[0][places[first[0]]] = a->value;
+            blocks[0][places[second[0]]] = a->value2;
+            blocks[1][places[first[1]]] = b->value;
+            blocks[1][places[second[1]]] = b->value2;
+            if (RARE((second[0] >= 63) | (second[1] >= 63))) {
+                const struct stk_jpeg_look *looks[2] = {a, b};
+
+                for (int n = 0; n < 2; n++) {
+                    if (second[n] >= 63) {
+                        k[n] = end_block(&bits[n], looks[n], first[n], second[n]);
+                    } else {
+                        take(&bits[n], looks[n]->bits);
+                        k[n] = take_ac(&bits[n], table, places, blocks[n], second[n]);
+                    }
+                }
+                return;
+            }
+            take(&bits[0], a->bits);
+            take(&bits[1], b->bits);
+            k[0] = second[0];
+            k[1] = second[1];
+        }
+    }
+}
+
+static bool keep_two(struct stk_jpeg_mcus mcus[2], uint32_t column, uint32_t count)
+{
+    struct stk_jpeg_bits bits[2] = {mcus[0].segment.bits, mcus[1].segment.bits};
+    int16_t *const blocks[2] = {mcus[0].block, mcus[1].block};
+    uint32_t damage = 0;
+    bool good = true;
+
+    for (uint32_t end = column + count; good && column < end; column++) {
+        for (int n = 0; n < 2; n++) {
+            if (RARE(bits[n].at > mcus[n].segment.limit)) {
+                mcus[n].segment.bits = bits[n];
+                good = stk_jpeg_segment_more(&mcus[n].segment) && good;
+                bits[n] = mcus[n].segment.bits;
+            }
+        }
+        for (uint32_t i = 0; i < mcus->block_count; i++) {
+            const struct stk_jpeg_block *block = &mcus->blocks[i];
+            uint32_t k[2];
+
+            for (int n = 0; n < 2; n++) {
+                mcus[n].dc[block->component] += take_dc(&bits[n], block->dc, &damage);
+                blocks[n][0] = (int16_t)mcus[n].dc[block->component];
+            }
+            take_two(bits, block->ac, mcus->places, blocks, k);
+            for (int n = 0; n < 2; n++) {
+                const struct stk_jpeg_block *own = &mcus[n].blocks[i];
+
+                damage |= stk_jpeg_overran(k[n]);
+                finish_block(&mcus[n], own, k[n], own->to + (size_t)column * own->step);
+            }
+        }
+    }
+    for (int n = 0; n < 2; n++) {
+        mcus[n].segment.bits = bits[n];
+        mcus[n].damage |= damage;
+    }
+    return good;
+}
+
+const struct stk_jpeg_entropy ENTROPY = {skip, keep, keep_two};
 
 #endif

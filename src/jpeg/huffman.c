@@ -1,4 +1,5 @@
-/* Huffman tables: ITU-T T.81 annex C makes the codes, F.1.2 says what the symbols mean. */
+/* Huffman tables: ITU-T T.81 annex C makes the codes, F.1.2 says what the symbols mean; and the
+ * plain build of what reads by them. */
 #include "jpeg/huffman.h"
 
 #include <string.h>
@@ -199,3 +200,6 @@ uint32_t stk_jpeg_long_code(const struct stk_jpeg_table *table, uint64_t data, u
     *bits_out = 0;
     return 0;
 }
+
+#define ENTROPY stk_jpeg_entropy_plain
+#include "jpeg/entropy_inner.h"

@@ -16,6 +16,9 @@
 
 #include "base/base.h"
 
+/* Rows of samples may be read so far past their end. */
+#define STK_JPEG_ROW_SLACK 64u
+
 /* Why there is no answer. */
 enum stk_jpeg_reason {
     STK_JPEG_FINE = 0,
@@ -106,5 +109,31 @@ uint32_t stk_jpeg_decoder_mark(struct stk_jpeg_decoder *decoder, const struct st
  * *done_out of them were written all the same, and no more come. */
 uint32_t stk_jpeg_decoder_rows(struct stk_jpeg_decoder *decoder, uint8_t *const *rows,
                                uint32_t count, uint32_t *done_out);
+
+/* What rows are made of, for those who upsample and convert colours themselves. */
+struct stk_jpeg_plane {
+    uint32_t width, height;    /* samples of the whole component */
+    uint32_t h_ratio, v_ratio; /* pixels that a sample covers */
+    bool smooth_x, smooth_y;   /* a pixel is 3/4 its sample, 1/4 the one beside */
+    uint32_t first;            /* the column of the first sample of a band's rows */
+};
+/* After a begin: 3: Y, Cb and Cr; 1: Y; 0: the picture is stored as RGB, rows alone can be had. */
+uint32_t stk_jpeg_decoder_planes(const struct stk_jpeg_decoder *decoder,
+                                 struct stk_jpeg_plane planes_out[3]);
+#define STK_JPEG_BAND_ROWS 32u /* of a component, at most */
+/* Rows y .. y + count - 1 of each component, STK_JPEG_ROW_SLACK samples readable behind those that
+ * the box needs; lent until the next call. */
+struct stk_jpeg_band {
+    const uint8_t *rows[3];
+    size_t strides[3];
+    uint32_t y[3], counts[3];
+};
+/* Instead of rows: the next row of MCUs. *more_out: not yet all are read that rows would ask for,
+ * which is all that planes can ask for and sometimes a row of MCUs more. */
+uint32_t stk_jpeg_decoder_band(struct stk_jpeg_decoder *decoder, struct stk_jpeg_band *band_out,
+                               bool *more_out);
+/* One row of Y (cb and cr NULL) or YCbCr to RGBX, 4 * count bytes and no more. */
+void stk_jpeg_decoder_colors(const struct stk_jpeg_decoder *decoder, const uint8_t *y,
+                             const uint8_t *cb, const uint8_t *cr, uint32_t count, uint8_t *out);
 
 #endif

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORACLE_BYTES_MAX (64u << 20)
+#define ORACLE_BYTES_MAX (512u << 20)
 
 struct oracle {
     uint32_t width, height;

@@ -223,5 +223,8 @@ const struct stk_jpeg_kernels *stk_jpeg_kernels_get(uint32_t vector)
     if (vector != STOKER_VECTOR_NONE) {
         found = vector_kernels();
     }
+    if (vector == STOKER_VECTOR_AUTO && !found) {
+        found = stk_jpeg_kernels_simd();
+    }
     return found || vector == STOKER_VECTOR_AVX2 ? found : &plain_kernels;
 }

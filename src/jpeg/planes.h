@@ -1,4 +1,4 @@
-/* jpeg/planes.h: from coefficients to samples to RGBX; plain C and AVX2 give the same bytes.
+/* jpeg/planes.h: from coefficients to samples to RGBX; plain C, SSE2, NEON, AVX2: the same bytes.
  *
  * All of it is libjpeg-turbo's arithmetic: the inverse transform of jidctint.c as its vector code
  * computes it, 16-bit products and sums that wrap included (plain C wraps on purpose, so that
@@ -10,8 +10,6 @@
 #define JPEG_PLANES_H
 
 #include "jpeg/entropy.h"
-
-#define STK_JPEG_ROW_SLACK 64u
 
 struct stk_jpeg_kernels {
     const char *name;
@@ -48,6 +46,8 @@ void stk_jpeg_plain_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *c
 void stk_jpeg_plain_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
                          uint8_t *out);
 extern const struct stk_jpeg_kernels stk_jpeg_kernels_avx2;
+/* Vectors of 16 bytes; NULL: neither SSE2 nor NEON. What AUTO comes to without AVX2. */
+const struct stk_jpeg_kernels *stk_jpeg_kernels_simd(void);
 
 /* The transform's constants: round(x * 2^13). */
 #define STK_JPEG_CONST_BITS 13

@@ -1,9 +1,9 @@
 /* A box of a JPEG: which MCUs it needs, the planes that they go to, and rows out of those.
  *
- * A component's plane is a ring of twice the MCU rows that are read together, so that a row of
- * pixels finds the rows of chroma above and below it that "fancy" upsampling asks for; it holds the
- * columns of MCUs that the box and its neighbours lie in, and one sample more on both sides, a copy
- * where the picture ends. */
+ * A component's plane is a ring of twice the MCU rows that are read together, and one more, as with
+ * marks two rows are read side by side. So a row of pixels finds the rows of chroma above and below
+ * it that "fancy" upsampling asks for; it holds the columns of MCUs that the box and its neighbours
+ * lie in, and one sample more on both sides, a copy where the picture ends. */
 #include "jpeg/jpeg.h"
 
 #include "base/mem.h"
@@ -31,7 +31,7 @@ struct plane {
 
 struct stk_jpeg_decoder {
     const struct stk_jpeg_kernels *kernels; /* borrowed: static */
-    struct stk_jpeg_mcus mcus;
+    struct stk_jpeg_mcus streams[2];        /* the second: of the row below, see run_marked_rows */
     struct stk_jpeg_tables tables;
     int16_t quantisers[3][64] __attribute__((aligned(64))); /* of components, as blocks lie */
 
@@ -41,14 +41,15 @@ struct stk_jpeg_decoder {
     struct plane planes[3];
     uint32_t column_first, column_end; /* MCUs that are kept */
     uint32_t mcu_row;                  /* the next to be read */
+    uint32_t band_row;                 /* the next to be lent as planes */
     uint32_t restart_left;             /* MCUs before the next restart marker */
     uint32_t restarts;
-    uint32_t y;         /* the next row of the picture to be given */
-    uint32_t ready_end; /* rows of the picture before it can be made */
-    bool context;       /* some component looks at the next MCU row */
+    uint32_t y;                  /* the next row of the picture to be given */
+    uint32_t ready_end;          /* rows of the picture before it can be made */
+    bool context;                /* some component looks at the next MCU row */
     struct stk_jpeg_marks marks; /* borrowed; no bytes: none */
     uint32_t marks_row;          /* of an MCU row */
-    uint8_t *window;             /* of the workspace */
+    uint8_t *windows;            /* of the workspace, one for each stream */
 };
 
 /* ---- opening ------------------------------------------------------------------------------ */
@@ -64,13 +65,14 @@ int stk_jpeg_decoder_open_kernels(struct stk_jpeg_decoder **decoder_out,
                               "give the process more memory", "%zu bytes", sizeof *decoder);
     }
     decoder->kernels = kernels;
-    decoder->mcus.transform = kernels->transform;
-    for (uint32_t k = 0; k < STK_COUNT(decoder->mcus.places); k++) {
+    for (uint32_t k = 0; k < STK_COUNT(decoder->streams->places); k++) {
         uint32_t at = k < 64 ? stk_jpeg_zigzag[k] : 0;
 
-        decoder->mcus.places[k] =
+        decoder->streams->places[k] =
             (uint8_t)(k < 64 ? kernels->place(at / 8, at % 8) : STK_JPEG_PLACE_NONE);
     }
+    decoder->streams->transform = kernels->transform;
+    decoder->streams[1] = decoder->streams[0];
     *decoder_out = decoder;
     return 0;
 }
@@ -131,14 +133,14 @@ static uint64_t plane_bytes(uint64_t columns, uint32_t h, uint32_t rows, uint32_
 uint64_t stk_jpeg_workspace_max(uint32_t width, const uint8_t *h, const uint8_t *v,
                                 uint32_t component_count)
 {
-    uint64_t bytes = STK_JPEG_WINDOW_BYTES + 2 * ALIGN;
+    uint64_t bytes = 2 * STK_JPEG_WINDOW_BYTES + 2 * ALIGN;
     uint32_t h_max = 1;
 
     for (uint32_t i = 0; i < component_count; i++) {
         h_max = h[i] > h_max ? h[i] : h_max;
     }
     for (uint32_t i = 0; i < component_count; i++) {
-        bytes += plane_bytes(stk_jpeg_ceil(width, 8 * h_max), h[i], 2 * 8 * v[i], h_max);
+        bytes += plane_bytes(stk_jpeg_ceil(width, 8 * h_max), h[i], 3 * 8 * v[i], h_max);
     }
     return bytes;
 }
@@ -157,13 +159,13 @@ static void find_columns(const struct stk_jpeg_frame *frame, const struct stk_jp
 
 static uint32_t ring_rows(const struct stk_jpeg_frame *frame, uint32_t component)
 {
-    return 2 * frame->rows_together * frame->components[component].v * 8;
+    return (2 * frame->rows_together + 1) * frame->components[component].v * 8;
 }
 
 uint64_t stk_jpeg_workspace_bytes(const struct stk_jpeg_frame *frame,
                                   const struct stk_jpeg_box *box)
 {
-    uint64_t bytes = STK_JPEG_WINDOW_BYTES + 2 * ALIGN;
+    uint64_t bytes = 2 * STK_JPEG_WINDOW_BYTES + 2 * ALIGN;
     uint32_t first, end;
 
     find_columns(frame, box, &first, &end);
@@ -197,17 +199,18 @@ static uint8_t *lay_plane(struct stk_jpeg_decoder *decoder, uint32_t i, uint8_t 
     return plane->upsampled + stride_of(columns * frame->h_max * 8);
 }
 
-/* Blocks of an MCU in the order of the data (A.2.3), for the MCU row that is read next. */
-static void lay_blocks(struct stk_jpeg_decoder *decoder)
+/* Blocks of an MCU in the order of the data (A.2.3), for the MCU row that is read next, or of the
+ * second stream: the one below it. */
+static void lay_blocks(struct stk_jpeg_decoder *decoder, uint32_t stream)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
-    struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    struct stk_jpeg_mcus *mcus = &decoder->streams[stream];
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < frame->component_count; i++) {
         const struct stk_jpeg_component *component = &frame->components[i];
         struct plane *plane = &decoder->planes[i];
-        uint32_t row = decoder->mcu_row * component->v * 8 % plane->rows;
+        uint32_t row = (decoder->mcu_row + stream) * component->v * 8 % plane->rows;
 
         for (uint32_t b = 0; b < (uint32_t)component->h * component->v; b++, n++) {
             struct stk_jpeg_block *block = &mcus->blocks[n];
@@ -227,7 +230,7 @@ static void lay_blocks(struct stk_jpeg_decoder *decoder)
 static uint32_t find_tables(struct stk_jpeg_decoder *decoder)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
-    struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    const uint8_t *places = decoder->streams->places;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < frame->component_count; i++) {
@@ -240,12 +243,13 @@ static uint32_t find_tables(struct stk_jpeg_decoder *decoder)
             return STK_JPEG_TABLES;
         }
         for (uint32_t k = 0; k < 64; k++) {
-            decoder->quantisers[i][mcus->places[k]] =
-                (int16_t)frame->quantisers[component->quantiser][k];
+            decoder->quantisers[i][places[k]] = (int16_t)frame->quantisers[component->quantiser][k];
         }
         for (uint32_t b = 0; b < (uint32_t)component->h * component->v; b++, n++) {
-            mcus->blocks[n].dc = dc;
-            mcus->blocks[n].ac = ac;
+            for (uint32_t stream = 0; stream < 2; stream++) {
+                decoder->streams[stream].blocks[n].dc = dc;
+                decoder->streams[stream].blocks[n].ac = ac;
+            }
         }
     }
     return STK_JPEG_FINE;
@@ -258,7 +262,7 @@ static uint32_t run_mcus(struct stk_jpeg_decoder *decoder, bool kept, uint32_t c
                          uint32_t count)
 {
     const struct stk_jpeg_entropy *entropy = decoder->kernels->entropy;
-    struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    struct stk_jpeg_mcus *mcus = decoder->streams;
 
     while (count > 0) {
         uint32_t part = count;
@@ -366,9 +370,10 @@ static struct mark read_mark(const struct stk_jpeg_decoder *decoder, uint64_t i)
 }
 
 /* Begins at a mark, with the bytes up to another one and not more. */
-static bool begin_at(struct stk_jpeg_decoder *decoder, uint64_t i, uint64_t end_i)
+static bool begin_at(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t i, uint64_t end_i)
 {
-    struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    struct stk_jpeg_mcus *mcus = &decoder->streams[stream];
+    uint8_t *window = decoder->windows + stream * STK_JPEG_WINDOW_BYTES;
     const struct stk_view *scan = &decoder->frame->scan;
     struct mark mark = read_mark(decoder, i), last = read_mark(decoder, end_i);
     uint64_t end = last.at;
@@ -379,17 +384,16 @@ static bool begin_at(struct stk_jpeg_decoder *decoder, uint64_t i, uint64_t end_
     if (mark.at >= end || end > scan->bytes) {
         return false;
     }
-    stk_jpeg_segment_begin_inside(&mcus->segment,
-                                  (struct stk_view){scan->data + mark.at, end - mark.at}, mark.used,
-                                  decoder->window);
+    stk_jpeg_segment_begin_inside(
+        &mcus->segment, (struct stk_view){scan->data + mark.at, end - mark.at}, mark.used, window);
     memcpy(mcus->dc, mark.dc, sizeof mcus->dc);
     return !stk_jpeg_segment_passed(&mcus->segment);
 }
 
 /* Whether the bits and the predictors are where a mark says that they are. */
-static bool is_at(const struct stk_jpeg_decoder *decoder, uint64_t i)
+static bool is_at(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t i)
 {
-    const struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    struct stk_jpeg_mcus *mcus = &decoder->streams[stream];
     struct mark mark = read_mark(decoder, i);
     uint32_t used = 0;
     const uint8_t *place = stk_jpeg_segment_place(&mcus->segment, &used);
@@ -398,26 +402,49 @@ static bool is_at(const struct stk_jpeg_decoder *decoder, uint64_t i)
            memcmp(mark.dc, mcus->dc, sizeof mark.dc) == 0;
 }
 
-/* The kept part of an MCU row, from the mark before it on, past marks that it must fit. */
-static uint32_t run_marked_row(struct stk_jpeg_decoder *decoder)
+/* Whether a stream ended, if it had to, where the next mark stands, and without damage. */
+static bool ended_well(struct stk_jpeg_decoder *decoder, uint32_t stream, uint64_t next,
+                       bool passed)
 {
+    const struct stk_jpeg_mcus *mcus = &decoder->streams[stream];
+
+    if (mcus->damage || stk_jpeg_segment_passed(&mcus->segment)) {
+        return false;
+    }
+    return !passed || next * STK_JPEG_MARK_BYTES > decoder->marks.bytes.bytes ||
+           is_at(decoder, stream, next);
+}
+
+/* The kept part of `count` (1, 2) MCU rows, from the mark before it on, past marks that it must
+ * fit. Two rows are two streams of bits, which are read side by side (decision 49). */
+static uint32_t run_marked_rows(struct stk_jpeg_decoder *decoder, uint32_t count)
+{
+    const struct stk_jpeg_entropy *entropy = decoder->kernels->entropy;
     uint32_t step = decoder->marks.mcus, first = decoder->column_first, end = decoder->column_end;
     uint32_t columns = decoder->frame->mcu_columns, column = first / step * step;
     uint64_t row = (uint64_t)decoder->mcu_row * decoder->marks_row, i = row + first / step;
 
-    if (!begin_at(decoder, i, row + stk_jpeg_ceil(end, step)) ||
-        run_mcus(decoder, false, 0, first - column)) {
-        return STK_JPEG_MARKS;
+    for (uint32_t n = 0; n < count; n++) {
+        uint64_t more = n * (uint64_t)decoder->marks_row;
+
+        if (!begin_at(decoder, n, i + more, row + more + stk_jpeg_ceil(end, step)) ||
+            !entropy->skip(&decoder->streams[n], first - column) ||
+            !ended_well(decoder, n, 0, false)) {
+            return STK_JPEG_MARKS;
+        }
     }
     for (uint32_t at = first; at < end; i++) {
         uint32_t next = (uint32_t)stk_min(column + (uint64_t)step, columns);
         uint32_t stop = (uint32_t)stk_min(next, end);
+        bool good = (count == 2 ? entropy->keep_two : entropy->keep)(decoder->streams, at - first,
+                                                                     stop - at);
 
-        if (run_mcus(decoder, true, at - first, stop - at)) {
-            return STK_JPEG_MARKS;
+        for (uint32_t n = 0; n < count; n++) {
+            uint64_t mark = i + 1 + n * (uint64_t)decoder->marks_row;
+
+            good = good && ended_well(decoder, n, mark, stop == next);
         }
-        if (stop == next && (i + 1) * STK_JPEG_MARK_BYTES <= decoder->marks.bytes.bytes &&
-            !is_at(decoder, i + 1)) {
+        if (!good) {
             return STK_JPEG_MARKS;
         }
         at = stop;
@@ -426,9 +453,9 @@ static uint32_t run_marked_row(struct stk_jpeg_decoder *decoder)
     return STK_JPEG_FINE;
 }
 
-static bool write_mark(const struct stk_jpeg_decoder *decoder, uint8_t *to)
+static bool write_mark(struct stk_jpeg_decoder *decoder, uint8_t *to)
 {
-    const struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    struct stk_jpeg_mcus *mcus = decoder->streams;
     uint32_t used, place;
     const uint8_t *byte = stk_jpeg_segment_place(&mcus->segment, &used);
     uint64_t at = byte ? (uint64_t)(byte - decoder->frame->scan.data) : UINT64_MAX;
@@ -475,25 +502,39 @@ uint32_t stk_jpeg_decoder_mark(struct stk_jpeg_decoder *decoder, const struct st
 
 /* ---- a box -------------------------------------------------------------------------------- */
 
-static uint32_t read_mcu_row(struct stk_jpeg_decoder *decoder)
+/* Rows of the picture before the one returned can be made when so many MCU rows were read. */
+static uint32_t ready_behind(const struct stk_jpeg_decoder *decoder, uint32_t mcu_rows)
 {
     const struct stk_jpeg_frame *frame = decoder->frame;
-    uint32_t height = 8 * frame->v_max, reason;
 
-    lay_blocks(decoder);
-    reason = decoder->marks.bytes.data ? run_marked_row(decoder) : run_row(decoder);
-    if (reason) {
-        return reason;
+    if (mcu_rows == frame->mcu_rows) {
+        return frame->height;
     }
-    close_sides(decoder);
-    decoder->mcu_row++;
-    if (decoder->mcu_row == frame->mcu_rows) {
-        decoder->ready_end = frame->height;
-    } else if (decoder->mcu_row % frame->rows_together == 0) {
-        /* A row group (of libjpeg) looks below itself for context. */
-        decoder->ready_end = decoder->mcu_row * height - (decoder->context ? frame->v_max : 0);
+    if (mcu_rows % frame->rows_together) {
+        return decoder->ready_end;
     }
-    return STK_JPEG_FINE;
+    /* A row group (of libjpeg) looks below itself for context. */
+    return mcu_rows * 8 * frame->v_max - (decoder->context ? frame->v_max : 0);
+}
+
+/* The next row of MCUs; with marks two, where the box needs the one below as well. */
+static uint32_t read_mcu_rows(struct stk_jpeg_decoder *decoder)
+{
+    bool marked = decoder->marks.bytes.data;
+    bool below = marked && decoder->mcu_row + 1 < decoder->frame->mcu_rows &&
+                 ready_behind(decoder, decoder->mcu_row + 1) < decoder->box.y + decoder->box.height;
+    uint32_t count = below ? 2 : 1, reason;
+
+    for (uint32_t n = 0; n < count; n++) {
+        lay_blocks(decoder, n);
+    }
+    reason = marked ? run_marked_rows(decoder, count) : run_row(decoder);
+    for (uint32_t n = 0; n < count && !reason; n++) {
+        close_sides(decoder);
+        decoder->mcu_row++;
+        decoder->ready_end = ready_behind(decoder, decoder->mcu_row);
+    }
+    return reason;
 }
 
 /* Takes the marks; false: they are not this picture's. */
@@ -516,7 +557,7 @@ uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
                                 const struct stk_jpeg_frame *frame, const struct stk_jpeg_box *box,
                                 void *workspace, const struct stk_jpeg_marks *marks)
 {
-    struct stk_jpeg_mcus *mcus = &decoder->mcus;
+    struct stk_jpeg_mcus *mcus = decoder->streams;
     uint8_t *space = workspace;
     uint32_t above, reason;
 
@@ -527,10 +568,10 @@ uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
         return reason;
     }
     find_columns(frame, box, &decoder->column_first, &decoder->column_end);
-    decoder->window = space;
-    space += STK_JPEG_WINDOW_BYTES;
+    decoder->windows = space;
+    space += 2 * STK_JPEG_WINDOW_BYTES;
     if (!marks) {
-        stk_jpeg_segment_begin(&mcus->segment, frame->scan, decoder->window);
+        stk_jpeg_segment_begin(&mcus->segment, frame->scan, decoder->windows);
     }
     decoder->context = false;
     for (uint32_t i = 0; i < frame->component_count; i++) {
@@ -539,18 +580,21 @@ uint32_t stk_jpeg_decoder_begin(struct stk_jpeg_decoder *decoder,
             decoder->planes[i].method == METHOD_HIGH || decoder->planes[i].method == METHOD_BOTH;
     }
     memset(mcus->dc, 0, sizeof mcus->dc);
-    memset(mcus->block, 0, sizeof mcus->block);
-    mcus->damage = 0;
+    for (uint32_t stream = 0; stream < 2; stream++) {
+        memset(mcus[stream].block, 0, sizeof mcus->block);
+        mcus[stream].damage = 0;
+    }
     decoder->mcu_row = decoder->restarts = decoder->ready_end = 0;
     decoder->restart_left = frame->restart_interval;
     decoder->y = box->y;
     above = box->y > frame->v_max ? box->y - frame->v_max : 0; /* one row group above */
     above /= 8 * frame->v_max;
     decoder->mcu_row = decoder->marks.bytes.data ? above : 0;
-    lay_blocks(decoder);
+    lay_blocks(decoder, 0);
     for (; decoder->mcu_row < above && !reason; decoder->mcu_row++) {
         reason = run_mcus(decoder, false, 0, frame->mcu_columns);
     }
+    decoder->band_row = decoder->mcu_row;
     return reason;
 }
 
@@ -630,9 +674,65 @@ uint32_t stk_jpeg_decoder_rows(struct stk_jpeg_decoder *decoder, uint8_t *const 
         if (decoder->y < decoder->ready_end) {
             make_row(decoder, rows[done++]);
         } else {
-            reason = read_mcu_row(decoder);
+            reason = read_mcu_rows(decoder);
         }
     }
     *done_out = done;
     return reason;
+}
+
+/* ---- planes ------------------------------------------------------------------------------- */
+
+uint32_t stk_jpeg_decoder_planes(const struct stk_jpeg_decoder *decoder,
+                                 struct stk_jpeg_plane planes_out[3])
+{
+    const struct stk_jpeg_frame *frame = decoder->frame;
+
+    for (uint32_t i = 0; i < frame->component_count; i++) {
+        const struct plane *plane = &decoder->planes[i];
+
+        planes_out[i] = (struct stk_jpeg_plane){
+            .width = plane->width,
+            .height = plane->height,
+            .h_ratio = plane->h_ratio,
+            .v_ratio = plane->v_ratio,
+            .smooth_x = plane->method == METHOD_WIDE || plane->method == METHOD_BOTH,
+            .smooth_y = plane->method == METHOD_HIGH || plane->method == METHOD_BOTH,
+            .first = plane->first,
+        };
+    }
+    return frame->rgb ? 0 : frame->component_count;
+}
+
+uint32_t stk_jpeg_decoder_band(struct stk_jpeg_decoder *decoder, struct stk_jpeg_band *band_out,
+                               bool *more_out)
+{
+    const struct stk_jpeg_frame *frame = decoder->frame;
+    uint32_t mcu_row = decoder->band_row++, reason = STK_JPEG_FINE;
+
+    STK_ASSERT(mcu_row < frame->mcu_rows);
+    if (mcu_row == decoder->mcu_row) {
+        reason = read_mcu_rows(decoder);
+    }
+    *more_out = decoder->ready_end < decoder->box.y + decoder->box.height;
+    for (uint32_t i = 0; i < frame->component_count && !reason; i++) {
+        const struct plane *plane = &decoder->planes[i];
+        uint32_t count = frame->components[i].v * 8u, y = mcu_row * count;
+
+        band_out->rows[i] = plane->data + y % plane->rows * plane->stride;
+        band_out->strides[i] = plane->stride;
+        band_out->y[i] = y;
+        band_out->counts[i] = (uint32_t)stk_min(count, plane->height - stk_min(y, plane->height));
+    }
+    return reason;
+}
+
+void stk_jpeg_decoder_colors(const struct stk_jpeg_decoder *decoder, const uint8_t *y,
+                             const uint8_t *cb, const uint8_t *cr, uint32_t count, uint8_t *out)
+{
+    if (cb) {
+        decoder->kernels->colors(y, cb, cr, count, out);
+    } else {
+        decoder->kernels->copy(y, y, y, count, out);
+    }
 }

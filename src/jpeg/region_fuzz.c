@@ -1,9 +1,11 @@
 /* Any bytes as a JPEG, by us (plain and with vectors) and by libjpeg-turbo: where we answer, the
  * samples are the same and libjpeg has no complaint; with the picture's own marks, too. With marks
  * that lie (the file's bytes, or true ones of which some are changed) nothing breaks. The first 4
- * bytes choose the box, and what is changed. Reaches markers.c, huffman.c, segment.c, entropy.c,
- * planes.c and region.c. */
+ * bytes choose the box, and what is changed. Reaches markers.c, huffman.c, segment.c, planes.c,
+ * planes_simd.c and region.c. */
+#include "jpeg/entropy.h"
 #include "jpeg/oracle_test.h"
+#include "jpeg/planes.h"
 
 #define CHOICE_BYTES 4u
 #define PIXELS_MAX (1u << 17)
@@ -43,10 +45,35 @@ static void try_marks(struct stk_jpeg_decoder *decoder, struct stk_view picture,
     free(made);
 }
 
+/* Planes come to as far as rows did, with samples where they say. */
+static void try_bands(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_frame *frame,
+                      const struct stk_jpeg_box *box, uint32_t of_rows)
+{
+    size_t space_bytes = stk_round_up(stk_jpeg_workspace_bytes(frame, box), 64);
+    void *space = aligned_alloc(64, space_bytes);
+    uint32_t reason = stk_jpeg_decoder_begin(decoder, frame, box, space, NULL);
+    volatile uint8_t last;
+    bool more = true;
+
+    while (more && !reason) {
+        struct stk_jpeg_band band;
+
+        reason = stk_jpeg_decoder_band(decoder, &band, &more);
+        for (uint32_t i = 0; i < frame->component_count && !reason; i++) {
+            if (band.counts[i] > 0) {
+                last = band.rows[i][(band.counts[i] - 1) * band.strides[i]];
+            }
+        }
+    }
+    (void)last;
+    STK_ASSERT(reason == of_rows);
+    free(space);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     /* Kept, as a worker keeps them: one picture must not hurt the next. */
-    static struct stk_jpeg_decoder *decoders[2];
+    static struct stk_jpeg_decoder *decoders[3];
     struct stk_jpeg_frame frame;
     struct stk_jpeg_box box;
     struct stk_view picture;
@@ -54,6 +81,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (!decoders[0]) {
         STK_ASSERT(stk_jpeg_decoder_open(&decoders[0], STOKER_VECTOR_NONE, NULL) == 0);
         STK_ASSERT(stk_jpeg_decoder_open(&decoders[1], STOKER_VECTOR_AUTO, NULL) == 0);
+        if (stk_jpeg_kernels_simd()) {
+            STK_ASSERT(stk_jpeg_decoder_open_kernels(&decoders[2], stk_jpeg_kernels_simd(), NULL) ==
+                       0);
+        }
     }
     if (bytes < CHOICE_BYTES) {
         return 0;
@@ -67,10 +98,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     box.width = 1 + share(frame.width - box.x - 1, data[2]);
     box.height = 1 + share(frame.height - box.y - 1, data[3]);
     oracle_decode(&oracle, picture, box.y + box.height);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3 && decoders[i]; i++) {
         uint32_t reason;
 
         STK_ASSERT(!oracle_compare(&oracle, decoders[i], picture, &box, NULL, &reason));
+        try_bands(decoders[i], &frame, &box, reason);
     }
     try_marks(decoders[data[3] % 2], picture, &frame, &box, data);
     return 0;

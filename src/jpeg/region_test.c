@@ -2,11 +2,13 @@
  * and a reason; damage never gives rows that libjpeg would warn of.
  * Method: pictures made here by libjpeg over sizes, samplings, qualities, restart intervals,
  * tables and fillers, and by random coefficients; each decoded by libjpeg as anyone would, and
- * by markers.c, huffman.c, segment.c, entropy.c, planes.c and region.c, plain and with AVX2, over
- * corners and random boxes. Takes a seed as its argument. */
+ * by markers.c, huffman.c, segment.c, planes.c and region.c, plain, with AVX2 and with SSE2
+ * or NEON (planes_simd.c), over corners and random boxes. Takes a seed as its argument. */
 #include "base/hash.h"
 #include "base/mem.h"
+#include "jpeg/entropy.h"
 #include "jpeg/oracle_test.h"
+#include "jpeg/planes.h"
 #include "test/t.h"
 
 #include <errno.h>
@@ -331,6 +333,42 @@ static void test_sizes(void)
     }
 }
 
+/* MCUs of a few bits each, a mark for each one, over some windows: whatever bits are left of a byte
+ * where a window ends, its place is known. */
+static void test_small_mcus(void)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        struct stk_jpeg_marks marks[2];
+        uint8_t *bytes[2];
+        uint32_t reason;
+
+        made.sampling = &samplings[3];
+        made.width = 2400;
+        made.height = 2400 - 16 * i;
+        made.quality = 50;
+        made.content = FLAT;
+        made.optimized = true;
+        made.progressive = made.arithmetic = made.wide_tables = made.rgb = false;
+        made.restart = 0;
+        encode();
+        for (uint32_t d = 0; d < 2; d++) {
+            bytes[d] = oracle_marks(decoders[d], view_of_made(), 1, &marks[d], &reason);
+            T_STR("marks of small MCUs", stk_jpeg_reason_name(reason), "fine");
+        }
+        if (bytes[0] && bytes[1]) {
+            struct stk_jpeg_box box = {1000, 0, 200, made.height};
+
+            T_TRUE("same marks", memcmp(bytes[0], bytes[1], marks[0].bytes.bytes) == 0);
+            oracle_decode(&oracle, view_of_made(), made.height);
+            T_TRUE("box",
+                   !oracle_compare(&oracle, decoders[1], view_of_made(), &box, marks, &reason));
+            T_STR("box", stk_jpeg_reason_name(reason), "fine");
+        }
+        free(bytes[0]);
+        free(bytes[1]);
+    }
+}
+
 /* Bits flipped, bytes changed, ends cut: what we answer, libjpeg answers without a warning. */
 static void test_damage(uint32_t count)
 {
@@ -435,6 +473,20 @@ static void test_memory(void)
     T_EQ("no leak", stk_mem_alive(), alive);
 }
 
+/* The same again by what is between the two. */
+static void test_simd(bool is_long)
+{
+    struct stk_jpeg_decoder *other = decoders[1];
+
+    if (stk_jpeg_kernels_simd()) {
+        T_EQ("open", stk_jpeg_decoder_open_kernels(&decoders[1], stk_jpeg_kernels_simd(), NULL), 0);
+        test_boxes(is_long ? 5000 : 200, is_long ? 1100 : 300);
+        test_damage(is_long ? 40000 : 1500);
+        stk_jpeg_decoder_close(decoders[1]);
+        decoders[1] = other;
+    }
+}
+
 int main(int count, char **arguments)
 {
     const char *text = getenv("STOKER_TEST_LONG");
@@ -447,9 +499,11 @@ int main(int count, char **arguments)
     T_EQ("open", stk_jpeg_decoder_open(&decoders[1], STOKER_VECTOR_AUTO, &error), 0);
     test_reasons();
     test_sizes();
+    test_small_mcus();
     test_table_cache();
     test_boxes(is_long ? 20000 : 600, is_long ? 1100 : 300);
     test_damage(is_long ? 400000 : 6000);
+    test_simd(is_long);
     test_memory();
     printf("%llu boxes, %llu samples; %llu damaged ones answered\n", (unsigned long long)boxes,
            (unsigned long long)samples, (unsigned long long)answers);

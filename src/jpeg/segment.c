@@ -42,6 +42,8 @@ static void begin(struct stk_jpeg_segment *segment)
     segment->bits = (struct stk_jpeg_bits){.at = segment->window};
     segment->filled = segment->window;
     segment->whole = false;
+    segment->known = segment->window;
+    segment->known_from = segment->from;
     fill(segment);
 }
 
@@ -64,23 +66,40 @@ void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_
     }
 }
 
-const uint8_t *stk_jpeg_segment_place(const struct stk_jpeg_segment *segment, uint32_t *used_out)
+/* Bytes at a time, so that a byte counts them: compilers make vectors of it. */
+#define COUNTED 128u
+
+/* How many bytes of the file those of the window were: each FF was two. */
+static ptrdiff_t stuffed(const uint8_t *from, const uint8_t *end)
+{
+    ptrdiff_t bytes = end - from;
+
+    while (from < end) {
+        size_t part = (size_t)stk_min((size_t)(end - from), COUNTED);
+        uint8_t found = 0;
+
+        for (size_t i = 0; i < part; i++) {
+            found = (uint8_t)(found + (from[i] == 0xff));
+        }
+        bytes += found;
+        from += part;
+    }
+    return bytes;
+}
+
+const uint8_t *stk_jpeg_segment_place(struct stk_jpeg_segment *segment, uint32_t *used_out)
 {
     const struct stk_jpeg_bits *bits = &segment->bits;
     size_t consumed = (size_t)(bits->at - segment->window) * 8 - bits->count;
     const uint8_t *at = segment->window + consumed / 8;
-    const uint8_t *found = at;
-    size_t stuffed = 0; /* each FF was two bytes */
 
     if (at > segment->filled || (at == segment->filled && consumed % 8)) {
         return NULL;
     }
-    while ((found = memchr(found, 0xff, (size_t)(segment->filled - found)))) {
-        found++;
-        stuffed++;
-    }
+    segment->known_from += stuffed(segment->known, at);
+    segment->known = at;
     *used_out = consumed % 8;
-    return segment->from - (segment->filled - at) - stuffed;
+    return segment->known_from;
 }
 
 bool stk_jpeg_segment_passed(const struct stk_jpeg_segment *segment)
@@ -93,6 +112,7 @@ bool stk_jpeg_segment_passed(const struct stk_jpeg_segment *segment)
 bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment)
 {
     struct stk_jpeg_bits *bits = &segment->bits;
+    const uint8_t *rest;
     size_t left;
 
     if (segment->whole) {
@@ -100,9 +120,12 @@ bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment)
     }
     bits->at -= bits->count / 8; /* whole bytes are read again, from their new place */
     bits->count %= 8;
-    left = (size_t)(segment->filled - bits->at);
-    memmove(segment->window, bits->at, left);
-    bits->at = segment->window;
+    rest = bits->at - (bits->count > 0); /* a byte that is begun stays: its place may be asked */
+    left = (size_t)(segment->filled - rest);
+    segment->known_from = segment->from - stuffed(rest, segment->filled);
+    segment->known = segment->window;
+    memmove(segment->window, rest, left);
+    bits->at = segment->window + (bits->count > 0);
     segment->filled = segment->window + left;
     fill(segment);
     return true;

@@ -30,7 +30,9 @@ struct stk_jpeg_segment {
     uint8_t *window;           /* lent: STK_JPEG_WINDOW_BYTES */
     uint8_t *filled;           /* in the window: end of what was copied */
     const uint8_t *from, *end; /* of the file's bytes: not yet copied */
-    bool whole;                /* the segment ends at `filled` */
+    /* A byte of the window whose place in the file is known, at bits.at or before it. */
+    const uint8_t *known, *known_from;
+    bool whole; /* the segment ends at `filled` */
 };
 
 void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view data,
@@ -39,8 +41,8 @@ void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view da
 void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_view data,
                                    uint32_t used, uint8_t *window);
 /* The byte of the file with the next bit, and the bits of it that are used up. NULL: bits were used
- * that are not there. */
-const uint8_t *stk_jpeg_segment_place(const struct stk_jpeg_segment *segment, uint32_t *used_out);
+ * that are not there. Looks at the bytes since it was asked last. */
+const uint8_t *stk_jpeg_segment_place(struct stk_jpeg_segment *segment, uint32_t *used_out);
 /* After `limit` was passed: false when bits were used that are not there. */
 bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment);
 /* Goes on behind marker RSTn. false: bytes are left of the segment, or another marker stands

@@ -54,8 +54,8 @@ static bool foot_is_sane(const struct stk_marks *marks)
     const struct stk_marks_foot *foot = &marks->foot;
     uint64_t bytes = marks->image.bytes, samples = marks->head.samples;
     uint64_t table = (samples + 1) * sizeof(uint64_t); /* samples are below 2^32 */
-    uint64_t pages = foot->pages_at / STK_MARKS_PAGE_BYTES +
-                     (foot->pages_at % STK_MARKS_PAGE_BYTES != 0);
+    uint64_t pages =
+        foot->pages_at / STK_MARKS_PAGE_BYTES + (foot->pages_at % STK_MARKS_PAGE_BYTES != 0);
 
     return foot->foot_sum == stk_sum64(foot, offsetof(struct stk_marks_foot, foot_sum)) &&
            foot->file_bytes == bytes && foot->pages_at <= bytes && foot->pages_at % 8 == 0 &&

@@ -100,6 +100,8 @@ static void test_whole(struct stk_io *world)
     T_EQ("lost", count_lost(marks), 0);
     T_EQ("past the last", stk_marks_of(marks, SAMPLES).entries.bytes, 0);
     T_EQ("far past the last", stk_marks_of(marks, UINT64_MAX).entries.bytes, 0);
+    T_EQ("past all that bytes can count",
+         stk_marks_of(marks, (UINT64_C(1) << 61) + 1).entries.bytes, 0);
     stk_marks_close(marks);
     T_EQ("another's", stk_marks_open(&marks, world, PATH, other, &error), STOKER_ERROR_CHANGED);
     T_HAS("another's", error.advice, "--jpeg-rows");
@@ -112,53 +114,132 @@ static void test_damage(void)
 {
     uint8_t *bytes = (uint8_t *)image;
     struct stk_marks *marks;
+    uint64_t pages_at;
 
+    memcpy(&pages_at, bytes + image_bytes - 24, sizeof pages_at);
     for (size_t at = 0; at < image_bytes; at += at < 64 || at + 200 > image_bytes ? 1 : 97) {
         bytes[at] ^= 0x10;
         if (stk_marks_open_image(&marks, (struct stk_view){bytes, image_bytes}, identity, NULL) ==
             0) {
             T_TRUE("it is seen", count_lost(marks) > 0);
+            T_TRUE("and not in the sums of pages", at < pages_at);
             stk_marks_close(marks);
         }
         bytes[at] ^= 0x10;
     }
     for (size_t size = 0; size < image_bytes; size += 61) {
-        T_TRUE("cut", stk_marks_open_image(&marks, (struct stk_view){bytes, size}, identity, NULL) <
-                          0);
+        T_TRUE("cut",
+               stk_marks_open_image(&marks, (struct stk_view){bytes, size}, identity, NULL) < 0);
     }
 }
 
-/* Right sums over wrong places. */
+/* Right sums over what is wrong. */
+static void seal(struct stk_marks_foot *foot)
+{
+    uint8_t *bytes = (uint8_t *)image;
+    uint64_t *sums = (uint64_t *)(void *)(bytes + foot->pages_at);
+    uint64_t pages = (image_bytes - sizeof *foot - foot->pages_at) / 8;
+
+    for (uint64_t page = 0; page < pages; page++) {
+        uint64_t from = page * STK_MARKS_PAGE_BYTES;
+
+        sums[page] = stk_sum64(bytes + from, stk_min(STK_MARKS_PAGE_BYTES, foot->pages_at - from));
+    }
+    foot->pages_sum = stk_sum64(sums, pages * 8);
+    foot->foot_sum = stk_sum64(foot, offsetof(struct stk_marks_foot, foot_sum));
+    memcpy(bytes + image_bytes - sizeof *foot, foot, sizeof *foot);
+}
+
+static int open_sealed(struct stk_marks **marks_out, struct stk_marks_foot *foot)
+{
+    seal(foot);
+    return stk_marks_open_image(marks_out, (struct stk_view){(uint8_t *)image, image_bytes},
+                                identity, NULL);
+}
+
 static void test_hostile(void)
 {
     static const uint64_t wrong[] = {0, 63, UINT64_MAX, UINT64_MAX - 7, UINT64_C(1) << 63};
     uint8_t *bytes = (uint8_t *)image;
     struct stk_marks_foot foot;
-    uint64_t pages, *sums;
+    struct stk_marks *marks;
+    uint64_t *table;
 
     memcpy(&foot, bytes + image_bytes - sizeof foot, sizeof foot);
-    sums = (uint64_t *)(void *)(bytes + foot.pages_at);
-    pages = (image_bytes - sizeof foot - foot.pages_at) / 8;
+    table = (uint64_t *)(void *)(bytes + foot.table_at);
     for (size_t i = 0; i < STK_COUNT(wrong); i++) {
-        struct stk_marks *marks;
-        uint64_t *table = (uint64_t *)(void *)(bytes + foot.table_at), before = table[7];
+        uint64_t before = table[7];
 
         table[7] = wrong[i];
-        for (uint64_t page = 0; page < pages; page++) {
-            uint64_t from = page * STK_MARKS_PAGE_BYTES;
-
-            sums[page] = stk_sum64(bytes + from,
-                                   stk_min(STK_MARKS_PAGE_BYTES, foot.pages_at - from));
-        }
-        foot.pages_sum = stk_sum64(sums, pages * 8);
-        foot.foot_sum = stk_sum64(&foot, offsetof(struct stk_marks_foot, foot_sum));
-        memcpy(bytes + image_bytes - sizeof foot, &foot, sizeof foot);
-        T_EQ("open", stk_marks_open_image(&marks, (struct stk_view){bytes, image_bytes}, identity,
-                                          NULL), 0);
+        T_EQ("open", open_sealed(&marks, &foot), 0);
         (void)count_lost(marks);
         stk_marks_close(marks);
         table[7] = before;
     }
+    for (int i = 0; i < 2; i++) { /* the last entries end in the table, or behind all */
+        uint64_t before = table[SAMPLES];
+
+        table[SAMPLES] = i ? UINT64_MAX : foot.table_at + 8;
+        T_EQ("open", open_sealed(&marks, &foot), 0);
+        T_EQ("none", stk_marks_of(marks, SAMPLES - 1).entries.bytes, 0);
+        stk_marks_close(marks);
+        table[SAMPLES] = before;
+    }
+}
+
+/* An entry whose sum is the picture's, and its length is not. */
+static void test_other_length(void)
+{
+    uint8_t *bytes = (uint8_t *)image;
+    struct stk_marks_foot foot;
+    struct stk_marks_entry entry;
+    struct stk_jpeg_marks found;
+    struct stk_marks_of of;
+    struct stk_marks *marks;
+    uint64_t at;
+
+    memcpy(&foot, bytes + image_bytes - sizeof foot, sizeof foot);
+    memcpy(&at, bytes + foot.table_at + 8, sizeof at); /* of sample 1, which has one */
+    memcpy(&entry, bytes + at, sizeof entry);
+    entry.bytes++;
+    memcpy(bytes + at, &entry, sizeof entry);
+    T_EQ("open", open_sealed(&marks, &foot), 0);
+    of = stk_marks_of(marks, 1);
+    T_TRUE("there", of.entries.bytes > 0);
+    T_TRUE("not its", !stk_marks_find(&of, (struct stk_view){pictures[1], 64}, &found));
+    stk_marks_close(marks);
+    entry.bytes--;
+    memcpy(bytes + at, &entry, sizeof entry);
+}
+
+/* Heads and feet that contradict the file. */
+static void test_contradictions(void)
+{
+    uint8_t *bytes = (uint8_t *)image;
+    struct stk_marks_head head, other;
+    struct stk_marks_foot foot, moved;
+    struct stk_marks *marks;
+
+    memcpy(&head, bytes, sizeof head);
+    memcpy(&foot, bytes + image_bytes - sizeof foot, sizeof foot);
+    for (int i = 0; i < 6; i++) {
+        other = head;
+        moved = foot;
+        other.version += i == 0;
+        other.page_bytes *= 1 + (i == 1);
+        other.samples -= i == 2;
+        other.samples = i == 3 ? UINT64_MAX : other.samples;
+        moved.table_at = i == 3 ? foot.pages_at : foot.table_at; /* no table at all */
+        moved.file_bytes += i == 4;
+        moved.table_at += 8 * (i == 5);
+        memcpy(bytes, &other, sizeof other);
+        T_EQ("contradiction", open_sealed(&marks, &moved),
+             i < 2 ? STOKER_ERROR_UNSUPPORTED : STOKER_ERROR_CORRUPT);
+    }
+    memcpy(bytes, &head, sizeof head);
+    T_EQ("as it was", open_sealed(&marks, &foot), 0);
+    T_EQ("lost", count_lost(marks), 0);
+    stk_marks_close(marks);
 }
 
 int main(void)
@@ -177,6 +258,8 @@ int main(void)
     test_whole(world);
     test_damage();
     test_hostile();
+    test_other_length();
+    test_contradictions();
     stk_io_close(world);
     return t_finish();
 }

@@ -46,8 +46,8 @@ static int flush(struct stk_marks_writer *writer, struct stoker_error *error)
         writer->sum_capacity = capacity;
     }
     for (size_t from = 0; from < writer->used; from += STK_MARKS_PAGE_BYTES) {
-        writer->sums[writer->sum_count++] = stk_sum64(
-            writer->buffer + from, stk_min(STK_MARKS_PAGE_BYTES, writer->used - from));
+        writer->sums[writer->sum_count++] =
+            stk_sum64(writer->buffer + from, stk_min(STK_MARKS_PAGE_BYTES, writer->used - from));
     }
     status = stk_io_write(writer->io, writer->out, writer->buffer, writer->used, error);
     writer->used = 0;
@@ -135,9 +135,9 @@ static int put_end(struct stk_marks_writer *writer, struct stoker_error *error)
     writer->table[writer->samples] = writer->at;
     status = put(writer, zeros, -writer->at % 8, error);
     foot.table_at = writer->at;
-    status = status < 0 ? status
-                        : put(writer, writer->table,
-                              (writer->samples + 1) * sizeof *writer->table, error);
+    status = status < 0
+                 ? status
+                 : put(writer, writer->table, (writer->samples + 1) * sizeof *writer->table, error);
     foot.pages_at = writer->at;
     status = status < 0 || writer->used == 0 ? status : flush(writer, error);
     if (status < 0) {

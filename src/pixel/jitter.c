@@ -40,9 +40,9 @@ void stk_jitter_apply(const struct stk_jitter *jitter, const struct stk_kernels 
                       uint8_t *rgbx, uint64_t pixels)
 {
     for (int i = 0; i < STK_JITTER_STEPS && pixels > 0; i++) {
-        uint8_t            step = jitter->order[i];
-        double             value = jitter->value[step], mean = 0.0;
-        struct stk_recolor recolor = { 0 };
+        uint8_t step = jitter->order[i];
+        double value = jitter->value[step], mean = 0.0;
+        struct stk_recolor recolor = {0};
 
         if (value == (step == STK_HUE ? 0.0 : 1.0)) {
             continue;

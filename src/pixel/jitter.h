@@ -19,7 +19,7 @@ enum stk_jitter_step { STK_BRIGHTNESS, STK_CONTRAST, STK_SATURATION, STK_HUE };
 
 struct stk_jitter {
     uint8_t order[STK_JITTER_STEPS]; /* enum stk_jitter_step, each once */
-    double  value[STK_JITTER_STEPS]; /* by step: factors (1: off); hue: turns in [-0.5, 0.5] */
+    double value[STK_JITTER_STEPS];  /* by step: factors (1: off); hue: turns in [-0.5, 0.5] */
 };
 
 /* Applies the steps that are not off, in their order. */
@@ -36,7 +36,7 @@ struct stk_recolor {
     int32_t reciprocal[256];
 };
 
-#define STK_HUE_ONE (1 << 16)         /* a sixth of a turn */
+#define STK_HUE_ONE (1 << 16) /* a sixth of a turn */
 #define STK_HUE_TURN (6 * STK_HUE_ONE)
 
 /* torchvision's grey, floor(0.2989 R + 0.587 G + 0.114 B), exactly. The quotient by 10,000 is

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #if defined(__x86_64__)
-#include <cpuid.h>
+#    include <cpuid.h>
 
 /* AVX2 with an operating system that saves its registers, and F16C. */
 static const struct stk_kernels *vector_kernels(void)
@@ -37,7 +37,7 @@ void stk_plain_horizontal(const struct stk_axis *axis, const uint8_t *in, uint8_
     for (uint32_t x = 0; x < axis->count; x++) {
         const uint8_t *from = in + 4 * (size_t)axis->first[x];
         const int16_t *weights = axis->weights + (size_t)x * axis->stride;
-        int32_t        sums[4];
+        int32_t sums[4];
 
         for (int c = 0; c < 4; c++) {
             sums[c] = 1 << (axis->shift - 1);
@@ -61,7 +61,7 @@ void stk_plain_vertical(const uint8_t *const *rows, const int16_t *weights, uint
 {
     for (uint32_t start = 0; start < bytes; start += STRIP) {
         uint32_t count = bytes - start < STRIP ? bytes - start : STRIP;
-        int32_t  sums[STRIP];
+        int32_t sums[STRIP];
 
         for (uint32_t i = 0; i < count; i++) {
             sums[i] = 1 << (shift - 1);
@@ -75,6 +75,24 @@ void stk_plain_vertical(const uint8_t *const *rows, const int16_t *weights, uint
         }
         for (uint32_t i = 0; i < count; i++) {
             out[start + i] = clamp(sums[i] >> shift);
+        }
+    }
+}
+
+static void plain_weave(const uint8_t *const rows[4], uint32_t count, uint8_t *out)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        for (int r = 0; r < 4; r++) {
+            out[4 * (size_t)i + r] = rows[r][i];
+        }
+    }
+}
+
+void stk_plain_unweave(const uint8_t *in, uint32_t count, uint8_t *const rows[4])
+{
+    for (uint32_t i = 0; i < count; i++) {
+        for (int r = 0; r < 4; r++) {
+            rows[r][i] = in[4 * (size_t)i + r];
         }
     }
 }
@@ -195,6 +213,8 @@ static const struct stk_kernels plain_kernels = {
     .name = "none",
     .horizontal = stk_plain_horizontal,
     .vertical = stk_plain_vertical,
+    .weave = plain_weave,
+    .unweave = stk_plain_unweave,
     .convert = plain_convert,
     .recolor = stk_plain_recolor,
     .grey_sum = stk_plain_grey_sum,
@@ -204,6 +224,9 @@ const struct stk_kernels *stk_kernels_get(uint32_t vector)
 {
     const struct stk_kernels *vectors = vector == STOKER_VECTOR_NONE ? NULL : vector_kernels();
 
+    if (vector == STOKER_VECTOR_AUTO && !vectors) {
+        vectors = stk_kernels_simd();
+    }
     return vectors || vector == STOKER_VECTOR_AVX2 ? vectors : &plain_kernels;
 }
 

@@ -1,4 +1,4 @@
-/* pixel/kernels.h: the inner loops, in plain C and in AVX2; both give the same bytes.
+/* pixel/kernels.h: the inner loops, in plain C, SSE2, NEON and AVX2; all give the same bytes.
  * Rows are RGBX: 4 bytes a pixel; X is carried along and means nothing.
  * Owner: const tables. Threads: any. Memory: none. Bound: none. */
 #ifndef PIXEL_KERNELS_H
@@ -11,16 +11,16 @@ struct stk_recolor;
 
 /* How a finished RGBX row becomes part of a slot. */
 struct stk_convert {
-    uint32_t dtype;   /* enum stoker_dtype: UINT8, FLOAT32, FLOAT16, BFLOAT16 */
-    uint32_t layout;  /* enum stoker_layout */
+    uint32_t dtype;  /* enum stoker_dtype: UINT8, FLOAT32, FLOAT16, BFLOAT16 */
+    uint32_t layout; /* enum stoker_layout */
     uint32_t width, height;
-    bool     normalize;
-    float    scale[3], bias[3]; /* value = u8 * scale + bias, two roundings; plain: 1/255, 0 */
-    uint16_t table[3][256];     /* float16 and bfloat16 values of each u8 */
+    bool normalize;
+    float scale[3], bias[3]; /* value = u8 * scale + bias, two roundings; plain: 1/255, 0 */
+    uint16_t table[3][256];  /* float16 and bfloat16 values of each u8 */
 };
 
 struct stk_kernels {
-    const char *name; /* "none", "avx2" */
+    const char *name; /* "none", "sse2", "neon", "avx2" */
     /* One row through a FILTER axis with wide weights: output x is
      * clamp((sum over t of in[first[x] + t] * weights[x][t] + half) >> shift).
      * in: readable for axis->stride pixels from each first[x]; out: room for a multiple of 4
@@ -31,9 +31,13 @@ struct stk_kernels {
      * where taps is odd. */
     void (*vertical)(const uint8_t *const *rows, const int16_t *weights, uint32_t taps,
                      uint32_t shift, uint32_t bytes, uint8_t *out);
+    /* Four rows of `count` samples as the channels of pixels: out[4 * i + r] = rows[r][i]; reads
+     * up to 31 samples past a row, and writes as many pixels past the last. */
+    void (*weave)(const uint8_t *const rows[4], uint32_t count, uint8_t *out);
+    /* The reverse; writes no more than count samples of a row. rows may be the same. */
+    void (*unweave)(const uint8_t *in, uint32_t count, uint8_t *const rows[4]);
     /* Row y of a picture into its slot; reads and writes nothing beside it. */
-    void (*convert)(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
-                    void *slot);
+    void (*convert)(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y, void *slot);
     /* Pixels in place: see pixel/jitter.h. */
     void (*recolor)(const struct stk_recolor *recolor, uint8_t *rgbx, uint64_t pixels);
     /* The sum of stk_grey over the pixels. */

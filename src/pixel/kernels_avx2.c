@@ -37,7 +37,7 @@ INLINE __m256i sum_two(const uint8_t *in, const uint32_t *first, const int16_t *
         _mm256_setr_epi8(8, -1, 12, -1, 9, -1, 13, -1, 10, -1, 14, -1, 11, -1, 15, -1, //
                          8, -1, 12, -1, 9, -1, 13, -1, 10, -1, 14, -1, 11, -1, 15, -1);
     const uint8_t *a = in + 4 * (size_t)first[0], *b = in + 4 * (size_t)first[1];
-    __m256i        sum = half;
+    __m256i sum = half;
 
     for (uint32_t q = 0; q < quads; q++, a += 16, b += 16, wide += 32) {
         __m256i pixels = _mm256_inserti128_si256(_mm256_castsi128_si256(load128(a)), load128(b), 1);
@@ -55,19 +55,19 @@ INLINE void horizontal_quads(const struct stk_axis *axis, const uint8_t *in, uin
 {
     const __m256i half = _mm256_set1_epi32(1 << (axis->shift - 1));
     const __m128i shift = _mm_cvtsi32_si128((int)axis->shift);
-    const size_t  block = 32 * (size_t)quads; /* wide weights of two outputs */
+    const size_t block = 32 * (size_t)quads; /* wide weights of two outputs */
 
     for (uint32_t x = 0; x < axis->count; x += 4) {
         const int16_t *wide = axis->wide + x / 2 * block;
-        __m256i        a = sum_two(in, axis->first + x, wide, quads, half);
-        __m256i        b = sum_two(in, axis->first + x + 2, wide + block, quads, half);
+        __m256i a = sum_two(in, axis->first + x, wide, quads, half);
+        __m256i b = sum_two(in, axis->first + x + 2, wide + block, quads, half);
 
         a = _mm256_sra_epi32(a, shift);
         b = _mm256_sra_epi32(b, shift);
         a = _mm256_packs_epi32(a, b);  /* outputs 0 2 | 1 3 */
         a = _mm256_packus_epi16(a, a); /* 0 2 0 2 | 1 3 1 3 */
-        store128(out + 4 * (size_t)x, _mm_unpacklo_epi32(_mm256_castsi256_si128(a),
-                                                         _mm256_extracti128_si256(a, 1)));
+        store128(out + 4 * (size_t)x,
+                 _mm_unpacklo_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)));
     }
 }
 
@@ -92,7 +92,7 @@ INLINE void vertical_block(const uint8_t *const *rows, const int16_t *weights, u
 {
     const __m256i zero = _mm256_setzero_si256();
     const __m128i count = _mm_cvtsi32_si128((int)shift);
-    __m256i       sums[4];
+    __m256i sums[4];
 
     for (int i = 0; i < 4; i++) {
         sums[i] = _mm256_set1_epi32(1 << (shift - 1));
@@ -105,14 +105,14 @@ INLINE void vertical_block(const uint8_t *const *rows, const int16_t *weights, u
 
         memcpy(&pair, weights + t, sizeof(pair));
         weight = _mm256_set1_epi32(pair);
-        sums[0] = _mm256_add_epi32(
-            sums[0], _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), weight));
-        sums[1] = _mm256_add_epi32(
-            sums[1], _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), weight));
-        sums[2] = _mm256_add_epi32(
-            sums[2], _mm256_madd_epi16(_mm256_unpacklo_epi8(high, zero), weight));
-        sums[3] = _mm256_add_epi32(
-            sums[3], _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), weight));
+        sums[0] =
+            _mm256_add_epi32(sums[0], _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), weight));
+        sums[1] =
+            _mm256_add_epi32(sums[1], _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), weight));
+        sums[2] =
+            _mm256_add_epi32(sums[2], _mm256_madd_epi16(_mm256_unpacklo_epi8(high, zero), weight));
+        sums[3] =
+            _mm256_add_epi32(sums[3], _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), weight));
     }
     for (int i = 0; i < 4; i++) {
         sums[i] = _mm256_sra_epi32(sums[i], count);
@@ -152,6 +152,49 @@ static void avx2_vertical(const uint8_t *const *rows, const int16_t *weights, ui
     }
 }
 
+/* ---- four rows ---- */
+
+static void avx2_weave(const uint8_t *const rows[4], uint32_t count, uint8_t *out)
+{
+    for (uint32_t i = 0; i < count; i += 16) {
+        __m128i a = load128(rows[0] + i), b = load128(rows[1] + i);
+        __m128i c = load128(rows[2] + i), d = load128(rows[3] + i);
+        __m128i ab = _mm_unpacklo_epi8(a, b), cd = _mm_unpacklo_epi8(c, d);
+        uint8_t *to = out + 4 * (size_t)i;
+
+        store128(to, _mm_unpacklo_epi16(ab, cd));
+        store128(to + 16, _mm_unpackhi_epi16(ab, cd));
+        ab = _mm_unpackhi_epi8(a, b);
+        cd = _mm_unpackhi_epi8(c, d);
+        store128(to + 32, _mm_unpacklo_epi16(ab, cd));
+        store128(to + 48, _mm_unpackhi_epi16(ab, cd));
+    }
+}
+
+static void avx2_unweave(const uint8_t *in, uint32_t count, uint8_t *const rows[4])
+{
+    const __m256i split = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, //
+                                           0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m256i join = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    uint32_t i = 0;
+    uint8_t *const rest[4] = {rows[0] + count / 8 * 8, rows[1] + count / 8 * 8,
+                              rows[2] + count / 8 * 8, rows[3] + count / 8 * 8};
+
+    for (; i + 8 <= count; i += 8) {
+        __m256i pixels = _mm256_shuffle_epi8(load256(in + 4 * (size_t)i), split);
+        __m128i low, high;
+
+        pixels = _mm256_permutevar8x32_epi32(pixels, join);
+        low = _mm256_castsi256_si128(pixels);
+        high = _mm256_extracti128_si256(pixels, 1);
+        _mm_storel_epi64((__m128i *)(void *)(rows[0] + i), low);
+        _mm_storel_epi64((__m128i *)(void *)(rows[1] + i), _mm_srli_si128(low, 8));
+        _mm_storel_epi64((__m128i *)(void *)(rows[2] + i), high);
+        _mm_storel_epi64((__m128i *)(void *)(rows[3] + i), _mm_srli_si128(high, 8));
+    }
+    stk_plain_unweave(in + 4 * (size_t)i, count - i, rest);
+}
+
 /* ---- convert ---- */
 
 /* 8 values as dtype at `index` of the slot. */
@@ -183,11 +226,11 @@ INLINE __m256 scaled(__m256i values, __m256 scale, __m256 bias)
 INLINE void convert_planes(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
                            void *slot, uint32_t dtype)
 {
-    const size_t  plane = (size_t)convert->width * convert->height;
-    const size_t  row = (size_t)y * convert->width;
+    const size_t plane = (size_t)convert->width * convert->height;
+    const size_t row = (size_t)y * convert->width;
     const __m256i byte = _mm256_set1_epi32(255);
-    __m256        scale[3], bias[3];
-    uint32_t      x;
+    __m256 scale[3], bias[3];
+    uint32_t x;
 
     for (int c = 0; c < 3; c++) {
         scale[c] = _mm256_set1_ps(convert->scale[c]);
@@ -209,8 +252,8 @@ INLINE void convert_planes(const struct stk_convert *convert, const uint8_t *rgb
 INLINE void tighten(const uint8_t *rgbx, __m128i *first16, __m128i *last8)
 {
     const __m128i drop = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
-    __m128i       a = _mm_shuffle_epi8(load128(rgbx), drop);
-    __m128i       b = _mm_shuffle_epi8(load128(rgbx + 16), drop);
+    __m128i a = _mm_shuffle_epi8(load128(rgbx), drop);
+    __m128i b = _mm_shuffle_epi8(load128(rgbx + 16), drop);
 
     *first16 = _mm_or_si128(a, _mm_slli_si128(b, 12));
     *last8 = _mm_srli_si128(b, 4);
@@ -220,9 +263,9 @@ INLINE void convert_pixels(const struct stk_convert *convert, const uint8_t *rgb
                            void *slot, uint32_t dtype)
 {
     const size_t row = (size_t)y * convert->width;
-    float        scale_text[24], bias_text[24];
-    __m256       scale[3], bias[3];
-    uint32_t     x;
+    float scale_text[24], bias_text[24];
+    __m256 scale[3], bias[3];
+    uint32_t x;
 
     for (int i = 0; i < 24; i++) {
         scale_text[i] = convert->scale[i % 3];
@@ -250,15 +293,15 @@ INLINE void convert_pixels(const struct stk_convert *convert, const uint8_t *rgb
 static void convert_streamed(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
                              float *slot)
 {
-    const size_t  plane = (size_t)convert->width * convert->height;
-    const size_t  row = (size_t)y * convert->width;
+    const size_t plane = (size_t)convert->width * convert->height;
+    const size_t row = (size_t)y * convert->width;
     const __m256i byte = _mm256_set1_epi32(255);
 
     for (size_t c = 0; c < 3; c++) {
-        const __m256  scale = _mm256_set1_ps(convert->scale[c]);
-        const __m256  bias = _mm256_set1_ps(convert->bias[c]);
+        const __m256 scale = _mm256_set1_ps(convert->scale[c]);
+        const __m256 bias = _mm256_set1_ps(convert->bias[c]);
         const __m128i shift = _mm_cvtsi32_si128((int)(8 * c));
-        float        *out = slot + plane * c + row;
+        float *out = slot + plane * c + row;
 
         for (uint32_t x = 0; x < convert->width; x += 8) {
             __m256i pixels = load256(rgbx + 4 * (size_t)x);
@@ -280,16 +323,16 @@ static bool can_stream(const struct stk_convert *convert, const void *slot)
 static void convert_bytes(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t y,
                           uint8_t *slot)
 {
-    const size_t  plane = (size_t)convert->width * convert->height;
-    const size_t  row = (size_t)y * convert->width;
+    const size_t plane = (size_t)convert->width * convert->height;
+    const size_t row = (size_t)y * convert->width;
     const __m256i split = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, //
                                            0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m256i join = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    uint32_t      x;
+    uint32_t x;
 
     for (x = 0; x + 8 <= convert->width; x += 8) {
         const uint8_t *from = rgbx + 4 * (size_t)x;
-        __m128i        low, high;
+        __m128i low, high;
 
         if (convert->layout == STOKER_NHWC) {
             tighten(from, &low, &high);
@@ -342,8 +385,8 @@ struct pixels8 {
 
 INLINE struct pixels8 split8(const uint8_t *rgbx)
 {
-    const __m256i  byte = _mm256_set1_epi32(255);
-    __m256i        all = load256(rgbx);
+    const __m256i byte = _mm256_set1_epi32(255);
+    __m256i all = load256(rgbx);
     struct pixels8 pixels = {
         _mm256_and_si256(all, byte),
         _mm256_and_si256(_mm256_srli_epi32(all, 8), byte),
@@ -388,9 +431,9 @@ INLINE __m256i grey8(struct pixels8 p)
 INLINE void blend8(const struct stk_recolor *recolor, uint8_t *rgbx)
 {
     struct pixels8 p = split8(rgbx);
-    __m256i        own = _mm256_set1_epi32(recolor->own);
-    __m256i        add = _mm256_set1_epi32(recolor->add);
-    __m256i       *channels[] = { &p.red, &p.green, &p.blue };
+    __m256i own = _mm256_set1_epi32(recolor->own);
+    __m256i add = _mm256_set1_epi32(recolor->add);
+    __m256i *channels[] = {&p.red, &p.green, &p.blue};
 
     if (recolor->grey_share) {
         add = _mm256_add_epi32(add, times(grey8(p), recolor->grey_share));
@@ -420,14 +463,14 @@ INLINE __m256i distance8(__m256i a, int32_t b)
 INLINE void hue8(const struct stk_recolor *recolor, uint8_t *rgbx)
 {
     struct pixels8 p = split8(rgbx);
-    __m256i        high = _mm256_max_epi32(_mm256_max_epi32(p.red, p.green), p.blue);
-    __m256i        low = _mm256_min_epi32(_mm256_min_epi32(p.red, p.green), p.blue);
-    __m256i        range = _mm256_sub_epi32(high, low);
-    __m256i        is_red = _mm256_cmpeq_epi32(high, p.red);
-    __m256i        is_green = _mm256_cmpeq_epi32(high, p.green);
-    __m256i        two = _mm256_set1_epi32(2 * STK_HUE_ONE), turn, hue;
-    __m256i        difference = _mm256_sub_epi32(p.red, p.green);
-    __m256i        base = _mm256_add_epi32(two, two);
+    __m256i high = _mm256_max_epi32(_mm256_max_epi32(p.red, p.green), p.blue);
+    __m256i low = _mm256_min_epi32(_mm256_min_epi32(p.red, p.green), p.blue);
+    __m256i range = _mm256_sub_epi32(high, low);
+    __m256i is_red = _mm256_cmpeq_epi32(high, p.red);
+    __m256i is_green = _mm256_cmpeq_epi32(high, p.green);
+    __m256i two = _mm256_set1_epi32(2 * STK_HUE_ONE), turn, hue;
+    __m256i difference = _mm256_sub_epi32(p.red, p.green);
+    __m256i base = _mm256_add_epi32(two, two);
 
     difference = _mm256_blendv_epi8(difference, _mm256_sub_epi32(p.blue, p.red), is_green);
     difference = _mm256_blendv_epi8(difference, _mm256_sub_epi32(p.green, p.blue), is_red);
@@ -464,21 +507,22 @@ static void avx2_recolor(const struct stk_recolor *recolor, uint8_t *rgbx, uint6
 static uint64_t avx2_grey_sum(const uint8_t *rgbx, uint64_t pixels)
 {
     const __m256i zero = _mm256_setzero_si256();
-    __m256i       sums = zero; /* 4 of 64 bits */
-    uint64_t      x = 0, parts[4];
+    __m256i sums = zero; /* 4 of 64 bits */
+    uint64_t x = 0, parts[4];
 
     for (; x + 8 <= pixels; x += 8) {
         sums = _mm256_add_epi64(sums, _mm256_sad_epu8(grey8(split8(rgbx + 4 * x)), zero));
     }
     _mm256_storeu_si256((__m256i *)(void *)parts, sums);
-    return parts[0] + parts[1] + parts[2] + parts[3] +
-           stk_plain_grey_sum(rgbx + 4 * x, pixels - x);
+    return parts[0] + parts[1] + parts[2] + parts[3] + stk_plain_grey_sum(rgbx + 4 * x, pixels - x);
 }
 
 const struct stk_kernels stk_kernels_avx2 = {
     .name = "avx2",
     .horizontal = avx2_horizontal,
     .vertical = avx2_vertical,
+    .weave = avx2_weave,
+    .unweave = avx2_unweave,
     .convert = avx2_convert,
     .recolor = avx2_recolor,
     .grey_sum = avx2_grey_sum,

@@ -6,10 +6,13 @@
 #include "pixel/kernels.h"
 
 extern const struct stk_kernels stk_kernels_avx2;
+/* Vectors of 16 bytes; NULL: neither SSE2 nor NEON. What AUTO comes to without AVX2. */
+const struct stk_kernels *stk_kernels_simd(void);
 
 void stk_plain_horizontal(const struct stk_axis *axis, const uint8_t *in, uint8_t *out);
 void stk_plain_vertical(const uint8_t *const *rows, const int16_t *weights, uint32_t taps,
                         uint32_t shift, uint32_t bytes, uint8_t *out);
+void stk_plain_unweave(const uint8_t *in, uint32_t count, uint8_t *const rows[4]);
 /* Pixels [x, width) of row y only. */
 void stk_plain_convert_from(const struct stk_convert *convert, const uint8_t *rgbx, uint32_t x,
                             uint32_t y, void *slot);

@@ -1,9 +1,8 @@
-/* Goal: plain C and AVX2 give the same bytes, write nothing beside the slot, and convert as
- * IEEE 754 says.
- * Method: every type, layout and width up to 67 with random pixels, the slot between guards; every
- * 8-bit value against the conversion in doubles; F16C hardware where there is one is AVX2's path.
- * usage: kernels_test [seed] */
-#include "pixel/kernels.h"
+/* Goal: plain C, AVX2, and SSE2 or NEON (kernels_simd.c) give the same bytes, write nothing beside
+ * the slot, and convert as IEEE 754 says. Method: every type, layout and width up to 67 with random
+ * pixels, the slot between guards; every 8-bit value against the conversion in doubles; F16C
+ * hardware where there is one is AVX2's path. usage: kernels_test [seed] */
+#include "pixel/kernels_inner.h"
 
 #include "base/hash.h"
 #include "base/mem.h"
@@ -13,14 +12,14 @@
 #include <string.h>
 
 #define WIDTH_MAX 67
-#define HEIGHT    3
-#define GUARD     64
-#define SLOT_MAX  (WIDTH_MAX * HEIGHT * 3 * 4 + 2 * GUARD)
+#define HEIGHT 3
+#define GUARD 64
+#define SLOT_MAX (WIDTH_MAX * HEIGHT * 3 * 4 + 2 * GUARD)
 
 static uint64_t seed = 20260801;
 static uint64_t drawn;
 
-static const float mean[3] = { 0.485f, 0.456f, 0.406f }, std[3] = { 0.229f, 0.224f, 0.225f };
+static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f, 0.225f};
 
 static void fill(uint8_t *bytes, size_t count)
 {
@@ -34,11 +33,11 @@ static void fill(uint8_t *bytes, size_t count)
 static void compare_convert(const struct stk_kernels *const *kernels, struct stk_convert *convert)
 {
     static uint8_t slots[2][SLOT_MAX];
-    size_t         row_bytes = 4 * (size_t)convert->width;
-    size_t         slot_bytes = (size_t)convert->width * HEIGHT * 3;
-    uint8_t       *row = stk_alloc(row_bytes, 1);
-    char           name[64];
-    bool           guarded = true;
+    size_t row_bytes = 4 * (size_t)convert->width;
+    size_t slot_bytes = (size_t)convert->width * HEIGHT * 3;
+    uint8_t *row = stk_alloc(row_bytes, 1);
+    char name[64];
+    bool guarded = true;
 
     slot_bytes *= stk_pixel_bytes(convert->dtype);
     snprintf(name, sizeof(name), "dtype %u layout %u width %u", convert->dtype, convert->layout,
@@ -64,8 +63,7 @@ static void test_same_converts(const struct stk_kernels *const *kernels)
         for (uint32_t layout = STOKER_NCHW; layout <= STOKER_NHWC; layout++) {
             for (uint32_t width = 1; width <= WIDTH_MAX; width++) {
                 struct stk_convert convert = {
-                    .dtype = dtype, .layout = layout, .width = width, .height = HEIGHT
-                };
+                    .dtype = dtype, .layout = layout, .width = width, .height = HEIGHT};
 
                 stk_convert_init(&convert, width % 2 ? mean : NULL, width % 2 ? std : NULL);
                 compare_convert(kernels, &convert);
@@ -78,15 +76,14 @@ static void test_same_converts(const struct stk_kernels *const *kernels)
  * through the hardware, all plain ones through the table. */
 static void test_same_extremes(const struct stk_kernels *const *kernels)
 {
-    static const float scales[] = { 1e-9f, 1e-7f, 2.4e-7f, 1e-6f, 3e-5f, 1.0f, 300.0f, 1e6f };
+    static const float scales[] = {1e-9f, 1e-7f, 2.4e-7f, 1e-6f, 3e-5f, 1.0f, 300.0f, 1e6f};
 
     for (size_t i = 0; i < STK_COUNT(scales); i++) {
         for (uint32_t dtype = STOKER_FLOAT16; dtype <= STOKER_BFLOAT16; dtype++) {
             struct stk_convert convert = {
-                .dtype = dtype, .layout = STOKER_NCHW, .width = 64, .height = HEIGHT
-            };
-            const float means[3] = { 0.5f, 0.0f, 0.3f };
-            const float stds[3] = { 1 / scales[i], 1 / scales[i], 3 / scales[i] };
+                .dtype = dtype, .layout = STOKER_NCHW, .width = 64, .height = HEIGHT};
+            const float means[3] = {0.5f, 0.0f, 0.3f};
+            const float stds[3] = {1 / scales[i], 1 / scales[i], 3 / scales[i]};
 
             stk_convert_init(&convert, means, stds);
             compare_convert(kernels, &convert);
@@ -97,7 +94,7 @@ static void test_same_extremes(const struct stk_kernels *const *kernels)
 static double half_value(uint16_t bits)
 {
     double value = bits & 0x3ff;
-    int    exponent = bits >> 10 & 31;
+    int exponent = bits >> 10 & 31;
 
     value = exponent ? value + 1024 : value;
     for (int i = exponent ? exponent : 1; i < 25; i++) {
@@ -112,7 +109,7 @@ static double half_value(uint16_t bits)
 static double brain_value(uint16_t bits)
 {
     uint32_t whole = (uint32_t)bits << 16;
-    float    value;
+    float value;
 
     memcpy(&value, &whole, sizeof(value));
     return (double)value;
@@ -121,16 +118,16 @@ static double brain_value(uint16_t bits)
 /* Each of the 256 values, normalised, lies within half a last place of the exact one. */
 static void test_values(const struct stk_kernels *kernels)
 {
-    uint8_t  row[4 * 256];
+    uint8_t row[4 * 256];
     uint16_t halves[3 * 256], brains[3 * 256];
-    float    floats[3 * 256];
+    float floats[3 * 256];
 
     for (int i = 0; i < 4 * 256; i++) {
         row[i] = (uint8_t)(i / 4);
     }
     for (int normal = 0; normal < 2; normal++) {
-        struct stk_convert convert = { .layout = STOKER_NCHW, .width = 256, .height = 1 };
-        void              *slots[] = { floats, halves, brains };
+        struct stk_convert convert = {.layout = STOKER_NCHW, .width = 256, .height = 1};
+        void *slots[] = {floats, halves, brains};
 
         for (uint32_t dtype = STOKER_FLOAT32; dtype <= STOKER_BFLOAT16; dtype++) {
             convert.dtype = dtype;
@@ -138,7 +135,7 @@ static void test_values(const struct stk_kernels *kernels)
             kernels->convert(&convert, row, 0, slots[dtype - STOKER_FLOAT32]);
         }
         for (int i = 0; i < 3 * 256; i++) {
-            int    c = i / 256;
+            int c = i / 256;
             double exact = i % 256 / 255.0, size, got[3];
 
             exact = normal ? (exact - (double)mean[c]) / (double)std[c] : exact;
@@ -147,7 +144,7 @@ static void test_values(const struct stk_kernels *kernels)
             got[1] = half_value(halves[i]) - exact;
             got[2] = brain_value(brains[i]) - exact;
             for (int k = 0; k < 3; k++) {
-                double places[] = { 1 << 24, 1 << 11, 1 << 8 };
+                double places[] = {1 << 24, 1 << 11, 1 << 8};
                 double most = (size < 0.01 ? 0.01 : size) / places[k] + 4e-7;
 
                 T_TRUE(kernels->name, got[k] <= most && got[k] >= -most);
@@ -158,21 +155,27 @@ static void test_values(const struct stk_kernels *kernels)
 
 int main(int argc, char **argv)
 {
-    const struct stk_kernels *kernels[2] = { stk_kernels_get(STOKER_VECTOR_NONE),
-                                             stk_kernels_get(STOKER_VECTOR_AVX2) };
+    const struct stk_kernels *kernels[3] = {stk_kernels_get(STOKER_VECTOR_NONE),
+                                            stk_kernels_get(STOKER_VECTOR_AVX2),
+                                            stk_kernels_simd()};
 
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : seed;
     printf("seed %llu\n", (unsigned long long)seed);
     T_STR("none", kernels[0]->name, "none");
-    T_TRUE("auto", stk_kernels_get(STOKER_VECTOR_AUTO) == (kernels[1] ? kernels[1] : kernels[0]));
     T_EQ("no pixels", stk_pixel_bytes(STOKER_INT64), 0);
     test_values(kernels[0]);
-    if (!kernels[1]) {
-        printf("this machine has no AVX2: plain C only\n");
-        return t_finish();
+    for (int path = 1; path < 3; path++) {
+        const struct stk_kernels *const two[2] = {kernels[0], kernels[path]};
+
+        if (kernels[path]) {
+            test_values(kernels[path]);
+            test_same_converts(two);
+            test_same_extremes(two);
+        } else {
+            printf("this machine has no %s\n", path == 1 ? "AVX2" : "SSE2 or NEON");
+        }
     }
-    test_values(kernels[1]);
-    test_same_converts(kernels);
-    test_same_extremes(kernels);
+    kernels[1] = kernels[1] ? kernels[1] : kernels[2] ? kernels[2] : kernels[0];
+    T_TRUE("auto", stk_kernels_get(STOKER_VECTOR_AUTO) == kernels[1]);
     return t_finish();
 }

@@ -1,9 +1,8 @@
 /* The resizer: two axes, a ring of narrow rows between them. */
 #include "pixel/resize.h"
 
-#include "base/mem.h"
-#include "pixel/axis.h"
 #include "pixel/kernels.h"
+#include "pixel/resize_plan.h"
 
 #include <string.h>
 
@@ -18,18 +17,17 @@
 
 struct stk_resize {
     const struct stk_kernels *kernels;
-    uint8_t                  *memory; /* owned; everything below is cut from it */
-    uint64_t                  memory_bytes;
+    struct stk_block block; /* owned; everything below is cut from it */
 
     /* Of the picture in hand. */
-    struct stk_axis  across, down;
-    const uint8_t  **taps; /* [most taps of an output row] */
-    uint8_t         *stage; /* STAGE_ROWS source rows; not used when `across` copies */
-    uint8_t         *ring;  /* ring_rows narrow rows; whole source rows when `across` copies */
-    uint64_t         stage_stride, ring_stride; /* bytes */
-    uint32_t         ring_rows, region_rows, skip, width;
-    uint32_t         given;   /* source rows of the region so far */
-    uint32_t         wanted;  /* no row before it is needed any more */
+    struct stk_axis across, down;
+    const uint8_t **taps; /* [most taps of an output row] */
+    uint8_t *stage;       /* STAGE_ROWS source rows; not used when `across` copies */
+    uint8_t *ring;        /* ring_rows narrow rows; whole source rows when `across` copies */
+    uint64_t stage_stride, ring_stride; /* bytes */
+    uint32_t ring_rows, region_rows, skip, width;
+    uint32_t given;  /* source rows of the region so far */
+    uint32_t wanted; /* no row before it is needed any more */
 };
 
 /* How the memory of a plan is cut up: offsets, and the end. */
@@ -39,31 +37,19 @@ struct layout {
     uint32_t ring_rows;
 };
 
-static struct stk_axis_plan plan_across(const struct stk_resize_plan *plan)
-{
-    return (struct stk_axis_plan){ plan->source_width, plan->target_width, plan->window_x,
-                                   plan->window_width, plan->filter, plan->flip };
-}
-
-static struct stk_axis_plan plan_down(const struct stk_resize_plan *plan)
-{
-    return (struct stk_axis_plan){ plan->source_height, plan->target_height, plan->window_y,
-                                   plan->window_height, plan->filter, false };
-}
-
 /* The sides are at most STK_AXIS_MAX, so nothing here wraps. */
 static struct layout layout_of(const struct stk_resize_plan *plan, uint32_t row_pixels)
 {
-    struct stk_axis_plan across = plan_across(plan), down = plan_down(plan);
-    uint64_t             across_taps = stk_axis_taps_max(&across);
-    uint64_t             down_taps = stk_axis_taps_max(&down);
-    bool                 copies = stk_axis_mode(&across) == STK_AXIS_COPY;
-    struct layout        layout = { .ring_rows = (uint32_t)down_taps + STAGE_ROWS };
+    struct stk_axis_plan across = stk_plan_across(plan), down = stk_plan_down(plan);
+    uint64_t across_taps = stk_axis_taps_max(&across);
+    uint64_t down_taps = stk_axis_taps_max(&down);
+    bool copies = stk_axis_mode(&across) == STK_AXIS_COPY;
+    struct layout layout = {.ring_rows = (uint32_t)down_taps + STAGE_ROWS};
 
     /* The horizontal pass reads whole groups of taps, past the end of a row. */
     layout.stage_stride = stk_round_up(4 * (row_pixels + across_taps) + ROW_SHIFT, 64);
-    layout.ring_stride = copies ? layout.stage_stride
-                                : stk_round_up(4 * (uint64_t)plan->window_width, 64);
+    layout.ring_stride =
+        copies ? layout.stage_stride : stk_round_up(4 * (uint64_t)plan->window_width, 64);
     layout.down = layout.across + stk_axis_bytes(&across, true);
     layout.taps = layout.down + stk_axis_bytes(&down, false);
     layout.stage = layout.taps + stk_round_up(down_taps * sizeof(uint8_t *), 64);
@@ -79,7 +65,8 @@ int stk_resize_open(struct stk_resize **resize_out, const struct stk_kernels *ke
 
     *resize_out = NULL;
     if (!resize) {
-        return stk_fail_errno(error, 12, "cannot make a resizer", "close other programs", "memory");
+        return stk_fail_errno(error, ENOMEM, "cannot make a resizer", "close other programs",
+                              "memory");
     }
     resize->kernels = kernels;
     *resize_out = resize;
@@ -89,43 +76,36 @@ int stk_resize_open(struct stk_resize **resize_out, const struct stk_kernels *ke
 void stk_resize_close(struct stk_resize *resize)
 {
     if (resize) {
-        stk_free(resize->memory);
+        stk_block_trim(&resize->block, 0);
         stk_free(resize);
     }
 }
 
 uint64_t stk_resize_bytes(const struct stk_resize *resize)
 {
-    return resize->memory_bytes;
+    return resize->block.bytes;
 }
 
 void stk_resize_trim(struct stk_resize *resize, uint64_t keep_bytes)
 {
-    if (resize->memory_bytes > keep_bytes) {
-        stk_free(resize->memory);
-        resize->memory = NULL;
-        resize->memory_bytes = 0;
-    }
+    stk_block_trim(&resize->block, keep_bytes);
 }
 
-void stk_resize_region(const struct stk_resize_plan *plan, uint32_t *x0, uint32_t *x1,
-                       uint32_t *y0, uint32_t *y1)
+void stk_resize_region(const struct stk_resize_plan *plan, uint32_t *x0, uint32_t *x1, uint32_t *y0,
+                       uint32_t *y1)
 {
-    struct stk_axis_plan across = plan_across(plan), down = plan_down(plan);
+    struct stk_axis_plan across = stk_plan_across(plan), down = stk_plan_down(plan);
 
     stk_axis_range(&across, x0, x1);
     stk_axis_range(&down, y0, y1);
 }
 
-/* Room to align the start to 64 bytes. */
-#define ALIGN_BYTES 64u
-
 uint64_t stk_resize_ticket(const struct stk_resize_plan *plan, uint32_t row_pixels)
 {
-    return layout_of(plan, row_pixels).end + ALIGN_BYTES;
+    return layout_of(plan, row_pixels).end + STK_BLOCK_ALIGN;
 }
 
-static int check_sides(const struct stk_resize_plan *plan, struct stoker_error *error)
+int stk_resize_check(const struct stk_resize_plan *plan, struct stoker_error *error)
 {
     uint32_t longest = plan->source_width;
 
@@ -141,30 +121,6 @@ static int check_sides(const struct stk_resize_plan *plan, struct stoker_error *
     return 0;
 }
 
-/* Makes room; what was in the memory is of no use any more. */
-static int reserve(struct stk_resize *resize, uint64_t bytes, uint64_t bytes_max,
-                   struct stoker_error *error)
-{
-    if (bytes > bytes_max) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "resizing the picture takes too much memory",
-                        "raise decode_bytes_max, or crop the picture first",
-                        "%llu bytes needed, %llu granted", (unsigned long long)bytes,
-                        (unsigned long long)bytes_max);
-    }
-    if (bytes > resize->memory_bytes) {
-        stk_free(resize->memory);
-        resize->memory_bytes = 0;
-        resize->memory = stk_alloc(bytes, 1);
-        if (!resize->memory) {
-            return stk_fail_errno(error, 12, "cannot resize the picture",
-                                  "lower decode_bytes_max or the number of threads",
-                                  "%llu bytes of memory", (unsigned long long)bytes);
-        }
-        resize->memory_bytes = bytes;
-    }
-    return 0;
-}
-
 static bool copies_across(const struct stk_resize *resize)
 {
     return resize->across.mode == STK_AXIS_COPY;
@@ -174,24 +130,24 @@ int stk_resize_begin(struct stk_resize *resize, const struct stk_resize_plan *pl
                      uint32_t row_pixels, uint32_t skip, uint64_t memory_bytes_max,
                      struct stoker_error *error)
 {
-    struct stk_axis_plan across = plan_across(plan), down = plan_down(plan);
-    struct layout        layout;
-    uint8_t             *start;
-    uint32_t             first, end;
-    int                  status = check_sides(plan, error);
+    struct stk_axis_plan across = stk_plan_across(plan), down = stk_plan_down(plan);
+    struct layout layout;
+    uint8_t *start;
+    uint32_t first, end;
+    int status = stk_resize_check(plan, error);
 
     if (status < 0) {
         return status;
     }
     layout = layout_of(plan, row_pixels);
-    status = reserve(resize, layout.end + ALIGN_BYTES, memory_bytes_max, error);
+    status = stk_block_reserve(&resize->block, layout.end, memory_bytes_max, error);
     if (status < 0) {
         return status;
     }
     stk_axis_range(&across, &first, &end);
     STK_ASSERT((uint64_t)skip + (end - first) <= row_pixels);
     stk_axis_range(&down, &first, &end);
-    start = (uint8_t *)stk_round_up((uintptr_t)resize->memory, ALIGN_BYTES);
+    start = stk_block_start(&resize->block);
     stk_axis_build(&resize->across, &across, true, start + layout.across);
     stk_axis_build(&resize->down, &down, false, start + layout.down);
     resize->taps = (const uint8_t **)(void *)(start + layout.taps);
@@ -262,8 +218,8 @@ void stk_resize_give(struct stk_resize *resize, uint32_t count)
 void stk_resize_row(struct stk_resize *resize, uint32_t row, uint8_t *rgbx_out)
 {
     const struct stk_axis *down = &resize->down;
-    size_t                 offset = copies_across(resize) ? 4 * (size_t)resize->skip : 0;
-    uint32_t               first = down->first[row], taps = down->taps[row];
+    size_t offset = copies_across(resize) ? 4 * (size_t)resize->skip : 0;
+    uint32_t first = down->first[row], taps = down->taps[row];
 
     STK_ASSERT(resize->given >= first + taps);
     for (uint32_t t = 0; t < taps; t++) {

@@ -16,16 +16,16 @@
 struct stk_kernels;
 
 struct stk_resize_plan {
-    uint32_t source_width, source_height; /* of the box that is resized */
-    uint32_t target_width, target_height; /* to this */
+    uint32_t source_width, source_height;                     /* of the box that is resized */
+    uint32_t target_width, target_height;                     /* to this */
     uint32_t window_x, window_y, window_width, window_height; /* of the target: what is wanted */
-    uint32_t filter; /* enum stoker_filter */
-    bool     flip;   /* mirror the window's columns */
+    uint32_t filter;                                          /* enum stoker_filter */
+    bool flip;                                                /* mirror the window's columns */
 };
 
 struct stk_resize;
-int  stk_resize_open(struct stk_resize **resize_out, const struct stk_kernels *kernels,
-                     struct stoker_error *error);
+int stk_resize_open(struct stk_resize **resize_out, const struct stk_kernels *kernels,
+                    struct stoker_error *error);
 void stk_resize_close(struct stk_resize *resize);
 
 /* Bytes that it holds now. */
@@ -34,8 +34,10 @@ uint64_t stk_resize_bytes(const struct stk_resize *resize);
 void stk_resize_trim(struct stk_resize *resize, uint64_t keep_bytes);
 
 /* The source columns and rows that the window needs: [*x0, *x1) x [*y0, *y1). Pure. */
-void stk_resize_region(const struct stk_resize_plan *plan, uint32_t *x0, uint32_t *x1,
-                       uint32_t *y0, uint32_t *y1);
+void stk_resize_region(const struct stk_resize_plan *plan, uint32_t *x0, uint32_t *x1, uint32_t *y0,
+                       uint32_t *y1);
+/* LIMIT: a side is too long. */
+int stk_resize_check(const struct stk_resize_plan *plan, struct stoker_error *error);
 /* What begin will take for this plan. Pure. */
 uint64_t stk_resize_ticket(const struct stk_resize_plan *plan, uint32_t row_pixels);
 /* row_pixels and skip: of the rows that will be given, as stk_codec_begin says; the first pixel

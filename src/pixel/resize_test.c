@@ -5,7 +5,7 @@
  * usage: resize_test [seed]. Covers axis.c. */
 #include "base/hash.h"
 #include "base/mem.h"
-#include "pixel/kernels.h"
+#include "pixel/kernels_inner.h"
 #include "pixel/resize.h"
 #include "test/t.h"
 
@@ -24,7 +24,7 @@ static uint32_t draw(uint32_t low, uint32_t high)
 /* The bytes that the golden digests were made of. */
 static uint8_t *make_picture(uint32_t width, uint32_t height)
 {
-    size_t   bytes = 4 * (size_t)width * height;
+    size_t bytes = 4 * (size_t)width * height;
     uint8_t *picture = stk_alloc(bytes, 1);
 
     for (size_t i = 0; i < bytes; i++) {
@@ -39,7 +39,7 @@ static int run(struct stk_resize *resize, const struct stk_resize_plan *plan,
 {
     uint32_t x0, x1, y0, y1, count;
     uint8_t *rows[64];
-    int      status;
+    int status;
 
     stk_resize_region(plan, &x0, &x1, &y0, &y1);
     status = stk_resize_begin(resize, plan, x1 - x0 + 2 * skip, skip, 1 << 30, NULL);
@@ -62,50 +62,43 @@ static int run(struct stk_resize *resize, const struct stk_resize_plan *plan,
 static struct stk_resize_plan whole(uint32_t width, uint32_t height, uint32_t target_width,
                                     uint32_t target_height, uint32_t filter)
 {
-    return (struct stk_resize_plan){ .source_width = width,
-                                     .source_height = height,
-                                     .target_width = target_width,
-                                     .target_height = target_height,
-                                     .window_width = target_width,
-                                     .window_height = target_height,
-                                     .filter = filter };
+    return (struct stk_resize_plan){.source_width = width,
+                                    .source_height = height,
+                                    .target_width = target_width,
+                                    .target_height = target_height,
+                                    .window_width = target_width,
+                                    .window_height = target_height,
+                                    .filter = filter};
 }
 
 static const struct golden_row {
     const char *name;
-    uint32_t    width, height, target_width, target_height;
+    uint32_t width, height, target_width, target_height;
     const char *want[3]; /* bilinear, bicubic, nearest: SHA-256 of the RGB bytes, its first half */
 } golden_rows[] = {
-    { "photo crop", 316, 237, 224, 224,
-      { "ecdaff8b800022ce", "65c1c8f99c94fa7e", "8cea0164b785286a" } },
-    { "halved", 64, 48, 32, 24,
-      { "92515e47ae80701f", "4fb6caaa8dbdc7f3", "975bce219e5a7d95" } },
-    { "much smaller", 301, 211, 7, 5,
-      { "4520ee0e247972a7", "10cb529926faff40", "75534a5c3fe79cf7" } },
-    { "larger", 9, 7, 31, 40,
-      { "f6af939049ba90a6", "f7143a75d0f905bd", "64d9ccd9b1068224" } },
-    { "one pixel wide", 1, 50, 16, 20,
-      { "0dfcd0fa43cada27", "a19f8fcdd25af4fb", "0c97a03ddd188080" } },
-    { "one pixel high", 50, 1, 20, 16,
-      { "e7e439f1249402c8", "13b620d4b989ef3a", "6891a71d3bc8d5ab" } },
-    { "to one pixel", 37, 53, 1, 1,
-      { "56a6cf151104556b", "56a6cf151104556b", "4d8c6767905f94f6" } },
-    { "from one pixel", 1, 1, 5, 4,
-      { "eb45fb51c08d9990", "eb45fb51c08d9990", "eb45fb51c08d9990" } },
-    { "only across", 40, 30, 23, 30,
-      { "4836690af225d751", "bbbbc8492047dcc3", "5bd649cfd4e947d6" } },
-    { "only down", 40, 30, 40, 17,
-      { "1855a7b89190c4af", "6d894bb97d38b756", "9b1c4430ce6d6486" } },
-    { "doubled", 11, 13, 22, 26,
-      { "725e14bd5932b173", "c77c14b50b9a2241", "02c3e801b43bb482" } },
-    { "as it is", 12, 9, 12, 9,
-      { "68c622e5acc2b2fd", "68c622e5acc2b2fd", "68c622e5acc2b2fd" } },
+    {"photo crop",
+     316,
+     237,
+     224,
+     224,
+     {"ecdaff8b800022ce", "65c1c8f99c94fa7e", "8cea0164b785286a"}},
+    {"halved", 64, 48, 32, 24, {"92515e47ae80701f", "4fb6caaa8dbdc7f3", "975bce219e5a7d95"}},
+    {"much smaller", 301, 211, 7, 5, {"4520ee0e247972a7", "10cb529926faff40", "75534a5c3fe79cf7"}},
+    {"larger", 9, 7, 31, 40, {"f6af939049ba90a6", "f7143a75d0f905bd", "64d9ccd9b1068224"}},
+    {"one pixel wide", 1, 50, 16, 20, {"0dfcd0fa43cada27", "a19f8fcdd25af4fb", "0c97a03ddd188080"}},
+    {"one pixel high", 50, 1, 20, 16, {"e7e439f1249402c8", "13b620d4b989ef3a", "6891a71d3bc8d5ab"}},
+    {"to one pixel", 37, 53, 1, 1, {"56a6cf151104556b", "56a6cf151104556b", "4d8c6767905f94f6"}},
+    {"from one pixel", 1, 1, 5, 4, {"eb45fb51c08d9990", "eb45fb51c08d9990", "eb45fb51c08d9990"}},
+    {"only across", 40, 30, 23, 30, {"4836690af225d751", "bbbbc8492047dcc3", "5bd649cfd4e947d6"}},
+    {"only down", 40, 30, 40, 17, {"1855a7b89190c4af", "6d894bb97d38b756", "9b1c4430ce6d6486"}},
+    {"doubled", 11, 13, 22, 26, {"725e14bd5932b173", "c77c14b50b9a2241", "02c3e801b43bb482"}},
+    {"as it is", 12, 9, 12, 9, {"68c622e5acc2b2fd", "68c622e5acc2b2fd", "68c622e5acc2b2fd"}},
 };
 
 static void rgb_digest(const uint8_t *rgbx, size_t pixels, char *hex_out)
 {
     struct stk_sha256 sha;
-    uint8_t           digest[32];
+    uint8_t digest[32];
 
     stk_sha256_init(&sha);
     for (size_t i = 0; i < pixels; i++) {
@@ -122,13 +115,13 @@ static void test_golden(struct stk_resize *resize)
     T_EACH(golden_row, row, golden_rows)
     {
         uint8_t *picture = make_picture(row->width, row->height);
-        size_t   pixels = (size_t)row->target_width * row->target_height;
+        size_t pixels = (size_t)row->target_width * row->target_height;
         uint8_t *out = stk_alloc(pixels, 4);
 
         for (uint32_t filter = STOKER_BILINEAR; filter <= STOKER_NEAREST; filter++) {
-            struct stk_resize_plan plan = whole(row->width, row->height, row->target_width,
-                                                row->target_height, filter);
-            char                   hex[17];
+            struct stk_resize_plan plan =
+                whole(row->width, row->height, row->target_width, row->target_height, filter);
+            char hex[17];
 
             T_EQ(row->name, run(resize, &plan, picture, 64, 0, out), 0);
             rgb_digest(out, pixels, hex);
@@ -145,8 +138,9 @@ static double weight(uint32_t filter, double x)
     if (filter == STOKER_BILINEAR) {
         return x < 1 ? 1 - x : 0;
     }
-    return x < 1 ? 1.5 * x * x * x - 2.5 * x * x + 1
-                 : x < 2 ? -0.5 * x * x * x + 2.5 * x * x - 4 * x + 2 : 0;
+    return x < 1   ? 1.5 * x * x * x - 2.5 * x * x + 1
+           : x < 2 ? -0.5 * x * x * x + 2.5 * x * x - 4 * x + 2
+                   : 0;
 }
 
 /* One output of one axis, over all samples: slow and plain. */
@@ -174,8 +168,8 @@ static double worst_distance(const struct stk_resize_plan *plan, const uint8_t *
 {
     uint32_t width = plan->source_width, height = plan->source_height;
     uint32_t wide = plan->target_width, high = plan->target_height;
-    double  *samples = stk_alloc((size_t)width * height, sizeof(double)), worst = 0;
-    double  *narrow = stk_alloc((size_t)wide * height, sizeof(double));
+    double *samples = stk_alloc((size_t)width * height, sizeof(double)), worst = 0;
+    double *narrow = stk_alloc((size_t)wide * height, sizeof(double));
 
     for (int c = 0; c < 3; c++) {
         for (size_t i = 0; i < (size_t)width * height; i++) {
@@ -209,8 +203,8 @@ static void check_window(struct stk_resize *const *resizes, const struct stk_res
                          const uint8_t *picture, const uint8_t *out)
 {
     struct stk_resize_plan plan = *all;
-    uint8_t               *part = stk_alloc((size_t)all->target_width * all->target_height, 4);
-    bool                   same = true;
+    uint8_t *part = stk_alloc((size_t)all->target_width * all->target_height, 4);
+    bool same = true;
 
     plan.flip = draw(0, 1);
     plan.window_width = draw(1, all->target_width);
@@ -238,10 +232,10 @@ static void test_random(struct stk_resize *const *resizes)
     for (int round = 0; round < 250; round++) {
         struct stk_resize_plan plan = whole(draw_side(), draw_side(), draw_side(), draw_side(),
                                             draw(STOKER_BILINEAR, STOKER_NEAREST));
-        size_t   pixels = (size_t)plan.target_width * plan.target_height;
+        size_t pixels = (size_t)plan.target_width * plan.target_height;
         uint8_t *picture = make_picture(plan.source_width, plan.source_height);
         uint8_t *out = stk_alloc(pixels, 4), *other = stk_alloc(pixels, 4);
-        double   distance = 0;
+        double distance = 0;
 
         T_EQ("whole", run(resizes[0], &plan, picture, 64, 0, out), 0);
         if (plan.filter != STOKER_NEAREST) {
@@ -268,14 +262,14 @@ static void test_random(struct stk_resize *const *resizes)
 /* A white picture stays white: the rounded weights add up well enough, whatever the sizes. */
 static void test_white(struct stk_resize *resize)
 {
-    static const uint32_t sides[][2] = { { 1, 1000 }, { 20000, 3 }, { 4096, 4095 }, { 777, 5 } };
-    uint8_t              *picture = stk_alloc(20000, 4), *out = stk_alloc(4096, 4);
+    static const uint32_t sides[][2] = {{1, 1000}, {20000, 3}, {4096, 4095}, {777, 5}};
+    uint8_t *picture = stk_alloc(20000, 4), *out = stk_alloc(4096, 4);
 
     memset(picture, 255, 4 * 20000);
     for (size_t i = 0; i < STK_COUNT(sides); i++) {
         for (uint32_t filter = STOKER_BILINEAR; filter <= STOKER_NEAREST; filter++) {
             struct stk_resize_plan plan = whole(sides[i][0], 1, sides[i][1], 1, filter);
-            bool                   white = true;
+            bool white = true;
 
             T_EQ("across", run(resize, &plan, picture, 1, 0, out), 0);
             for (uint32_t k = 0; k < 4 * sides[i][1]; k++) {
@@ -296,10 +290,10 @@ static void test_white(struct stk_resize *resize)
 static void test_limits(void)
 {
     struct stk_resize_plan plan = whole(300, 300, 20, 20, STOKER_BICUBIC);
-    struct stk_resize     *resize;
-    struct stoker_error    error = { 0 };
-    int64_t                alive = stk_mem_alive();
-    uint64_t               ticket = stk_resize_ticket(&plan, 300);
+    struct stk_resize *resize;
+    struct stoker_error error = {0};
+    int64_t alive = stk_mem_alive();
+    uint64_t ticket = stk_resize_ticket(&plan, 300);
 
     stk_mem_fail_nth(1);
     T_EQ("no memory", stk_resize_open(&resize, stk_kernels_get(0), &error), -12);
@@ -319,8 +313,7 @@ static void test_limits(void)
     stk_resize_trim(resize, 1);
     T_EQ("given back", (long long)stk_resize_bytes(resize), 0);
     plan = whole(3, 20000000, 3, 4, STOKER_BILINEAR);
-    T_EQ("too long", stk_resize_begin(resize, &plan, 3, 0, UINT64_MAX, &error),
-         STOKER_ERROR_LIMIT);
+    T_EQ("too long", stk_resize_begin(resize, &plan, 3, 0, UINT64_MAX, &error), STOKER_ERROR_LIMIT);
     T_ERROR("too long", &error);
     stk_resize_close(resize);
     stk_resize_close(NULL);
@@ -329,9 +322,9 @@ static void test_limits(void)
 
 int main(int argc, char **argv)
 {
-    const struct stk_kernels *kernels[2] = { stk_kernels_get(STOKER_VECTOR_NONE),
-                                             stk_kernels_get(STOKER_VECTOR_AVX2) };
-    struct stk_resize        *resizes[2] = { NULL };
+    const struct stk_kernels *kernels[2] = {stk_kernels_get(STOKER_VECTOR_NONE),
+                                            stk_kernels_get(STOKER_VECTOR_AVX2)};
+    struct stk_resize *resizes[2] = {NULL};
 
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : seed;
     printf("seed %llu\n", (unsigned long long)seed);
@@ -341,6 +334,13 @@ int main(int argc, char **argv)
         test_white(resizes[path]);
     }
     test_random(resizes);
+    if (stk_kernels_simd()) {
+        stk_resize_close(resizes[1]);
+        T_EQ("open", stk_resize_open(&resizes[1], stk_kernels_simd(), NULL), 0);
+        test_golden(resizes[1]);
+        test_white(resizes[1]);
+        test_random(resizes);
+    }
     stk_resize_close(resizes[0]);
     stk_resize_close(resizes[1]);
     test_limits();

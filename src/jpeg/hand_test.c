@@ -1,0 +1,425 @@
+/* Goal: each thing in a JPEG's header that is unusual has its reason, and no table or count of one
+ * reaches beyond its place; marks that are given with the wrong picture, or that cut it elsewhere,
+ * are refused; tables are made once.
+ * Method: small pictures written by hand, byte by byte, each with one thing changed; what is
+ * answered is held against libjpeg-turbo. Covers what no encoder writes of markers.c, huffman.c
+ * and region.c. */
+#include "jpeg/huffman.h"
+#include "jpeg/oracle_test.h"
+#include "test/t.h"
+
+#define SIDE 40u
+
+static uint8_t file[1u << 16];
+static size_t file_bytes;
+static struct oracle oracle;
+static struct stk_jpeg_decoder *decoder;
+
+static void put(const void *bytes, size_t count)
+{
+    STK_ASSERT(file_bytes + count <= sizeof file);
+    memcpy(file + file_bytes, bytes, count);
+    file_bytes += count;
+}
+
+static void put_segment(uint8_t marker, const void *content, size_t bytes)
+{
+    const uint8_t head[4] = {0xff, marker, (uint8_t)((bytes + 2) >> 8), (uint8_t)(bytes + 2)};
+
+    put(head, sizeof head);
+    put(content, bytes);
+}
+
+/* A table of codes: 0 stands for the first symbol, 10 for the second. */
+static void put_codes(uint8_t name, uint8_t first, uint8_t second)
+{
+    uint8_t content[1 + 16 + 2] = {name, 1, 1};
+
+    content[17] = first;
+    content[18] = second;
+    put_segment(0xc4, content, sizeof content);
+}
+
+/* ---- reasons -------------------------------------------------------------------------------- */
+
+/* SIDE x SIDE of one colour: each MCU is zeros, two bits a block. */
+static void put_picture(void)
+{
+    static const uint8_t jfif[14] = {'J', 'F', 'I', 'F', 0, 1, 1, 0, 0, 1, 0, 1, 0, 0};
+    static const uint8_t adobe[12] = {'A', 'd', 'o', 'b', 'e', 0, 100, 0, 0, 0, 0, 1};
+    static const uint8_t frame[15] = {8, 0,   SIDE, 0, SIDE, 3,    'R', 0x21,
+                                      0, 'G', 0x11, 0, 'B',  0x11, 0};
+    static const uint8_t scan[10] = {3, 'R', 0, 'G', 0, 'B', 0, 0, 63, 0};
+    static const uint8_t zeros[100];
+    uint8_t quantiser[65];
+
+    memset(quantiser, 1, sizeof quantiser);
+    quantiser[0] = 0;
+    file_bytes = 0;
+    put("\xff\xd8", 2);
+    put_segment(0xe0, jfif, sizeof jfif);
+    put_segment(0xee, adobe, sizeof adobe);
+    put_segment(0xdb, quantiser, sizeof quantiser);
+    put_segment(0xdd, "\0\0", 2);
+    put_segment(0xc0, frame, sizeof frame);
+    put_codes(0x00, 0, 1);
+    put_codes(0x10, 0, 1);
+    put_segment(0xda, scan, sizeof scan);
+    put(zeros, sizeof zeros);
+    put("\xff\xd9", 2);
+}
+
+/* One byte of the first segment of a kind is another; bytes go in before a segment. */
+static const struct reason_row {
+    const char *name;
+    uint8_t marker, at, value; /* `at` from the marker's own byte on: 0 is the marker */
+    const char *before;        /* goes in before the segment */
+    uint8_t before_bytes;
+    const char *want;
+} reason_rows[] = {
+    {"as it is", 0xe0, 0, 0xe0, "", 0, "fine"},
+    {"JFIF 2", 0xe0, 8, 2, "", 0, "odd header"},
+    {"JFIF before Adobe", 0xee, 14, 2, "", 0, "fine"},
+    {"Adobe's RGB behind JFIF", 0xee, 14, 0, "", 0, "fine"},
+    {"Adobe's own transform", 0xe0, 3, 'X', "", 0, "fine"},
+    {"quantiser of 2 and more", 0xdb, 3, 0x20, "", 0, "odd tables"},
+    {"fifth quantiser", 0xdb, 3, 4, "", 0, "odd tables"},
+    {"short quantiser", 0xdb, 3, 0x10, "", 0, "odd tables"},
+    {"a restart interval of 3 bytes", 0xdd, 0, 0xdd, "\xff\xdd\0\5\0\0\0", 7, "odd header"},
+    {"arithmetic conditions", 0xdd, 0, 0xcc, "", 0, "arithmetic coding"},
+    {"12 bits", 0xc0, 3, 12, "", 0, "not 8 bits"},
+    {"extended", 0xc0, 0, 0xc1, "", 0, "fine"},
+    {"progressive", 0xc0, 0, 0xc2, "", 0, "progressive"},
+    {"lossless", 0xc0, 0, 0xc3, "", 0, "lossless or hierarchical"},
+    {"differential", 0xc0, 0, 0xc5, "", 0, "lossless or hierarchical"},
+    {"arithmetic", 0xc0, 0, 0xc9, "", 0, "arithmetic coding"},
+    {"arithmetic, progressive", 0xc0, 0, 0xca, "", 0, "arithmetic coding"},
+    {"no rows", 0xc0, 5, 0, "", 0, "odd header"},
+    {"no columns", 0xc0, 7, 0, "", 0, "odd header"},
+    {"four components", 0xc0, 8, 4, "", 0, "odd header"},
+    {"two of one name", 0xc0, 12, 'R', "", 0, "odd header"},
+    {"factor 0", 0xc0, 10, 0x20, "", 0, "odd header"},
+    {"factor 5", 0xc0, 10, 0x51, "", 0, "odd header"},
+    {"factors that do not divide", 0xc0, 13, 0x31, "", 0, "odd sampling"},
+    {"down, too", 0xc0, 13, 0x23, "", 0, "fine"},
+    {"16 blocks", 0xc0, 10, 0x44, "", 0, "odd sampling"},
+    {"8 blocks", 0xc0, 10, 0x42, "", 0, "fine"},
+    {"quantiser that is not there", 0xc0, 11, 1, "", 0, "odd tables"},
+    {"quantiser that cannot be", 0xc0, 11, 200, "", 0, "odd tables"},
+    {"a frame before", 0xc0, 0, 0xc0, "\xff\xc0\0\13\10\0\1\0\1\1\1\x11\0", 13, "odd header"},
+    {"codes of a third kind", 0xc4, 3, 0x20, "", 0, "odd tables"},
+    {"fifth table", 0xc4, 3, 4, "", 0, "odd tables"},
+    {"more symbols than bytes", 0xc4, 19, 200, "", 0, "odd tables"},
+    {"no table of that name", 0xda, 5, 0x10, "", 0, "odd tables"},
+    {"fifth table of a scan", 0xda, 5, 0x40, "", 0, "odd tables"},
+    {"another component's scan", 0xda, 4, 'X', "", 0, "odd header"},
+    {"from the second coefficient", 0xda, 10, 1, "", 0, "several scans"},
+    {"not to the last", 0xda, 11, 62, "", 0, "several scans"},
+    {"by parts of bits", 0xda, 12, 1, "", 0, "several scans"},
+    {"a marker between", 0xdb, 0, 0xdb, "\xff\xd9", 2, "odd header"},
+    {"a length of 1", 0xdb, 2, 1, "", 0, "odd header"},
+    {"a byte between", 0xdb, 0, 0xdb, "x", 1, "odd header"},
+};
+
+static uint8_t *find_segment(uint8_t marker)
+{
+    uint8_t *at = file + 2;
+
+    while (at[1] != marker) {
+        at += 2 + ((size_t)at[2] << 8 | at[3]);
+    }
+    return at;
+}
+
+static void change(const struct reason_row *row)
+{
+    uint8_t *at;
+
+    put_picture();
+    at = find_segment(row->marker);
+    at[1 + row->at] = row->value;
+    memmove(at + row->before_bytes, at, file_bytes - (size_t)(at - file));
+    memcpy(at, row->before, row->before_bytes);
+    file_bytes += row->before_bytes;
+}
+
+static struct stk_view view(void)
+{
+    return (struct stk_view){file, file_bytes};
+}
+
+static void test_reasons(void)
+{
+    T_EACH(reason_row, row, reason_rows)
+    {
+        struct stk_jpeg_box box = {0, 0, SIDE, SIDE};
+        struct stk_jpeg_frame frame;
+        const char *wrong;
+        uint32_t reason;
+
+        change(row);
+        reason = stk_jpeg_frame_read(view(), &frame);
+        T_STR(row->name, stk_jpeg_reason_name(reason), row->want);
+        if (reason == STK_JPEG_FINE) {
+            oracle_decode(&oracle, view(), SIDE);
+            wrong = oracle_compare(&oracle, decoder, view(), &box, NULL, &reason);
+            T_STR(row->name, wrong ? wrong : "", "");
+            T_STR(row->name, stk_jpeg_reason_name(reason), "fine");
+            T_TRUE(row->name, !oracle.warned && !oracle.failed);
+        }
+    }
+}
+
+static void test_long_side(void)
+{
+    for (uint32_t side = 65500; side <= 65501; side++) {
+        struct stk_jpeg_frame frame;
+        uint8_t *at;
+
+        put_picture();
+        at = find_segment(0xc0);
+        at[5] = (uint8_t)(side >> 8);
+        at[6] = (uint8_t)side;
+        T_STR("side", stk_jpeg_reason_name(stk_jpeg_frame_read(view(), &frame)),
+              side == 65500 ? "fine" : "odd header");
+    }
+}
+
+/* What takes two changes. */
+static void test_pairs(void)
+{
+    struct stk_jpeg_frame frame;
+    uint8_t wide[129] = {0x20};
+
+    put_picture();
+    find_segment(0xc0)[1 + 12] = 'R';
+    find_segment(0xda)[1 + 6] = 'R';
+    T_STR("two of one name, and in the scan",
+          stk_jpeg_reason_name(stk_jpeg_frame_read(view(), &frame)), "odd header");
+    file_bytes = 2;
+    put_segment(0xdb, wide, sizeof wide);
+    T_STR("a whole quantiser of 2 and more",
+          stk_jpeg_reason_name(stk_jpeg_frame_read(view(), &frame)), "odd tables");
+}
+
+/* ---- tables --------------------------------------------------------------------------------- */
+
+static uint32_t reason_of_table(const uint8_t *counts, const uint8_t *symbols, size_t symbol_count,
+                                uint8_t name)
+{
+    struct stk_jpeg_box box = {0, 0, SIDE, SIDE};
+    uint8_t content[1 + 16 + 300] = {name};
+    uint8_t tail[400];
+    uint8_t *at;
+    size_t tail_bytes;
+    uint32_t reason;
+
+    memcpy(content + 1, counts, 16);
+    memcpy(content + 17, symbols, symbol_count);
+    put_picture();
+    at = find_segment(0xda);
+    tail_bytes = file_bytes - (size_t)(at - file);
+    memcpy(tail, at, tail_bytes);
+    file_bytes -= tail_bytes;
+    put_segment(0xc4, content, 17 + symbol_count);
+    put(tail, tail_bytes);
+    oracle_decode(&oracle, view(), SIDE);
+    T_TRUE("no row of a picture that libjpeg refuses",
+           !oracle_compare(&oracle, decoder, view(), &box, NULL, &reason));
+    return reason;
+}
+
+static void test_odd_tables(void)
+{
+    static const uint8_t symbols[300];
+    static const uint8_t sixteen[2] = {0, 16};
+
+    T_STR("two codes",
+          stk_jpeg_reason_name(reason_of_table((const uint8_t[16]){1, 1}, symbols, 2, 0x10)),
+          "fine");
+    T_STR("a code that is all ones",
+          stk_jpeg_reason_name(reason_of_table((const uint8_t[16]){2}, symbols, 2, 0x10)),
+          "odd tables");
+    T_STR("more codes than there are",
+          stk_jpeg_reason_name(reason_of_table((const uint8_t[16]){1, 3}, symbols, 4, 0x10)),
+          "odd tables");
+    T_STR("no codes",
+          stk_jpeg_reason_name(reason_of_table((const uint8_t[16]){0}, symbols, 0, 0x10)),
+          "damaged data");
+    T_STR("256 symbols",
+          stk_jpeg_reason_name(
+              reason_of_table((const uint8_t[16]){1, [15] = 255}, symbols, 256, 0x10)),
+          "fine");
+    T_STR("257 symbols",
+          stk_jpeg_reason_name(
+              reason_of_table((const uint8_t[16]){1, [14] = 1, [15] = 255}, symbols, 257, 0x10)),
+          "odd tables");
+    T_STR("a difference of 16 bits",
+          stk_jpeg_reason_name(reason_of_table((const uint8_t[16]){1, 1}, sixteen, 2, 0x00)),
+          "odd tables");
+}
+
+/* A table is made once while no more than are kept came after it; one that is no good leaves
+ * nothing behind. */
+static void test_kept_tables(void)
+{
+    static struct stk_jpeg_tables tables, others;
+    const struct stk_jpeg_table *made[6], *again, *fresh;
+    uint8_t sources[6][18];
+
+    for (uint32_t i = 0; i < 6; i++) {
+        memset(sources[i], 0, sizeof sources[i]);
+        sources[i][0] = sources[i][1] = 1;
+        sources[i][17] = (uint8_t)i;
+    }
+    for (uint32_t i = 0; i < STK_JPEG_TABLES_KEPT; i++) {
+        made[i] = stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[i], 18});
+    }
+    for (uint32_t i = STK_JPEG_TABLES_KEPT; i-- > 0;) {
+        T_TRUE("the same",
+               stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[i], 18}) == made[i]);
+    }
+    made[4] = stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[4], 18});
+    T_TRUE("instead of the oldest", made[4] == made[3]);
+    sources[5][0] = 3;
+    T_TRUE("no code", !stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[5], 18}));
+    T_TRUE("nor is it kept", !stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[5], 18}));
+    again = stk_jpeg_tables_get(&tables, 1, (struct stk_view){sources[2], 18});
+    fresh = stk_jpeg_tables_get(&others, 1, (struct stk_view){sources[2], 18});
+    T_TRUE("made again", again && memcmp(&again->codes, &fresh->codes, sizeof fresh->codes) == 0);
+}
+
+/* ---- marks ---------------------------------------------------------------------------------- */
+
+/* Grey, one row of MCUs, each of which is `bits` (0 and 1), but 0 bits up to the last byte. */
+static void put_row(const char *bits, uint32_t mcus, uint32_t interval)
+{
+    uint8_t frame[9] = {8, 0, 8, (uint8_t)(8 * mcus >> 8), (uint8_t)(8 * mcus), 1, 1, 0x11, 0};
+    uint8_t restart[2] = {0, (uint8_t)interval}, quantiser[65] = {0, 1};
+    uint32_t length = (uint32_t)strlen(bits), byte = 0, count = 0;
+
+    file_bytes = 0;
+    put("\xff\xd8", 2);
+    put_segment(0xdb, quantiser, sizeof quantiser);
+    put_segment(0xdd, restart, sizeof restart);
+    put_segment(0xc0, frame, sizeof frame);
+    put_codes(0x00, 0, 15);
+    put_codes(0x10, 0, 1);
+    put_segment(0xda, (const uint8_t[6]){1, 1, 0, 0, 63, 0}, 6);
+    for (uint32_t i = 0; i < length * mcus; i++) {
+        byte = byte << 1 | (uint32_t)(bits[i % length] - '0');
+        if (++count == 8) {
+            put(&(uint8_t){(uint8_t)byte}, 1);
+            put("", byte == 0xff);
+            byte = count = 0;
+        }
+    }
+    put(&(uint8_t){(uint8_t)(byte << (8 - count) | 0xff >> count)}, count > 0);
+    put("\xff\xd9", 2);
+}
+
+static uint32_t reason_with(const struct stk_jpeg_marks *marks, const struct stk_jpeg_box *box)
+{
+    uint32_t reason;
+    const char *wrong = oracle_compare(&oracle, decoder, view(), box, marks, &reason);
+
+    T_STR("marks", wrong ? wrong : "", "");
+    return reason;
+}
+
+static void test_wrong_marks(void)
+{
+    struct stk_jpeg_box box = {0, 0, 40, 8}, part = {0, 0, 12, 8};
+    struct stk_jpeg_marks marks, given;
+    uint8_t *made, moved[10];
+    uint32_t reason, place;
+
+    put_row("00", 6, 0);
+    oracle_decode(&oracle, view(), 8);
+    made = oracle_marks(decoder, view(), 3, &marks, &reason);
+    if (!T_TRUE("made", made && marks.bytes.bytes == 10)) {
+        return;
+    }
+    T_STR("right", stk_jpeg_reason_name(reason_with(&marks, &box)), "fine");
+    given = (struct stk_jpeg_marks){3, {made, 9}};
+    T_STR("too few", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
+    given = (struct stk_jpeg_marks){2, {made, 10}};
+    T_STR("of other MCUs", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
+    given = (struct stk_jpeg_marks){3, {NULL, 0}};
+    T_STR("none", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
+
+    /* The mark behind the box, which the box does not come to, stands before the box's end. */
+    memcpy(moved, made, 10);
+    T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
+    place = 2;
+    memcpy(moved, &place, 4);
+    given = (struct stk_jpeg_marks){3, {moved, 10}};
+    T_STR("cut before the box's end", stk_jpeg_reason_name(reason_with(&given, &box)),
+          "side index");
+    place = 1u << 31;
+    memcpy(moved, &place, 4);
+    T_STR("far away", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
+    free(made);
+
+    put_row("00", 6, 200);
+    oracle_decode(&oracle, view(), 8);
+    T_TRUE("restarts", !oracle_marks(decoder, view(), 3, &marks, &reason));
+    T_STR("restarts", stk_jpeg_reason_name(reason), "side index");
+    memset(moved, 0, sizeof moved);
+    moved[0] = 6;
+    given = (struct stk_jpeg_marks){3, {moved, 10}};
+    T_STR("of a picture with restarts", stk_jpeg_reason_name(reason_with(&given, &box)),
+          "side index");
+}
+
+/* A cut segment whose bits do not reach as far as the box is refused, though the mark itself is
+ * not passed: 18 bits an MCU, and the next mark after the first's. */
+static void test_short_segment(void)
+{
+    struct stk_jpeg_box part = {0, 0, 16, 8};
+    struct stk_jpeg_marks marks;
+    uint32_t reason, place;
+    uint8_t *made;
+
+    put_row("100000000000000000", 6, 0);
+    oracle_decode(&oracle, view(), 8);
+    made = oracle_marks(decoder, view(), 3, &marks, &reason);
+    if (made) {
+        T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
+        place = 2 << 3; /* in the first MCU, two of which are in the box */
+        memcpy(made, &place, 4);
+        T_STR("short", stk_jpeg_reason_name(reason_with(&marks, &part)), "side index");
+    }
+    free(made);
+}
+
+/* Predictors that grow past 16 bits: the library decodes it, marks cannot be. */
+static void test_large_predictors(void)
+{
+    struct stk_jpeg_box box = {0, 0, 8, 8};
+    struct stk_jpeg_marks marks;
+    uint32_t reason;
+
+    put_row("101111111111111110", 6, 0);
+    oracle_decode(&oracle, view(), 8);
+    T_TRUE("none", !oracle_marks(decoder, view(), 2, &marks, &reason));
+    T_STR("none", stk_jpeg_reason_name(reason), "side index");
+    box.width = 48;
+    T_STR("but pixels", stk_jpeg_reason_name(reason_with(NULL, &box)), "fine");
+}
+
+int main(void)
+{
+    T_EQ("open", stk_jpeg_decoder_open(&decoder, STOKER_VECTOR_AUTO, NULL), 0);
+    test_reasons();
+    test_long_side();
+    test_pairs();
+    test_odd_tables();
+    test_kept_tables();
+    test_wrong_marks();
+    test_short_segment();
+    test_large_predictors();
+    stk_jpeg_decoder_close(decoder);
+    free(oracle.pixels);
+    return t_finish();
+}
