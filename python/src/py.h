@@ -1,9 +1,11 @@
 /* py.h: what the files of the extension module share. They see <stoker/stoker.h> and the limited
  * API of CPython (abi3), nothing else.
  *
- *   Engine <-- Dataset <-- Loader --next()--> Batch --> Array, Bytes --> memoryview, DLPack
+ *   Desk <-- Engine <-- Dataset <-- Loader --next()--> Batch --> Array, Bytes --> memoryview,
+ * DLPack
  *          <-- Indexer
  *          <-- Tokens <-- TokenLoader --next()--> Batch
+ *          <-- File, Walk, Copy
  *
  * Owner: Python's reference counts; a batch is held once by each object that shows its memory.
  * Threads: the GIL guards every field here; it is released around each call that may wait.
@@ -29,11 +31,13 @@
 #define STK_PY_SLICE_MS 50 /* between two looks at pending signals */
 
 struct stk_py_module {
-    PyTypeObject *engine_type, *dataset_type, *loader_type, *batch_type, *array_type, *bytes_type;
+    PyTypeObject *desk_type, *engine_type, *dataset_type, *loader_type, *batch_type, *array_type,
+        *bytes_type;
     PyTypeObject *pack_type, *writer_type;
     PyTypeObject *verify_type, *diff_type;
     PyTypeObject *indexer_type, *sampler_type;
     PyTypeObject *tokens_type, *token_loader_type;
+    PyTypeObject *file_type, *walk_type, *copy_type;
 };
 
 /* ---- errors (py_error.c) ---- */
@@ -123,6 +127,11 @@ struct stk_py_engine {
     struct stk_py_gate gate;
 };
 
+struct stk_py_desk {
+    PyObject_HEAD struct stoker_desk *desk;
+    struct stk_py_gate gate;
+};
+
 struct stk_py_dataset {
     PyObject_HEAD struct stoker_dataset *dataset;
     struct stk_py_gate gate;
@@ -143,8 +152,8 @@ bool stk_py_state(PyObject *tuple, struct stoker_state *state_out);
 
 struct stk_py_mix {
     struct stoker_mix_options options;
-    uint64_t *numbers; /* owned */
-    struct stoker_mix_change *changes; /* owned */
+    uint64_t *numbers;                      /* owned */
+    struct stoker_mix_change *changes;      /* owned */
     const struct stoker_sampler **samplers; /* owned; they are the tuple's */
 };
 
@@ -173,11 +182,11 @@ void stk_py_sampling_deinit(struct stk_py_sampling *sampling); /* zeroed is fine
 
 /* ---- types ---- */
 
-extern PyType_Spec stk_py_engine_spec, stk_py_dataset_spec, stk_py_loader_spec, stk_py_batch_spec,
-    stk_py_array_spec, stk_py_bytes_spec, stk_py_pack_spec, stk_py_writer_spec,
+extern PyType_Spec stk_py_desk_spec, stk_py_engine_spec, stk_py_dataset_spec, stk_py_loader_spec,
+    stk_py_batch_spec, stk_py_array_spec, stk_py_bytes_spec, stk_py_pack_spec, stk_py_writer_spec,
     stk_py_verify_spec, stk_py_diff_spec, stk_py_indexer_spec, stk_py_sampler_spec,
-    stk_py_tokens_spec,
-    stk_py_token_loader_spec;
+    stk_py_tokens_spec, stk_py_token_loader_spec, stk_py_file_spec, stk_py_walk_spec,
+    stk_py_copy_spec;
 
 static inline struct stk_py_module *stk_py_module_of(PyObject *self)
 {
@@ -186,6 +195,15 @@ static inline struct stk_py_module *stk_py_module_of(PyObject *self)
 
 /* rows((engine, context), options, epoch, tokens, ends, ids) -> Batch; in py_tokens.c. */
 PyObject *stk_py_rows(PyObject *module, PyObject *arguments);
+
+/* ---- files (py_files.c) ---- */
+
+/* stat(engine, path) -> (name, kind, bytes, mtime_ns, etag) */
+PyObject *stk_py_stat(PyObject *module, PyObject *arguments);
+/* expect(engine, paths) */
+PyObject *stk_py_expect(PyObject *module, PyObject *arguments);
+/* read_ranges([(File, offset, bytes), ...], gap) -> [bytes or an exception, ...] */
+PyObject *stk_py_read_ranges(PyObject *module, PyObject *arguments);
 
 /* Frees the memory of an object of a heap type and drops its type. */
 void stk_py_object_free(PyObject *self);

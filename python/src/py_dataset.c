@@ -258,8 +258,7 @@ static PyObject *dataset_join(PyObject *object, PyObject *others)
         parts[entered] = ((struct stk_py_dataset *)part)->dataset;
     }
     if (entered == count) {
-        Py_BEGIN_ALLOW_THREADS status =
-            stoker_dataset_join(parts, (size_t)count, &joined, &error);
+        Py_BEGIN_ALLOW_THREADS status = stoker_dataset_join(parts, (size_t)count, &joined, &error);
         Py_END_ALLOW_THREADS
     }
     for (Py_ssize_t i = 0; i < entered; i++) {

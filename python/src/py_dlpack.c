@@ -55,8 +55,7 @@ _Static_assert(sizeof(struct dl_tensor) == 48, "as in dlpack.h on a 64-bit machi
 _Static_assert(offsetof(struct dl_managed_versioned, tensor) == 32, "as in dlpack.h");
 
 /* What one capsule owns. */
-struct export
-{
+struct export {
     union {
         struct dl_managed plain;
         struct dl_managed_versioned versioned;

@@ -48,27 +48,56 @@ void stk_py_engine_leave(struct stk_py_engine *self)
 
 static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"memory_bytes_max", "threads",  "cores_reserved", "io_backend",
-                            "direct",           "io_depth", "io_bytes_max",   "io_gap_bytes",
-                            "read_timeout_ms",  "vector",   "open_files_max", "sandbox",
-                            "decode_timeout_ms", "sandbox_helper", NULL};
+    static char *names[] = {"memory_bytes_max",
+                            "threads",
+                            "cores_reserved",
+                            "io_backend",
+                            "direct",
+                            "io_depth",
+                            "io_bytes_max",
+                            "io_gap_bytes",
+                            "read_timeout_ms",
+                            "vector",
+                            "open_files_max",
+                            "sandbox",
+                            "decode_timeout_ms",
+                            "sandbox_helper",
+                            "connections_max",
+                            "node_connections_max",
+                            "node_alone",
+                            "no_hedges",
+                            "hedge_percent_max",
+                            "desk",
+                            "check_etags",
+                            "far_threads_max",
+                            "turn_timeout_ms",
+                            NULL};
 
     struct stoker_engine_options options = {.struct_size = sizeof options};
     struct stoker_error error = {0};
     struct stk_py_engine *self;
-    int status, sandbox = 0;
+    int status, sandbox = 0, alone = 0, no_hedges = 0, tags = 0;
+    struct stk_py_module *module = PyType_GetModuleState(type);
+    struct stk_py_desk *desk = NULL;
 
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "|$O&O&O&O&O&O&O&O&O&O&O&pO&z:Engine", names, stk_py_u64,
-            &options.memory_bytes_max, stk_py_u32, &options.threads, stk_py_u32,
+            arguments, keywords, "|$O&O&O&O&O&O&O&O&O&O&O&pO&zO&O&ppO&O!pO&O&:Engine", names,
+            stk_py_u64, &options.memory_bytes_max, stk_py_u32, &options.threads, stk_py_u32,
             &options.cores_reserved, stk_py_u32, &options.io_backend, stk_py_u32, &options.direct,
             stk_py_u32, &options.io_depth, stk_py_u32, &options.io_bytes_max, stk_py_u32,
             &options.io_gap_bytes, stk_py_u32, &options.read_timeout_ms, stk_py_u32,
-            &options.vector, stk_py_u32, &options.open_files_max,
-            &sandbox, stk_py_u32, &options.decode_timeout_ms, &options.sandbox_helper)) {
+            &options.vector, stk_py_u32, &options.open_files_max, &sandbox, stk_py_u32,
+            &options.decode_timeout_ms, &options.sandbox_helper, stk_py_u32,
+            &options.connections_max, stk_py_u32, &options.node_connections_max, &alone, &no_hedges,
+            stk_py_u32, &options.hedge_percent_max, module->desk_type, &desk, &tags, stk_py_u32,
+            &options.far_threads_max, stk_py_u32, &options.turn_timeout_ms)) {
         return NULL;
     }
+    options.desk = desk ? desk->desk : NULL;
     options.sandbox = (uint8_t)sandbox;
+    options.node_alone = (uint8_t)alone;
+    options.no_hedges = (uint8_t)no_hedges;
+    options.check_etags = (uint8_t)tags;
     self = (struct stk_py_engine *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self) {
         return NULL;
@@ -149,14 +178,24 @@ static PyObject *engine_ledger(PyObject *object, PyObject *nothing)
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
-    result = Py_BuildValue("{s{sKsKsK}}", "retries", "throttled",
-                           (unsigned long long)ledger.retries_throttled, "transient",
-                           (unsigned long long)ledger.retries_transient, "other",
-                           (unsigned long long)ledger.retries_other);
+    result = Py_BuildValue(
+        "{sKs{sKsKsK}s{sKsKsKsKsKsdsIsIsIsIsIsIsz}}", "damaged", (unsigned long long)ledger.damaged,
+        "retries", "throttled", (unsigned long long)ledger.retries_throttled, "transient",
+        (unsigned long long)ledger.retries_transient, "other",
+        (unsigned long long)ledger.retries_other, "manners", "throttles",
+        (unsigned long long)ledger.throttles, "hedges", (unsigned long long)ledger.hedges,
+        "hedges_won", (unsigned long long)ledger.hedges_won, "waits_connections",
+        (unsigned long long)ledger.waits_connections, "waits_rate",
+        (unsigned long long)ledger.waits_rate, "rate_max", ledger.rate_max, "connections",
+        ledger.connections, "connections_peak", ledger.connections_peak, "connections_max",
+        ledger.connections_max, "node_connections", ledger.node_connections, "node_connections_max",
+        ledger.node_connections_max, "node_engines", ledger.node_engines, "alone",
+        ledger.node_alone);
     for (uint32_t i = 0; result && i < STOKER_STORES; i++) {
-        store = Py_BuildValue("{sKsKsK}", "requests", (unsigned long long)ledger.requests[i],
+        store = Py_BuildValue("{sKsKsKsK}", "requests", (unsigned long long)ledger.requests[i],
                               "lists", (unsigned long long)ledger.lists[i], "bytes",
-                              (unsigned long long)ledger.bytes[i]);
+                              (unsigned long long)ledger.bytes[i], "checked",
+                              (unsigned long long)ledger.checked[i]);
         if (!store || PyDict_SetItemString(result, names[i], store) < 0) {
             Py_CLEAR(result);
         }

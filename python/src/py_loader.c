@@ -145,9 +145,8 @@ static bool request_parse(struct request *request, PyTypeObject *type, PyObject 
             &options->pixels_max, stk_py_u64, &options->decode_bytes_max, stk_py_u32,
             &options->cached, stk_py_u64, &options->bad_samples_max, &options->bad_share_max,
             stk_py_u32, &options->bad_list_max, stk_py_u32, &options->io_retries,
-            &options->quarantine, stk_py_u32, &options->worker, stk_py_u32,
-            &options->worker_count, type, &request->after, &mix, &sampling, stk_py_u64,
-            &options->block_samples)) {
+            &options->quarantine, stk_py_u32, &options->worker, stk_py_u32, &options->worker_count,
+            type, &request->after, &mix, &sampling, stk_py_u64, &options->block_samples)) {
         return false;
     }
     if (mix != Py_None) {
@@ -300,7 +299,8 @@ static bool field_parse(struct request *request, size_t index, PyObject *tuple)
         !inside_parse(inside, field)) {
         return false;
     }
-    field->exif = exif != 0;
+    field->exif = exif & 1; /* bits: turned, not exact */
+    field->planar = (exif & 2) != 0;
     count = PyTuple_Size(list);
     if (count > STK_PY_TRANSFORMS_MAX) {
         stk_py_raise_text(STOKER_ERROR_ARGUMENT, "too many transforms", field->name,
@@ -443,12 +443,11 @@ PyObject *stk_py_state_tuple(const struct stoker_state *state)
         "IIIIIKKKKKKKKIIKKy#", state->order_version, state->shuffle, state->tail,
         state->window_blocks, state->group_count, (unsigned long long)state->seed,
         (unsigned long long)state->epoch, (unsigned long long)state->position,
-        (unsigned long long)state->sample_count,
-        (unsigned long long)state->block_samples, (unsigned long long)state->mix,
-        (unsigned long long)state->subset, (unsigned long long)state->draws, state->repeats,
-        state->repeats_apart, (unsigned long long)state->epoch_samples,
-        (unsigned long long)state->fingerprint, (const char *)state->identity,
-        (Py_ssize_t)sizeof state->identity);
+        (unsigned long long)state->sample_count, (unsigned long long)state->block_samples,
+        (unsigned long long)state->mix, (unsigned long long)state->subset,
+        (unsigned long long)state->draws, state->repeats, state->repeats_apart,
+        (unsigned long long)state->epoch_samples, (unsigned long long)state->fingerprint,
+        (const char *)state->identity, (Py_ssize_t)sizeof state->identity);
 }
 
 static PyObject *loader_state(PyObject *object, PyObject *args)
@@ -463,9 +462,8 @@ static PyObject *loader_state(PyObject *object, PyObject *args)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status =
-        PyTuple_Size(args) > 0
-            ? stoker_loader_state_at(self->loader, epoch, position, &state)
-            : stoker_loader_state(self->loader, &state);
+        PyTuple_Size(args) > 0 ? stoker_loader_state_at(self->loader, epoch, position, &state)
+                               : stoker_loader_state(self->loader, &state);
     Py_END_ALLOW_THREADS leave(self);
     if (status < 0) {
         return stk_py_raise(status, NULL);
@@ -498,15 +496,14 @@ bool stk_py_state(PyObject *tuple, struct stoker_state *state_out)
     Py_ssize_t identity_bytes;
 
     if (!PyTuple_Check(tuple) ||
-        !PyArg_ParseTuple(tuple, "O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32,
-                          &state.order_version, stk_py_u32, &state.shuffle, stk_py_u32, &state.tail,
-                          stk_py_u32, &state.window_blocks, stk_py_u32, &state.group_count,
-                          stk_py_u64, &state.seed, stk_py_u64, &state.epoch, stk_py_u64,
-                          &state.position, stk_py_u64, &state.sample_count, stk_py_u64,
-                          &state.block_samples, stk_py_u64, &state.mix, stk_py_u64,
-                          &state.subset, stk_py_u64, &state.draws, stk_py_u32, &state.repeats,
-                          stk_py_u32, &state.repeats_apart, stk_py_u64, &state.epoch_samples,
-                          stk_py_u64, &state.fingerprint, &identity, &identity_bytes)) {
+        !PyArg_ParseTuple(
+            tuple, "O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&O&y#:state", stk_py_u32, &state.order_version,
+            stk_py_u32, &state.shuffle, stk_py_u32, &state.tail, stk_py_u32, &state.window_blocks,
+            stk_py_u32, &state.group_count, stk_py_u64, &state.seed, stk_py_u64, &state.epoch,
+            stk_py_u64, &state.position, stk_py_u64, &state.sample_count, stk_py_u64,
+            &state.block_samples, stk_py_u64, &state.mix, stk_py_u64, &state.subset, stk_py_u64,
+            &state.draws, stk_py_u32, &state.repeats, stk_py_u32, &state.repeats_apart, stk_py_u64,
+            &state.epoch_samples, stk_py_u64, &state.fingerprint, &identity, &identity_bytes)) {
         return false;
     }
     if (identity_bytes != (Py_ssize_t)sizeof state.identity) {
@@ -624,13 +621,13 @@ static PyObject *loader_explain(PyObject *object, PyObject *arguments)
     return list;
 }
 
-/* A count of JPEGs, under "jpegs " and by whom or why. Without memory the dictionary goes. */
-static void add_count(PyObject **dict, const char *name, uint64_t count)
+/* A count of "jpegs" or "pngs", a space, and by whom or why. Without memory the dictionary goes. */
+static void add_count(PyObject **dict, const char *kind, const char *name, uint64_t count)
 {
-    PyObject *key = PyUnicode_FromFormat("jpegs %s", name);
+    PyObject *key = *dict ? PyUnicode_FromFormat("%s %s", kind, name) : NULL;
     PyObject *value = PyLong_FromUnsignedLongLong(count);
 
-    if (!key || !value || PyDict_SetItem(*dict, key, value) < 0) {
+    if (*dict && (!key || !value || PyDict_SetItem(*dict, key, value) < 0)) {
         Py_CLEAR(*dict);
     }
     Py_XDECREF(key);
@@ -660,12 +657,13 @@ static PyObject *loader_stats(PyObject *object, PyObject *nothing)
                          N(memory_bytes_peak), N(lock_wait_ns), N(threads), N(batches_ahead),
                          N(idle_ns), N(retries), N(bad_samples));
 #undef N
-    for (uint32_t i = 0; dict && (i == 0 || stoker_jpeg_reason(i)); i++) {
-        add_count(&dict, i == 0 ? "stoker" : stoker_jpeg_reason(i), stats.jpegs[i]);
+    for (uint32_t i = 0; i == 0 || stoker_jpeg_reason(i); i++) {
+        add_count(&dict, "jpegs", i == 0 ? "stoker" : stoker_jpeg_reason(i), stats.jpegs[i]);
     }
-    if (dict) {
-        add_count(&dict, "marked", stats.jpegs_marked);
-    }
+    add_count(&dict, "jpegs", "marked", stats.jpegs_marked);
+    add_count(&dict, "jpegs", "planar", stats.jpegs_planar);
+    add_count(&dict, "pngs", "stoker", stats.pngs[0]);
+    add_count(&dict, "pngs", "libpng", stats.pngs[1]);
     return dict;
 }
 
@@ -675,13 +673,12 @@ PyObject *stk_py_bad_sample(const struct stoker_quarantine_entry *entry)
                            ? Py_NewRef(Py_None)
                            : PyLong_FromUnsignedLongLong(entry->offset);
 
-    return Py_BuildValue("NNNisNN", stk_py_text(entry->shard, strlen(entry->shard)),
-                         stk_py_text(entry->key, strlen(entry->key)), offset, entry->status,
-                         stoker_status_name(entry->status),
-                         stk_py_text(entry->reason, strlen(entry->reason)),
-                         entry->sample == STOKER_NO_SAMPLE
-                             ? Py_NewRef(Py_None)
-                             : PyLong_FromUnsignedLongLong(entry->sample));
+    return Py_BuildValue(
+        "NNNisNN", stk_py_text(entry->shard, strlen(entry->shard)),
+        stk_py_text(entry->key, strlen(entry->key)), offset, entry->status,
+        stoker_status_name(entry->status), stk_py_text(entry->reason, strlen(entry->reason)),
+        entry->sample == STOKER_NO_SAMPLE ? Py_NewRef(Py_None)
+                                          : PyLong_FromUnsignedLongLong(entry->sample));
 }
 
 static PyObject *loader_quarantine(PyObject *object, PyObject *nothing)

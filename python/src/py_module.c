@@ -27,6 +27,9 @@ static PyMethodDef functions[] = {
     {"order_at", order_at, METH_VARARGS, "The sample at a position of an epoch."},
     {"mix_samples", stk_py_mix_samples, METH_VARARGS, "Samples of an epoch of a mix."},
     {"rows", stk_py_rows, METH_VARARGS, "Documents in memory as one batch of rows."},
+    {"stat", stk_py_stat, METH_VARARGS, "What a path or URL names."},
+    {"expect", stk_py_expect, METH_VARARGS, "Asks for many files at once, ahead."},
+    {"read_ranges", stk_py_read_ranges, METH_VARARGS, "Many ranges of files, side by side."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -115,6 +118,14 @@ static const struct {
     {"POSITIONS_NONE", STOKER_POSITIONS_NONE},
     {"POSITIONS_RESET", STOKER_POSITIONS_RESET},
     {"POSITIONS_ROW", STOKER_POSITIONS_ROW},
+    {"COPY", STOKER_COPY},
+    {"SYNC", STOKER_SYNC},
+    {"REMOVE", STOKER_REMOVE},
+    {"CHECK_AUTO", STOKER_CHECK_AUTO},
+    {"CHECK_CRC64NVME", STOKER_CHECK_CRC64NVME},
+    {"CHECK_CRC32C", STOKER_CHECK_CRC32C},
+    {"CHECK_SHA256", STOKER_CHECK_SHA256},
+    {"CHECK_MD5", STOKER_CHECK_MD5},
     {"ORDER_VERSION", STOKER_ORDER_VERSION},
 };
 
@@ -164,7 +175,8 @@ static int module_exec(PyObject *self)
 {
     struct stk_py_module *module = PyModule_GetState(self);
 
-    if (add_type(self, &stk_py_engine_spec, &module->engine_type) < 0 ||
+    if (add_type(self, &stk_py_desk_spec, &module->desk_type) < 0 ||
+        add_type(self, &stk_py_engine_spec, &module->engine_type) < 0 ||
         add_type(self, &stk_py_dataset_spec, &module->dataset_type) < 0 ||
         add_type(self, &stk_py_loader_spec, &module->loader_type) < 0 ||
         add_type(self, &stk_py_batch_spec, &module->batch_type) < 0 ||
@@ -177,7 +189,10 @@ static int module_exec(PyObject *self)
         add_type(self, &stk_py_indexer_spec, &module->indexer_type) < 0 ||
         add_type(self, &stk_py_sampler_spec, &module->sampler_type) < 0 ||
         add_type(self, &stk_py_tokens_spec, &module->tokens_type) < 0 ||
-        add_type(self, &stk_py_token_loader_spec, &module->token_loader_type) < 0) {
+        add_type(self, &stk_py_token_loader_spec, &module->token_loader_type) < 0 ||
+        add_type(self, &stk_py_file_spec, &module->file_type) < 0 ||
+        add_type(self, &stk_py_walk_spec, &module->walk_type) < 0 ||
+        add_type(self, &stk_py_copy_spec, &module->copy_type) < 0) {
         return -1;
     }
     return add_constants(self) < 0 ? -1 : add_statuses(self);
@@ -187,6 +202,7 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg)
 {
     struct stk_py_module *module = PyModule_GetState(self);
 
+    Py_VISIT(module->desk_type);
     Py_VISIT(module->engine_type);
     Py_VISIT(module->dataset_type);
     Py_VISIT(module->loader_type);
@@ -201,6 +217,9 @@ static int module_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->sampler_type);
     Py_VISIT(module->tokens_type);
     Py_VISIT(module->token_loader_type);
+    Py_VISIT(module->file_type);
+    Py_VISIT(module->walk_type);
+    Py_VISIT(module->copy_type);
     return 0;
 }
 
@@ -208,6 +227,7 @@ static int module_clear(PyObject *self)
 {
     struct stk_py_module *module = PyModule_GetState(self);
 
+    Py_CLEAR(module->desk_type);
     Py_CLEAR(module->engine_type);
     Py_CLEAR(module->dataset_type);
     Py_CLEAR(module->loader_type);
@@ -222,6 +242,9 @@ static int module_clear(PyObject *self)
     Py_CLEAR(module->sampler_type);
     Py_CLEAR(module->tokens_type);
     Py_CLEAR(module->token_loader_type);
+    Py_CLEAR(module->file_type);
+    Py_CLEAR(module->walk_type);
+    Py_CLEAR(module->copy_type);
     return 0;
 }
 

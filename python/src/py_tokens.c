@@ -122,12 +122,11 @@ static PyObject *tokens_info(PyObject *object, PyObject *nothing)
     if (status < 0) {
         return stk_py_raise(status, NULL);
     }
-    return Py_BuildValue("{sKsKsKsKsKsy#}", "file_count", (unsigned long long)info.file_count,
-                         "tokens", (unsigned long long)info.tokens, "bytes",
-                         (unsigned long long)info.bytes, "documents",
-                         (unsigned long long)info.documents, "frames",
-                         (unsigned long long)info.frames, "identity",
-                         (const char *)info.identity, (Py_ssize_t)sizeof info.identity);
+    return Py_BuildValue(
+        "{sKsKsKsKsKsy#}", "file_count", (unsigned long long)info.file_count, "tokens",
+        (unsigned long long)info.tokens, "bytes", (unsigned long long)info.bytes, "documents",
+        (unsigned long long)info.documents, "frames", (unsigned long long)info.frames, "identity",
+        (const char *)info.identity, (Py_ssize_t)sizeof info.identity);
 }
 
 static PyMethodDef tokens_methods[] = {
@@ -533,9 +532,9 @@ static PyObject *loader_place(PyObject *object, PyObject *nothing)
     }
     status = stoker_token_loader_place(self->loader, &epoch, &position);
     leave(self);
-    return status < 0 ? stk_py_raise(status, NULL)
-                      : Py_BuildValue("KK", (unsigned long long)epoch,
-                                      (unsigned long long)position);
+    return status < 0
+               ? stk_py_raise(status, NULL)
+               : Py_BuildValue("KK", (unsigned long long)epoch, (unsigned long long)position);
 }
 
 static PyObject *loader_set_state(PyObject *object, PyObject *tuple)

@@ -7,22 +7,22 @@
 #include <unistd.h>
 
 struct stk_batch_pool {
-    struct stk_batch_keeper keeper;                     /* const after open */
-    struct stk_field_shape  fields[STK_BATCH_FIELDS_MAX]; /* const after open */
-    uint32_t                field_count, slots;         /* const after open */
-    pid_t                   pid;                        /* const after open */
-    _Atomic uint32_t        out_count;
-    pthread_mutex_t         lock;
+    struct stk_batch_keeper keeper;                      /* const after open */
+    struct stk_field_shape fields[STK_BATCH_FIELDS_MAX]; /* const after open */
+    uint32_t field_count, slots;                         /* const after open */
+    pid_t pid;                                           /* const after open */
+    _Atomic uint32_t out_count;
+    pthread_mutex_t lock;
     struct {
         struct stoker_batch *free_list;
-        uint32_t             users; /* batches out, and closes that are not through yet */
-        bool                 closed;
+        uint32_t users; /* batches out, and closes that are not through yet */
+        bool closed;
     } locked;
 };
 
 static void batch_free(struct stoker_batch *batch);
 static void pool_free(struct stk_batch_pool *pool);
-static int  reserve(struct stk_batch_pool *pool, uint64_t bytes, struct stoker_error *error);
+static int reserve(struct stk_batch_pool *pool, uint64_t bytes, struct stoker_error *error);
 
 int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch_keeper *keeper,
                         const struct stk_field_shape *fields, uint32_t field_count, uint32_t slots,
@@ -66,7 +66,7 @@ void stk_batch_pool_close(struct stk_batch_pool *pool)
 uint64_t stk_batch_pool_trim(struct stk_batch_pool *pool)
 {
     struct stoker_batch *list, *next;
-    uint64_t             bytes = 0;
+    uint64_t bytes = 0;
 
     pthread_mutex_lock(&pool->lock);
     list = pool->locked.free_list;
@@ -110,13 +110,12 @@ static int reserve(struct stk_batch_pool *pool, uint64_t bytes, struct stoker_er
     if (stk_budget_reserve(pool->keeper.budget, bytes)) {
         return 0;
     }
-    return stk_fail(error, STOKER_ERROR_BUDGET, "cannot take memory for a batch",
-                    "close batches that you keep, or grant more memory",
-                    "%llu bytes wanted, %llu of %llu in use, %u batches out",
-                    (unsigned long long)bytes,
-                    (unsigned long long)atomic_load(&pool->keeper.budget->bytes),
-                    (unsigned long long)pool->keeper.budget->bytes_max,
-                    atomic_load(&pool->out_count));
+    return stk_fail(
+        error, STOKER_ERROR_BUDGET, "cannot take memory for a batch",
+        "close batches that you keep, or grant more memory",
+        "%llu bytes wanted, %llu of %llu in use, %u batches out", (unsigned long long)bytes,
+        (unsigned long long)atomic_load(&pool->keeper.budget->bytes),
+        (unsigned long long)pool->keeper.budget->bytes_max, atomic_load(&pool->out_count));
 }
 
 /* Variable fields grow by an eighth, so that a pool settles after a few batches. */
@@ -130,8 +129,8 @@ static int field_reserve(struct stoker_batch *batch, uint32_t field, uint64_t by
                          struct stoker_error *error)
 {
     struct stk_batch_pool *pool = batch->pool;
-    uint64_t               capacity = batch->fields[field].capacity;
-    int                    status;
+    uint64_t capacity = batch->fields[field].capacity;
+    int status;
 
     if (bytes <= capacity && capacity > 0) {
         return 0;
@@ -168,7 +167,7 @@ static int field_reserve(struct stoker_batch *batch, uint32_t field, uint64_t by
 static struct stoker_batch *batch_new(struct stk_batch_pool *pool)
 {
     struct stoker_batch *batch = stk_alloc(1, sizeof *batch);
-    bool                 whole;
+    bool whole;
 
     if (!batch) {
         return NULL;
@@ -201,7 +200,7 @@ static int take(struct stk_batch_pool *pool, const uint64_t *value_bytes,
                 struct stoker_batch **batch_out, struct stoker_error *error)
 {
     struct stoker_batch *batch;
-    int                  status = 0;
+    int status = 0;
 
     pthread_mutex_lock(&pool->lock);
     batch = pool->locked.free_list;
@@ -217,7 +216,7 @@ static int take(struct stk_batch_pool *pool, const uint64_t *value_bytes,
                         pool->slots);
     }
     for (uint32_t i = 0; status == 0 && i < pool->field_count; i++) {
-        bool     variable = stk_field_varies(&pool->fields[i]);
+        bool variable = stk_field_varies(&pool->fields[i]);
         uint64_t bytes = variable ? value_bytes[i] : pool->fields[i].slot_bytes * pool->slots;
         status = field_reserve(batch, i, bytes, error);
     }
@@ -233,7 +232,7 @@ int stk_batch_take(struct stk_batch_pool *pool, uint32_t samples, const uint64_t
                    struct stoker_batch **batch_out, struct stoker_error *error)
 {
     struct stoker_batch *batch;
-    int                  status;
+    int status;
 
     STK_ASSERT(samples <= pool->slots);
     *batch_out = NULL;
@@ -276,7 +275,7 @@ bool stk_field_has_sides(const struct stk_field_shape *shape)
 uint64_t stk_field_row_bytes(const struct stk_field_shape *shape)
 {
     uint64_t bytes = shape->ragged ? shape->item_bytes : 1;
-    bool     rows = shape->ragged && !stk_field_has_sides(shape);
+    bool rows = shape->ragged && !stk_field_has_sides(shape);
 
     for (uint32_t i = 1; rows && i < shape->dimension_count; i++) {
         bytes *= (uint64_t)shape->shape[i];
@@ -298,7 +297,7 @@ void stoker_batch_hold(struct stoker_batch *batch)
 void stoker_batch_close(struct stoker_batch *batch)
 {
     struct stk_batch_pool *pool;
-    bool                   closed, last;
+    bool closed, last;
 
     /* In a child of fork the lock may be held by a thread that is not there: all is let lie.
      * Acquire-release: the last holder sees what all others did to the batch. */

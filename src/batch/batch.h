@@ -17,11 +17,11 @@
 struct stk_field_shape {
     uint32_t dtype;           /* enum stoker_dtype; STOKER_BYTES: variable */
     uint32_t dimension_count; /* of one slot, 0..3 */
-    int64_t  shape[3];
-    int64_t  strides[3];      /* in elements */
-    uint64_t slot_bytes;      /* 0 for BYTES and ragged */
-    bool     ragged;          /* a side of -1 varies from slot to slot; no side is 0 */
-    uint32_t item_bytes;      /* ragged: of an element */
+    int64_t shape[3];
+    int64_t strides[3];  /* in elements */
+    uint64_t slot_bytes; /* 0 for BYTES and ragged */
+    bool ragged;         /* a side of -1 varies from slot to slot; no side is 0 */
+    uint32_t item_bytes; /* ragged: of an element */
 };
 
 /* Whether values differ in size: offsets tell where each begins. */
@@ -39,32 +39,32 @@ struct stk_batch_pool;
 
 struct stoker_batch {
     struct stk_batch_pool *pool;
-    struct stoker_batch   *next;   /* in the pool's free list */
-    _Atomic uint32_t       holders;
-    uint32_t               samples; /* <= slots of the pool */
-    uint64_t               bytes;   /* reserved from the budget for all of it */
-    uint64_t              *ids;     /* [slots] */
-    uint8_t               *mask;    /* [slots] */
+    struct stoker_batch *next; /* in the pool's free list */
+    _Atomic uint32_t holders;
+    uint32_t samples; /* <= slots of the pool */
+    uint64_t bytes;   /* reserved from the budget for all of it */
+    uint64_t *ids;    /* [slots] */
+    uint8_t *mask;    /* [slots] */
     struct {
-        uint8_t  *data;
-        uint64_t  capacity; /* of data */
-        uint64_t *offsets;  /* BYTES, ragged: [slots + 1], made by the filler */
-        uint64_t *sides;    /* where there are sides: [slots x dimension_count] */
+        uint8_t *data;
+        uint64_t capacity; /* of data */
+        uint64_t *offsets; /* BYTES, ragged: [slots + 1], made by the filler */
+        uint64_t *sides;   /* where there are sides: [slots x dimension_count] */
     } fields[STK_BATCH_FIELDS_MAX];
 };
 
 /* Whoever keeps the budget alive (the engine), seen from below. */
 struct stk_batch_keeper {
     struct stk_budget *budget;
-    void              *keeper;
+    void *keeper;
     void (*returned)(void *keeper); /* a batch came back: from any thread, no lock held */
     void (*release)(void *keeper);  /* the pool is gone */
 };
 
 /* The pool takes one reference of the keeper, which it gives back by release(). */
-int  stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch_keeper *keeper,
-                         const struct stk_field_shape *fields, uint32_t field_count,
-                         uint32_t slots, struct stoker_error *error);
+int stk_batch_pool_open(struct stk_batch_pool **pool_out, const struct stk_batch_keeper *keeper,
+                        const struct stk_field_shape *fields, uint32_t field_count, uint32_t slots,
+                        struct stoker_error *error);
 /* Lets go: free batches are freed now, others when they come back. */
 void stk_batch_pool_close(struct stk_batch_pool *pool);
 

@@ -21,30 +21,33 @@ static void released(void *keeper)
 }
 
 static const struct stk_field_shape shapes[] = {
-    { .dtype = STOKER_FLOAT32, .dimension_count = 3, .shape = { 3, 8, 4 }, .strides = { 32, 4, 1 },
-      .slot_bytes = 3 * 8 * 4 * 4 },
-    { .dtype = STOKER_BYTES },
-    { .dtype = STOKER_INT64, .slot_bytes = 8 },
+    {.dtype = STOKER_FLOAT32,
+     .dimension_count = 3,
+     .shape = {3, 8, 4},
+     .strides = {32, 4, 1},
+     .slot_bytes = 3 * 8 * 4 * 4},
+    {.dtype = STOKER_BYTES},
+    {.dtype = STOKER_INT64, .slot_bytes = 8},
 };
 
 static struct stk_batch_pool *open_pool(struct stk_budget *budget, struct counts *counts)
 {
-    struct stk_batch_keeper keeper = { budget, counts, returned, released };
-    struct stk_batch_pool  *pool = NULL;
+    struct stk_batch_keeper keeper = {budget, counts, returned, released};
+    struct stk_batch_pool *pool = NULL;
 
     T_EQ("open", stk_batch_pool_open(&pool, &keeper, shapes, STK_COUNT(shapes), 10, NULL), 0);
     return pool;
 }
 
-static const uint64_t value_bytes[STK_BATCH_FIELDS_MAX] = { 0, 5000, 0 };
+static const uint64_t value_bytes[STK_BATCH_FIELDS_MAX] = {0, 5000, 0};
 
 static void test_arrays(void)
 {
-    struct stk_budget      budget = { .bytes_max = 1u << 20 };
-    struct counts          counts = { 0 };
+    struct stk_budget budget = {.bytes_max = 1u << 20};
+    struct counts counts = {0};
     struct stk_batch_pool *pool = open_pool(&budget, &counts);
-    struct stoker_batch   *batch;
-    struct stoker_array    array;
+    struct stoker_batch *batch;
+    struct stoker_array array;
 
     T_EQ("take", stk_batch_take(pool, 7, value_bytes, &batch, NULL), 0);
     T_EQ("samples", stoker_batch_samples(batch), 7);
@@ -75,20 +78,29 @@ static void test_arrays(void)
 static void test_ragged(void)
 {
     static const struct stk_field_shape ragged[] = {
-        { .dtype = STOKER_FLOAT32, .dimension_count = 2, .shape = { -1, 2 }, .ragged = true,
-          .item_bytes = 4 },
-        { .dtype = STOKER_INT32, .dimension_count = 3, .shape = { 5, -1, -1 }, .ragged = true,
-          .item_bytes = 4 },
-        { .dtype = STOKER_UINT8, .dimension_count = 1, .shape = { -1 }, .ragged = true,
-          .item_bytes = 1 },
+        {.dtype = STOKER_FLOAT32,
+         .dimension_count = 2,
+         .shape = {-1, 2},
+         .ragged = true,
+         .item_bytes = 4},
+        {.dtype = STOKER_INT32,
+         .dimension_count = 3,
+         .shape = {5, -1, -1},
+         .ragged = true,
+         .item_bytes = 4},
+        {.dtype = STOKER_UINT8,
+         .dimension_count = 1,
+         .shape = {-1},
+         .ragged = true,
+         .item_bytes = 1},
     };
-    static const uint64_t   bytes[STK_BATCH_FIELDS_MAX] = { 0, 999, 1 };
-    struct stk_budget       budget = { .bytes_max = 1u << 20 };
-    struct counts           counts = { 0 };
-    struct stk_batch_keeper keeper = { &budget, &counts, returned, released };
-    struct stk_batch_pool  *pool = NULL;
-    struct stoker_batch    *batch = NULL;
-    struct stoker_array     array;
+    static const uint64_t bytes[STK_BATCH_FIELDS_MAX] = {0, 999, 1};
+    struct stk_budget budget = {.bytes_max = 1u << 20};
+    struct counts counts = {0};
+    struct stk_batch_keeper keeper = {&budget, &counts, returned, released};
+    struct stk_batch_pool *pool = NULL;
+    struct stoker_batch *batch = NULL;
+    struct stoker_array array;
 
     T_EQ("row", stk_field_row_bytes(&ragged[0]), 8);
     T_EQ("element", stk_field_row_bytes(&ragged[1]), 4);
@@ -112,12 +124,12 @@ static void test_ragged(void)
 
 static void test_budget(void)
 {
-    struct stk_budget      budget = { .bytes_max = 60000 };
-    struct counts          counts = { 0 };
+    struct stk_budget budget = {.bytes_max = 60000};
+    struct counts counts = {0};
     struct stk_batch_pool *pool = open_pool(&budget, &counts);
-    struct stoker_batch   *batches[8] = { NULL };
-    struct stoker_error    error = { 0 };
-    int                    status = 0, count = 0;
+    struct stoker_batch *batches[8] = {NULL};
+    struct stoker_error error = {0};
+    int status = 0, count = 0;
 
     while (count < 8 && status == 0) {
         status = stk_batch_take(pool, 10, value_bytes, &batches[count], &error);
@@ -150,11 +162,11 @@ static void *close_many(void *argument)
 /* Four threads close batches after the pool was closed; the last one frees it. */
 static void test_threads(void)
 {
-    struct stk_budget      budget = { .bytes_max = 1u << 30 };
-    struct counts          counts = { 0 };
+    struct stk_budget budget = {.bytes_max = 1u << 30};
+    struct counts counts = {0};
     struct stk_batch_pool *pool = open_pool(&budget, &counts);
-    struct stoker_batch   *batches[80];
-    pthread_t              threads[4];
+    struct stoker_batch *batches[80];
+    pthread_t threads[4];
 
     for (int i = 0; i < 80; i++) {
         T_EQ("take", stk_batch_take(pool, 3, value_bytes, &batches[i], NULL), 0);
@@ -175,11 +187,11 @@ static void test_fail_nth(void)
     int64_t alive = stk_mem_alive();
 
     for (uint64_t n = 1; n < 12; n++) {
-        struct stk_budget      budget = { .bytes_max = 1u << 20 };
-        struct counts          counts = { 0 };
+        struct stk_budget budget = {.bytes_max = 1u << 20};
+        struct counts counts = {0};
         struct stk_batch_pool *pool = open_pool(&budget, &counts);
-        struct stoker_batch   *batch = NULL;
-        struct stoker_error    error = { 0 };
+        struct stoker_batch *batch = NULL;
+        struct stoker_error error = {0};
 
         stk_mem_fail_nth(n);
         if (stk_batch_take(pool, 3, value_bytes, &batch, &error) < 0) {

@@ -371,7 +371,7 @@ void stk_stages_read(struct stk_stages_reader *reader, uint64_t first, uint64_t 
         uint64_t got = item + 1 < end ? stk_min(count, item[1].first - first) : count;
 
         got = stk_choice_is_drawn(&item->choice) ? read_draws(reader, item, place, got, samples_out)
-                                      : read_pass(reader, item, place, got, samples_out);
+                                                 : read_pass(reader, item, place, got, samples_out);
         for (uint64_t i = 0; item->choice.subset && i < got; i++) {
             samples_out[i] = stk_subset_select(item->choice.subset, samples_out[i]);
             if (samples_out[i] == STK_DAMAGED) {

@@ -37,14 +37,29 @@ struct option {
 #define TOOLS (COMMAND_INDEX | COMMAND_PACK | COMMAND_VERIFY | COMMAND_DIFF)
 #define COPIES (COMMAND_CP | COMMAND_SYNC)
 #define FILES (COPIES | COMMAND_RM | COMMAND_STAT)
-#define ALL (READERS | TOOLS | COMMAND_ORDER | COMMAND_SAMPLE | FILES)
+#define ALL                                                                                        \
+    (READERS | TOOLS | COMMAND_ORDER | COMMAND_SAMPLE | FILES | COMMAND_BENCH_STORE |              \
+     COMMAND_PREWARM)
 #define STREAM (COMMAND_INFO | COMMAND_BENCH)
 #define ORDERED (STREAM | COMMAND_ORDER)
 
 /* clang-format off */
 static const struct option options[] = {
-    {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE | COMMAND_CREDS | FILES,
-     OPTION_FLAG, FIELD(json), 0, 0, "JSON, one object a line"},
+    {"mount", NULL, COMMAND_INFO, OPTION_FLAG, FIELD(mount), 0, 0,
+     "only what PATH lies on: no data set is opened"},
+    {"json", NULL, COMMAND_LS | ORDERED | TOOLS | COMMAND_SAMPLE | COMMAND_CREDS | FILES |
+     COMMAND_BENCH_STORE | COMMAND_PREWARM, OPTION_FLAG, FIELD(json), 0, 0,
+     "JSON, one object a line"},
+    {"check", NULL, COMMAND_PREWARM, OPTION_FLAG, FIELD(check_only), 0, 0,
+     "read nothing: say what is cold"},
+    {"touch", NULL, COMMAND_PREWARM, OPTION_FLAG, FIELD(touch), 0, 0,
+     "one byte of each file, for archives that bring whole files"},
+    {"workers", "N", COMMAND_PREWARM, OPTION_NUMBER, FIELD(workers), 1, 64,
+     "reads at once; default 16"},
+    {"piece", "BYTES", COMMAND_PREWARM, OPTION_BYTES, FIELD(piece_bytes), 64u << 10, 64u << 20,
+     "of a file at a time; default 4M"},
+    {"seconds", "S", COMMAND_PREWARM, OPTION_SECONDS, FIELD(seconds), 0, 0,
+     "stop after S seconds; the same command goes on; default none"},
     {"files", NULL, COMMAND_LS, OPTION_FLAG, FIELD(files), 0, 0,
      "files, objects and folders instead of samples"},
     {"recursive", NULL, COMMAND_LS | COMMAND_CP | COMMAND_RM, OPTION_FLAG, FIELD(recursive), 0, 0,
@@ -74,6 +89,22 @@ static const struct option options[] = {
      "encryption of new objects by the store; default: the bucket's"},
     {"sse-kms-key", "ID", COPIES, OPTION_TEXT, FIELD(encryption_key), 0, 0,
      "the key of --sse aws:kms"},
+    {"sse-kms-context", "JSON", COPIES, OPTION_TEXT, FIELD(encryption_context), 0, 0,
+     "the encryption context of --sse aws:kms: {\"name\": \"text\"}"},
+    {"sizes", "N,N", COMMAND_BENCH_STORE, OPTION_TEXT, FIELD(sizes), 0, 0,
+     "of the ranges; those above 8M are several requests each; default 64K,1M,8M"},
+    {"at-once", "N,N", COMMAND_BENCH_STORE, OPTION_TEXT, FIELD(at_once), 0, 0,
+     "ranges in flight; default 1,8,32,64"},
+    {"seconds", "S", COMMAND_BENCH_STORE, OPTION_SECONDS, FIELD(seconds), 0, 0,
+     "for all reading together; each size and number is read once at least; default 20"},
+    {"bytes", "BYTES", COMMAND_BENCH_STORE, OPTION_BYTES, FIELD(bytes_max), 1, UINT64_MAX / 4,
+     "read no more, but for the ranges in flight then; default 4G"},
+    {"write", NULL, COMMAND_BENCH_STORE, OPTION_FLAG, FIELD(write), 0, 0,
+     "write some 70 MB below URL first, measure that too, read it, and remove it"},
+    {"plot", "FILE", COMMAND_BENCH_STORE, OPTION_TEXT, FIELD(plot), 0, 0,
+     "charts and the table as a page (.html), or the charts (.svg, .png)"},
+    {"seed", "N", COMMAND_BENCH_STORE, OPTION_NUMBER, FIELD(seed), 0, UINT64_MAX - 1,
+     "of the places that are read; default 0"},
     {"shards", NULL, COMMAND_LS, OPTION_FLAG, FIELD(shards), 0, 0,
      "a line for each shard (of a folder: each class folder) instead of each sample"},
     {"limit", "N", COMMAND_LS | COMMAND_VERIFY | COMMAND_DIFF, OPTION_NUMBER, FIELD(limit), 1,
@@ -102,6 +133,8 @@ static const struct option options[] = {
      "sample"},
     {"shard-size", "BYTES", COMMAND_PACK, OPTION_BYTES, FIELD(shard_bytes), 4096, UINT64_MAX / 4,
      "no shard is larger, unless one sample is; default 256M"},
+    {"stage", "DIR", COMMAND_PACK, OPTION_TEXT, FIELD(stage), 0, 0,
+     "where it is packed before it is sent to a URL; default: the cache"},
     {"pattern", "NAME", COMMAND_PACK, OPTION_TEXT, FIELD(pattern), 0, 0,
      "names of the shards; default shard-%06d.tar"},
     {"shuffle", "SEED", COMMAND_PACK, OPTION_TEXT, FIELD(shuffle_seed), 0, 0,
@@ -231,6 +264,9 @@ static const struct option options[] = {
      "how cold data is read; default: found out"},
     {"direct", "never|always", ALL, OPTION_CHOICE, FIELD(direct), STOKER_DIRECT_NEVER, 0,
      "O_DIRECT for cold data; default: by size"},
+    {"read-timeout", "SECONDS", ALL, OPTION_SECONDS, FIELD(read_seconds), 0, 0,
+     "a read, or a request of a store, for which nothing comes for so long is given up; default "
+     "30"},
     {"help", NULL, ALL, OPTION_FLAG, FIELD(help), 0, 0, "this text"},
 };
 /* clang-format on */
@@ -272,9 +308,8 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
         const char *name = short_name(word);
         name = name ? name : word + strspn(word, "-");
         size_t name_bytes = strcspn(name, "=");
-        const struct option *option = word[1] == '-' || short_name(word)
-                                          ? option_find(command, name, name_bytes)
-                                          : NULL;
+        const struct option *option =
+            word[1] == '-' || short_name(word) ? option_find(command, name, name_bytes) : NULL;
         if (!option) {
             return option_unknown(command, word, strcspn(word, "="));
         }
@@ -338,6 +373,14 @@ const char *args_nearest(const char *typed, const char *const *words)
     return best;
 }
 
+/* 0 stays 0, and nothing else becomes it. */
+static uint32_t milliseconds(double seconds)
+{
+    double ms = seconds * 1000;
+
+    return ms >= UINT32_MAX ? UINT32_MAX : (uint32_t)ms + (ms > 0 && ms < 1);
+}
+
 int args_open_engine(const struct args *args, struct stoker_engine **engine_out)
 {
     struct stoker_error error = {0};
@@ -347,6 +390,7 @@ int args_open_engine(const struct args *args, struct stoker_engine **engine_out)
         .threads = (uint32_t)args->threads,
         .io_backend = (uint32_t)args->io,
         .direct = (uint32_t)args->direct,
+        .read_timeout_ms = milliseconds(args->read_seconds),
     };
     int status = stoker_engine_open(engine_out, &engine, &error);
 
@@ -451,6 +495,11 @@ bool args_number(const char *text, uint64_t *value_out)
     return number_parse(text, false, value_out);
 }
 
+bool args_size(const char *text, uint64_t *value_out)
+{
+    return number_parse(text, true, value_out);
+}
+
 static const struct option *option_find(const struct command *command, const char *name,
                                         size_t name_bytes)
 {
@@ -535,8 +584,7 @@ static int option_set(struct args *args, const struct option *option, const char
     case OPTION_MAYBE_NUMBER:
     case OPTION_BYTES:
     case OPTION_MAYBE_BYTES:
-        if (number_parse(text, bytes, &number) && number >= option->low &&
-            number <= option->high) {
+        if (number_parse(text, bytes, &number) && number >= option->low && number <= option->high) {
             *(uint64_t *)field = number;
             return EXIT_FINE;
         }
@@ -544,8 +592,7 @@ static int option_set(struct args *args, const struct option *option, const char
             snprintf(most, sizeof most, ", at most %llu", (unsigned long long)option->high);
         }
         snprintf(advice, sizeof advice, "--%s takes %s, at least %llu%s%s", option->name,
-                 bytes ? "bytes" : "a whole number",
-                 (unsigned long long)option->low, most,
+                 bytes ? "bytes" : "a whole number", (unsigned long long)option->low, most,
                  bytes ? ", with K, M, G or T" : "");
         return term_usage(NULL, "not a number that fits", text, advice);
     }

@@ -39,6 +39,8 @@ enum command_bit {
     COMMAND_SYNC = 8192,
     COMMAND_RM = 16384,
     COMMAND_STAT = 32768,
+    COMMAND_BENCH_STORE = 65536,
+    COMMAND_PREWARM = 131072,
 };
 
 struct args {
@@ -49,6 +51,7 @@ struct args {
     uint64_t batch, image, threads, limit, epochs, seed, window, groups;
     uint64_t memory_bytes;
     double seconds;
+    double read_seconds; /* 0: the default */
     uint64_t bad_samples_max;
     double bad_share_max;
     uint64_t dtype, layout, shuffle, on_error, io, direct; /* enums of stoker.h, as uint64_t */
@@ -57,9 +60,10 @@ struct args {
     uint64_t foreign;                          /* enum stoker_foreign_use */
     uint64_t shard_bytes, short_side, quality; /* of pack */
     const char *pattern, *shuffle_seed;
+    const char *stage; /* of pack */
     bool json, shards, raw, cold, help;
     bool deep, repair, keep_unproven, reread;
-    bool rescue; /* the data set is opened though tars are damaged */
+    bool rescue;                   /* the data set is opened though tars are damaged */
     bool checksums, labels, force; /* of index */
     uint64_t access_bytes;         /* of index; 1: default */
     uint64_t jpeg_rows;            /* MCUs; 1: a row; 0: no marks */
@@ -72,8 +76,14 @@ struct args {
     bool replacement;
     /* of files */
     uint64_t workers, part_bytes, check;
-    const char *storage_class, *encryption, *encryption_key;
+    const char *storage_class, *encryption, *encryption_key, *encryption_context;
     bool recursive, update, fresh, remove_extra, leftovers, yes, files;
+    bool mount;                         /* of info */
+    const char *sizes, *at_once, *plot; /* of bench store */
+    uint64_t bytes_max;
+    bool write;
+    bool check_only, touch; /* of prewarm */
+    uint64_t piece_bytes;
 };
 
 /* A command of `stoker`. */
@@ -96,6 +106,8 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
 int args_change(struct args *args, const struct command *command, const char *settings);
 /* A whole number, digits only. */
 bool args_number(const char *text, uint64_t *value_out);
+/* The same with a unit: 512, 64K, 1M. */
+bool args_size(const char *text, uint64_t *value_out);
 /* Prints the help of a command, options included. */
 void args_help(FILE *out, const struct command *command);
 /* The word of `words` (ended by NULL) that is nearest to what was typed; NULL: none is near. */
@@ -115,6 +127,7 @@ uint64_t args_dtype_bytes(uint64_t dtype);
 extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
 extern const struct command command_index, command_verify, command_diff, command_order;
 extern const struct command command_sample, command_creds, command_fault;
-extern const struct command command_cp, command_sync, command_rm, command_stat;
+extern const struct command command_bench_store; /* "bench store" */
+extern const struct command command_prewarm, command_cp, command_sync, command_rm, command_stat;
 
 #endif

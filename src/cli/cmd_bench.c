@@ -76,7 +76,7 @@ const struct command command_bench = {
     .name = "bench",
     .bit = COMMAND_BENCH,
     .usage = "data [options] PATH...",
-    .summary = "Stream a data set as training would; say how fast, and where the time goes",
+    .summary = "Stream a data set as training would; say how fast ('bench store': a store)",
     .more = "Pictures are decoded as training does it: RandomResizedCrop(--image), flip with 0.5,\n"
             "normalised unless --dtype uint8; labels too where the data has them. Ctrl-C ends the\n"
             "run and prints what was measured so far. With --on-error skip damaged samples are\n"
@@ -91,7 +91,7 @@ static int run(struct args *args)
 
     if (args->path_count == 0 || strcmp(args->paths[0], "data") != 0) {
         return term_usage("bench", "say what to measure", args->path_count ? args->paths[0] : NULL,
-                          "'stoker bench data PATH' is the one there is");
+                          "it is 'stoker bench data PATH' or 'stoker bench store URL'");
     }
     args->paths++;
     args->path_count--;
@@ -444,7 +444,7 @@ static struct bad_list bad_list(const struct bench *bench)
 /* Who decoded the JPEGs, and why libjpeg-turbo did. */
 static void report_jpegs(const struct stoker_stats *stats)
 {
-    char        text[TERM_NUMBER_BYTES];
+    char text[TERM_NUMBER_BYTES];
     const char *reason;
 
     if (stats->jpegs[0] > 0) {
@@ -456,6 +456,18 @@ static void report_jpegs(const struct stoker_stats *stats)
             printf("  jpegs            %s by libjpeg-turbo: %s\n",
                    term_count(text, stats->jpegs[i]), reason);
         }
+    }
+}
+
+static void report_pngs(const struct stoker_stats *stats)
+{
+    char text[TERM_NUMBER_BYTES];
+
+    if (stats->pngs[0] > 0) {
+        printf("  pngs             %s by stoker's reader\n", term_count(text, stats->pngs[0]));
+    }
+    if (stats->pngs[1] > 0) {
+        printf("  pngs             %s by libpng\n", term_count(text, stats->pngs[1]));
     }
 }
 
@@ -494,6 +506,7 @@ static void report(const struct bench *bench)
     printf(", %s cold by %s\n", term_count(b, measure->stats.cold_reads),
            measure->engine.io_backend);
     report_jpegs(&measure->stats);
+    report_pngs(&measure->stats);
     printf("\nwhere the time of %u thread%s went\n", measure->stats.threads,
            measure->stats.threads == 1 ? "" : "s");
     shares_fill(measure, shares);
@@ -544,6 +557,10 @@ static void report_json(const struct bench *bench)
     }
     json_close('}');
     json_u64("jpegs_marked", stats->jpegs_marked);
+    json_open("pngs", '{');
+    json_u64("stoker", stats->pngs[0]);
+    json_u64("libpng", stats->pngs[1]);
+    json_close('}');
     json_u64("warm_reads", stats->warm_reads);
     json_u64("cold_reads", stats->cold_reads);
     json_u64("io_requests", stats->io_requests);

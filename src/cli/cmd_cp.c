@@ -23,7 +23,7 @@ const struct command command_cp = {
     .name = "cp",
     .bit = COMMAND_CP,
     .usage = "[options] SRC... DST",
-    .summary = "Copy files and objects: paths, s3://, from http(s)://",
+    .summary = "Copy files and objects: paths, s3://, gs://, az://, from http(s)://",
     .more = "A folder (--recursive) comes below DST with what is in it. A file goes to the name\n"
             "DST, or below it where that is a folder, ends in '/', or there are several SRC. No\n"
             "name ever holds half a file. A copy that was killed goes on with the parts of large\n"
@@ -68,10 +68,11 @@ static struct stoker_copy_options options_of(const struct args *args, uint32_t k
         .part_bytes = args->part_bytes,
         .check = (uint32_t)args->check,
         .storage_class = args->storage_class,
-        .encryption = args->encryption ? args->encryption
-                      : args->encryption_key ? "aws:kms"
-                                             : NULL,
+        .encryption = args->encryption                                   ? args->encryption
+                      : args->encryption_key || args->encryption_context ? "aws:kms"
+                                                                         : NULL,
         .encryption_key = args->encryption_key,
+        .encryption_context = args->encryption_context,
     };
 }
 
@@ -80,8 +81,8 @@ static int run_cp(struct args *args)
     struct stoker_copy_options options;
 
     if (args->path_count < 2) {
-        return term_usage("cp", args->path_count ? "no destination given" : "no source given",
-                          NULL, "usage: stoker cp [options] SRC... DST");
+        return term_usage("cp", args->path_count ? "no destination given" : "no source given", NULL,
+                          "usage: stoker cp [options] SRC... DST");
     }
     args->path_count--;
     options = options_of(args, STOKER_COPY);
@@ -201,8 +202,8 @@ static void live_draw(const struct stoker_copy_progress *progress, bool removing
     if (progress->listed && progress->bytes > 0) {
         share = (double)progress->bytes_done / (double)progress->bytes;
         if (moved > 0) {
-            term_time(left, seconds / (double)moved *
-                                (double)(progress->bytes - progress->bytes_done));
+            term_time(left,
+                      seconds / (double)moved * (double)(progress->bytes - progress->bytes_done));
         }
     }
     snprintf(line, sizeof line, "%s of %s%s files, %s, %s/s, %s left",
@@ -247,8 +248,8 @@ static void report(const struct args *args, const struct stoker_copy_progress *p
                term_bytes(rate, seconds > 0 ? (uint64_t)((double)moved / seconds) : 0));
     }
     if (progress->files_kept > 0 || progress->bytes_kept > 0) {
-        printf("kept       %s files, %s that were there\n",
-               term_count(files, progress->files_kept), term_bytes(bytes, progress->bytes_kept));
+        printf("kept       %s files, %s that were there\n", term_count(files, progress->files_kept),
+               term_bytes(bytes, progress->bytes_kept));
     }
     if (progress->files_removed > 0 || kind == STOKER_REMOVE) {
         printf("removed    %s\n", term_count(files, progress->files_removed));

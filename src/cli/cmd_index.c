@@ -67,8 +67,8 @@ static int run(struct args *args)
     }
     term_live_end();
     if (status == 0 && args->jpeg_rows) {
-        struct marks_job job = {engine, args->paths, args->path_count, args->out, args->jpeg_rows,
-                                false};
+        struct marks_job job = {engine,    args->paths,     args->path_count,
+                                args->out, args->jpeg_rows, false};
 
         marked = marks_run(&job, &marks);
     }

@@ -4,16 +4,20 @@
 #include "cli/bad.h"
 #include "cli/main.h"
 #include "cli/marking.h"
+#include "cli/pack_url.h"
 #include "cli/term.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TICK_MS 100 /* between two looks at Ctrl-C, and two drawings */
 
 static int run(struct args *args);
 static struct bad_list bad_list(const struct stoker_pack_progress *progress,
                                 struct stoker_pack *pack);
+static void tell_whole(struct stoker_engine *engine, struct stoker_pack_progress *progress);
+static int check(const struct args *args, uint64_t *seed_out);
 static bool seed_parse(const char *text, uint64_t *seed_out);
 static int wait_for_end(struct stoker_pack *pack, struct stoker_pack_progress *progress);
 static void live_draw(const struct stoker_pack_progress *progress);
@@ -31,6 +35,8 @@ const struct command command_pack = {
         "DST is a folder that is not there, or empty, and not in a folder that is packed. Work\n"
         "is done in DST.part, and one rename ends it. Interrupted at any point, the same command\n"
         "goes on, to the same bytes.\n"
+        "DST may be a prefix in a store, s3://bucket/prefix, where nothing is: the data set is\n"
+        "packed in --stage first, then sent, its manifest last, and no object is ever replaced.\n"
         "A picture of a class folder becomes KEY.jpg and KEY.cls (the number of its class),\n"
         "with each file beside it that has its name and another extension (.json, .txt), and\n"
         "KEY.json from its line of a metadata.jsonl there or in the root.\n"
@@ -42,6 +48,7 @@ const struct command command_pack = {
 };
 
 static struct marks_report packed_marks; /* of --jpeg-rows */
+static struct pack_url packed_to;
 
 static int run(struct args *args)
 {
@@ -59,19 +66,14 @@ static int run(struct args *args)
     struct stoker_engine *engine = NULL;
     struct stoker_dataset *dataset = NULL;
     struct stoker_pack *pack = NULL;
+    const char *named;
     int status;
 
-    if (args->path_count < 2) {
-        return term_usage("pack", "give a source and a destination", NULL,
-                          "usage: stoker pack [options] SRC... DST");
+    status = check(args, &options.seed);
+    if (status != EXIT_FINE) {
+        return status;
     }
-    if (args->shuffle_seed) {
-        if (!seed_parse(args->shuffle_seed, &options.seed)) {
-            return term_usage("pack", "not a number", args->shuffle_seed,
-                              "--shuffle takes the seed, like --shuffle 7");
-        }
-        options.shuffle = STOKER_SHUFFLE_FULL;
-    }
+    options.shuffle = args->shuffle_seed ? STOKER_SHUFFLE_FULL : 0;
     options.destination = args->paths[--args->path_count];
     args->foreign = STOKER_FOREIGN_NEVER;
     args->rescue = args->on_error == STOKER_ON_ERROR_SKIP;
@@ -80,11 +82,16 @@ static int run(struct args *args)
         return status;
     }
     main_graceful(true);
-    status = stoker_pack_open(&pack, dataset, &options, &error);
-    if (status < 0) {
-        status = term_error(status, &error);
-    } else {
-        status = wait_for_end(pack, &progress);
+    named = options.destination;
+    if (strstr(named, "://") && strncmp(named, "file://", 7) != 0) {
+        status = pack_url_prepare(&packed_to, args, engine, dataset, named);
+        options.destination = packed_to.data;
+    }
+    if (status == EXIT_FINE && packed_to.whole) {
+        tell_whole(engine, &progress);
+    } else if (status == EXIT_FINE) {
+        status = stoker_pack_open(&pack, dataset, &options, &error);
+        status = status < 0 ? term_error(status, &error) : wait_for_end(pack, &progress);
     }
     term_live_end();
     if (status == EXIT_FINE && args->jpeg_rows) {
@@ -92,8 +99,11 @@ static int run(struct args *args)
 
         status = marks_run(&job, &packed_marks);
     }
+    if (status == EXIT_FINE && packed_to.url) {
+        status = pack_url_send(&packed_to);
+    }
     if (status == EXIT_FINE) {
-        (args->json ? report_json : report)(options.destination, &progress, pack);
+        (args->json ? report_json : report)(named, &progress, pack);
     } else if (pack && !args->json) { /* damage may have ended it */
         struct bad_list bad = bad_list(&progress, pack);
 
@@ -106,6 +116,37 @@ static int run(struct args *args)
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
     return status;
+}
+
+static int check(const struct args *args, uint64_t *seed_out)
+{
+    if (args->path_count < 2) {
+        return term_usage("pack", "give a source and a destination", NULL,
+                          "usage: stoker pack [options] SRC... DST");
+    }
+    if (args->shuffle_seed && !seed_parse(args->shuffle_seed, seed_out)) {
+        return term_usage("pack", "not a number", args->shuffle_seed,
+                          "--shuffle takes the seed, like --shuffle 7");
+    }
+    return EXIT_FINE;
+}
+
+/* Of what an earlier run packed, and did not send. */
+static void tell_whole(struct stoker_engine *engine, struct stoker_pack_progress *progress)
+{
+    const char *path = packed_to.data;
+    struct stoker_dataset_options options = {
+        .struct_size = sizeof options, .urls = &path, .url_count = 1};
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
+    struct stoker_dataset *dataset = NULL;
+
+    if (stoker_dataset_open(&dataset, engine, &options, NULL) == 0 &&
+        stoker_dataset_info(dataset, &info) == 0) {
+        progress->shards = progress->shards_done = progress->shards_kept = info.shard_count;
+        progress->samples = progress->samples_done = progress->samples_kept = info.sample_count;
+        progress->bytes_done = progress->bytes_kept = info.bytes;
+    }
+    stoker_dataset_close(dataset);
 }
 
 static bool seed_parse(const char *text, uint64_t *seed_out)
@@ -185,7 +226,7 @@ static int bad_at(void *pack, uint64_t index, struct stoker_quarantine_entry *en
 static struct bad_list bad_list(const struct stoker_pack_progress *progress,
                                 struct stoker_pack *pack)
 {
-    return (struct bad_list){.count = stoker_pack_quarantine_count(pack),
+    return (struct bad_list){.count = pack ? stoker_pack_quarantine_count(pack) : 0,
                              .total = progress->samples_left_out,
                              .at = bad_at,
                              .from = pack};

@@ -7,20 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct command *const commands[] = {&command_ls, &command_cat, &command_info,
-                                                 &command_bench, &command_index, &command_pack,
-                                                 &command_verify, &command_diff,
-                                                 &command_order, &command_sample, &command_creds,
-                                                 &command_cp,
-                                                 &command_sync, &command_rm, &command_stat,
-                                                 &command_fault};
+static const struct command *const commands[] = {
+    &command_ls,      &command_cat,  &command_info,  &command_bench,  &command_index, &command_pack,
+    &command_verify,  &command_diff, &command_order, &command_sample, &command_creds, &command_cp,
+    &command_prewarm, &command_sync, &command_rm,    &command_stat,   &command_fault};
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
 static volatile sig_atomic_t interrupted; /* written by the handler */
 static volatile sig_atomic_t graceful;    /* read by the handler */
 
 static void on_interrupt(int number);
-static const struct command *command_find(const char *name);
+static const struct command *command_find(const char *name, const char *next);
 static int command_unknown(const char *typed);
 static int help(int argc, char **argv);
 static void overview(FILE *out);
@@ -47,7 +44,7 @@ int main(int argc, char **argv)
         strcmp(argv[1], "-h") == 0) {
         return term_finish(help(argc - 2, argv + 2));
     }
-    const struct command *command = command_find(argv[1]);
+    const struct command *command = command_find(argv[1], argc > 2 ? argv[2] : "");
     if (!command) {
         return command_unknown(argv[1]);
     }
@@ -84,8 +81,11 @@ static void on_interrupt(int number)
     interrupted = number;
 }
 
-static const struct command *command_find(const char *name)
+static const struct command *command_find(const char *name, const char *next)
 {
+    if (strcmp(name, command_bench.name) == 0 && strcmp(next, "store") == 0) {
+        return &command_bench_store;
+    }
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         if (strcmp(commands[i]->name, name) == 0) {
             return commands[i];
@@ -116,7 +116,7 @@ static int help(int argc, char **argv)
         overview(stdout);
         return EXIT_FINE;
     }
-    const struct command *command = command_find(argv[0]);
+    const struct command *command = command_find(argv[0], argc > 1 ? argv[1] : "");
     if (!command) {
         return command_unknown(argv[0]);
     }

@@ -202,7 +202,7 @@ static void proof_print(const struct proof *proof)
     char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
 
     printf("%s: in %llu epochs",
-           sum->failures           ? "FAILED"
+           sum->failures ? "FAILED"
            : proof->setup->has_mix
                ? "each position comes exactly once, each sample once an epoch of its source"
            : proof->setup->choice.is_there

@@ -9,47 +9,47 @@
 #include <string.h>
 
 struct stk_codec {
-    uint32_t           kind;      /* of the picture in progress; 0: none */
-    uint32_t           last_kind; /* of the picture begun last */
-    uint32_t           rows_left; /* of its box */
-    bool               failed;    /* no more rows come */
+    uint32_t kind;      /* of the picture in progress; 0: none */
+    uint32_t last_kind; /* of the picture begun last */
+    uint32_t rows_left; /* of its box */
+    bool failed;        /* no more rows come */
     struct stk_scratch scratch;
-    struct stk_jpeg   *jpeg; /* owned */
-    struct stk_png    *png;  /* owned */
-    struct stk_webp   *webp; /* owned */
+    struct stk_jpeg *jpeg;              /* owned */
+    struct stk_png *png;                /* owned */
+    struct stk_webp *webp;              /* owned */
     const struct stk_jpeg_marks *marks; /* borrowed: of the next picture */
 };
 
 static const struct magic_row {
     const char *name;
-    uint8_t     kind; /* enum stk_picture_kind; 0: not read here */
-    uint8_t     offset;
-    uint8_t     bytes;
+    uint8_t kind; /* enum stk_picture_kind; 0: not read here */
+    uint8_t offset;
+    uint8_t bytes;
     const char *magic;
 } magic_rows[] = {
-    { "a JPEG", STK_JPEG, 0, 3, "\xff\xd8\xff" },
-    { "a PNG", STK_PNG, 0, 8, "\x89PNG\r\n\x1a\n" },
-    { "a WebP", STK_WEBP, 8, 4, "WEBP" },
-    { "a GIF", 0, 0, 4, "GIF8" },
-    { "a BMP", 0, 0, 2, "BM" },
-    { "a TIFF", 0, 0, 4, "II*\0" },
-    { "a TIFF", 0, 0, 4, "MM\0*" },
-    { "an AVIF", 0, 4, 8, "ftypavif" },
-    { "a HEIC", 0, 4, 7, "ftyphei" },
-    { "an MP4 or HEIF", 0, 4, 4, "ftyp" },
-    { "a JPEG 2000", 0, 4, 4, "jP  " },
-    { "a JPEG 2000", 0, 0, 4, "\xff\x4f\xff\x51" },
-    { "a JPEG XL", 0, 0, 2, "\xff\x0a" },
-    { "a JPEG XL", 0, 4, 4, "JXL " },
-    { "an icon", 0, 0, 4, "\0\0\1\0" },
-    { "a Photoshop file", 0, 0, 4, "8BPS" },
-    { "a PDF", 0, 0, 5, "%PDF-" },
-    { "a zip", 0, 0, 4, "PK\3\4" },
-    { "gzip data", 0, 0, 2, "\x1f\x8b" },
-    { "zstd data", 0, 0, 4, "\x28\xb5\x2f\xfd" },
-    { "a NumPy array", 0, 0, 6, "\x93NUMPY" },
-    { "a netpbm picture", 0, 0, 3, "P6\n" },
-    { "a netpbm picture", 0, 0, 3, "P5\n" },
+    {"a JPEG", STK_JPEG, 0, 3, "\xff\xd8\xff"},
+    {"a PNG", STK_PNG, 0, 8, "\x89PNG\r\n\x1a\n"},
+    {"a WebP", STK_WEBP, 8, 4, "WEBP"},
+    {"a GIF", 0, 0, 4, "GIF8"},
+    {"a BMP", 0, 0, 2, "BM"},
+    {"a TIFF", 0, 0, 4, "II*\0"},
+    {"a TIFF", 0, 0, 4, "MM\0*"},
+    {"an AVIF", 0, 4, 8, "ftypavif"},
+    {"a HEIC", 0, 4, 7, "ftyphei"},
+    {"an MP4 or HEIF", 0, 4, 4, "ftyp"},
+    {"a JPEG 2000", 0, 4, 4, "jP  "},
+    {"a JPEG 2000", 0, 0, 4, "\xff\x4f\xff\x51"},
+    {"a JPEG XL", 0, 0, 2, "\xff\x0a"},
+    {"a JPEG XL", 0, 4, 4, "JXL "},
+    {"an icon", 0, 0, 4, "\0\0\1\0"},
+    {"a Photoshop file", 0, 0, 4, "8BPS"},
+    {"a PDF", 0, 0, 5, "%PDF-"},
+    {"a zip", 0, 0, 4, "PK\3\4"},
+    {"gzip data", 0, 0, 2, "\x1f\x8b"},
+    {"zstd data", 0, 0, 4, "\x28\xb5\x2f\xfd"},
+    {"a NumPy array", 0, 0, 6, "\x93NUMPY"},
+    {"a netpbm picture", 0, 0, 3, "P6\n"},
+    {"a netpbm picture", 0, 0, 3, "P5\n"},
 };
 
 #define TEXT_BYTES_MAX 512 /* looked at to call something text */
@@ -62,8 +62,8 @@ static bool text_begins(const char *text, size_t bytes, const char *word)
     if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
         at = 3;
     }
-    while (at < bytes && (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' ||
-                          text[at] == '\t')) {
+    while (at < bytes &&
+           (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t')) {
         at++;
     }
     return bytes - at >= length && strncasecmp(text + at, word, length) == 0;
@@ -126,7 +126,7 @@ static int fail_format(struct stk_view bytes, const struct magic_row *row,
                        struct stoker_error *error)
 {
     const char *name = row ? row->name : name_other(bytes);
-    char        start[3 * 12 + 1] = "";
+    char start[3 * 12 + 1] = "";
 
     for (size_t i = 0; i < 12 && i < bytes.bytes; i++) {
         static const char digits[] = "0123456789abcdef";
@@ -142,12 +142,12 @@ static int fail_format(struct stk_view bytes, const struct magic_row *row,
                     bytes.bytes ? ", beginning" : "", start);
 }
 
-int stk_picture_probe(struct stk_view bytes, uint64_t pixels_max,
-                      struct stk_picture_info *info_out, struct stoker_error *error)
+int stk_picture_probe(struct stk_view bytes, uint64_t pixels_max, struct stk_picture_info *info_out,
+                      struct stoker_error *error)
 {
     const struct magic_row *row = find_magic(bytes);
-    struct stk_picture_info info = { 0 };
-    int                     status;
+    struct stk_picture_info info = {0};
+    int status;
 
     if (!row || row->kind == 0) {
         return fail_format(bytes, row, error);
@@ -175,7 +175,7 @@ int stk_picture_probe(struct stk_view bytes, uint64_t pixels_max,
 int stk_codec_open(struct stk_codec **codec_out, struct stoker_error *error)
 {
     struct stk_codec *codec = stk_alloc(1, sizeof *codec);
-    int               status;
+    int status;
 
     if (!codec) {
         return stk_fail_errno(error, ENOMEM, "cannot make a picture decoder",
@@ -214,12 +214,13 @@ int stk_codec_begin(struct stk_codec *codec, struct stk_view bytes,
                     uint64_t memory_bytes_max, uint32_t *row_pixels_out, uint32_t *skip_out,
                     struct stoker_error *error)
 {
-    struct stk_codec_request request = {
-        .bytes = bytes, .info = info, .box = *box, .memory_bytes_max = memory_bytes_max,
-        .marks = codec->marks
-    };
-    struct stk_codec_shape shape = { 0 };
-    int                    status;
+    struct stk_codec_request request = {.bytes = bytes,
+                                        .info = info,
+                                        .box = *box,
+                                        .memory_bytes_max = memory_bytes_max,
+                                        .marks = codec->marks};
+    struct stk_codec_shape shape = {0};
+    int status;
 
     codec->marks = NULL;
     STK_ASSERT(codec->kind == 0);
@@ -272,6 +273,25 @@ int stk_codec_rows(struct stk_codec *codec, uint8_t *const *rows, uint32_t count
     return status;
 }
 
+uint32_t stk_codec_planes(const struct stk_codec *codec, struct stk_jpeg_plane planes_out[3])
+{
+    STK_ASSERT(codec->kind != 0 && !codec->failed);
+    return codec->kind == STK_JPEG ? stk_jpeg_planes(codec->jpeg, planes_out) : 0;
+}
+
+bool stk_codec_band(struct stk_codec *codec, struct stk_jpeg_band *band_out, bool *more_out)
+{
+    STK_ASSERT(codec->kind == STK_JPEG && !codec->failed);
+    codec->failed = !stk_jpeg_band(codec->jpeg, band_out, more_out);
+    return !codec->failed;
+}
+
+void stk_codec_colors(const struct stk_codec *codec, const uint8_t *const samples[3],
+                      uint32_t count, uint8_t *out)
+{
+    stk_jpeg_colors(codec->jpeg, samples, count, out);
+}
+
 void stk_codec_marks(struct stk_codec *codec, const struct stk_jpeg_marks *marks)
 {
     codec->marks = marks;
@@ -307,12 +327,16 @@ uint64_t stk_codec_bytes(const struct stk_codec *codec)
     return codec->scratch.bytes + stk_jpeg_bytes(codec->jpeg);
 }
 
-uint32_t stk_codec_jpeg(const struct stk_codec *codec)
+uint32_t stk_codec_by(const struct stk_codec *codec)
 {
+    if (codec->last_kind == STK_PNG) {
+        return stk_png_left(codec->png) ? STK_BY_LIBPNG : STK_BY_PNG;
+    }
     return codec->last_kind == STK_JPEG ? 1 + stk_jpeg_left(codec->jpeg) : 0;
 }
 
 _Static_assert(STK_JPEG_REASON_COUNT <= STOKER_JPEG_REASONS, "each has a count");
+_Static_assert(STOKER_JPEG_REASONS < STK_BY_PNG, "each has its number");
 
 const char *stoker_jpeg_reason(uint32_t i)
 {

@@ -11,7 +11,7 @@
 
 static struct stk_box random_box(uint32_t width, uint32_t height)
 {
-    struct stk_box box = { .x = draw(width), .y = draw(height) };
+    struct stk_box box = {.x = draw(width), .y = draw(height)};
 
     box.width = 1 + draw(width - box.x);
     box.height = 1 + draw(height - box.y);
@@ -20,19 +20,24 @@ static struct stk_box random_box(uint32_t width, uint32_t height)
 
 static void check_regions(const char *name, const char *mode, uint32_t random_count)
 {
-    uint32_t       w = made.width, h = made.height;
+    uint32_t w = made.width, h = made.height;
     struct stk_box boxes[] = {
-        { 0, 0, w, h },         { 0, 0, 1, 1 },           { w - 1, 0, 1, 1 },
-        { 0, h - 1, 1, 1 },     { w - 1, h - 1, 1, 1 },   { 0, 0, (w + 1) / 2, (h + 1) / 2 },
-        { w / 2, 0, w - w / 2, (h + 1) / 2 }, { 0, h / 2, (w + 1) / 2, h - h / 2 },
-        { w / 2, h / 2, w - w / 2, h - h / 2 },
+        {0, 0, w, h},
+        {0, 0, 1, 1},
+        {w - 1, 0, 1, 1},
+        {0, h - 1, 1, 1},
+        {w - 1, h - 1, 1, 1},
+        {0, 0, (w + 1) / 2, (h + 1) / 2},
+        {w / 2, 0, w - w / 2, (h + 1) / 2},
+        {0, h / 2, (w + 1) / 2, h - h / 2},
+        {w / 2, h / 2, w - w / 2, h - h / 2},
     };
 
     for (uint32_t i = 0; i < STK_COUNT(boxes) + random_count; i++) {
-        struct stk_box      box = i < STK_COUNT(boxes) ? boxes[i] : random_box(w, h);
-        struct stoker_error error = { 0 };
-        char                row[200];
-        int                 status = decode_box(view_of(&made), &made, &box, &error);
+        struct stk_box box = i < STK_COUNT(boxes) ? boxes[i] : random_box(w, h);
+        struct stoker_error error = {0};
+        char row[200];
+        int status = decode_box(view_of(&made), &made, &box, &error);
 
         snprintf(row, sizeof row, "%s %s %ux%u box %u,%u %ux%u: %.60s", name, mode, w, h, box.x,
                  box.y, box.width, box.height, error.where);
@@ -98,11 +103,11 @@ static void test_webp_regions(void)
 /* The box by the codec, some rows at a time, into `pixels`. */
 static int decode_rows(const struct stk_box *box, uint8_t (*pixels)[4], struct stoker_error *error)
 {
-    static uint8_t          space[8][SIDE_MAX][4];
+    static uint8_t space[8][SIDE_MAX][4];
     struct stk_picture_info info;
-    uint32_t                row_pixels, skip, step = 1 + draw(8);
-    uint8_t                *rows[8];
-    int                     status = stk_picture_probe(view_of(&made), PIXELS_MAX, &info, error);
+    uint32_t row_pixels, skip, step = 1 + draw(8);
+    uint8_t *rows[8];
+    int status = stk_picture_probe(view_of(&made), PIXELS_MAX, &info, error);
 
     status = status < 0 ? status
                         : stk_codec_begin(codec, view_of(&made), &info, box, MEMORY_MAX,
@@ -127,10 +132,10 @@ static struct oracle oracle;
 
 static void check_damaged(const char *name, const struct stk_box *box)
 {
-    static uint8_t      pixels[SIDE_MAX * SIDE_MAX][4];
-    struct stoker_error error = { 0 };
-    int                 status = decode_rows(box, pixels, &error), wrong = 0;
-    const char         *warning = stk_codec_warning(codec);
+    static uint8_t pixels[SIDE_MAX * SIDE_MAX][4];
+    struct stoker_error error = {0};
+    int status = decode_rows(box, pixels, &error), wrong = 0;
+    const char *warning = stk_codec_warning(codec);
 
     oracle_decode(&oracle, view_of(&made), box->y + box->height);
     T_EQ(name, status < 0, oracle.failed || oracle.ended);
@@ -150,12 +155,12 @@ static void check_damaged(const char *name, const struct stk_box *box)
  * above the box, in it, or at its first row. */
 static void test_damaged_jpegs(void)
 {
-    uint32_t decided[STOKER_JPEG_REASONS] = { 0 };
+    uint32_t decided[STOKER_JPEG_REASONS] = {0};
 
     for (uint32_t i = 0; i < 1200; i++) {
         const struct sampling_row *row = &sampling_rows[draw(9)];
-        struct stk_box             box;
-        char                       name[120];
+        struct stk_box box;
+        char name[120];
 
         made.width = 1 + draw(SIDE_MAX);
         made.height = 1 + draw(SIDE_MAX);
@@ -170,7 +175,7 @@ static void test_damaged_jpegs(void)
         snprintf(name, sizeof name, "damaged %u: %s %ux%u box %u,%u %ux%u", i, row->name,
                  made.width, made.height, box.x, box.y, box.width, box.height);
         check_damaged(name, &box);
-        decided[stk_codec_jpeg(codec) - 1]++;
+        decided[stk_codec_by(codec) - 1]++;
     }
     T_TRUE("ours answered some", decided[0] > 100);
     T_TRUE("and left some", decided[STK_JPEG_DATA] > 100);
@@ -182,15 +187,16 @@ static void test_damaged_jpegs(void)
 static void make_animation(struct made *picture, const struct made *frame)
 {
     static uint8_t content[FILE_BYTES_MAX];
-    const uint8_t  canvas[10] = { 0x02, 0, 0, 0, 39, 0, 0, 29, 0, 0 };
-    const uint8_t  header[16] = { 3, 0, 0, 2, 0, 0, (uint8_t)(frame->width - 1), 0, 0,
-                                  (uint8_t)(frame->height - 1), 0, 0, 50, 0, 0, 0 };
-    size_t         at = 12, chunks = frame->bytes - 12;
+    const uint8_t canvas[10] = {0x02, 0, 0, 0, 39, 0, 0, 29, 0, 0};
+    const uint8_t header[16] = {
+        3, 0, 0,  2, 0, 0, (uint8_t)(frame->width - 1), 0, 0, (uint8_t)(frame->height - 1),
+        0, 0, 50, 0, 0, 0};
+    size_t at = 12, chunks = frame->bytes - 12;
 
     memcpy(content, header, sizeof header);
     memcpy(content + sizeof header, frame->file + 12, chunks);
     at += put_chunk(picture->file + at, "VP8X", canvas, sizeof canvas);
-    at += put_chunk(picture->file + at, "ANIM", (const uint8_t[6]){ 0 }, 6);
+    at += put_chunk(picture->file + at, "ANIM", (const uint8_t[6]){0}, 6);
     at += put_chunk(picture->file + at, "ANMF", content, (uint32_t)(sizeof header + chunks));
     memcpy(picture->file, frame->file, 12);
     for (int i = 0; i < 4; i++) {
@@ -216,13 +222,13 @@ static void test_animation(void)
     make_animation(&made, &other);
     check_regions("animation", "lossless frame", 50);
     made.file[12 + 18 + 14 + 8] = 200; /* the frame's x */
-    T_EQ("outside", decode_box(view_of(&made), &made, &(struct stk_box){ 0, 0, 1, 1 }, NULL),
+    T_EQ("outside", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 1, 1}, NULL),
          STOKER_ERROR_CORRUPT);
 }
 
 int main(int count, char **arguments)
 {
-    struct stoker_error error = { 0 };
+    struct stoker_error error = {0};
 
     seed = count > 1 ? strtoull(arguments[1], NULL, 0) : seed;
     printf("seed %llu\n", (unsigned long long)seed);

@@ -12,7 +12,7 @@
 
 struct tiff {
     struct stk_view view;
-    bool            big;
+    bool big;
 };
 
 static uint32_t word16(const struct tiff *tiff, uint64_t at)
@@ -49,11 +49,11 @@ static uint8_t entry_value(const struct tiff *tiff, uint64_t at)
 
 uint8_t stk_exif_orientation(struct stk_view view)
 {
-    struct tiff tiff = { .view = view };
-    uint64_t    at, count;
+    struct tiff tiff = {.view = view};
+    uint64_t at, count;
 
     if (view.bytes >= 6 && memcmp(view.data, "Exif\0\0", 6) == 0) {
-        tiff.view = (struct stk_view){ view.data + 6, view.bytes - 6 };
+        tiff.view = (struct stk_view){view.data + 6, view.bytes - 6};
     }
     if (tiff.view.bytes < 8) {
         return 0;
@@ -80,9 +80,9 @@ uint8_t stk_exif_orientation(struct stk_view view)
 uint8_t stk_xmp_orientation(struct stk_view packet)
 {
     static const char name[] = "tiff:Orientation";
-    const size_t      name_bytes = sizeof name - 1;
-    const uint8_t    *end = packet.data + packet.bytes;
-    const uint8_t    *hit = packet.data;
+    const size_t name_bytes = sizeof name - 1;
+    const uint8_t *end = packet.data + packet.bytes;
+    const uint8_t *hit = packet.data;
 
     /* As an attribute, Orientation="6", or as an element, Orientation>6. */
     while (hit < end && (hit = memmem(hit, (size_t)(end - hit), name, name_bytes))) {

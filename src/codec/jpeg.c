@@ -29,28 +29,28 @@
 
 struct stk_jpeg {
     struct jpeg_decompress_struct cinfo;
-    struct jpeg_error_mgr         errors;
-    struct jpeg_source_mgr        source;
-    struct jpeg_progress_mgr      progress;
-    struct stk_jpeg_memory        memory;
-    jmp_buf                       jump;
-    bool                          created;
-    bool                          data_ended; /* the source had no more bytes */
-    int                           status;     /* what made it jump */
-    struct stoker_error          *error;      /* borrowed during a call */
+    struct jpeg_error_mgr errors;
+    struct jpeg_source_mgr source;
+    struct jpeg_progress_mgr progress;
+    struct stk_jpeg_memory memory;
+    jmp_buf jump;
+    bool created;
+    bool data_ended;            /* the source had no more bytes */
+    int status;                 /* what made it jump */
+    struct stoker_error *error; /* borrowed during a call */
 
     struct stk_codec_request request; /* its info: borrowed by begin */
-    struct stk_codec_shape   shape;
-    uint8_t *const          *rows; /* borrowed by rows */
-    uint32_t                 row_count;
-    char                     warning[JMSG_LENGTH_MAX]; /* the first; "": none */
+    struct stk_codec_shape shape;
+    uint8_t *const *rows; /* borrowed by rows */
+    uint32_t row_count;
+    char warning[JMSG_LENGTH_MAX]; /* the first; "": none */
 
     struct stk_jpeg_decoder *own; /* owned; NULL until the first picture */
-    struct stk_jpeg_frame    frame;
-    struct stk_picture_info  info;   /* of the picture that ours has begun */
-    bool                     by_own; /* its rows come from there */
-    bool                     moved;  /* it has gone over to libjpeg, with rows given */
-    uint32_t                 left;   /* enum stk_jpeg_reason of the picture begun last */
+    struct stk_jpeg_frame frame;
+    struct stk_picture_info info; /* of the picture that ours has begun */
+    bool by_own;                  /* its rows come from there */
+    bool moved;                   /* it has gone over to libjpeg, with rows given */
+    uint32_t left;                /* enum stk_jpeg_reason of the picture begun last */
 };
 
 static void error_exit(j_common_ptr cinfo);
@@ -79,7 +79,7 @@ int stk_jpeg_probe(struct stk_view bytes, struct stk_picture_info *info_out,
                    struct stoker_error *error)
 {
     struct stk_jpeg_header header;
-    int                    status = stk_jpeg_header_read(bytes, &header, error);
+    int status = stk_jpeg_header_read(bytes, &header, error);
 
     if (status < 0) {
         return status;
@@ -98,7 +98,7 @@ int stk_jpeg_open(struct stk_jpeg **jpeg_out, struct stk_scratch *scratch,
                   struct stoker_error *error)
 {
     struct stk_jpeg *jpeg = stk_alloc(1, sizeof *jpeg);
-    int              status;
+    int status;
 
     if (!jpeg) {
         return stk_fail_errno(error, ENOMEM, "cannot make a jpeg decoder",
@@ -143,10 +143,10 @@ static int begin_scratch(struct stk_jpeg *jpeg, struct stoker_error *error)
 static int begin_own(struct stk_jpeg *jpeg, uint32_t *reason_out, struct stoker_error *error)
 {
     const struct stk_codec_request *request = &jpeg->request;
-    struct stk_jpeg_box             box = { request->box.x, request->box.y, request->box.width,
-                                            request->box.height };
-    void                           *space;
-    int                             status;
+    struct stk_jpeg_box box = {request->box.x, request->box.y, request->box.width,
+                               request->box.height};
+    void *space;
+    int status;
 
     if (!jpeg->own) {
         status = stk_jpeg_decoder_open(&jpeg->own, STOKER_VECTOR_AUTO, error);
@@ -167,9 +167,9 @@ static int begin_own(struct stk_jpeg *jpeg, uint32_t *reason_out, struct stoker_
         return 0;
     }
     space = stk_scratch_take(jpeg->memory.scratch, stk_jpeg_workspace_bytes(&jpeg->frame, &box));
-    *reason_out = space ? stk_jpeg_decoder_begin(jpeg->own, &jpeg->frame, &box, space,
-                                               request->marks)
-                        : STK_JPEG_MEMORY;
+    *reason_out = space
+                      ? stk_jpeg_decoder_begin(jpeg->own, &jpeg->frame, &box, space, request->marks)
+                      : STK_JPEG_MEMORY;
     return 0;
 }
 
@@ -187,7 +187,7 @@ int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *reques
                    struct stk_codec_shape *shape_out, struct stoker_error *error)
 {
     uint32_t reason = STK_JPEG_FINE;
-    int      status;
+    int status;
 
     jpeg->info = *request->info;
     jpeg->request = *request;
@@ -202,8 +202,7 @@ int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *reques
     } else {
         uint64_t widest = (uint64_t)request->box.width + CROP_PIXELS_MAX;
 
-        jpeg->shape = (struct stk_codec_shape){ (uint32_t)stk_min(widest, request->info->width),
-                                                0 };
+        jpeg->shape = (struct stk_codec_shape){(uint32_t)stk_min(widest, request->info->width), 0};
     }
     *shape_out = jpeg->shape;
     return status;
@@ -214,7 +213,7 @@ int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *reques
 static int go_over(struct stk_jpeg *jpeg, uint32_t reason, struct stoker_error *error)
 {
     uint32_t row_pixels = jpeg->shape.row_pixels;
-    int      status;
+    int status;
 
     jpeg->left = reason;
     jpeg->by_own = false;
@@ -243,7 +242,7 @@ int stk_jpeg_rows(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
                   struct stoker_error *error)
 {
     uint32_t done = 0, reason;
-    int      status = 0;
+    int status = 0;
 
     if (jpeg->by_own) {
         reason = stk_jpeg_decoder_rows(jpeg->own, rows, count, &done);
@@ -256,6 +255,22 @@ int stk_jpeg_rows(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
     }
     status = status < 0 ? status : rows_library(jpeg, rows + done, count - done, error);
     return status < 0 ? status : (int)done + status;
+}
+
+uint32_t stk_jpeg_planes(const struct stk_jpeg *jpeg, struct stk_jpeg_plane planes_out[3])
+{
+    return jpeg->by_own ? stk_jpeg_decoder_planes(jpeg->own, planes_out) : 0;
+}
+
+bool stk_jpeg_band(struct stk_jpeg *jpeg, struct stk_jpeg_band *band_out, bool *more_out)
+{
+    return stk_jpeg_decoder_band(jpeg->own, band_out, more_out) == STK_JPEG_FINE;
+}
+
+void stk_jpeg_colors(const struct stk_jpeg *jpeg, const uint8_t *const samples[3], uint32_t count,
+                     uint8_t *out)
+{
+    stk_jpeg_decoder_colors(jpeg->own, samples[0], samples[1], samples[2], count, out);
 }
 
 const char *stk_jpeg_warning(const struct stk_jpeg *jpeg)
@@ -301,11 +316,11 @@ static int step_create(struct stk_jpeg *jpeg)
     jpeg_create_decompress(&jpeg->cinfo);
     stk_jpeg_memory_init(&jpeg->memory, &jpeg->cinfo, scratch);
     jpeg->created = true;
-    jpeg->source = (struct jpeg_source_mgr){ .init_source = source_nothing,
-                                             .fill_input_buffer = source_fill,
-                                             .skip_input_data = source_skip,
-                                             .resync_to_restart = jpeg_resync_to_restart,
-                                             .term_source = source_nothing };
+    jpeg->source = (struct jpeg_source_mgr){.init_source = source_nothing,
+                                            .fill_input_buffer = source_fill,
+                                            .skip_input_data = source_skip,
+                                            .resync_to_restart = jpeg_resync_to_restart,
+                                            .term_source = source_nothing};
     jpeg->cinfo.src = &jpeg->source;
     jpeg->progress.progress_monitor = watch_scans;
     jpeg->cinfo.progress = &jpeg->progress;
@@ -348,16 +363,16 @@ static bool is_smoothed(const struct jpeg_decompress_struct *cinfo)
 static void move_to_box(struct stk_jpeg *jpeg, const struct stk_box *box)
 {
     struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
-    uint32_t                       margin = cinfo->max_h_samp_factor > 1 ? MARGIN_PIXELS : 0;
-    JDIMENSION                     left = box->x > margin ? box->x - margin : 0;
-    uint64_t                       right = box->x + (uint64_t)box->width + margin;
-    JDIMENSION                     width;
+    uint32_t margin = cinfo->max_h_samp_factor > 1 ? MARGIN_PIXELS : 0;
+    JDIMENSION left = box->x > margin ? box->x - margin : 0;
+    uint64_t right = box->x + (uint64_t)box->width + margin;
+    JDIMENSION width;
 
     if (is_smoothed(cinfo)) {
         JSAMPROW row = cinfo->mem->alloc_large((j_common_ptr)cinfo, JPOOL_IMAGE,
                                                (size_t)cinfo->output_width * 4);
 
-        jpeg->shape = (struct stk_codec_shape){ cinfo->output_width, box->x };
+        jpeg->shape = (struct stk_codec_shape){cinfo->output_width, box->x};
         while (cinfo->output_scanline < box->y) {
             jpeg_read_scanlines(cinfo, &row, 1);
         }
@@ -365,7 +380,7 @@ static void move_to_box(struct stk_jpeg *jpeg, const struct stk_box *box)
     }
     width = (JDIMENSION)(stk_min(right, cinfo->output_width) - left);
     jpeg_crop_scanline(cinfo, &left, &width);
-    jpeg->shape = (struct stk_codec_shape){ cinfo->output_width, box->x - left };
+    jpeg->shape = (struct stk_codec_shape){cinfo->output_width, box->x - left};
     if (box->y > 0) {
         jpeg_skip_scanlines(cinfo, box->y);
     }
@@ -410,14 +425,14 @@ static void convert_cmyk(uint8_t *pixel, uint32_t count)
 static int step_rows(struct stk_jpeg *jpeg)
 {
     struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
-    uint32_t                       done = 0;
+    uint32_t done = 0;
 
     while (done < jpeg->row_count) {
         /* libjpeg only reads the table of rows, but its type does not say so. */
         union {
             uint8_t *const *given;
-            JSAMPARRAY      wanted;
-        } rows = { .given = jpeg->rows + done };
+            JSAMPARRAY wanted;
+        } rows = {.given = jpeg->rows + done};
         JDIMENSION got = jpeg_read_scanlines(cinfo, rows.wanted, jpeg->row_count - done);
 
         /* An arithmetic coder goes on with zeros and no warning when its data ends. */
@@ -457,7 +472,7 @@ static int status_of(int code)
 static void error_exit(j_common_ptr cinfo)
 {
     struct stk_jpeg *jpeg = cinfo->client_data;
-    char             text[JMSG_LENGTH_MAX];
+    char text[JMSG_LENGTH_MAX];
 
     if (cinfo->err->msg_code == JERR_OUT_OF_MEMORY && jpeg->memory.scratch->status) {
         jpeg->status = stk_scratch_fail(jpeg->memory.scratch, jpeg->error);
@@ -500,7 +515,7 @@ static void output_message(j_common_ptr cinfo)
 static void watch_scans(j_common_ptr common)
 {
     struct jpeg_decompress_struct *cinfo = (j_decompress_ptr)common;
-    uint64_t                       scans = (uint64_t)cinfo->input_scan_number;
+    uint64_t scans = (uint64_t)cinfo->input_scan_number;
     uint64_t pixels = (uint64_t)cinfo->image_width * cinfo->image_height;
 
     if (scans > SCANS_MAX || scans * pixels > SCAN_PIXELS_MAX) {
@@ -519,8 +534,8 @@ static void source_nothing(j_decompress_ptr cinfo)
  * missing. The second can only come from inside a marker segment. */
 static boolean source_fill(j_decompress_ptr cinfo)
 {
-    static const JOCTET end_marker[2] = { 0xff, JPEG_EOI };
-    struct stk_jpeg    *jpeg = cinfo->client_data;
+    static const JOCTET end_marker[2] = {0xff, JPEG_EOI};
+    struct stk_jpeg *jpeg = cinfo->client_data;
 
     if (jpeg->data_ended) {
         refuse_truncated(jpeg);

@@ -143,14 +143,14 @@ static int read_segment(struct stk_jpeg_header *header, uint8_t marker, struct s
 int stk_jpeg_header_read(struct stk_view bytes, struct stk_jpeg_header *header_out,
                          struct stoker_error *error)
 {
-    struct stk_jpeg_header header = { 0 };
-    uint64_t               at = 2; /* behind SOI, which made it a jpeg */
-    int                    status = 0;
+    struct stk_jpeg_header header = {0};
+    uint64_t at = 2; /* behind SOI, which made it a jpeg */
+    int status = 0;
 
     while (status == 0) {
         struct stk_view segment;
-        uint8_t         marker;
-        uint64_t        length;
+        uint8_t marker;
+        uint64_t length;
 
         while (at < bytes.bytes && bytes.data[at] != 0xff) {
             at++;
@@ -176,7 +176,7 @@ int stk_jpeg_header_read(struct stk_view bytes, struct stk_jpeg_header *header_o
         if (at + 2 + length > bytes.bytes) {
             return ended(error, bytes.bytes);
         }
-        segment = (struct stk_view){ bytes.data + at + 4, length - 2 };
+        segment = (struct stk_view){bytes.data + at + 4, length - 2};
         status = read_segment(&header, marker, segment, at, error);
         at += 2 + length;
     }

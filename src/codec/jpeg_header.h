@@ -14,10 +14,10 @@ struct stk_jpeg_header {
     uint32_t width, height;
     uint32_t components; /* 1, 3 or 4 */
     uint32_t h_max, v_max;
-    uint8_t  h[4], v[4]; /* sampling factors, 1..4 */
-    bool     progressive;
-    bool     multi_scan; /* libjpeg keeps all coefficients */
-    uint8_t  exif_orientation, xmp_orientation; /* 0: none */
+    uint8_t h[4], v[4]; /* sampling factors, 1..4 */
+    bool progressive;
+    bool multi_scan;                           /* libjpeg keeps all coefficients */
+    uint8_t exif_orientation, xmp_orientation; /* 0: none */
 };
 
 /* bytes begin with FF D8. TRUNCATED, CORRUPT or UNSUPPORTED on failure. */

@@ -10,9 +10,9 @@
 #define ROW_BYTES_MULTIPLE 64u
 
 struct jvirt_barray_control { /* libjpeg knows only its name */
-    JBLOCKARRAY      rows;
-    JDIMENSION       row_count, row_blocks;
-    boolean          zero;
+    JBLOCKARRAY rows;
+    JDIMENSION row_count, row_blocks;
+    boolean zero;
     jvirt_barray_ptr next;
 };
 
@@ -41,8 +41,8 @@ static void *alloc_small(j_common_ptr cinfo, int pool, size_t bytes)
 static void *alloc_rows(j_common_ptr cinfo, uint64_t row_bytes, JDIMENSION row_count)
 {
     uint8_t **rows = take(cinfo, (uint64_t)row_count * sizeof *rows);
-    uint64_t  bytes;
-    uint8_t  *data;
+    uint64_t bytes;
+    uint8_t *data;
 
     row_bytes = stk_round_up(row_bytes, ROW_BYTES_MULTIPLE);
     if (!stk_multiply(row_bytes, row_count, &bytes)) {
@@ -69,8 +69,7 @@ static JBLOCKARRAY alloc_barray(j_common_ptr cinfo, int pool, JDIMENSION blocks,
 
 /* Only colour quantisation, which stoker never asks for, has virtual arrays of samples. */
 static jvirt_sarray_ptr request_virt_sarray(j_common_ptr cinfo, int pool, boolean zero,
-                                            JDIMENSION samples, JDIMENSION rows,
-                                            JDIMENSION access)
+                                            JDIMENSION samples, JDIMENSION rows, JDIMENSION access)
 {
     (void)pool, (void)zero, (void)samples, (void)rows, (void)access;
     ERREXIT(cinfo, JERR_NOT_COMPILED);
@@ -89,12 +88,11 @@ static jvirt_barray_ptr request_virt_barray(j_common_ptr cinfo, int pool, boolea
                                             JDIMENSION blocks, JDIMENSION rows, JDIMENSION access)
 {
     struct stk_jpeg_memory *memory = memory_of(cinfo);
-    jvirt_barray_ptr        array = take(cinfo, sizeof *array);
+    jvirt_barray_ptr array = take(cinfo, sizeof *array);
 
     (void)pool, (void)access;
     *array = (struct jvirt_barray_control){
-        .row_count = rows, .row_blocks = blocks, .zero = zero, .next = memory->arrays
-    };
+        .row_count = rows, .row_blocks = blocks, .zero = zero, .next = memory->arrays};
     memory->arrays = array;
     return array;
 }
@@ -136,15 +134,18 @@ void stk_jpeg_memory_init(struct stk_jpeg_memory *memory, struct jpeg_decompress
                           struct stk_scratch *scratch)
 {
     *memory = (struct stk_jpeg_memory){
-        .manager = { .alloc_small = alloc_small, .alloc_large = alloc_small,
-                     .alloc_sarray = alloc_sarray, .alloc_barray = alloc_barray,
-                     .request_virt_sarray = request_virt_sarray,
-                     .request_virt_barray = request_virt_barray,
-                     .realize_virt_arrays = realize_virt_arrays,
-                     .access_virt_sarray = access_virt_sarray,
-                     .access_virt_barray = access_virt_barray, .free_pool = free_pool,
-                     .self_destruct = self_destruct,
-                     .max_alloc_chunk = cinfo->mem->max_alloc_chunk },
+        .manager = {.alloc_small = alloc_small,
+                    .alloc_large = alloc_small,
+                    .alloc_sarray = alloc_sarray,
+                    .alloc_barray = alloc_barray,
+                    .request_virt_sarray = request_virt_sarray,
+                    .request_virt_barray = request_virt_barray,
+                    .realize_virt_arrays = realize_virt_arrays,
+                    .access_virt_sarray = access_virt_sarray,
+                    .access_virt_barray = access_virt_barray,
+                    .free_pool = free_pool,
+                    .self_destruct = self_destruct,
+                    .max_alloc_chunk = cinfo->mem->max_alloc_chunk},
         .original = cinfo->mem,
         .scratch = scratch,
     };

@@ -15,10 +15,10 @@
 #include <jpeglib.h>
 
 struct stk_jpeg_memory {
-    struct jpeg_memory_mgr  manager; /* first: libjpeg hands it back */
+    struct jpeg_memory_mgr manager; /* first: libjpeg hands it back */
     struct jpeg_memory_mgr *original;
-    struct stk_scratch     *scratch; /* borrowed until deinit */
-    jvirt_barray_ptr        arrays;  /* asked for, in this picture */
+    struct stk_scratch *scratch; /* borrowed until deinit */
+    jvirt_barray_ptr arrays;     /* asked for, in this picture */
 };
 
 void stk_jpeg_memory_init(struct stk_jpeg_memory *memory, struct jpeg_decompress_struct *cinfo,

@@ -27,15 +27,15 @@
 #define MEMORY_MAX (UINT64_C(1) << 30)
 
 struct made { /* a picture file, and its pixels as they should come out */
-    uint8_t  file[FILE_BYTES_MAX];
-    size_t   bytes;
+    uint8_t file[FILE_BYTES_MAX];
+    size_t bytes;
     uint32_t width, height;
-    uint8_t  pixels[SIDE_MAX * SIDE_MAX][4];
+    uint8_t pixels[SIDE_MAX * SIDE_MAX][4];
 };
 
 static struct made made, other;
-static uint8_t     source[SIDE_MAX * SIDE_MAX * 8]; /* what encoders are given */
-static uint64_t    seed = 1, draws;
+static uint8_t source[SIDE_MAX * SIDE_MAX * 8]; /* what encoders are given */
+static uint64_t seed = 1, draws;
 static struct stk_codec *codec;
 
 static inline uint32_t draw(uint32_t below)
@@ -57,42 +57,40 @@ static inline void draw_source(uint32_t width, uint32_t height, uint32_t channel
 
 static inline struct stk_view view_of(const struct made *picture)
 {
-    return (struct stk_view){ picture->file, picture->bytes };
+    return (struct stk_view){picture->file, picture->bytes};
 }
 
 /* ---- JPEG ------------------------------------------------------------------------------- */
 
 enum jpeg_mode { BASELINE, RESTART, PROGRESSIVE, COARSE, ARITHMETIC, SEPARATE, MODE_COUNT };
 
-static const char *const mode_names[MODE_COUNT] = { "baseline", "restart",    "progressive",
-                                                    "coarse",   "arithmetic", "separate scans" };
+static const char *const mode_names[MODE_COUNT] = {"baseline", "restart",    "progressive",
+                                                   "coarse",   "arithmetic", "separate scans"};
 
 /* A progressive picture whose fine coefficients never come: libjpeg smooths it. */
 static const jpeg_scan_info coarse_scans[] = {
-    { 3, { 0, 1, 2 }, 0, 0, 0, 1 }, { 1, { 0 }, 1, 5, 0, 2 }, { 1, { 1 }, 1, 63, 0, 1 }
-};
+    {3, {0, 1, 2}, 0, 0, 0, 1}, {1, {0}, 1, 5, 0, 2}, {1, {1}, 1, 63, 0, 1}};
 static const jpeg_scan_info separate_scans[] = {
-    { 1, { 0 }, 0, 63, 0, 0 }, { 1, { 1 }, 0, 63, 0, 0 }, { 1, { 2 }, 0, 63, 0, 0 }
-};
+    {1, {0}, 0, 63, 0, 0}, {1, {1}, 0, 63, 0, 0}, {1, {2}, 0, 63, 0, 0}};
 
 static const struct sampling_row {
     const char *name;
-    int         components;
-    int         h[4], v[4];
+    int components;
+    int h[4], v[4];
 } sampling_rows[] = {
-    { "4:4:4", 3, { 1, 1, 1 }, { 1, 1, 1 } },
-    { "4:2:2", 3, { 2, 1, 1 }, { 1, 1, 1 } },
-    { "4:2:0", 3, { 2, 1, 1 }, { 2, 1, 1 } },
-    { "4:4:0", 3, { 1, 1, 1 }, { 2, 1, 1 } },
-    { "4:1:1", 3, { 4, 1, 1 }, { 1, 1, 1 } },
-    { "4:1:0", 3, { 4, 1, 1 }, { 2, 1, 1 } },
-    { "grey", 1, { 1 }, { 1 } },
-    { "grey, factor 2", 1, { 2 }, { 2 } },
-    { "luma smaller", 3, { 1, 2, 1 }, { 1, 2, 1 } },
-    { "mixed", 3, { 2, 1, 2 }, { 1, 2, 2 } },
-    { "thirds", 3, { 3, 1, 1 }, { 1, 1, 1 } },
-    { "cmyk", 4, { 1, 1, 1, 1 }, { 1, 1, 1, 1 } },
-    { "ycck 4:2:0", 4, { 2, 1, 1, 2 }, { 2, 1, 1, 2 } },
+    {"4:4:4", 3, {1, 1, 1}, {1, 1, 1}},
+    {"4:2:2", 3, {2, 1, 1}, {1, 1, 1}},
+    {"4:2:0", 3, {2, 1, 1}, {2, 1, 1}},
+    {"4:4:0", 3, {1, 1, 1}, {2, 1, 1}},
+    {"4:1:1", 3, {4, 1, 1}, {1, 1, 1}},
+    {"4:1:0", 3, {4, 1, 1}, {2, 1, 1}},
+    {"grey", 1, {1}, {1}},
+    {"grey, factor 2", 1, {2}, {2}},
+    {"luma smaller", 3, {1, 2, 1}, {1, 2, 1}},
+    {"mixed", 3, {2, 1, 2}, {1, 2, 2}},
+    {"thirds", 3, {3, 1, 1}, {1, 1, 1}},
+    {"cmyk", 4, {1, 1, 1, 1}, {1, 1, 1, 1}},
+    {"ycck 4:2:0", 4, {2, 1, 1, 2}, {2, 1, 1, 2}},
 };
 
 static inline void set_mode(struct jpeg_compress_struct *cinfo, enum jpeg_mode mode)
@@ -115,12 +113,12 @@ static inline void set_mode(struct jpeg_compress_struct *cinfo, enum jpeg_mode m
 static inline void encode_jpeg(struct made *picture, const struct sampling_row *row,
                                enum jpeg_mode mode)
 {
-    static const J_COLOR_SPACE  spaces[5] = { JCS_UNKNOWN, JCS_GRAYSCALE, JCS_UNKNOWN, JCS_RGB,
-                                              JCS_CMYK };
+    static const J_COLOR_SPACE spaces[5] = {JCS_UNKNOWN, JCS_GRAYSCALE, JCS_UNKNOWN, JCS_RGB,
+                                            JCS_CMYK};
     struct jpeg_compress_struct cinfo;
-    struct jpeg_error_mgr       errors;
-    unsigned char              *file = picture->file;
-    unsigned long               bytes = sizeof picture->file;
+    struct jpeg_error_mgr errors;
+    unsigned char *file = picture->file;
+    unsigned long bytes = sizeof picture->file;
 
     draw_source(picture->width, picture->height, (uint32_t)row->components);
     cinfo.err = jpeg_std_error(&errors);
@@ -142,8 +140,8 @@ static inline void encode_jpeg(struct made *picture, const struct sampling_row *
     set_mode(&cinfo, mode);
     jpeg_start_compress(&cinfo, TRUE);
     while (cinfo.next_scanline < cinfo.image_height) {
-        JSAMPROW line = source + (size_t)cinfo.next_scanline * picture->width *
-                                     (size_t)row->components;
+        JSAMPROW line =
+            source + (size_t)cinfo.next_scanline * picture->width * (size_t)row->components;
 
         jpeg_write_scanlines(&cinfo, &line, 1);
     }
@@ -157,7 +155,7 @@ static inline void encode_jpeg(struct made *picture, const struct sampling_row *
 static inline void decode_jpeg(struct made *picture)
 {
     struct jpeg_decompress_struct cinfo;
-    struct jpeg_error_mgr         errors;
+    struct jpeg_error_mgr errors;
 
     cinfo.err = jpeg_std_error(&errors);
     jpeg_create_decompress(&cinfo);
@@ -194,16 +192,16 @@ static inline void make_jpeg(struct made *picture, const struct sampling_row *ro
 
 static const struct png_row {
     const char *name;
-    int         color, depth, channels;
+    int color, depth, channels;
 } png_rows[] = {
-    { "grey 1", PNG_COLOR_TYPE_GRAY, 1, 1 },       { "grey 2", PNG_COLOR_TYPE_GRAY, 2, 1 },
-    { "grey 4", PNG_COLOR_TYPE_GRAY, 4, 1 },       { "grey 8", PNG_COLOR_TYPE_GRAY, 8, 1 },
-    { "grey 16", PNG_COLOR_TYPE_GRAY, 16, 1 },     { "rgb 8", PNG_COLOR_TYPE_RGB, 8, 3 },
-    { "rgb 16", PNG_COLOR_TYPE_RGB, 16, 3 },       { "palette 1", PNG_COLOR_TYPE_PALETTE, 1, 1 },
-    { "palette 2", PNG_COLOR_TYPE_PALETTE, 2, 1 }, { "palette 4", PNG_COLOR_TYPE_PALETTE, 4, 1 },
-    { "palette 8", PNG_COLOR_TYPE_PALETTE, 8, 1 }, { "grey alpha 8", PNG_COLOR_TYPE_GA, 8, 2 },
-    { "grey alpha 16", PNG_COLOR_TYPE_GA, 16, 2 }, { "rgba 8", PNG_COLOR_TYPE_RGBA, 8, 4 },
-    { "rgba 16", PNG_COLOR_TYPE_RGBA, 16, 4 },
+    {"grey 1", PNG_COLOR_TYPE_GRAY, 1, 1},       {"grey 2", PNG_COLOR_TYPE_GRAY, 2, 1},
+    {"grey 4", PNG_COLOR_TYPE_GRAY, 4, 1},       {"grey 8", PNG_COLOR_TYPE_GRAY, 8, 1},
+    {"grey 16", PNG_COLOR_TYPE_GRAY, 16, 1},     {"rgb 8", PNG_COLOR_TYPE_RGB, 8, 3},
+    {"rgb 16", PNG_COLOR_TYPE_RGB, 16, 3},       {"palette 1", PNG_COLOR_TYPE_PALETTE, 1, 1},
+    {"palette 2", PNG_COLOR_TYPE_PALETTE, 2, 1}, {"palette 4", PNG_COLOR_TYPE_PALETTE, 4, 1},
+    {"palette 8", PNG_COLOR_TYPE_PALETTE, 8, 1}, {"grey alpha 8", PNG_COLOR_TYPE_GA, 8, 2},
+    {"grey alpha 16", PNG_COLOR_TYPE_GA, 16, 2}, {"rgba 8", PNG_COLOR_TYPE_RGBA, 8, 4},
+    {"rgba 16", PNG_COLOR_TYPE_RGBA, 16, 4},
 };
 
 static inline void png_append(png_structp writer, png_bytep data, size_t bytes)
@@ -230,21 +228,21 @@ static inline void make_png(struct made *picture, const struct png_row *row, boo
                             uint32_t width, uint32_t height)
 {
     png_structp writer = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
-    png_infop   info = png_create_info_struct(writer);
-    png_color   palette[256];
-    uint8_t    *lines[SIDE_MAX];
-    size_t      line_bytes = ((size_t)width * (size_t)(row->channels * row->depth) + 7) / 8;
+    png_infop info = png_create_info_struct(writer);
+    png_color palette[256];
+    uint8_t *lines[SIDE_MAX];
+    size_t line_bytes = ((size_t)width * (size_t)(row->channels * row->depth) + 7) / 8;
 
     picture->width = width;
     picture->height = height;
     picture->bytes = 0;
     for (int i = 0; i < 256; i++) {
-        palette[i] = (png_color){ (uint8_t)draw(256), (uint8_t)draw(256), (uint8_t)draw(256) };
+        palette[i] = (png_color){(uint8_t)draw(256), (uint8_t)draw(256), (uint8_t)draw(256)};
     }
     memset(source, 0, line_bytes * height);
     for (uint32_t i = 0; i < width * height; i++) {
         uint8_t *line = source + i / width * line_bytes;
-        uint32_t sample[4] = { 0 };
+        uint32_t sample[4] = {0};
 
         for (int c = 0; c < row->channels; c++) {
             size_t bit = (i % width * (size_t)row->channels + (size_t)c) * (size_t)row->depth;
@@ -259,8 +257,8 @@ static inline void make_png(struct made *picture, const struct png_row *row, boo
         }
         for (int c = 0; c < 3; c++) {
             const png_color *entry = &palette[sample[0] & 255];
-            const uint8_t    named[3] = { entry->red, entry->green, entry->blue };
-            bool             color = row->color & PNG_COLOR_MASK_COLOR;
+            const uint8_t named[3] = {entry->red, entry->green, entry->blue};
+            bool color = row->color & PNG_COLOR_MASK_COLOR;
 
             picture->pixels[i][c] = row->color == PNG_COLOR_TYPE_PALETTE
                                         ? named[c]
@@ -286,13 +284,13 @@ static inline void make_png(struct made *picture, const struct png_row *row, boo
 
 enum webp_mode { LOSSY, LOSSY_ALPHA, LOSSLESS, LOSSLESS_ALPHA, WEBP_MODE_COUNT };
 
-static const char *const webp_names[] = { "lossy", "lossy alpha", "lossless", "lossless alpha" };
+static const char *const webp_names[] = {"lossy", "lossy alpha", "lossless", "lossless alpha"};
 
 static inline void make_webp(struct made *picture, enum webp_mode mode, uint32_t width,
                              uint32_t height)
 {
-    int      channels = mode == LOSSY_ALPHA || mode == LOSSLESS_ALPHA ? 4 : 3;
-    int      stride = (int)width * channels;
+    int channels = mode == LOSSY_ALPHA || mode == LOSSLESS_ALPHA ? 4 : 3;
+    int stride = (int)width * channels;
     uint8_t *out = NULL;
 
     picture->width = width;
@@ -335,17 +333,17 @@ static inline size_t put_chunk(uint8_t *to, const char *name, const uint8_t *con
 static inline int decode_box(struct stk_view bytes, const struct made *want,
                              const struct stk_box *box, struct stoker_error *error)
 {
-    static uint8_t          rows[ROWS_MAX][(SIDE_MAX + 64) * 4];
+    static uint8_t rows[ROWS_MAX][(SIDE_MAX + 64) * 4];
     struct stk_picture_info info;
-    uint32_t                row_pixels = 0, skip = 0;
-    bool                    same = true;
-    int                     status = stk_picture_probe(bytes, MADE_PIXELS_MAX, &info, error);
+    uint32_t row_pixels = 0, skip = 0;
+    bool same = true;
+    int status = stk_picture_probe(bytes, MADE_PIXELS_MAX, &info, error);
 
     if (status < 0) {
         return status;
     }
-    status = stk_codec_begin(codec, bytes, &info, box, info.memory_bytes, &row_pixels, &skip,
-                             error);
+    status =
+        stk_codec_begin(codec, bytes, &info, box, info.memory_bytes, &row_pixels, &skip, error);
     if (status < 0) {
         return status;
     }
@@ -365,7 +363,7 @@ static inline int decode_box(struct stk_view bytes, const struct made *want,
             break;
         }
         for (int i = 0; i < status; i++, y++) {
-            const uint8_t(*line)[4] = &want->pixels[(box->y + y) * want->width + box->x];
+            const uint8_t (*line)[4] = &want->pixels[(box->y + y) * want->width + box->x];
 
             for (uint32_t x = 0; x < box->width; x++) {
                 same = same && memcmp(line[x], rows[i] + 4 * (size_t)(skip + x), 3) == 0;

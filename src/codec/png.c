@@ -1,8 +1,10 @@
-/* PNG by libpng, row by row without its transformations: pixels become RGBX here, as PIL's modes
- * and convert("RGB") make them, and only inside the box. */
+/* PNG by room png, and by libpng where that does not answer, row by row without its
+ * transformations: pixels become RGBX here, as PIL's modes and convert("RGB") make them, and only
+ * inside the box. Rows that room png gave are libpng's too, so that it goes on below them. */
 #include "codec/backend.h"
 
 #include "base/mem.h"
+#include "png/png.h"
 
 #include <errno.h>
 #include <png.h>
@@ -10,35 +12,44 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HEADER_BYTES 33u /* the signature and the IHDR chunk */
+#define HEADER_BYTES 33u       /* the signature and the IHDR chunk */
 #define CHUNK_COUNT_MAX 65536u /* walked to find the orientation */
 #define PALETTE_COUNT 256u
 /* zlib's window and tables (zlib.h: about 44 kB), libpng's structs and read buffer. */
 #define FIXED_BYTES (256u << 10)
 #define CHUNK_BYTES_MAX (1u << 20) /* kept in memory; PLTE needs 768 bytes */
+/* Bytes behind those that the last row needed, that libpng is given to say that they are too many:
+ * it would inflate all of them, a thousandfold. */
+#define SPARE_BYTES_MAX (16u << 10)
+#define SPARE_ENDED 1 /* all rows are there; the rest of the data was not looked at */
+#define PASSES 7      /* of an interlaced picture */
 
 struct stk_png {
-    struct stk_scratch  *scratch; /* borrowed */
-    png_structp          reader;  /* lies in the scratch, as all it points to */
-    png_infop            info;
-    jmp_buf              jump;
-    int                  status;
+    struct stk_scratch *scratch; /* borrowed */
+    png_structp reader;          /* lies in the scratch, as all it points to */
+    png_infop info;
+    jmp_buf jump;
+    int status;
     struct stoker_error *error; /* borrowed during a call */
-    struct stk_view      bytes; /* lent until end */
-    uint64_t             at;
+    struct stk_view bytes;      /* lent until end */
+    uint64_t at, spare;         /* bytes given to libpng; those since its last row was there */
 
-    const struct stk_codec_request *request; /* borrowed by begin */
-    struct stk_box                  box;
-    uint32_t                        stored; /* enum stk_stored */
-    uint32_t                        width, height;
-    uint32_t                        y; /* the next row of the picture */
-    int                             color, depth;
-    uint8_t                        *row;   /* one row as it is in the file */
-    uint8_t                       **image; /* interlaced: all of them; else NULL */
-    uint8_t                         palette[PALETTE_COUNT][4];
-    uint8_t *const                 *rows; /* borrowed by rows */
-    uint32_t                        row_count;
-    char                            warning[128]; /* the first; "": none */
+    struct stk_codec_request request; /* its info: the one below */
+    struct stk_picture_info picture;
+    struct stk_png_frame frame;
+    struct stk_png_rows own;
+    bool by_own; /* rows come from there */
+    struct stk_box box;
+    uint32_t stored; /* enum stk_stored */
+    uint32_t height;
+    uint32_t y; /* the next row of the picture */
+    int color, depth;
+    uint8_t *row;    /* one row as it is in the file */
+    uint8_t **image; /* interlaced: all of them; else NULL */
+    uint8_t palette[PALETTE_COUNT][4];
+    uint8_t *const *rows; /* borrowed by rows */
+    uint32_t row_count;
+    char warning[128]; /* the first; "": none */
 };
 
 static int step_begin(struct stk_png *png);
@@ -63,14 +74,14 @@ static int fail_end(struct stoker_error *error, uint64_t at)
 
 static int fail_header(struct stoker_error *error, const char *detail)
 {
-    return stk_fail(error, STOKER_ERROR_CORRUPT, "the png's header is damaged",
-                    STK_ADVICE_DAMAGED, "%s", detail);
+    return stk_fail(error, STOKER_ERROR_CORRUPT, "the png's header is damaged", STK_ADVICE_DAMAGED,
+                    "%s", detail);
 }
 
 /* 0: PNG has no such colour type (PNG specification, 11.2.2). */
 static uint32_t channels(uint8_t color)
 {
-    static const uint8_t counts[7] = { 1, 0, 3, 1, 2, 0, 4 };
+    static const uint8_t counts[7] = {1, 0, 3, 1, 2, 0, 4};
 
     return color < sizeof counts ? counts[color] : 0;
 }
@@ -79,13 +90,13 @@ static uint32_t channels(uint8_t color)
 static uint8_t find_orientation(struct stk_view bytes)
 {
     static const char xmp[] = "XML:com.adobe.xmp\0\0"; /* keyword, not compressed */
-    uint64_t          at = 8;
-    uint8_t           from_xmp = 0;
+    uint64_t at = 8;
+    uint8_t from_xmp = 0;
 
     for (uint32_t i = 0; i < CHUNK_COUNT_MAX && at + 12 <= bytes.bytes; i++) {
-        uint64_t        length = stk_big32(bytes.data + at);
-        const uint8_t  *name = bytes.data + at + 4;
-        struct stk_view content = { bytes.data + at + 8, length };
+        uint64_t length = stk_big32(bytes.data + at);
+        const uint8_t *name = bytes.data + at + 4;
+        struct stk_view content = {bytes.data + at + 8, length};
 
         if (length > bytes.bytes - at - 12) {
             break;
@@ -109,8 +120,8 @@ int stk_png_probe(struct stk_view bytes, struct stk_picture_info *info_out,
                   struct stoker_error *error)
 {
     const uint8_t *header = bytes.data + 16; /* behind signature, length and name of IHDR */
-    uint64_t       row_bytes;
-    uint8_t        orientation;
+    uint64_t row_bytes;
+    uint8_t orientation;
 
     if (bytes.bytes < HEADER_BYTES) {
         return fail_end(error, bytes.bytes);
@@ -139,8 +150,7 @@ int stk_png_probe(struct stk_view bytes, struct stk_picture_info *info_out,
     return 0;
 }
 
-int stk_png_open(struct stk_png **png_out, struct stk_scratch *scratch,
-                 struct stoker_error *error)
+int stk_png_open(struct stk_png **png_out, struct stk_scratch *scratch, struct stoker_error *error)
 {
     struct stk_png *png = stk_alloc(1, sizeof *png);
 
@@ -158,39 +168,130 @@ void stk_png_close(struct stk_png *png)
     stk_free(png);
 }
 
+/* A mask's values are in pixels of this kind, or they are not what was asked for. */
+static bool is_stored(uint32_t stored, uint32_t color, uint32_t depth)
+{
+    if (stored == STK_VALUES) {
+        return color == PNG_COLOR_TYPE_PALETTE || color == PNG_COLOR_TYPE_GRAY;
+    }
+    return stored != STK_RGB_IDS || depth < 16;
+}
+
+static int begin_scratch(struct stk_png *png, struct stoker_error *error)
+{
+    return stk_scratch_begin(png->scratch, png->request.memory_bytes_max, png->picture.memory_bytes,
+                             error);
+}
+
+/* Whether room png decodes it. What is asked for and cannot be given is left to be refused. */
+static bool begin_own(struct stk_png *png)
+{
+    const struct stk_png_box box = {png->box.x, png->box.y, png->box.width, png->box.height};
+    struct stk_png_frame *frame = &png->frame;
+    void *space;
+
+    if (!stk_png_frame_read(png->bytes, frame) || frame->width != png->picture.width ||
+        frame->height != png->picture.height ||
+        !is_stored(png->stored, frame->color, frame->depth)) {
+        return false;
+    }
+    space = stk_scratch_take(png->scratch, stk_png_workspace_bytes(frame));
+    if (!space ||
+        !stk_png_begin_rows(&png->own, frame, png->bytes, &box, space, STOKER_VECTOR_AUTO)) {
+        return false;
+    }
+    png->color = (int)frame->color;
+    png->depth = (int)frame->depth;
+    memset(png->palette, 0, sizeof png->palette);
+    for (size_t i = 0; i < frame->palette.bytes / 3 && i < (size_t)1 << frame->depth; i++) {
+        memcpy(png->palette[i], frame->palette.data + 3 * i, 3);
+    }
+    return true;
+}
+
+/* libpng begins, with a scratch of its own, above the rows that are left of the box. */
+static int begin_library(struct stk_png *png, struct stoker_error *error)
+{
+    int status;
+
+    png->by_own = false;
+    png->at = png->spare = 0;
+    png->y = 0;
+    stk_scratch_reset(png->scratch);
+    status = begin_scratch(png, error);
+    status = status < 0 ? status : guarded(png, step_begin, error);
+    return status < 0 ? status : 0;
+}
+
 int stk_png_begin(struct stk_png *png, const struct stk_codec_request *request,
                   struct stk_codec_shape *shape_out, struct stoker_error *error)
 {
-    int status = stk_scratch_begin(png->scratch, request->memory_bytes_max,
-                                   request->info->memory_bytes, error);
+    int status;
 
-    png->request = request;
+    png->request = *request;
+    png->picture = *request->info;
+    png->request.info = &png->picture;
     png->box = request->box;
     png->bytes = request->bytes;
-    png->at = 0;
     png->stored = request->info->stored;
-    png->y = 0;
     png->image = NULL;
     png->warning[0] = '\0';
-    if (status == 0) {
-        status = guarded(png, step_begin, error);
+    *shape_out = (struct stk_codec_shape){png->box.width, 0};
+    status = begin_scratch(png, error);
+    if (status < 0) {
+        return status;
     }
-    png->request = NULL;
-    *shape_out = (struct stk_codec_shape){ png->box.width, 0 };
-    return status;
+    png->by_own = begin_own(png);
+    return png->by_own ? 0 : begin_library(png, error);
+}
+
+/* Rows until the box ends, or libpng is to go on: how many. */
+static uint32_t rows_own(struct stk_png *png, uint8_t *const *rows, uint32_t count)
+{
+    uint32_t done = 0;
+
+    for (; done < count; done++) {
+        const uint8_t *row = stk_png_next_row(&png->own);
+
+        if (!row) {
+            break;
+        }
+        convert(png, row, rows[done]);
+    }
+    png->box.y += done;
+    png->box.height -= done;
+    return done;
 }
 
 int stk_png_rows(struct stk_png *png, uint8_t *const *rows, uint32_t count,
                  struct stoker_error *error)
 {
-    png->rows = rows;
-    png->row_count = count;
-    return guarded(png, step_rows, error);
+    uint32_t done = png->by_own ? rows_own(png, rows, count) : 0;
+    int status = 0;
+
+    if (done == count) {
+        return (int)count;
+    }
+    if (png->by_own) {
+        status = begin_library(png, error);
+    }
+    png->rows = rows + done;
+    png->row_count = count - done;
+    status = status < 0 ? status : guarded(png, step_rows, error);
+    if (status == SPARE_ENDED) {
+        convert(png, png->row, rows[count - 1]);
+    }
+    return status < 0 ? status : (int)count;
 }
 
 const char *stk_png_warning(const struct stk_png *png)
 {
     return png->warning;
+}
+
+bool stk_png_left(const struct stk_png *png)
+{
+    return !png->by_own;
 }
 
 void stk_png_end(struct stk_png *png)
@@ -215,25 +316,23 @@ _Noreturn static void jump_scratch(struct stk_png *png)
     longjmp(png->jump, 1);
 }
 
-/* A mask's values are in pixels of this kind, or they are not what was asked for. */
 static void check_stored(struct stk_png *png)
 {
-    bool one = png->color == PNG_COLOR_TYPE_PALETTE || png->color == PNG_COLOR_TYPE_GRAY;
-
-    if (png->stored == STK_VALUES && !one) {
+    if (is_stored(png->stored, (uint32_t)png->color, (uint32_t)png->depth)) {
+        return;
+    }
+    if (png->stored == STK_VALUES) {
         png->status = stk_fail(png->error, STOKER_ERROR_UNSUPPORTED,
                                "the png has colours or alpha, not one value a pixel",
                                "save the mask as a grey or palette PNG, or ask for rgb_ids",
                                "colour type %d", png->color);
-        longjmp(png->jump, 1);
-    }
-    if (png->stored == STK_RGB_IDS && png->depth == 16) {
+    } else {
         png->status = stk_fail(png->error, STOKER_ERROR_UNSUPPORTED,
                                "the png has 16 bits a channel, and ids of colours have 8",
                                "save the mask with 8 bits a channel, or leave rgb_ids out",
                                "colour type %d", png->color);
-        longjmp(png->jump, 1);
     }
+    longjmp(png->jump, 1);
 }
 
 _Noreturn static void on_error(png_structp reader, png_const_charp text)
@@ -257,10 +356,23 @@ static void on_warning(png_structp reader, png_const_charp text)
     }
 }
 
+/* Whether libpng has all rows, and only looks for the end of their data. */
+static bool has_rows(png_structp reader, const struct stk_png *png)
+{
+    return png->image ? png_get_current_pass_number(reader) >= PASSES
+                      : png_get_current_row_number(reader) >= png->height;
+}
+
 static void on_read(png_structp reader, png_bytep to, size_t bytes)
 {
     struct stk_png *png = png_get_io_ptr(reader);
 
+    png->spare += has_rows(reader, png) ? bytes : 0;
+    if (png->spare > SPARE_BYTES_MAX) {
+        on_warning(reader, "IDAT: Too much image data");
+        png->status = SPARE_ENDED;
+        longjmp(png->jump, 1);
+    }
     if (bytes > png->bytes.bytes - png->at) {
         jump_end(png);
     }
@@ -299,6 +411,7 @@ static void open_reader(struct stk_png *png)
     static const png_byte passed[] = "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0"
                                      "sBIT\0sCAL\0sPLT\0sRGB\0sTER\0tEXt\0tIME\0tRNS\0zTXt";
 
+    png->height = png->request.info->height;
     png->reader = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, png, on_error, on_warning, png,
                                            on_alloc, on_free);
     png->info = png->reader ? png_create_info_struct(png->reader) : NULL;
@@ -311,7 +424,7 @@ static void open_reader(struct stk_png *png)
     png_set_read_fn(png->reader, png, on_read);
     png_set_keep_unknown_chunks(png->reader, PNG_HANDLE_CHUNK_NEVER, NULL, 0);
     png_set_keep_unknown_chunks(png->reader, PNG_HANDLE_CHUNK_NEVER, passed, sizeof passed / 5);
-    png_set_user_limits(png->reader, png->request->info->width, png->request->info->height);
+    png_set_user_limits(png->reader, png->request.info->width, png->request.info->height);
     png_set_chunk_malloc_max(png->reader, CHUNK_BYTES_MAX);
     png_set_benign_errors(png->reader, 1);
     /* Some writers understate the window in the zlib header; PIL reads them. */
@@ -322,7 +435,7 @@ static void open_reader(struct stk_png *png)
 static void read_palette(struct stk_png *png)
 {
     png_colorp colors = NULL;
-    int        count = 0;
+    int count = 0;
 
     memset(png->palette, 0, sizeof png->palette);
     png_get_PLTE(png->reader, png->info, &colors, &count);
@@ -346,15 +459,13 @@ static void read_interlaced(struct stk_png *png, size_t row_bytes)
 static int step_begin(struct stk_png *png)
 {
     png_uint_32 width, height;
-    int         interlaced;
+    int interlaced;
 
     open_reader(png);
     png_read_info(png->reader, png->info);
     png_get_IHDR(png->reader, png->info, &width, &height, &png->depth, &png->color, &interlaced,
                  NULL, NULL);
-    png->width = width;
-    png->height = height;
-    if (width != png->request->info->width || height != png->request->info->height) {
+    if (width != png->request.info->width || height != png->request.info->height) {
         png->status = fail_header(png->error, "it has two headers");
         longjmp(png->jump, 1);
     }
@@ -369,8 +480,8 @@ static int step_begin(struct stk_png *png)
             png_read_row(png->reader, png->row, NULL);
         }
     } else {
-        read_interlaced(png, png_get_rowbytes(png->reader, png->info));
         png->y = png->box.y;
+        read_interlaced(png, png_get_rowbytes(png->reader, png->info));
     }
     return 0;
 }
@@ -388,7 +499,7 @@ static int step_rows(struct stk_png *png)
         convert(png, from, png->rows[i]);
         png->y++;
     }
-    return (int)png->row_count;
+    return 0;
 }
 
 /* ---- pixels ------------------------------------------------------------------------------- */
@@ -412,7 +523,7 @@ static uint8_t packed(const uint8_t *from, uint32_t x, uint32_t depth)
 static void convert_packed(const struct stk_png *png, const uint8_t *from, uint8_t *to)
 {
     uint32_t depth = (uint32_t)png->depth;
-    uint8_t  scale = (uint8_t)(255 / ((1u << depth) - 1)); /* 255, 85, 17 */
+    uint8_t scale = (uint8_t)(255 / ((1u << depth) - 1)); /* 255, 85, 17 */
 
     for (uint32_t i = 0; i < png->box.width; i++, to += 4) {
         uint8_t value = packed(from, png->box.x + i, depth);

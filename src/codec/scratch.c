@@ -10,7 +10,7 @@
 static struct stk_scratch_block *block_open(struct stk_scratch *scratch, uint64_t bytes)
 {
     struct stk_scratch_block *block = NULL;
-    uint64_t                  whole;
+    uint64_t whole;
 
     if (stk_add(bytes, sizeof *block, &whole) && whole <= SIZE_MAX) {
         block = stk_alloc(1, (size_t)whole);
@@ -76,8 +76,8 @@ static uint64_t gap(const struct stk_scratch_block *block)
 void *stk_scratch_take(struct stk_scratch *scratch, uint64_t bytes)
 {
     struct stk_scratch_block *block = scratch->blocks;
-    uint64_t                  with_gap, total;
-    void                     *piece;
+    uint64_t with_gap, total;
+    void *piece;
 
     if (!stk_add(bytes, STK_SCRATCH_ALIGN, &with_gap) ||
         !stk_add(scratch->taken_bytes, with_gap, &total) || total > scratch->bytes_max) {
@@ -101,12 +101,12 @@ int stk_scratch_fail(const struct stk_scratch *scratch, struct stoker_error *err
 {
     if (scratch->status == STOKER_ERROR_LIMIT) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "the picture takes too much memory to decode",
-                        "raise decode_bytes_max, or leave the picture out",
-                        "more than %llu bytes", (unsigned long long)scratch->bytes_max);
+                        "raise decode_bytes_max, or leave the picture out", "more than %llu bytes",
+                        (unsigned long long)scratch->bytes_max);
     }
     return stk_fail_errno(error, ENOMEM, "cannot decode a picture",
-                          "give the process more memory, or use fewer threads",
-                          "after %llu bytes", (unsigned long long)scratch->taken_bytes);
+                          "give the process more memory, or use fewer threads", "after %llu bytes",
+                          (unsigned long long)scratch->taken_bytes);
 }
 
 void stk_scratch_reset(struct stk_scratch *scratch)

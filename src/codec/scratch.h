@@ -12,17 +12,17 @@
 
 struct stk_scratch_block {
     struct stk_scratch_block *next;
-    uint64_t                  bytes; /* of data */
-    uint64_t                  used;
-    uint8_t                   data[];
+    uint64_t bytes; /* of data */
+    uint64_t used;
+    uint8_t data[];
 };
 
 struct stk_scratch {
-    struct stk_scratch_block *blocks;      /* owned; the one in use first */
-    uint64_t                  bytes;       /* held in blocks */
-    uint64_t                  taken_bytes; /* by this picture */
-    uint64_t                  bytes_max;   /* of this picture */
-    int                       status;      /* why take gave NULL: LIMIT or -ENOMEM */
+    struct stk_scratch_block *blocks; /* owned; the one in use first */
+    uint64_t bytes;                   /* held in blocks */
+    uint64_t taken_bytes;             /* by this picture */
+    uint64_t bytes_max;               /* of this picture */
+    int status;                       /* why take gave NULL: LIMIT or -ENOMEM */
 };
 
 /* Starts a picture that may take up to bytes_max and will probably take expected_bytes: they are

@@ -28,15 +28,15 @@
 
 struct frame {
     struct stk_view bytes; /* what WebPDecode takes */
-    uint32_t        x, y, width, height;
+    uint32_t x, y, width, height;
 };
 
 struct stk_webp {
     struct stk_scratch *scratch; /* borrowed */
-    struct stk_box      box;
-    struct stk_box      got; /* what lies in pixels, in coordinates of the picture */
-    uint8_t            *pixels;
-    uint32_t            y; /* the next row of the picture */
+    struct stk_box box;
+    struct stk_box got; /* what lies in pixels, in coordinates of the picture */
+    uint8_t *pixels;
+    uint32_t y; /* the next row of the picture */
 };
 
 static int fail_status(VP8StatusCode code, struct stoker_error *error)
@@ -52,9 +52,8 @@ static int fail_status(VP8StatusCode code, struct stoker_error *error)
         return stk_fail(error, STOKER_ERROR_TRUNCATED, "the webp's data ends too early",
                         STK_ADVICE_DAMAGED, "libwebp: not enough data");
     case VP8_STATUS_UNSUPPORTED_FEATURE:
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
-                        "the webp uses a feature that is not read", STK_ADVICE_CONVERT,
-                        "libwebp: unsupported feature");
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the webp uses a feature that is not read",
+                        STK_ADVICE_CONVERT, "libwebp: unsupported feature");
     case VP8_STATUS_INVALID_PARAM:
     case VP8_STATUS_BITSTREAM_ERROR:
     case VP8_STATUS_USER_ABORT:
@@ -76,7 +75,7 @@ static bool find_chunk(struct stk_view bytes, const char *name, struct stk_view 
             return false;
         }
         if (memcmp(bytes.data + at, name, 4) == 0) {
-            *content_out = (struct stk_view){ bytes.data + at + 8, length };
+            *content_out = (struct stk_view){bytes.data + at + 8, length};
             return true;
         }
         at += 8 + length + (length & 1);
@@ -94,7 +93,7 @@ static uint32_t little24(const uint8_t *bytes)
 static int find_frame(struct stk_view bytes, const WebPBitstreamFeatures *features,
                       struct frame *frame_out, struct stoker_error *error)
 {
-    struct frame    frame = { .bytes = bytes };
+    struct frame frame = {.bytes = bytes};
     struct stk_view content;
 
     frame.width = (uint32_t)features->width;
@@ -108,14 +107,13 @@ static int find_frame(struct stk_view bytes, const WebPBitstreamFeatures *featur
         frame.y = 2 * little24(content.data + 3);
         frame.width = little24(content.data + 6) + 1;
         frame.height = little24(content.data + 9) + 1;
-        frame.bytes = (struct stk_view){ content.data + FRAME_HEADER_BYTES,
-                                         content.bytes - FRAME_HEADER_BYTES };
+        frame.bytes = (struct stk_view){content.data + FRAME_HEADER_BYTES,
+                                        content.bytes - FRAME_HEADER_BYTES};
         if (frame.x + (uint64_t)frame.width > (uint32_t)features->width ||
             frame.y + (uint64_t)frame.height > (uint32_t)features->height) {
-            return stk_fail(error, STOKER_ERROR_CORRUPT,
-                            "the webp animation's first frame lies outside of it",
-                            STK_ADVICE_DAMAGED, "%ux%u at %u,%u", frame.width, frame.height,
-                            frame.x, frame.y);
+            return stk_fail(
+                error, STOKER_ERROR_CORRUPT, "the webp animation's first frame lies outside of it",
+                STK_ADVICE_DAMAGED, "%ux%u at %u,%u", frame.width, frame.height, frame.x, frame.y);
         }
     }
     *frame_out = frame;
@@ -144,10 +142,10 @@ int stk_webp_probe(struct stk_view bytes, struct stk_picture_info *info_out,
                    struct stoker_error *error)
 {
     WebPBitstreamFeatures features;
-    struct stk_view       content;
-    struct frame          frame;
-    uint8_t               orientation = 0;
-    int                   status;
+    struct stk_view content;
+    struct frame frame;
+    uint8_t orientation = 0;
+    int status;
 
     if (stk_little32(bytes.data + 4) > bytes.bytes - 8) { /* its magic took 12 */
         return stk_fail(error, STOKER_ERROR_TRUNCATED, "the webp's data ends too early",
@@ -218,8 +216,8 @@ static int decode(struct stk_webp *webp, const struct frame *frame, const struct
                   struct stoker_error *error)
 {
     WebPDecoderConfig config;
-    uint64_t          bytes = (uint64_t)part->width * part->height * 4;
-    int               status;
+    uint64_t bytes = (uint64_t)part->width * part->height * 4;
+    int status;
 
     webp->pixels = stk_scratch_take(webp->scratch, bytes);
     if (!webp->pixels) {
@@ -228,8 +226,8 @@ static int decode(struct stk_webp *webp, const struct frame *frame, const struct
     if (!WebPInitDecoderConfig(&config)) {
         return fail_status(VP8_STATUS_INVALID_PARAM, error);
     }
-    status = fail_status(WebPGetFeatures(frame->bytes.data, frame->bytes.bytes, &config.input),
-                         error);
+    status =
+        fail_status(WebPGetFeatures(frame->bytes.data, frame->bytes.bytes, &config.input), error);
     if (status < 0) {
         return status;
     }
@@ -246,7 +244,7 @@ static int decode(struct stk_webp *webp, const struct frame *frame, const struct
     config.options.crop_height = (int)part->height;
     config.output.colorspace = MODE_RGBA;
     config.output.is_external_memory = 1;
-    config.output.u.RGBA = (WebPRGBABuffer){ webp->pixels, (int)(part->width * 4), bytes };
+    config.output.u.RGBA = (WebPRGBABuffer){webp->pixels, (int)(part->width * 4), bytes};
     return fail_status(WebPDecode(frame->bytes.data, frame->bytes.bytes, &config), error);
 }
 
@@ -255,16 +253,16 @@ int stk_webp_begin(struct stk_webp *webp, const struct stk_codec_request *reques
 {
     const struct stk_box *box = &request->box;
     WebPBitstreamFeatures features;
-    struct frame          frame;
-    struct stk_box        part;
-    int status = fail_status(
-        WebPGetFeatures(request->bytes.data, request->bytes.bytes, &features), error);
+    struct frame frame;
+    struct stk_box part;
+    int status =
+        fail_status(WebPGetFeatures(request->bytes.data, request->bytes.bytes, &features), error);
 
     webp->box = *box;
     webp->y = box->y;
     webp->pixels = NULL;
-    webp->got = (struct stk_box){ 0 };
-    *shape_out = (struct stk_codec_shape){ box->width, 0 };
+    webp->got = (struct stk_box){0};
+    *shape_out = (struct stk_codec_shape){box->width, 0};
     if (status == 0) {
         status = find_frame(request->bytes, &features, &frame, error);
     }
@@ -273,7 +271,7 @@ int stk_webp_begin(struct stk_webp *webp, const struct stk_codec_request *reques
     }
     if (!cut(box->x, box->width, frame.x, frame.width, &part.x, &part.width) ||
         !cut(box->y, box->height, frame.y, frame.height, &part.y, &part.height)) {
-        part = (struct stk_box){ 0 };
+        part = (struct stk_box){0};
     }
     /* The estimate of the probe covers it: the part and its margin lie inside the picture. */
     status = stk_scratch_begin(webp->scratch, request->memory_bytes_max,
@@ -281,7 +279,7 @@ int stk_webp_begin(struct stk_webp *webp, const struct stk_codec_request *reques
     if (status < 0 || part.width == 0) {
         return status;
     }
-    webp->got = (struct stk_box){ frame.x + part.x, frame.y + part.y, part.width, part.height };
+    webp->got = (struct stk_box){frame.x + part.x, frame.y + part.y, part.width, part.height};
     return decode(webp, &frame, &part, error);
 }
 

@@ -38,7 +38,7 @@ struct stk_there {
 
 struct stk_copy_file {
     struct stk_copy_file *next;
-    char *from, *to;          /* owned; to: NULL of names to be removed */
+    char *from, *to; /* owned; to: NULL of names to be removed */
     uint64_t bytes, mtime_ns, version;
     char *keys; /* owned: of objects to be removed, NUL-ended, one after the other */
     uint32_t key_count;
@@ -51,9 +51,10 @@ struct stk_copy_file {
     char *part_path; /* owned: where it is written */
     uint64_t part_bytes;
     uint32_t part_count;
-    struct { /* with the copy's lock */
+    struct {                       /* with the copy's lock */
         uint32_t next, done, turn; /* parts: to be handed out; done; to be written next */
         bool failed;
+        bool refused; /* and the same would fail again: what was sent is removed */
     } locked;
 };
 
@@ -63,15 +64,15 @@ struct stoker_copy {
     struct stoker_copy_options options;
     struct stk_upload_options upload;
     char **sources, *destination; /* owned */
-    bool remote, folder; /* the destination: of a store; names go below it */
-    uint64_t boot;       /* another after each start of the machine */
+    bool remote, folder;          /* the destination: of a store; names go below it */
+    uint64_t boot;                /* another after each start of the machine */
     uint64_t begin_ns, reserved;
     uint32_t worker_count, part_slots;
     pthread_t planner, workers[STK_COPY_WORKERS_MAX];
     uint32_t started;
     bool planning;
     char root[STK_COPY_PATH_BYTES_MAX]; /* local: the destination without links; of the planner */
-    struct stk_keys names; /* of the planner: what was copied */
+    struct stk_keys names;              /* of the planner: what was copied */
     struct stk_there *there; /* of the planner: owned; what the destination has, by name */
     uint64_t there_count, there_capacity;
     bool keep_names;
@@ -86,8 +87,8 @@ struct stoker_copy {
     struct {
         struct stk_copy_file *first, **last; /* waiting */
         uint32_t waiting;
-        struct stk_copy_file *open; /* with parts left, or in flight */
-        uint32_t parts_in_flight, active; /* workers at a file */
+        struct stk_copy_file *open;             /* with parts left, or in flight */
+        uint32_t parts_in_flight, active;       /* workers at a file */
         uint8_t *buffers[STK_COPY_WORKERS_MAX]; /* of part_bytes, free */
         uint32_t buffer_count;
         bool planned, listed, over;
@@ -119,6 +120,8 @@ int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file,
                    struct stoker_error *error);
 int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
                   uint8_t *buffer, struct stoker_error *error);
+/* Whether the same command may get on where this failed: what was sent stays for it. */
+bool stk_copy_may_pass(int status);
 /* After all parts are done or one failed: commits, or cleans up. */
 int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error);
 
@@ -133,6 +136,8 @@ bool stk_copy_there_find(const struct stoker_copy *copy, const char *name, uint6
 const char *stk_copy_base(const char *path, size_t *bytes_out);
 /* Whether a name of a store can be a path below a folder: no "..", no empty part. */
 bool stk_copy_is_path(const char *name);
+/* Whether objects can be written below a URL. */
+bool stk_copy_can_write(const char *url);
 /* Destination and name, owned by the caller; NULL: no memory. */
 char *stk_copy_join(const char *folder, const char *name);
 /* Makes the folders of a local destination, and checks that they lie below its root. */

@@ -21,7 +21,8 @@ static void close_file(struct stoker_copy *copy, struct stk_copy_file *file);
 
 static bool is_within(const struct stk_copy_file *file)
 {
-    return file->from_place && file->to_place && file->from_place->kind == STK_PLACE_S3;
+    return file->from_place && file->to_place && file->from_place->kind == STK_PLACE_S3 &&
+           file->to_place->kind == STK_PLACE_S3;
 }
 
 static int fail_changed(const struct stk_copy_file *file, struct stoker_error *error)
@@ -63,6 +64,7 @@ static int check_tag(struct stoker_copy *copy, struct stk_copy_file *file, struc
     int status;
 
     if (!file->from_place || file->from_place->kind != STK_PLACE_S3 ||
+        file->from_place->zone || /* whose ETags are no MD5s */
         atomic_load_explicit(&copy->odd_tags, memory_order_relaxed) >= ODD_TAGS_MAX ||
         !tag_differs(file->about.etag, body)) {
         return 0;
@@ -87,14 +89,17 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
 
     file->part_path = status < 0 ? NULL : stk_copy_part_path(copy, file);
     if (status == 0 && !file->part_path) {
-        status = stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'",
-                          file->to);
+        status =
+            stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
     if (status == 0) {
         status = stk_io_create(copy->io, file->part_path, false, &out, error);
     }
     if (status == 0) {
         status = stk_io_write(copy->io, out, body.data, body.bytes, error);
+        /* Else a power cut leaves an empty file under its name. Threads that sync at the same time
+         * share a commit of the file system's journal. */
+        status = status < 0 ? status : stk_io_sync_out(copy->io, out, error);
         stk_io_close_out(copy->io, out);
         status = status < 0 ? status
                             : stk_io_rename(copy->io, file->part_path, file->to,
@@ -183,9 +188,8 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
         if (stat.kind != STK_ENTRY_FILE) {
             status = stk_fail(error, -EISDIR, "not a file", "name a file; folders need --recursive",
                               "'%.400s'", file->from);
-        } else if (stat.bytes != file->bytes ||
-                   (file->version ? stat.version != file->version
-                                  : stat.mtime_ns != file->mtime_ns)) {
+        } else if (stat.bytes != file->bytes || (file->version ? stat.version != file->version
+                                                               : stat.mtime_ns != file->mtime_ns)) {
             status = fail_changed(file, error);
         }
     }
@@ -241,6 +245,9 @@ int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file, struct 
     struct stk_store *store;
     int status = open_source(copy, file, error);
 
+    if (status == 0 && !is_within(file)) {
+        stk_route_settle(file->source);
+    }
     file->part_bytes = options.part_bytes;
     if (status == 0 && file->to_place) {
         if (is_within(file)) {
@@ -279,20 +286,17 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
     file->part_count = (uint32_t)((file->bytes + file->part_bytes - 1) / file->part_bytes);
     file->part_path = stk_copy_part_path(copy, file);
     if (!file->part_path) {
-        return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'",
-                        file->to);
+        return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
     if (copy->boot && stk_io_stat_path(copy->io, file->part_path, &stat, NULL) == 0) {
         kept = stat.bytes >= file->bytes ? file->part_count : stat.bytes / file->part_bytes;
         kept = kept == file->part_count ? kept - 1 : kept; /* so that there is a last one */
     }
-    if (kept > 0 && stk_io_reopen(copy->io, file->part_path, kept * file->part_bytes, &file->out,
-                                  NULL) == 0) {
+    if (kept > 0 &&
+        stk_io_reopen(copy->io, file->part_path, kept * file->part_bytes, &file->out, NULL) == 0) {
         file->locked.next = file->locked.done = file->locked.turn = (uint32_t)kept;
-        atomic_fetch_add_explicit(&copy->bytes_done, kept * file->part_bytes,
-                                  memory_order_relaxed);
-        atomic_fetch_add_explicit(&copy->bytes_kept, kept * file->part_bytes,
-                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&copy->bytes_done, kept * file->part_bytes, memory_order_relaxed);
+        atomic_fetch_add_explicit(&copy->bytes_kept, kept * file->part_bytes, memory_order_relaxed);
         return 0;
     }
     return stk_io_create(copy->io, file->part_path, false, &file->out, error);
@@ -369,10 +373,24 @@ static int check_source(struct stoker_copy *copy, const struct stk_copy_file *fi
     return status;
 }
 
+/* Busy or broken servers, and an end by somebody's wish. */
+bool stk_copy_may_pass(int status)
+{
+    static const int passing[] = {
+        STOKER_ERROR_CLOSED, STOKER_ERROR_TIMEOUT, STOKER_ERROR_TRUNCATED, -EBUSY,
+        -ECONNRESET,         -ECONNREFUSED,        -EHOSTUNREACH,          -ENOMEM};
+
+    for (size_t i = 0; i < STK_COUNT(passing); i++) {
+        if (status == passing[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error)
 {
     bool failed = file->locked.failed; /* by now it is this thread's alone */
-    bool stopped = atomic_load_explicit(&copy->stop, memory_order_relaxed);
     int status = failed ? STOKER_ERROR_CLOSED : check_source(copy, file, error);
 
     if (file->upload) {
@@ -380,8 +398,9 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
         if (status == 0) {
             stk_route_know(copy->io, file->to, NULL);
         }
-        /* Of one that was stopped what is there is gone on with, as after a kill. */
-        stk_upload_close(file->upload, status < 0 && !stopped && status != STOKER_ERROR_CLOSED);
+        /* What may pass is gone on with, as after a kill; else nobody would, and somebody pays. */
+        stk_upload_close(file->upload,
+                         file->locked.refused || (status < 0 && !stk_copy_may_pass(status)));
         file->upload = NULL;
     } else if (status == 0) {
         status = stk_io_sync_out(copy->io, file->out, error);

@@ -1,6 +1,7 @@
 /* Files by their names: what they are, what lies below them, their bytes. */
 #include "base/mem.h"
 #include "copy/copy.h"
+#include "copy/look.h"
 
 #include <errno.h>
 #include <string.h>
@@ -8,12 +9,6 @@
 struct stoker_walk {
     struct stoker_engine *engine; /* held */
     struct stk_visit *walk;
-};
-
-struct stoker_file {
-    struct stoker_engine *engine; /* held */
-    struct stk_file *file;
-    char path[];
 };
 
 static void tell(struct stoker_file_info *info, const struct stoker_file_info *full)
@@ -157,10 +152,46 @@ int stoker_file_open(struct stoker_file **file_out, struct stoker_engine *engine
         put_text(full.etag, sizeof full.etag, about.etag);
         tell(info, &full);
     }
+    file->bytes = stat.bytes;
+    file->remote = stk_io_is_url(path);
     file->engine = engine;
     stk_engine_hold(engine);
     *file_out = file;
     return 0;
+}
+
+void stoker_files_expect(struct stoker_engine *engine, const char *const *paths, size_t count)
+{
+    size_t bytes = 0, used = 0;
+    char *names;
+
+    for (size_t i = 0; i < count; i++) {
+        bytes += strlen(paths[i]) + 1;
+    }
+    names = stk_engine_check(engine, NULL) == 0 && count > 1 ? stk_alloc(1, bytes) : NULL;
+    for (size_t i = 0; names && i < count; i++) {
+        memcpy(names + used, paths[i], strlen(paths[i]) + 1);
+        used += strlen(paths[i]) + 1;
+    }
+    if (names) {
+        stk_io_expect(engine->io, names, count);
+    }
+    stk_free(names);
+}
+
+int stk_file_fail(struct stoker_file *file, int64_t status, uint64_t offset,
+                  struct stoker_error *error)
+{
+    struct stk_io *io = file->engine->io;
+
+    if (status == STOKER_ERROR_CHANGED || status == -ENOENT) {
+        stk_route_know(io, file->path, NULL); /* who opens it again asks */
+    }
+    if (error && !stk_io_explain(io, file->file, (int)status, error)) {
+        stk_fail(error, (int)status, "cannot read the file", "check the disk, or the server",
+                 "'%.400s' offset %llu", file->path, (unsigned long long)offset);
+    }
+    return (int)status;
 }
 
 int64_t stoker_file_read(struct stoker_file *file, uint64_t offset, void *buffer, size_t bytes,
@@ -171,18 +202,14 @@ int64_t stoker_file_read(struct stoker_file *file, uint64_t offset, void *buffer
     size_t done = 0;
 
     while (status == 0 && done < bytes) {
-        int64_t got = stk_io_read_wait(io, file->file, offset + done, (uint8_t *)buffer + done,
-                                       bytes - done);
+        int64_t got =
+            stk_io_read_wait(io, file->file, offset + done, (uint8_t *)buffer + done, bytes - done);
 
         if (got == 0) {
             break;
         }
         if (got < 0) {
-            status = (int)got;
-            if (!error || !stk_io_explain(io, file->file, status, error)) {
-                stk_fail(error, status, "cannot read the file", "check the disk, or the server",
-                         "'%.400s' offset %llu", file->path, (unsigned long long)offset);
-            }
+            status = stk_file_fail(file, got, offset, error);
         } else {
             done += (size_t)got;
         }

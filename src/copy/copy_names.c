@@ -10,8 +10,8 @@
 
 const char *stk_copy_base(const char *path, size_t *bytes_out)
 {
-    size_t bytes = stk_io_is_url(path) && strncmp(path, "http", 4) == 0 ? strcspn(path, "?#")
-                                                                        : strlen(path);
+    size_t bytes =
+        stk_io_is_url(path) && strncmp(path, "http", 4) == 0 ? strcspn(path, "?#") : strlen(path);
     size_t begin;
 
     while (bytes > 0 && path[bytes - 1] == '/') {
@@ -102,8 +102,8 @@ static int make_folder(struct stoker_copy *copy, char *path, size_t bytes,
         }
         path[bytes] = after;
     }
-    if (status == 0 && stk_keys_add(&copy->folders,
-                                    (struct stk_view){(const uint8_t *)path, bytes}) < 0) {
+    if (status == 0 &&
+        stk_keys_add(&copy->folders, (struct stk_view){(const uint8_t *)path, bytes}) < 0) {
         status = stk_fail(error, -ENOMEM, "cannot make a folder", "free memory", "'%.400s'", path);
     }
     return status;
@@ -145,4 +145,13 @@ char *stk_copy_part_path(const struct stoker_copy *copy, const struct stk_copy_f
                  (unsigned long long)key);
     }
     return path;
+}
+
+bool stk_copy_can_write(const char *url)
+{
+    struct stk_place *place = NULL;
+    bool can = stk_place_parse(url, &place, NULL) < 0 || stk_upload_can(place);
+
+    stk_place_free(place);
+    return can; /* what is no URL at all is told later, and better */
 }

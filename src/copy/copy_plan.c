@@ -144,8 +144,9 @@ static void resolve_near(const struct stoker_copy *copy, char *real)
     char *path = stk_strdup(copy->destination), *slash;
 
     real[0] = '\0';
-    while (path && stk_io_resolve(copy->io, path[0] ? path : ".", real, STK_COPY_PATH_BYTES_MAX) <
-                       0 && path[0]) {
+    while (path &&
+           stk_io_resolve(copy->io, path[0] ? path : ".", real, STK_COPY_PATH_BYTES_MAX) < 0 &&
+           path[0]) {
         slash = strrchr(path, '/');
         *(slash ? slash : path) = '\0';
     }
@@ -283,8 +284,8 @@ static int check_item(struct stoker_copy *copy, const char *source, const struct
                       const char *name, struct stoker_error *error)
 {
     if (item->kind != STK_ENTRY_FILE || (!copy->options.recursive && item->name[0])) {
-        return stk_fail(error, -EISDIR, "this is a folder", "copy it with --recursive",
-                        "'%.400s'", source);
+        return stk_fail(error, -EISDIR, "this is a folder", "copy it with --recursive", "'%.400s'",
+                        source);
     }
     if (!copy->remote && copy->folder && !stk_copy_is_path(name)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a key cannot be a path of this machine",
@@ -292,8 +293,8 @@ static int check_item(struct stoker_copy *copy, const char *source, const struct
                         name);
     }
     if (copy->keep_names) {
-        int fresh = stk_keys_add(&copy->names,
-                                 (struct stk_view){(const uint8_t *)name, strlen(name)});
+        int fresh =
+            stk_keys_add(&copy->names, (struct stk_view){(const uint8_t *)name, strlen(name)});
 
         if (fresh < 0) {
             return stk_fail(error, -ENOMEM, "cannot copy", "free memory", "copy");

@@ -10,6 +10,7 @@
 #define TICK_MS 100u
 #define KEYS_BYTES (1u << 20) /* of a request */
 #define DEPTH_MAX 200u
+#define REMOVE_FEW 8u
 
 /* Names gathered for one request. */
 struct gathering {
@@ -70,9 +71,8 @@ int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
     int status = stk_route_lend(copy->io, &store, error);
 
     status = status < 0 ? status : stk_place_parse(file->from, &place, error);
-    status = status < 0
-                 ? status
-                 : stk_upload_remove_many(store, place, file->keys, file->key_count, error);
+    status = status < 0 ? status
+                        : stk_upload_remove_many(store, place, file->keys, file->key_count, error);
     if (status == 0) {
         atomic_fetch_add_explicit(&copy->files_removed, file->key_count, memory_order_relaxed);
     }
@@ -90,6 +90,8 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const
     struct stk_place *place = NULL;
     struct stk_item *item;
     int status = url ? stk_place_parse(root, &place, error) : 0;
+    /* Other stores are told of one after the other. */
+    uint32_t most = place && place->kind == STK_PLACE_S3 ? STK_UPLOAD_REMOVE_MAX : REMOVE_FEW;
 
     while (status >= 0 || status == STOKER_ERROR_AGAIN) {
         char *path;
@@ -116,7 +118,7 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const
             status = stk_fail(error, -ENOMEM, "cannot remove", "free memory", "'%.400s'", root);
         } else if (url) {
             status = gather(copy, &gathering, root, path, error);
-            if (status == 0 && (gathering.count == STK_UPLOAD_REMOVE_MAX ||
+            if (status == 0 && (gathering.count == most ||
                                 gathering.used + STK_VISIT_PATH_BYTES_MAX * 2 > KEYS_BYTES)) {
                 status = flush(copy, &gathering, but != NULL, error);
             }
@@ -176,9 +178,9 @@ static int remove_leftovers(struct stoker_copy *copy, const char *path, struct s
     int status = stk_route_lend(copy->io, &store, error);
 
     status = status < 0 ? status : stk_place_parse(path, &place, error);
-    if (status == 0 && place->kind != STK_PLACE_S3) {
+    if (status == 0 && place->kind != STK_PLACE_S3 && place->kind != STK_PLACE_GOOGLE) {
         status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "there are no uploads here",
-                          "name s3://bucket/prefix", "'%.400s'", path);
+                          "name s3://bucket/prefix or gs://bucket/prefix", "'%.400s'", path);
     }
     if (status == 0) {
         status = stk_upload_sweep(store, place, now_ns - stk_min(age_ns, now_ns), &count, error);
@@ -215,9 +217,10 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
     if (copy->options.leftovers) {
         return remove_leftovers(copy, path, error);
     }
-    if (stk_io_is_url(path) && strncmp(path, "s3://", 5) != 0) {
+    if (stk_io_is_url(path) && !stk_copy_can_write(path)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this can only be read",
-                        "objects of s3:// and files can be removed", "'%.400s'", path);
+                        "objects of s3://, gs:// and az://, and files can be removed", "'%.400s'",
+                        path);
     }
     options.folder = bytes > 0 && path[bytes - 1] == '/' && copy->options.recursive;
     stat.kind = STK_ENTRY_DIRECTORY;

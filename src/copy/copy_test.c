@@ -2,12 +2,14 @@
  * what cannot be copied is an error, and costs nobody else its place. Method: real folders, parts
  * small enough that files have several; the parts of a killed run are laid out by hand. Stores:
  * python/tests/test_copy.py. Covers copy_file.c, copy_plan.c, copy_names.c, copy_remove.c,
- * copy_there.c, copy_look.c. */
+ * copy_there.c, copy_look.c; of copy_ranges.c what it does with files of this machine. */
 #include "copy/copy.h"
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "engine/engine.h"
 #include "test/t.h"
+#include "world/world.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -59,16 +61,15 @@ static bool same(const char *a, const char *b)
     return sh("diff -r >/dev/null", at(a), "", at(b));
 }
 
-static int run(struct stoker_copy_options options, const char *from, const char *to)
+static int run_paths(struct stoker_copy_options options, const char *source, const char *to)
 {
-    const char *source = at(from);
     struct stoker_copy *copy = NULL;
     int status;
 
     options.struct_size = sizeof options;
     options.sources = &source;
     options.source_count = 1;
-    options.destination = to ? at(to) : NULL;
+    options.destination = to;
     options.part_bytes = PART;
     memset(&error, 0, sizeof error);
     memset(&progress, 0, sizeof progress);
@@ -79,9 +80,14 @@ static int run(struct stoker_copy_options options, const char *from, const char 
     }
     stoker_copy_close(copy);
     if (status < 0) {
-        T_ERROR(from, &error);
+        T_ERROR(source, &error);
     }
     return status;
+}
+
+static int run(struct stoker_copy_options options, const char *from, const char *to)
+{
+    return run_paths(options, at(from), to ? at(to) : NULL);
 }
 
 static const struct stoker_copy_options deep = {.kind = STOKER_COPY, .recursive = 1};
@@ -178,8 +184,8 @@ static void test_resume(void)
     file.to = at("resumed");
     T_EQ("stat", stat(file.from, &stat_of), 0);
     file.bytes = (uint64_t)stat_of.st_size;
-    file.mtime_ns = (uint64_t)stat_of.st_mtim.tv_sec * 1000000000u +
-                    (uint64_t)stat_of.st_mtim.tv_nsec;
+    file.mtime_ns =
+        (uint64_t)stat_of.st_mtim.tv_sec * 1000000000u + (uint64_t)stat_of.st_mtim.tv_nsec;
     left = stk_copy_part_path(&copy, &file);
     T_TRUE("left", sh("head -c 12000000", file.from, ">", left));
     T_EQ("resumed", run(flat, name, "resumed"), 0);
@@ -210,15 +216,15 @@ static void test_names(void)
     static const struct {
         const char *name;
         bool path;
-    } names[] = {{"a", true},   {"a/b.c", true}, {"..a", true}, {"", false},     {"..", false},
+    } names[] = {{"a", true},   {"a/b.c", true}, {"..a", true},   {"", false},       {"..", false},
                  {"a/", false}, {"/a", false},   {"a//b", false}, {"a/../b", false}, {".", false}};
     size_t bytes;
 
     for (size_t i = 0; i < STK_COUNT(names); i++) {
         T_EQ(names[i].name, stk_copy_is_path(names[i].name), names[i].path);
     }
-    T_EQ("base", strncmp(stk_copy_base("http://h/a/b.tar?x=/y", &bytes), "b.tar", 5) == 0 &&
-                     bytes == 5, 1);
+    T_EQ("base",
+         strncmp(stk_copy_base("http://h/a/b.tar?x=/y", &bytes), "b.tar", 5) == 0 && bytes == 5, 1);
     T_EQ("base", strncmp(stk_copy_base("s3://b/a?c/", &bytes), "a?c", 3) == 0 && bytes == 3, 1);
 }
 
@@ -227,7 +233,7 @@ static void test_files(void)
     struct stoker_file_info info = {.struct_size = sizeof info};
     struct stoker_file *file = NULL;
     struct stoker_walk *walk = NULL;
-    char byte[8];
+    char byte[8], many[16], all[16];
     int count = 0;
 
     T_EQ("stat", stoker_stat(engine, at("some/1"), &info, &error), 0);
@@ -236,6 +242,18 @@ static void test_files(void)
     T_EQ("open", stoker_file_open(&file, engine, at("some/1"), NULL, &error), 0);
     T_EQ("read", stoker_file_read(file, 8, byte, 8, &error), 2);
     T_EQ("past", stoker_file_read(file, 80, byte, 8, &error), 0);
+    struct stoker_range ranges[] = {{.file = file, .offset = 3, .bytes = 4, .buffer = many},
+                                    {.file = file, .offset = 9, .bytes = 9, .buffer = many + 4},
+                                    {.file = file, .offset = 99, .bytes = 9, .buffer = many + 5},
+                                    {.file = file, .offset = 7, .bytes = 0, .buffer = many + 5}};
+    T_EQ("ranges", stoker_file_read_ranges(ranges, 4, NULL, &error), 0);
+    T_EQ("within", ranges[0].result, 4);
+    T_EQ("cut", ranges[1].result, 1);
+    T_EQ("behind", ranges[2].result + ranges[3].result, 0);
+    T_EQ("whole", stoker_file_read(file, 0, all, 10, &error), 10);
+    T_EQ("bytes", memcmp(many, all + 3, 4) == 0 && many[4] == all[9], 1);
+    ranges[2].file = NULL;
+    T_EQ("no file", stoker_file_read_ranges(ranges, 4, NULL, &error), STOKER_ERROR_ARGUMENT);
     stoker_file_close(file);
     T_EQ("walk", stoker_walk_open(&walk, engine, at("some"), 1, &error), 0);
     while (stoker_walk_next(walk, 60000, &info, &error) == 1) {
@@ -258,6 +276,65 @@ static void test_options(void)
     T_EQ("check", run(bad[3], "src", "x"), STOKER_ERROR_ARGUMENT);
 }
 
+#define CUT_FILES 24
+#define CUT_BYTES(i) (1000u * (i) + 17)
+
+/* Files below /out that are there after a power cut: each is whole. */
+static uint32_t check_whole(struct stk_io *world, const uint8_t *bytes)
+{
+    static uint8_t found[CUT_BYTES(CUT_FILES) + 1];
+    uint32_t there = 0;
+
+    for (uint32_t i = 0; i < CUT_FILES; i++) {
+        struct stk_file *file;
+        char path[32];
+
+        snprintf(path, sizeof path, "/out/%02u", i);
+        if (stk_io_open_file(world, path, &file, NULL) < 0) {
+            continue;
+        }
+        there++;
+        T_EQ(path, stk_io_read_wait(world, file, 0, found, sizeof found), CUT_BYTES(i));
+        T_EQ(path, memcmp(found, bytes, CUT_BYTES(i)), 0);
+        stk_io_close_file(world, file);
+    }
+    return there;
+}
+
+/* What has its name after a power cut is whole: no file is empty. */
+static void test_power_cut(void)
+{
+    static uint8_t bytes[CUT_BYTES(CUT_FILES)];
+    struct stoker_engine_options options = {
+        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
+    struct stk_io_options io = {0};
+    uint32_t there = 0;
+
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)stk_key(5, i);
+    }
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct stoker_engine *before = engine;
+        struct stk_io *world = NULL;
+        char path[32];
+
+        T_EQ("world", stk_world_open(&world, seed, &io, NULL), 0);
+        T_EQ("engine", stk_engine_open_on(&engine, world, &options, NULL), 0);
+        T_EQ("out", stk_world_add(world, "/out", NULL, 0), 0);
+        for (uint32_t i = 0; i < CUT_FILES; i++) {
+            snprintf(path, sizeof path, "/in/%02u", i);
+            T_EQ(path, stk_world_add(world, path, bytes, CUT_BYTES(i)), 0);
+        }
+        T_EQ("copy", run_paths(deep, "/in", "/out"), 0);
+        T_EQ("all", progress.files_done, CUT_FILES);
+        T_EQ("crash", stk_world_crash_some(world, seed), 0);
+        there += check_whole(world, bytes);
+        stoker_engine_close(engine);
+        engine = before;
+    }
+    T_TRUE("some were kept, some not", there > 0 && there < 8 * CUT_FILES);
+}
+
 int main(void)
 {
     struct stoker_engine_options options = {.struct_size = sizeof options, .threads = 1};
@@ -273,6 +350,7 @@ int main(void)
     test_names();
     test_files();
     test_options();
+    test_power_cut();
     stoker_engine_close(engine);
     T_TRUE("clean", sh("rm -r", home, "", ""));
     return t_finish();

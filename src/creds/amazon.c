@@ -349,13 +349,13 @@ static int from_web_identity(struct stk_search *search, struct stk_credentials *
     role.session = values[2];
     role.token_file = values[0]; /* read each time: it is replaced before it ends */
     status = stk_sts_assume(search, &role, found, error);
-    snprintf(found->from, sizeof found->from,
-             "role '%.120s' by %.80s and the web identity in '%.120s' (%s)", values[1], role.asked,
-             values[0],
-             variables && stk_environment(names[0].variable)
-                 ? names[0].variable
-                 : stk_profiles_where(profiles, profiles->name, names[0].name, place,
-                                      sizeof place));
+    snprintf(
+        found->from, sizeof found->from,
+        "role '%.120s' by %.80s and the web identity in '%.120s' (%s)", values[1], role.asked,
+        values[0],
+        variables && stk_environment(names[0].variable)
+            ? names[0].variable
+            : stk_profiles_where(profiles, profiles->name, names[0].name, place, sizeof place));
     return status;
 }
 

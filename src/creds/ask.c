@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define BACKOFF_MS 200u /* doubled each time */
 
@@ -16,9 +17,11 @@ static bool is_worth_more(const struct stk_http_request *request, uint32_t code)
 
 struct stk_ask *stk_ask_open(uint32_t method)
 {
-    struct stk_ask *ask = stk_alloc(1, sizeof *ask);
+    struct stk_ask *ask = stk_pages_alloc(sizeof *ask);
 
     if (ask) {
+        madvise(ask, sizeof *ask, MADV_DONTDUMP);
+        memset(ask, 0, sizeof *ask);
         ask->method = method;
     }
     return ask;
@@ -28,7 +31,7 @@ void stk_ask_close(struct stk_ask *ask)
 {
     if (ask) {
         explicit_bzero(ask, sizeof *ask);
-        stk_free(ask);
+        stk_pages_free(ask, sizeof *ask);
     }
 }
 
@@ -82,6 +85,7 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
             .body = {(const uint8_t *)ask->body, ask->body_bytes},
             .buffer = (uint8_t *)ask->text,
             .buffer_bytes = STK_TELL_BYTES_MAX,
+            .secret = true,
             .direct = ask->direct,
             .connect_ms = ask->connect_ms ? ask->connect_ms : STK_SEARCH_MS,
             .first_byte_ms = ask->total_ms ? ask->total_ms : STK_SEARCH_MS,

@@ -27,6 +27,7 @@
 struct stk_creds {
     struct stk_creds_options options; /* const after open; profile is the object's */
     char profile[STK_PROFILE_NAME_BYTES];
+    struct stk_creds_session session;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct {                        /* only while lock is held */
@@ -70,6 +71,10 @@ int stk_creds_open(struct stk_creds **creds_out, const struct stk_creds_options 
     if (options->profile) {
         snprintf(creds->profile, sizeof creds->profile, "%s", options->profile);
         creds->options.profile = creds->profile;
+    }
+    if (options->session) {
+        creds->session = *options->session;
+        creds->options.session = &creds->session;
     }
     pthread_mutex_init(&creds->lock, NULL);
     pthread_condattr_init(&attributes);
@@ -280,6 +285,7 @@ static void refresh_locked(struct stk_creds *creds)
     creds->locked.stale = false;
     pthread_mutex_unlock(&creds->lock);
     status = search_chain(&creds->options, NULL, &found, &error);
+    stk_wipe_stack();
     pthread_mutex_lock(&creds->lock);
     if (status == 0 && !creds->locked.stale) {
         stk_creds_wipe(&creds->locked.now);
@@ -356,6 +362,8 @@ static int walk_service(struct stk_search *search, struct stk_credentials *found
         return walk(search, stk_search_azure, stk_search_azure_count, found, error);
     case STK_CREDS_HUB:
         return walk(search, stk_search_hub, stk_search_hub_count, found, error);
+    case STK_CREDS_SESSION:
+        return walk(search, stk_search_session, stk_search_session_count, found, error);
     }
     return 0;
 }
@@ -383,8 +391,8 @@ static int search_chain(const struct stk_creds_options *options, struct stk_cred
         stk_creds_wipe(found);
     }
     if (status == 0) {
-        *found = (struct stk_credentials){.kind = STK_CREDS_ANONYMOUS,
-                                          .expires_ns = STK_CREDS_NEVER};
+        *found =
+            (struct stk_credentials){.kind = STK_CREDS_ANONYMOUS, .expires_ns = STK_CREDS_NEVER};
         snprintf(found->from, sizeof found->from, "%s: unsigned requests",
                  options->anonymous ? "asked for" : "no credentials");
     }

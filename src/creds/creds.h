@@ -23,7 +23,13 @@ struct stk_creds;
 #define STK_CREDS_TOKEN_BYTES_MAX 12288u
 #define STK_CREDS_NEVER UINT64_MAX
 
-enum stk_creds_service { STK_CREDS_AWS = 1, STK_CREDS_GOOGLE, STK_CREDS_AZURE, STK_CREDS_HUB };
+enum stk_creds_service {
+    STK_CREDS_AWS = 1,
+    STK_CREDS_GOOGLE,
+    STK_CREDS_AZURE,
+    STK_CREDS_HUB,
+    STK_CREDS_SESSION, /* of a bucket of S3 Express */
+};
 
 enum stk_creds_kind {
     STK_CREDS_ANONYMOUS = 1, /* requests go out unsigned */
@@ -43,11 +49,20 @@ struct stk_credentials {
     char from[512]; /* "environment variables AWS_ACCESS_KEY_ID ...": no secrets; for people */
 };
 
+/* Where a bucket of S3 Express hands out sessions. */
+struct stk_creds_session {
+    struct stk_creds *base;               /* who asks; borrowed while it is open */
+    char scheme[8], host[320], path[320]; /* "https", host with port, "/": raw */
+    char region[64];
+    _Atomic int64_t *skew_s; /* of the server's clock to ours; borrowed */
+};
+
 struct stk_creds_options {
     uint32_t service;      /* enum stk_creds_service */
     const char *profile;   /* NULL: as the environment says */
     bool anonymous;        /* do not look for any */
     struct stk_http *http; /* borrowed while it is open; NULL: only what needs no network */
+    const struct stk_creds_session *session; /* of STK_CREDS_SESSION; copied */
 };
 
 /* What was found in one place of the chain. */

@@ -474,7 +474,7 @@ static void test_failure(void)
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 /* One letter on, so that this program does not hold what it looks for. */
-#define HIDDEN "nbsspx0tfdsfu0wbmvf"
+#    define HIDDEN "nbsspx0tfdsfu0wbmvf"
 
 static bool has_secret(const uint8_t *bytes, size_t count)
 {
@@ -515,8 +515,8 @@ static unsigned secrets_in_core(unsigned *marked_out)
             bool marked = strstr(line, " dd") != NULL;
             *marked_out += marked;
             for (unsigned long at = begin; at < end && !marked; at += sizeof piece) {
-                ssize_t got = pread(fileno(memory), piece, stk_min(sizeof piece, end - at),
-                                    (off_t)at);
+                ssize_t got =
+                    pread(fileno(memory), piece, stk_min(sizeof piece, end - at), (off_t)at);
                 count += got > 0 && has_secret(piece, (size_t)got);
             }
             memset(piece, 0, sizeof piece);

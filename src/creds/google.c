@@ -2,8 +2,8 @@
 #include "creds/search.h"
 
 #include "base/mem.h"
-#include "sign/jwt.h"
 #include "io/pool.h"
+#include "sign/jwt.h"
 
 #include <errno.h>
 #include <stdio.h>

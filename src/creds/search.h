@@ -37,9 +37,9 @@ struct stk_search_row {
 
 /* The chains, in their order. */
 extern const struct stk_search_row stk_search_amazon[], stk_search_google[], stk_search_azure[];
-extern const struct stk_search_row stk_search_hub[];
+extern const struct stk_search_row stk_search_hub[], stk_search_session[];
 extern const size_t stk_search_amazon_count, stk_search_google_count, stk_search_azure_count;
-extern const size_t stk_search_hub_count;
+extern const size_t stk_search_hub_count, stk_search_session_count;
 
 /* Why the place in hand is passed over, or what it is; to be told by stk_creds_explain. */
 void stk_search_say(struct stk_search *search, const char *format, ...)

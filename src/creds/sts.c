@@ -7,12 +7,19 @@
 
 #include <errno.h>
 #include <openssl/evp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define SECOND 1000000000u
 #define PATH_BYTES 4096u
+
+static stk_search_place from_session;
+
+const struct stk_search_row stk_search_session[] = {{"s3-express-session", from_session}};
+const size_t stk_search_session_count = STK_COUNT(stk_search_session);
 
 /* Where STS is, and how a request to it is signed. */
 struct place {
@@ -27,7 +34,7 @@ static int fill_form(struct stk_ask *ask, const struct stk_sts_role *role,
                      struct stoker_error *error);
 static int sign_form(struct stk_ask *ask, const struct place *place,
                      const struct stk_credentials *source, struct stoker_error *error);
-static int take_role(const struct stk_ask *ask, struct stk_credentials *found,
+static int take_role(const struct stk_ask *ask, const char *from, struct stk_credentials *found,
                      struct stoker_error *error);
 static int sso_token(const struct stk_sts_sso *sso, char *token, size_t token_bytes,
                      struct stoker_error *error);
@@ -54,7 +61,7 @@ int stk_sts_assume(struct stk_search *search, struct stk_sts_role *role,
     if (status == 0) {
         stk_creds_wipe(found);
         status = ask->code == 200
-                     ? take_role(ask, found, error)
+                     ? take_role(ask, "STS", found, error)
                      : stk_ask_refused(ask, "STS",
                                        role->token_file
                                            ? "check the role's trust, and the identity's token"
@@ -219,7 +226,7 @@ static int sign_form(struct stk_ask *ask, const struct place *place,
     return status;
 }
 
-static int take_role(const struct stk_ask *ask, struct stk_credentials *found,
+static int take_role(const struct stk_ask *ask, const char *from, struct stk_credentials *found,
                      struct stoker_error *error)
 {
     struct stk_view text = {(const uint8_t *)ask->text, ask->text_bytes};
@@ -232,7 +239,7 @@ static int take_role(const struct stk_ask *ask, struct stk_credentials *found,
         !stk_tell_xml(text, "Expiration", expires, sizeof expires) ||
         !stk_tell_time(expires, &seconds)) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "an answer has no credentials",
-                        "look what answers there", "STS");
+                        "look what answers there", "%s", from);
     }
     found->expires_ns = seconds * SECOND;
     return 0;
@@ -276,4 +283,114 @@ static int sso_token(const struct stk_sts_sso *sso, char *token, size_t token_by
     }
     stk_free(text);
     return status;
+}
+
+/* ---- sessions of S3 Express ----
+ * https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateSession.html */
+
+/* read_only: whoever may not have the other kind. */
+static int sign_session(struct stk_ask *ask, const struct stk_creds_session *session,
+                        const struct stk_credentials *source, bool read_only,
+                        struct stoker_error *error)
+{
+    static const struct stk_sign_pair query = {"session", NULL};
+    static const struct stk_sign_pair mode = {"x-amz-create-session-mode", "ReadOnly"};
+    struct stk_sign_headers *headers = stk_alloc(1, sizeof *headers);
+    int64_t skew_s = atomic_load_explicit(session->skew_s, memory_order_relaxed);
+    char target[1024];
+    int status = -ENOMEM;
+
+    if (headers) {
+        const struct stk_sign_request request = {
+            .method = "GET",
+            .host = session->host,
+            .path = session->path,
+            .query = &query,
+            .query_count = 1,
+            .headers = &mode,
+            .header_count = read_only,
+            .payload = STK_SIGN_EMPTY,
+            .region = session->region,
+            .service = "s3express",
+            .access_key = source->access_key,
+            .secret = source->secret,
+            .token = source->token,
+            .time_s = (uint64_t)((int64_t)(stk_clock_wall_ns() / SECOND) + skew_s),
+        };
+        status = stk_sign_headers(&request, headers);
+    }
+    status = status < 0 ? status : stk_sign_target(session->path, &query, 1, target, sizeof target);
+    if (status == 0) {
+        snprintf(ask->url, sizeof ask->url, "%s://%s%s", session->scheme, session->host, target);
+        stk_ask_header(ask, "Authorization", headers->authorization);
+        stk_ask_header(ask, "x-amz-date", headers->date);
+        stk_ask_header(ask, "x-amz-content-sha256", STK_SIGN_EMPTY);
+        if (source->token[0]) {
+            stk_ask_header(ask, "x-amz-security-token", source->token);
+        }
+        if (read_only) {
+            stk_ask_header(ask, mode.name, mode.value);
+        }
+    } else {
+        status = stk_fail(error, status, "a session of S3 Express cannot be asked for",
+                          "check the keys and the endpoint", "'%s'", session->host);
+    }
+    if (headers) {
+        explicit_bzero(headers, sizeof *headers);
+    }
+    stk_free(headers);
+    return status;
+}
+
+static int ask_session(struct stk_search *search, const struct stk_credentials *source,
+                       bool read_only, uint32_t *code_out, struct stk_credentials *found,
+                       struct stoker_error *error)
+{
+    const struct stk_creds_session *session = search->options->session;
+    struct stk_ask *ask = stk_ask_open(STK_HTTP_GET);
+    int status = ask ? sign_session(ask, session, source, read_only, error)
+                     : stk_fail_errno(error, ENOMEM, "cannot ask for a session", "free memory",
+                                      "S3 Express");
+
+    status = status < 0 ? status : stk_ask_send(search, ask, "the bucket", error);
+    *code_out = status < 0 ? 0 : ask->code;
+    if (status == 0) {
+        status = ask->code == 200
+                     ? take_role(ask, session->host, found, error)
+                     : stk_ask_refused(ask, session->host,
+                                       "allow s3express:CreateSession on the bucket", error);
+    }
+    stk_ask_close(ask);
+    return status;
+}
+
+static int from_session(struct stk_search *search, struct stk_credentials *found,
+                        struct stoker_error *error)
+{
+    const struct stk_creds_session *session = search->options->session;
+    struct stk_credentials *source = stk_pages_alloc(sizeof *source);
+    uint32_t code = 0;
+    int status;
+
+    if (!source) {
+        return stk_fail_errno(error, ENOMEM, "cannot ask for a session", "free memory",
+                              "S3 Express");
+    }
+    madvise(source, sizeof *source, MADV_DONTDUMP);
+    status = stk_creds_get(session->base, source, error);
+    if (status == 0 && source->kind != STK_CREDS_KEYS) {
+        status = stk_fail(error, STOKER_ERROR_MISSING, "a bucket of S3 Express wants credentials",
+                          "'stoker creds explain URL' tells where they are looked for", "%s",
+                          session->host);
+    }
+    for (uint32_t i = 0; i < 2 && (status == 0 || (i == 1 && code == 403)); i++) {
+        status = ask_session(search, source, i == 1, &code, found, error);
+        if (status == 0) {
+            break;
+        }
+    }
+    snprintf(found->from, sizeof found->from, "a session of %.400s", session->host);
+    explicit_bzero(source, sizeof *source);
+    stk_pages_free(source, sizeof *source);
+    return status < 0 ? status : 1;
 }

@@ -1,7 +1,9 @@
-/* creds/sts.h: Amazon's services that give one identity for another: STS, and SSO's portal.
+/* creds/sts.h: Amazon's services that give one identity for another: STS, SSO's portal, and
+ * buckets of S3 Express (stk_search_session).
  *
  *   keys, or a web identity's token --stk_sts_assume--> keys of a role, for an hour
  *   SSO's token in its cache        --stk_sts_sso-----> likewise
+ *   keys                            --CreateSession---> keys of a bucket, for five minutes
  *
  * Owner: the search. Threads: one. Memory: a request. Bound: as a search's requests. */
 #ifndef CREDS_STS_H

@@ -30,13 +30,14 @@ struct stk_open_file {
 struct stk_scan {
     bool checksums, labels;
     uint64_t access_bytes; /* 0: no access points are made */
+    bool bring;            /* what is read will be asked for again soon: it is kept in memory */
     _Atomic bool stop;     /* the scan ends with CLOSED */
     _Atomic uint64_t shards_done, bytes_done, bytes_read;
 };
 
 /* Shards that are all tars, or all files. */
 struct stk_tar_span {
-    uint64_t end;       /* the shard behind the last one */
+    uint64_t end;        /* the shard behind the last one */
     uint64_t files_less; /* tars: shard - files_less is the tar's number; files: UINT64_MAX */
 };
 

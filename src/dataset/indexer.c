@@ -1,8 +1,8 @@
 /* The indexer: lists, keeps what is fresh of an index that is there, reads the rest, writes. */
-#include "dataset/journal.h"
 #include "dataset/sidecar.h"
 #include "format/access.h"
 #include "format/unpack.h"
+#include "journal/journal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -315,8 +315,8 @@ static int choose_place(struct stoker_indexer *indexer, struct stoker_error *err
     }
     tell_path(indexer, sidecar->cache);
     status = make_folders(io, sidecar->cache, error);
-    status = status < 0 ? status
-                        : stk_journal_open(&indexer->journal, io, sidecar->cache, fresh, error);
+    status =
+        status < 0 ? status : stk_journal_open(&indexer->journal, io, sidecar->cache, fresh, error);
     if (is_forbidden(status) || status == -ENOENT || status == -ENOTDIR) {
         stk_fail(error, status, "the index can be written neither beside the data nor in the cache",
                  "name a place with --out, or a folder with STOKER_CACHE", "'%.300s', '%.300s': %s",

@@ -3,7 +3,7 @@
  * half a file.
  * Method: the simulated world: runs cut at every call, with and without a power cut, and with
  * every call and allocation failing; the bytes of the index beside those of an undisturbed run.
- * Covers indexer.c and journal.c. */
+ * Covers indexer.c, and what it keeps in room journal. */
 #include "dataset/dataset_test.h"
 
 #include "base/hash.h"
@@ -166,10 +166,8 @@ static void test_failed(void)
 /* Of two bad shards the first in the listing is told, though the other one fails much earlier. */
 static void test_first_failure(void)
 {
-    struct stk_world_rule slow = {.path = "/data/s-003.tar",
-                                  .fault = STK_FAULT_SLOW,
-                                  .latency_ns = 1000000,
-                                  .offset = 8};
+    struct stk_world_rule slow = {
+        .path = "/data/s-003.tar", .fault = STK_FAULT_SLOW, .latency_ns = 1000000, .offset = 8};
 
     for (uint32_t threads = 1; threads <= 4; threads *= 4) {
         struct stk_io *world;

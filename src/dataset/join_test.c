@@ -18,7 +18,7 @@ static void add_folder(struct stk_io *world, const char *root, int samples)
     char path[64], text[64];
 
     T_EQ(root, stk_world_add(world, root, NULL, 0), 0);
-    for (int class = 0; class < 2; class ++) {
+    for (int class = 0; class < 2; class++) {
         snprintf(path, sizeof path, "%s/%s", root, class ? "dog" : "cat");
         T_EQ(path, stk_world_add(world, path, NULL, 0), 0);
         for (int i = 0; i < samples; i++) {

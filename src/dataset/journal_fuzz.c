@@ -1,7 +1,7 @@
 /* Fuzz of journal.c and stamp.c: any bytes as what a killed indexing run left, or as the stamp of
  * an index; the last byte chooses, and whether the sums are made right. What is not whole is passed
  * over without an error; the next run can always begin. */
-#include "dataset/journal.h"
+#include "journal/journal.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

@@ -230,8 +230,7 @@ static int copy_file(struct stk_index *to, uint32_t shard, const char *path,
     struct stk_sample sample;
     struct stk_member member;
     const char *extension;
-    int status =
-        stk_index_sample(from, stk_index_first_sample(from, from_shard), &sample, error);
+    int status = stk_index_sample(from, stk_index_first_sample(from, from_shard), &sample, error);
 
     status = status < 0 ? status : stk_index_member(from, &sample, 0, &member, error);
     status = status < 0 ? status : stk_shard_begin(to, shard, path, &builder, error);
@@ -239,9 +238,9 @@ static int copy_file(struct stk_index *to, uint32_t shard, const char *path,
         return status;
     }
     extension = stk_index_extension(from, member.extension);
-    status = stk_shard_add_file(
-        builder, sample.key, (struct stk_view){(const uint8_t *)extension, strlen(extension)},
-        sample.label, error);
+    status = stk_shard_add_file(builder, sample.key,
+                                (struct stk_view){(const uint8_t *)extension, strlen(extension)},
+                                sample.label, error);
     if (status < 0) {
         stk_shard_abandon(builder);
         return status;
@@ -365,5 +364,26 @@ int stoker_dataset_join(struct stoker_dataset *const *parts, size_t part_count,
         return status;
     }
     *joined_out = joined;
+    return 0;
+}
+
+int stoker_dataset_url_end(const struct stoker_dataset *dataset, size_t url, uint64_t *samples_out)
+{
+    uint64_t shard;
+
+    if (url >= dataset->options.url_count) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    if (url + 1 == dataset->options.url_count) {
+        *samples_out = stk_index_samples(dataset->index);
+        return 0;
+    }
+    if (!dataset->url_ends) {
+        return STOKER_ERROR_UNSUPPORTED;
+    }
+    shard = dataset->url_ends[url];
+    *samples_out = shard < stk_index_shards(dataset->index)
+                       ? stk_index_first_sample(dataset->index, shard)
+                       : stk_index_samples(dataset->index);
     return 0;
 }

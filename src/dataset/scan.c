@@ -21,6 +21,7 @@
 #define FOLDER_ROUND 4096u      /* files a round of the parallel loop */
 #define CHUNK_BYTES (64u << 10) /* of a member's data at a time */
 #define LABEL_BYTES_MAX 32u
+#define HEADS_AHEAD 64u   /* shards whose first bytes are on their way before they are opened */
 #define SEARCH_SHARE 256u /* of a tar's bytes: some lie between headers that were guessed */
 
 struct scan {
@@ -83,27 +84,6 @@ int stk_dataset_list(struct stoker_dataset *dataset, struct stoker_error *error)
     return stk_dataset_make_room(dataset, dataset->objects.count, error);
 }
 
-int stoker_dataset_url_end(const struct stoker_dataset *dataset, size_t url, uint64_t *samples_out)
-{
-    uint64_t shard;
-
-    if (url >= dataset->options.url_count) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    if (url + 1 == dataset->options.url_count) {
-        *samples_out = stk_index_samples(dataset->index);
-        return 0;
-    }
-    if (!dataset->url_ends) {
-        return STOKER_ERROR_UNSUPPORTED;
-    }
-    shard = dataset->url_ends[url];
-    *samples_out = shard < stk_index_shards(dataset->index)
-                       ? stk_index_first_sample(dataset->index, shard)
-                       : stk_index_samples(dataset->index);
-    return 0;
-}
-
 int stk_scan(struct stoker_dataset *dataset, const struct stk_reuse *reuse,
              struct stoker_error *error)
 {
@@ -120,6 +100,7 @@ int stk_scan(struct stoker_dataset *dataset, const struct stk_reuse *reuse,
     if (status < 0) {
         return status;
     }
+    dataset->scan.bring = true;
     status = folder ? stk_engine_parallel(dataset->engine, rounds, scan_files, &scan, error)
                     : stk_scan_tars(dataset, &plan, error);
     if (reuse) {
@@ -456,6 +437,7 @@ struct tars {
     struct stoker_dataset *dataset;
     const struct stk_scan_plan *plan;
     _Atomic uint64_t next;   /* of the listing */
+    _Atomic uint64_t heads;  /* likewise: whose first bytes are not on their way yet */
     _Atomic uint64_t failed; /* UINT64_MAX: none */
     pthread_mutex_t lock;    /* of these two, and changes of failed */
     int status;
@@ -688,6 +670,20 @@ static int start_one(struct one_tar *one, struct stoker_error *error)
     return 0;
 }
 
+/* Of the shards that will be opened soon, this one included. */
+static void bring_heads(struct tars *tars, uint64_t shard)
+{
+    struct stoker_dataset *dataset = tars->dataset;
+    uint64_t end = stk_min(shard + HEADS_AHEAD, dataset->objects.count);
+    uint64_t next = atomic_load(&tars->heads);
+
+    while (dataset->scan.bring && next < end) {
+        if (atomic_compare_exchange_strong(&tars->heads, &next, next + 1)) {
+            stk_io_bring_head(dataset->engine->io, object_path(dataset, next), dataset);
+        }
+    }
+}
+
 static int next_tar(void *context, struct stk_sweep_tar **tar_out, struct stoker_error *error)
 {
     struct tars *tars = context;
@@ -706,6 +702,7 @@ static int next_tar(void *context, struct stk_sweep_tar **tar_out, struct stoker
         if (!one) {
             return stk_fail(error, -ENOMEM, "cannot read headers", "free memory", "a shard");
         }
+        bring_heads(tars, shard);
         one->tars = tars;
         one->shard = (uint32_t)shard;
         one->path = object_path(dataset, shard);
@@ -763,6 +760,8 @@ static int sweep_round(void *context, uint64_t round, struct stoker_error *error
                                         .calls = &calls,
                                         .context = tars,
                                         .search_share = SEARCH_SHARE,
+                                        .bring_for =
+                                            tars->dataset->scan.bring ? tars->dataset : NULL,
                                         .bytes_read = &tars->dataset->scan.bytes_read};
 
     (void)round;

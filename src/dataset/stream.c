@@ -188,12 +188,11 @@ static int stream_restart(struct stk_stream *stream, struct stoker_error *error)
     stream->in_offset = 0;
     stream->position = 0;
     stream->ended = false;
-    return stk_unpack_open(
-        &stream->unpack, stream->packing,
-        &(struct stk_unpack_limits){stream->dataset->options.unpacked_bytes_max,
-                                    stream->dataset->options.unpacked_ratio_max,
-                                    stk_engine_grant(stream->dataset->engine)},
-        error);
+    return stk_unpack_open(&stream->unpack, stream->packing,
+                           &(struct stk_unpack_limits){stream->dataset->options.unpacked_bytes_max,
+                                                       stream->dataset->options.unpacked_ratio_max,
+                                                       stk_engine_grant(stream->dataset->engine)},
+                           error);
 }
 
 /* The next unpacked bytes, up to `bytes`; *got_out 0 at the end. */

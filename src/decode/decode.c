@@ -9,6 +9,7 @@
 #include "decode/draw.h"
 #include "decode/geometry.h"
 #include "pixel/jitter.h"
+#include "pixel/planar.h"
 #include "pixel/resize.h"
 
 #include <string.h>
@@ -29,31 +30,36 @@ struct buffer {
 
 struct stk_decoder {
     const struct stk_kernels *kernels;
-    struct stk_codec         *codec;
-    struct stk_resize        *resize;
-    struct buffer             stored; /* the region as it is stored, before it is turned */
-    struct buffer             output; /* rows of the output: one, or all to be jittered */
-    uint32_t                  jpeg;   /* see stk_decoder_jpeg */
+    struct stk_codec *codec;
+    struct stk_resize *resize;
+    struct stk_planar *planar;
+    struct buffer stored; /* the region as it is stored, before it is turned */
+    struct buffer output; /* rows of the output: one, or all to be jittered */
+    uint32_t by;          /* see stk_decoder_by */
 };
 
 /* The picture in hand. */
 struct job {
-    struct stk_decoder           *decoder;
+    struct stk_decoder *decoder;
     const struct stk_decode_plan *plan;
-    uint64_t                      key;
-    uint8_t                       orientation;
-    struct stk_picture_info       info;
-    uint32_t                      width, height; /* of the turned picture */
-    struct stk_geometry           geometry;
-    struct stk_resize_plan        resize;
-    struct stk_box                box; /* of the turned picture: the pixels that are read */
-    uint32_t       x0, y0, x1, y1;     /* of the source canvas: what the window needs */
-    uint32_t       first_row;          /* of the source canvas: the box's */
-    uint32_t       pad_left, pad_right; /* zeros of the source canvas beside the box */
-    uint32_t       next_row;            /* of the source canvas */
-    uint32_t       skip;                /* pixels before x0 in a row given to the resizer */
-    struct stk_turn turn;               /* bytes in decoder->stored; not used by orientation 1 */
-    uint8_t        *canvas;             /* where all finished rows stay; NULL: they are converted */
+    uint64_t key;
+    uint8_t orientation;
+    struct stk_picture_info info;
+    uint32_t width, height; /* of the turned picture */
+    struct stk_geometry geometry;
+    struct stk_resize_plan resize;
+    struct stk_box box;              /* of the turned picture: the pixels that are read */
+    uint32_t x0, y0, x1, y1;         /* of the source canvas: what the window needs */
+    uint32_t first_row;              /* of the source canvas: the box's */
+    uint32_t pad_left, pad_right;    /* zeros of the source canvas beside the box */
+    uint32_t next_row;               /* of the source canvas */
+    uint32_t skip;                   /* pixels before x0 in a row given to the resizer */
+    struct stk_turn turn;            /* bytes in decoder->stored; not used by orientation 1 */
+    struct stk_jpeg_plane planes[3]; /* that are resized, */
+    uint32_t plane_count;            /* 0: rows are */
+    bool more;                       /* of their bands are to be read */
+    bool damaged;                    /* planes are no good: rows are to be tried */
+    uint8_t *canvas;                 /* where all finished rows stay; NULL: they are converted */
 };
 
 /* ---- decoder ---- */
@@ -68,8 +74,8 @@ const char *stk_decode_vector(uint32_t vector)
 int stk_decoder_open(struct stk_decoder **decoder_out, uint32_t vector, struct stoker_error *error)
 {
     const struct stk_kernels *kernels = stk_kernels_get(vector);
-    struct stk_decoder       *decoder = NULL;
-    int                       status = 0;
+    struct stk_decoder *decoder = NULL;
+    int status = 0;
 
     *decoder_out = NULL;
     if (!kernels) {
@@ -86,6 +92,9 @@ int stk_decoder_open(struct stk_decoder **decoder_out, uint32_t vector, struct s
         status = stk_resize_open(&decoder->resize, kernels, error);
     }
     if (status == 0) {
+        status = stk_planar_open(&decoder->planar, kernels, error);
+    }
+    if (status == 0) {
         *decoder_out = decoder;
         decoder = NULL;
     }
@@ -98,6 +107,7 @@ void stk_decoder_close(struct stk_decoder *decoder)
     if (decoder) {
         stk_codec_close(decoder->codec);
         stk_resize_close(decoder->resize);
+        stk_planar_close(decoder->planar);
         stk_free(decoder->stored.data);
         stk_free(decoder->output.data);
         stk_free(decoder);
@@ -107,7 +117,7 @@ void stk_decoder_close(struct stk_decoder *decoder)
 uint64_t stk_decoder_bytes(const struct stk_decoder *decoder)
 {
     return stk_codec_bytes(decoder->codec) + stk_resize_bytes(decoder->resize) +
-           decoder->stored.bytes + decoder->output.bytes;
+           stk_planar_bytes(decoder->planar) + decoder->stored.bytes + decoder->output.bytes;
 }
 
 void stk_decoder_marks(struct stk_decoder *decoder, const struct stk_jpeg_marks *marks)
@@ -115,16 +125,18 @@ void stk_decoder_marks(struct stk_decoder *decoder, const struct stk_jpeg_marks 
     stk_codec_marks(decoder->codec, marks);
 }
 
-uint32_t stk_decoder_jpeg(const struct stk_decoder *decoder)
+_Static_assert(STK_DECODED_PNG == STK_BY_PNG && STK_DECODED_LIBPNG == STK_BY_LIBPNG, "the codec's");
+
+uint32_t stk_decoder_by(const struct stk_decoder *decoder)
 {
-    return decoder->jpeg;
+    return decoder->by;
 }
 
 static void buffer_trim(struct buffer *buffer, uint64_t keep_bytes)
 {
     if (buffer->bytes > keep_bytes) {
         stk_free(buffer->data);
-        *buffer = (struct buffer){ 0 };
+        *buffer = (struct buffer){0};
     }
 }
 
@@ -133,7 +145,8 @@ void stk_decoder_trim(struct stk_decoder *decoder, uint64_t keep_bytes)
     if (stk_decoder_bytes(decoder) > keep_bytes) {
         /* Each part keeps a fair share, so that the sum does not pass keep_bytes. */
         stk_codec_trim(decoder->codec, keep_bytes / 4);
-        stk_resize_trim(decoder->resize, keep_bytes / 4);
+        stk_resize_trim(decoder->resize, keep_bytes / 8);
+        stk_planar_trim(decoder->planar, keep_bytes / 8);
         buffer_trim(&decoder->stored, keep_bytes / 4);
         buffer_trim(&decoder->output, keep_bytes / 4);
     }
@@ -200,8 +213,8 @@ static int look(struct job *job, struct stk_view bytes, struct stoker_error *err
 }
 
 /* The part of [start, end) that [part, part + length) covers. */
-static bool overlap(uint32_t start, uint32_t end, uint32_t part, uint32_t length,
-                    uint32_t *low_out, uint32_t *high_out)
+static bool overlap(uint32_t start, uint32_t end, uint32_t part, uint32_t length, uint32_t *low_out,
+                    uint32_t *high_out)
 {
     *low_out = (uint32_t)stk_max(start, part);
     *high_out = (uint32_t)stk_min(end, (uint64_t)part + length);
@@ -230,7 +243,7 @@ static struct stk_resize_plan resize_plan(const struct stk_geometry *geometry)
 static bool locate(struct job *job)
 {
     const struct stk_canvas *source = &job->geometry.source;
-    uint32_t                 left, right, top, bottom;
+    uint32_t left, right, top, bottom;
 
     if (job->geometry.output.part.width == 0 || job->geometry.output.part.height == 0) {
         return false;
@@ -241,9 +254,9 @@ static bool locate(struct job *job)
         !overlap(job->y0, job->y1, source->part.y, source->part.height, &top, &bottom)) {
         return false;
     }
-    job->box = (struct stk_box){ source->from_x + (left - source->part.x),
-                                 source->from_y + (top - source->part.y), right - left,
-                                 bottom - top };
+    job->box =
+        (struct stk_box){source->from_x + (left - source->part.x),
+                         source->from_y + (top - source->part.y), right - left, bottom - top};
     job->first_row = top;
     job->next_row = job->y0;
     job->pad_left = left - job->x0;
@@ -258,8 +271,8 @@ static int decode_stored(struct job *job, const struct stk_box *stored, uint32_t
                          uint64_t bytes_max, struct stoker_error *error)
 {
     struct buffer *buffer = &job->decoder->stored;
-    uint64_t       stride = 4 * (uint64_t)row_pixels;
-    int            status = buffer_reserve(buffer, stride * stored->height, bytes_max, error);
+    uint64_t stride = 4 * (uint64_t)row_pixels;
+    int status = buffer_reserve(buffer, stride * stored->height, bytes_max, error);
 
     for (uint32_t y = 0; y < stored->height && status >= 0; y += (uint32_t)status) {
         uint32_t count = (uint32_t)stk_min(ROWS_MAX, stored->height - y);
@@ -275,15 +288,39 @@ static int decode_stored(struct job *job, const struct stk_box *stored, uint32_t
     return status < 0 ? status : 0;
 }
 
+/* Whether the picture's planes are resized instead of its rows, and begins with it: not where there
+ * is something to turn, beside it or to pick. */
+static int begin_planar(struct job *job, uint64_t bytes_max, struct stoker_error *error)
+{
+    struct stk_planar_plan plan = {.resize = job->resize, .x = job->box.x, .y = job->box.y};
+
+    job->plane_count = 0;
+    if (!job->plan->planar || job->damaged || job->orientation != 1 ||
+        job->resize.filter == STOKER_NEAREST || job->box.width != job->x1 - job->x0 ||
+        job->box.height != job->y1 - job->y0) {
+        return 0;
+    }
+    job->more = true;
+    job->plane_count = stk_codec_planes(job->decoder->codec, job->planes);
+    for (uint32_t i = 0; i < job->plane_count; i++) {
+        const struct stk_jpeg_plane *plane = &job->planes[i];
+
+        plan.planes[i] = (struct stk_plane){plane->width,   plane->height,   plane->h_ratio,
+                                            plane->v_ratio, plane->smooth_x, plane->smooth_y};
+    }
+    plan.plane_count = job->plane_count;
+    return job->plane_count ? stk_planar_begin(job->decoder->planar, &plan, bytes_max, error) : 0;
+}
+
 /* Begins the codec and the resizer. The caller ends the codec. */
 static int begin(struct job *job, struct stk_view bytes, struct stoker_error *error)
 {
     struct stk_decoder *decoder = job->decoder;
-    struct stk_box      stored = stk_turn_box(job->orientation, job->info.width, job->info.height,
-                                              &job->box);
-    uint64_t            left = job->plan->memory_bytes_max, used = output_bytes(job->plan);
-    uint32_t            row_pixels = 0;
-    int                 status;
+    struct stk_box stored =
+        stk_turn_box(job->orientation, job->info.width, job->info.height, &job->box);
+    uint64_t left = job->plan->memory_bytes_max, used = output_bytes(job->plan);
+    uint32_t row_pixels = 0;
+    int status;
 
     if (used > left) {
         return no_room(used, left, error);
@@ -303,6 +340,10 @@ static int begin(struct job *job, struct stk_view bytes, struct stoker_error *er
         left -= stk_min(left, decoder->stored.bytes);
         row_pixels = job->box.width;
         job->skip = 0;
+    }
+    status = begin_planar(job, left, error);
+    if (status < 0 || job->plane_count > 0) {
+        return status;
     }
     return stk_resize_begin(decoder->resize, &job->resize,
                             job->pad_left + row_pixels + job->pad_right, job->skip, left, error);
@@ -324,7 +365,7 @@ static int pull(struct job *job, uint8_t *const *rows, uint32_t count, struct st
     uint32_t before = job->skip + job->pad_left; /* pixels before the box */
     uint32_t end = job->first_row + job->box.height;
     uint8_t *inner[ROWS_MAX];
-    int      status = 1;
+    int status = 1;
 
     if (job->next_row < job->first_row || job->next_row >= end) {
         memset(rows[0], 0, 4 * (size_t)(job->skip + job->x1 - job->x0));
@@ -348,6 +389,50 @@ static int pull(struct job *job, uint8_t *const *rows, uint32_t count, struct st
     return status;
 }
 
+/* Row `row` of the window into rgbx, from the source's rows. */
+static int resize_rows(struct job *job, uint32_t row, uint8_t *rgbx, struct stoker_error *error)
+{
+    uint8_t *rows[ROWS_MAX];
+    uint32_t count;
+
+    while ((count = stk_resize_need(job->decoder->resize, row, rows, ROWS_MAX)) > 0) {
+        int status = pull(job, rows, count, error);
+
+        if (status < 0) {
+            return status;
+        }
+        stk_resize_give(job->decoder->resize, (uint32_t)status);
+    }
+    stk_resize_row(job->decoder->resize, row, rgbx);
+    return 0;
+}
+
+/* The same from planes. PLANES_DAMAGED: rows are to be tried. */
+#define PLANES_DAMAGED 1
+
+static int resize_planes(struct job *job, uint32_t row, uint8_t *rgbx)
+{
+    struct stk_planar *planar = job->decoder->planar;
+    const uint8_t *samples[3] = {NULL};
+
+    /* Behind the last row, too, damage is found as it would be for rows. */
+    while (stk_planar_lacks(planar, row) || (job->more && row + 1 == job->resize.window_height)) {
+        struct stk_jpeg_band band;
+
+        if (!stk_codec_band(job->decoder->codec, &band, &job->more)) {
+            return PLANES_DAMAGED;
+        }
+        for (uint32_t i = 0; i < job->plane_count; i++) {
+            stk_planar_give(planar, i,
+                            &(struct stk_planar_rows){band.rows[i], band.strides[i], band.y[i],
+                                                      band.counts[i], job->planes[i].first});
+        }
+    }
+    stk_planar_row(planar, row, samples);
+    stk_codec_colors(job->decoder->codec, samples, job->resize.window_width, rgbx);
+    return 0;
+}
+
 /* ---- output ---- */
 
 /* Row y of the output canvas, before the vertical flip. shown: false when all of it is zero. */
@@ -355,24 +440,13 @@ static int make_row(struct job *job, uint32_t y, bool shown, uint8_t *rgbx,
                     struct stoker_error *error)
 {
     const struct stk_canvas *canvas = &job->geometry.output;
-    const struct stk_box    *part = &canvas->part;
-    uint32_t                 row = y - part->y, left = part->x, right, count;
-    uint8_t                 *rows[ROWS_MAX];
-    int                      status = 0;
+    const struct stk_box *part = &canvas->part;
+    uint32_t row = y - part->y, left = part->x, right;
+    int status;
 
     if (!shown || y < part->y || row >= part->height) {
         memset(rgbx, 0, 4 * (size_t)canvas->width);
         return 0;
-    }
-    while (status >= 0 &&
-           (count = stk_resize_need(job->decoder->resize, row, rows, ROWS_MAX)) > 0) {
-        status = pull(job, rows, count, error);
-        if (status > 0) {
-            stk_resize_give(job->decoder->resize, (uint32_t)status);
-        }
-    }
-    if (status < 0) {
-        return status;
     }
     right = canvas->width - part->width - left;
     if (job->geometry.flip_horizontal) {
@@ -380,18 +454,23 @@ static int make_row(struct job *job, uint32_t y, bool shown, uint8_t *rgbx,
         right = part->x;
     }
     memset(rgbx, 0, 4 * (size_t)left);
-    stk_resize_row(job->decoder->resize, row, rgbx + 4 * (size_t)left);
-    memset(rgbx + 4 * (size_t)(left + part->width), 0, 4 * (size_t)right);
+    rgbx += 4 * (size_t)left;
+    status =
+        job->plane_count > 0 ? resize_planes(job, row, rgbx) : resize_rows(job, row, rgbx, error);
+    if (status != 0) {
+        return status;
+    }
+    memset(rgbx + 4 * (size_t)part->width, 0, 4 * (size_t)right);
     return 0;
 }
 
 /* Values and order of one ColorJitter. */
 static struct stk_jitter draw_jitter(const struct stoker_transform *transform, struct stk_draw draw)
 {
-    const double     *ranges[] = { [STK_BRIGHTNESS] = transform->brightness,
-                                   [STK_CONTRAST] = transform->contrast,
-                                   [STK_SATURATION] = transform->saturation,
-                                   [STK_HUE] = transform->hue };
+    const double *ranges[] = {[STK_BRIGHTNESS] = transform->brightness,
+                              [STK_CONTRAST] = transform->contrast,
+                              [STK_SATURATION] = transform->saturation,
+                              [STK_HUE] = transform->hue};
     struct stk_jitter jitter;
 
     for (uint8_t step = 0; step < STK_JITTER_STEPS; step++) {
@@ -400,7 +479,7 @@ static struct stk_jitter draw_jitter(const struct stoker_transform *transform, s
     }
     for (uint32_t i = STK_JITTER_STEPS - 1; i > 0; i--) {
         uint32_t other = stk_draw_below(draw, DRAW_ORDER + i, i + 1);
-        uint8_t  step = jitter.order[i];
+        uint8_t step = jitter.order[i];
 
         jitter.order[i] = jitter.order[other];
         jitter.order[other] = step;
@@ -411,12 +490,12 @@ static struct stk_jitter draw_jitter(const struct stoker_transform *transform, s
 static void recolor(const struct job *job, uint8_t *rgbx)
 {
     const struct stk_decode_plan *plan = job->plan;
-    uint64_t                      pixels = (uint64_t)plan->shape.width * plan->shape.height;
-    uint32_t                      nth = 0;
+    uint64_t pixels = (uint64_t)plan->shape.width * plan->shape.height;
+    uint32_t nth = 0;
 
     for (size_t i = 0; i < plan->transform_count; i++) {
         if (plan->transforms[i].kind == STOKER_COLOR_JITTER) {
-            struct stk_draw   draw = stk_draw_begin(job->key, STOKER_COLOR_JITTER, nth++);
+            struct stk_draw draw = stk_draw_begin(job->key, STOKER_COLOR_JITTER, nth++);
             struct stk_jitter jitter = draw_jitter(&plan->transforms[i], draw);
 
             stk_jitter_apply(&jitter, job->decoder->kernels, rgbx, pixels);
@@ -464,8 +543,7 @@ static int check_row(const struct job *job, const uint8_t *row, struct stoker_er
          x++, row += 4) {
         if (row[1] != 0 || row[2] != 0) {
             return stk_fail(error, STOKER_ERROR_FORMAT, "a mask has a value above 255",
-                            "ask for dtype int64", "value %d",
-                            row[0] | row[1] << 8 | row[2] << 16);
+                            "ask for dtype int64", "value %d", row[0] | row[1] << 8 | row[2] << 16);
         }
     }
     return 0;
@@ -480,13 +558,13 @@ static void put_row(const struct job *job, uint32_t y, const uint8_t *rgbx, void
 static int produce_canvas(struct job *job, bool shown, struct stoker_error *error)
 {
     uint64_t stride = 4 * (uint64_t)job->plan->shape.width;
-    int      status = 0;
+    int status = 0;
 
     for (uint32_t y = 0; y < job->plan->shape.height && status == 0; y++) {
         uint8_t *row = job->canvas + turned_row(job, y) * stride;
 
         status = make_row(job, y, shown, row, error);
-        status = status < 0 ? status : check_row(job, row, error);
+        status = status ? status : check_row(job, row, error);
     }
     if (status == 0 && job->plan->jitters) { /* a mask has its image's transforms, but no colours */
         recolor(job, job->canvas);
@@ -497,7 +575,7 @@ static int produce_canvas(struct job *job, bool shown, struct stoker_error *erro
 static int produce(struct job *job, bool shown, void *slot, struct stoker_error *error)
 {
     const struct stk_decode_plan *plan = job->plan;
-    struct buffer                *output = &job->decoder->output;
+    struct buffer *output = &job->decoder->output;
     int status = buffer_reserve(output, output_bytes(plan), plan->memory_bytes_max, error);
 
     if (status == 0 && plan->jitters) {
@@ -510,7 +588,7 @@ static int produce(struct job *job, bool shown, void *slot, struct stoker_error 
     }
     for (uint32_t y = 0; y < plan->shape.height && status == 0; y++) {
         status = make_row(job, y, shown, output->data, error);
-        status = status < 0 ? status : check_row(job, output->data, error);
+        status = status ? status : check_row(job, output->data, error);
         if (status == 0) {
             put_row(job, y, output->data, slot);
         }
@@ -518,32 +596,45 @@ static int produce(struct job *job, bool shown, void *slot, struct stoker_error 
     return status;
 }
 
-/* Into the slot, or into job->canvas when there is one. */
+/* The picture that was located, once through. */
+static int decode_shown(struct job *job, struct stk_view bytes, bool shown, void *slot,
+                        struct stoker_error *error)
+{
+    int status = shown ? begin(job, bytes, error) : 0;
+
+    if (status == 0) {
+        status = slot ? produce(job, shown, slot, error) : produce_canvas(job, shown, error);
+        job->decoder->by = shown ? stk_codec_by(job->decoder->codec) : 0;
+        job->decoder->by += job->plane_count > 0 ? STK_DECODED_PLANAR : 0;
+    }
+    stk_codec_end(job->decoder->codec);
+    return status;
+}
+
+/* Into the slot, or without one into job->canvas. */
 static int decode(struct job *job, struct stk_view bytes, void *slot, struct stoker_error *error)
 {
     bool shown;
-    int  status = look(job, bytes, error);
+    int status = look(job, bytes, error);
 
-    job->decoder->jpeg = 0;
+    job->decoder->by = 0;
     if (status < 0) {
         return status;
     }
     shown = locate(job);
-    if (shown) {
-        status = begin(job, bytes, error);
+    status = decode_shown(job, bytes, shown, slot, error);
+    if (status == PLANES_DAMAGED) {
+        job->damaged = true;
+        stk_planar_trim(job->decoder->planar, 0);
+        status = decode_shown(job, bytes, shown, slot, error);
     }
-    if (status == 0) {
-        status = job->canvas ? produce_canvas(job, shown, error) : produce(job, shown, slot, error);
-        job->decoder->jpeg = shown ? stk_codec_jpeg(job->decoder->codec) : 0;
-    }
-    stk_codec_end(job->decoder->codec);
     return status;
 }
 
 int stk_decode(struct stk_decoder *decoder, const struct stk_decode_plan *plan,
                struct stk_view bytes, uint64_t key, void *slot, struct stoker_error *error)
 {
-    struct job job = { .decoder = decoder, .plan = plan, .key = key };
+    struct job job = {.decoder = decoder, .plan = plan, .key = key};
 
     return decode(&job, bytes, slot, error);
 }
@@ -557,7 +648,7 @@ int stk_decode_canvas(struct stk_decoder *decoder, const struct stk_decode_plan 
                       struct stk_view bytes, uint64_t key, uint8_t *canvas,
                       struct stoker_error *error)
 {
-    struct job job = { .decoder = decoder, .plan = plan, .key = key, .canvas = canvas };
+    struct job job = {.decoder = decoder, .plan = plan, .key = key, .canvas = canvas};
 
     return decode(&job, bytes, NULL, error);
 }
@@ -575,10 +666,10 @@ void stk_decode_convert(const struct stk_decoder *decoder, const struct stk_deco
 int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
                       uint64_t *memory_bytes_out, struct stoker_error *error)
 {
-    struct job             job = { .plan = plan };
+    struct job job = {.plan = plan};
     struct stk_resize_plan resize;
-    uint64_t               memory_bytes = output_bytes(plan), tables = 0;
-    int                    status = look(&job, bytes, error);
+    uint64_t memory_bytes = output_bytes(plan), tables = 0;
+    int status = look(&job, bytes, error);
 
     *memory_bytes_out = 0;
     if (status < 0) {
@@ -592,6 +683,7 @@ int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
         resize.source_width = (uint32_t)stk_max(resize.source_width, job.width + more);
         resize.source_height = (uint32_t)stk_max(resize.source_height, job.height + more);
         tables = stk_max(tables, stk_resize_ticket(&resize, resize.source_width + ROW_MARGIN));
+        tables = stk_max(tables, plan->planar ? stk_planar_ticket(&resize) : 0);
     }
     memory_bytes += job.info.memory_bytes + tables;
     if (job.orientation != 1) {
@@ -601,12 +693,12 @@ int stk_decode_ticket(const struct stk_decode_plan *plan, struct stk_view bytes,
     return 0;
 }
 
-int stk_decode_sides(const struct stk_decode_plan *plan, struct stk_view bytes,
-                     uint32_t *width_out, uint32_t *height_out, struct stoker_error *error)
+int stk_decode_sides(const struct stk_decode_plan *plan, struct stk_view bytes, uint32_t *width_out,
+                     uint32_t *height_out, struct stoker_error *error)
 {
     struct stk_picture_info info;
-    int                     status = stk_picture_probe(bytes, plan->pixels_max, &info, error);
-    bool                    swaps;
+    int status = stk_picture_probe(bytes, plan->pixels_max, &info, error);
+    bool swaps;
 
     if (status < 0) {
         return status;
@@ -621,8 +713,8 @@ int stk_decode_boxes(const struct stk_decode_plan *plan, uint64_t key, struct st
                      struct stoker_error *error)
 {
     struct stk_geometry geometry;
-    int status = stk_geometry_make(&geometry, plan->transforms, plan->transform_count,
-                                   boxes->width, boxes->height, key, error);
+    int status = stk_geometry_make(&geometry, plan->transforms, plan->transform_count, boxes->width,
+                                   boxes->height, key, error);
 
     for (uint64_t i = 0; i < boxes->count && status == 0; i++) {
         boxes->left[i] = stk_geometry_box(&geometry, boxes->corners[i]);

@@ -7,10 +7,10 @@
 
 #include <string.h>
 
-#define SIDE_MAX  16384u
+#define SIDE_MAX 16384u
 #define RATIO_MAX 1000.0
 #define SCALE_MAX 1000.0
-#define STD_MAX   1e6
+#define STD_MAX 1e6
 
 static const char order_advice[] =
     "write crops and at most one Resize or RandomResizedCrop, then flips and ColorJitter, then "
@@ -29,12 +29,12 @@ static const char *const names[] = {
 
 /* What the walk over the transforms has found so far. */
 struct walk {
-    size_t               index;
-    const char          *name;
-    int                  stage;         /* 0: geometry, 1: flips and colours, 2: Normalize */
-    bool                 resamples;     /* one Resize or RandomResizedCrop was seen */
-    uint32_t             width, height; /* fixed from here on; 0: depends on the picture */
-    const float         *mean, *std;
+    size_t index;
+    const char *name;
+    int stage;              /* 0: geometry, 1: flips and colours, 2: Normalize */
+    bool resamples;         /* one Resize or RandomResizedCrop was seen */
+    uint32_t width, height; /* fixed from here on; 0: depends on the picture */
+    const float *mean, *std;
     struct stoker_error *error;
 };
 
@@ -92,9 +92,9 @@ static int check_resample(struct walk *walk, const struct stoker_transform *tran
 
 static int check_geometry(struct walk *walk, const struct stoker_transform *transform)
 {
-    bool resamples = transform->kind == STOKER_RANDOM_RESIZED_CROP ||
-                     transform->kind == STOKER_RESIZE;
-    int  status = check_size(walk, transform);
+    bool resamples =
+        transform->kind == STOKER_RANDOM_RESIZED_CROP || transform->kind == STOKER_RESIZE;
+    int status = check_size(walk, transform);
 
     if (status == 0 && resamples) {
         status = check_resample(walk, transform);
@@ -147,7 +147,7 @@ static int check_normalize(struct walk *walk, const struct stoker_transform *tra
 static int check(struct walk *walk, const struct stoker_transform *transform)
 {
     uint32_t kind = transform->kind;
-    int      stage;
+    int stage;
 
     if (kind < STOKER_RANDOM_RESIZED_CROP || kind > STOKER_NORMALIZE) {
         walk->name = "unknown";
@@ -192,9 +192,9 @@ static int choose_output(struct stk_decode_plan *plan, const struct stk_decode_o
                         "ask for float32, float16 or bfloat16, or leave Normalize out", "dtype %u",
                         dtype);
     }
-    plan->shape = (struct stk_decode_shape){ dtype, layout, walk->height, walk->width,
-                                             (uint64_t)walk->height * walk->width * 3 *
-                                                 stk_pixel_bytes(dtype) };
+    plan->shape = (struct stk_decode_shape){dtype, layout, walk->height, walk->width,
+                                            (uint64_t)walk->height * walk->width * 3 *
+                                                stk_pixel_bytes(dtype)};
     plan->convert.dtype = dtype;
     plan->convert.layout = layout;
     plan->convert.width = walk->width;
@@ -218,9 +218,9 @@ static int choose_values(struct stk_decode_plan *plan, const struct stk_decode_o
     }
     plan->jitters = false;
     plan->stored = options->stored;
-    plan->shape = (struct stk_decode_shape){ dtype, STOKER_NCHW, walk->height, walk->width,
-                                             (uint64_t)walk->height * walk->width *
-                                                 (dtype == STOKER_INT64 ? sizeof(int64_t) : 1) };
+    plan->shape = (struct stk_decode_shape){dtype, STOKER_NCHW, walk->height, walk->width,
+                                            (uint64_t)walk->height * walk->width *
+                                                (dtype == STOKER_INT64 ? sizeof(int64_t) : 1)};
     return 0;
 }
 
@@ -228,8 +228,8 @@ static int choose_values(struct stk_decode_plan *plan, const struct stk_decode_o
 static int fill(struct stk_decode_plan *plan, const struct stk_decode_options *options,
                 struct stoker_error *error)
 {
-    struct walk walk = { .name = "none", .error = error };
-    int         status;
+    struct walk walk = {.name = "none", .error = error};
+    int status;
 
     for (; walk.index < plan->transform_count; walk.index++) {
         const struct stoker_transform *transform = &plan->transforms[walk.index];
@@ -255,8 +255,8 @@ int stk_decode_plan_open(struct stk_decode_plan **plan_out,
                          const struct stk_decode_options *options, struct stoker_error *error)
 {
     struct stk_decode_plan *plan = NULL;
-    size_t                  count = options->transform_count;
-    int                     status;
+    size_t count = options->transform_count;
+    int status;
 
     *plan_out = NULL;
     if (count > STK_TRANSFORMS_MAX) {
@@ -277,6 +277,7 @@ int stk_decode_plan_open(struct stk_decode_plan **plan_out,
     }
     plan->transform_count = count;
     plan->exif = options->exif;
+    plan->planar = options->planar && !options->stored;
     plan->pixels_max = options->pixels_max;
     plan->memory_bytes_max = options->memory_bytes_max;
     status = fill(plan, options, error);
@@ -292,12 +293,12 @@ done:
 int stk_decode_plan_follow(struct stk_decode_plan **plan_out, const struct stk_decode_plan *image,
                            bool rgb_ids, uint32_t dtype, struct stoker_error *error)
 {
-    struct stk_decode_options options = { .transforms = image->transforms,
-                                          .transform_count = image->transform_count,
-                                          .dtype = dtype,
-                                          .stored = rgb_ids ? STK_RGB_IDS : STK_VALUES,
-                                          .pixels_max = image->pixels_max,
-                                          .memory_bytes_max = image->memory_bytes_max };
+    struct stk_decode_options options = {.transforms = image->transforms,
+                                         .transform_count = image->transform_count,
+                                         .dtype = dtype,
+                                         .stored = rgb_ids ? STK_RGB_IDS : STK_VALUES,
+                                         .pixels_max = image->pixels_max,
+                                         .memory_bytes_max = image->memory_bytes_max};
 
     return stk_decode_plan_open(plan_out, &options, error);
 }

@@ -11,13 +11,13 @@
 
 struct stk_decode_plan {
     struct stoker_transform *transforms; /* owned */
-    size_t                   transform_count;
-    struct stk_decode_shape  shape;
-    struct stk_convert       convert;
-    bool                     exif;
-    bool                     jitters; /* there is a ColorJitter */
-    uint32_t                 stored;  /* enum stk_stored; not 0: a mask's */
-    uint64_t                 pixels_max, memory_bytes_max;
+    size_t transform_count;
+    struct stk_decode_shape shape;
+    struct stk_convert convert;
+    bool exif, planar;
+    bool jitters;    /* there is a ColorJitter */
+    uint32_t stored; /* enum stk_stored; not 0: a mask's */
+    uint64_t pixels_max, memory_bytes_max;
 };
 
 #endif

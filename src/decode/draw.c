@@ -7,7 +7,7 @@
 
 struct stk_draw stk_draw_begin(uint64_t key, uint32_t kind, uint32_t nth)
 {
-    return (struct stk_draw){ stk_key(key, (uint64_t)kind << 32 | nth) };
+    return (struct stk_draw){stk_key(key, (uint64_t)kind << 32 | nth)};
 }
 
 double stk_draw_unit(struct stk_draw draw, uint32_t number)
@@ -28,13 +28,13 @@ uint32_t stk_draw_below(struct stk_draw draw, uint32_t number, uint32_t count)
 
 /* ln 2 in two parts: the first has zeros at its end, so that small multiples of it are exact. */
 #define LN2_HIGH 0x1.62e42fee00000p-1
-#define LN2_LOW  0x1.a39ef35793c76p-33
+#define LN2_LOW 0x1.a39ef35793c76p-33
 
 /* 2^power, |power| < 1000. */
 static double power_of_two(int power)
 {
     uint64_t bits = (uint64_t)(power + 1023) << 52;
-    double   value;
+    double value;
 
     memcpy(&value, &bits, sizeof(value));
     return value;
@@ -42,7 +42,7 @@ static double power_of_two(int power)
 
 double stk_exp(double x)
 {
-    int    power = (int)(x / (LN2_HIGH + LN2_LOW) + (x < 0.0 ? -0.5 : 0.5));
+    int power = (int)(x / (LN2_HIGH + LN2_LOW) + (x < 0.0 ? -0.5 : 0.5));
     double rest = (x - power * LN2_HIGH) - power * LN2_LOW, sum = 1.0;
 
     /* |rest| <= 0.35: the Taylor series to degree 16 leaves less than 1e-22. */
@@ -55,8 +55,8 @@ double stk_exp(double x)
 double stk_log(double x)
 {
     uint64_t bits;
-    int      power;
-    double   part, s, square, sum = 0.0;
+    int power;
+    double part, s, square, sum = 0.0;
 
     memcpy(&bits, &x, sizeof(bits));
     power = (int)(bits >> 52) - 1023;
@@ -77,7 +77,7 @@ double stk_log(double x)
 int64_t stk_rounded(double value)
 {
     int64_t whole = (int64_t)value;
-    double  rest = value - (double)whole;
+    double rest = value - (double)whole;
 
     return whole + (rest > 0.5 || (rest == 0.5 && whole % 2 != 0));
 }
@@ -90,7 +90,7 @@ static double square_of_half(int64_t whole)
 
 int64_t stk_root_rounded(double value)
 {
-    double  root = value < 1.0 ? 1.0 : value;
+    double root = value < 1.0 ? 1.0 : value;
     int64_t whole;
 
     /* Newton from above: halves until near, then doubles the good digits; 64 rounds are more

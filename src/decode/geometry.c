@@ -36,9 +36,7 @@ static void crop(struct stk_canvas *canvas, int64_t x, int64_t y, uint32_t width
 
 static struct stk_canvas whole(uint32_t width, uint32_t height)
 {
-    return (struct stk_canvas){ .width = width,
-                                .height = height,
-                                .part = { 0, 0, width, height } };
+    return (struct stk_canvas){.width = width, .height = height, .part = {0, 0, width, height}};
 }
 
 /* center_crop: pads before it crops; the smaller half of the padding comes first, the middle of
@@ -71,8 +69,8 @@ static int random_crop(struct stk_canvas *canvas, const struct stoker_transform 
 static void middle_crop(struct stk_canvas *canvas, const double ratio[2])
 {
     uint32_t width = canvas->width, height = canvas->height;
-    double   in_ratio = (double)width / (double)height;
-    int64_t  most = width, high = height;
+    double in_ratio = (double)width / (double)height;
+    int64_t most = width, high = height;
 
     if (in_ratio < ratio[0]) {
         high = stk_rounded((double)width / ratio[0]);
@@ -90,22 +88,21 @@ static void random_resized_crop(struct stk_canvas *canvas, const struct stoker_t
                                 struct stk_draw draw)
 {
     double area = (double)canvas->width * (double)canvas->height;
-    double logs[2] = { stk_log(transform->ratio[0]), stk_log(transform->ratio[1]) };
+    double logs[2] = {stk_log(transform->ratio[0]), stk_log(transform->ratio[1])};
 
     for (uint32_t attempt = 0; attempt < ATTEMPTS; attempt++) {
         uint32_t number = attempt * DRAWS_OF_ATTEMPT;
-        double   wanted = area * stk_draw_between(draw, number + DRAW_AREA, transform->scale);
-        double   ratio = stk_exp(stk_draw_between(draw, number + DRAW_RATIO, logs));
-        int64_t  width = stk_root_rounded(wanted * ratio);
-        int64_t  height = stk_root_rounded(wanted / ratio);
+        double wanted = area * stk_draw_between(draw, number + DRAW_AREA, transform->scale);
+        double ratio = stk_exp(stk_draw_between(draw, number + DRAW_RATIO, logs));
+        int64_t width = stk_root_rounded(wanted * ratio);
+        int64_t height = stk_root_rounded(wanted / ratio);
 
         if (width > 0 && width <= canvas->width && height > 0 && height <= canvas->height) {
             uint32_t rows = canvas->height - (uint32_t)height + 1;
             uint32_t columns = canvas->width - (uint32_t)width + 1;
 
             crop(canvas, stk_draw_below(draw, number + DRAW_LEFT, columns),
-                 stk_draw_below(draw, number + DRAW_TOP, rows), (uint32_t)width,
-                 (uint32_t)height);
+                 stk_draw_below(draw, number + DRAW_TOP, rows), (uint32_t)width, (uint32_t)height);
             return;
         }
     }
@@ -116,7 +113,7 @@ static void random_resized_crop(struct stk_canvas *canvas, const struct stoker_t
 static void resized(const struct stoker_transform *transform, uint32_t width, uint32_t height,
                     uint32_t *width_out, uint32_t *height_out)
 {
-    bool     tall = width <= height;
+    bool tall = width <= height;
     uint64_t small = tall ? width : height, large = tall ? height : width;
     uint64_t new_small = transform->height, new_large;
 
@@ -141,8 +138,8 @@ static void resample(struct stk_geometry *geometry, const struct stoker_transfor
     geometry->source = geometry->output;
     geometry->filter = transform->filter;
     if (transform->kind == STOKER_RESIZE) {
-        resized(transform, geometry->source.width, geometry->source.height,
-                &geometry->target_width, &geometry->target_height);
+        resized(transform, geometry->source.width, geometry->source.height, &geometry->target_width,
+                &geometry->target_height);
     } else {
         geometry->target_width = transform->width;
         geometry->target_height = transform->height;
@@ -154,20 +151,20 @@ int stk_geometry_make(struct stk_geometry *geometry, const struct stoker_transfo
                       size_t count, uint32_t width, uint32_t height, uint64_t key,
                       struct stoker_error *error)
 {
-    uint32_t           nth[STOKER_NORMALIZE + 1] = { 0 };
+    uint32_t nth[STOKER_NORMALIZE + 1] = {0};
     struct stk_canvas *canvas = &geometry->output;
-    int                status = 0;
+    int status = 0;
 
-    *geometry = (struct stk_geometry){ .source = whole(width, height),
-                                       .target_width = width,
-                                       .target_height = height,
-                                       .filter = STOKER_NEAREST,
-                                       .output = whole(width, height) };
+    *geometry = (struct stk_geometry){.source = whole(width, height),
+                                      .target_width = width,
+                                      .target_height = height,
+                                      .filter = STOKER_NEAREST,
+                                      .output = whole(width, height)};
     for (size_t i = 0; i < count && status == 0; i++) {
         const struct stoker_transform *transform = &transforms[i];
-        uint32_t                       kind = transform->kind;
-        struct stk_draw                draw = stk_draw_begin(key, kind, nth[kind]++);
-        bool                           yes = stk_draw_unit(draw, 0) < transform->probability;
+        uint32_t kind = transform->kind;
+        struct stk_draw draw = stk_draw_begin(key, kind, nth[kind]++);
+        bool yes = stk_draw_unit(draw, 0) < transform->probability;
 
         if (kind == STOKER_RANDOM_RESIZED_CROP) {
             random_resized_crop(canvas, transform, draw);
@@ -254,7 +251,7 @@ struct stk_box stk_turn_box(uint8_t orientation, uint32_t width, uint32_t height
     struct stk_box stored = *box;
 
     if (stk_turn_swaps(orientation)) {
-        stored = (struct stk_box){ box->y, box->x, box->height, box->width };
+        stored = (struct stk_box){box->y, box->x, box->height, box->width};
     }
     if (backwards_x(orientation)) {
         stored.x = width - stored.x - stored.width;
@@ -265,12 +262,12 @@ struct stk_box stk_turn_box(uint8_t orientation, uint32_t width, uint32_t height
     return stored;
 }
 
-struct stk_turn stk_turn_steps(uint8_t orientation, uint32_t width, uint32_t height,
-                               int64_t pixel, int64_t stride)
+struct stk_turn stk_turn_steps(uint8_t orientation, uint32_t width, uint32_t height, int64_t pixel,
+                               int64_t stride)
 {
-    int64_t         across = backwards_x(orientation) ? -pixel : pixel;
-    int64_t         down = backwards_y(orientation) ? -stride : stride;
-    struct stk_turn turn = { 0, across, down };
+    int64_t across = backwards_x(orientation) ? -pixel : pixel;
+    int64_t down = backwards_y(orientation) ? -stride : stride;
+    struct stk_turn turn = {0, across, down};
 
     if (stk_turn_swaps(orientation)) {
         turn.step_x = down;

@@ -14,16 +14,16 @@
 
 /* A part of the layer below, somewhere on an area of zeros. */
 struct stk_canvas {
-    uint32_t       width, height;
-    struct stk_box part;           /* of the canvas: where there are pixels; may be empty */
-    uint32_t       from_x, from_y; /* of the layer below: the part's first pixel */
+    uint32_t width, height;
+    struct stk_box part;     /* of the canvas: where there are pixels; may be empty */
+    uint32_t from_x, from_y; /* of the layer below: the part's first pixel */
 };
 
 struct stk_geometry {
     struct stk_canvas source; /* of the turned picture */
-    uint32_t          target_width, target_height, filter;
+    uint32_t target_width, target_height, filter;
     struct stk_canvas output; /* of the target */
-    bool              flip_horizontal, flip_vertical;
+    bool flip_horizontal, flip_vertical;
 };
 
 /* width and height: of the turned picture. Transforms that say nothing about geometry are passed
@@ -47,7 +47,7 @@ struct stk_box stk_turn_box(uint8_t orientation, uint32_t width, uint32_t height
 struct stk_turn {
     int64_t start, step_x, step_y;
 };
-struct stk_turn stk_turn_steps(uint8_t orientation, uint32_t width, uint32_t height,
-                               int64_t pixel, int64_t stride);
+struct stk_turn stk_turn_steps(uint8_t orientation, uint32_t width, uint32_t height, int64_t pixel,
+                               int64_t stride);
 
 #endif

@@ -101,6 +101,40 @@ static int sign(struct stk_wish *wish, const char *path, const char *date,
     return 0;
 }
 
+/* All that begin with x-ms-, by name; names are lower case already. False: no room. */
+static bool add_own_headers(const struct stk_wish *wish, const char *date, char *text, size_t *used)
+{
+    struct stk_sign_pair sorted[STK_SIGN_HEADERS_MAX] = {
+        {"x-ms-date", date}, {"x-ms-version", STK_DIALECT_AZURE_VERSION}};
+    uint32_t count = 2;
+
+    for (uint32_t i = 0; i < wish->header_count; i++) {
+        uint32_t at = count;
+
+        if (strncmp(wish->headers[i].name, "x-ms-", 5) != 0) {
+            continue;
+        }
+        if (count == STK_SIGN_HEADERS_MAX) {
+            return false;
+        }
+        for (; at > 0 && strcmp(sorted[at - 1].name, wish->headers[i].name) > 0; at--) {
+            sorted[at] = sorted[at - 1];
+        }
+        sorted[at] = wish->headers[i];
+        count++;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        int made =
+            snprintf(text + *used, TEXT_BYTES - *used, "%s:%s\n", sorted[i].name, sorted[i].value);
+
+        if (made < 0 || (size_t)made >= TEXT_BYTES - *used) {
+            return false;
+        }
+        *used += (size_t)made;
+    }
+    return true;
+}
+
 /* The version of the words since 2015: an empty length is "". */
 static bool to_sign(const struct stk_wish *wish, const char *path, const char *date, char *text)
 {
@@ -112,17 +146,24 @@ static bool to_sign(const struct stk_wish *wish, const char *path, const char *d
     if (wish->body.bytes > 0) {
         snprintf(length, sizeof length, "%zu", wish->body.bytes);
     }
-    made = snprintf(text, TEXT_BYTES,
-                    "%s\n\n\n%s\n%s\n%s\n\n%s\n%s\n%s\n%s\n%s\n"
-                    "x-ms-date:%s\nx-ms-version:" STK_DIALECT_AZURE_VERSION "\n/%s%.*s",
-                    wish->method, length, given(wish, "Content-MD5"), given(wish, "Content-Type"),
+    made = snprintf(text, TEXT_BYTES, "%s\n\n\n%s\n%s\n%s\n\n%s\n%s\n%s\n%s\n%s\n", wish->method,
+                    length, given(wish, "Content-MD5"), given(wish, "Content-Type"),
                     given(wish, "If-Modified-Since"), given(wish, "If-Match"),
                     given(wish, "If-None-Match"), given(wish, "If-Unmodified-Since"),
-                    given(wish, "Range"), date, wish->who->access_key, (int)path_bytes, path);
+                    given(wish, "Range"));
     if (made < 0 || made >= (int)TEXT_BYTES || wish->query_count > STK_SIGN_QUERY_MAX) {
         return false;
     }
     used = (size_t)made;
+    if (!add_own_headers(wish, date, text, &used)) {
+        return false;
+    }
+    made = snprintf(text + used, TEXT_BYTES - used, "/%s%.*s", wish->who->access_key,
+                    (int)path_bytes, path);
+    if (made < 0 || (size_t)made >= TEXT_BYTES - used) {
+        return false;
+    }
+    used += (size_t)made;
     for (uint32_t i = 0; i < wish->query_count; i++) { /* by name */
         uint32_t at = i;
         for (; at > 0 && strcmp(sorted[at - 1]->name, wish->query[i].name) > 0; at--) {

@@ -26,6 +26,7 @@ static void clear_environment(void)
     setenv("PATH", "/usr/bin:/bin", 1);
 }
 
+/* clang-format off */
 static const struct row {
     const char *name;
     uint32_t service;
@@ -74,6 +75,7 @@ static const struct row {
     {"a mirror", STK_CREDS_HUB, {"HF_ENDPOINT=https://mirror.h"}, "https://mirror.h",
      "HF_ENDPOINT", "", ""},
 };
+/* clang-format on */
 
 static void test_sites(void)
 {
@@ -144,6 +146,7 @@ static void test_profile(void)
 static const struct stk_sign_pair headers[] = {{"Range", "bytes=0-9"}, {"If-Match", "\"e\""}};
 static const struct stk_sign_pair listing[] = {{"comp", "list"}, {"prefix", "a b/"}};
 
+/* clang-format off */
 static const struct request {
     const char *name;
     uint32_t service;
@@ -183,6 +186,7 @@ static const struct request {
     {"a key that is none", STK_CREDS_AZURE, "https://a",
      {.kind = STK_CREDS_KEYS, .access_key = "acc", .secret = CANARY "!"}, "k", false, NULL, NULL},
 };
+/* clang-format on */
 
 /* A shared key: HMAC-SHA256 of the words that the documentation lists, worked out by hand with
  * openssl. */
@@ -192,9 +196,16 @@ static void test_shared_key(void)
     struct stk_credentials who = {
         .kind = STK_CREDS_KEYS, .access_key = "acc", .secret = "a2V5LW9mLWFjY291bnQ="};
     struct stk_site site = {.endpoint = "https://acc.blob.core.windows.net"};
-    struct stk_wish wish = {.service = STK_CREDS_AZURE, .method = "GET", .site = &site, .who = &who,
-                            .bucket = "bucket", .key = "a b", .headers = headers,
-                            .header_count = STK_COUNT(headers), .time_s = 1445412480, .room = room,
+    struct stk_wish wish = {.service = STK_CREDS_AZURE,
+                            .method = "GET",
+                            .site = &site,
+                            .who = &who,
+                            .bucket = "bucket",
+                            .key = "a b",
+                            .headers = headers,
+                            .header_count = STK_COUNT(headers),
+                            .time_s = 1445412480,
+                            .room = room,
                             .room_bytes = sizeof room};
 
     T_EQ("made", stk_dialect_make(&wish, NULL), 0);
@@ -210,12 +221,18 @@ static void test_requests(void)
         static char room[4096];
         struct stk_site site = {.account = ""};
         struct stoker_error error = {0};
-        struct stk_wish wish = {.service = row->service, .method = "GET", .site = &site,
-                                .who = &row->who, .key = row->key,
+        struct stk_wish wish = {.service = row->service,
+                                .method = "GET",
+                                .site = &site,
+                                .who = &row->who,
+                                .key = row->key,
                                 .bucket = row->service == STK_CREDS_HUB ? "bucket/x" : "bucket",
                                 .tree = row->lists,
-                                .headers = headers, .header_count = STK_COUNT(headers),
-                                .time_s = 1445412480, .room = room, .room_bytes = sizeof room};
+                                .headers = headers,
+                                .header_count = STK_COUNT(headers),
+                                .time_s = 1445412480,
+                                .room = room,
+                                .room_bytes = sizeof room};
         snprintf(site.endpoint, sizeof site.endpoint, "%s", row->endpoint);
         if (row->lists) {
             wish.query = listing;
@@ -242,6 +259,7 @@ static void test_requests(void)
 
 /* ---- the hub ---- */
 
+/* clang-format off */
 static const struct name {
     const char *text;
     const char *kind, *name, *revision, *rest; /* kind NULL: refused */
@@ -262,6 +280,7 @@ static const struct name {
     {"a/b@/c", NULL, NULL, NULL, NULL},
     {"", NULL, NULL, NULL, NULL},
 };
+/* clang-format on */
 
 static void test_names(void)
 {
@@ -283,6 +302,7 @@ static void test_names(void)
     }
 }
 
+/* clang-format off */
 static const struct link {
     const char *text, *url; /* NULL: there is no next */
 } links[] = {
@@ -293,6 +313,7 @@ static const struct link {
     {"<>; rel=\"next\"", NULL},
     {"", NULL},
 };
+/* clang-format on */
 
 static void test_links(void)
 {
@@ -306,6 +327,45 @@ static void test_links(void)
     }
 }
 
+/* A page that leads elsewhere would be sent the token. */
+static void test_next_page(void)
+{
+    static const struct {
+        const char *link;
+        bool good;
+    } pages[] = {{"https://hub.example/api/x?cursor=1", true},
+                 {"https://evil.example/api/x?cursor=1", false},
+                 {"https://hub.example.evil.example/x", false},
+                 {"https://hub.example@evil.example/x", false},
+                 {"http://hub.example/api/x", false},
+                 {"https://hub.example", false}};
+    struct stk_credentials who = {.kind = STK_CREDS_BEARER, .token = "t"};
+    struct stk_site site = {.endpoint = "https://hub.example"};
+
+    for (size_t i = 0; i < STK_COUNT(pages); i++) {
+        static char room[4096];
+        struct stoker_error error = {0};
+        struct stk_wish wish = {.service = STK_CREDS_HUB,
+                                .method = "GET",
+                                .site = &site,
+                                .who = &who,
+                                .key = "",
+                                .bucket = "datasets/a/b",
+                                .tree = true,
+                                .link = pages[i].link,
+                                .room = room,
+                                .room_bytes = sizeof room};
+
+        T_EQ(pages[i].link, stk_dialect_make(&wish, &error),
+             pages[i].good ? 0 : STOKER_ERROR_CORRUPT);
+        if (pages[i].good) {
+            T_STR(pages[i].link, wish.url, pages[i].link);
+        } else {
+            T_ERROR(pages[i].link, &error);
+        }
+    }
+}
+
 int main(void)
 {
     T_TRUE("folder", mkdtemp(folder) != NULL);
@@ -316,6 +376,7 @@ int main(void)
     test_shared_key();
     test_names();
     test_links();
+    test_next_page();
     rmdir(folder);
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();

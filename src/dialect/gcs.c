@@ -19,8 +19,8 @@ int stk_dialect_google(struct stk_wish *wish, struct stoker_error *error)
     char *host = stk_wish_print(wish, "%.*s", (int)host_bytes, rest), *path, *url;
     int status = 0;
 
-    path = host ? stk_wish_print(wish, "%s/%s/%s", rest + host_bytes, wish->bucket, wish->key)
-                : NULL;
+    path =
+        host ? stk_wish_print(wish, "%s/%s/%s", rest + host_bytes, wish->bucket, wish->key) : NULL;
     if (!path) {
         return 0;
     }
@@ -74,7 +74,9 @@ static int sign(struct stk_wish *wish, const char *host, const char *path,
     };
     int status;
 
-    if (wish->body.bytes > 0) {
+    if (wish->body.bytes > 0 && strncasecmp(wish->site->endpoint, "https", 5) == 0) {
+        request.payload = STK_SIGN_UNSIGNED; /* TLS proves it */
+    } else if (wish->body.bytes > 0) {
         stk_sign_hash(wish->body, hash);
     }
     status = stk_sign_headers(&request, &made);
@@ -83,7 +85,7 @@ static int sign(struct stk_wish *wish, const char *host, const char *path,
                         "look at the length of key and access key", "gs://%.100s", wish->bucket);
     }
     stk_wish_line(wish, "x-amz-date", made.date);
-    stk_wish_line(wish, "x-amz-content-sha256", hash);
+    stk_wish_line(wish, "x-amz-content-sha256", request.payload);
     stk_wish_line(wish, "Authorization", made.authorization);
     return 0;
 }

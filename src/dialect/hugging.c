@@ -79,8 +79,8 @@ bool stk_hub_repository(const char *text, struct stk_hub_repository *repository)
     }
     name = snprintf(repository->name, sizeof repository->name, "%.*s",
                     (int)((at ? (size_t)(at - text) : bytes) - begin), text + begin);
-    revision = snprintf(repository->revision, sizeof repository->revision, "%s",
-                        at ? at + 1 : "main");
+    revision =
+        snprintf(repository->revision, sizeof repository->revision, "%s", at ? at + 1 : "main");
     decode_slashes(repository->revision);
     return name > 0 && revision > 0 && (size_t)name < sizeof repository->name &&
            (size_t)revision < sizeof repository->revision;

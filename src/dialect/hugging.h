@@ -14,7 +14,7 @@
 #define STK_HUB_NAME_BYTES 256u
 
 struct stk_hub_repository {
-    const char *kind; /* "datasets", "models", "spaces"; static */
+    const char *kind;                  /* "datasets", "models", "spaces"; static */
     char name[STK_HUB_NAME_BYTES];     /* "org/name" */
     char revision[STK_HUB_NAME_BYTES]; /* "main" where none is named */
 };
@@ -31,8 +31,8 @@ struct stk_hub_entry {
     uint64_t bytes;
 };
 /* Calls found for each entry; below 0 ends it. FORMAT: it is no such page. */
-int stk_hub_tree(struct stk_view page,
-                 int (*found)(void *owner, const struct stk_hub_entry *entry), void *owner);
+int stk_hub_tree(struct stk_view page, int (*found)(void *owner, const struct stk_hub_entry *entry),
+                 void *owner);
 /* The URL of a header 'Link: <URL>; rel="next"'; false: there is none, or it does not fit. */
 bool stk_hub_next(struct stk_view link, char *url, size_t url_bytes);
 

@@ -2,7 +2,7 @@
 #include "dialect/site.h"
 
 #include "base/mem.h"
-#include "creds/creds.h"
+#include "creds/search.h"
 #include "profile/profile.h"
 #include "profile/tell.h"
 
@@ -32,12 +32,19 @@ int stk_site_find(uint32_t service, struct stk_site *site, struct stoker_error *
     case STK_CREDS_AZURE:
         find_azure(site);
         break;
+    case STK_CREDS_SESSION:
+        break; /* is of a bucket */
     case STK_CREDS_HUB:
         snprintf(site->endpoint, sizeof site->endpoint, "%s", hub ? hub : "https://huggingface.co");
         snprintf(site->endpoint_from, sizeof site->endpoint_from, "%s", hub ? "HF_ENDPOINT" : "");
         break;
     }
     return status < 0 ? status : check(site, error);
+}
+
+bool stk_site_is_private(const char *endpoint)
+{
+    return strncasecmp(endpoint, "https://", 8) == 0 || stk_search_is_here(endpoint);
 }
 
 static int find_amazon(struct stk_site *site, struct stoker_error *error)

@@ -16,11 +16,14 @@ struct stk_site {
     char endpoint_from[640]; /* "AWS_ENDPOINT_URL", "/home/me/.aws/config:7"; empty: nobody */
     char region[64];         /* S3; never empty */
     char region_from[640];
-    char account[64];        /* Azure; empty: nobody says */
+    char account[64]; /* Azure; empty: nobody says */
 };
 
 /* service: enum stk_creds_service. ARGUMENT: an endpoint that is no URL of http or https; errors of
  * the profiles. */
 int stk_site_find(uint32_t service, struct stk_site *site_out, struct stoker_error *error);
+
+/* Whether a secret may go there: by TLS, or to this machine. */
+bool stk_site_is_private(const char *endpoint);
 
 #endif

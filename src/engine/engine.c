@@ -11,11 +11,13 @@
 #define ARENA_BYTES_MAX (8ull << 30)
 #define GRANT_WAIT_MS 100u
 
+#define FAR_DEPTH 256u /* as many as the connections that a node has */
+
 static bool grant_reserve(void *owner, uint64_t bytes);
 static void grant_release(void *owner, uint64_t bytes);
 static void engine_free(struct stoker_engine *engine);
-static int  resolve(struct stoker_engine_options *options, uint32_t cores,
-                    const struct stoker_engine_options *given, struct stoker_error *error);
+static int resolve(struct stoker_engine *engine, const struct stoker_engine_options *given,
+                   struct stoker_error *error);
 
 int stoker_engine_open(struct stoker_engine **engine_out,
                        const struct stoker_engine_options *options, struct stoker_error *error)
@@ -25,15 +27,26 @@ int stoker_engine_open(struct stoker_engine **engine_out,
 
 static int open_io(struct stoker_engine *engine, struct stoker_error *error)
 {
-    struct stk_io_options options = { .backend = engine->options.io_backend,
-                                      .direct = engine->options.direct,
-                                      .depth = engine->options.io_depth,
-                                      .read_timeout_ms = engine->options.read_timeout_ms };
+    struct stk_io_options options = {.backend = engine->options.io_backend,
+                                     .direct = engine->options.direct,
+                                     .depth = engine->options.io_depth,
+                                     .read_timeout_ms = engine->options.read_timeout_ms,
+                                     .far_threads_max = engine->options.far_threads_max};
 
-    struct stk_route_options route = { .depth = options.depth,
-                                       .read_timeout_ms = options.read_timeout_ms };
+    struct stk_route_options route = {
+        .depth = engine->far_depth,
+        .read_timeout_ms = options.read_timeout_ms,
+        .connections_max = engine->options.connections_max,
+        .node_connections_max = engine->options.node_connections_max,
+        .alone = engine->options.node_alone,
+        .no_hedges = engine->options.no_hedges,
+        .hedge_percent_max = engine->options.hedge_percent_max,
+        .tags = engine->options.check_etags,
+        .budget = &engine->budget,
+        .desk = engine->options.desk,
+    };
     struct stk_io *real = engine->io;
-    int            status = real ? 0 : stk_io_open(&real, &options, error);
+    int status = real ? 0 : stk_io_open(&real, &options, error);
 
     engine->io = NULL;
     return status < 0 ? status : stk_route_open(&engine->io, real, &route, error);
@@ -58,8 +71,8 @@ int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
                        const struct stoker_engine_options *options, struct stoker_error *error)
 {
     struct stoker_engine *engine;
-    pthread_condattr_t    monotonic;
-    int                   status;
+    pthread_condattr_t monotonic;
+    int status;
 
     *engine_out = NULL;
     engine = stk_alloc(1, sizeof *engine);
@@ -78,9 +91,9 @@ int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
     pthread_cond_init(&engine->done, &monotonic);
     pthread_condattr_destroy(&monotonic);
 
-    status = resolve(&engine->options, engine->cores, options, error);
+    status = resolve(engine, options, error);
     engine->budget.bytes_max = engine->options.memory_bytes_max;
-    engine->grant = (struct stk_grant){ grant_reserve, grant_release, engine };
+    engine->grant = (struct stk_grant){grant_reserve, grant_release, engine};
     status = status < 0 ? status : open_io(engine, error);
     status = status < 0 ? status : open_sandbox(engine, error);
     status = status < 0 ? status : stk_workers_start(engine, error);
@@ -92,10 +105,11 @@ int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
     return 0;
 }
 
-static int resolve(struct stoker_engine_options *options, uint32_t cores,
-                   const struct stoker_engine_options *given, struct stoker_error *error)
+static int resolve(struct stoker_engine *engine, const struct stoker_engine_options *given,
+                   struct stoker_error *error)
 {
-    uint32_t reserved;
+    struct stoker_engine_options *options = &engine->options;
+    uint32_t cores = engine->cores, reserved;
 
     if (given) {
         if (given->struct_size < offsetof(struct stoker_engine_options, memory_bytes_max) ||
@@ -108,14 +122,20 @@ static int resolve(struct stoker_engine_options *options, uint32_t cores,
     options->struct_size = sizeof *options;
     if (options->threads > STK_THREADS_MAX || options->vector > STOKER_VECTOR_AVX2 ||
         options->io_backend > STOKER_IO_THREADS || options->direct > STOKER_DIRECT_ALWAYS ||
-        options->sandbox > 1) {
+        options->sandbox > 1 || options->node_alone > 1 || options->no_hedges > 1 ||
+        options->check_etags > 1 || options->connections_max > 1024 ||
+        options->node_connections_max > 1024 || options->hedge_percent_max > 10 ||
+        options->far_threads_max > 256) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "an engine option is out of its range",
-                        "use at most 1024 threads and the values of the enums", "engine options");
+                        "use at most 1024 threads and connections, 256 far threads, 10 percent of "
+                        "hedges, and the values of the enums",
+                        "engine options");
     }
     reserved = options->cores_reserved < cores ? options->cores_reserved : cores - 1;
     options->threads = options->threads ? options->threads : cores - reserved;
     options->memory_bytes_max =
         options->memory_bytes_max ? options->memory_bytes_max : stk_io_memory_bytes() / 2;
+    engine->far_depth = options->io_depth ? options->io_depth : FAR_DEPTH;
     options->io_depth = options->io_depth ? options->io_depth : 128;
     options->io_bytes_max = options->io_bytes_max ? options->io_bytes_max : 4u << 20;
     /* A read's length with its alignment is 32 bits. */
@@ -123,6 +143,7 @@ static int resolve(struct stoker_engine_options *options, uint32_t cores,
     options->io_gap_bytes = options->io_gap_bytes ? options->io_gap_bytes : 64u << 10;
     options->read_timeout_ms = options->read_timeout_ms ? options->read_timeout_ms : 30000;
     options->open_files_max = options->open_files_max ? options->open_files_max : 256;
+    options->turn_timeout_ms = options->turn_timeout_ms ? options->turn_timeout_ms : 600000;
     options->decode_timeout_ms = options->decode_timeout_ms ? options->decode_timeout_ms : 10000;
     return 0;
 }
@@ -190,7 +211,7 @@ void stoker_engine_close(struct stoker_engine *engine)
 
 int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *info)
 {
-    struct stoker_engine_info full = { 0 };
+    struct stoker_engine_info full = {0};
 
     if (info->struct_size > sizeof full || info->struct_size < sizeof info->struct_size) {
         return STOKER_ERROR_ARGUMENT;
@@ -200,8 +221,7 @@ int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *
     full.cores = engine->cores;
     full.memory_bytes_max = engine->budget.bytes_max;
     full.memory_bytes = atomic_load_explicit(&engine->budget.bytes, memory_order_relaxed);
-    full.memory_bytes_peak =
-        atomic_load_explicit(&engine->budget.bytes_peak, memory_order_relaxed);
+    full.memory_bytes_peak = atomic_load_explicit(&engine->budget.bytes_peak, memory_order_relaxed);
     full.lost_bytes = stk_io_lost_bytes(engine->io);
     full.io_backend = stk_io_backend(engine->io, &full.io_reason);
     full.vector = stk_decode_vector(engine->options.vector);
@@ -212,7 +232,7 @@ int stoker_engine_info(struct stoker_engine *engine, struct stoker_engine_info *
 
 int stoker_engine_ledger(struct stoker_engine *engine, struct stoker_ledger *ledger)
 {
-    struct stoker_ledger full = { 0 };
+    struct stoker_ledger full = {0};
 
     if (ledger->struct_size > sizeof full || ledger->struct_size < sizeof ledger->struct_size) {
         return STOKER_ERROR_ARGUMENT;
@@ -231,7 +251,7 @@ uint64_t stk_engine_now(struct stoker_engine *engine)
 struct timespec stk_engine_after(uint64_t timeout_ns)
 {
     struct timespec when;
-    uint64_t        ns;
+    uint64_t ns;
 
     clock_gettime(CLOCK_MONOTONIC, &when);
     ns = (uint64_t)when.tv_nsec + timeout_ns;
@@ -300,7 +320,7 @@ int stk_engine_service(struct stoker_engine *engine,
                        struct stk_service **service_out, struct stoker_error *error)
 {
     struct stk_service *made = NULL;
-    int                 status;
+    int status;
 
     stk_engine_lock(engine, NULL);
     *service_out = engine->locked.service;
@@ -358,10 +378,10 @@ int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wa
                        const char *what, struct stoker_error *error)
 {
     uint32_t waited_ms = 0; /* of real time: a simulated clock may stand still */
-    bool     asked = false;
+    bool asked = false;
 
     while (!stk_budget_reserve(&engine->budget, bytes)) {
-        struct timespec pause = { .tv_nsec = 1000000 };
+        struct timespec pause = {.tv_nsec = 1000000};
 
         if (!asked && wait_ms > 0) { /* idle workers give back what they keep */
             asked = true;

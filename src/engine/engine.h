@@ -33,17 +33,18 @@ struct stk_value; /* field/field.h */
 
 struct stk_worker {
     struct stoker_engine *engine;
-    pthread_t             thread;
-    uint32_t              index;
-    struct stk_decoder   *decoder;
-    struct stk_jail      *jail;    /* NULL: it decodes here */
-    uint64_t              arena_bytes; /* of the jail, reserved */
-    uint8_t              *scratch; /* bytes of the sample in hand */
-    uint64_t              scratch_bytes;
-    bool                  started; /* const while the thread runs */
-    _Atomic uint64_t      idle_ns, lock_wait_ns; /* written by the worker, read by stats */
-    _Atomic uint64_t      jpegs[STOKER_JPEG_REASONS]; /* likewise: see struct stoker_stats */
-    _Atomic uint64_t      marked;                     /* of jpegs[0] */
+    pthread_t thread;
+    uint32_t index;
+    struct stk_decoder *decoder;
+    struct stk_jail *jail; /* NULL: it decodes here */
+    uint64_t arena_bytes;  /* of the jail, reserved */
+    uint8_t *scratch;      /* bytes of the sample in hand */
+    uint64_t scratch_bytes;
+    bool started;                                /* const while the thread runs */
+    _Atomic uint64_t idle_ns, lock_wait_ns;      /* written by the worker, read by stats */
+    _Atomic uint64_t jpegs[STOKER_JPEG_REASONS]; /* likewise: see struct stoker_stats */
+    _Atomic uint64_t marked, planar;             /* of jpegs[0] */
+    _Atomic uint64_t pngs[STOKER_PNG_READERS];
 };
 
 /* A loop whose rounds run on all workers and on the caller. */
@@ -51,10 +52,10 @@ struct stk_job {
     struct stk_job *next;
     int (*run)(void *context, uint64_t round, struct stoker_error *error);
     void *context;
-    bool  jailed; /* not on a thread without a helper */
+    bool jailed; /* not on a thread without a helper */
     struct {
-        uint64_t            rounds, next_round, running, failed_round;
-        int                 status;
+        uint64_t rounds, next_round, running, failed_round;
+        int status;
         struct stoker_error error;
     } locked;
 };
@@ -83,37 +84,38 @@ struct stk_service {
 };
 
 struct stoker_engine {
-    struct stk_io               *io; /* const after open, as all down to the lock */
+    struct stk_io *io;                    /* const after open, as all down to the lock */
     struct stoker_engine_options options; /* resolved: no zero is left */
-    struct stk_budget            budget;
-    struct stk_grant             grant; /* of the budget */
-    struct stk_sandbox          *sandbox; /* NULL: none was asked for */
-    struct stk_worker           *workers;
-    uint32_t                     worker_count;
-    uint32_t                     keep_bytes; /* of one kind: see STK_WORKER_KEEP_BYTES */
-    uint32_t                     cores;
-    pid_t                        pid;
-    _Atomic uint32_t             references;
-    pthread_mutex_t              lock;
-    pthread_cond_t               work; /* something for workers; with lock */
-    pthread_cond_t               done; /* a job's round ended; with lock */
+    struct stk_budget budget;
+    struct stk_grant grant;      /* of the budget */
+    struct stk_sandbox *sandbox; /* NULL: none was asked for */
+    struct stk_worker *workers;
+    uint32_t worker_count;
+    uint32_t keep_bytes; /* of one kind: see STK_WORKER_KEEP_BYTES */
+    uint32_t cores;
+    uint32_t far_depth; /* reads in flight from stores, beside io_depth of this machine's */
+    pid_t pid;
+    _Atomic uint32_t references;
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* something for workers; with lock */
+    pthread_cond_t done; /* a job's round ended; with lock */
     struct {
-        struct stk_job       *jobs;
-        struct stk_client    *clients;
-        struct stk_keeper    *keepers;
-        struct stk_service   *service; /* set once */
-        uint64_t              returns; /* batches that came back so far */
-        uint32_t              sleeping;
-        uint32_t              reserving; /* threads that wait for memory */
-        bool                  stopping;
+        struct stk_job *jobs;
+        struct stk_client *clients;
+        struct stk_keeper *keepers;
+        struct stk_service *service; /* set once */
+        uint64_t returns;            /* batches that came back so far */
+        uint32_t sleeping;
+        uint32_t reserving; /* threads that wait for memory */
+        bool stopping;
     } locked;
 };
 
 /* As stoker_engine_open, on a given io (a simulated world in tests), which it takes. */
-int  stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
-                        const struct stoker_engine_options *options, struct stoker_error *error);
+int stk_engine_open_on(struct stoker_engine **engine_out, struct stk_io *io,
+                       const struct stoker_engine_options *options, struct stoker_error *error);
 /* 0, or FORKED in a child of the process that opened it. */
-int  stk_engine_check(const struct stoker_engine *engine, struct stoker_error *error);
+int stk_engine_check(const struct stoker_engine *engine, struct stoker_error *error);
 void stk_engine_hold(struct stoker_engine *engine);
 void stk_engine_release(struct stoker_engine *engine); /* the last one ends the threads */
 /* Takes the lock; waiting is counted on worker (which may be NULL). */
@@ -133,38 +135,37 @@ int stk_engine_service(struct stoker_engine *engine,
 void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count);
 /* Runs run(context, 0..rounds-1) on the workers and the caller; the error of the lowest failed
  * round, whatever the threads. Later rounds may be left out after a failure. */
-int  stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
-                         int (*run)(void *context, uint64_t round, struct stoker_error *error),
-                         void *context, struct stoker_error *error);
+int stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
+                        int (*run)(void *context, uint64_t round, struct stoker_error *error),
+                        void *context, struct stoker_error *error);
 /* The same for rounds that parse what strangers wrote: on a sandboxed engine by the workers alone,
  * whose helpers do it. Not on a worker's thread. */
-int  stk_engine_parallel_jailed(struct stoker_engine *engine, uint64_t rounds,
-                                int (*run)(void *context, uint64_t round,
-                                           struct stoker_error *error),
-                                void *context, struct stoker_error *error);
+int stk_engine_parallel_jailed(struct stoker_engine *engine, uint64_t rounds,
+                               int (*run)(void *context, uint64_t round,
+                                          struct stoker_error *error),
+                               void *context, struct stoker_error *error);
 /* The worker whose thread this is; NULL: another thread. */
 struct stk_worker *stk_worker_of(const struct stoker_engine *engine);
 /* Reserves, making room by freeing pooled batches and waiting up to wait_ms. BUDGET. */
-int  stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wait_ms,
-                        const char *what, struct stoker_error *error);
+int stk_engine_reserve(struct stoker_engine *engine, uint64_t bytes, uint32_t wait_ms,
+                       const char *what, struct stoker_error *error);
 /* The same for a library: waits shortly. Lent as long as the engine. */
 const struct stk_grant *stk_engine_grant(const struct stoker_engine *engine);
 /* The worker's scratch with room for `bytes`; NULL and *error when there is none. */
 uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct stoker_error *error);
-/* JPEGs that the workers decoded, less those `before` (NULL: none): see struct stoker_stats.
- * *marked: in: as many were decoded from marks on before; out: how many have been since then. */
-void stk_engine_jpegs(const struct stoker_engine *engine, const uint64_t *before,
-                      uint64_t *counts_out, uint64_t *marked);
+/* JPEGs that the workers decoded, less those `before` (NULL: none): the jpegs* of stats_out. */
+void stk_engine_jpegs(const struct stoker_engine *engine, const struct stoker_stats *before,
+                      struct stoker_stats *stats_out);
 /* A picture into its slot (see stk_decode), here or in the worker's sandbox, its memory reserved.
  * The worker's own thread. CLOSED: a sandboxed one was cancelled. */
 struct stk_picture {
     const struct stk_decode_plan *plan;
-    struct stk_view               bytes;
-    uint64_t                      key;
-    void                         *slot;
-    const _Atomic bool           *cancelled;
-    uint32_t                      wait_ms; /* for memory */
-    struct stk_marks_of           marks;   /* of its sample; a helper does without */
+    struct stk_view bytes;
+    uint64_t key;
+    void *slot;
+    const _Atomic bool *cancelled;
+    uint32_t wait_ms;          /* for memory */
+    struct stk_marks_of marks; /* of its sample; a helper does without */
 };
 int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
                       struct stoker_error *error);
@@ -172,18 +173,18 @@ int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *pictu
  * MessagePack the whole, of npz an array. What is large is reserved until the caller, who has
  * closed the value, releases it. The worker's own thread. CLOSED: it was cancelled. */
 struct stk_parse_job {
-    uint32_t            encoding; /* JSON, MSGPACK, NPZ */
-    bool                whole;    /* only whether it is good as a whole: there is no value */
-    struct stk_view     bytes;
-    const char         *path, *other; /* of an npz; other: an array that will be opened, too, while
-                                         the first is; NULL: none */
-    uint64_t            small_bytes;  /* what takes no more is not reserved */
-    uint64_t            ratio; /* what the caller takes beside it, for each byte of a large one */
-    uint64_t            memory_bytes_max;
-    uint32_t            wait_ms; /* for memory */
+    uint32_t encoding; /* JSON, MSGPACK, NPZ */
+    bool whole;        /* only whether it is good as a whole: there is no value */
+    struct stk_view bytes;
+    const char *path, *other; /* of an npz; other: an array that will be opened, too, while
+                                 the first is; NULL: none */
+    uint64_t small_bytes;     /* what takes no more is not reserved */
+    uint64_t ratio;           /* what the caller takes beside it, for each byte of a large one */
+    uint64_t memory_bytes_max;
+    uint32_t wait_ms; /* for memory */
     const _Atomic bool *cancelled;
-    uint64_t            reserved_bytes; /* out, also of a failure */
-    uint64_t            other_bytes;    /* out: what the other takes */
+    uint64_t reserved_bytes; /* out, also of a failure */
+    uint64_t other_bytes;    /* out: what the other takes */
 };
 int stk_worker_parse(struct stk_worker *worker, struct stk_parse_job *job,
                      struct stk_value *value_out, struct stoker_error *error);

@@ -70,7 +70,7 @@ struct client {
     struct served {
         char names[64];
         int count;
-    } * served;
+    } *served;
     char name;
     int left;
 };

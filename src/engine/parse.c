@@ -21,8 +21,8 @@ static int too_much(uint64_t bytes, uint64_t bytes_max, struct stoker_error *err
  * what is packed there, and what is unpacked here. */
 struct attempt {
     const char *path;
-    uint64_t    granted_bytes;
-    uint64_t    needed_bytes; /* out, with -EAGAIN: what would do */
+    uint64_t granted_bytes;
+    uint64_t needed_bytes; /* out, with -EAGAIN: what would do */
 };
 
 /* Of the arena: the bytes, and room for what is packed. */
@@ -31,19 +31,21 @@ static uint64_t arena_bytes(const struct stk_parse_job *job, const struct attemp
     return stk_min(job->bytes.bytes, UINT64_MAX / 4) + attempt->granted_bytes / 2 + MARGIN_BYTES;
 }
 
-static int run(struct stk_worker *worker, const struct stk_parse_job *job,
-               struct attempt *attempt, struct stk_value *value_out, struct stoker_error *error)
+static int run(struct stk_worker *worker, const struct stk_parse_job *job, struct attempt *attempt,
+               struct stk_value *value_out, struct stoker_error *error)
 {
-    struct stk_jail_parse parse = { .encoding = job->encoding, .whole = job->whole,
-                                    .bytes = job->bytes, .path = attempt->path,
-                                    .room_bytes = job->whole ? 0 : attempt->granted_bytes / 2,
-                                    .granted_bytes = attempt->granted_bytes / 2,
-                                    .memory_bytes_max = job->memory_bytes_max,
-                                    .cancelled = job->cancelled };
+    struct stk_jail_parse parse = {.encoding = job->encoding,
+                                   .whole = job->whole,
+                                   .bytes = job->bytes,
+                                   .path = attempt->path,
+                                   .room_bytes = job->whole ? 0 : attempt->granted_bytes / 2,
+                                   .granted_bytes = attempt->granted_bytes / 2,
+                                   .memory_bytes_max = job->memory_bytes_max,
+                                   .cancelled = job->cancelled};
     int status = stk_jail_parse(worker->jail, &parse, error);
 
     attempt->needed_bytes = 0;
-    *value_out = (struct stk_value){ .encoding = job->encoding, .bytes = job->bytes, .path = "" };
+    *value_out = (struct stk_value){.encoding = job->encoding, .bytes = job->bytes, .path = ""};
     if (status == -EAGAIN) {
         attempt->needed_bytes = 2 * stk_min(parse.needed_bytes, UINT64_MAX / 4) + MARGIN_BYTES;
         if (attempt->needed_bytes > job->memory_bytes_max) {
@@ -72,9 +74,9 @@ static int insist(struct stk_worker *worker, const struct stk_parse_job *job,
 int stk_worker_parse(struct stk_worker *worker, struct stk_parse_job *job,
                      struct stk_value *value_out, struct stoker_error *error)
 {
-    struct attempt other = { .path = job->other }; /* granted nothing: it says its needs */
-    struct attempt own = { .path = job->path, .granted_bytes = job->small_bytes };
-    uint64_t       more;
+    struct attempt other = {.path = job->other}; /* granted nothing: it says its needs */
+    struct attempt own = {.path = job->path, .granted_bytes = job->small_bytes};
+    uint64_t more;
     int status = stk_worker_arena(worker, arena_bytes(job, &own), job->wait_ms, error);
 
     job->reserved_bytes = 0;
@@ -100,8 +102,8 @@ int stk_worker_parse(struct stk_worker *worker, struct stk_parse_job *job,
 int stk_worker_parse_other(struct stk_worker *worker, const struct stk_parse_job *job,
                            struct stk_value *value_out, struct stoker_error *error)
 {
-    struct attempt other = { .path = job->other,
-                             .granted_bytes = stk_max(job->other_bytes, job->small_bytes) };
+    struct attempt other = {.path = job->other,
+                            .granted_bytes = stk_max(job->other_bytes, job->small_bytes)};
 
     return insist(worker, job, &other, value_out, error);
 }

@@ -18,9 +18,9 @@ static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
                        struct stoker_error *error)
 {
     struct stk_jpeg_marks marks;
-    uint64_t              ticket = 0;
-    bool                  large;
-    int      status = stk_decode_ticket(job->plan, job->bytes, &ticket, error);
+    uint64_t ticket = 0;
+    bool large;
+    int status = stk_decode_ticket(job->plan, job->bytes, &ticket, error);
 
     if (status < 0) {
         return status;
@@ -36,7 +36,7 @@ static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
         stk_decoder_marks(worker->decoder, marked ? &marks : NULL);
         status = stk_decode(worker->decoder, job->plan, job->bytes, job->key, job->slot, error);
         stk_decoder_marks(worker->decoder, NULL);
-        if (marked && status == 0 && stk_decoder_jpeg(worker->decoder) == 1) {
+        if (marked && status == 0 && (stk_decoder_by(worker->decoder) & ~STK_DECODED_PLANAR) == 1) {
             atomic_fetch_add_explicit(&worker->marked, 1, memory_order_relaxed);
         }
         stk_decoder_trim(worker->decoder, worker->engine->keep_bytes);
@@ -79,13 +79,15 @@ void stk_worker_arena_trim(struct stk_worker *worker)
 }
 
 static int decode_jailed(struct stk_worker *worker, const struct stk_picture *picture,
-                         uint32_t *jpeg_out, struct stoker_error *error)
+                         uint32_t *by_out, struct stoker_error *error)
 {
-    struct stk_jail_job job = { .plan = picture->plan, .bytes = picture->bytes,
-                                .key = picture->key, .cancelled = picture->cancelled,
-                                .granted_bytes = worker->engine->keep_bytes };
+    struct stk_jail_job job = {.plan = picture->plan,
+                               .bytes = picture->bytes,
+                               .key = picture->key,
+                               .cancelled = picture->cancelled,
+                               .granted_bytes = worker->engine->keep_bytes};
     uint64_t more = 0;
-    int      status = stk_worker_arena(worker, stk_jail_arena_bytes(&job), picture->wait_ms, error);
+    int status = stk_worker_arena(worker, stk_jail_arena_bytes(&job), picture->wait_ms, error);
 
     if (status < 0) {
         return status;
@@ -103,40 +105,70 @@ static int decode_jailed(struct stk_worker *worker, const struct stk_picture *pi
     }
     if (status == 0) {
         stk_decode_convert(worker->decoder, job.plan, job.canvas, picture->slot);
-        *jpeg_out = job.jpeg;
+        *by_out = job.by;
     }
     stk_budget_release(&worker->engine->budget, more);
     stk_worker_arena_trim(worker);
     return status;
 }
 
-void stk_engine_jpegs(const struct stoker_engine *engine, const uint64_t *before,
-                      uint64_t *counts_out, uint64_t *marked)
+void stk_engine_jpegs(const struct stoker_engine *engine, const struct stoker_stats *before,
+                      struct stoker_stats *stats_out)
 {
-    *marked = 0 - *marked;
-    for (uint32_t w = 0; w < engine->worker_count; w++) {
-        *marked += atomic_load(&engine->workers[w].marked);
-    }
+    static const struct stoker_stats none;
+
+    before = before ? before : &none;
+    stats_out->jpegs_marked = 0 - before->jpegs_marked;
+    stats_out->jpegs_planar = 0 - before->jpegs_planar;
     for (uint32_t i = 0; i < STOKER_JPEG_REASONS; i++) {
-        counts_out[i] = before ? 0 - before[i] : 0;
-        for (uint32_t w = 0; w < engine->worker_count; w++) {
-            counts_out[i] += atomic_load(&engine->workers[w].jpegs[i]);
+        stats_out->jpegs[i] = 0 - before->jpegs[i];
+    }
+    for (uint32_t i = 0; i < STOKER_PNG_READERS; i++) {
+        stats_out->pngs[i] = 0 - before->pngs[i];
+    }
+    for (uint32_t w = 0; w < engine->worker_count; w++) {
+        const struct stk_worker *worker = &engine->workers[w];
+
+        stats_out->jpegs_marked += atomic_load(&worker->marked);
+        stats_out->jpegs_planar += atomic_load(&worker->planar);
+        for (uint32_t i = 0; i < STOKER_JPEG_REASONS; i++) {
+            stats_out->jpegs[i] += atomic_load(&worker->jpegs[i]);
         }
+        for (uint32_t i = 0; i < STOKER_PNG_READERS; i++) {
+            stats_out->pngs[i] += atomic_load(&worker->pngs[i]);
+        }
+    }
+}
+
+/* Counts a picture; a helper that tells who decoded it is not believed. */
+static void count_picture(struct stk_worker *worker, uint32_t by)
+{
+    _Atomic uint64_t *count = NULL;
+
+    if (by == (1 | STK_DECODED_PLANAR)) {
+        atomic_fetch_add_explicit(&worker->planar, 1, memory_order_relaxed);
+        by = 1;
+    }
+    if (by > 0 && by <= STOKER_JPEG_REASONS) {
+        count = &worker->jpegs[by - 1];
+    } else if (by == STK_DECODED_PNG || by == STK_DECODED_LIBPNG) {
+        count = &worker->pngs[by - STK_DECODED_PNG];
+    }
+    if (count) {
+        atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
     }
 }
 
 int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
                       struct stoker_error *error)
 {
-    uint32_t jpeg = 0;
-    int      status = worker->jail ? decode_jailed(worker, picture, &jpeg, error)
-                                   : decode_here(worker, picture, error);
+    uint32_t by = 0;
+    int status = worker->jail ? decode_jailed(worker, picture, &by, error)
+                              : decode_here(worker, picture, error);
 
     if (status == 0 && !worker->jail) {
-        jpeg = stk_decoder_jpeg(worker->decoder);
+        by = stk_decoder_by(worker->decoder);
     }
-    if (jpeg > 0 && jpeg <= STOKER_JPEG_REASONS) { /* a helper is not believed */
-        atomic_fetch_add_explicit(&worker->jpegs[jpeg - 1], 1, memory_order_relaxed);
-    }
+    count_picture(worker, by);
     return status;
 }

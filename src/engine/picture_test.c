@@ -16,22 +16,22 @@
 #include <unistd.h>
 
 #define SAMPLES 64u
-#define BATCH   16u
-#define SIDE    24u
+#define BATCH 16u
+#define SIDE 24u
 
 static char rogue[PATH_MAX];
 
 /* Sample number % 8 == 3 names its misdeed, if any is given. */
 static void add_tar(struct stk_io *world, const char *const *misdeeds, size_t misdeed_count)
 {
-    struct t_tar tar = { 0 };
+    struct t_tar tar = {0};
 
     for (uint32_t i = 0; i < SAMPLES; i++) {
-        png_image      image = { .version = PNG_IMAGE_VERSION, .width = 40, .height = 30,
-                                 .format = PNG_FORMAT_RGB };
+        png_image image = {
+            .version = PNG_IMAGE_VERSION, .width = 40, .height = 30, .format = PNG_FORMAT_RGB};
         static uint8_t rgb[40 * 30 * 3], file[16384];
-        size_t         bytes = sizeof file;
-        char           name[32];
+        size_t bytes = sizeof file;
+        char name[32];
 
         for (size_t k = 0; k < sizeof rgb; k++) {
             rgb[k] = (uint8_t)(k * (i + 1) / 3);
@@ -51,46 +51,53 @@ static void add_tar(struct stk_io *world, const char *const *misdeeds, size_t mi
 }
 
 struct rig {
-    struct stoker_engine  *engine;
+    struct stoker_engine *engine;
     struct stoker_dataset *dataset;
-    struct stoker_loader  *loader;
+    struct stoker_loader *loader;
 };
 
 struct rig_options {
     const char *const *misdeeds;
-    size_t             misdeed_count;
-    const char        *helper;
-    uint32_t           threads, on_error, timeout_ms;
-    bool               sandbox;
+    size_t misdeed_count;
+    const char *helper;
+    uint32_t threads, on_error, timeout_ms;
+    bool sandbox;
 };
 
 static bool rig_open(struct rig *rig, const struct rig_options *options)
 {
     static const struct stoker_transform chain[] = {
-        { .kind = STOKER_RANDOM_RESIZED_CROP, .height = SIDE, .width = SIDE,
-          .filter = STOKER_BILINEAR, .scale = { 0.2, 1 }, .ratio = { 0.75, 1.3333 } },
-        { .kind = STOKER_RANDOM_HORIZONTAL_FLIP, .probability = 0.5 },
+        {.kind = STOKER_RANDOM_RESIZED_CROP,
+         .height = SIDE,
+         .width = SIDE,
+         .filter = STOKER_BILINEAR,
+         .scale = {0.2, 1},
+         .ratio = {0.75, 1.3333}},
+        {.kind = STOKER_RANDOM_HORIZONTAL_FLIP, .probability = 0.5},
     };
-    static const struct stoker_field_options field = { .name = "image",
-                                                       .kind = STOKER_FIELD_IMAGE,
-                                                       .extensions = "png",
-                                                       .transforms = chain,
-                                                       .transform_count = 2 };
+    static const struct stoker_field_options field = {.name = "image",
+                                                      .kind = STOKER_FIELD_IMAGE,
+                                                      .extensions = "png",
+                                                      .transforms = chain,
+                                                      .transform_count = 2};
     static const char *const url = "/data/train.tar";
-    struct stk_io_options         io = { .depth = 16, .read_timeout_ms = 5000 };
-    struct stoker_engine_options  engine = { .struct_size = sizeof engine,
-                                             .threads = options->threads,
-                                             .memory_bytes_max = 256u << 20,
-                                             .sandbox = options->sandbox,
-                                             .sandbox_helper = options->helper,
-                                             .decode_timeout_ms = options->timeout_ms };
-    struct stoker_dataset_options dataset = { .struct_size = sizeof dataset, .urls = &url,
-                                              .url_count = 1 };
-    struct stoker_loader_options  loader = { .struct_size = sizeof loader, .fields = &field,
-                                             .field_count = 1, .batch_size = BATCH, .seed = 3,
-                                             .on_error = options->on_error };
-    struct stoker_error           error = { 0 };
-    struct stk_io                *world;
+    struct stk_io_options io = {.depth = 16, .read_timeout_ms = 5000};
+    struct stoker_engine_options engine = {.struct_size = sizeof engine,
+                                           .threads = options->threads,
+                                           .memory_bytes_max = 256u << 20,
+                                           .sandbox = options->sandbox,
+                                           .sandbox_helper = options->helper,
+                                           .decode_timeout_ms = options->timeout_ms};
+    struct stoker_dataset_options dataset = {
+        .struct_size = sizeof dataset, .urls = &url, .url_count = 1};
+    struct stoker_loader_options loader = {.struct_size = sizeof loader,
+                                           .fields = &field,
+                                           .field_count = 1,
+                                           .batch_size = BATCH,
+                                           .seed = 3,
+                                           .on_error = options->on_error};
+    struct stoker_error error = {0};
+    struct stk_io *world;
 
     memset(rig, 0, sizeof *rig);
     T_EQ("world", stk_world_open(&world, 1, &io, &error), 0);
@@ -115,8 +122,8 @@ static void rig_close(struct rig *rig)
 static int read_epoch(struct rig *rig, uint8_t *out, struct stoker_error *error)
 {
     struct stoker_batch *batch = NULL;
-    uint64_t             at = 0;
-    int                  status;
+    uint64_t at = 0;
+    int status;
 
     while ((status = stoker_loader_next(rig->loader, 60000, &batch, error)) == 1) {
         struct stoker_array array;
@@ -135,10 +142,10 @@ static uint8_t want[SAMPLES * 3 * SIDE * SIDE], got[SAMPLES * 3 * SIDE * SIDE];
 static void test_same(void)
 {
     for (uint32_t threads = 1; threads <= 3; threads++) {
-        struct rig_options        options = { .threads = threads };
-        struct stoker_engine_info info = { .struct_size = sizeof info };
-        struct stoker_error       error = { 0 };
-        struct rig                rig;
+        struct rig_options options = {.threads = threads};
+        struct stoker_engine_info info = {.struct_size = sizeof info};
+        struct stoker_error error = {0};
+        struct rig rig;
 
         if (rig_open(&rig, &options)) {
             T_EQ("info", stoker_engine_info(rig.engine, &info), 0);
@@ -160,16 +167,20 @@ static void test_same(void)
 
 static void test_skip(void)
 {
-    static const char *const misdeeds[] = { "crash", "socket", "loop", "answer status",
-                                            "exec", "exit", "answer kind", "abort" };
-    struct stoker_error error = { 0 };
+    static const char *const misdeeds[] = {"crash", "socket", "loop",        "answer status",
+                                           "exec",  "exit",   "answer kind", "abort"};
+    struct stoker_error error = {0};
 
     for (uint32_t threads = 1; threads <= 3; threads += 2) {
-        struct rig_options  options = { .misdeeds = misdeeds, .misdeed_count = 8,
-                                        .helper = rogue, .threads = threads, .sandbox = true,
-                                        .timeout_ms = 150, .on_error = STOKER_ON_ERROR_SKIP };
-        struct stoker_stats stats = { .struct_size = sizeof stats };
-        struct rig          rig;
+        struct rig_options options = {.misdeeds = misdeeds,
+                                      .misdeed_count = 8,
+                                      .helper = rogue,
+                                      .threads = threads,
+                                      .sandbox = true,
+                                      .timeout_ms = 150,
+                                      .on_error = STOKER_ON_ERROR_SKIP};
+        struct stoker_stats stats = {.struct_size = sizeof stats};
+        struct rig rig;
 
         if (rig_open(&rig, &options)) {
             T_EQ("epoch", read_epoch(&rig, threads == 1 ? want : got, &error), 0);
@@ -183,11 +194,11 @@ static void test_skip(void)
 
 static void test_raise(void)
 {
-    static const char *const misdeeds[] = { "crash" };
-    struct rig_options       options = { .misdeeds = misdeeds, .misdeed_count = 1,
-                                         .helper = rogue, .threads = 2, .sandbox = true };
-    struct stoker_error      error = { 0 };
-    struct rig               rig;
+    static const char *const misdeeds[] = {"crash"};
+    struct rig_options options = {
+        .misdeeds = misdeeds, .misdeed_count = 1, .helper = rogue, .threads = 2, .sandbox = true};
+    struct stoker_error error = {0};
+    struct rig rig;
 
     if (rig_open(&rig, &options)) {
         T_EQ("epoch", read_epoch(&rig, got, &error), STOKER_ERROR_CORRUPT);
@@ -200,14 +211,17 @@ static void test_raise(void)
 
 static void test_close(void)
 {
-    static const char *const misdeeds[] = { "loop" };
-    struct rig_options       options = { .misdeeds = misdeeds, .misdeed_count = 1,
-                                         .helper = rogue, .threads = 2, .sandbox = true,
-                                         .timeout_ms = 600000 };
-    struct stoker_batch     *batch;
-    struct stoker_error      error = { 0 };
-    struct timespec          before, after;
-    struct rig               rig;
+    static const char *const misdeeds[] = {"loop"};
+    struct rig_options options = {.misdeeds = misdeeds,
+                                  .misdeed_count = 1,
+                                  .helper = rogue,
+                                  .threads = 2,
+                                  .sandbox = true,
+                                  .timeout_ms = 600000};
+    struct stoker_batch *batch;
+    struct stoker_error error = {0};
+    struct timespec before, after;
+    struct rig rig;
 
     if (rig_open(&rig, &options)) {
         T_EQ("next", stoker_loader_next(rig.loader, 300, &batch, &error), STOKER_ERROR_AGAIN);
@@ -215,8 +229,9 @@ static void test_close(void)
     clock_gettime(CLOCK_MONOTONIC, &before);
     rig_close(&rig);
     clock_gettime(CLOCK_MONOTONIC, &after);
-    T_TRUE("soon", (after.tv_sec - before.tv_sec) * 1000 +
-                           (after.tv_nsec - before.tv_nsec) / 1000000 < 200);
+    T_TRUE("soon",
+           (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 <
+               200);
 }
 
 /* The last thread of an engine may free it a moment after close. */
@@ -234,12 +249,14 @@ static void test_fail_nth(void)
     bool failed = true;
 
     for (uint64_t n = 1; failed && n < 100; n++) {
-        struct stk_io_options        io = { .depth = 16, .read_timeout_ms = 5000 };
-        struct stoker_engine_options options = { .struct_size = sizeof options, .threads = 2,
-                                                 .memory_bytes_max = 256u << 20, .sandbox = 1 };
-        struct stoker_error          error = { 0 };
-        struct stoker_engine        *engine = NULL;
-        struct stk_io               *world;
+        struct stk_io_options io = {.depth = 16, .read_timeout_ms = 5000};
+        struct stoker_engine_options options = {.struct_size = sizeof options,
+                                                .threads = 2,
+                                                .memory_bytes_max = 256u << 20,
+                                                .sandbox = 1};
+        struct stoker_error error = {0};
+        struct stoker_engine *engine = NULL;
+        struct stk_io *world;
 
         T_EQ("world", stk_world_open(&world, 1, &io, &error), 0);
         stk_mem_fail_nth(n);
@@ -255,7 +272,7 @@ int main(void)
 {
     ssize_t length = readlink("/proc/self/exe", rogue, sizeof rogue - 64);
     int64_t alive = stk_mem_alive();
-    char   *slash;
+    char *slash;
 
     rogue[length < 0 ? 0 : length] = 0;
     slash = strrchr(rogue, '/');

@@ -23,7 +23,7 @@ static int reserve_keep(struct stoker_engine *engine, struct stoker_error *error
 int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
 {
     sigset_t all, before;
-    int      status = 0;
+    int status = 0;
 
     engine->workers = stk_alloc(engine->options.threads, sizeof *engine->workers);
     if (!engine->workers) {
@@ -36,7 +36,7 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (uint32_t i = 0; i < engine->options.threads && status == 0; i++) {
         struct stk_worker *worker = &engine->workers[i];
-        int                number;
+        int number;
 
         worker->engine = engine;
         worker->index = i;
@@ -61,9 +61,9 @@ int stk_workers_start(struct stoker_engine *engine, struct stoker_error *error)
             stk_jail_close(worker->jail);
             stk_decoder_close(worker->decoder);
             stk_pages_free(worker->scratch, worker->scratch_bytes);
-            status = stk_fail_errno(error, number, "cannot start a worker thread",
-                                    "raise the limit of processes or use fewer threads",
-                                    "thread %u", i);
+            status =
+                stk_fail_errno(error, number, "cannot start a worker thread",
+                               "raise the limit of processes or use fewer threads", "thread %u", i);
             break;
         }
         engine->worker_count = i + 1;
@@ -109,7 +109,7 @@ bool stk_workers_is_one(const struct stoker_engine *engine)
 uint64_t stk_engine_trim(struct stoker_engine *engine)
 {
     struct stk_service *service;
-    uint64_t            bytes = 0;
+    uint64_t bytes = 0;
 
     stk_engine_lock(engine, NULL);
     service = engine->locked.service;
@@ -120,7 +120,8 @@ uint64_t stk_engine_trim(struct stoker_engine *engine)
         bytes += it->trim_locked(it);
     }
     stk_engine_unlock(engine);
-    return bytes + (service ? service->trim(service) : 0);
+    bytes += service ? service->trim(service) : 0;
+    return bytes > 0 ? bytes : stk_io_trim(engine->io); /* what was brought is wanted soon */
 }
 
 void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count)
@@ -139,9 +140,9 @@ void stk_engine_signal_locked(struct stoker_engine *engine, uint64_t count)
 /* One round of the job; false when none is left to begin. */
 static bool job_step_locked(struct stoker_engine *engine, struct stk_job *job)
 {
-    struct stoker_error error = { 0 };
-    uint64_t            round;
-    int                 status;
+    struct stoker_error error = {0};
+    uint64_t round;
+    int status;
 
     if (job->locked.next_round >= job->locked.rounds) {
         return false;
@@ -167,15 +168,14 @@ static bool job_step_locked(struct stoker_engine *engine, struct stk_job *job)
 
 static int run_job(struct stoker_engine *engine, struct stk_job *asked, struct stoker_error *error)
 {
-    struct stk_job   job = *asked;
+    struct stk_job job = *asked;
     struct stk_job **link;
 
     stk_engine_lock(engine, NULL);
     job.next = engine->locked.jobs;
     engine->locked.jobs = &job;
     stk_engine_signal_locked(engine, job.locked.rounds);
-    while (job.jailed ? job.locked.next_round < job.locked.rounds
-                      : job_step_locked(engine, &job)) {
+    while (job.jailed ? job.locked.next_round < job.locked.rounds : job_step_locked(engine, &job)) {
         if (job.jailed) { /* until the last round ends, when there is none to begin */
             pthread_cond_wait(&engine->done, &engine->lock);
         }
@@ -197,7 +197,7 @@ int stk_engine_parallel(struct stoker_engine *engine, uint64_t rounds,
                         int (*run)(void *context, uint64_t round, struct stoker_error *error),
                         void *context, struct stoker_error *error)
 {
-    struct stk_job job = { .run = run, .context = context, .locked.rounds = rounds };
+    struct stk_job job = {.run = run, .context = context, .locked.rounds = rounds};
 
     return run_job(engine, &job, error);
 }
@@ -207,8 +207,10 @@ int stk_engine_parallel_jailed(struct stoker_engine *engine, uint64_t rounds,
                                           struct stoker_error *error),
                                void *context, struct stoker_error *error)
 {
-    struct stk_job job = { .run = run, .context = context, .locked.rounds = rounds,
-                           .jailed = engine->workers[0].jail != NULL };
+    struct stk_job job = {.run = run,
+                          .context = context,
+                          .locked.rounds = rounds,
+                          .jailed = engine->workers[0].jail != NULL};
 
     return run_job(engine, &job, error);
 }
@@ -226,7 +228,7 @@ static bool jobs_step_locked(struct stoker_engine *engine)
 /* Another client comes first at each step, so that two share the workers' time evenly. */
 static void rotate_locked(struct stoker_engine *engine)
 {
-    struct stk_client  *first = engine->locked.clients;
+    struct stk_client *first = engine->locked.clients;
     struct stk_client **link = &engine->locked.clients;
 
     if (!first || !first->next) {
@@ -308,7 +310,7 @@ uint8_t *stk_worker_scratch(struct stk_worker *worker, uint64_t bytes, struct st
 
 static void *worker_main(void *argument)
 {
-    struct stk_worker    *worker = argument;
+    struct stk_worker *worker = argument;
     struct stoker_engine *engine = worker->engine;
 
     pthread_setname_np(pthread_self(), "stoker-worker");

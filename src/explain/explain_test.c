@@ -14,6 +14,7 @@
 
 static char folder[] = "/tmp/stoker-explain-XXXXXX";
 
+/* clang-format off */
 static const struct row {
     const char *name, *url;
     const char *settings[SETTINGS_MAX]; /* "NAME=value" */
@@ -53,6 +54,7 @@ static const struct row {
     {"something else", "ftp://u:" CANARY "@host/p", {NULL}, STOKER_ERROR_UNSUPPORTED, "", "none",
      "", "", 0, 0},
 };
+/* clang-format on */
 
 static void check(const struct row *row)
 {

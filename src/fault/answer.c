@@ -75,6 +75,7 @@ int stk_fault_answer_make(struct stk_fault_answer *answer, const struct stk_faul
 {
     static const char garbage[] = "\x16\x03\x01this is no answer\r\n\x00\x01\x02\r\n";
     static const char header[] = "X-Without-End: for ever and ever\r\n";
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
     static const char chunk[] = "10\r\n0123456789abcdef\r\n";
     char date[DATE_BYTES];
 
@@ -87,6 +88,14 @@ int stk_fault_answer_make(struct stk_fault_answer *answer, const struct stk_faul
     } else if (rule->fault == STK_FAULT_ENDLESS_HEAD) {
         stk_fault_text_add(&answer->text, "HTTP/1.1 200 OK\r\n");
         answer->repeat = (struct stk_view){(const uint8_t *)header, sizeof header - 1};
+    } else if (rule->fault == STK_FAULT_ENDLESS_INTERIM) {
+        answer->status = 100;
+        answer->repeat = (struct stk_view){(const uint8_t *)interim, sizeof interim - 1};
+    } else if (rule->fault == STK_FAULT_RAW) {
+        stk_fault_text_bytes(&answer->text, rule->body ? rule->body : "",
+                             rule->body ? strlen(rule->body) : 0);
+        answer->close = true;
+        answer->status = 0;
     } else if (rule->fault == STK_FAULT_ENDLESS_BODY) {
         stk_fault_text_add(&answer->text, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         answer->head_bytes = answer->text.bytes;
@@ -354,7 +363,8 @@ static bool is_checksum(struct stk_view name)
     bool amazon = name.bytes > 15 && memmem(name.data, name.bytes, "checksum-", 9) != NULL;
 
     return (amazon && !stk_view_is(name, "x-amz-checksum-type")) ||
-           stk_view_is(name, "content-md5") || stk_view_is(name, "x-goog-hash");
+           stk_view_is(name, "content-md5") || stk_view_is(name, "x-goog-hash") ||
+           stk_view_is(name, "x-ms-content-crc64");
 }
 
 static void edit_header(struct stk_fault_text *text, const struct stk_fault_header *header,

@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 
 #define LINKS_DEFAULT 256u
 #define IDLE_SECONDS_DEFAULT 600u
+#define REST_MS 1000 /* for the rest of a line of the log */
 #define EXIT_USAGE 2
 #define EXIT_ENVIRONMENT 3
 
@@ -37,7 +40,8 @@ static const char usage[] =
     "  --script FILE    rules, as JSON\n"
     "  --rules JSON     the same, here\n"
     "  --seed N         of all that is left to chance; default: the script's\n"
-    "  --log FILE       a JSON line for each exchange; default: standard output\n"
+    "  --log FILE       a JSON line for each exchange; default: standard output, where lines that\n"
+    "                   nobody takes are left out, and counted in the next: lost_before\n"
     "  --connections N  at once; default 256\n"
     "  --idle SECONDS   a connection on which nothing moves for so long ends; default 600\n\n"
     "The first line of the output says where it listens. A script:\n\n"
@@ -195,13 +199,51 @@ static int open_behind(struct stk_link_world *world, const struct given *given,
     return stk_proxy_resolve(place, &world->to, &world->to_bytes, error);
 }
 
+/* Where the log goes. */
+struct log {
+    int fd;
+    uint64_t lost; /* lines that nobody was there to take */
+};
+
+/* False: nobody reads, and to wait for that would hold up all that passes here. POLLOUT of a pipe
+ * promises PIPE_BUF bytes; for the rest of a longer line it is waited a little. */
+static bool write_line(int fd, const char *text, size_t bytes)
+{
+    struct pollfd ready = {.fd = fd, .events = POLLOUT};
+
+    for (int wait_ms = 0; bytes > 0; wait_ms = REST_MS) {
+        size_t some = stk_min(bytes, PIPE_BUF);
+        ssize_t written;
+
+        if (poll(&ready, 1, wait_ms) != 1 || !(ready.revents & POLLOUT)) {
+            return false;
+        }
+        written = write(fd, text, some);
+        if (written < 0 && errno != EINTR) {
+            return false;
+        }
+        text += stk_max(written, 0);
+        bytes -= (size_t)stk_max(written, 0);
+    }
+    return true;
+}
+
 static void log_line(void *owner, json_t *line)
 {
-    char *text = json_dumps(line, JSON_COMPACT);
+    struct log *log = owner;
+    char *text, *ended = NULL;
+    int bytes = -1;
 
+    if (log->lost > 0) {
+        json_object_set_new(line, "lost_before", json_integer((json_int_t)log->lost));
+    }
+    text = json_dumps(line, JSON_COMPACT);
     if (text) {
-        fprintf(owner, "%s\n", text);
-        fflush(owner);
+        bytes = asprintf(&ended, "%s\n", text);
+    }
+    log->lost = bytes > 0 && write_line(log->fd, ended, (size_t)bytes) ? 0 : log->lost + 1;
+    if (bytes >= 0) {
+        free(ended);
     }
     free(text);
     json_decref(line);
@@ -212,14 +254,18 @@ static int run(const struct given *given, struct stoker_error *error)
     struct stk_proxy proxy = {.listener = -1,
                               .links_max = (uint32_t)given->links,
                               .world = {.folder = -1, .idle_ms = given->idle_seconds * 1000}};
+    struct log log = {.fd = STDOUT_FILENO};
     char place[96];
     int status = open_script(&proxy.world.script, given, error);
 
     status = status < 0 ? status : open_behind(&proxy.world, given, error);
     status = status < 0 ? status : stk_proxy_open(&proxy, given->listen, place, error);
-    proxy.world.owner = given->log ? fopen(given->log, "ae") : stdout;
+    proxy.world.owner = &log;
     proxy.world.log = log_line;
-    if (status == 0 && !proxy.world.owner) {
+    if (status == 0 && given->log) {
+        log.fd = open(given->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    }
+    if (log.fd < 0) {
         status = stk_fail_errno(error, errno, "cannot write the log", "check the path", "'%s'",
                                 given->log);
     }
@@ -228,10 +274,9 @@ static int run(const struct given *given, struct stoker_error *error)
         fflush(stdout);
         status = stk_proxy_run(&proxy, &stopped, error);
     }
-    FILE *log = proxy.world.owner;
     stk_proxy_close(&proxy);
-    if (log && given->log) {
-        fclose(log);
+    if (given->log && log.fd >= 0) {
+        close(log.fd);
     }
     return status;
 }

@@ -271,6 +271,7 @@ static const struct {
     {"\"fault\":\"xml-bomb\"", "<!ENTITY e9 "},
     {"\"fault\":\"deep-xml\"", "<a><a><a>"},
     {"\"fault\":\"endless-body\"", "Transfer-Encoding: chunked"},
+    {"\"fault\":\"raw\",\"body\":\"PRI * HTTP/2.0\"", "PRI * HTTP/2.0"},
 };
 
 static void test_answers(void)
@@ -289,6 +290,7 @@ static void test_answers(void)
         stk_fault_answer_deinit(&answer);
         T_EQ(answers[i].rule, stk_fault_answer_make(&answer, script.rules, &request, true, 0), 0);
         T_TRUE("HEAD has no body", script.rules[0].fault == STK_FAULT_ENDLESS_BODY ||
+                                       script.rules[0].fault == STK_FAULT_RAW ||
                                        answer.head_bytes == answer.text.bytes);
         stk_fault_answer_deinit(&answer);
         stk_fault_script_deinit(&script);

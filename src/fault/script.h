@@ -48,6 +48,8 @@
     each(DEEP_XML, "deep-xml", true, "a list that is nested 100,000 deep")                         \
     each(ENDLESS_HEAD, "endless-head", true, "headers without an end")                             \
     each(ENDLESS_BODY, "endless-body", true, "chunks without an end")                              \
+    each(ENDLESS_INTERIM, "endless-interim", true, "100 Continue without an end")                  \
+    each(RAW, "raw", true, "body and nothing else, and the end of the connection")                 \
     each(GARBAGE, "garbage", true, "bytes that are no HTTP")
 /* clang-format on */
 

@@ -39,14 +39,14 @@ enum stk_number_kind { STK_NUMBER_INT, STK_NUMBER_UINT, STK_NUMBER_REAL };
 struct stk_number {
     uint32_t kind; /* enum stk_number_kind */
     union {
-        int64_t  integer;
+        int64_t integer;
         uint64_t natural;
-        double   real;
+        double real;
     };
 };
 
 /* Bytes of an element; 0 when there is no such dtype. */
-uint32_t    stk_dtype_bytes(uint32_t dtype);
+uint32_t stk_dtype_bytes(uint32_t dtype);
 const char *stk_dtype_name(uint32_t dtype);
 /* Writes a number as dtype, rounding to nearest-even where it is a float. false: an integer dtype
  * does not hold it (out of range, or not an integer). */
@@ -54,9 +54,9 @@ bool stk_number_put(void *out, uint32_t dtype, const struct stk_number *number);
 
 /* Numbers in a row, as npy has them. */
 struct stk_number_type {
-    char    kind;  /* as NumPy says: 'b' bool, 'i', 'u', 'f' */
+    char kind;     /* as NumPy says: 'b' bool, 'i', 'u', 'f' */
     uint8_t bytes; /* 1, 2, 4, 8 */
-    bool    swapped;
+    bool swapped;
 };
 struct stk_number stk_number_get(const struct stk_number_type *type, const uint8_t *data);
 /* Whether its numbers lie in memory just as dtype's do. */
@@ -70,9 +70,9 @@ bool stk_utf8_check(struct stk_view text, uint64_t *offset_out);
 
 struct stk_array { /* of npy */
     struct stk_number_type type;
-    bool                   fortran; /* the first index runs fastest */
-    struct stk_shape       shape;
-    const uint8_t         *data;
+    bool fortran; /* the first index runs fastest */
+    struct stk_shape shape;
+    const uint8_t *data;
 };
 
 struct stk_tree; /* a parsed JSON or MessagePack document */
@@ -83,14 +83,14 @@ struct stk_spot { /* in a tree */
 };
 
 struct stk_value {
-    uint32_t         encoding;
-    struct stk_view  bytes; /* lent */
-    const char      *path;  /* lent; "" for none */
-    struct stk_tree *tree;  /* JSON, MessagePack; owned */
-    struct stk_spot  place;
-    struct stk_array array;    /* npy, npz */
-    uint8_t         *inflated; /* npz; owned */
-    uint64_t         inflated_bytes;
+    uint32_t encoding;
+    struct stk_view bytes; /* lent */
+    const char *path;      /* lent; "" for none */
+    struct stk_tree *tree; /* JSON, MessagePack; owned */
+    struct stk_spot place;
+    struct stk_array array; /* npy, npz */
+    uint8_t *inflated;      /* npz; owned */
+    uint64_t inflated_bytes;
 };
 
 /* An upper bound of the memory that open will take. npz: the array must be there. */
@@ -98,8 +98,8 @@ int stk_value_ticket(uint32_t encoding, struct stk_view bytes, const char *path,
                      uint64_t *memory_bytes_out, struct stoker_error *error);
 /* path may be NULL. MISSING: there is nothing at the path; CORRUPT, TRUNCATED; UNSUPPORTED: object
  * arrays (pickles), structured ones, text, dates, complex numbers; LIMIT. */
-int  stk_value_open(struct stk_value *value, uint32_t encoding, struct stk_view bytes,
-                    const char *path, uint64_t memory_bytes_max, struct stoker_error *error);
+int stk_value_open(struct stk_value *value, uint32_t encoding, struct stk_view bytes,
+                   const char *path, uint64_t memory_bytes_max, struct stoker_error *error);
 void stk_value_close(struct stk_value *value);
 /* What lies at another path of the same JSON or MessagePack: borrows the parsed document of `of`,
  * and is not closed. MISSING. */

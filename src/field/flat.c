@@ -34,15 +34,15 @@ struct flat_node {
  * is NULL here and is written with its map. */
 struct walk {
     const struct stk_tree *tree;
-    const void           **nodes; /* owned */
-    uint64_t               count, capacity;
-    uint64_t               text_bytes;
+    const void **nodes; /* owned */
+    uint64_t count, capacity;
+    uint64_t text_bytes;
 };
 
 static bool push(struct walk *walk, const void *node)
 {
     if (walk->count == walk->capacity) {
-        uint64_t     more = walk->capacity ? 2 * walk->capacity : NODES_FIRST;
+        uint64_t more = walk->capacity ? 2 * walk->capacity : NODES_FIRST;
         const void **nodes = stk_realloc(walk->nodes, walk->capacity, more, sizeof *nodes);
 
         if (!nodes) {
@@ -64,9 +64,9 @@ static bool has_text(uint32_t kind)
 static bool visit(struct walk *walk, const void *source)
 {
     const struct stk_tree_type *type = walk->tree->type;
-    const void                 *at = NULL, *value;
-    struct stk_node             node, name;
-    bool                        good = true;
+    const void *at = NULL, *value;
+    struct stk_node node, name;
+    bool good = true;
 
     type->read(source, &node);
     walk->text_bytes += has_text(node.kind) ? node.text.bytes : 0;
@@ -83,15 +83,15 @@ static bool visit(struct walk *walk, const void *source)
 
 struct writer {
     struct flat_node *nodes;
-    uint8_t          *text; /* where the next goes */
-    uint64_t          tail; /* where the next children go */
+    uint8_t *text; /* where the next goes */
+    uint64_t tail; /* where the next children go */
 };
 
 static void write_node(struct writer *writer, uint64_t index, const struct stk_node *from)
 {
     struct flat_node *node = &writer->nodes[index];
 
-    *node = (struct flat_node){ .kind = from->kind };
+    *node = (struct flat_node){.kind = from->kind};
     if (has_text(from->kind)) {
         node->value = (uint64_t)(writer->text - (uint8_t *)node);
         node->length = from->text.bytes;
@@ -108,13 +108,13 @@ static void write_node(struct writer *writer, uint64_t index, const struct stk_n
 static void write_names(struct writer *writer, const struct stk_tree *tree, const void *map,
                         uint64_t count)
 {
-    const void     *at = NULL, *value;
+    const void *at = NULL, *value;
     struct stk_node name;
 
     for (uint64_t i = 0; i < count; i++) {
         at = tree->type->pair(map, at, &name, &value);
         if (name.kind == STK_NODE_LIST || name.kind == STK_NODE_MAP) {
-            name = (struct stk_node){ .kind = STK_NODE_NULL }; /* no path names it */
+            name = (struct stk_node){.kind = STK_NODE_NULL}; /* no path names it */
         }
         write_node(writer, writer->tail + 2 * i, &name);
     }
@@ -124,7 +124,7 @@ static void write_all(const struct walk *walk, struct writer *writer)
 {
     for (uint64_t i = 0; i < walk->count; i++) {
         struct flat_node *node = &writer->nodes[i];
-        struct stk_node   from;
+        struct stk_node from;
 
         if (!walk->nodes[i]) {
             continue; /* a name: it was written with its map */
@@ -146,12 +146,12 @@ static void write_all(const struct walk *walk, struct writer *writer)
 int stk_tree_flatten(const struct stk_tree *tree, uint8_t *out, uint64_t capacity,
                      uint64_t *bytes_out, struct stoker_error *error)
 {
-    struct walk   walk = { .tree = tree };
-    struct writer writer = { .nodes = (struct flat_node *)(void *)(out + sizeof(struct flat_head)),
-                             .tail = 1 };
-    uint64_t      bytes;
-    bool          good = push(&walk, tree->root);
-    int           status = 0;
+    struct walk walk = {.tree = tree};
+    struct writer writer = {.nodes = (struct flat_node *)(void *)(out + sizeof(struct flat_head)),
+                            .tail = 1};
+    uint64_t bytes;
+    bool good = push(&walk, tree->root);
+    int status = 0;
 
     for (uint64_t i = 0; i < walk.count && good; i++) {
         good = !walk.nodes[i] || visit(&walk, walk.nodes[i]);
@@ -166,7 +166,7 @@ int stk_tree_flatten(const struct stk_tree *tree, uint8_t *out, uint64_t capacit
                           "raise decode_bytes_max, or leave the member out", "%llu of %llu bytes",
                           (unsigned long long)bytes, (unsigned long long)capacity);
     } else {
-        *(struct flat_head *)(void *)out = (struct flat_head){ walk.count, walk.text_bytes };
+        *(struct flat_head *)(void *)out = (struct flat_head){walk.count, walk.text_bytes};
         writer.text = out + (bytes - walk.text_bytes);
         write_all(&walk, &writer);
         *bytes_out = bytes;
@@ -181,9 +181,9 @@ static void read_node(const void *node, struct stk_node *out)
 {
     const struct flat_node *flat = node;
 
-    *out = (struct stk_node){ .kind = flat->kind, .length = flat->length };
+    *out = (struct stk_node){.kind = flat->kind, .length = flat->length};
     if (has_text(flat->kind)) {
-        out->text = (struct stk_view){ (const uint8_t *)flat + flat->value, flat->length };
+        out->text = (struct stk_view){(const uint8_t *)flat + flat->value, flat->length};
     } else if (flat->kind == STK_NODE_NUMBER || flat->kind == STK_NODE_BOOL) {
         out->number.kind = flat->number;
         out->number.natural = flat->value;
@@ -229,7 +229,7 @@ static void close_tree(struct stk_tree *tree)
     stk_free(tree->document);
 }
 
-static const struct stk_tree_type of_flat = { read_node, item, member, pair, NULL, close_tree };
+static const struct stk_tree_type of_flat = {read_node, item, member, pair, NULL, close_tree};
 
 /* Whether a node is one that write_node may have written; *tail moves on past its children. */
 static bool is_good(const struct flat_head *head, const struct flat_node *nodes, uint64_t index,
@@ -271,7 +271,7 @@ static bool is_flat(const uint8_t *document, uint64_t bytes)
 {
     const struct flat_head *head = (const void *)document;
     const struct flat_node *nodes = (const void *)(document + sizeof *head);
-    uint64_t                rest, tail = 1;
+    uint64_t rest, tail = 1;
 
     if (bytes < sizeof *head) {
         return false;
@@ -304,6 +304,6 @@ int stk_flat_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_er
         return stk_fail(error, STOKER_ERROR_CORRUPT, "the parser answered nonsense on this member",
                         "look at it with care: it may be made for that", "a document that is none");
     }
-    *tree = (struct stk_tree){ &of_flat, copy + sizeof(struct flat_head), copy };
+    *tree = (struct stk_tree){&of_flat, copy + sizeof(struct flat_head), copy};
     return 0;
 }

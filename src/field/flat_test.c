@@ -11,14 +11,14 @@
 #include <string.h>
 
 #define MEMORY_BYTES_MAX (1u << 20)
-#define PACKED_MAX       16384u
+#define PACKED_MAX 16384u
 
 static struct stk_view view_of(const char *text, size_t bytes)
 {
     return (struct stk_view){(const uint8_t *)text, bytes};
 }
 
-#define JSON(text)    STK_JSON, text, sizeof text - 1
+#define JSON(text) STK_JSON, text, sizeof text - 1
 #define MSGPACK(text) STK_MSGPACK, text, sizeof text - 1
 
 static const struct document_row {
@@ -45,9 +45,9 @@ static const struct document_row {
     {"mp bytes", MSGPACK("\x92\xc4\x02\x01\x02\xc7\x01\x05\x09")},
 };
 
-static const char *const paths[] = {"",  "a",   "a.b", "a.0",     "0",       "*",   "*.0", "0.1",
-                                    "d", "a.*", ".",   "a.*.b",   "a.*.b.0", "..0", "1",   "a.*.c",
-                                    "0", "1.*", "*.*", "0.0.0.0"};
+static const char *const paths[] = {"",    "a",     "a.b", "a.0", "0",     "*",       "*.0",
+                                    "0.1", "d",     "a.*", ".",   "a.*.b", "a.*.b.0", "..0",
+                                    "1",   "a.*.c", "0",   "1.*", "*.*",   "0.0.0.0"};
 
 /* All that can be asked of a value, as numbers to compare. */
 struct answers {
@@ -67,8 +67,8 @@ static void ask(const struct stk_value *value, struct answers *answers)
     answers->text_status = stk_value_text(value, &answers->text, NULL);
     answers->shape_status = stk_value_shape(value, &answers->shape, NULL);
     if (answers->shape_status == 0 && answers->shape.count <= STK_COUNT(answers->elements)) {
-        answers->copy_status = stk_value_copy(value, &answers->shape, STOKER_FLOAT64,
-                                              answers->elements, NULL);
+        answers->copy_status =
+            stk_value_copy(value, &answers->shape, STOKER_FLOAT64, answers->elements, NULL);
     }
 }
 

@@ -6,8 +6,8 @@
 
 /* What jansson 2.14 takes for each, with malloc's own: structs of hashtable.h and
  * jansson_private.h, tables at their first growth. */
-#define MAP_BYTES   320u
-#define LIST_BYTES  192u
+#define MAP_BYTES 320u
+#define LIST_BYTES 192u
 #define VALUE_BYTES 128u /* a number or text, its slot, its key's node */
 #define FIXED_BYTES 4096u
 
@@ -32,7 +32,7 @@ static void read_node(const void *node, struct stk_node *out)
 {
     const json_t *json = node;
 
-    *out = (struct stk_node){ .kind = STK_NODE_NULL };
+    *out = (struct stk_node){.kind = STK_NODE_NULL};
     switch (json_typeof(json)) {
     case JSON_OBJECT:
         out->kind = STK_NODE_MAP;
@@ -44,8 +44,8 @@ static void read_node(const void *node, struct stk_node *out)
         break;
     case JSON_STRING:
         out->kind = STK_NODE_TEXT;
-        out->text = (struct stk_view){ (const uint8_t *)json_string_value(json),
-                                       json_string_length(json) };
+        out->text =
+            (struct stk_view){(const uint8_t *)json_string_value(json), json_string_length(json)};
         break;
     case JSON_INTEGER:
         out->kind = STK_NODE_NUMBER;
@@ -84,12 +84,12 @@ static const void *pair(const void *map, const void *before, struct stk_node *na
                         const void **value_out)
 {
     json_t *object = (json_t *)(uintptr_t)map;
-    void   *at = before ? json_object_iter_next(object, (void *)(uintptr_t)before)
-                        : json_object_iter(object);
+    void *at = before ? json_object_iter_next(object, (void *)(uintptr_t)before)
+                      : json_object_iter(object);
 
-    *name_out = (struct stk_node){ .kind = STK_NODE_TEXT };
-    name_out->text = (struct stk_view){ (const uint8_t *)json_object_iter_key(at),
-                                        json_object_iter_key_len(at) };
+    *name_out = (struct stk_node){.kind = STK_NODE_TEXT};
+    name_out->text =
+        (struct stk_view){(const uint8_t *)json_object_iter_key(at), json_object_iter_key_len(at)};
     *value_out = json_object_iter_value(at);
     return at;
 }
@@ -99,7 +99,7 @@ static void close_tree(struct stk_tree *tree)
     json_decref(tree->document);
 }
 
-static const struct stk_tree_type of_json = { read_node, item, member, pair, NULL, close_tree };
+static const struct stk_tree_type of_json = {read_node, item, member, pair, NULL, close_tree};
 
 void stk_value_begin(void)
 {
@@ -110,7 +110,7 @@ void stk_value_begin(void)
 static bool too_deep(struct stk_view bytes)
 {
     uint32_t depth = 0;
-    bool     text = false;
+    bool text = false;
 
     for (size_t i = 0; i < bytes.bytes; i++) {
         uint8_t byte = bytes.data[i];
@@ -143,7 +143,7 @@ static const char *advice_for(const char *text)
 static int refuse(const json_error_t *problem, uint64_t mark, struct stoker_error *error)
 {
     enum json_error_code code = json_error_code(problem);
-    int                  status;
+    int status;
 
     if (code == json_error_out_of_memory) {
         return stk_fail_errno(error, 12, "cannot read JSON", "free memory", "jansson");
@@ -162,7 +162,7 @@ static int refuse(const json_error_t *problem, uint64_t mark, struct stoker_erro
 int stk_json_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error)
 {
     /* A byte order mark is passed over, as Python's json does. */
-    size_t       mark = bytes.bytes >= 3 && memcmp(bytes.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    size_t mark = bytes.bytes >= 3 && memcmp(bytes.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     json_error_t problem;
 
     if (too_deep(bytes)) {

@@ -13,7 +13,7 @@
 struct header {
     uint64_t bytes;    /* of the header and the content that follows, without inner values */
     uint64_t children; /* values inside */
-    bool     valid;
+    bool valid;
 };
 
 static uint64_t big(const uint8_t *data, uint32_t bytes)
@@ -30,48 +30,48 @@ static uint64_t big(const uint8_t *data, uint32_t bytes)
 static struct header sized(struct stk_view bytes, uint32_t width, uint32_t more)
 {
     if (bytes.bytes < 1u + width) {
-        return (struct header){ UINT64_MAX, 0, true };
+        return (struct header){UINT64_MAX, 0, true};
     }
-    return (struct header){ 1u + width + more + big(bytes.data + 1, width), 0, true };
+    return (struct header){1u + width + more + big(bytes.data + 1, width), 0, true};
 }
 
 static struct header counted(struct stk_view bytes, uint32_t width, uint32_t each)
 {
     if (bytes.bytes < 1u + width) {
-        return (struct header){ UINT64_MAX, 0, true };
+        return (struct header){UINT64_MAX, 0, true};
     }
-    return (struct header){ 1u + width, each * big(bytes.data + 1, width), true };
+    return (struct header){1u + width, each * big(bytes.data + 1, width), true};
 }
 
 /* spec.md, "Overview" of the formats; bytes.bytes > 0. */
 static struct header read_header(struct stk_view bytes)
 {
-    static const uint8_t plain[] = { 4, 8, 1, 2, 4, 8, 1, 2, 4, 8 }; /* 0xca to 0xd3 */
-    uint8_t              first = bytes.data[0];
+    static const uint8_t plain[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8}; /* 0xca to 0xd3 */
+    uint8_t first = bytes.data[0];
 
     if (first < 0x80 || first >= 0xe0) {
-        return (struct header){ 1, 0, true };
+        return (struct header){1, 0, true};
     }
     if (first < 0x90) {
-        return (struct header){ 1, 2 * (first & 15u), true };
+        return (struct header){1, 2 * (first & 15u), true};
     }
     if (first < 0xa0) {
-        return (struct header){ 1, first & 15u, true };
+        return (struct header){1, first & 15u, true};
     }
     if (first < 0xc0) {
-        return (struct header){ 1 + (first & 31u), 0, true };
+        return (struct header){1 + (first & 31u), 0, true};
     }
     if (first < 0xc4) { /* nil, (never used), false, true */
-        return (struct header){ 1, 0, first != 0xc1 };
+        return (struct header){1, 0, first != 0xc1};
     }
     if (first < 0xca) { /* bin 8 to 32, ext 8 to 32 */
         return sized(bytes, 1u << (first - (first < 0xc7 ? 0xc4 : 0xc7)), first >= 0xc7);
     }
     if (first < 0xd4) {
-        return (struct header){ 1u + plain[first - 0xca], 0, true };
+        return (struct header){1u + plain[first - 0xca], 0, true};
     }
     if (first < 0xd9) { /* fixext 1 to 16 */
-        return (struct header){ 2u + (1u << (first - 0xd4)), 0, true };
+        return (struct header){2u + (1u << (first - 0xd4)), 0, true};
     }
     if (first < 0xdc) {
         return sized(bytes, 1u << (first - 0xd9), 0);
@@ -89,17 +89,16 @@ static int damaged(struct stoker_error *error, int status, uint64_t at, const ch
     return status;
 }
 
-int stk_msgpack_check(struct stk_view bytes, uint64_t *memory_bytes_out,
-                      struct stoker_error *error)
+int stk_msgpack_check(struct stk_view bytes, uint64_t *memory_bytes_out, struct stoker_error *error)
 {
-    uint64_t left[STK_MSGPACK_DEPTH_MAX + 1] = { 1 }; /* values that a level still lacks */
+    uint64_t left[STK_MSGPACK_DEPTH_MAX + 1] = {1}; /* values that a level still lacks */
     uint64_t at = 0, values = 0;
     uint32_t depth = 0;
 
     *memory_bytes_out = 0;
     while (depth > 0 || left[0] > 0) {
-        struct stk_view rest = { bytes.data + at, bytes.bytes - at };
-        struct header   header;
+        struct stk_view rest = {bytes.data + at, bytes.bytes - at};
+        struct header header;
 
         if (rest.bytes == 0) {
             return damaged(error, STOKER_ERROR_TRUNCATED, at, "it ends too early");
@@ -138,7 +137,7 @@ static void read_node(const void *node, struct stk_node *out)
 {
     const msgpack_object *object = node;
 
-    *out = (struct stk_node){ .kind = STK_NODE_NULL };
+    *out = (struct stk_node){.kind = STK_NODE_NULL};
     switch (object->type) {
     case MSGPACK_OBJECT_BOOLEAN:
         out->kind = STK_NODE_BOOL;
@@ -163,15 +162,15 @@ static void read_node(const void *node, struct stk_node *out)
         break;
     case MSGPACK_OBJECT_STR:
         out->kind = STK_NODE_TEXT;
-        out->text = (struct stk_view){ (const uint8_t *)object->via.str.ptr, object->via.str.size };
+        out->text = (struct stk_view){(const uint8_t *)object->via.str.ptr, object->via.str.size};
         break;
     case MSGPACK_OBJECT_BIN:
         out->kind = STK_NODE_BYTES;
-        out->text = (struct stk_view){ (const uint8_t *)object->via.bin.ptr, object->via.bin.size };
+        out->text = (struct stk_view){(const uint8_t *)object->via.bin.ptr, object->via.bin.size};
         break;
     case MSGPACK_OBJECT_EXT:
         out->kind = STK_NODE_BYTES;
-        out->text = (struct stk_view){ (const uint8_t *)object->via.ext.ptr, object->via.ext.size };
+        out->text = (struct stk_view){(const uint8_t *)object->via.ext.ptr, object->via.ext.size};
         break;
     case MSGPACK_OBJECT_ARRAY:
         out->kind = STK_NODE_LIST;
@@ -237,19 +236,19 @@ static bool is_key(const msgpack_object *object)
  * most STK_MSGPACK_DEPTH_MAX. */
 static const char *objection(const msgpack_object *object)
 {
-    struct stk_view text = { NULL, 0 };
-    const char     *why = NULL;
-    uint64_t        bad;
+    struct stk_view text = {NULL, 0};
+    const char *why = NULL;
+    uint64_t bad;
 
     if (object->type == MSGPACK_OBJECT_STR) {
-        text = (struct stk_view){ (const uint8_t *)object->via.str.ptr, object->via.str.size };
+        text = (struct stk_view){(const uint8_t *)object->via.str.ptr, object->via.str.size};
         return stk_utf8_check(text, &bad) ? NULL : "text that is not UTF-8";
     }
     if (object->type == MSGPACK_OBJECT_EXT && object->via.ext.type == -1) {
         return is_time(&object->via.ext) ? NULL : "a time that is none";
     }
-    for (uint32_t i = 0;
-         object->type == MSGPACK_OBJECT_ARRAY && i < object->via.array.size && !why; i++) {
+    for (uint32_t i = 0; object->type == MSGPACK_OBJECT_ARRAY && i < object->via.array.size && !why;
+         i++) {
         why = objection(&object->via.array.ptr[i]);
     }
     for (uint32_t i = 0; object->type == MSGPACK_OBJECT_MAP && i < object->via.map.size && !why;
@@ -275,16 +274,16 @@ static void close_tree(struct stk_tree *tree)
     stk_free(tree->document);
 }
 
-static const struct stk_tree_type of_msgpack = { read_node,  item, member, pair,
-                                                 check_tree, close_tree };
+static const struct stk_tree_type of_msgpack = {read_node, item,       member,
+                                                pair,      check_tree, close_tree};
 
 int stk_msgpack_open(struct stk_tree *tree, struct stk_view bytes, struct stoker_error *error)
 {
-    msgpack_unpacked     *unpacked;
+    msgpack_unpacked *unpacked;
     msgpack_unpack_return result;
-    uint64_t              memory_bytes;
-    size_t                used = 0;
-    int                   status = stk_msgpack_check(bytes, &memory_bytes, error);
+    uint64_t memory_bytes;
+    size_t used = 0;
+    int status = stk_msgpack_check(bytes, &memory_bytes, error);
 
     if (status < 0) {
         return status;

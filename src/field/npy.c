@@ -7,13 +7,13 @@
 #include <string.h>
 
 #define MAGIC_BYTES 8u /* "\x93NUMPY" and two bytes of version */
-#define DESCR_MAX   64u
+#define DESCR_MAX 64u
 
 /* The text of the header while it is read. */
 struct reader {
-    const char          *at, *end;
-    uint64_t             start; /* of the text in the member, for errors */
-    const char          *begin;
+    const char *at, *end;
+    uint64_t start; /* of the text in the member, for errors */
+    const char *begin;
     struct stoker_error *error;
 };
 
@@ -68,7 +68,7 @@ static bool take_word(struct reader *reader, const char *word)
 /* 'text' or "text"; escapes are not used by writers of headers, and refused. */
 static bool take_text(struct reader *reader, char text[DESCR_MAX])
 {
-    char   quote = peek(reader);
+    char quote = peek(reader);
     size_t bytes = 0;
 
     if (quote != '\'' && quote != '"') {
@@ -139,18 +139,18 @@ static int unsupported(const struct reader *reader, const char *what, const char
 static int refuse_kind(const struct reader *reader, const char *descr, char kind)
 {
     static const struct {
-        char        kind;
+        char kind;
         const char *what;
     } rows[] = {
-        { 'O', "an array of Python objects is a pickle, which is not read" },
-        { 'S', "an array of byte strings is not read" },
-        { 'a', "an array of byte strings is not read" },
-        { 'U', "an array of text is not read" },
-        { 'c', "an array of complex numbers is not read" },
-        { 'M', "an array of dates is not read" },
-        { 'm', "an array of time spans is not read" },
-        { 'V', "an array of raw records (or bfloat16) is not read" },
-        { 't', "an array of bit fields is not read" },
+        {'O', "an array of Python objects is a pickle, which is not read"},
+        {'S', "an array of byte strings is not read"},
+        {'a', "an array of byte strings is not read"},
+        {'U', "an array of text is not read"},
+        {'c', "an array of complex numbers is not read"},
+        {'M', "an array of dates is not read"},
+        {'m', "an array of time spans is not read"},
+        {'V', "an array of raw records (or bfloat16) is not read"},
+        {'t', "an array of bit fields is not read"},
     };
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
@@ -164,7 +164,7 @@ static int refuse_kind(const struct reader *reader, const char *descr, char kind
 /* '<f8': byte order, kind, bytes. */
 static int read_descr(struct reader *reader, struct stk_number_type *type)
 {
-    char        descr[DESCR_MAX], order;
+    char descr[DESCR_MAX], order;
     const char *kind = descr;
 
     if (peek(reader) == '[' || peek(reader) == '(') {
@@ -193,7 +193,7 @@ static int read_descr(struct reader *reader, struct stk_number_type *type)
 
 static int read_pair(struct reader *reader, struct stk_array *array, uint32_t *seen)
 {
-    char     key[DESCR_MAX];
+    char key[DESCR_MAX];
     uint32_t flag;
 
     if (!take_text(reader, key) || !take(reader, ':')) {
@@ -222,8 +222,8 @@ static int read_pair(struct reader *reader, struct stk_array *array, uint32_t *s
 static int read_dict(struct reader *reader, struct stk_array *array)
 {
     uint32_t seen = 0;
-    bool     comma = true;
-    int      status = 0;
+    bool comma = true;
+    int status = 0;
 
     if (!take(reader, '{')) {
         return damaged(reader, "it is not a dict");
@@ -282,8 +282,7 @@ static int locate_header(struct stk_view bytes, struct reader *reader)
     }
     if (length > STK_NPY_HEADER_MAX) {
         return stk_fail(reader->error, STOKER_ERROR_LIMIT, "an npy header is too long",
-                        "save the array as a plain one", "%llu bytes",
-                        (unsigned long long)length);
+                        "save the array as a plain one", "%llu bytes", (unsigned long long)length);
     }
     if (length > bytes.bytes - reader->start) {
         return cut(reader->error, reader->start + length, bytes.bytes);
@@ -295,9 +294,9 @@ static int locate_header(struct stk_view bytes, struct reader *reader)
 
 int stk_npy_parse(struct stk_array *array, struct stk_view bytes, struct stoker_error *error)
 {
-    struct reader reader = { .error = error };
-    uint64_t      header_bytes, data_bytes;
-    int           status = locate_header(bytes, &reader);
+    struct reader reader = {.error = error};
+    uint64_t header_bytes, data_bytes;
+    int status = locate_header(bytes, &reader);
 
     memset(array, 0, sizeof *array);
     if (status == 0) {
@@ -349,8 +348,8 @@ static uint64_t next_index(const struct stk_shape *shape, uint64_t index[STK_RAN
 int stk_array_copy(const struct stk_array *array, uint32_t dtype, void *out,
                    struct stoker_error *error)
 {
-    uint64_t index[STK_RANK_MAX] = { 0 }, at = 0, bytes = stk_dtype_bytes(dtype);
-    bool     turned = array->fortran && array->shape.rank > 1;
+    uint64_t index[STK_RANK_MAX] = {0}, at = 0, bytes = stk_dtype_bytes(dtype);
+    bool turned = array->fortran && array->shape.rank > 1;
     uint8_t *to = out;
 
     if (!turned && stk_number_is(&array->type, dtype)) {

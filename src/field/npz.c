@@ -9,13 +9,13 @@
 #include <string.h>
 #include <zlib.h>
 
-#define END_BYTES     22u    /* end of central directory record, without its comment */
-#define COMMENT_MAX   65535u /* may follow it */
-#define CENTRAL_BYTES 46u    /* central file header, without name, extra and comment */
-#define LOCAL_BYTES   30u    /* local file header, likewise */
-#define RATIO_FREE    4096u  /* unpacked bytes that are never too many */
-#define ZIP64_ID      1u     /* of an extra field */
-#define NAMES_MAX     120u   /* of names listed in an error */
+#define END_BYTES 22u      /* end of central directory record, without its comment */
+#define COMMENT_MAX 65535u /* may follow it */
+#define CENTRAL_BYTES 46u  /* central file header, without name, extra and comment */
+#define LOCAL_BYTES 30u    /* local file header, likewise */
+#define RATIO_FREE 4096u   /* unpacked bytes that are never too many */
+#define ZIP64_ID 1u        /* of an extra field */
+#define NAMES_MAX 120u     /* of names listed in an error */
 
 enum { STORED = 0, DEFLATED = 8 };
 enum { FLAG_ENCRYPTED = 1 };
@@ -23,8 +23,8 @@ enum { FLAG_ENCRYPTED = 1 };
 /* One entry of the central directory. */
 struct entry {
     struct stk_view name, extra;
-    uint32_t        flags, method, crc;
-    uint64_t        packed_bytes, bytes, offset;
+    uint32_t flags, method, crc;
+    uint64_t packed_bytes, bytes, offset;
 };
 
 static uint32_t word16(const uint8_t *bytes)
@@ -76,8 +76,8 @@ static const uint8_t *find_end(struct stk_view bytes)
 /* Sizes of 2^32 - 1 stand in an extra field, in this order, those that are needed only. */
 static bool read_zip64(struct entry *entry)
 {
-    uint64_t *wide[] = { &entry->bytes, &entry->packed_bytes, &entry->offset };
-    uint64_t  at = 0, field_bytes, used = 4;
+    uint64_t *wide[] = {&entry->bytes, &entry->packed_bytes, &entry->offset};
+    uint64_t at = 0, field_bytes, used = 4;
 
     while (at + 4 <= entry->extra.bytes && word16(entry->extra.data + at) != ZIP64_ID) {
         at += 4 + word16(entry->extra.data + at + 2);
@@ -102,7 +102,7 @@ static int read_entry(struct stk_view directory, uint64_t *at, struct entry *ent
                       struct stoker_error *error)
 {
     const uint8_t *header = directory.data + *at;
-    uint64_t       name_bytes, extra_bytes, whole;
+    uint64_t name_bytes, extra_bytes, whole;
 
     if (directory.bytes - *at < CENTRAL_BYTES || memcmp(header, "PK\1\2", 4) != 0) {
         return damaged(error, STOKER_NO_OFFSET, "its directory ends too early");
@@ -114,8 +114,8 @@ static int read_entry(struct stk_view directory, uint64_t *at, struct entry *ent
         return damaged(error, STOKER_NO_OFFSET, "its directory ends too early");
     }
     *entry = (struct entry){
-        .name = { header + CENTRAL_BYTES, name_bytes },
-        .extra = { header + CENTRAL_BYTES + name_bytes, extra_bytes },
+        .name = {header + CENTRAL_BYTES, name_bytes},
+        .extra = {header + CENTRAL_BYTES + name_bytes, extra_bytes},
         .flags = word16(header + 8),
         .method = word16(header + 10),
         .crc = word32(header + 16),
@@ -138,8 +138,8 @@ static bool is_named(const struct entry *entry, const char *name)
     if (entry->name.bytes < bytes || memcmp(entry->name.data, name, bytes) != 0) {
         return false;
     }
-    return entry->name.bytes == bytes || (entry->name.bytes == bytes + 4 &&
-                                          memcmp(entry->name.data + bytes, ".npy", 4) == 0);
+    return entry->name.bytes == bytes ||
+           (entry->name.bytes == bytes + 4 && memcmp(entry->name.data + bytes, ".npy", 4) == 0);
 }
 
 static int missing(const char *name, const char *names, struct stoker_error *error)
@@ -168,8 +168,7 @@ static int locate(struct stk_view bytes, const struct entry *entry, struct stk_n
     if (begin > bytes.bytes || bytes.bytes - begin < entry->packed_bytes) {
         return damaged(error, entry->offset, "an array reaches past the end");
     }
-    if ((entry->flags & FLAG_ENCRYPTED) ||
-        (entry->method != STORED && entry->method != DEFLATED)) {
+    if ((entry->flags & FLAG_ENCRYPTED) || (entry->method != STORED && entry->method != DEFLATED)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "an npz is packed in an unusual way",
                         "save it with numpy.savez or savez_compressed", "method %u, flags %u",
                         entry->method, entry->flags);
@@ -179,22 +178,22 @@ static int locate(struct stk_view bytes, const struct entry *entry, struct stk_n
     }
     if (entry->bytes > RATIO_FREE && entry->bytes / STK_NPZ_RATIO_MAX > entry->packed_bytes) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "an npz claims to unpack to too much",
-                        STK_ADVICE_MEMBER, "%llu bytes from %llu",
-                        (unsigned long long)entry->bytes, (unsigned long long)entry->packed_bytes);
+                        STK_ADVICE_MEMBER, "%llu bytes from %llu", (unsigned long long)entry->bytes,
+                        (unsigned long long)entry->packed_bytes);
     }
-    *member = (struct stk_npz_member){ { bytes.data + begin, entry->packed_bytes },
-                                       entry->bytes, entry->method, entry->crc };
+    *member = (struct stk_npz_member){
+        {bytes.data + begin, entry->packed_bytes}, entry->bytes, entry->method, entry->crc};
     return 0;
 }
 
 int stk_npz_find(struct stk_npz_member *member, struct stk_view bytes, const char *name,
                  struct stoker_error *error)
 {
-    const uint8_t  *end = find_end(bytes);
+    const uint8_t *end = find_end(bytes);
     struct stk_view directory;
-    struct entry    entry, found = { 0 };
-    char            names[NAMES_MAX] = "";
-    uint64_t        at = 0, matches = 0, used = 0;
+    struct entry entry, found = {0};
+    char names[NAMES_MAX] = "";
+    uint64_t at = 0, matches = 0, used = 0;
 
     if (!end) {
         return stk_fail(error, STOKER_ERROR_FORMAT, "this is not an npz archive, or it is cut off",
@@ -205,10 +204,10 @@ int stk_npz_find(struct stk_npz_member *member, struct stk_view bytes, const cha
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "an npz is too large to be read",
                         "save it as several", "%zu bytes", bytes.bytes);
     }
-    directory = (struct stk_view){ bytes.data + word32(end + 16), word32(end + 12) };
+    directory = (struct stk_view){bytes.data + word32(end + 16), word32(end + 12)};
     if (word32(end + 16) > bytes.bytes ||
-        directory.bytes > (uint64_t)(end - bytes.data) - stk_min(word32(end + 16),
-                                                                 (uint64_t)(end - bytes.data))) {
+        directory.bytes > (uint64_t)(end - bytes.data) -
+                              stk_min(word32(end + 16), (uint64_t)(end - bytes.data))) {
         return damaged(error, (uint64_t)(end - bytes.data), "its directory is not there");
     }
     /* Of two with one name the later counts, as in Python's zipfile. */
@@ -223,8 +222,8 @@ int stk_npz_find(struct stk_npz_member *member, struct stk_view bytes, const cha
             matches++;
         }
         if (used < sizeof names - 1) {
-            used += (uint64_t)snprintf(names + used, sizeof names - used, "%s'%.*s'",
-                                       i ? ", " : "", (int)stk_min(entry.name.bytes, 64),
+            used += (uint64_t)snprintf(names + used, sizeof names - used, "%s'%.*s'", i ? ", " : "",
+                                       (int)stk_min(entry.name.bytes, 64),
                                        (const char *)entry.name.data);
         }
     }
@@ -250,9 +249,9 @@ static void free_zlib(void *unused, void *block)
 static int inflate_all(const struct stk_npz_member *member, uint8_t *out,
                        struct stoker_error *error)
 {
-    z_stream stream = { .zalloc = alloc_zlib, .zfree = free_zlib };
+    z_stream stream = {.zalloc = alloc_zlib, .zfree = free_zlib};
     uint64_t in = 0, made = 0;
-    int      code = inflateInit2(&stream, -MAX_WBITS);
+    int code = inflateInit2(&stream, -MAX_WBITS);
 
     if (code != Z_OK) {
         return stk_fail_errno(error, 12, "cannot unpack an npz", "free memory", "inflate");
@@ -260,7 +259,7 @@ static int inflate_all(const struct stk_npz_member *member, uint8_t *out,
     while (code == Z_OK) { /* zlib counts in 32 bits */
         uint32_t give = (uint32_t)stk_min(member->packed.bytes - in, 1u << 30);
         uint32_t room = (uint32_t)stk_min(member->bytes - made, 1u << 30);
-        uint8_t  none = 0;
+        uint8_t none = 0;
 
         stream.next_in = (Bytef *)(uintptr_t)(member->packed.data + in); /* read only */
         stream.avail_in = give;
@@ -282,7 +281,7 @@ static int inflate_all(const struct stk_npz_member *member, uint8_t *out,
 int stk_npz_unpack(const struct stk_npz_member *member, uint8_t *out, struct stoker_error *error)
 {
     uLong crc = crc32(0, NULL, 0);
-    int   status = 0;
+    int status = 0;
 
     if (member->method == STORED) {
         memcpy(out, member->packed.data, member->bytes);

@@ -5,7 +5,7 @@
 
 #include "field/field.h"
 
-#define STK_ADVICE_MEMBER                                                                      \
+#define STK_ADVICE_MEMBER                                                                          \
     "look at the member with 'stoker cat'; on_error=\"skip\" replaces damaged samples"
 
 /* ---- npy.c, npz.c ---- */
@@ -16,8 +16,8 @@ int stk_array_copy(const struct stk_array *array, uint32_t dtype, void *out,
 
 struct stk_npz_member { /* the array that was asked for */
     struct stk_view packed;
-    uint64_t        bytes; /* unpacked */
-    uint32_t        method, crc;
+    uint64_t bytes; /* unpacked */
+    uint32_t method, crc;
 };
 int stk_npz_find(struct stk_npz_member *member, struct stk_view bytes, const char *name,
                  struct stoker_error *error);
@@ -37,16 +37,16 @@ enum stk_node_kind {
 };
 
 struct stk_node {
-    uint32_t          kind; /* enum stk_node_kind */
+    uint32_t kind;            /* enum stk_node_kind */
     struct stk_number number; /* NUMBER, BOOL (0, 1) */
-    struct stk_view   text;   /* TEXT, BYTES; lent by the tree */
-    uint64_t          length; /* LIST, MAP */
+    struct stk_view text;     /* TEXT, BYTES; lent by the tree */
+    uint64_t length;          /* LIST, MAP */
 };
 
 /* One format's way through its own nodes. */
 struct stk_tree_type {
     void (*read)(const void *node, struct stk_node *out);
-    const void *(*item)(const void *list, uint64_t index); /* index < length */
+    const void *(*item)(const void *list, uint64_t index);                  /* index < length */
     const void *(*member)(const void *map, const char *name, size_t bytes); /* NULL: none */
     /* The pair after `before` (NULL: the first), of as many as the map's length. */
     const void *(*pair)(const void *map, const void *before, struct stk_node *name_out,
@@ -58,8 +58,8 @@ struct stk_tree_type {
 
 struct stk_tree {
     const struct stk_tree_type *type;
-    const void                 *root;
-    void                       *document; /* owned; the library's */
+    const void *root;
+    void *document; /* owned; the library's */
 };
 
 uint64_t stk_json_ticket(struct stk_view bytes);

@@ -6,8 +6,8 @@
 
 const char *stk_node_name(uint32_t kind)
 {
-    static const char *const names[] = { "null",  "true or false", "a number", "text",
-                                         "bytes", "a list",        "an object" };
+    static const char *const names[] = {"null",  "true or false", "a number", "text",
+                                        "bytes", "a list",        "an object"};
 
     return kind < STK_COUNT(names) ? names[kind] : "unknown";
 }
@@ -40,7 +40,7 @@ static const void *step(const struct stk_tree *tree, const void *node, const cha
                         size_t bytes, uint32_t *kind_out)
 {
     struct stk_node about;
-    uint64_t        index = index_of(part, bytes);
+    uint64_t index = index_of(part, bytes);
 
     tree->type->read(node, &about);
     *kind_out = about.kind;
@@ -52,12 +52,11 @@ static const void *step(const struct stk_tree *tree, const void *node, const cha
 }
 
 /* Down from a place until its rest is empty or begins with `*`. */
-static int descend(const struct stk_tree *tree, struct stk_spot *place,
-                   struct stoker_error *error)
+static int descend(const struct stk_tree *tree, struct stk_spot *place, struct stoker_error *error)
 {
     while (place->rest[0] && !(place->rest[0] == '*' && strchr(".", place->rest[1]))) {
-        size_t      bytes = strcspn(place->rest, ".");
-        uint32_t    kind;
+        size_t bytes = strcspn(place->rest, ".");
+        uint32_t kind;
         const void *next = step(tree, place->node, place->rest, bytes, &kind);
 
         if (!next) {
@@ -72,7 +71,7 @@ static int descend(const struct stk_tree *tree, struct stk_spot *place,
 int stk_tree_find(const struct stk_tree *tree, const char *path, struct stk_spot *place_out,
                   struct stoker_error *error)
 {
-    *place_out = (struct stk_spot){ tree->root, path };
+    *place_out = (struct stk_spot){tree->root, path};
     return descend(tree, place_out, error);
 }
 
@@ -101,10 +100,10 @@ int stk_tree_shape(const struct stk_tree *tree, const struct stk_spot *place,
                    struct stk_shape *shape_out, struct stoker_error *error)
 {
     struct stk_spot at = *place;
-    struct stk_node  node;
-    int              status;
+    struct stk_node node;
+    int status;
 
-    *shape_out = (struct stk_shape){ .count = 1 };
+    *shape_out = (struct stk_shape){.count = 1};
     for (;;) {
         status = look(tree, &at, &node, error);
         if (status < 0 || node.kind != STK_NODE_LIST) {
@@ -131,11 +130,11 @@ int stk_tree_shape(const struct stk_tree *tree, const struct stk_spot *place,
 
 /* What a copy needs at every depth. */
 struct copy {
-    const struct stk_tree  *tree;
+    const struct stk_tree *tree;
     const struct stk_shape *shape;
-    uint32_t                dtype;
-    uint8_t                *out; /* the next element */
-    struct stoker_error    *error;
+    uint32_t dtype;
+    uint8_t *out; /* the next element */
+    struct stoker_error *error;
 };
 
 static int copy_number(struct copy *copy, const struct stk_node *node)
@@ -145,10 +144,9 @@ static int copy_number(struct copy *copy, const struct stk_node *node)
                         "give a path to numbers", "%s", stk_node_name(node->kind));
     }
     if (!stk_number_put(copy->out, copy->dtype, &node->number)) {
-        return stk_fail(copy->error, STOKER_ERROR_FORMAT,
-                        "an array's number does not fit its dtype",
-                        "ask for a wider dtype, or for a float", "dtype %s",
-                        stk_dtype_name(copy->dtype));
+        return stk_fail(
+            copy->error, STOKER_ERROR_FORMAT, "an array's number does not fit its dtype",
+            "ask for a wider dtype, or for a float", "dtype %s", stk_dtype_name(copy->dtype));
     }
     copy->out += stk_dtype_bytes(copy->dtype);
     return 0;
@@ -158,8 +156,8 @@ static int copy_number(struct copy *copy, const struct stk_node *node)
 static int copy_level(struct copy *copy, const struct stk_spot *place, uint32_t level)
 {
     struct stk_spot item;
-    struct stk_node  node;
-    int              status = look(copy->tree, place, &node, copy->error);
+    struct stk_node node;
+    int status = look(copy->tree, place, &node, copy->error);
 
     if (status < 0) {
         return status;
@@ -183,7 +181,7 @@ int stk_tree_copy(const struct stk_tree *tree, const struct stk_spot *place,
                   const struct stk_shape *shape, uint32_t dtype, void *out,
                   struct stoker_error *error)
 {
-    struct copy copy = { tree, shape, dtype, out, error };
+    struct copy copy = {tree, shape, dtype, out, error};
 
     return shape->count == 0 ? 0 : copy_level(&copy, place, 0);
 }

@@ -9,11 +9,11 @@
 enum stk_encoding stk_encoding_of(const char *extension, struct stk_view bytes)
 {
     static const struct {
-        const char       *name;
+        const char *name;
         enum stk_encoding encoding;
     } rows[] = {
-        { "json", STK_JSON },       { "mp", STK_MSGPACK }, { "msg", STK_MSGPACK },
-        { "msgpack", STK_MSGPACK }, { "npy", STK_NPY },    { "npz", STK_NPZ },
+        {"json", STK_JSON},       {"mp", STK_MSGPACK}, {"msg", STK_MSGPACK},
+        {"msgpack", STK_MSGPACK}, {"npy", STK_NPY},    {"npz", STK_NPZ},
     };
     const char *dot = strrchr(extension, '.');
 
@@ -39,7 +39,7 @@ int stk_value_ticket(uint32_t encoding, struct stk_view bytes, const char *path,
                      uint64_t *memory_bytes_out, struct stoker_error *error)
 {
     struct stk_npz_member member;
-    int                   status = 0;
+    int status = 0;
 
     *memory_bytes_out = 0;
     switch (encoding) {
@@ -64,8 +64,8 @@ int stk_value_ticket(uint32_t encoding, struct stk_view bytes, const char *path,
 static int open_npz(struct stk_value *value, struct stoker_error *error)
 {
     struct stk_npz_member member;
-    struct stk_view       unpacked;
-    int                   status = stk_npz_find(&member, value->bytes, value->path, error);
+    struct stk_view unpacked;
+    int status = stk_npz_find(&member, value->bytes, value->path, error);
 
     if (status < 0) {
         return status;
@@ -77,7 +77,7 @@ static int open_npz(struct stk_value *value, struct stoker_error *error)
     }
     value->inflated_bytes = member.bytes;
     status = stk_npz_unpack(&member, value->inflated, error);
-    unpacked = (struct stk_view){ value->inflated, member.bytes };
+    unpacked = (struct stk_view){value->inflated, member.bytes};
     status = status < 0 ? status : stk_npy_parse(&value->array, unpacked, error);
     if (status < 0 && error) {
         error->offset = STOKER_NO_OFFSET; /* it would count unpacked bytes */
@@ -88,7 +88,7 @@ static int open_npz(struct stk_value *value, struct stoker_error *error)
 static int open_tree(struct stk_value *value, struct stoker_error *error)
 {
     struct stk_tree *tree = stk_alloc(1, sizeof *tree);
-    int              status;
+    int status;
 
     if (!tree) {
         return stk_fail_errno(error, 12, "cannot read a member", "free memory", "tree");
@@ -103,9 +103,9 @@ int stk_value_open(struct stk_value *value, uint32_t encoding, struct stk_view b
                    const char *path, uint64_t memory_bytes_max, struct stoker_error *error)
 {
     uint64_t memory_bytes;
-    int      status;
+    int status;
 
-    *value = (struct stk_value){ .encoding = encoding, .bytes = bytes, .path = path ? path : "" };
+    *value = (struct stk_value){.encoding = encoding, .bytes = bytes, .path = path ? path : ""};
     status = stk_value_ticket(encoding, bytes, path, &memory_bytes, error);
     if (status < 0) {
         return status;
@@ -170,11 +170,10 @@ int stk_value_pack(const struct stk_value *value, uint8_t *out, uint64_t capacit
     return 0;
 }
 
-static int unpack_array(struct stk_value *value, struct stk_view packed,
-                        struct stoker_error *error)
+static int unpack_array(struct stk_value *value, struct stk_view packed, struct stoker_error *error)
 {
-    struct stk_view npy = { NULL, packed.bytes };
-    int             status;
+    struct stk_view npy = {NULL, packed.bytes};
+    int status;
 
     value->inflated = stk_alloc(packed.bytes, 1);
     if (!value->inflated) {
@@ -195,14 +194,14 @@ int stk_value_unpack(struct stk_value *value, uint32_t encoding, struct stk_view
 {
     int status;
 
-    *value = (struct stk_value){ .encoding = encoding, .bytes = bytes, .path = "" };
+    *value = (struct stk_value){.encoding = encoding, .bytes = bytes, .path = ""};
     if (encoding == STK_NPZ) {
         status = unpack_array(value, packed, error);
     } else {
         value->tree = stk_alloc(1, sizeof *value->tree);
-        status = value->tree ? stk_flat_open(value->tree, packed, error)
-                             : stk_fail_errno(error, 12, "cannot read a member", "free memory",
-                                              "tree");
+        status = value->tree
+                     ? stk_flat_open(value->tree, packed, error)
+                     : stk_fail_errno(error, 12, "cannot read a member", "free memory", "tree");
     }
     if (status == 0 && value->tree) {
         status = stk_tree_find(value->tree, value->path, &value->place, error);
@@ -245,7 +244,7 @@ static int get_number(const struct stk_value *value, struct stk_number *number,
 int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_error *error)
 {
     struct stk_number number;
-    int               status = get_number(value, &number, error);
+    int status = get_number(value, &number, error);
 
     if (status == 0 && !stk_number_put(out, STOKER_INT64, &number)) {
         status = not_a(value, "a whole number of 64 bits",
@@ -257,7 +256,7 @@ int stk_value_int(const struct stk_value *value, int64_t *out, struct stoker_err
 int stk_value_float(const struct stk_value *value, double *out, struct stoker_error *error)
 {
     struct stk_number number;
-    int               status = get_number(value, &number, error);
+    int status = get_number(value, &number, error);
 
     if (status == 0) {
         stk_number_put(out, STOKER_FLOAT64, &number);
@@ -268,8 +267,8 @@ int stk_value_float(const struct stk_value *value, double *out, struct stoker_er
 int stk_value_text(const struct stk_value *value, struct stk_view *text_out,
                    struct stoker_error *error)
 {
-    struct stk_node node = { .kind = STK_NODE_LIST };
-    uint64_t        bad;
+    struct stk_node node = {.kind = STK_NODE_LIST};
+    uint64_t bad;
 
     if (value->tree) {
         value->tree->type->read(value->place.node, &node);
@@ -306,9 +305,8 @@ int stk_value_shape(const struct stk_value *value, struct stk_shape *shape_out,
 int stk_value_copy(const struct stk_value *value, const struct stk_shape *shape, uint32_t dtype,
                    void *out, struct stoker_error *error)
 {
-    return value->tree
-               ? stk_tree_copy(value->tree, &value->place, shape, dtype, out, error)
-               : stk_array_copy(&value->array, dtype, out, error);
+    return value->tree ? stk_tree_copy(value->tree, &value->place, shape, dtype, out, error)
+                       : stk_array_copy(&value->array, dtype, out, error);
 }
 
 const char *stk_shape_text(const struct stk_shape *shape, char text[160])
@@ -322,7 +320,9 @@ const char *stk_shape_text(const struct stk_shape *shape, char text[160])
                                    : snprintf(text + used, 160 - used, "%llu",
                                               (unsigned long long)shape->sides[i]));
         used += (size_t)snprintf(text + used, 160 - used, "%s",
-                                 i + 1 < shape->rank ? ", " : shape->rank == 1 ? "," : "");
+                                 i + 1 < shape->rank ? ", "
+                                 : shape->rank == 1  ? ","
+                                                     : "");
         used = stk_min(used, 150);
     }
     snprintf(text + used, 160 - used, ")");

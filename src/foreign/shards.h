@@ -18,7 +18,7 @@ struct stk_shards {
     uint64_t *bytes;   /* owned: likewise */
     uint64_t count, capacity;
     uint64_t *url_ends; /* owned: paths of each url and those before it */
-    bool told; /* there was a JSON: else only paths, as they were given */
+    bool told;          /* there was a JSON: else only paths, as they were given */
 };
 
 int stk_shards_expand(struct stk_shards *shards, struct stk_io *io, const char *const *urls,

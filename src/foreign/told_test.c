@@ -397,7 +397,7 @@ static void test_compare(void)
 {
     struct stk_io *world = open_world();
     struct stk_index *index = truth("/d/s.tar");
-    char *path = (char *)(uintptr_t) "/d/s.tar";
+    char *path = (char *)(uintptr_t)"/d/s.tar";
     uint64_t samples = 4, bytes = stk_index_shard_bytes(index, 0);
     struct stk_shards shards = {
         .paths = &path, .samples = &samples, .bytes = &bytes, .count = 1, .told = true};

@@ -84,6 +84,6 @@ bool stk_access_segment(const struct stk_access_head *head, uint64_t image_bytes
                         uint64_t *out_end);
 /* A window as it lies in the image -> its bytes. CORRUPT, -ENOMEM. */
 int stk_access_window(const struct stk_access_point *point, struct stk_view stored,
-                       uint8_t window_out[STK_ACCESS_WINDOW], size_t *bytes_out);
+                      uint8_t window_out[STK_ACCESS_WINDOW], size_t *bytes_out);
 
 #endif

@@ -29,7 +29,7 @@ static void fill_data(enum mix mix)
         bool noise = mix == NOISE || (mix == BOTH && (i >> 15) % 2);
 
         state = state * 1664525 + 1013904223;
-        data[i] = noise ? state >> 24 : (uint8_t) "the quick brown fox "[(state >> 29) + i % 13];
+        data[i] = noise ? state >> 24 : (uint8_t)"the quick brown fox "[(state >> 29) + i % 13];
     }
 }
 
@@ -100,9 +100,9 @@ static int make(const struct shape *shape, size_t used, size_t in_step, size_t o
     int more = 1, status = stk_access_maker_open(&maker, shape->packing, SPACING, true, error);
 
     *image = (struct stk_view){0};
-    status = status < 0 ? status
-                        : stk_unpack_open(&unpack, shape->packing, &(struct stk_unpack_limits){0},
-                                          error);
+    status = status < 0
+                 ? status
+                 : stk_unpack_open(&unpack, shape->packing, &(struct stk_unpack_limits){0}, error);
     status = status < 0 ? status : stk_unpack_mark(unpack, maker, error);
     while (status == 0 && more > 0) {
         struct stk_view in = {packed + given, stk_min(in_step, used - given)};

@@ -15,10 +15,7 @@
 #define ZSTD_STATIC_LINKING_ONLY /* for a context that allocates by us */
 #include <zstd.h>
 
-enum {
-    TURN_MAX = 1 << 30 /* zlib and bzlib count in 32 bits */,
-    FRAMES_FIRST = 64
-};
+enum { TURN_MAX = 1 << 30 /* zlib and bzlib count in 32 bits */, FRAMES_FIRST = 64 };
 
 enum state {
     PACKING = 0, /* input is taken */
@@ -167,8 +164,8 @@ static int set_up(struct stk_packer *packer)
         good = BZ2_bzCompressInit(&packer->of.bzip2, level ? level : 9, 0, 0) == BZ_OK;
         break;
     default:
-        packer->xz_memory = (lzma_allocator){stk_granted_take, stk_granted_give_back,
-                                            &packer->memory};
+        packer->xz_memory =
+            (lzma_allocator){stk_granted_take, stk_granted_give_back, &packer->memory};
         packer->of.xz.allocator = &packer->xz_memory;
         good = lzma_easy_encoder(&packer->of.xz, level ? (uint32_t)level : LZMA_PRESET_DEFAULT,
                                  LZMA_CHECK_CRC64) == LZMA_OK;

@@ -34,10 +34,7 @@ struct row {
     const char *want;
 };
 
-#define END_MARK                                                                                   \
-    {                                                                                              \
-        ' ', .bytes = 1024                                                                         \
-    }
+#define END_MARK {' ', .bytes = 1024}
 #define LONG_50 "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcd"
 #define LONG_100 LONG_50 LONG_50
 #define SIZE_8G "\x80\0\0\0\0\0\0\2\0\0\0\0"

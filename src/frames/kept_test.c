@@ -113,7 +113,7 @@ static const struct bound {
     const char *name;
     uint64_t bytes_max;
 } bounds[] = {
-    {"a byte", 1}, {"three frames", 3000}, {"half", FILE_BYTES}, {"all", FILES *FILE_BYTES}};
+    {"a byte", 1}, {"three frames", 3000}, {"half", FILE_BYTES}, {"all", FILES * FILE_BYTES}};
 
 static void test_threads(const struct bound *bound)
 {

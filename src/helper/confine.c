@@ -22,9 +22,9 @@
 
 /* ---- Landlock: no file, no port, no signal; see landlock(7) ---- */
 
-#define LANDLOCK_CREATE   444
+#define LANDLOCK_CREATE 444
 #define LANDLOCK_RESTRICT 446
-#define LANDLOCK_VERSION  1u
+#define LANDLOCK_VERSION 1u
 
 /* As of version 6; an older kernel takes a shorter one. */
 struct landlock_rules {
@@ -39,10 +39,10 @@ static uint64_t bits(unsigned count)
 /* All rights that a version knows are handled, and none is granted. */
 int stk_confine_files(uint32_t *version_out)
 {
-    long                  version = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_VERSION);
-    struct landlock_rules rules = { .files = bits(13) };
-    long                  ruleset;
-    int                   status;
+    long version = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_VERSION);
+    struct landlock_rules rules = {.files = bits(13)};
+    long ruleset;
+    int status;
 
     *version_out = 0;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) { /* the kernel asks for it */
@@ -69,17 +69,17 @@ int stk_confine_files(uint32_t *version_out)
 static int lock_limits(void)
 {
     static const struct {
-        int    resource;
+        int resource;
         rlim_t most;
     } rows[] = {
-        { RLIMIT_CORE, 0 },
-        { RLIMIT_FSIZE, 0 },
-        { RLIMIT_NPROC, 0 },
-        { RLIMIT_NOFILE, STK_SANDBOX_ARENA + 1 },
+        {RLIMIT_CORE, 0},
+        {RLIMIT_FSIZE, 0},
+        {RLIMIT_NPROC, 0},
+        {RLIMIT_NOFILE, STK_SANDBOX_ARENA + 1},
     };
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        struct rlimit limit = { rows[i].most, rows[i].most };
+        struct rlimit limit = {rows[i].most, rows[i].most};
 
         if (setrlimit((__rlimit_resource_t)rows[i].resource, &limit) < 0) {
             return -errno;
@@ -90,8 +90,8 @@ static int lock_limits(void)
 
 static int drop_capabilities(void)
 {
-    struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-    struct __user_cap_data_struct   none[2] = { 0 };
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {0};
 
     return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
 }
@@ -101,13 +101,20 @@ static int drop_capabilities(void)
 static int allow_plain(scmp_filter_ctx filter)
 {
     /* Ending, memory, and what the C library asks of itself. */
-    static const int plain[] = { SCMP_SYS(exit),          SCMP_SYS(exit_group),
-                                 SCMP_SYS(brk),           SCMP_SYS(munmap),
-                                 SCMP_SYS(mremap),        SCMP_SYS(madvise),
-                                 SCMP_SYS(futex),         SCMP_SYS(rt_sigreturn),
-                                 SCMP_SYS(rt_sigprocmask), SCMP_SYS(restart_syscall),
-                                 SCMP_SYS(getpid),        SCMP_SYS(gettid),
-                                 SCMP_SYS(clock_gettime), SCMP_SYS(getrandom) };
+    static const int plain[] = {SCMP_SYS(exit),
+                                SCMP_SYS(exit_group),
+                                SCMP_SYS(brk),
+                                SCMP_SYS(munmap),
+                                SCMP_SYS(mremap),
+                                SCMP_SYS(madvise),
+                                SCMP_SYS(futex),
+                                SCMP_SYS(rt_sigreturn),
+                                SCMP_SYS(rt_sigprocmask),
+                                SCMP_SYS(restart_syscall),
+                                SCMP_SYS(getpid),
+                                SCMP_SYS(gettid),
+                                SCMP_SYS(clock_gettime),
+                                SCMP_SYS(getrandom)};
     int status = 0;
 
     for (size_t i = 0; i < STK_COUNT(plain) && status == 0; i++) {
@@ -124,13 +131,13 @@ static int allow_some(scmp_filter_ctx filter)
     const struct scmp_arg_cmp self = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid());
     const struct scmp_arg_cmp by_abort = SCMP_A2(SCMP_CMP_EQ, SIGABRT);
     const struct {
-        int                 call;
+        int call;
         struct scmp_arg_cmp when;
     } rows[] = {
-        { SCMP_SYS(recvfrom), on_socket },
-        { SCMP_SYS(sendto), on_socket },
-        { SCMP_SYS(mmap), no_code },
-        { SCMP_SYS(mprotect), no_code },
+        {SCMP_SYS(recvfrom), on_socket},
+        {SCMP_SYS(sendto), on_socket},
+        {SCMP_SYS(mmap), no_code},
+        {SCMP_SYS(mprotect), no_code},
     };
     int status = 0;
 
@@ -151,7 +158,7 @@ static int allow_some(scmp_filter_ctx filter)
 static int lock_calls(void)
 {
     scmp_filter_ctx filter = seccomp_init(OTHERWISE);
-    int             status;
+    int status;
 
     if (!filter) {
         return -ENOMEM;

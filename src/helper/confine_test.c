@@ -63,12 +63,9 @@ static const struct row {
     uint32_t since; /* version of Landlock that knows of it */
     int before;     /* errno without a lock; 0: it can be done */
 } rows[] = {
-    {"read", try_read, 1, 0},
-    {"create", try_create, 1, 0},
-    {"folder", try_folder, 1, 0},
-    {"remove", try_remove, 1, 0},
-    {"listen", try_listen, 4, 0},
-    {"connect", try_connect, 4, ECONNREFUSED},
+    {"read", try_read, 1, 0},     {"create", try_create, 1, 0},
+    {"folder", try_folder, 1, 0}, {"remove", try_remove, 1, 0},
+    {"listen", try_listen, 4, 0}, {"connect", try_connect, 4, ECONNREFUSED},
 };
 
 /* What an attempt comes to in a process of its own: an errno, 0, or -1 for no lock at all. */

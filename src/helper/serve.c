@@ -14,17 +14,17 @@
 #include <unistd.h>
 
 struct server {
-    stk_serve_first           *first; /* NULL: nobody */
-    struct stk_decoder        *decoder;
-    uint8_t                   *arena;
-    uint64_t                   arena_bytes;
-    struct stk_decode_plan    *plan; /* of the last command */
+    stk_serve_first *first; /* NULL: nobody */
+    struct stk_decoder *decoder;
+    uint8_t *arena;
+    uint64_t arena_bytes;
+    struct stk_decode_plan *plan; /* of the last command */
     union {
         struct stk_sandbox_command command;
-        struct stk_sandbox_parse   parse;
+        struct stk_sandbox_parse parse;
     } asked;
     struct stk_sandbox_command planned;
-    struct stk_sandbox_answer  answer;
+    struct stk_sandbox_answer answer;
 };
 
 /* Scratch that is kept between pictures. */
@@ -51,8 +51,8 @@ static int prepare(struct server *server, const struct stk_sandbox_hello *hello)
 static bool begin(struct server *server)
 {
     struct stk_sandbox_hello hello;
-    struct stk_sandbox_ready ready = { .protocol = STK_SANDBOX_PROTOCOL };
-    const char              *step = "memory to share, or the parent";
+    struct stk_sandbox_ready ready = {.protocol = STK_SANDBOX_PROTOCOL};
+    const char *step = "memory to share, or the parent";
 
     if (recv(STK_SANDBOX_SOCKET, &hello, sizeof hello, MSG_TRUNC) != sizeof hello ||
         hello.protocol != STK_SANDBOX_PROTOCOL) {
@@ -72,22 +72,24 @@ static bool begin(struct server *server)
 static bool same_plan(const struct stk_sandbox_command *a, const struct stk_sandbox_command *b)
 {
     return a->transform_count == b->transform_count && a->dtype == b->dtype &&
-           a->layout == b->layout && a->exif == b->exif && a->stored == b->stored &&
-           a->pixels_max == b->pixels_max && a->memory_bytes_max == b->memory_bytes_max &&
+           a->layout == b->layout && a->exif == b->exif && a->planar == b->planar &&
+           a->stored == b->stored && a->pixels_max == b->pixels_max &&
+           a->memory_bytes_max == b->memory_bytes_max &&
            memcmp(a->transforms, b->transforms, a->transform_count * sizeof *a->transforms) == 0;
 }
 
 static int choose_plan(struct server *server, struct stoker_error *error)
 {
     const struct stk_sandbox_command *command = &server->asked.command;
-    struct stk_decode_options         options = { .transforms = command->transforms,
-                                                  .transform_count = command->transform_count,
-                                                  .dtype = command->dtype,
-                                                  .layout = command->layout,
-                                                  .exif = command->exif,
-                                                  .stored = command->stored,
-                                                  .pixels_max = command->pixels_max,
-                                                  .memory_bytes_max = command->memory_bytes_max };
+    struct stk_decode_options options = {.transforms = command->transforms,
+                                         .transform_count = command->transform_count,
+                                         .dtype = command->dtype,
+                                         .layout = command->layout,
+                                         .exif = command->exif,
+                                         .planar = command->planar,
+                                         .stored = command->stored,
+                                         .pixels_max = command->pixels_max,
+                                         .memory_bytes_max = command->memory_bytes_max};
 
     if (server->plan && same_plan(command, &server->planned)) {
         return 0;
@@ -113,9 +115,9 @@ static bool fits(const struct server *server)
 static int decode(struct server *server, struct stoker_error *error)
 {
     const struct stk_sandbox_command *command = &server->asked.command;
-    struct stk_view                   bytes = { server->arena, command->bytes };
-    uint64_t                          ticket = 0;
-    int                               status = choose_plan(server, error);
+    struct stk_view bytes = {server->arena, command->bytes};
+    uint64_t ticket = 0;
+    int status = choose_plan(server, error);
 
     if (status < 0) {
         return status;
@@ -136,7 +138,7 @@ static int decode(struct server *server, struct stoker_error *error)
     if (status == 0) {
         status = stk_decode_canvas(server->decoder, server->plan, bytes, command->key,
                                    server->arena + command->canvas_offset, error);
-        server->answer.value = status == 0 ? stk_decoder_jpeg(server->decoder) : 0;
+        server->answer.value = status == 0 ? stk_decoder_by(server->decoder) : 0;
     }
     if (ticket > KEEP_BYTES) {
         stk_decoder_trim(server->decoder, KEEP_BYTES);
@@ -164,23 +166,21 @@ static int pack(struct server *server, const struct stk_value *value, struct sto
 static int parse(struct server *server, struct stoker_error *error)
 {
     const struct stk_sandbox_parse *asked = &server->asked.parse;
-    struct stk_view                 bytes = { server->arena, asked->bytes };
-    const char      *path = (const char *)server->arena + asked->path_offset;
+    struct stk_view bytes = {server->arena, asked->bytes};
+    const char *path = (const char *)server->arena + asked->path_offset;
     struct stk_value value;
-    uint64_t         ticket, need;
-    int              status;
+    uint64_t ticket, need;
+    int status;
 
     if (!in_arena(server, 0, asked->bytes) ||
         !in_arena(server, asked->path_offset, asked->path_bytes + 1) ||
-        !in_arena(server, asked->room_offset, asked->room_bytes) ||
-        path[asked->path_bytes] != 0) {
+        !in_arena(server, asked->room_offset, asked->room_bytes) || path[asked->path_bytes] != 0) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a member is larger than the sandbox",
                         "grant the engine more memory", "%llu bytes",
                         (unsigned long long)asked->bytes);
     }
     status = server->first ? server->first(bytes, error) : 0;
-    status = status < 0 ? status
-                        : stk_value_ticket(asked->encoding, bytes, path, &ticket, error);
+    status = status < 0 ? status : stk_value_ticket(asked->encoding, bytes, path, &ticket, error);
     if (status < 0) {
         return status;
     }
@@ -203,9 +203,9 @@ static int parse(struct server *server, struct stoker_error *error)
 
 static bool answer(struct server *server)
 {
-    struct stoker_error error = { .offset = STOKER_NO_OFFSET };
-    size_t              bytes = STK_SANDBOX_ANSWER_HEAD;
-    int                 status;
+    struct stoker_error error = {.offset = STOKER_NO_OFFSET};
+    size_t bytes = STK_SANDBOX_ANSWER_HEAD;
+    int status;
 
     memset(&server->answer, 0, sizeof server->answer);
     server->answer.protocol = STK_SANDBOX_PROTOCOL;
@@ -237,10 +237,9 @@ static bool next_command(struct server *server)
     if (command->work == STK_SANDBOX_PARSE) {
         return got == sizeof(struct stk_sandbox_parse);
     }
-    return command->work == STK_SANDBOX_PICTURE &&
-           command->transform_count <= STK_TRANSFORMS_MAX &&
-           (size_t)got == STK_SANDBOX_COMMAND_HEAD +
-                              command->transform_count * sizeof *command->transforms;
+    return command->work == STK_SANDBOX_PICTURE && command->transform_count <= STK_TRANSFORMS_MAX &&
+           (size_t)got ==
+               STK_SANDBOX_COMMAND_HEAD + command->transform_count * sizeof *command->transforms;
 }
 
 int stk_serve(stk_serve_first *first)

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -26,7 +27,10 @@ static void wake_waiter(struct stk_http_request *request, const struct stk_http_
 
 static void load(void)
 {
-    loaded = curl_global_init(CURL_GLOBAL_DEFAULT);
+    /* It copies requests, which hold tokens, and what comes, which may. Where another library of
+     * the process began to use it first, it is that one's memory. */
+    loaded = curl_global_init_mem(CURL_GLOBAL_DEFAULT, malloc, stk_wipe_free, stk_wipe_realloc,
+                                  stk_wipe_strdup, calloc);
 }
 
 int stk_http_open(struct stk_http **http_out, const struct stk_http_options *options,
@@ -50,6 +54,7 @@ int stk_http_open(struct stk_http **http_out, const struct stk_http_options *opt
     if (!http) {
         goto done;
     }
+    http->watch.epoll = http->watch.wake = -1;
     http->options = *options;
     if (http->options.connections_max == 0) {
         http->options.connections_max = STK_HTTP_CONNECTIONS_DEFAULT;
@@ -58,7 +63,12 @@ int stk_http_open(struct stk_http **http_out, const struct stk_http_options *opt
     http->options.ca_file = options->ca_file ? stk_strdup(options->ca_file) : NULL;
     http->slots = stk_alloc(http->options.connections_max, sizeof(struct stk_http_slot *));
     http->multi = curl_multi_init();
-    if (!http->slots || !http->multi || (options->ca_file && !http->options.ca_file)) {
+    if (stk_http_budget_open(http) < 0 || !http->slots || !http->multi ||
+        (options->ca_file && !http->options.ca_file)) {
+        goto done;
+    }
+    status = stk_http_watch_open(http);
+    if (status < 0) {
         goto done;
     }
     connections = (long)http->options.connections_max;
@@ -72,10 +82,22 @@ int stk_http_open(struct stk_http **http_out, const struct stk_http_options *opt
 done:
     if (status < 0) {
         stk_fail_errno(error, -status, "cannot start the network thread",
-                       "free memory, or raise the limit of threads", "http");
+                       "free memory, or raise the limits of threads and open files", "http");
     }
     stk_http_close(http);
     return status;
+}
+
+void stk_http_end(struct stk_http *http)
+{
+    if (http->started) {
+        pthread_mutex_lock(&http->lock);
+        http->locked.closing = true;
+        pthread_mutex_unlock(&http->lock);
+        stk_http_wake(http);
+        pthread_join(http->thread, NULL);
+        http->started = false;
+    }
 }
 
 void stk_http_close(struct stk_http *http)
@@ -83,21 +105,17 @@ void stk_http_close(struct stk_http *http)
     if (!http) {
         return;
     }
-    if (http->started) {
-        pthread_mutex_lock(&http->lock);
-        http->locked.closing = true;
-        pthread_mutex_unlock(&http->lock);
-        curl_multi_wakeup(http->multi);
-        pthread_join(http->thread, NULL);
-    }
+    stk_http_end(http);
     for (uint32_t i = 0; i < http->slot_count; i++) {
         curl_easy_cleanup(http->slots[i]->easy);
-        stk_free(http->slots[i]);
+        stk_pages_free(http->slots[i], sizeof *http->slots[i]);
     }
     stk_free(http->slots);
     if (http->multi) {
         curl_multi_cleanup(http->multi);
     }
+    stk_http_watch_close(http);
+    stk_http_budget_close(http); /* now that all connections are closed */
     stk_free((void *)(uintptr_t)http->options.ca_file);
     pthread_mutex_destroy(&http->lock);
     stk_free(http);
@@ -124,7 +142,7 @@ void stk_http_submit(struct stk_http *http, struct stk_http_request *request)
     if (closing) {
         stk_http_finish(http, request, NULL, STK_HTTP_CANCELLED, NULL);
     } else if (first && !pthread_equal(pthread_self(), http->thread)) {
-        curl_multi_wakeup(http->multi); /* the reactor looks by itself before it waits */
+        stk_http_wake(http); /* the reactor looks by itself before it waits */
     }
 }
 
@@ -137,7 +155,12 @@ void stk_http_cancel(struct stk_http *http, struct stk_http_request *request)
 void stk_http_stop(struct stk_http *http)
 {
     atomic_store_explicit(&http->cancels, true, memory_order_release);
-    curl_multi_wakeup(http->multi);
+    stk_http_wake(http);
+}
+
+void stk_http_hold(struct stk_http *http)
+{
+    atomic_store_explicit(&http->held, true, memory_order_relaxed);
 }
 
 int stk_http_call(struct stk_http *http, struct stk_http_request *request,

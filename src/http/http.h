@@ -4,7 +4,8 @@
  *                         |  until not_before_ns, and while connections_max are in use
  *                         `--cancel, deadline--> done
  *
- * On libcurl's multi interface, connections kept alive. The body is received into the buffer that
+ * On libcurl's multi interface, connections kept alive: as many as bring more (manners/rules.h) and
+ * as the node's budget leaves (manners/node.h). The body is received into the buffer that
  * the request names before it is sent: one copy, no growing. prepare, begin and done run on the
  * reactor, and must not wait; done may submit the same request again.
  * Redirects are not followed unless redirects_max says so, and then without the headers that may
@@ -23,7 +24,9 @@ struct stk_http; /* the reactor and its connections */
 #define STK_HTTP_URL_BYTES_MAX 16384u     /* presigned URLs are long: they may hold a token */
 #define STK_HTTP_ROOM_BYTES 49152u        /* for URL and headers that are made while preparing */
 #define STK_HTTP_REDIRECTS_MAX 8u
-#define STK_HTTP_CONNECTIONS_DEFAULT 128u
+#define STK_HTTP_CONNECTIONS_DEFAULT 256u
+#define STK_HTTP_CONNECTIONS_START 128u /* at first; then as many as bring more */
+#define STK_HTTP_CONNECTIONS_ALONE 256u /* the same where no other process of the node asks */
 #define STK_HTTP_CONNECTIONS_MAX 1024u
 
 /* What a zero in a request means. */
@@ -35,6 +38,11 @@ struct stk_http; /* the reactor and its connections */
 struct stk_http_options {
     uint32_t connections_max; /* of all hosts together; 0: STK_HTTP_CONNECTIONS_DEFAULT */
     const char *ca_file;      /* PEM; NULL: what libcurl was built with */
+    struct stk_node *node;    /* lent: whose leases it needs for connections; NULL: none */
+    /* Called on the reactor in each turn; returns when it wants to be called again at the latest,
+     * UINT64_MAX: whenever. NULL: nobody. */
+    uint64_t (*tick)(void *owner, uint64_t now_ns);
+    void *tick_owner;
 };
 
 enum stk_http_method {
@@ -57,20 +65,20 @@ enum stk_http_failure {
     STK_HTTP_STALL,          /* the body stopped: `bytes` of it are good */
     STK_HTTP_TOTAL,          /* total_ms, waiting for a connection included */
     STK_HTTP_CANCELLED,
-    STK_HTTP_REFUSED, /* by prepare or begin, whose error it has */
-    STK_HTTP_LIMIT,   /* headers or body larger than there is room for */
+    STK_HTTP_REFUSED,  /* by prepare or begin, whose error it has */
+    STK_HTTP_LIMIT,    /* headers or body larger than there is room for */
     STK_HTTP_REDIRECT, /* one that is not to be followed */
-    STK_HTTP_OTHER,   /* no memory; an answer that is not HTTP; a URL that is none */
+    STK_HTTP_OTHER,    /* no memory; an answer that is not HTTP; a URL that is none */
 };
 
 /* The answer of one request. Lent to begin and done; copied out by stk_http_call. */
 struct stk_http_answer {
-    uint32_t code;         /* 200, 404 ...; 0: none came */
+    uint32_t code; /* 200, 404 ...; 0: none came */
     uint32_t headers_bytes;
     uint32_t text_bytes;
-    uint64_t content_bytes; /* Content-Length; UINT64_MAX: not told */
+    uint64_t content_bytes;                   /* Content-Length; UINT64_MAX: not told */
     char headers[STK_HTTP_HEADERS_BYTES_MAX]; /* "Name: value\n" each, of the last answer */
-    char text[STK_HTTP_TEXT_BYTES_MAX + 1]; /* body of an answer that is no 2xx, cut; NUL-ended */
+    char text[STK_HTTP_TEXT_BYTES_MAX + 1];   /* body of an answer that is no 2xx, cut; NUL-ended */
 };
 
 struct stk_http_request {
@@ -82,6 +90,7 @@ struct stk_http_request {
     struct stk_view body;
     uint8_t *buffer; /* for the body of a 2xx answer; what a refusal says goes to the answer */
     uint64_t buffer_bytes;
+    bool secret;            /* the answer has one: nothing of it stays in libcurl's memory */
     bool cut;               /* a body longer than the buffer is no error: the rest is not read */
     bool direct;            /* by no proxy, whatever the environment says */
     uint32_t redirects_max; /* 0: an answer 3xx is given as it is; GET and HEAD only */
@@ -89,7 +98,7 @@ struct stk_http_request {
      * redirect of that server may. */
     bool led, led_here;
     uint32_t connect_ms, first_byte_ms, stall_ms, total_ms; /* 0: STK_HTTP_..._MS */
-    uint64_t not_before_ns; /* monotonic; sent no earlier */
+    uint64_t not_before_ns;                                 /* monotonic; sent no earlier */
     /* Before each sending: makes url and headers (signs), in `room` of STK_HTTP_ROOM_BYTES if it
      * likes, which is lent to it until done; the first room_bytes of it are wiped then. 0;
      * -EAGAIN: not yet, asked again soon; else the request fails of it. NULL: they are made. */
@@ -101,21 +110,25 @@ struct stk_http_request {
     uint64_t skip; /* bytes of the body that are thrown away before the buffer's first */
     /* At the end, exactly once for each submit. */
     void (*done)(struct stk_http_request *request, const struct stk_http_answer *answer);
-    void *owner; /* the submitter's */
+    void *owner;              /* the submitter's */
     const _Atomic bool *stop; /* NULL, or true when it is not wanted any more: stk_http_stop */
 
     /* Told, when done is called. */
-    int status;       /* 0: an answer came, of whatever code; or what error has */
-    uint32_t failure; /* enum stk_http_failure */
-    uint64_t bytes;   /* of the body in the buffer: also of a failed request they are good */
+    int status;          /* 0: an answer came, of whatever code; or what error has */
+    uint32_t failure;    /* enum stk_http_failure */
+    uint64_t bytes;      /* of the body in the buffer: also of a failed request they are good */
     uint64_t sent_bytes; /* of its own body, where that is long; at least so many left us */
+    /* How often it was sent: once more, unasked, where a kept connection ended without an answer.
+     */
+    uint32_t sends;
     uint64_t sent_ns, first_byte_ns, done_ns; /* monotonic; 0: it did not come to that */
     struct stoker_error error;
     /* Where redirects led to, on another host; NULL: nowhere. Lent until done. */
     const char *landed;
-    bool here;          /* the server that was asked first is on this machine */
+    bool here; /* the server that was asked first is on this machine */
 
     struct stk_http_slot *slot; /* internal, as all below */
+    bool waited;                /* for a lease */
     struct stk_http_request *next, *previous;
     uint64_t deadline_ns;
     _Atomic bool cancelled;
@@ -124,17 +137,36 @@ struct stk_http_request {
 /* Starts the reactor. -ENOMEM, -EAGAIN (no thread), UNSUPPORTED (no libcurl that will do). */
 int stk_http_open(struct stk_http **http_out, const struct stk_http_options *options,
                   struct stoker_error *error);
-/* Takes; NULL is fine. What is in flight is done with STK_HTTP_CANCELLED first; then no request
- * may be submitted any more, not by done either. Not on the reactor. */
+/* Ends the reactor: what is in flight is done with STK_HTTP_CANCELLED before this returns, and what
+ * is submitted later within the call. For an owner of what requests in flight need. Once, by who
+ * closes. Not on the reactor. */
+void stk_http_end(struct stk_http *http);
+/* Takes; NULL is fine. The same first; then no request may be submitted any more, not by done
+ * either. */
 void stk_http_close(struct stk_http *http);
 
-/* Never waits. After stk_http_close began, the request is done (cancelled) within the call. */
+/* Never waits. After stk_http_end or _close began, the request is done (cancelled) within it. */
 void stk_http_submit(struct stk_http *http, struct stk_http_request *request);
 /* done comes soon, with STK_HTTP_CANCELLED, unless it is ending already. Only between submit and
  * done, which the caller makes sure of. */
 void stk_http_cancel(struct stk_http *http, struct stk_http_request *request);
 /* The same for all requests whose `stop` has become true. Any time. */
 void stk_http_stop(struct stk_http *http);
+/* On the reactor, not in a callback of a request that is being received: ends it now, if it was
+ * sent; its done is called within. */
+void stk_http_drop(struct stk_http *http, struct stk_http_request *request);
+/* Connections that may be used at once, and nothing waits for; on the reactor. */
+uint32_t stk_http_spare(const struct stk_http *http);
+/* Something else than connections decides now how much comes: it says nothing of their number. */
+void stk_http_hold(struct stk_http *http);
+
+struct stk_http_told {
+    uint32_t connections, connections_peak; /* open now, in use or not; at most so far */
+    uint32_t connections_max;               /* as many as bring more, by what was seen */
+    uint64_t waits; /* requests that waited since the node had no connection left */
+};
+void stk_http_tell(struct stk_http *http, struct stk_http_told *told_out); /* any thread */
+
 /* Submits and waits for done, total_ms at most: for small things. The status; request->error is
  * copied to *error. answer_out may be NULL. Not on the reactor. */
 int stk_http_call(struct stk_http *http, struct stk_http_request *request,

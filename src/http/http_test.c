@@ -9,7 +9,9 @@
 #include "test/t.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -161,6 +163,12 @@ static bool answer(int fd, const char *path, const char *head, char *rest, size_
             send_text(fd, "X-Header: 0123456789\r\n");
         }
         return send_text(fd, "Content-Length: 0\r\n\r\n");
+    }
+    if (strcmp(path, "/deaf") == 0) { /* reads no more of what is sent */
+        struct pollfd gone = {.fd = fd, .events = POLLRDHUP};
+
+        poll(&gone, 1, 60000);
+        return false;
     }
     if (strcmp(path, "/garbage") == 0) {
         send_text(fd, "\x16\x03 this is no HTTP\r\n\r\n");
@@ -350,7 +358,9 @@ static void check_row(struct stk_http *http, const struct row *row)
 
 static void test_chunked(struct stk_http *http)
 {
+    static struct stk_http_answer got;
     uint8_t buffer[16] = {0};
+    struct stk_view value;
     char url[256];
     struct stk_http_request request = {.method = STK_HTTP_GET,
                                        .url = url_of("/chunked", url, sizeof url),
@@ -360,6 +370,9 @@ static void test_chunked(struct stk_http *http)
     T_EQ("chunked", stk_http_call(http, &request, NULL, NULL), 0);
     T_EQ("chunked", request.bytes, 7);
     T_STR("chunked", (char *)buffer, "abcdefg");
+    request.url = url_of("/continue", url, sizeof url);
+    T_EQ("continue", stk_http_call(http, &request, &got, NULL), 0);
+    T_TRUE("of the last head only", !stk_http_header(&got, "X-No", &value));
 }
 
 static void test_upload(struct stk_http *http)
@@ -517,37 +530,147 @@ static void test_refusals(struct stk_http *http)
     T_EQ("in total", request.failure, STK_HTTP_TOTAL);
 }
 
-static void test_texts(void)
+/* What a server told may lead where a redirect of it may: not from elsewhere to this machine. */
+static void test_led(struct stk_http *http)
 {
-    static const struct {
-        const char *url, *text;
-    } texts[] = {
-        {"http://user:pw@host:80/a/b?sig=1#x", "http://host:80/a/b?..."},
-        {"https://host", "https://host"},
-        {"s3://bucket/a@b", "s3://bucket/a@b"},
-        {"http://host?x", "http://host?..."},
-        {"nonsense", "nonsense"},
-    };
-    static const struct {
-        const char *ip;
-        bool local, loop;
-    } ips[] = {
-        {"169.254.169.254", true, false},    {"169.253.0.1", false, false},
-        {"127.0.0.1", false, true},          {"::1", false, true},
-        {"::ffff:169.254.1.1", true, false}, {"::ffff:127.9.9.9", false, true},
-        {"fe80::1%eth0", true, false},       {"febf::1", true, false},
-        {"fec0::1", false, false},           {"fd00:ec2::254", true, false},
-        {"2001:db8::1", false, false},       {"host", false, false},
-    };
-    char text[64];
+    uint8_t buffer[16];
+    char url[256];
 
-    for (size_t i = 0; i < STK_COUNT(texts); i++) {
-        T_STR(texts[i].url, stk_http_url_text(texts[i].url, text, sizeof text), texts[i].text);
+    for (int here = 0; here < 2; here++) {
+        struct stk_http_request request = {.method = STK_HTTP_GET,
+                                           .url = url_of("/see", url, sizeof url),
+                                           .buffer = buffer,
+                                           .buffer_bytes = sizeof buffer,
+                                           .led = true,
+                                           .led_here = here};
+
+        T_EQ("led", stk_http_call(http, &request, NULL, NULL), here ? 0 : STOKER_ERROR_UNSUPPORTED);
+        T_EQ("led", request.failure, here ? STK_HTTP_NO_FAILURE : STK_HTTP_REDIRECT);
     }
-    for (size_t i = 0; i < STK_COUNT(ips); i++) {
-        T_EQ(ips[i].ip, stk_http_is_link_local(ips[i].ip), ips[i].local);
-        T_EQ(ips[i].ip, stk_http_is_loopback(ips[i].ip), ips[i].loop);
+}
+
+static int prepare_secret(struct stk_http_request *request, char *room)
+{
+    memcpy(room + 100, CANARY, sizeof CANARY);
+    request->room_bytes = 200;
+    return 0;
+}
+
+/* Deadlines that no answer has a part in; what prepare wrote is wiped; proxies are passed by. */
+static void test_ways(struct stk_http *http)
+{
+    static uint8_t large[32u << 20];
+    char url[256];
+    struct stk_http_request put = {.method = STK_HTTP_PUT,
+                                   .url = url_of("/deaf", url, sizeof url),
+                                   .body = {large, sizeof large},
+                                   .first_byte_ms = 60000,
+                                   .stall_ms = 300};
+    struct stk_http_request loop = {
+        .method = STK_HTTP_GET, .url = url_of("/loop", url, sizeof url), .redirects_max = 4};
+    struct stk_http_request secret = {.method = STK_HTTP_GET,
+                                      .url = url_of("/empty", url, sizeof url),
+                                      .prepare = prepare_secret};
+    struct stk_http_request direct = {.method = STK_HTTP_GET, .connect_ms = 2000, .direct = true};
+
+    put.url = url_of("/deaf", url, sizeof url);
+    T_EQ("nobody reads it", stk_http_call(http, &put, NULL, NULL), STOKER_ERROR_TIMEOUT);
+    T_EQ("nobody reads it", put.failure, STK_HTTP_STALL);
+    loop.url = url_of("/loop", url, sizeof url);
+    atomic_store(&requests, 0);
+    T_EQ("a loop", stk_http_call(http, &loop, NULL, NULL), STOKER_ERROR_UNSUPPORTED);
+    T_EQ("a loop", atomic_load(&requests), 5);
+    secret.url = url_of("/empty", url, sizeof url);
+    T_EQ("prepared", stk_http_call(http, &secret, NULL, NULL), 0);
+    direct.url = url_of("/empty", url, sizeof url);
+    setenv("http_proxy", "http://127.0.0.1:1", 1);
+    T_EQ("by no proxy", stk_http_call(http, &direct, NULL, NULL), 0);
+    direct.direct = false;
+    T_EQ("by a proxy", stk_http_call(http, &direct, NULL, NULL), -ECONNREFUSED);
+    unsetenv("http_proxy");
+    for (uint32_t i = 0; i < http->slot_count; i++) { /* wiped before the next request began */
+        T_TRUE("wiped", !memmem(http->slots[i]->room, 4096, CANARY, strlen(CANARY)));
     }
+}
+
+/* One that waits for a connection ends by its deadline as well. */
+static void test_queue(void)
+{
+    struct stk_http_options options = {.connections_max = 1};
+    struct stk_http *http = NULL;
+    static struct flood holds;
+    char url[256];
+    _Atomic uint32_t left = 1;
+    struct stk_http_request waits = {
+        .method = STK_HTTP_GET, .url = url_of("/empty", url, sizeof url), .total_ms = 200};
+
+    T_EQ("one", stk_http_open(&http, &options, NULL), 0);
+    holds.left = &left;
+    holds.request = (struct stk_http_request){.method = STK_HTTP_GET,
+                                              .url = url_of("/silent", holds.url, 256),
+                                              .first_byte_ms = 120000,
+                                              .done = flood_done,
+                                              .owner = &holds};
+    stk_http_submit(http, &holds.request);
+    T_EQ("waits", stk_http_call(http, &waits, NULL, NULL), STOKER_ERROR_TIMEOUT);
+    T_EQ("waits", waits.failure, STK_HTTP_TOTAL);
+    T_EQ("before it the other", atomic_load(&left), 1);
+    stk_http_close(http);
+}
+
+/* A server whose queue of connections is full answers to none. */
+static void test_connect(struct stk_http *http)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    int full = socket(AF_INET, SOCK_STREAM, 0), clients[4];
+    char url[64];
+    struct stk_http_request request = {
+        .method = STK_HTTP_GET, .url = url, .connect_ms = 300, .total_ms = 100000};
+
+    T_EQ("full", bind(full, (struct sockaddr *)(void *)&address, bytes), 0);
+    T_EQ("full", listen(full, 0), 0);
+    getsockname(full, (struct sockaddr *)(void *)&address, &bytes);
+    for (size_t i = 0; i < STK_COUNT(clients); i++) {
+        clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        connect(clients[i], (struct sockaddr *)(void *)&address, bytes);
+    }
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/", ntohs(address.sin_port));
+    T_EQ("full", stk_http_call(http, &request, NULL, NULL), -ECONNREFUSED);
+    T_EQ("full", request.failure, STK_HTTP_CONNECT);
+    for (size_t i = 0; i < STK_COUNT(clients); i++) {
+        close(clients[i]);
+    }
+    close(full);
+}
+
+/* Signals are for the program's own threads. */
+static void test_signals(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *task;
+    uint32_t seen = 0;
+
+    while (tasks && (task = readdir(tasks))) {
+        char path[300], line[256];
+        bool ours = false;
+        FILE *file;
+
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+        file = fopen(path, "r");
+        while (file && fgets(line, sizeof line, file)) {
+            ours = ours || strcmp(line, "Name:\tstoker-http\n") == 0;
+            if (ours && strncmp(line, "SigBlk:", 7) == 0) {
+                T_TRUE("SIGTERM is blocked", strtoull(line + 7, NULL, 16) >> 14 & 1);
+                seen++;
+            }
+        }
+        if (file) {
+            fclose(file);
+        }
+    }
+    closedir(tasks);
+    T_EQ("one reactor", seen, 1);
 }
 
 static void test_no_memory(void)
@@ -595,9 +718,13 @@ int main(void)
     T_TRUE("kept", atomic_load(&connections) <= 1);
     test_no_server(http);
     test_refusals(http);
+    test_led(http);
+    test_ways(http);
+    test_connect(http);
+    test_signals();
     stk_http_close(http);
+    test_queue();
     test_flood(floods);
-    test_texts();
     test_no_memory();
     options.connections_max = STK_HTTP_CONNECTIONS_MAX + 1;
     T_EQ("too many", stk_http_open(&http, &options, NULL), STOKER_ERROR_ARGUMENT);

@@ -8,10 +8,12 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define MS 1000000ull
 #define SWEEP_MS 50u   /* deadlines are kept to so many milliseconds */
 #define IDLE_MS 30000u /* of a wait with nothing to do: libcurl then ends old connections */
+#define LEASE_MS 5u    /* what waits for a connection of the node is looked at so often */
 #define AGAIN_MS 20u   /* what prepare could not do yet is tried again after so long */
 
 /* How each kind of failure is told. */
@@ -68,19 +70,21 @@ void *stk_http_run(void *context)
     bool closing = false;
 
     while (!closing) {
-        int running = 0;
-
         closing = take_inbox(http);
         if (closing) {
             cancel_all(http);
             break;
         }
+        if (http->options.tick) {
+            /* By the time of the last look: what came since is not late, it is not seen yet. */
+            http->tick_ns = http->options.tick(http->options.tick_owner, http->watch.looked_ns);
+        }
         start_due(http);
-        curl_multi_perform(http->multi, &running);
+        stk_http_watch_due(http);
         take_results(http);
         sweep(http);
-        /* Ends early when there is something to read or write, or at a wakeup. */
-        curl_multi_poll(http->multi, NULL, 0, wait_ms(http), NULL);
+        stk_http_watch_wait(http, wait_ms(http));
+        take_results(http);
     }
     return NULL;
 }
@@ -103,7 +107,7 @@ void stk_http_finish(struct stk_http *http, struct stk_http_request *request,
 
         request->status =
             stk_fail(&request->error, told->status, told->what, told->advice, "'%s'%s%.200s",
-                     stk_http_url_text(request->url, text, sizeof text),
+                     stk_http_url_text(request->url ? request->url : "", text, sizeof text),
                      detail && detail[0] ? ": " : "", detail ? detail : "");
     }
     request->slot = NULL;
@@ -159,7 +163,7 @@ static void start_due(struct stk_http *http)
             stk_http_list_add(&http->ready, request);
         }
     }
-    while (http->ready.first && http->active < http->options.connections_max) {
+    while (http->ready.first && stk_http_may_start(http)) {
         request = http->ready.first;
         stk_http_list_remove(&http->ready, request);
         if (!start(http, request)) {
@@ -206,9 +210,10 @@ static bool start(struct stk_http *http, struct stk_http_request *request)
     request->bytes = 0;
     request->first_byte_ns = 0;
     request->sent_ns = 0;
+    request->sends = 0;
     http->active++;
-    if (stk_http_prepare_slot(slot) < 0 ||
-        curl_multi_add_handle(http->multi, slot->easy) != CURLM_OK) {
+    stk_http_prepare_slot(slot);
+    if (curl_multi_add_handle(http->multi, slot->easy) != CURLM_OK) {
         snprintf(slot->problem, sizeof slot->problem, "no memory for a connection");
         finish_slot(slot, STK_HTTP_OTHER);
     }
@@ -220,24 +225,28 @@ static struct stk_http_slot *take_slot(struct stk_http *http)
     struct stk_http_slot *slot = http->free_slots;
 
     if (slot) {
-        http->free_slots = slot->next;
-        return slot;
+        slot->easy = slot->easy ? slot->easy : curl_easy_init();
+        if (slot->easy) {
+            http->free_slots = slot->next;
+        }
+        return slot->easy ? slot : NULL;
     }
     if (http->slot_count == http->options.connections_max) {
         return NULL;
     }
-    slot = stk_alloc(1, sizeof *slot);
+    slot = stk_pages_alloc(sizeof *slot);
     if (!slot) {
         return NULL;
     }
-    slot->easy = curl_easy_init();
-    if (!slot->easy) {
-        stk_free(slot);
-        return NULL;
-    }
+    madvise(slot, sizeof *slot, MADV_DONTDUMP);
+    memset(slot, 0, sizeof *slot);
     slot->http = http;
+    slot->easy = curl_easy_init();
     http->slots[http->slot_count++] = slot;
-    return slot;
+    if (!slot->easy) {
+        give_slot(http, slot);
+    }
+    return slot->easy ? slot : NULL;
 }
 
 static void give_slot(struct stk_http *http, struct stk_http_slot *slot)
@@ -252,11 +261,16 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     struct stk_http *http = slot->http;
     struct stk_http_request *request = slot->request;
     char *url = slot->url;
+    bool secret = request->secret;
     uint32_t wiped;
 
     curl_multi_remove_handle(http->multi, slot->easy); /* of one that is not in it: no matter */
-    curl_slist_free_all(slot->headers);
-    slot->headers = NULL;
+    stk_http_socket_left(slot);
+    http->budget.bytes += request->bytes;
+    if (request->secret) {
+        curl_easy_cleanup(slot->easy); /* and what it received, which is wiped */
+        slot->easy = NULL;
+    }
     slot->url = NULL;
     slot->redirects = 0;
     request->landed = slot->foreign ? url : NULL;
@@ -268,6 +282,10 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     /* libcurl's words may hold no more than host names and addresses, which are shown anyway. */
     stk_http_finish(http, request, &slot->answer, failure, slot->problem);
     explicit_bzero(slot->room, wiped);
+    if (secret) {
+        explicit_bzero(slot->answer.text, sizeof slot->answer.text);
+        stk_wipe_stack();
+    }
     stk_free(url);
     give_slot(http, slot); /* now only: answer and room were lent to done */
 }
@@ -320,14 +338,12 @@ static bool follow(struct stk_http_slot *slot)
         return false;
     }
     curl_multi_remove_handle(slot->http->multi, slot->easy);
-    curl_slist_free_all(slot->headers);
-    slot->headers = NULL;
     stk_free(slot->url);
     slot->url = url;
     slot->redirects++;
     slot->foreign = slot->foreign || hop == STK_HTTP_HOP_FOREIGN;
-    if (stk_http_prepare_slot(slot) < 0 ||
-        curl_multi_add_handle(slot->http->multi, slot->easy) != CURLM_OK) {
+    stk_http_prepare_slot(slot);
+    if (curl_multi_add_handle(slot->http->multi, slot->easy) != CURLM_OK) {
         slot->failure = STK_HTTP_OTHER;
         return false;
     }
@@ -338,6 +354,14 @@ static bool is_cancelled(const struct stk_http_request *request)
 {
     return atomic_load_explicit(&request->cancelled, memory_order_relaxed) ||
            (request->stop && atomic_load_explicit(request->stop, memory_order_relaxed));
+}
+
+void stk_http_drop(struct stk_http *http, struct stk_http_request *request)
+{
+    (void)http;
+    if (request->slot) {
+        finish_slot(request->slot, STK_HTTP_CANCELLED);
+    }
 }
 
 /* Ends what was cancelled or is past a deadline. */
@@ -352,6 +376,7 @@ static void sweep(struct stk_http *http)
         return;
     }
     http->swept_ns = now_ns;
+    stk_http_budget_sweep(http, now_ns);
     for (size_t i = 0; i < STK_COUNT(lists); i++) {
         for (request = lists[i]->first; request; request = next) {
             bool cancelled = is_cancelled(request);
@@ -409,14 +434,18 @@ static int wait_ms(struct stk_http *http)
     if (submitted) {
         return 0;
     }
-    if (http->ready.first && http->active < http->options.connections_max) {
-        return 0;
-    }
     if (http->active + (http->ready.first != NULL) + (http->delayed.first != NULL) == 0) {
-        return IDLE_MS;
+        return (int)stk_http_budget_idle_ms(http, IDLE_MS);
     }
     now_ns = stk_clock_ns();
     until_ns = now_ns + SWEEP_MS * MS;
+    if (http->ready.first && stk_http_may_start(http)) {
+        return 0;
+    }
+    if (http->ready.first && http->budget.is_short) {
+        until_ns = now_ns + LEASE_MS * MS;
+    }
+    until_ns = http->options.tick ? stk_min(until_ns, http->tick_ns) : until_ns;
     for (const struct stk_http_request *r = http->delayed.first; r; r = r->next) {
         until_ns = stk_min(until_ns, r->not_before_ns);
     }

@@ -2,6 +2,7 @@
  *
  *   inbox --take--> delayed --due--> ready --a free slot--> active --libcurl--> done
  *                       `------------- -EAGAIN of prepare ----'
+ *   a free slot is one for which there is a lease of the node, too: budget.c
  *
  * Owner: struct stk_http. Threads: the reactor; `locked` with its lock: any.
  * Memory: a slot for each connection ever used at once, kept. Bound: connections_max slots. */
@@ -9,39 +10,67 @@
 #define HTTP_REACTOR_H
 
 #include "http/http.h"
+#include "manners/node.h"
 
 #include <curl/curl.h>
 #include <pthread.h>
+#include <stdatomic.h>
+
+#define STK_HTTP_LOOK_MS 500u /* an idle process looks so often whether others want its leases */
 
 struct stk_http_list {
     struct stk_http_request *first, *last;
 };
 
-/* One transfer; lent to the request that it serves. */
+#define STK_HTTP_LINES_MAX 40u /* headers of a request */
+
+/* One transfer; lent to the request that it serves. In pages that no core dump has. */
 struct stk_http_slot {
     struct stk_http *http;
     CURL *easy;
     struct stk_http_request *request;
-    struct stk_http_slot *next; /* of the free ones */
-    struct curl_slist *headers;
-    char *url;            /* after a redirect; else NULL */
-    uint32_t redirects;   /* followed so far */
-    uint32_t failure;     /* why a callback stopped it: enum stk_http_failure */
-    bool foreign;         /* a redirect led to another host: no secrets go there */
-    bool first_loopback;  /* the first connection was to this machine */
+    struct stk_http_slot *next;                  /* of the free ones */
+    struct curl_slist lines[STK_HTTP_LINES_MAX]; /* lend the request's headers */
+    char *url;                                   /* after a redirect; else NULL */
+    uint32_t redirects;                          /* followed so far */
+    uint32_t failure;    /* why a callback stopped it: enum stk_http_failure */
+    bool foreign;        /* a redirect led to another host: no secrets go there */
+    bool first_loopback; /* the first connection was to this machine */
     bool sent, began, cut;
     uint64_t started_ns;
     uint64_t progress_ns; /* when a byte went either way */
     uint64_t skipped;
     uint64_t uploaded;
+    struct stk_http_socket *socket; /* that it uses; NULL: none yet */
     char problem[CURL_ERROR_SIZE];
     struct stk_http_answer answer;
     char room[STK_HTTP_ROOM_BYTES]; /* of prepare; may hold secrets */
 };
 
+/* Of the reactor: budget.c. */
+struct stk_http_budget {
+    struct stk_http_socket *sockets;
+    uint32_t socket_count;
+    uint32_t live;    /* of them are connections */
+    uint32_t surplus; /* leases that others are to have */
+    bool is_short;    /* since the last step something waited for a lease */
+    uint64_t refused_ns, full_ns, climbed_ns, climbed_bytes;
+    uint64_t bytes; /* of requests that are done */
+    uint32_t sweeps, busy;
+    struct stk_climb climb;
+};
+
+/* Of the reactor: watch.c. */
+struct stk_http_watch {
+    int epoll, wake;    /* below 0: none */
+    uint64_t timer_ns;  /* when libcurl wants to be called; UINT64_MAX: whenever */
+    uint64_t looked_ns; /* what came until then was taken */
+};
+
 struct stk_http {
     struct stk_http_options options;
     CURLM *multi;
+    struct stk_http_watch watch;
     pthread_t thread;
     bool started;
     struct stk_http_slot **slots; /* all that were made */
@@ -55,6 +84,13 @@ struct stk_http {
         bool closing;
     } locked;
     _Atomic bool cancels; /* a request was cancelled since the last sweep */
+    _Atomic bool held;    /* stk_http_hold was called since the last step */
+    uint64_t tick_ns;     /* when tick wants to be called */
+    struct stk_http_budget budget;
+    struct {
+        _Atomic uint32_t open, peak, limit;
+        _Atomic uint64_t waits;
+    } told;
 };
 
 /* reactor.c */
@@ -78,12 +114,36 @@ static inline void stk_http_list_remove(struct stk_http_list *list,
     request->next = request->previous = NULL;
 }
 
-/* transfer.c: readies slot->easy for slot->request: 0 or -ENOMEM. */
-int stk_http_prepare_slot(struct stk_http_slot *slot);
+/* transfer.c: readies slot->easy for slot->request. */
+void stk_http_prepare_slot(struct stk_http_slot *slot);
 /* What a finished transfer failed of: enum stk_http_failure. */
 uint32_t stk_http_judge(const struct stk_http_slot *slot, CURLcode result);
 /* begin, if it was not called yet: false when it refused. */
 bool stk_http_begin(struct stk_http_slot *slot);
+
+/* budget.c */
+int stk_http_budget_open(struct stk_http *http); /* below 0: no memory */
+void stk_http_budget_close(struct stk_http *http);
+/* Whether one more of what is ready may be sent. */
+bool stk_http_may_start(struct stk_http *http);
+void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns);
+/* How long to sleep when there is nothing to do. */
+uint32_t stk_http_budget_idle_ms(const struct stk_http *http, uint32_t most_ms);
+/* Called by libcurl; user: the struct stk_http. */
+curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address);
+int stk_http_close_socket(void *user, curl_socket_t fd);
+/* The slot's transfer goes by the socket with these ends; it is over. */
+void stk_http_socket_used(struct stk_http_slot *slot, const char *ip, int port, int local_port);
+void stk_http_socket_left(struct stk_http_slot *slot);
+
+/* watch.c */
+int stk_http_watch_open(struct stk_http *http); /* below 0: -errno */
+void stk_http_watch_close(struct stk_http *http);
+void stk_http_wake(struct stk_http *http); /* any thread: the wait ends, or the next one does */
+void stk_http_watch_forget(struct stk_http *http, int fd); /* it is closed now */
+void stk_http_watch_due(struct stk_http *http);            /* what libcurl wanted by now */
+/* Waits until something comes, or libcurl wants to be called; lets it take what came. */
+void stk_http_watch_wait(struct stk_http *http, int timeout_ms);
 
 /* url.c */
 enum stk_http_hop { STK_HTTP_HOP_SAME = 1, STK_HTTP_HOP_FOREIGN, STK_HTTP_HOP_BAD };

@@ -14,7 +14,7 @@
 #define DNS_CACHE_S 60l
 #define IDLE_S 50l /* connections that were not used for so long are made anew */
 
-static int set_headers(struct stk_http_slot *slot);
+static void set_headers(struct stk_http_slot *slot);
 static void set_method(struct stk_http_slot *slot);
 static size_t take_header(char *data, size_t size, size_t count, void *user);
 static size_t take_body(char *data, size_t size, size_t count, void *user);
@@ -24,13 +24,12 @@ static int on_progress(void *user, curl_off_t down_total, curl_off_t down, curl_
 static void read_code(struct stk_http_answer *answer, const char *line, size_t bytes);
 static uint64_t read_length(const char *text, size_t bytes);
 
-int stk_http_prepare_slot(struct stk_http_slot *slot)
+void stk_http_prepare_slot(struct stk_http_slot *slot)
 {
     const struct stk_http_request *request = slot->request;
     const struct stk_http_options *options = &slot->http->options;
     uint64_t wanted = stk_min(request->buffer_bytes, RECEIVE_BYTES_MAX);
     CURL *easy = slot->easy;
-    int status;
 
     curl_easy_reset(easy);
     slot->answer.code = slot->answer.headers_bytes = slot->answer.text_bytes = 0;
@@ -40,10 +39,7 @@ int stk_http_prepare_slot(struct stk_http_slot *slot)
     slot->failure = STK_HTTP_NO_FAILURE;
     slot->skipped = slot->uploaded = 0;
     slot->started_ns = slot->progress_ns = stk_clock_ns();
-    status = set_headers(slot);
-    if (status < 0) {
-        return status;
-    }
+    set_headers(slot);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, slot);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, slot->problem);
     curl_easy_setopt(easy, CURLOPT_URL, slot->url ? slot->url : request->url);
@@ -67,6 +63,10 @@ int stk_http_prepare_slot(struct stk_http_slot *slot)
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, slot);
     curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, before_sending);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, slot);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, stk_http_open_socket);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, slot->http);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, stk_http_close_socket);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, slot->http);
     if (options->ca_file) {
         curl_easy_setopt(easy, CURLOPT_CAINFO, options->ca_file);
     }
@@ -74,7 +74,6 @@ int stk_http_prepare_slot(struct stk_http_slot *slot)
         curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
     }
     set_method(slot);
-    return 0;
 }
 
 uint32_t stk_http_judge(const struct stk_http_slot *slot, CURLcode result)
@@ -134,33 +133,31 @@ bool stk_http_begin(struct stk_http_slot *slot)
     return status >= 0;
 }
 
-static int set_headers(struct stk_http_slot *slot)
+/* libcurl reads the list and changes nothing of it; its own functions would copy the texts. */
+static void add_line(struct stk_http_slot *slot, uint32_t *count, const char *text)
+{
+    STK_ASSERT(*count < STK_HTTP_LINES_MAX);
+    slot->lines[*count] = (struct curl_slist){.data = (char *)(uintptr_t)text};
+    if (*count > 0) {
+        slot->lines[*count - 1].next = &slot->lines[*count];
+    }
+    ++*count;
+}
+
+static void set_headers(struct stk_http_slot *slot)
 {
     const struct stk_http_request *request = slot->request;
-    struct curl_slist *list = NULL, *longer;
+    uint32_t count = 0;
 
     for (uint32_t i = 0; i < request->header_count; i++) {
-        if (slot->foreign && !stk_http_is_public(request->headers[i])) {
-            continue;
+        if (!slot->foreign || stk_http_is_public(request->headers[i])) {
+            add_line(slot, &count, request->headers[i]);
         }
-        longer = curl_slist_append(list, request->headers[i]);
-        if (!longer) {
-            curl_slist_free_all(list);
-            return -ENOMEM;
-        }
-        list = longer;
     }
     if (request->method == STK_HTTP_PUT || request->method == STK_HTTP_POST) {
-        longer = curl_slist_append(list, "Expect:"); /* a round trip before each body */
-        if (!longer) {
-            curl_slist_free_all(list);
-            return -ENOMEM;
-        }
-        list = longer;
+        add_line(slot, &count, "Expect:"); /* a round trip before each body */
     }
-    slot->headers = list;
-    curl_easy_setopt(slot->easy, CURLOPT_HTTPHEADER, list);
-    return 0;
+    curl_easy_setopt(slot->easy, CURLOPT_HTTPHEADER, count > 0 ? slot->lines : NULL);
 }
 
 static void set_method(struct stk_http_slot *slot)
@@ -284,8 +281,7 @@ static int before_sending(void *user, char *ip, char *local_ip, int port, int lo
     struct stk_http_slot *slot = user;
 
     (void)local_ip;
-    (void)port;
-    (void)local_port;
+    stk_http_socket_used(slot, ip, port, local_port);
     if (slot->redirects == 0) {
         bool here = stk_http_is_loopback(ip);
         slot->first_loopback = slot->request->led ? slot->request->led_here : here;
@@ -298,6 +294,7 @@ static int before_sending(void *user, char *ip, char *local_ip, int port, int lo
         return CURL_PREREQFUNC_ABORT;
     }
     slot->sent = true;
+    slot->request->sends += slot->redirects == 0;
     slot->progress_ns = stk_clock_ns();
     slot->request->sent_ns = slot->progress_ns;
     return CURL_PREREQFUNC_OK;

@@ -120,7 +120,7 @@ uint64_t stk_index_bytes(const struct stk_index *index);
 uint64_t stk_index_memory_bytes(const struct stk_index *index);
 uint64_t stk_index_shard_memory_bytes(const struct stk_index *index, uint64_t shard);
 uint64_t stk_index_block_samples(const struct stk_index *index);
-bool stk_index_is_folder(const struct stk_index *index);  /* has files; false if empty */
+bool stk_index_is_folder(const struct stk_index *index); /* has files; false if empty */
 /* The shard is one file of a folder. An index put together in memory may have both kinds. */
 bool stk_index_is_file(const struct stk_index *index, uint32_t shard);
 bool stk_index_sequential(const struct stk_index *index); /* any packed shard out of reach */

@@ -4,8 +4,8 @@
  * threads in many orders, sizes that need wide numbers, folders, memory a member, and every
  * allocation failing once. */
 #include "base/mem.h"
-#include "index/index.h"
 #include "format/unpack.h"
+#include "index/index.h"
 #include "test/t.h"
 
 #include <errno.h>

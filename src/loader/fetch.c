@@ -7,68 +7,69 @@
 #include <signal.h>
 #include <string.h>
 
-#define CLASS_MIN_SHIFT  16u /* 64 KiB */
-#define CLASS_COUNT      9u /* up to 16 MiB; what is larger has its own size */
-#define KEPT_BYTES_MAX   (64u << 20)
+#define CLASS_MIN_SHIFT 16u /* 64 KiB */
+#define CLASS_COUNT 9u      /* up to 16 MiB; what is larger has its own size */
+#define KEPT_BYTES_MAX (64u << 20)
 /* Of stores: what is in flight is larger, and fresh pages cost more than copying to them. */
-#define KEPT_FAR_MAX     (256u << 20)
-#define KEPT_FAR_SHARE   8u /* of the budget, at most */
+#define KEPT_FAR_MAX (256u << 20)
+#define KEPT_FAR_SHARE 8u /* of the budget, at most */
 /* Larger spans are read by the worker itself: one request's length is 32 bits. */
-#define FETCH_BYTES_MAX  (1u << 30)
-#define WAIT_ROOM_MS     2u
-#define WAIT_READS_MS    100u
+#define FETCH_BYTES_MAX (1u << 30)
+#define WAIT_ROOM_MS 2u
+#define WAIT_READS_MS 100u
 
 struct stk_chunk {
     struct stk_chunk *next; /* in a free list */
-    uint8_t          *buffer;
-    uint64_t          capacity;
-    int32_t           class_index; /* -1: not kept */
-    _Atomic uint32_t  holders;
-    uint64_t          begin; /* offset of the first wanted byte in the file */
+    uint8_t *buffer;
+    uint64_t capacity;
+    int32_t class_index; /* -1: not kept */
+    _Atomic uint32_t holders;
+    bool far;       /* of a store */
+    uint64_t begin; /* offset of the first wanted byte in the file */
     struct stk_fetch *fetches;
-    struct stk_read   read;
+    struct stk_read read;
 };
 
 struct stk_fetcher {
-    struct stk_service    service; /* first: the engine's view of the fetcher */
-    struct stoker_engine *engine;  /* const after open */
-    struct stk_queue     *queue;
-    pthread_t             thread;
-    bool                  started;
-    _Atomic uint64_t      requests;
-    _Atomic uint32_t      chunks_out; /* with bytes for workers, or being read */
-    _Atomic bool          far;        /* some were of a store */
-    pthread_mutex_t       lock;
+    struct stk_service service;   /* first: the engine's view of the fetcher */
+    struct stoker_engine *engine; /* const after open */
+    struct stk_queue *queue;
+    pthread_t thread;
+    bool started;
+    _Atomic uint64_t requests;
+    _Atomic uint32_t chunks_out; /* with bytes for workers, or being read */
+    _Atomic bool far;            /* some were of a store */
+    pthread_mutex_t lock;
     struct {
         struct stk_fetch *in, **in_tail;
         struct stk_chunk *kept[CLASS_COUNT];
-        uint64_t          kept_bytes;
-        bool              stopping;
+        uint64_t kept_bytes;
+        bool stopping;
     } locked;
     struct { /* the fetcher's thread only */
         struct stk_fetch *pending, **pending_tail;
-        uint32_t          in_flight;
-        uint64_t          turn;
-        bool              mixed; /* more than one push waits, of a store, since the last regroup */
+        uint32_t in_flight[2]; /* of this machine, of stores */
+        uint64_t turn;
+        bool mixed; /* more than one push waits, of a store, since the last regroup */
     } own;
 };
 
-static void    *fetcher_main(void *argument);
-static void     fetcher_close(struct stk_service *service);
+static void *fetcher_main(void *argument);
+static void fetcher_close(struct stk_service *service);
 static uint64_t fetcher_trim(struct stk_service *service);
 
 static int fetcher_open(struct stk_service **service_out, struct stoker_engine *engine,
                         struct stoker_error *error)
 {
     struct stk_fetcher *fetcher = stk_alloc(1, sizeof *fetcher);
-    sigset_t            all, before;
-    int                 status, number;
+    sigset_t all, before;
+    int status, number;
 
     *service_out = NULL;
     if (!fetcher) {
         return stk_fail(error, -ENOMEM, "cannot open the fetcher", "free memory", "fetcher");
     }
-    fetcher->service = (struct stk_service){ .close = fetcher_close, .trim = fetcher_trim };
+    fetcher->service = (struct stk_service){.close = fetcher_close, .trim = fetcher_trim};
     fetcher->engine = engine;
     fetcher->locked.in_tail = &fetcher->locked.in;
     fetcher->own.pending_tail = &fetcher->own.pending;
@@ -96,7 +97,7 @@ int stk_fetcher_of(struct stoker_engine *engine, struct stk_fetcher **fetcher_ou
                    struct stoker_error *error)
 {
     struct stk_service *service;
-    int                 status = stk_engine_service(engine, fetcher_open, &service, error);
+    int status = stk_engine_service(engine, fetcher_open, &service, error);
 
     *fetcher_out = status < 0 ? NULL : (struct stk_fetcher *)service;
     return status;
@@ -131,8 +132,8 @@ static void fetcher_close(struct stk_service *service)
 static uint64_t fetcher_trim(struct stk_service *service)
 {
     struct stk_fetcher *fetcher = (struct stk_fetcher *)service;
-    struct stk_chunk   *list = NULL, *next;
-    uint64_t          bytes;
+    struct stk_chunk *list = NULL, *next;
+    uint64_t bytes;
 
     pthread_mutex_lock(&fetcher->lock);
     for (uint32_t i = 0; i < CLASS_COUNT; i++) {
@@ -174,7 +175,7 @@ static int32_t class_of(uint64_t bytes)
 /* A chunk of at least `bytes`; NULL: no room in the budget (now), or no memory. */
 static struct stk_chunk *chunk_take(struct stk_fetcher *fetcher, uint64_t bytes)
 {
-    int32_t           class_index = class_of(bytes);
+    int32_t class_index = class_of(bytes);
     struct stk_chunk *chunk = NULL;
 
     if (class_index >= 0) {
@@ -251,16 +252,15 @@ int stk_fetch_room(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64_
                    uint8_t **data_out, struct stoker_error *error)
 {
     struct stoker_engine *engine = fetcher->engine;
-    uint64_t              most = stk_max(2 * stk_min(bytes, STK_WHOLE / 4), 1u << CLASS_MIN_SHIFT);
-    struct stk_chunk     *chunk;
-    int                   status;
+    uint64_t most = stk_max(2 * stk_min(bytes, STK_WHOLE / 4), 1u << CLASS_MIN_SHIFT);
+    struct stk_chunk *chunk;
+    int status;
 
     chunk = chunk_take(fetcher, stk_max(bytes, 1));
     while (!chunk) {
         /* Reserving waits for room; giving it straight back lets chunk_take have it. */
-        status = stk_engine_reserve(engine, most,
-                                    engine->options.read_timeout_ms, "bytes of a packed shard",
-                                    error);
+        status = stk_engine_reserve(engine, most, engine->options.read_timeout_ms,
+                                    "bytes of a packed shard", error);
         if (status < 0) {
             return status;
         }
@@ -314,7 +314,7 @@ static struct stk_fetch *merge(struct stk_fetch *a, struct stk_fetch *b, stk_fet
 /* Bottom-up merge sort: slot i of `runs` holds a sorted run of 2^i. */
 static struct stk_fetch *sort(struct stk_fetch *list, stk_fetch_before *before_)
 {
-    struct stk_fetch *runs[32] = { NULL }, *next, *sorted = NULL;
+    struct stk_fetch *runs[32] = {NULL}, *next, *sorted = NULL;
 
     for (; list; list = next) {
         uint32_t i = 0;
@@ -351,7 +351,7 @@ void stk_fetcher_push(struct stk_fetcher *fetcher, struct stk_fetch *list)
 void stk_fetch_deliver(struct stoker_engine *engine, struct stk_fetch *list)
 {
     struct stk_fetch *next;
-    uint64_t          count = 0;
+    uint64_t count = 0;
 
     for (struct stk_fetch *fetch = list; fetch; fetch = fetch->next) {
         if (fetch->file) {
@@ -421,7 +421,7 @@ static struct stk_fetch *cut_runs(const struct stk_fetcher *fetcher, struct stk_
 
     while (list) {
         struct stk_fetch *first = list, *last = list;
-        uint64_t          end = first->span.offset + first->span.bytes;
+        uint64_t end = first->span.offset + first->span.bytes;
 
         first->run_turn = first->turn;
         while (last->next && needs_read(first) && joins(fetcher, first, end, last->next)) {
@@ -459,7 +459,7 @@ static void regroup(struct stk_fetcher *fetcher)
 static uint64_t group_end(const struct stk_fetcher *fetcher)
 {
     const struct stk_fetch *first = fetcher->own.pending;
-    uint64_t                end = first->span.offset + first->span.bytes;
+    uint64_t end = first->span.offset + first->span.bytes;
 
     for (const struct stk_fetch *it = first->next; it && joins(fetcher, first, end, it);
          it = it->next) {
@@ -473,18 +473,32 @@ static void fail_all(struct stk_fetcher *fetcher, struct stk_fetch *list, int st
 {
     for (struct stk_fetch *it = list; it; it = it->next) {
         stk_io_fail_read(fetcher->engine->io, it->file, status, what, &it->error);
-        stk_dataset_place(it->flight->loader->dataset, &it->error, it->span.shard,
-                          it->span.offset, NULL);
+        stk_dataset_place(it->flight->loader->dataset, &it->error, it->span.shard, it->span.offset,
+                          NULL);
     }
     stk_fetch_deliver(fetcher->engine, list);
+}
+
+static bool is_far(const struct stk_fetcher *fetcher, const struct stk_fetch *fetch)
+{
+    return fetch->file && stk_io_far_bytes(fetcher->engine->io, fetch->file) > 0;
+}
+
+/* Whether what is first may be sent: each queue has a depth of its own. */
+static bool has_room(const struct stk_fetcher *fetcher)
+{
+    const struct stoker_engine *engine = fetcher->engine;
+    bool far = is_far(fetcher, fetcher->own.pending);
+
+    return fetcher->own.in_flight[far] < (far ? engine->far_depth : engine->options.io_depth);
 }
 
 /* Begins one read for the first pending fetches. False: no room for it now. */
 static bool issue(struct stk_fetcher *fetcher)
 {
-    struct stk_fetch  *first = fetcher->own.pending, **tail;
-    struct stk_chunk  *chunk;
-    uint64_t           end;
+    struct stk_fetch *first = fetcher->own.pending, **tail;
+    struct stk_chunk *chunk;
+    uint64_t end;
 
     if (!needs_read(first)) {
         stk_fetch_deliver(fetcher->engine, pop_pending(fetcher));
@@ -513,14 +527,15 @@ static bool issue(struct stk_fetcher *fetcher)
         *tail = pop_pending(fetcher);
         tail = &(*tail)->next;
     }
-    chunk->read = (struct stk_read){ .file = first->file,
-                                     .offset = chunk->begin,
-                                     .buffer = chunk->buffer,
-                                     .bytes = (uint32_t)(end - chunk->begin),
-                                     .capacity = (uint32_t)chunk->capacity,
-                                     .owner = chunk };
+    chunk->read = (struct stk_read){.file = first->file,
+                                    .offset = chunk->begin,
+                                    .buffer = chunk->buffer,
+                                    .bytes = (uint32_t)(end - chunk->begin),
+                                    .capacity = (uint32_t)chunk->capacity,
+                                    .owner = chunk};
     STK_ASSERT(stk_io_submit(fetcher->engine->io, fetcher->queue, &chunk->read) == 1);
-    fetcher->own.in_flight++;
+    chunk->far = is_far(fetcher, first);
+    fetcher->own.in_flight[chunk->far]++;
     atomic_fetch_add_explicit(&fetcher->requests, 1, memory_order_relaxed);
     return true;
 }
@@ -528,11 +543,11 @@ static bool issue(struct stk_fetcher *fetcher)
 static void complete(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
 {
     struct stk_fetch *list = chunk->fetches;
-    uint64_t          got = chunk->read.result > 0 ? (uint64_t)chunk->read.result : 0;
-    uint32_t          count = 0;
-    int               status;
+    uint64_t got = chunk->read.result > 0 ? (uint64_t)chunk->read.result : 0;
+    uint32_t count = 0;
+    int status;
 
-    fetcher->own.in_flight--;
+    fetcher->own.in_flight[chunk->far]--;
     chunk->fetches = NULL;
     if (chunk->read.lost || chunk->read.result < 0) {
         status = chunk->read.lost ? STOKER_ERROR_TIMEOUT : (int)chunk->read.result;
@@ -562,7 +577,7 @@ static void complete(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
 static bool take_in(struct stk_fetcher *fetcher)
 {
     struct stk_fetch *first = NULL;
-    bool              stopping, behind = false;
+    bool stopping, behind = false;
 
     pthread_mutex_lock(&fetcher->lock);
     if (fetcher->locked.in) {
@@ -576,7 +591,7 @@ static bool take_in(struct stk_fetcher *fetcher)
     stopping = fetcher->locked.stopping;
     pthread_mutex_unlock(&fetcher->lock);
     if (first) {
-        bool far = first->file && stk_io_far_bytes(fetcher->engine->io, first->file) > 0;
+        bool far = is_far(fetcher, first);
 
         /* Several pushes that came together count as one: they are as old. */
         fetcher->own.turn++;
@@ -594,17 +609,19 @@ static bool take_in(struct stk_fetcher *fetcher)
 static void *fetcher_main(void *argument)
 {
     struct stk_fetcher *fetcher = argument;
-    struct stk_io      *io = fetcher->engine->io;
-    uint32_t            depth = fetcher->engine->options.io_depth;
+    struct stk_io *io = fetcher->engine->io;
 
     pthread_setname_np(pthread_self(), "stoker-fetch");
     while (take_in(fetcher)) {
         struct stk_read *finished, *next;
-        bool             room = true;
+        bool room = true;
 
-        while (room && fetcher->own.pending && fetcher->own.in_flight < depth) {
+        while (room && fetcher->own.pending) {
             if (fetcher->own.mixed) {
                 regroup(fetcher);
+            }
+            if (!has_room(fetcher)) {
+                break;
             }
             room = issue(fetcher);
         }
@@ -615,4 +632,36 @@ static void *fetcher_main(void *argument)
         }
     }
     return NULL;
+}
+
+/* ---- a read that failed is tried again ---- */
+
+/* When one slot has failed for good the batch is an error: its other slots on the same dead disk
+ * would wait in vain. */
+static bool wanted_locked(const struct stk_flight *flight)
+{
+    return !atomic_load_explicit(&flight->abandoned, memory_order_relaxed) &&
+           (flight->locked.error.status == 0 || stk_is_damage(flight->locked.error.status));
+}
+
+bool stk_retry_wait(struct stk_flight *flight, struct stk_worker *worker, int status,
+                    uint32_t attempt)
+{
+    struct stoker_loader *loader = flight->loader;
+    struct stoker_engine *engine = loader->engine;
+    struct timespec until;
+    int woken = 0;
+    bool wanted;
+
+    if (!stk_may_pass(status) || attempt > loader->io_retries) {
+        return false;
+    }
+    until = stk_engine_after(stk_retry_wait_ns(loader->io_retry_wait_ms, attempt));
+    stk_engine_lock(engine, worker);
+    /* `ready` also wakes this when the flight is dropped: a close need not wait. */
+    while ((wanted = wanted_locked(flight)) && woken != ETIMEDOUT) {
+        woken = pthread_cond_timedwait(&loader->ready, &engine->lock, &until);
+    }
+    stk_engine_unlock(engine);
+    return wanted;
 }

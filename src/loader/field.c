@@ -65,6 +65,7 @@ static int open_image(struct stk_field *field, const struct stoker_field_options
                                         .dtype = asked->dtype,
                                         .layout = asked->layout,
                                         .exif = asked->exif,
+                                        .planar = asked->planar,
                                         .pixels_max = options->pixels_max,
                                         .memory_bytes_max = options->decode_bytes_max};
     struct stk_decode_shape shape;

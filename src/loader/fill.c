@@ -142,7 +142,9 @@ static struct stk_parse_job job_of(const struct stk_fill *fill, enum stk_encodin
     bool boxes = field->kind == STOKER_FIELD_BOXES || field->kind == STOKER_FIELD_BOX_LABELS;
 
     return (struct stk_parse_job){
-        .encoding = encoding, .bytes = fill->bytes, .path = field->path,
+        .encoding = encoding,
+        .bytes = fill->bytes,
+        .path = field->path,
         .other = encoding == STK_NPZ ? field->labels : NULL,
         .small_bytes = shared_bytes_max(fill),
         .wait_ms = fill->flight->memory_wait_ms,
@@ -347,8 +349,8 @@ static int grow(struct stk_flight *flight, uint32_t f, uint64_t bytes, struct st
     for (uint32_t i = 0; i < GROW_ATTEMPTS && status == STOKER_ERROR_BUDGET; i++) {
         uint64_t wanted = stk_batch_room(bytes);
 
-        status = stk_engine_reserve(engine, wanted, flight->memory_wait_ms, "values of a batch",
-                                    error);
+        status =
+            stk_engine_reserve(engine, wanted, flight->memory_wait_ms, "values of a batch", error);
         if (status < 0) {
             break;
         }
@@ -708,10 +710,9 @@ static int open_labels(const struct stk_fill *fill, const struct opened *boxes,
     if (boxes->value.tree) {
         return stk_value_at(&boxes->value, path, labels, fill->error);
     }
-    return boxes->job.other
-               ? stk_worker_parse_other(fill->worker, &boxes->job, labels, fill->error)
-               : stk_value_open(labels, boxes->value.encoding, fill->bytes, path,
-                                fill->flight->loader->parse_bytes_max, fill->error);
+    return boxes->job.other ? stk_worker_parse_other(fill->worker, &boxes->job, labels, fill->error)
+                            : stk_value_open(labels, boxes->value.encoding, fill->bytes, path,
+                                             fill->flight->loader->parse_bytes_max, fill->error);
 }
 
 static int fill_labels(const struct stk_fill *fill, const struct opened *boxes)

@@ -7,7 +7,6 @@
 #include "loader/fetch.h"
 #include "loader/fill.h"
 #include "loader/quarantine.h"
-#include "loader/retry.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +15,8 @@
 #define MEMORY_SHORT_MS 100u
 
 /* A claim lasts about this long, so that the lock is taken seldom and the tail stays short. */
-#define CLAIM_NS      200000u
-#define CLAIM_MAX     64u
+#define CLAIM_NS 200000u
+#define CLAIM_MAX 64u
 #define EXTRACT_SLOTS 8u
 /* One worker unpacks this much before others may have it: were it without bound, eight huge
  * samples would wait for memory that only their own delivery frees. */
@@ -53,9 +52,9 @@ bool stk_flight_step_locked(struct stk_client *client, struct stk_worker *worker
 static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stk_fetch     *fetch = loader->locked.fetched;
-    struct stk_counters   counters = { 0 };
-    struct stk_flight    *flight;
+    struct stk_fetch *fetch = loader->locked.fetched;
+    struct stk_counters counters = {0};
+    struct stk_flight *flight;
 
     if (!fetch) {
         return false;
@@ -130,13 +129,12 @@ static struct stk_fetch *fetch_new(struct stk_flight *flight, uint32_t slot,
 
 /* One cold sample seldom comes alone: all unclaimed slots of its flight are asked for now, so
  * that the fetcher sees them together. Those that are warm go back to workers as they are. */
-static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
-                       struct stk_fetch *list)
+static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker, struct stk_fetch *list)
 {
     struct stoker_loader *loader = flight->loader;
     struct stoker_engine *engine = loader->engine;
-    struct stk_fetch     *warm = NULL;
-    uint32_t              first, end, cold = 0;
+    struct stk_fetch *warm = NULL;
+    uint32_t first, end, cold = 0;
 
     stk_engine_lock(engine, worker);
     first = flight->locked.next_slot;
@@ -148,10 +146,10 @@ static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
         cold++;
     }
     for (uint32_t slot = first; slot < end; slot++) {
-        struct stk_span   span;
+        struct stk_span span;
         struct stk_fetch *fetch;
-        uint8_t           probe;
-        bool              packed;
+        uint8_t probe;
+        bool packed;
         struct stoker_error error;
 
         stk_sample_span(loader, flight->batch->ids[slot], &span);
@@ -164,12 +162,13 @@ static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
             stk_fail(&error, -ENOMEM, "cannot fetch a sample", "free memory", "fetch");
             stk_engine_lock(engine, worker);
             stk_flight_fail_locked(flight, slot, &error);
-            stk_flight_done_locked(flight, 1, &(struct stk_counters){ 0 });
+            stk_flight_done_locked(flight, 1, &(struct stk_counters){0});
             stk_engine_unlock(engine);
             continue;
         }
-        if (span.scattered || packed || (fetch->file && stk_io_read_now(engine->io, fetch->file,
-                                                              span.offset, &probe, 1) == 1)) {
+        if (span.scattered || packed ||
+            (fetch->file &&
+             stk_io_read_now(engine->io, fetch->file, span.offset, &probe, 1) == 1)) {
             fetch->next = warm;
             warm = fetch;
         } else {
@@ -189,10 +188,10 @@ static void fetch_rest(struct stk_flight *flight, struct stk_worker *worker,
 static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stk_flight    *flight = claimable_locked(loader);
-    struct stk_counters   counters = { 0 };
-    struct stk_fetch     *cold = NULL;
-    uint32_t              first, count, done = 0;
+    struct stk_flight *flight = claimable_locked(loader);
+    struct stk_counters counters = {0};
+    struct stk_fetch *cold = NULL;
+    uint32_t first, count, done = 0;
 
     if (!flight) {
         return false;
@@ -202,7 +201,7 @@ static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *w
     flight->locked.next_slot += count;
     stk_engine_unlock(engine);
     for (uint32_t slot = first; slot < first + count; slot++) {
-        struct stk_span   span;
+        struct stk_span span;
         struct stk_fetch *fetch = NULL;
 
         if (!atomic_load_explicit(&flight->abandoned, memory_order_relaxed) &&
@@ -234,10 +233,10 @@ static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *w
 static int extract_once(struct stk_flight *flight, struct stk_fetch *fetch,
                         struct stoker_error *error)
 {
-    struct stoker_loader  *loader = flight->loader;
+    struct stoker_loader *loader = flight->loader;
     struct stoker_dataset *dataset = loader->dataset;
-    struct stk_span       *span = &fetch->span;
-    int                    status = 0;
+    struct stk_span *span = &fetch->span;
+    int status = 0;
 
     if (span->scattered) {
         char path[STK_PATH_BYTES_MAX];
@@ -269,8 +268,8 @@ static void extract_slot(struct stk_fetch *fetch, struct stk_worker *worker,
                          struct stk_counters *counters)
 {
     struct stoker_loader *loader = fetch->flight->loader;
-    int                   status = extract_once(fetch->flight, fetch, &fetch->error);
-    uint32_t              tries = 0;
+    int status = extract_once(fetch->flight, fetch, &fetch->error);
+    uint32_t tries = 0;
 
     while (status < 0 && stk_retry_wait(fetch->flight, worker, status, tries + 1)) {
         tries++;
@@ -309,10 +308,10 @@ static uint32_t extract_size(const struct stk_flight *flight, uint32_t first)
 static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stk_flight    *flight = claimable_locked(loader);
-    struct stk_fetch     *list = NULL, **tail = &list;
-    struct stk_counters   counters = { 0 };
-    uint32_t              first, count, failed = 0;
+    struct stk_flight *flight = claimable_locked(loader);
+    struct stk_fetch *list = NULL, **tail = &list;
+    struct stk_counters counters = {0};
+    uint32_t first, count, failed = 0;
 
     if (!flight || loader->locked.extracting) {
         return false;
@@ -348,7 +347,7 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
         struct stoker_error error;
         stk_fail(&error, -ENOMEM, "cannot read a sample", "free memory", "packed shard");
         stk_flight_fail_locked(flight, first, &error);
-        stk_flight_done_locked(flight, failed, &(struct stk_counters){ 0 });
+        stk_flight_done_locked(flight, failed, &(struct stk_counters){0});
     }
     stk_loader_unpin_locked(loader);
     return true;
@@ -396,8 +395,7 @@ static uint64_t value_bytes_of(struct stoker_loader *loader, const struct stk_fi
     if (field->kind != STOKER_FIELD_KEY) {
         return stk_sample_value_bytes(loader, field, sample);
     }
-    return stk_index_sample(loader->dataset->index, sample, &found, NULL) < 0 ? 0
-                                                                             : found.key.bytes;
+    return stk_index_sample(loader->dataset->index, sample, &found, NULL) < 0 ? 0 : found.key.bytes;
 }
 
 /* The samples of a flight's slots, and where they stand in the order. Places that are neighbours
@@ -405,7 +403,7 @@ static uint64_t value_bytes_of(struct stoker_loader *loader, const struct stk_fi
 static void plan_ids(struct stk_flight *flight, uint64_t *ids)
 {
     struct stoker_loader *loader = flight->loader;
-    uint32_t              first = 0;
+    uint32_t first = 0;
 
     for (uint32_t i = 0; i < flight->samples; i++) {
         struct stk_place *place = &flight->places[i];
@@ -445,10 +443,10 @@ static int plan_offsets(struct stk_flight *flight, const struct stk_field *field
 static int plan_flight(struct stk_flight *flight, struct stoker_error *error)
 {
     struct stoker_loader *loader = flight->loader;
-    uint64_t              value_bytes[STK_BATCH_FIELDS_MAX] = { 0 };
-    uint64_t             *offsets[STK_BATCH_FIELDS_MAX] = { NULL };
-    uint64_t             *ids = stk_alloc(flight->samples, sizeof *ids);
-    int                   status = 0;
+    uint64_t value_bytes[STK_BATCH_FIELDS_MAX] = {0};
+    uint64_t *offsets[STK_BATCH_FIELDS_MAX] = {NULL};
+    uint64_t *ids = stk_alloc(flight->samples, sizeof *ids);
+    int status = 0;
 
     if (!ids) {
         return stk_fail(error, -ENOMEM, "cannot plan a batch", "free memory", "%u samples",
@@ -518,8 +516,8 @@ static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epo
                                       uint64_t position, bool alone, struct stoker_error *error)
 {
     const struct stk_partition *partition = &loader->partition;
-    struct stk_flight          *flight = stk_alloc(1, sizeof *flight);
-    int                         status = -ENOMEM;
+    struct stk_flight *flight = stk_alloc(1, sizeof *flight);
+    int status = -ENOMEM;
 
     if (flight) {
         flight->loader = loader;
@@ -556,10 +554,10 @@ static bool yields_locked(const struct stoker_loader *loader)
 static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *worker)
 {
     struct stoker_engine *engine = loader->engine;
-    struct stk_flight    *flight;
-    struct stoker_error   error = { 0 };
-    uint64_t              generation = loader->locked.generation;
-    uint64_t              returns = engine->locked.returns;
+    struct stk_flight *flight;
+    struct stoker_error error = {0};
+    uint64_t generation = loader->locked.generation;
+    uint64_t returns = engine->locked.returns;
 
     if (loader->locked.opening || loader->locked.starved || loader->locked.alone ||
         loader->locked.flight_count >= loader->locked.ahead ||
@@ -570,7 +568,7 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
     loader->locked.opening = true;
     loader->locked.pins++;
     uint64_t epoch = loader->locked.open_epoch, position = loader->locked.open_position;
-    bool     alone = loader->aside_count > 0 && loader->locked.flight_count == 0;
+    bool alone = loader->aside_count > 0 && loader->locked.flight_count == 0;
     stk_engine_unlock(engine);
     flight = flight_open(loader, epoch, position, false, &error);
     if (!flight && alone && error.status == STOKER_ERROR_BUDGET) {
@@ -655,8 +653,8 @@ void stk_flight_done_locked(struct stk_flight *flight, uint32_t count,
                             const struct stk_counters *counters)
 {
     struct stoker_loader *loader = flight->loader;
-    struct stk_counters  *sum = &loader->locked.counters;
-    uint64_t              work_ns = counters->read_ns + counters->decode_ns;
+    struct stk_counters *sum = &loader->locked.counters;
+    uint64_t work_ns = counters->read_ns + counters->decode_ns;
 
     sum->samples += counters->samples;
     sum->bytes += counters->bytes;
@@ -681,7 +679,7 @@ void stk_flight_done_locked(struct stk_flight *flight, uint32_t count,
         return;
     }
     if ((flight->locked.overrides || flight->pieces) && flight->locked.error.status == 0) {
-        struct stoker_error error = { 0 };
+        struct stoker_error error = {0};
 
         /* Only this thread touches a flight whose slots are all done but not announced. */
         flight->locked.done_count--;

@@ -1,4 +1,4 @@
-/* The loader as its caller sees it: open, next, state, stats, close. */
+/* The loader as its caller sees it: open, next, close. */
 #include "base/hash.h"
 #include "engine/worker.h"
 #include "loader/fetch.h"
@@ -9,28 +9,24 @@
 #include <string.h>
 
 /* In flight to begin with, shared by workers: enough for a local disk; slow storage deepens it. */
-#define AHEAD_BYTES       (64u << 20)
+#define AHEAD_BYTES (64u << 20)
 #define DEEPEN_WAIT_NS 20000000u
 #define AHEAD_DEFAULT_MAX 16u
 #define STARVED_WAIT_NS 10000000000ull
 /* A caller that holds batches is told sooner, but not for what is short only for a moment. */
 #define STARVED_HOLDING_NS 100000000ull
-#define STARVED_LOOK_NS    20000000ull
-#define BACK_MAX                 4096u /* steps that a state may lie behind the stream */
+#define STARVED_LOOK_NS 20000000ull
 
-static int  check_budget(const struct stoker_loader *loader, struct stoker_error *error);
-static int  open_policy(struct stoker_loader *loader, const struct stoker_loader_options *options,
-                        struct stoker_error *error);
-static int  open_order(struct stoker_loader *loader, const struct stoker_loader_options *options,
+static int check_budget(const struct stoker_loader *loader, struct stoker_error *error);
+static int open_policy(struct stoker_loader *loader, const struct stoker_loader_options *options,
                        struct stoker_error *error);
-static int  open_pool(struct stoker_loader *loader, struct stoker_error *error);
-static void start_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position);
+static int open_order(struct stoker_loader *loader, const struct stoker_loader_options *options,
+                      struct stoker_error *error);
+static int open_pool(struct stoker_loader *loader, struct stoker_error *error);
 static uint64_t trim_locked(struct stk_client *client);
-static int  settle(const struct stoker_loader *asked, struct stoker_state *place_out);
 
-static int resolve(struct stoker_loader_options *options,
-                   const struct stoker_loader_options *given, bool sequential,
-                   struct stoker_error *error)
+static int resolve(struct stoker_loader_options *options, const struct stoker_loader_options *given,
+                   bool sequential, struct stoker_error *error)
 {
     const char *refused = NULL;
 
@@ -64,8 +60,7 @@ static int resolve(struct stoker_loader_options *options,
     } else if (options->field_count == 0 || options->field_count > STK_BATCH_FIELDS_MAX) {
         refused = "a loader has 1 to 64 fields";
     } else if (options->shuffle > STOKER_SHUFFLE_TWO_LEVEL || options->tail > STOKER_TAIL_KEEP ||
-               options->on_error > STOKER_ON_ERROR_SKIP ||
-               options->batches_ahead > STK_AHEAD_MAX) {
+               options->on_error > STOKER_ON_ERROR_SKIP || options->batches_ahead > STK_AHEAD_MAX) {
         refused = "shuffle, tail, on_error or batches_ahead (64 at most) is out of its range";
     } else if (!(options->bad_share_max >= 0 && options->bad_share_max <= 1)) {
         refused = "bad_share_max is a share: 0 to 1";
@@ -78,11 +73,11 @@ static int resolve(struct stoker_loader_options *options,
 int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset *dataset,
                        const struct stoker_loader_options *given, struct stoker_error *error)
 {
-    struct stoker_engine        *engine = dataset->engine;
-    struct stoker_loader_options options = { 0 };
-    struct stoker_loader        *loader;
-    pthread_condattr_t           monotonic;
-    int                          status = stk_engine_check(engine, error);
+    struct stoker_engine *engine = dataset->engine;
+    struct stoker_loader_options options = {0};
+    struct stoker_loader *loader;
+    pthread_condattr_t monotonic;
+    int status = stk_engine_check(engine, error);
 
     *loader_out = NULL;
     if (status < 0) {
@@ -119,11 +114,11 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
         loader->idle_before_ns += atomic_load(&engine->workers[i].idle_ns);
         loader->lock_wait_before_ns += atomic_load(&engine->workers[i].lock_wait_ns);
     }
-    stk_engine_jpegs(engine, NULL, loader->jpegs_before, &loader->marked_before);
+    stk_engine_jpegs(engine, NULL, &loader->before);
     stk_engine_lock(engine, NULL);
     loader->locked.pins = 1;
     loader->locked.fetched_tail = &loader->locked.fetched;
-    start_locked(loader, 0, stk_partition_first(&loader->partition, 0));
+    stk_loader_start_locked(loader, 0, stk_partition_first(&loader->partition, 0));
     stk_engine_add_locked(engine, &loader->client);
     stk_engine_signal_locked(engine, engine->worker_count);
     stk_engine_unlock(engine);
@@ -134,14 +129,14 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
 static int open_policy(struct stoker_loader *loader, const struct stoker_loader_options *options,
                        struct stoker_error *error)
 {
-    struct stk_quarantine_options quarantine = { .io = loader->engine->io,
-                                                 .path = options->quarantine,
-                                                 .rank = options->rank,
-                                                 .world_size = options->world_size,
-                                                 .list_max = options->bad_list_max,
-                                                 .samples_max = options->bad_samples_max,
-                                                 .share_max = options->bad_share_max };
-    const struct stoker_loader   *after = options->after;
+    struct stk_quarantine_options quarantine = {.io = loader->engine->io,
+                                                .path = options->quarantine,
+                                                .rank = options->rank,
+                                                .world_size = options->world_size,
+                                                .list_max = options->bad_list_max,
+                                                .samples_max = options->bad_samples_max,
+                                                .share_max = options->bad_share_max};
+    const struct stoker_loader *after = options->after;
 
     if (after) {
         stk_engine_lock(after->engine, NULL);
@@ -159,39 +154,38 @@ static int open_policy(struct stoker_loader *loader, const struct stoker_loader_
 static int open_order(struct stoker_loader *loader, const struct stoker_loader_options *options,
                       struct stoker_error *error)
 {
-    struct stk_index        *index = loader->dataset->index;
-    struct stk_order_options order = { .sample_count = stk_index_samples(index),
-                                       .block_samples = options->block_samples
-                                                            ? options->block_samples
-                                                            : stk_index_block_samples(index),
-                                       .window_blocks = options->window_blocks,
-                                       .group_count = options->group_count,
-                                       .shuffle = options->shuffle,
-                                       .seed = options->seed };
-    int                      status;
+    struct stk_index *index = loader->dataset->index;
+    struct stk_order_options order = {.sample_count = stk_index_samples(index),
+                                      .block_samples = options->block_samples
+                                                           ? options->block_samples
+                                                           : stk_index_block_samples(index),
+                                      .window_blocks = options->window_blocks,
+                                      .group_count = options->group_count,
+                                      .shuffle = options->shuffle,
+                                      .seed = options->seed};
+    int status;
 
     if (options->mix && loader->sequential) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be mixed",
                         "give them access points with 'stoker index', or unpack them", "mix");
     }
-    status = stk_sampling_open(&loader->sampling, &loader->schedule, loader->dataset, &order,
-                               &(struct stk_schedule_request){ .mix = options->mix,
-                                                               .sampling = options->sampling },
-                               error);
+    status = stk_sampling_open(
+        &loader->sampling, &loader->schedule, loader->dataset, &order,
+        &(struct stk_schedule_request){.mix = options->mix, .sampling = options->sampling}, error);
     status = status < 0 ? status
                         : stk_schedule_reader_init(&loader->plan.reader, &loader->schedule, error);
     if (status < 0) {
         return status;
     }
     loader->partition =
-        (struct stk_partition){ .sample_count = stk_schedule_samples(&loader->schedule),
-                                .batch_size = options->batch_size,
-                                .rank = options->rank,
-                                .world_size = options->world_size,
-                                .tail = options->tail,
-                                .group_count = options->group_count,
-                                .worker = options->worker,
-                                .worker_count = options->worker_count };
+        (struct stk_partition){.sample_count = stk_schedule_samples(&loader->schedule),
+                               .batch_size = options->batch_size,
+                               .rank = options->rank,
+                               .world_size = options->world_size,
+                               .tail = options->tail,
+                               .group_count = options->group_count,
+                               .worker = options->worker,
+                               .worker_count = options->worker_count};
     loader->seed = options->seed;
     loader->shuffle = options->shuffle;
     loader->cached = options->cached;
@@ -243,14 +237,14 @@ static void pool_gone(void *keeper)
 
 static int open_pool(struct stoker_loader *loader, struct stoker_error *error)
 {
-    struct stoker_engine   *engine = loader->engine;
-    struct stk_batch_keeper keeper = { &engine->budget, engine, batch_returned, pool_gone };
-    struct stk_field_shape  shapes[STK_BATCH_FIELDS_MAX];
-    struct stk_index       *index = loader->dataset->index;
-    uint64_t                samples = stk_max(stk_index_samples(index), 1);
-    uint64_t                slot_bytes = 0;
-    bool                    varies = false;
-    int                     status;
+    struct stoker_engine *engine = loader->engine;
+    struct stk_batch_keeper keeper = {&engine->budget, engine, batch_returned, pool_gone};
+    struct stk_field_shape shapes[STK_BATCH_FIELDS_MAX];
+    struct stk_index *index = loader->dataset->index;
+    uint64_t samples = stk_max(stk_index_samples(index), 1);
+    uint64_t slot_bytes = 0;
+    bool varies = false;
+    int status;
 
     for (uint32_t f = 0; f < loader->field_count; f++) {
         shapes[f] = loader->fields[f].shape;
@@ -308,9 +302,9 @@ void stoker_loader_close(struct stoker_loader *loader)
     stk_engine_release(engine);
 }
 
-/* Turns the stream to a place. The place comes first: dropping flights lets the lock go, and
- * what workers open meanwhile must lie on the new way. */
-static void start_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position)
+/* The place comes first: dropping flights lets the lock go, and what workers open meanwhile must
+ * lie on the new way. */
+void stk_loader_start_locked(struct stoker_loader *loader, uint64_t epoch, uint64_t position)
 {
     loader->locked.epoch = loader->locked.open_epoch = epoch;
     loader->locked.position = loader->locked.open_position = position;
@@ -322,8 +316,8 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
                             struct stoker_error *error)
 {
     struct stoker_engine *engine = loader->engine;
-    uint64_t              first = stk_partition_first(&loader->partition, epoch);
-    int                   status = stk_engine_check(engine, error);
+    uint64_t first = stk_partition_first(&loader->partition, epoch);
+    int status = stk_engine_check(engine, error);
 
     if (status < 0) {
         return status;
@@ -342,7 +336,7 @@ int stoker_loader_set_epoch(struct stoker_loader *loader, uint64_t epoch,
         loader->locked.epoch = epoch;
         loader->locked.position = head->position;
     } else if (!there) {
-        start_locked(loader, epoch, first);
+        stk_loader_start_locked(loader, epoch, first);
     }
     loader->locked.resumed = false;
     stk_engine_unlock(engine);
@@ -366,10 +360,10 @@ static void turn_epoch_locked(struct stoker_loader *loader)
 
 static struct stoker_batch *take_head_locked(struct stoker_loader *loader)
 {
-    struct stk_flight   *flight = loader->locked.head;
+    struct stk_flight *flight = loader->locked.head;
     struct stoker_batch *batch = flight->batch;
-    bool added = stk_given_add(&loader->locked.given, &loader->partition, flight->epoch,
-                               flight->position);
+    bool added =
+        stk_given_add(&loader->locked.given, &loader->partition, flight->epoch, flight->position);
 
     STK_ASSERT(added); /* next() leaves room */
     loader->locked.head = flight->next;
@@ -391,7 +385,7 @@ static struct stoker_batch *take_head_locked(struct stoker_loader *loader)
 static bool starved_locked(struct stoker_loader *loader)
 {
     uint64_t waited_ns = stk_engine_now(loader->engine) - loader->locked.starved_since_ns;
-    bool     holding = stk_batch_pool_out(loader->pool) > 0;
+    bool holding = stk_batch_pool_out(loader->pool) > 0;
 
     return loader->locked.starved && !loader->locked.head &&
            (waited_ns > (holding ? STARVED_HOLDING_NS : STARVED_WAIT_NS) ||
@@ -412,7 +406,7 @@ static bool shrink_locked(struct stoker_loader *loader)
  * keeps memory for what it read ahead: that is dropped, to be read again when it is wanted. */
 static void steal_locked(struct stoker_loader *loader)
 {
-    struct stk_client    *client = loader->engine->locked.clients;
+    struct stk_client *client = loader->engine->locked.clients;
     struct stoker_loader *it;
 
     while (client && (client == &loader->client || client->waiting > 0 ||
@@ -424,7 +418,7 @@ static void steal_locked(struct stoker_loader *loader)
         it = stk_loader_of(client);
         it->locked.pins++; /* its caller may close it while the lock is let go */
         shrink_locked(it);
-        start_locked(it, it->locked.epoch, it->locked.position);
+        stk_loader_start_locked(it, it->locked.epoch, it->locked.position);
         stk_loader_unpin_locked(it);
     }
 }
@@ -449,7 +443,7 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
 
             if (status == STOKER_ERROR_BUDGET && shrink_locked(loader)) {
                 /* The batches behind may have what a sample of this one lacks. */
-                start_locked(loader, loader->locked.epoch, loader->locked.position);
+                stk_loader_start_locked(loader, loader->locked.epoch, loader->locked.position);
                 return STOKER_ERROR_AGAIN;
             }
             if (error) {
@@ -457,7 +451,7 @@ static int look_locked(struct stoker_loader *loader, struct stoker_batch **batch
             }
             if (!stk_is_damage(status)) {
                 /* The disk, the network or memory: the next call tries the batch again. */
-                start_locked(loader, loader->locked.epoch, loader->locked.position);
+                stk_loader_start_locked(loader, loader->locked.epoch, loader->locked.position);
             }
             return status;
         }
@@ -514,9 +508,9 @@ static int wait_locked(struct stoker_loader *loader, uint32_t timeout_ms,
                        struct stoker_batch **batch_out, struct stoker_error *error)
 {
     struct stoker_engine *engine = loader->engine;
-    struct timespec       until = stk_engine_after(timeout_ms * 1000000ull), slice;
-    bool                  expired = false, lapsed = true;
-    int                   status;
+    struct timespec until = stk_engine_after(timeout_ms * 1000000ull), slice;
+    bool expired = false, lapsed = true;
+    int status;
 
     for (;;) {
         status = look_locked(loader, batch_out, error);
@@ -543,8 +537,8 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
                        struct stoker_batch **batch_out, struct stoker_error *error)
 {
     struct stoker_engine *engine = loader->engine;
-    uint64_t              begin;
-    int                   status = stk_engine_check(engine, error);
+    uint64_t begin;
+    int status = stk_engine_check(engine, error);
 
     *batch_out = NULL;
     if (status < 0) {
@@ -554,7 +548,7 @@ int stoker_loader_next(struct stoker_loader *loader, uint32_t timeout_ms,
     stk_engine_lock(engine, NULL);
     while (loader->locked.given.run_count > STK_GIVEN_RUNS_MAX / 2) { /* after as many jumps */
         stk_engine_unlock(engine);
-        status = settle(loader, &(struct stoker_state){ 0 });
+        status = stk_loader_settle(loader, &(struct stoker_state){0});
         if (status < 0) {
             return stk_fail(error, status, "cannot work out the fingerprint of the run",
                             "free memory; a damaged table is made anew by 'stoker sample'",
@@ -597,204 +591,4 @@ uint64_t stoker_loader_samples(const struct stoker_loader *loader)
 uint64_t stoker_loader_batches(const struct stoker_loader *loader, uint64_t epoch)
 {
     return stk_partition_steps(&loader->partition, epoch);
-}
-
-static void state_of(const struct stoker_loader *loader, struct stoker_state *state_out)
-{
-    stk_state_of(state_out, &loader->schedule.order, &loader->partition,
-                 stk_index_identity(loader->dataset->index));
-    state_out->shuffle = loader->shuffle;
-    stk_schedule_state(&loader->schedule, loader->sampling.options.epoch_samples, state_out);
-}
-
-/* ---- the fingerprint, when it is asked for ---- */
-
-/* What was given since the last time becomes part of the fingerprint. The engine's lock is not
- * held. place_out gets epoch, position and the fingerprint of all before it. */
-static int settle(const struct stoker_loader *asked, struct stoker_state *place_out)
-{
-    struct stoker_loader *loader = (struct stoker_loader *)(uintptr_t)asked; /* as it shows const */
-    struct stk_given      copy;
-    uint64_t              sum;
-    int                   status;
-
-    pthread_mutex_lock(&loader->settling);
-    stk_engine_lock(loader->engine, NULL);
-    copy = loader->locked.given;
-    place_out->epoch = loader->locked.epoch;
-    place_out->position = loader->locked.position;
-    stk_engine_unlock(loader->engine);
-    status = stk_sampling_sum(loader->engine, &loader->schedule, &loader->partition, &copy, &sum);
-    if (status == 0) {
-        place_out->fingerprint = copy.fingerprint + sum;
-        stk_engine_lock(loader->engine, NULL);
-        stk_given_settle(&loader->locked.given, &copy, sum);
-        stk_engine_unlock(loader->engine);
-    }
-    pthread_mutex_unlock(&loader->settling);
-    return status;
-}
-
-int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state *state_out)
-{
-    struct stoker_state place = { 0 };
-    int                 status = stk_engine_check(loader->engine, NULL);
-
-    status = status < 0 ? status : settle(loader, &place);
-    if (status < 0) {
-        return status;
-    }
-    state_of(loader, state_out);
-    state_out->epoch = place.epoch;
-    state_out->position = place.position;
-    state_out->fingerprint = place.fingerprint;
-    return 0;
-}
-
-int stoker_loader_state_at(const struct stoker_loader *loader, uint64_t epoch, uint64_t position,
-                           struct stoker_state *state_out)
-{
-    int status = stoker_loader_state(loader, state_out);
-
-    return status < 0 ? status
-                      : stk_sampling_back(loader->engine, &loader->schedule, &loader->partition,
-                                          &(struct stk_given_span){ epoch, position, BACK_MAX },
-                                          state_out);
-}
-
-int stoker_loader_place(const struct stoker_loader *loader, uint64_t *epoch_out,
-                        uint64_t *position_out)
-{
-    int status = stk_engine_check(loader->engine, NULL);
-
-    if (status < 0) {
-        return status;
-    }
-    stk_engine_lock(loader->engine, NULL);
-    *epoch_out = loader->locked.epoch;
-    *position_out = loader->locked.position;
-    stk_engine_unlock(loader->engine);
-    return 0;
-}
-
-int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_state *state,
-                            struct stoker_error *error)
-{
-    const struct stk_state_words words = {
-        .samples = "number of samples",
-        .block_samples = "samples a block",
-        .identity = "identity of the data set",
-        .advice = "open the loader with the data set and settings of the saved run",
-        .positions = stk_schedule_samples(&loader->schedule),
-        .epoch_max = stk_schedule_epochs(&loader->schedule),
-    };
-    struct stoker_state own;
-    int                 status = stk_engine_check(loader->engine, error);
-
-    if (status < 0) {
-        return status;
-    }
-    state_of(loader, &own);
-    status = stk_state_check(state, &own, &words, error);
-    if (status < 0) {
-        return status;
-    }
-    pthread_mutex_lock(&loader->settling);
-    stk_engine_lock(loader->engine, NULL);
-    start_locked(loader, state->epoch, state->position);
-    loader->locked.given = (struct stk_given){ .fingerprint = state->fingerprint };
-    loader->locked.resumed = true;
-    stk_engine_unlock(loader->engine);
-    pthread_mutex_unlock(&loader->settling);
-    return 0;
-}
-
-int stoker_loader_mix_border(const struct stoker_loader *loader, uint64_t least,
-                             uint64_t *position_out)
-{
-    uint64_t epoch, position;
-    int      status = stoker_loader_place(loader, &epoch, &position);
-
-    if (status < 0 || !loader->schedule.identity) {
-        return status < 0 ? status : STOKER_ERROR_ARGUMENT;
-    }
-    *position_out = stk_schedule_border(&loader->schedule, epoch, position, least);
-    return 0;
-}
-
-int stoker_loader_order(const struct stoker_loader *loader,
-                        struct stoker_order_options *options_out)
-{
-    struct stoker_order_options full = { 0 };
-    size_t                      bytes = options_out->struct_size;
-
-    if (bytes < sizeof bytes || bytes > sizeof full) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    memcpy(&full, options_out, bytes);
-    if ((full.mix != NULL) != (loader->schedule.identity != 0)) {
-        return STOKER_ERROR_ARGUMENT;
-    }
-    full.sample_count = loader->schedule.order.options.sample_count;
-    full.block_samples = loader->schedule.order.options.block_samples;
-    full.seed = loader->seed;
-    full.shuffle = loader->shuffle;
-    full.tail = loader->partition.tail;
-    full.window_blocks = loader->schedule.order.options.window_blocks;
-    full.group_count = loader->schedule.order.options.group_count;
-    full.batch_size = loader->partition.batch_size;
-    full.world_size = loader->partition.world_size;
-    full.sampling = loader->sampling.stages ? &loader->sampling.options : NULL;
-    full.shard_ends = loader->schedule.stages.ends;
-    full.shard_count = loader->schedule.stages.shard_count;
-    memcpy(options_out, &full, bytes);
-    return 0;
-}
-
-int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats *stats_out)
-{
-    struct stoker_engine *engine = loader->engine;
-    struct stoker_stats   full = { .jpegs_marked = loader->marked_before };
-    struct stoker_state   place = { 0 };
-    int                   status = stk_engine_check(engine, NULL);
-
-    if (status == 0 && (stats_out->struct_size > sizeof full ||
-                        stats_out->struct_size < sizeof stats_out->struct_size)) {
-        status = STOKER_ERROR_ARGUMENT;
-    }
-    status = status < 0 ? status : settle(loader, &place);
-    if (status < 0) {
-        return status;
-    }
-    stk_engine_lock(engine, NULL);
-    full.struct_size = stats_out->struct_size;
-    full.batches = loader->locked.batches;
-    full.samples = loader->locked.delivered;
-    full.substituted = loader->locked.counters.substituted;
-    full.bytes = loader->locked.counters.bytes;
-    full.read_ns = loader->locked.counters.read_ns;
-    full.decode_ns = loader->locked.counters.decode_ns;
-    full.warm_reads = loader->locked.counters.warm_reads;
-    full.cold_reads = loader->locked.counters.cold_reads;
-    full.retries = loader->locked.counters.retries;
-    full.bad_samples = stk_quarantine_met(loader->quarantine);
-    full.fingerprint = place.fingerprint;
-    full.wait_ns = loader->locked.wait_ns;
-    full.first_batch_ns = loader->locked.first_batch_ns;
-    full.batches_ahead = loader->locked.ahead;
-    full.run_ns = loader->locked.first_next_ns;
-    full.run_ns = full.run_ns ? stk_engine_now(engine) - full.run_ns : 0;
-    stk_engine_unlock(engine);
-    full.io_requests = stk_fetcher_requests(loader->fetcher);
-    full.memory_bytes_peak = atomic_load(&engine->budget.bytes_peak);
-    full.threads = engine->worker_count;
-    for (uint32_t i = 0; i < engine->worker_count; i++) {
-        full.idle_ns += atomic_load(&engine->workers[i].idle_ns);
-        full.lock_wait_ns += atomic_load(&engine->workers[i].lock_wait_ns);
-    }
-    full.idle_ns -= loader->idle_before_ns;
-    full.lock_wait_ns -= loader->lock_wait_before_ns;
-    stk_engine_jpegs(engine, loader->jpegs_before, full.jpegs, &full.jpegs_marked);
-    memcpy(stats_out, &full, stats_out->struct_size);
-    return 0;
 }

@@ -1,7 +1,7 @@
 /* Goal: batches come in the order's order, once each, the same bytes whatever the threads, the
  * faults and the restarts; memory stays in its budget; everything can be closed at any time.
  * Method: tars of numbered samples in the simulated world, read as bytes, labels and keys. Covers
- * loader.c, flight.c, sample.c and fetch.c. */
+ * loader.c, loader_state.c, flight.c, sample.c and fetch.c. */
 #include "engine/engine.h"
 #include "test/t.h"
 #include "test/tars.h"
@@ -13,14 +13,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SHARDS        4
+#define SHARDS 4
 #define SHARD_SAMPLES 50
-#define SAMPLES       (SHARDS * SHARD_SAMPLES)
-#define BATCH         16
+#define SAMPLES (SHARDS * SHARD_SAMPLES)
+#define BATCH 16
 
 struct rig {
-    struct stk_io         *world; /* the engine's */
-    struct stoker_engine  *engine;
+    struct stk_io *world; /* the engine's */
+    struct stoker_engine *engine;
     struct stoker_dataset *dataset;
 };
 
@@ -28,7 +28,7 @@ struct rig_options {
     uint32_t threads, damaged_sample; /* damaged: its label is no number; 0: none */
     uint64_t memory_bytes_max;
     uint32_t read_timeout_ms;
-    bool     packed;
+    bool packed;
 };
 
 /* The value of a sample: its length and bytes follow from its number. */
@@ -45,14 +45,14 @@ static size_t value_of(uint32_t sample, uint8_t value[4096])
 static void add_shards(struct stk_io *world, const struct rig_options *options)
 {
     for (uint32_t shard = 0; shard < SHARDS; shard++) {
-        struct t_tar tar = { 0 }, packed = { 0 };
-        char         name[64];
+        struct t_tar tar = {0}, packed = {0};
+        char name[64];
 
         for (uint32_t i = 0; i < SHARD_SAMPLES; i++) {
             uint32_t sample = shard * SHARD_SAMPLES + i;
-            uint8_t  value[4096];
-            char     label[32];
-            size_t   bytes = value_of(sample, value);
+            uint8_t value[4096];
+            char label[32];
+            size_t bytes = value_of(sample, value);
 
             snprintf(name, sizeof name, "s%05u.bin", sample);
             t_tar_add(&tar, name, value, bytes);
@@ -66,8 +66,10 @@ static void add_shards(struct stk_io *world, const struct rig_options *options)
         t_tar_end(&tar);
         snprintf(name, sizeof name, "/data/train-%03u.tar%s", shard, options->packed ? ".gz" : "");
         t_tar_gzip(&tar, &packed);
-        T_EQ("add", stk_world_add(world, name, options->packed ? packed.data : tar.data,
-                                  options->packed ? packed.bytes : tar.bytes), 0);
+        T_EQ("add",
+             stk_world_add(world, name, options->packed ? packed.data : tar.data,
+                           options->packed ? packed.bytes : tar.bytes),
+             0);
         t_tar_free(&tar);
         t_tar_free(&packed);
     }
@@ -75,21 +77,19 @@ static void add_shards(struct stk_io *world, const struct rig_options *options)
 
 static bool rig_open(struct rig *rig, const struct rig_options *options)
 {
-    struct stk_io_options io = { .depth = 16, .read_timeout_ms = options->read_timeout_ms
-                                                                     ? options->read_timeout_ms
-                                                                     : 5000 };
-    struct stoker_engine_options engine = { .struct_size = sizeof engine,
-                                            .threads = options->threads,
-                                            .io_depth = 16,
-                                            .read_timeout_ms = io.read_timeout_ms,
-                                            .memory_bytes_max = options->memory_bytes_max
-                                                                    ? options->memory_bytes_max
-                                                                    : 256u << 20 };
-    const char                   *urls[] = { options->packed ? "/data/train-{000..003}.tar.gz"
-                                                             : "/data/train-{000..003}.tar" };
-    struct stoker_dataset_options dataset = { .struct_size = sizeof dataset, .urls = urls,
-                                              .url_count = 1, .block_bytes = 8192 };
-    struct stoker_error           error = { 0 };
+    struct stk_io_options io = {
+        .depth = 16, .read_timeout_ms = options->read_timeout_ms ? options->read_timeout_ms : 5000};
+    struct stoker_engine_options engine = {
+        .struct_size = sizeof engine,
+        .threads = options->threads,
+        .io_depth = 16,
+        .read_timeout_ms = io.read_timeout_ms,
+        .memory_bytes_max = options->memory_bytes_max ? options->memory_bytes_max : 256u << 20};
+    const char *urls[] = {options->packed ? "/data/train-{000..003}.tar.gz"
+                                          : "/data/train-{000..003}.tar"};
+    struct stoker_dataset_options dataset = {
+        .struct_size = sizeof dataset, .urls = urls, .url_count = 1, .block_bytes = 8192};
+    struct stoker_error error = {0};
 
     memset(rig, 0, sizeof *rig);
     if (stk_world_open(&rig->world, 1, &io, &error) < 0) {
@@ -113,15 +113,15 @@ static void rig_close(struct rig *rig)
 }
 
 static const struct stoker_field_options fields[] = {
-    { .name = "bin", .kind = STOKER_FIELD_BYTES, .extensions = "bin" },
-    { .name = "label", .kind = STOKER_FIELD_LABEL },
-    { .name = "key", .kind = STOKER_FIELD_KEY },
+    {.name = "bin", .kind = STOKER_FIELD_BYTES, .extensions = "bin"},
+    {.name = "label", .kind = STOKER_FIELD_LABEL},
+    {.name = "key", .kind = STOKER_FIELD_KEY},
 };
 
 static struct stoker_loader *open_loader(struct rig *rig, struct stoker_loader_options options)
 {
     struct stoker_loader *loader = NULL;
-    struct stoker_error   error = { 0 };
+    struct stoker_error error = {0};
 
     options.struct_size = sizeof options;
     options.fields = fields;
@@ -144,16 +144,16 @@ static int next(struct stoker_loader *loader, struct stoker_batch **batch,
 static bool check_batch(const char *name, const struct stoker_batch *batch)
 {
     struct stoker_array values, labels, keys;
-    bool                good = true;
+    bool good = true;
 
     stoker_batch_array(batch, 0, &values);
     stoker_batch_array(batch, 1, &labels);
     stoker_batch_array(batch, 2, &keys);
     for (uint32_t i = 0; i < stoker_batch_samples(batch) && good; i++) {
-        uint32_t       sample = (uint32_t)stoker_batch_ids(batch)[i];
-        uint8_t        value[4096];
-        char           key[32];
-        size_t         bytes = value_of(sample, value);
+        uint32_t sample = (uint32_t)stoker_batch_ids(batch)[i];
+        uint8_t value[4096];
+        char key[32];
+        size_t bytes = value_of(sample, value);
         const uint8_t *got = (const uint8_t *)values.data + values.offsets[i];
 
         good = good && T_EQ(name, values.offsets[i + 1] - values.offsets[i], bytes) &&
@@ -170,9 +170,9 @@ static bool check_batch(const char *name, const struct stoker_batch *batch)
 static int64_t stream(const char *name, struct stoker_loader *loader, uint64_t *ids)
 {
     struct stoker_batch *batch;
-    struct stoker_error  error = { 0 };
-    int64_t              count = 0;
-    int                  status;
+    struct stoker_error error = {0};
+    int64_t count = 0;
+    int status;
 
     while ((status = next(loader, &batch, &error)) == 1) {
         check_batch(name, batch);
@@ -188,39 +188,40 @@ static int64_t stream(const char *name, struct stoker_loader *loader, uint64_t *
 
 static const struct order_row {
     const char *name;
-    uint32_t    shuffle, tail, threads, batch;
-    int64_t     want;
-    bool        packed;
+    uint32_t shuffle, tail, threads, batch;
+    int64_t want;
+    bool packed;
 } order_rows[] = {
-    { "block, drop, 1 thread", STOKER_SHUFFLE_BLOCK, STOKER_TAIL_DROP, 1, 16, 192, false },
-    { "block, keep, 3 threads", STOKER_SHUFFLE_BLOCK, STOKER_TAIL_KEEP, 3, 16, 200, false },
-    { "block, pad, 2 threads", STOKER_SHUFFLE_BLOCK, STOKER_TAIL_PAD, 2, 16, 208, false },
-    { "full, keep, 4 threads", STOKER_SHUFFLE_FULL, STOKER_TAIL_KEEP, 4, 7, 200, false },
-    { "none, wrap, 2 threads", STOKER_SHUFFLE_NONE, STOKER_TAIL_WRAP, 2, 16, 208, false },
-    { "one batch", STOKER_SHUFFLE_FULL, STOKER_TAIL_KEEP, 2, 500, 200, false },
-    { "packed", STOKER_SHUFFLE_BLOCK, STOKER_TAIL_KEEP, 3, 16, 200, true },
+    {"block, drop, 1 thread", STOKER_SHUFFLE_BLOCK, STOKER_TAIL_DROP, 1, 16, 192, false},
+    {"block, keep, 3 threads", STOKER_SHUFFLE_BLOCK, STOKER_TAIL_KEEP, 3, 16, 200, false},
+    {"block, pad, 2 threads", STOKER_SHUFFLE_BLOCK, STOKER_TAIL_PAD, 2, 16, 208, false},
+    {"full, keep, 4 threads", STOKER_SHUFFLE_FULL, STOKER_TAIL_KEEP, 4, 7, 200, false},
+    {"none, wrap, 2 threads", STOKER_SHUFFLE_NONE, STOKER_TAIL_WRAP, 2, 16, 208, false},
+    {"one batch", STOKER_SHUFFLE_FULL, STOKER_TAIL_KEEP, 2, 500, 200, false},
+    {"packed", STOKER_SHUFFLE_BLOCK, STOKER_TAIL_KEEP, 3, 16, 200, true},
 };
 
 static void test_order(void)
 {
     T_EACH(order_row, row, order_rows)
     {
-        struct rig                rig;
-        struct stoker_dataset_info info = { .struct_size = sizeof info };
-        struct stoker_loader     *loader;
-        uint64_t                  ids[2 * SAMPLES];
-        uint32_t                  shuffle = row->packed ? STOKER_SHUFFLE_NONE : row->shuffle;
+        struct rig rig;
+        struct stoker_dataset_info info = {.struct_size = sizeof info};
+        struct stoker_loader *loader;
+        uint64_t ids[2 * SAMPLES];
+        uint32_t shuffle = row->packed ? STOKER_SHUFFLE_NONE : row->shuffle;
 
-        if (!rig_open(&rig, &(struct rig_options){ .threads = row->threads,
-                                                   .packed = row->packed })) {
+        if (!rig_open(&rig,
+                      &(struct rig_options){.threads = row->threads, .packed = row->packed})) {
             continue;
         }
         stoker_dataset_info(rig.dataset, &info);
         T_EQ(row->name, info.sample_count, SAMPLES);
         T_EQ(row->name, info.sequential, row->packed);
-        loader = open_loader(&rig, (struct stoker_loader_options){
-                                       .shuffle = row->shuffle, .tail = row->tail, .seed = 5,
-                                       .batch_size = row->batch });
+        loader = open_loader(&rig, (struct stoker_loader_options){.shuffle = row->shuffle,
+                                                                  .tail = row->tail,
+                                                                  .seed = 5,
+                                                                  .batch_size = row->batch});
         for (uint64_t epoch = 0; epoch < 3; epoch++) {
             int64_t count = stream(row->name, loader, ids);
             int64_t want = row->tail == STOKER_TAIL_WRAP && epoch == 1 ? 192 : row->want;
@@ -242,37 +243,38 @@ static void test_order(void)
 }
 
 static const struct fault_row {
-    const char           *name;
+    const char *name;
     struct stk_world_rule rule;
-    int                   want; /* 0: the same bytes; else the status */
+    int want; /* 0: the same bytes; else the status */
 } fault_rows[] = {
-    { "cold", { .fault = STK_FAULT_COLD }, 0 },
-    { "short reads", { .fault = STK_FAULT_SHORT, .every = 3 }, 0 },
-    { "slow", { .fault = STK_FAULT_SLOW, .every = 2, .latency_ns = 800000 }, 0 },
-    { "EIO", { .path = "/data/train-002.tar", .fault = STK_FAULT_EIO }, -EIO },
-    { "truncated", { .path = "/data/train-001.tar", .fault = STK_FAULT_TRUNCATED, .offset = 9000 },
-      STOKER_ERROR_TRUNCATED },
-    { "hang", { .path = "/data/train-003.tar", .fault = STK_FAULT_HANG }, STOKER_ERROR_TIMEOUT },
+    {"cold", {.fault = STK_FAULT_COLD}, 0},
+    {"short reads", {.fault = STK_FAULT_SHORT, .every = 3}, 0},
+    {"slow", {.fault = STK_FAULT_SLOW, .every = 2, .latency_ns = 800000}, 0},
+    {"EIO", {.path = "/data/train-002.tar", .fault = STK_FAULT_EIO}, -EIO},
+    {"truncated",
+     {.path = "/data/train-001.tar", .fault = STK_FAULT_TRUNCATED, .offset = 9000},
+     STOKER_ERROR_TRUNCATED},
+    {"hang", {.path = "/data/train-003.tar", .fault = STK_FAULT_HANG}, STOKER_ERROR_TIMEOUT},
 };
 
 static void test_faults(void)
 {
-    static const struct stk_world_rule cold = { .fault = STK_FAULT_COLD };
+    static const struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
 
     T_EACH(fault_row, row, fault_rows)
     {
-        struct rig            rig;
+        struct rig rig;
         struct stoker_loader *loader;
-        uint64_t              ids[SAMPLES];
-        int64_t               count;
+        uint64_t ids[SAMPLES];
+        int64_t count;
 
-        if (!rig_open(&rig, &(struct rig_options){ .threads = 2, .read_timeout_ms = 400 })) {
+        if (!rig_open(&rig, &(struct rig_options){.threads = 2, .read_timeout_ms = 400})) {
             continue;
         }
         stk_world_rule(rig.world, &cold);
         stk_world_rule(rig.world, &row->rule);
-        loader = open_loader(&rig, (struct stoker_loader_options){
-                                       .shuffle = STOKER_SHUFFLE_FULL, .tail = STOKER_TAIL_KEEP });
+        loader = open_loader(&rig, (struct stoker_loader_options){.shuffle = STOKER_SHUFFLE_FULL,
+                                                                  .tail = STOKER_TAIL_KEEP});
         count = stream(row->name, loader, ids);
         T_EQ(row->name, count, row->want ? row->want : SAMPLES);
         stoker_loader_close(loader);
@@ -284,10 +286,16 @@ static void test_faults(void)
 static void test_other_states(struct stoker_loader *loader, const struct stoker_state *good)
 {
     struct stoker_state others[10];
-    static const char *const names[] = { "order version:", "shuffle:", "tail:", "window:",
-                                         "groups:", "seed: 10 in the state, 9 here",
-                                         "number of samples:", "samples a block:",
-                                         "identity of the data set", "position past the end" };
+    static const char *const names[] = {"order version:",
+                                        "shuffle:",
+                                        "tail:",
+                                        "window:",
+                                        "groups:",
+                                        "seed: 10 in the state, 9 here",
+                                        "number of samples:",
+                                        "samples a block:",
+                                        "identity of the data set",
+                                        "position past the end"};
 
     for (size_t i = 0; i < STK_COUNT(others); i++) {
         others[i] = *good;
@@ -303,7 +311,7 @@ static void test_other_states(struct stoker_loader *loader, const struct stoker_
     others[8].identity[31] ^= 1;
     others[9].position = 1ull << 40;
     for (size_t i = 0; i < STK_COUNT(others); i++) {
-        struct stoker_error error = { 0 };
+        struct stoker_error error = {0};
 
         T_EQ(names[i], stoker_loader_set_state(loader, &others[i], &error), STOKER_ERROR_STATE);
         T_HAS(names[i], error.where, names[i]);
@@ -313,18 +321,18 @@ static void test_other_states(struct stoker_loader *loader, const struct stoker_
 
 static void test_resume(void)
 {
-    uint64_t             whole[SAMPLES], rest[SAMPLES];
-    struct rig           rig;
+    uint64_t whole[SAMPLES], rest[SAMPLES];
+    struct rig rig;
     struct stoker_loader *loader;
-    struct stoker_state  state;
+    struct stoker_state state;
     struct stoker_batch *batch;
-    struct stoker_error  error = { 0 };
-    struct stoker_stats  stats = { .struct_size = sizeof stats };
+    struct stoker_error error = {0};
+    struct stoker_stats stats = {.struct_size = sizeof stats};
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 3 })) {
+    if (!rig_open(&rig, &(struct rig_options){.threads = 3})) {
         return;
     }
-    loader = open_loader(&rig, (struct stoker_loader_options){ .seed = 9 });
+    loader = open_loader(&rig, (struct stoker_loader_options){.seed = 9});
     stoker_loader_set_epoch(loader, 4, NULL);
     T_EQ("whole", stream("whole", loader, whole), 192);
     stoker_loader_set_epoch(loader, 4, NULL);
@@ -337,10 +345,10 @@ static void test_resume(void)
     stoker_loader_close(loader);
     rig_close(&rig);
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 1 })) {
+    if (!rig_open(&rig, &(struct rig_options){.threads = 1})) {
         return;
     }
-    loader = open_loader(&rig, (struct stoker_loader_options){ .seed = 9 });
+    loader = open_loader(&rig, (struct stoker_loader_options){.seed = 9});
     T_EQ("set state", stoker_loader_set_state(loader, &state, &error), 0);
     stoker_loader_set_epoch(loader, 4, NULL); /* as a training script does: keeps the place */
     T_EQ("rest", stream("rest", loader, rest), 192 - 5 * BATCH);
@@ -356,15 +364,15 @@ static void test_resume(void)
 /* A wrapped run that goes on with another batch size: still each sample once in N positions. */
 static void test_wrap_resized(void)
 {
-    struct stoker_loader_options options = { .tail = STOKER_TAIL_WRAP, .batch_size = 30 };
-    struct rig                   rig;
-    struct stoker_loader        *loader;
-    struct stoker_state          state;
-    struct stoker_batch         *batch;
-    uint32_t                     seen[SAMPLES] = { 0 };
-    uint64_t                     ids[2 * SAMPLES], run = 0;
+    struct stoker_loader_options options = {.tail = STOKER_TAIL_WRAP, .batch_size = 30};
+    struct rig rig;
+    struct stoker_loader *loader;
+    struct stoker_state state;
+    struct stoker_batch *batch;
+    uint32_t seen[SAMPLES] = {0};
+    uint64_t ids[2 * SAMPLES], run = 0;
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 2 })) {
+    if (!rig_open(&rig, &(struct rig_options){.threads = 2})) {
         return;
     }
     loader = open_loader(&rig, options);
@@ -398,18 +406,18 @@ static void test_wrap_resized(void)
 
 static void test_held(void)
 {
-    struct rig           rig;
+    struct rig rig;
     struct stoker_loader *loader;
-    struct stoker_batch *held[64] = { NULL };
-    struct stoker_error  error = { 0 };
-    struct stoker_engine_info info = { .struct_size = sizeof info };
-    int                  status = 1, count = 0;
+    struct stoker_batch *held[64] = {NULL};
+    struct stoker_error error = {0};
+    struct stoker_engine_info info = {.struct_size = sizeof info};
+    int status = 1, count = 0;
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 2, .memory_bytes_max = 1000000 })) {
+    if (!rig_open(&rig, &(struct rig_options){.threads = 2, .memory_bytes_max = 1000000})) {
         return;
     }
-    loader = open_loader(&rig, (struct stoker_loader_options){ .batch_size = 4,
-                                                               .tail = STOKER_TAIL_KEEP });
+    loader = open_loader(&rig,
+                         (struct stoker_loader_options){.batch_size = 4, .tail = STOKER_TAIL_KEEP});
     while (count < 64 && (status = next(loader, &held[count], &error)) == 1) {
         count++;
     }
@@ -436,14 +444,15 @@ static void test_held(void)
 /* One batch is more than the budget: said at open. */
 static void test_small_budget(void)
 {
-    struct stoker_loader_options options = { .struct_size = sizeof options, .fields = fields,
-                                             .field_count = STK_COUNT(fields),
-                                             .batch_size = 1u << 20 };
-    struct rig            rig;
+    struct stoker_loader_options options = {.struct_size = sizeof options,
+                                            .fields = fields,
+                                            .field_count = STK_COUNT(fields),
+                                            .batch_size = 1u << 20};
+    struct rig rig;
     struct stoker_loader *loader = NULL;
-    struct stoker_error   error = { 0 };
+    struct stoker_error error = {0};
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 1, .memory_bytes_max = 1000000 })) {
+    if (!rig_open(&rig, &(struct rig_options){.threads = 1, .memory_bytes_max = 1000000})) {
         return;
     }
     T_EQ("small", stoker_loader_open(&loader, rig.dataset, &options, &error), STOKER_ERROR_BUDGET);
@@ -457,18 +466,16 @@ static void test_skip(void)
     uint64_t first[SAMPLES], again[SAMPLES];
 
     for (int run = 0; run < 2; run++) {
-        struct rig            rig;
+        struct rig rig;
         struct stoker_loader *loader;
-        struct stoker_stats   stats = { .struct_size = sizeof stats };
-        bool                  seen = false;
+        struct stoker_stats stats = {.struct_size = sizeof stats};
+        bool seen = false;
 
-        if (!rig_open(&rig, &(struct rig_options){ .threads = run ? 1 : 3,
-                                                   .damaged_sample = 77 })) {
+        if (!rig_open(&rig, &(struct rig_options){.threads = run ? 1 : 3, .damaged_sample = 77})) {
             return;
         }
         loader = open_loader(&rig, (struct stoker_loader_options){
-                                       .tail = STOKER_TAIL_KEEP,
-                                       .on_error = STOKER_ON_ERROR_SKIP });
+                                       .tail = STOKER_TAIL_KEEP, .on_error = STOKER_ON_ERROR_SKIP});
         T_EQ("skip", stream("skip", loader, run ? again : first), SAMPLES);
         for (int i = 0; i < SAMPLES; i++) {
             seen = seen || (run ? again : first)[i] == 77;
@@ -484,15 +491,15 @@ static void test_skip(void)
 
 static void test_raise(void)
 {
-    struct rig           rig;
+    struct rig rig;
     struct stoker_loader *loader;
     struct stoker_batch *batch;
-    struct stoker_error  error = { 0 };
+    struct stoker_error error = {0};
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 2, .damaged_sample = 3 })) {
+    if (!rig_open(&rig, &(struct rig_options){.threads = 2, .damaged_sample = 3})) {
         return;
     }
-    loader = open_loader(&rig, (struct stoker_loader_options){ .shuffle = STOKER_SHUFFLE_NONE });
+    loader = open_loader(&rig, (struct stoker_loader_options){.shuffle = STOKER_SHUFFLE_NONE});
     T_EQ("raise", next(loader, &batch, &error), STOKER_ERROR_CORRUPT);
     T_STR("shard", error.shard, "/data/train-000.tar");
     T_STR("key", error.key, "s00003");
@@ -510,10 +517,10 @@ static void test_raise(void)
 static struct stoker_loader *open_hanging(struct rig *rig, const char *path,
                                           struct stoker_loader_options options)
 {
-    struct stk_world_rule hang = { .path = path, .fault = STK_FAULT_HANG };
-    struct stk_world_rule cold = { .fault = STK_FAULT_COLD };
+    struct stk_world_rule hang = {.path = path, .fault = STK_FAULT_HANG};
+    struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
 
-    if (!rig_open(rig, &(struct rig_options){ .threads = 2, .read_timeout_ms = LONG_TIMEOUT_MS })) {
+    if (!rig_open(rig, &(struct rig_options){.threads = 2, .read_timeout_ms = LONG_TIMEOUT_MS})) {
         return NULL;
     }
     stk_world_rule(rig->world, &hang);
@@ -524,14 +531,13 @@ static struct stoker_loader *open_hanging(struct rig *rig, const char *path,
 /* The first shard does not answer: the samples behind it are worked on, none overtakes. */
 static void test_slow_sample(void)
 {
-    const uint64_t        behind = 6 * BATCH - SHARD_SAMPLES;
-    struct rig            rig;
-    struct stoker_batch  *batch;
-    struct stoker_stats   stats = { .struct_size = sizeof stats };
-    struct stoker_loader *loader =
-        open_hanging(&rig, "/data/train-000.tar",
-                     (struct stoker_loader_options){ .shuffle = STOKER_SHUFFLE_NONE,
-                                                     .batches_ahead = 6 });
+    const uint64_t behind = 6 * BATCH - SHARD_SAMPLES;
+    struct rig rig;
+    struct stoker_batch *batch;
+    struct stoker_stats stats = {.struct_size = sizeof stats};
+    struct stoker_loader *loader = open_hanging(
+        &rig, "/data/train-000.tar",
+        (struct stoker_loader_options){.shuffle = STOKER_SHUFFLE_NONE, .batches_ahead = 6});
 
     for (int i = 0; loader && i < 1000 && stats.cold_reads < behind; i++) {
         T_EQ("nothing overtakes", stoker_loader_next(loader, 5, &batch, NULL), STOKER_ERROR_AGAIN);
@@ -545,22 +551,22 @@ static void test_slow_sample(void)
 /* Storage that does not answer in time: more reads are put under way; warm data needs none. */
 static void test_depth(void)
 {
-    struct rig            rig;
-    struct stoker_batch  *batch;
-    struct stoker_stats   stats = { .struct_size = sizeof stats };
+    struct rig rig;
+    struct stoker_batch *batch;
+    struct stoker_stats stats = {.struct_size = sizeof stats};
     struct stoker_loader *loader;
-    uint32_t              begin;
+    uint32_t begin;
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 2 })) {
+    if (!rig_open(&rig, &(struct rig_options){.threads = 2})) {
         return;
     }
-    loader = open_loader(&rig, (struct stoker_loader_options){ .batch_size = 2 });
+    loader = open_loader(&rig, (struct stoker_loader_options){.batch_size = 2});
     stoker_loader_stats(loader, &stats);
     begin = stats.batches_ahead;
     stoker_loader_close(loader);
     rig_close(&rig);
 
-    loader = open_hanging(&rig, NULL, (struct stoker_loader_options){ .batch_size = 2 });
+    loader = open_hanging(&rig, NULL, (struct stoker_loader_options){.batch_size = 2});
     for (int i = 0; loader && i < 1000 && stats.batches_ahead < begin + 4; i++) {
         T_EQ("hangs", stoker_loader_next(loader, 5, &batch, NULL), STOKER_ERROR_AGAIN);
         stoker_loader_stats(loader, &stats);
@@ -570,8 +576,8 @@ static void test_depth(void)
     rig_close(&rig);
 
     /* What was asked for is not touched. */
-    loader = open_hanging(&rig, NULL, (struct stoker_loader_options){ .batch_size = 2,
-                                                                      .batches_ahead = 3 });
+    loader = open_hanging(&rig, NULL,
+                          (struct stoker_loader_options){.batch_size = 2, .batches_ahead = 3});
     for (int i = 0; loader && i < 20; i++) {
         stoker_loader_next(loader, 5, &batch, NULL);
     }
@@ -583,17 +589,17 @@ static void test_depth(void)
 
 static void test_two_loaders(void)
 {
-    struct rig           rig;
+    struct rig rig;
     struct stoker_loader *train, *validation;
-    uint64_t             ids[SAMPLES];
+    uint64_t ids[SAMPLES];
     struct stoker_batch *batch;
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 2 })) {
+    if (!rig_open(&rig, &(struct rig_options){.threads = 2})) {
         return;
     }
-    train = open_loader(&rig, (struct stoker_loader_options){ .seed = 1 });
-    validation = open_loader(&rig, (struct stoker_loader_options){
-                                       .shuffle = STOKER_SHUFFLE_NONE, .tail = STOKER_TAIL_KEEP });
+    train = open_loader(&rig, (struct stoker_loader_options){.seed = 1});
+    validation = open_loader(&rig, (struct stoker_loader_options){.shuffle = STOKER_SHUFFLE_NONE,
+                                                                  .tail = STOKER_TAIL_KEEP});
     T_EQ("train", next(train, &batch, NULL), 1);
     stoker_batch_close(batch);
     T_EQ("validation", stream("validation", validation, ids), SAMPLES);
@@ -605,20 +611,20 @@ static void test_two_loaders(void)
 
 static void test_fork(void)
 {
-    struct rig            rig;
+    struct rig rig;
     struct stoker_loader *loader;
-    int                   status = 0;
-    pid_t                 child;
+    int status = 0;
+    pid_t child;
 
-    if (!rig_open(&rig, &(struct rig_options){ .threads = 2 })) {
+    if (!rig_open(&rig, &(struct rig_options){.threads = 2})) {
         return;
     }
-    loader = open_loader(&rig, (struct stoker_loader_options){ .seed = 1 });
+    loader = open_loader(&rig, (struct stoker_loader_options){.seed = 1});
     child = fork();
     if (child == 0) {
         struct stoker_batch *batch;
-        struct stoker_error  error = { 0 };
-        int                  good = next(loader, &batch, &error) == STOKER_ERROR_FORKED;
+        struct stoker_error error = {0};
+        int good = next(loader, &batch, &error) == STOKER_ERROR_FORKED;
         stoker_loader_close(loader);
         rig_close(&rig);
         _exit(good ? 42 : 1);
@@ -633,27 +639,29 @@ static void test_fork(void)
  * allocations there were. */
 static uint64_t run_failing(uint64_t fail_at)
 {
-    struct stk_io_options         io = { .depth = 8, .read_timeout_ms = 300 };
-    struct stoker_engine_options  engine_options = { .struct_size = sizeof engine_options,
-                                                     .threads = 1,
-                                                     .read_timeout_ms = 300,
-                                                     .memory_bytes_max = 64u << 20 };
-    const char                   *urls[] = { "/data/train-{000..003}.tar" };
-    struct stoker_dataset_options dataset_options = { .struct_size = sizeof dataset_options,
-                                                      .urls = urls, .url_count = 1 };
-    struct stoker_loader_options  options = { .struct_size = sizeof options, .fields = fields,
-                                              .field_count = STK_COUNT(fields), .batch_size = 50 };
-    struct stk_io         *world = NULL;
-    struct stoker_engine  *engine = NULL;
+    struct stk_io_options io = {.depth = 8, .read_timeout_ms = 300};
+    struct stoker_engine_options engine_options = {.struct_size = sizeof engine_options,
+                                                   .threads = 1,
+                                                   .read_timeout_ms = 300,
+                                                   .memory_bytes_max = 64u << 20};
+    const char *urls[] = {"/data/train-{000..003}.tar"};
+    struct stoker_dataset_options dataset_options = {
+        .struct_size = sizeof dataset_options, .urls = urls, .url_count = 1};
+    struct stoker_loader_options options = {.struct_size = sizeof options,
+                                            .fields = fields,
+                                            .field_count = STK_COUNT(fields),
+                                            .batch_size = 50};
+    struct stk_io *world = NULL;
+    struct stoker_engine *engine = NULL;
     struct stoker_dataset *dataset = NULL;
-    struct stoker_loader  *loader = NULL;
-    struct stoker_batch   *batch = NULL;
-    struct stoker_error    error = { 0 };
-    uint64_t               before;
-    int                    status;
+    struct stoker_loader *loader = NULL;
+    struct stoker_batch *batch = NULL;
+    struct stoker_error error = {0};
+    uint64_t before;
+    int status;
 
     T_EQ("world", stk_world_open(&world, 1, &io, NULL), 0);
-    add_shards(world, &(struct rig_options){ .threads = 1 });
+    add_shards(world, &(struct rig_options){.threads = 1});
     before = stk_mem_calls();
     stk_mem_fail_nth(fail_at);
     status = stk_engine_open_on(&engine, world, &engine_options, &error);
@@ -695,7 +703,7 @@ static int64_t settled_alive(void)
 /* Each allocation fails once: an error or a right result, never a leak or a crash. */
 static void test_fail_nth(void)
 {
-    int64_t  alive = settled_alive();
+    int64_t alive = settled_alive();
     uint64_t calls = run_failing(0);
 
     for (uint64_t n = 1; n <= calls; n += 1 + calls / 400) {

@@ -2,7 +2,7 @@
  * that threads, ranks, restarts and what was learned before change nothing; failures of storage
  * are tried again, then raised.
  * Method: tars with damaged samples in the simulated world, streamed by different threads, world
- * sizes and places to begin at, and compared with each other. Covers retry.c and substitution in
+ * sizes and places to begin at, and compared with each other. Covers retries and substitution in
  * sample.c. */
 #include "loader/policy_test.h"
 

@@ -26,7 +26,7 @@ struct stk_quarantine_options {
     uint64_t samples_max; /* 0: no limit */
     double share_max;     /* 0: no limit */
     /* Of a run that goes on in another loader: what it met counts on, and stays listed. */
-    const struct stk_quarantine *after; /* borrowed by open; NULL: none */
+    const struct stk_quarantine *after;            /* borrowed by open; NULL: none */
     uint64_t delivered_before, substituted_before; /* by that loader */
 };
 

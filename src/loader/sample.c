@@ -6,7 +6,6 @@
 #include "loader/fetch.h"
 #include "loader/fill.h"
 #include "loader/quarantine.h"
-#include "loader/retry.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,28 +18,28 @@
 struct parts {
     struct stk_sample sample;
     struct stk_member members[STK_BATCH_FIELDS_MAX];
-    struct stk_view   views[STK_BATCH_FIELDS_MAX];
-    bool              found[STK_BATCH_FIELDS_MAX];
-    bool              whole; /* a file of a folder, its size not in the index */
-    bool              told;  /* by a foreign index: headers are read, too, and compared */
-    uint64_t          headers[STK_BATCH_FIELDS_MAX]; /* where they begin */
-    bool              damaged; /* the index is, here */
+    struct stk_view views[STK_BATCH_FIELDS_MAX];
+    bool found[STK_BATCH_FIELDS_MAX];
+    bool whole; /* a file of a folder, its size not in the index */
+    bool told;  /* by a foreign index: headers are read, too, and compared */
+    uint64_t headers[STK_BATCH_FIELDS_MAX]; /* where they begin */
+    bool damaged;                           /* the index is, here */
 };
 
 /* One slot with all that its work needs. */
 struct task {
-    struct stk_flight   *flight;
-    struct stk_worker   *worker;
+    struct stk_flight *flight;
+    struct stk_worker *worker;
     struct stk_counters *counters;
-    uint32_t             slot;
-    uint64_t             sample;
-    bool                 substitute; /* an attempt to replace what was damaged */
-    bool                 drawn;      /* another draw of the sample may be fine */
-    struct stk_parse     parse;      /* while it is filled */
-    struct stoker_error  error;
+    uint32_t slot;
+    uint64_t sample;
+    bool substitute;        /* an attempt to replace what was damaged */
+    bool drawn;             /* another draw of the sample may be fine */
+    struct stk_parse parse; /* while it is filled */
+    struct stoker_error error;
 };
 
-static int  fill(struct task *task, struct parts *parts);
+static int fill(struct task *task, struct parts *parts);
 static void substitute(struct task *task);
 
 static bool wants_member(const struct stoker_loader *loader, const struct stk_field *field,
@@ -63,8 +62,8 @@ static bool find_member(const struct stoker_loader *loader, const struct stk_fie
                         uint32_t *number_out, bool *damaged)
 {
     const struct stk_index *index = loader->dataset->index;
-    uint32_t                best = UINT32_MAX;
-    uint32_t                count = (uint32_t)stk_min(sample->member_count, STK_SAMPLE_MEMBERS);
+    uint32_t best = UINT32_MAX;
+    uint32_t count = (uint32_t)stk_min(sample->member_count, STK_SAMPLE_MEMBERS);
 
     for (uint32_t i = 0; i < count && best > 0; i++) {
         struct stk_member member;
@@ -93,15 +92,15 @@ static void find_parts(const struct stoker_loader *loader, uint64_t sample, stru
                        struct stk_span *span)
 {
     const struct stk_index *index = loader->dataset->index;
-    uint64_t                first = UINT64_MAX, end = 0, sum = 0;
+    uint64_t first = UINT64_MAX, end = 0, sum = 0;
 
-    parts->sample = (struct stk_sample){ 0 };
+    parts->sample = (struct stk_sample){0};
     parts->damaged = stk_index_sample(loader->dataset->index, sample, &parts->sample, NULL) < 0;
     parts->whole = false;
     parts->told = !parts->damaged && stk_index_unproved(index, parts->sample.shard);
     for (uint32_t f = 0; f < loader->field_count; f++) {
         const struct stk_field *field = &loader->fields[f];
-        uint32_t                number;
+        uint32_t number;
 
         parts->found[f] = !parts->damaged && wants_member(loader, field, &parts->sample) &&
                           find_member(loader, field, &parts->sample, &parts->members[f], &number,
@@ -110,8 +109,8 @@ static void find_parts(const struct stoker_loader *loader, uint64_t sample, stru
             continue;
         }
         parts->headers[f] = parts->members[f].offset;
-        if (parts->told && stk_told_before(index, &parts->sample, sample, number,
-                                           &parts->headers[f], NULL) < 0) {
+        if (parts->told &&
+            stk_told_before(index, &parts->sample, sample, number, &parts->headers[f], NULL) < 0) {
             parts->damaged = true;
         }
         parts->whole = parts->whole || parts->members[f].bytes == STK_WHOLE;
@@ -132,8 +131,7 @@ static void find_parts(const struct stoker_loader *loader, uint64_t sample, stru
     }
 }
 
-void stk_sample_span(const struct stoker_loader *loader, uint64_t sample,
-                     struct stk_span *span_out)
+void stk_sample_span(const struct stoker_loader *loader, uint64_t sample, struct stk_span *span_out)
 {
     struct parts parts;
 
@@ -145,10 +143,10 @@ uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_f
 {
     struct stk_sample found;
     struct stk_member member;
-    struct stk_stat   about;
-    char              path[STK_PATH_BYTES_MAX];
-    uint32_t          number;
-    bool              damaged = false;
+    struct stk_stat about;
+    char path[STK_PATH_BYTES_MAX];
+    uint32_t number;
+    bool damaged = false;
 
     /* What fails here fails again where the sample is read, and is told there. */
     if (stk_index_sample(loader->dataset->index, sample, &found, NULL) < 0 ||
@@ -169,9 +167,9 @@ uint64_t stk_sample_value_bytes(struct stoker_loader *loader, const struct stk_f
 static int fail_damaged(struct task *task)
 {
     const struct stk_index *index = task->flight->loader->dataset->index;
-    struct stk_sample       sample;
-    struct stk_member       member;
-    int                     status = stk_index_sample(index, task->sample, &sample, &task->error);
+    struct stk_sample sample;
+    struct stk_member member;
+    int status = stk_index_sample(index, task->sample, &sample, &task->error);
 
     for (uint32_t i = 0; status == 0 && i < sample.member_count; i++) {
         status = stk_index_member(index, &sample, i, &member, &task->error);
@@ -200,8 +198,8 @@ static int read_failed(struct task *task, struct stk_file *file, const struct st
                        int64_t got)
 {
     if (got < 0) {
-        return stk_io_fail_read(task->flight->loader->engine->io, file, got,
-                                "cannot read a sample", &task->error);
+        return stk_io_fail_read(task->flight->loader->engine->io, file, got, "cannot read a sample",
+                                &task->error);
     }
     stk_fail(&task->error, STOKER_ERROR_TRUNCATED, "the file ends inside a sample",
              "the file changed after it was indexed: fetch it again", "%lld of %llu bytes",
@@ -214,8 +212,8 @@ static int read_failed(struct task *task, struct stk_file *file, const struct st
 static uint8_t *span_room(struct task *task, const struct parts *parts, uint64_t bytes)
 {
     const struct stoker_loader *loader = task->flight->loader;
-    struct stoker_batch        *batch = task->flight->batch;
-    uint32_t                    only = UINT32_MAX;
+    struct stoker_batch *batch = task->flight->batch;
+    uint32_t only = UINT32_MAX;
 
     for (uint32_t f = 0; f < loader->field_count; f++) {
         if (parts->found[f]) {
@@ -232,17 +230,17 @@ static uint8_t *span_room(struct task *task, const struct parts *parts, uint64_t
 }
 
 /* The span to where it shall go. -EAGAIN when it is cold and shall not be waited for. */
-static int read_span(struct task *task, const struct parts *parts, struct stk_span *span,
-                     bool wait, struct stk_view *view)
+static int read_span(struct task *task, const struct parts *parts, struct stk_span *span, bool wait,
+                     struct stk_view *view)
 {
-    struct stk_worker     *worker = task->worker;
+    struct stk_worker *worker = task->worker;
     struct stoker_dataset *dataset = task->flight->loader->dataset;
-    struct stk_io         *io = worker->engine->io;
-    struct stk_file       *file;
-    struct stk_stat        about;
-    uint8_t               *room;
-    int64_t                got;
-    int                    status = stk_dataset_pin(dataset, span->shard, &file, &task->error);
+    struct stk_io *io = worker->engine->io;
+    struct stk_file *file;
+    struct stk_stat about;
+    uint8_t *room;
+    int64_t got;
+    int status = stk_dataset_pin(dataset, span->shard, &file, &task->error);
 
     if (status < 0) {
         return status;
@@ -268,7 +266,7 @@ static int read_span(struct task *task, const struct parts *parts, struct stk_sp
         status = read_failed(task, file, span, got);
         goto done;
     }
-    *view = (struct stk_view){ room, span->bytes };
+    *view = (struct stk_view){room, span->bytes};
 done:
     stk_dataset_unpin(dataset, span->shard, file);
     return status;
@@ -278,10 +276,11 @@ done:
 static int check_told(struct task *task, const struct parts *parts, uint32_t f,
                       const uint8_t *headers)
 {
-    struct stk_view view = { headers, parts->members[f].offset - parts->headers[f] };
+    struct stk_view view = {headers, parts->members[f].offset - parts->headers[f]};
 
-    return !parts->told ? 0 : stk_told_check(task->flight->loader->dataset->index, view,
-                                             parts->sample.key, &parts->members[f], &task->error);
+    return !parts->told ? 0
+                        : stk_told_check(task->flight->loader->dataset->index, view,
+                                         parts->sample.key, &parts->members[f], &task->error);
 }
 
 static int place_views(struct task *task, struct parts *parts, const struct stk_span *span,
@@ -298,8 +297,7 @@ static int place_views(struct task *task, struct parts *parts, const struct stk_
         } else {
             status = check_told(task, parts, f, bytes.data + (parts->headers[f] - span->offset));
             parts->views[f] = (struct stk_view){
-                bytes.data + (parts->members[f].offset - span->offset), parts->members[f].bytes
-            };
+                bytes.data + (parts->members[f].offset - span->offset), parts->members[f].bytes};
         }
     }
     return status;
@@ -309,11 +307,11 @@ static int place_views(struct task *task, struct parts *parts, const struct stk_
 static int read_scattered(struct task *task, struct parts *parts)
 {
     struct stoker_loader *loader = task->flight->loader;
-    struct stk_io        *io = task->worker->engine->io;
-    struct stk_file      *file;
-    uint64_t              sum = 0, at = 0;
-    uint8_t              *scratch;
-    int                   status;
+    struct stk_io *io = task->worker->engine->io;
+    struct stk_file *file;
+    uint64_t sum = 0, at = 0;
+    uint8_t *scratch;
+    int status;
 
     for (uint32_t f = 0; f < loader->field_count; f++) {
         sum += parts->found[f] ? parts->members[f].offset - parts->headers[f] : 0;
@@ -328,9 +326,9 @@ static int read_scattered(struct task *task, struct parts *parts)
         return status;
     }
     for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
-        struct stk_span span = { .shard = parts->sample.shard };
-        uint64_t        skip;
-        int64_t         got;
+        struct stk_span span = {.shard = parts->sample.shard};
+        uint64_t skip;
+        int64_t got;
 
         if (!parts->found[f]) {
             continue;
@@ -342,7 +340,7 @@ static int read_scattered(struct task *task, struct parts *parts)
             status = read_failed(task, file, &span, got);
         }
         status = status < 0 ? status : check_told(task, parts, f, scratch + at);
-        parts->views[f] = (struct stk_view){ scratch + at + skip, span.bytes - skip };
+        parts->views[f] = (struct stk_view){scratch + at + skip, span.bytes - skip};
         at += span.bytes;
     }
     stk_dataset_unpin(loader->dataset, parts->sample.shard, file);
@@ -353,10 +351,10 @@ static int read_scattered(struct task *task, struct parts *parts)
 static int read_packed(struct task *task, const struct stk_span *span, struct stk_view *view)
 {
     struct stoker_dataset *dataset = task->flight->loader->dataset;
-    uint8_t               *scratch = stk_worker_scratch(task->worker, span->bytes, &task->error);
-    struct stk_stream     *stream;
-    size_t                 got = 0;
-    int                    status;
+    uint8_t *scratch = stk_worker_scratch(task->worker, span->bytes, &task->error);
+    struct stk_stream *stream;
+    size_t got = 0;
+    int status;
 
     if (!scratch) {
         return task->error.status;
@@ -370,17 +368,16 @@ static int read_packed(struct task *task, const struct stk_span *span, struct st
     if (status == 0 && got < span->bytes) {
         status = read_failed(task, NULL, span, (int64_t)got);
     }
-    *view = (struct stk_view){ scratch, span->bytes };
+    *view = (struct stk_view){scratch, span->bytes};
     return status;
 }
 
 static int read_parts(struct task *task, struct parts *parts, struct stk_span *span, bool wait)
 {
     struct stoker_loader *loader = task->flight->loader;
-    uint64_t              before = stk_engine_now(loader->engine);
-    struct stk_view       view = { (const uint8_t *)"", 0 };
-    bool                  packed =
-        stk_index_shard_packing(loader->dataset->index, span->shard) != STK_PLAIN;
+    uint64_t before = stk_engine_now(loader->engine);
+    struct stk_view view = {(const uint8_t *)"", 0};
+    bool packed = stk_index_shard_packing(loader->dataset->index, span->shard) != STK_PLAIN;
     int status = 0;
 
     if (parts->damaged) {
@@ -389,8 +386,8 @@ static int read_parts(struct task *task, struct parts *parts, struct stk_span *s
     if (span->scattered && !packed) {
         status = wait ? read_scattered(task, parts) : -EAGAIN;
     } else if (span->bytes > 0) {
-        status = packed ? read_packed(task, span, &view)
-                        : read_span(task, parts, span, wait, &view);
+        status =
+            packed ? read_packed(task, span, &view) : read_span(task, parts, span, wait, &view);
         status = status < 0 ? status : place_views(task, parts, span, view);
     } else {
         status = place_views(task, parts, span, view);
@@ -407,7 +404,7 @@ static int read_parts(struct task *task, struct parts *parts, struct stk_span *s
 static int read_again(struct task *task, struct parts *parts, struct stk_span *span, int status)
 {
     struct stk_flight *flight = task->flight;
-    uint32_t           tries = 0;
+    uint32_t tries = 0;
 
     while (status < 0 && stk_retry_wait(flight, task->worker, status, tries + 1)) {
         tries++;
@@ -447,9 +444,9 @@ static int number_text(struct task *task, struct stk_view view, char text[NUMBER
 static int fill_number(struct task *task, const struct stk_field *field, struct stk_view view,
                        void *slot)
 {
-    char  text[NUMBER_BYTES_MAX + 1];
+    char text[NUMBER_BYTES_MAX + 1];
     char *end = text;
-    int   status = number_text(task, view, text);
+    int status = number_text(task, view, text);
 
     if (status < 0) {
         return status;
@@ -496,8 +493,8 @@ static void drop_overrides(struct task *task, uint32_t field)
 static int fill_value(struct task *task, uint32_t field, struct stk_view value)
 {
     struct stoker_batch *batch = task->flight->batch;
-    uint64_t             begin = batch->fields[field].offsets[task->slot];
-    uint64_t             room = batch->fields[field].offsets[task->slot + 1] - begin;
+    uint64_t begin = batch->fields[field].offsets[task->slot];
+    uint64_t room = batch->fields[field].offsets[task->slot + 1] - begin;
     struct stk_override *override;
 
     if (task->substitute) {
@@ -537,17 +534,17 @@ static int fill_value(struct task *task, uint32_t field, struct stk_view value)
 
 static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
 {
-    struct stoker_loader   *loader = task->flight->loader;
+    struct stoker_loader *loader = task->flight->loader;
     const struct stk_field *field = &loader->fields[f];
-    uint64_t                key = stk_fill_key(task->flight, task->slot, field->follows);
-    struct stk_picture      picture = { .plan = field->plan,
-                                        .bytes = bytes,
-                                        .key = key,
-                                        .slot = stk_batch_slot(task->flight->batch, f,
-                                                               field->shape.slot_bytes, task->slot),
-                                        .cancelled = &task->flight->abandoned,
-                                        .wait_ms = task->flight->memory_wait_ms,
-                                        .marks = stk_dataset_marks(loader->dataset, task->sample) };
+    uint64_t key = stk_fill_key(task->flight, task->slot, field->follows);
+    struct stk_picture picture = {
+        .plan = field->plan,
+        .bytes = bytes,
+        .key = key,
+        .slot = stk_batch_slot(task->flight->batch, f, field->shape.slot_bytes, task->slot),
+        .cancelled = &task->flight->abandoned,
+        .wait_ms = task->flight->memory_wait_ms,
+        .marks = stk_dataset_marks(loader->dataset, task->sample)};
     int status = stk_worker_decode(task->worker, &picture, &task->error);
 
     task->drawn = field->random && status < 0; /* damage outside a crop is not met */
@@ -557,12 +554,13 @@ static int fill_image(struct task *task, uint32_t f, struct stk_view bytes)
 /* A value that lies inside its member, that follows an image, or whose inside is checked. */
 static int fill_inside(struct task *task, const struct parts *parts, uint32_t f)
 {
-    struct stoker_loader   *loader = task->flight->loader;
+    struct stoker_loader *loader = task->flight->loader;
     const struct stk_field *field = &loader->fields[f];
-    bool                    follows = field->kind == STOKER_FIELD_MASK ||
-                   field->kind == STOKER_FIELD_BOXES || field->kind == STOKER_FIELD_BOX_LABELS;
+    bool follows = field->kind == STOKER_FIELD_MASK || field->kind == STOKER_FIELD_BOXES ||
+                   field->kind == STOKER_FIELD_BOX_LABELS;
     struct stk_fill fill = {
-        .flight = task->flight, .worker = task->worker,
+        .flight = task->flight,
+        .worker = task->worker,
         .slot = task->slot,
         .field = f,
         .bytes = parts->views[f],
@@ -604,7 +602,7 @@ static int fill_text(struct task *task, uint32_t f, struct stk_view text)
 
 static int fill_field(struct task *task, struct parts *parts, uint32_t f)
 {
-    struct stoker_loader   *loader = task->flight->loader;
+    struct stoker_loader *loader = task->flight->loader;
     const struct stk_field *field = &loader->fields[f];
     void *slot = stk_batch_slot(task->flight->batch, f, field->shape.slot_bytes, task->slot);
 
@@ -641,8 +639,8 @@ static int fill_field(struct task *task, struct parts *parts, uint32_t f)
 static int fill(struct task *task, struct parts *parts)
 {
     struct stoker_loader *loader = task->flight->loader;
-    uint64_t              before = stk_engine_now(loader->engine);
-    int                   status = 0;
+    uint64_t before = stk_engine_now(loader->engine);
+    int status = 0;
 
     for (uint32_t f = 0; f < loader->field_count && status == 0; f++) {
         status = fill_field(task, parts, f);
@@ -671,11 +669,11 @@ static bool known(struct task *task)
 /* Notes the damage in hand for the quarantine. False: no memory for it, which is the error now. */
 static bool note(struct task *task, uint32_t attempt)
 {
-    struct stk_finding  finding = { .sample = task->sample,
-                                    .slot = task->slot,
-                                    .attempt = attempt,
-                                    .drawn = task->drawn,
-                                    .error = &task->error };
+    struct stk_finding finding = {.sample = task->sample,
+                                  .slot = task->slot,
+                                  .attempt = attempt,
+                                  .drawn = task->drawn,
+                                  .error = &task->error};
     struct stoker_error failed;
 
     if (stk_quarantine_note(task->flight, &finding, &failed) == 0) {
@@ -705,15 +703,15 @@ static void fail(struct task *task)
  * success the error is cleared. */
 static void substitute(struct task *task)
 {
-    struct stoker_loader   *loader = task->flight->loader;
+    struct stoker_loader *loader = task->flight->loader;
     const struct stk_place *place = &task->flight->places[task->slot];
-    uint64_t                key = stk_key(stk_key(loader->seed, place->epoch), place->position);
-    uint64_t                sample = task->sample;
+    uint64_t key = stk_key(stk_key(loader->seed, place->epoch), place->position);
+    uint64_t sample = task->sample;
 
     for (uint32_t attempt = 1; attempt <= STK_SUBSTITUTES_MAX; attempt++) {
         struct stoker_error first = task->error;
-        struct parts        parts;
-        struct stk_span     span;
+        struct parts parts;
+        struct stk_span span;
 
         task->sample = stk_schedule_other(&loader->schedule, place->epoch, place->position, sample,
                                           stk_key(key, 0x73756273ull << 8 | attempt));
@@ -737,12 +735,12 @@ static void substitute(struct task *task)
     }
 }
 
-int stk_sample_work(struct stk_flight *flight, uint32_t slot, struct stk_worker *worker,
-                    bool wait, struct stk_counters *counters, struct stk_span *span_out)
+int stk_sample_work(struct stk_flight *flight, uint32_t slot, struct stk_worker *worker, bool wait,
+                    struct stk_counters *counters, struct stk_span *span_out)
 {
-    struct task task = { .flight = flight, .worker = worker, .counters = counters, .slot = slot };
+    struct task task = {.flight = flight, .worker = worker, .counters = counters, .slot = slot};
     struct parts parts;
-    int          status;
+    int status;
 
     task.sample = flight->batch->ids[slot];
     if (known(&task)) {
@@ -766,10 +764,10 @@ void stk_sample_finish(struct stk_flight *flight, uint32_t slot, struct stk_work
                        struct stk_view bytes, const struct stoker_error *error,
                        struct stk_counters *counters)
 {
-    struct task task = { .flight = flight, .worker = worker, .counters = counters, .slot = slot };
-    struct parts    parts;
+    struct task task = {.flight = flight, .worker = worker, .counters = counters, .slot = slot};
+    struct parts parts;
     struct stk_span span;
-    int             status;
+    int status;
 
     task.sample = flight->batch->ids[slot];
     find_parts(flight->loader, task.sample, &parts, &span);

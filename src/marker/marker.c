@@ -105,9 +105,9 @@ static int add_entry(struct stoker_marker *marker, struct round *round, struct s
     }
     status = make_room(engine, &round->space, &round->space_capacity, space, error);
     if (status == 0) {
-        status = make_room(engine, &round->entries, &round->entries_capacity,
-                           round->entries_bytes + sizeof entry + count * STK_JPEG_MARK_BYTES,
-                           error);
+        status =
+            make_room(engine, &round->entries, &round->entries_capacity,
+                      round->entries_bytes + sizeof entry + count * STK_JPEG_MARK_BYTES, error);
     }
     if (status < 0) {
         return status;
@@ -189,8 +189,8 @@ static void check_sample(struct stoker_marker *marker, struct round *round, uint
 static int open_decoder(struct stoker_engine *engine, struct round *round,
                         struct stoker_error *error)
 {
-    int status = stk_engine_reserve(engine, stk_jpeg_decoder_bytes(), WAIT_MS, "marks of JPEGs",
-                                    error);
+    int status =
+        stk_engine_reserve(engine, stk_jpeg_decoder_bytes(), WAIT_MS, "marks of JPEGs", error);
 
     if (status == 0) {
         status = stk_jpeg_decoder_open(&round->decoder, STOKER_VECTOR_AUTO, error);
@@ -262,11 +262,10 @@ static int refuse_check(struct stoker_marker *marker, struct stoker_error *error
         return stk_fail(error, STOKER_ERROR_MISSING, "there are no marks of JPEGs",
                         "make them: stoker index --jpeg-rows", "'%.600s'", marker->path);
     }
-    return status < 0 ? status
-                      : stk_fail(error, STOKER_ERROR_CHANGED,
-                                 "the marks of JPEGs are those of other data",
-                                 "make them anew: stoker index --jpeg-rows", "'%.600s'",
-                                 marker->path);
+    return status < 0
+               ? status
+               : stk_fail(error, STOKER_ERROR_CHANGED, "the marks of JPEGs are those of other data",
+                          "make them anew: stoker index --jpeg-rows", "'%.600s'", marker->path);
 }
 
 static int prepare(struct stoker_marker *marker, struct stoker_error *error)

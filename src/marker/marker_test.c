@@ -116,8 +116,11 @@ static int64_t read_epoch(struct stoker_engine *engine, uint8_t *pixels)
                                                       .extensions = "jpg",
                                                       .transforms = &crop,
                                                       .transform_count = 1};
-    struct stoker_loader_options options = {.struct_size = sizeof options, .fields = &field,
-                                            .field_count = 1, .batch_size = BATCH, .seed = 3};
+    struct stoker_loader_options options = {.struct_size = sizeof options,
+                                            .fields = &field,
+                                            .field_count = 1,
+                                            .batch_size = BATCH,
+                                            .seed = 3};
     struct stoker_stats stats = {.struct_size = sizeof stats};
     struct stoker_dataset *dataset = NULL;
     struct stoker_loader *loader = NULL;

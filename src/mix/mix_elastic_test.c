@@ -19,7 +19,7 @@
 #define CHANGES 7u
 #define EPOCHS 3
 #define SIZE_MAX_OF_SOURCE 1040u
-#define EPOCH_SAMPLES 3000u /* at most, of a mix that repeats */
+#define EPOCH_SAMPLES 3000u                      /* at most, of a mix that repeats */
 #define POSITIONS (SOURCES * SIZE_MAX_OF_SOURCE) /* of any epoch: the others end with sources */
 #define WORLD_MAX 12u
 #define SLOTS_MAX ((uint64_t)WORLD_MAX * 40)

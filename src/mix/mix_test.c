@@ -446,8 +446,8 @@ static void test_change_keeps(void)
 
                 stk_mix_draw(&before, i, &old);
                 stk_mix_draw(&after, i, &new);
-                kept &= old.source == new.source &&old.epoch == new.epoch &&old.position ==
-                        new.position;
+                kept &= old.source == new.source && old.epoch == new.epoch &&
+                        old.position == new.position;
             }
             T_TRUE("kept", kept);
             stk_mix_deinit(&after);

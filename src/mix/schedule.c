@@ -692,7 +692,7 @@ static bool find_in_turn(const struct copies *copies, uint64_t turn, uint64_t sk
 
 /* Draws have no inverse: the epoch is gone through. */
 static bool find_by_walk(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
-                           uint64_t skip, uint64_t *position_out)
+                         uint64_t skip, uint64_t *position_out)
 {
     struct stk_schedule_reader reader;
     uint64_t samples[STRIDE], first = 0, end = schedule->epoch_samples;

@@ -32,12 +32,12 @@ struct stk_schedule_options {
 };
 
 struct stk_schedule {
-    struct stk_order order;   /* of the whole data set */
-    struct stk_mix mix;       /* zeroed: none */
-    struct stk_stages stages; /* zeroed: none */
-    struct stk_order *orders; /* owned, one a source; NULL without a mix */
-    uint64_t *firsts;         /* owned, one a source: its first sample */
-    uint64_t *gone;           /* owned, one a source: samples it gives in a mix with an end */
+    struct stk_order order;     /* of the whole data set */
+    struct stk_mix mix;         /* zeroed: none */
+    struct stk_stages stages;   /* zeroed: none */
+    struct stk_order *orders;   /* owned, one a source; NULL without a mix */
+    uint64_t *firsts;           /* owned, one a source: its first sample */
+    uint64_t *gone;             /* owned, one a source: samples it gives in a mix with an end */
     struct stk_choice *choices; /* owned, one a source; NULL: all samples of each */
     uint64_t *draw_keys;        /* owned, one a source, with choices */
     uint64_t epoch_samples;

@@ -247,8 +247,8 @@ static void test_identity_of_sources(void)
         options_of(&options, &mix, sources, STK_MIX_RENORMALISE);
         mix.end = kind == END ? STK_MIX_REPEAT : STK_MIX_RENORMALISE;
         options.epoch_samples = kind == END ? SAMPLES : 0;
-        change = (struct stk_mix_change){kind == LATER ? 101 : 100,
-                                         kind == OTHERS ? others : weights};
+        change =
+            (struct stk_mix_change){kind == LATER ? 101 : 100, kind == OTHERS ? others : weights};
         mix.changes = &change;
         mix.change_count = kind >= CHANGE && kind <= OTHERS;
         if (kind == LIMITS) { /* as long, but other sources end first */
@@ -280,11 +280,8 @@ static void test_apart(void)
     enum { COUNT = 600 };
     static const uint64_t halves[2] = {COUNT, 2 * COUNT}, alike[2] = {1, 1};
     struct stk_mix_source sources[2] = {{COUNT, COUNT}, {COUNT, COUNT}};
-    struct stk_mix_options mix = {.seed = seed,
-                                  .sources = sources,
-                                  .weights = alike,
-                                  .source_count = 2,
-                                  .end = STK_MIX_STOP};
+    struct stk_mix_options mix = {
+        .seed = seed, .sources = sources, .weights = alike, .source_count = 2, .end = STK_MIX_STOP};
     struct stk_schedule_options options = {
         .order = {.sample_count = 2 * COUNT, .shuffle = STOKER_SHUFFLE_FULL, .seed = seed},
         .mix = &mix,

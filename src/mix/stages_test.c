@@ -366,7 +366,9 @@ static void test_apart(void)
 {
     enum { PLAIN, SUBSET, POSITION, SECOND, DRAWS, KINDS };
     static struct rig rig;
-    struct { uint64_t subset, draws; } identities[KINDS];
+    struct {
+        uint64_t subset, draws;
+    } identities[KINDS];
     uint64_t alike = 0;
 
     rig_prepare(&rig, 300, STOKER_SHUFFLE_FULL);

@@ -18,8 +18,8 @@
 #define EPOCHS 3
 #define WORLD_MAX 12u
 #define SLOTS_MAX ((uint64_t)WORLD_MAX * 40)
-#define COUNTS_MAX (EPOCHS * SAMPLES_MAX + 2 * SLOTS_MAX) /* a wrapped step goes on past the end   \
-                                                           */
+/* A wrapped step goes on past the end. */
+#define COUNTS_MAX (EPOCHS * SAMPLES_MAX + 2 * SLOTS_MAX)
 
 /* What a rank saves: the moving part of struct stoker_state. */
 struct saved {

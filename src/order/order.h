@@ -173,16 +173,16 @@ bool stk_partition_find(const struct stk_partition *partition, uint64_t epoch, u
 /* Some bytes of an identity that stand for something of their own. */
 struct stk_identity_part {
     const char *name;
-    uint32_t    first, bytes;
+    uint32_t first, bytes;
 };
 
 /* What a stream calls its parts when it refuses a state. */
 struct stk_state_words {
-    const char *samples;       /* "number of samples" */
-    const char *block_samples; /* "samples a block" */
-    const char *identity;      /* "identity of the data set"; or: */
+    const char *samples;                   /* "number of samples" */
+    const char *block_samples;             /* "samples a block" */
+    const char *identity;                  /* "identity of the data set"; or: */
     const struct stk_identity_part *parts; /* [part_count]: of all 32 bytes */
-    uint32_t    part_count;
+    uint32_t part_count;
     const char *advice;
     uint64_t positions, epoch_max; /* of an epoch; the last one there may be */
 };

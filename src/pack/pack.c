@@ -391,9 +391,9 @@ static int run(struct stoker_pack *pack, struct stoker_error *error)
     }
     pack->samples = pack->plan.sample_count + pack->dataset->losses.count;
     status = refuse_inside(pack, error);
-    status = status < 0 ? status
-                        : stk_left_check(&pack->left, pack->dataset->engine->io, pack->destination,
-                                         error);
+    status = status < 0
+                 ? status
+                 : stk_left_check(&pack->left, pack->dataset->engine->io, pack->destination, error);
     if (status < 0) {
         return status;
     }

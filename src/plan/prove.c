@@ -258,8 +258,8 @@ static int walk_passes(struct proof *proof, struct passes *passes, uint16_t *cam
 {
     const struct stk_schedule *schedule = &proof->order->schedule;
     uint64_t size = schedule->epoch_samples, epochs = proof->options.epochs, count;
-    uint64_t end = schedule->is_endless ? stk_schedule_border(schedule, epochs, 0, 0)
-                                        : epochs * size;
+    uint64_t end =
+        schedule->is_endless ? stk_schedule_border(schedule, epochs, 0, 0) : epochs * size;
     struct stk_plan_visit visits[STK_PLAN_CHUNK];
     struct stk_plan_reader reader;
     int status = stk_plan_reader_init(&reader, proof->order);
@@ -309,8 +309,8 @@ static int prove_passes(struct proof *proof, struct stoker_error *error)
     int status = passes ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; status == 0 && i < part_count; i++) {
-        const struct stk_choice *choice = schedule->orders ? stk_schedule_choice(schedule, i)
-                                                           : &schedule->stages.items[i].choice;
+        const struct stk_choice *choice =
+            schedule->orders ? stk_schedule_choice(schedule, i) : &schedule->stages.items[i].choice;
 
         stk_plan_part(proof->order, i, 1, 0, &passes[i].part);
         passes[i].times = choice && stk_choice_is_drawn(choice) ? 0

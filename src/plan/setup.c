@@ -54,11 +54,11 @@ int stoker_order_open(struct stoker_order **order_out, const struct stoker_order
         .tail = options.tail ? options.tail : STOKER_TAIL_DROP,
         .group_count = settings.group_count,
     };
-    status = stk_schedule_open(&order->schedule, &settings,
-                               &(struct stk_schedule_request){options.mix, options.sampling,
-                                                              options.shard_ends,
-                                                              options.shard_count},
-                               error);
+    status =
+        stk_schedule_open(&order->schedule, &settings,
+                          &(struct stk_schedule_request){options.mix, options.sampling,
+                                                         options.shard_ends, options.shard_count},
+                          error);
     if (status == 0) {
         order->partition.sample_count = stk_schedule_samples(&order->schedule);
         status = stk_partition_check(&order->partition, error);

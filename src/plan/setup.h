@@ -18,7 +18,7 @@
 #define STK_PLAN_BYTES_MAX (UINT64_C(1) << 30)
 
 struct stoker_order {
-    struct stk_schedule  schedule;
+    struct stk_schedule schedule;
     struct stk_partition partition; /* of its epochs; rank 0: others are copies with another rank */
 };
 

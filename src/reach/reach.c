@@ -354,11 +354,11 @@ static int start(const struct stk_reach *reach, const struct segment *segment,
             return damaged(error, "the window of an access point is damaged");
         }
     }
-    status = stk_unpack_open(unpack_out, segment->head.packing,
-                             &(struct stk_unpack_limits){options->unpacked_bytes_max,
-                                                         options->unpacked_ratio_max,
-                                                         options->grant},
-                             error);
+    status =
+        stk_unpack_open(unpack_out, segment->head.packing,
+                        &(struct stk_unpack_limits){options->unpacked_bytes_max,
+                                                    options->unpacked_ratio_max, options->grant},
+                        error);
     return status < 0 ? status
                       : stk_unpack_start(*unpack_out, point,
                                          (struct stk_view){window, window_bytes}, error);

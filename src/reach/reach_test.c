@@ -31,7 +31,7 @@ static void fill(void)
 
     for (size_t i = 0; i < DATA_BYTES; i++) {
         state = state * 1664525 + 1013904223;
-        data[i] = i >> 16 & 1 ? state >> 24 : (uint8_t) "words of a text "[state >> 28];
+        data[i] = i >> 16 & 1 ? state >> 24 : (uint8_t)"words of a text "[state >> 28];
     }
     T_EQ("deflate", deflateInit2(&stream, 6, Z_DEFLATED, 31, 8, 0), Z_OK);
     T_EQ("deflate", deflate(&stream, Z_FINISH), Z_STREAM_END);

@@ -58,9 +58,9 @@ struct stk_rescue {
     char *text; /* owned */
     uint64_t text_bytes, text_capacity;
     struct stk_damages damages; /* owned: each place, and each sample that is lost by it */
-    uint32_t suspects; /* so many new samples follow damage */
-    bool after;        /* the next member follows damage */
-    bool extended;     /* a member has a header that may name it before its own */
+    uint32_t suspects;          /* so many new samples follow damage */
+    bool after;                 /* the next member follows damage */
+    bool extended;              /* a member has a header that may name it before its own */
 };
 
 /* Whether a tar that fails with this may have whole samples. */

@@ -3,9 +3,11 @@
 
 #include "base/mem.h"
 
+#include <signal.h>
 #include <string.h>
 
-#define ROUND 256u /* asked for at once; the store has a bound of its own on what it sends */
+#define LISTERS_MAX 63u /* threads beside the caller's: a page of a listing is waited for */
+#define ROUND 256u      /* asked for at once; the store has a bound of its own on what it sends */
 
 struct asked {
     struct stk_exchange exchange;
@@ -19,6 +21,15 @@ struct expecting {
     pthread_mutex_t lock;
     pthread_cond_t arrived;
     uint32_t left;
+};
+
+/* Folders that are listed side by side. */
+struct lists {
+    struct stk_route *route;
+    const char **urls;
+    struct stk_listing *listings;
+    size_t count;
+    _Atomic size_t next;
 };
 
 static void on_told(struct stk_exchange *exchange, const struct stk_http_answer *answer);
@@ -69,7 +80,8 @@ void stk_remote_expect(struct stk_io *io, const char *paths, size_t count)
     struct stk_store *store;
     struct asked *asked;
 
-    if (count < 2 || !stk_io_is_url(paths) || stk_route_store(route, &store, NULL) < 0) {
+    if (count < 2 || !stk_io_is_url(paths) || stk_io_is_foreign(paths) ||
+        stk_route_store(route, &store, NULL) < 0) {
         return;
     }
     asked = stk_alloc(stk_min(count, ROUND), sizeof *asked);
@@ -104,4 +116,48 @@ static void on_told(struct stk_exchange *exchange, const struct stk_http_answer 
         pthread_cond_signal(&expecting->arrived);
     }
     pthread_mutex_unlock(&expecting->lock);
+}
+
+static void *run_lister(void *argument)
+{
+    struct lists *lists = argument;
+    size_t i;
+
+    while ((i = atomic_fetch_add_explicit(&lists->next, 1, memory_order_relaxed)) < lists->count) {
+        if (stk_io_is_url(lists->urls[i])) { /* of one that fails who wants it is told why */
+            (void)stk_remote_list(lists->route, lists->urls[i], &lists->listings[i], NULL);
+        }
+    }
+    return NULL;
+}
+
+void stk_remote_list_many(struct stk_io *io, const char *paths, size_t count,
+                          struct stk_listing *listings_out)
+{
+    struct lists lists = {.route = stk_route(io), .listings = listings_out, .count = count};
+    uint32_t most = (uint32_t)stk_min(count - 1, LISTERS_MAX), started = 0;
+    pthread_t threads[LISTERS_MAX];
+    sigset_t all, before;
+
+    if (count < 2 || !stk_io_is_url(paths)) {
+        return;
+    }
+    lists.urls = stk_alloc(count, sizeof *lists.urls);
+    if (!lists.urls) {
+        return; /* a hint: they are asked for one by one */
+    }
+    for (size_t i = 0; i < count; i++, paths += strlen(paths) + 1) {
+        lists.urls[i] = paths;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (started < most && pthread_create(&threads[started], NULL, run_lister, &lists) == 0) {
+        started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    run_lister(&lists);
+    for (uint32_t i = 0; i < started; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    stk_free(lists.urls);
 }

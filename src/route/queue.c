@@ -18,6 +18,7 @@ struct ended {
 struct route_queue {
     struct stk_route *route;
     struct stk_queue *real;
+    struct stk_desk_queue *errands; /* NULL: nobody runs any */
     /* The queue's own thread: */
     struct stk_parts *flying; /* remote reads, by next and previous */
     uint32_t live;            /* of them, and those in `ended`; at most depth */
@@ -35,6 +36,13 @@ static void on_parts(struct stk_parts *parts);
 static struct route_queue *route_queue(struct stk_queue *queue)
 {
     return (struct route_queue *)(void *)queue;
+}
+
+static void wake_real(void *owner)
+{
+    struct route_queue *queue = owner;
+
+    stk_io_wake(queue->route->real, queue->real);
 }
 
 int stk_route_queue_open(struct stk_io *io, struct stk_queue **queue_out,
@@ -60,6 +68,11 @@ int stk_route_queue_open(struct stk_io *io, struct stk_queue **queue_out,
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->came, NULL);
     queue->locked.arrived_tail = &queue->locked.arrived;
+    if (queue->route->options.desk &&
+        stk_desk_queue_open(&queue->errands, queue->route->options.desk, wake_real, queue) < 0) {
+        stk_route_queue_close(io, (struct stk_queue *)(void *)queue);
+        return stk_fail(error, -ENOMEM, "cannot open a queue of reads", "free memory", "route");
+    }
     *queue_out = (struct stk_queue *)(void *)queue;
     return 0;
 }
@@ -71,11 +84,12 @@ static void end(struct route_queue *queue, struct stk_read *read, int64_t result
     stk_io_wake(queue->route->real, queue->real);
 }
 
-/* Readies a remote read; NULL: it has nothing to bring, or there is no memory. */
+/* Readies a remote read; NULL: it has ended already, or there is no memory. */
 static struct stk_parts *begin(struct route_queue *queue, struct stk_read *read,
                                int64_t *result_out)
 {
     struct stk_remote *remote = stk_remote(read->file);
+    struct stk_brought *kept = queue->route->brought;
     uint64_t bytes = remote->about.bytes;
     struct stk_parts *parts;
 
@@ -83,8 +97,16 @@ static struct stk_parts *begin(struct route_queue *queue, struct stk_read *read,
     if (read->offset >= bytes || read->bytes == 0) {
         return NULL;
     }
-    parts = stk_parts_new(remote, read->offset, stk_min(read->bytes, bytes - read->offset),
-                          read->buffer);
+    bytes = stk_min(read->bytes, bytes - read->offset);
+    *result_out =
+        kept ? stk_brought_read(kept, remote, read->offset, read->buffer, bytes, read->cached)
+             : -EAGAIN;
+    if (*result_out >= 0) {
+        return NULL;
+    }
+    parts = kept && stk_brought_has(kept, remote, read->offset, bytes)
+                ? stk_parts_new_waiting(remote, read->offset, bytes, read->buffer)
+                : stk_parts_new(remote, read->offset, bytes, read->buffer);
     if (!parts) {
         *result_out = -ENOMEM;
         return NULL;
@@ -95,13 +117,29 @@ static struct stk_parts *begin(struct route_queue *queue, struct stk_read *read,
     return parts;
 }
 
+static void launch(struct route_queue *queue, struct stk_parts *parts, struct stk_store *store)
+{
+    queue->live++;
+    parts->previous = NULL;
+    parts->next = queue->flying;
+    if (parts->next) {
+        parts->next->previous = parts;
+    }
+    queue->flying = parts;
+    if (parts->count > 0) {
+        stk_parts_start(parts, store);
+    } else if (!stk_brought_wait(queue->route->brought, parts)) {
+        on_parts(parts); /* they came just now, or went: settle looks */
+    }
+}
+
 /* The local reads from *list on, up to the next remote one. */
 static int submit_run(struct route_queue *queue, struct stk_read **list)
 {
     struct stk_read *first = *list, *last = first, *rest;
     int want = 1, taken;
 
-    while (last->next && !stk_is_remote(last->next->file)) {
+    while (last->next && stk_is_local(last->next->file)) {
         last = last->next;
         want++;
     }
@@ -111,6 +149,17 @@ static int submit_run(struct route_queue *queue, struct stk_read **list)
     last->next = rest;
     *list = rest;
     return taken < want ? -taken - 1 : taken; /* below 0: no room for all */
+}
+
+static void submit_errand(struct route_queue *queue, struct stk_read *read)
+{
+    int status = queue->errands ? stk_desk_queue_submit(queue->errands, read) : -EBADF;
+
+    if (status < 0) {
+        end(queue, read, status);
+    } else {
+        queue->live++;
+    }
 }
 
 int stk_route_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_read *reads)
@@ -125,7 +174,7 @@ int stk_route_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_rea
         struct stk_parts *parts;
         int64_t result;
 
-        if (!stk_is_remote(read->file)) {
+        if (stk_is_local(read->file)) {
             int run = submit_run(queue, &read);
 
             taken += run < 0 ? -run - 1 : run;
@@ -139,6 +188,11 @@ int stk_route_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_rea
         }
         next = read->next;
         taken++;
+        if (stk_is_guest(read->file)) {
+            submit_errand(queue, read);
+            read = next;
+            continue;
+        }
         parts = begin(queue, read, &result);
         if (parts && !store && (result = stk_route_store(queue->route, &store, NULL)) < 0) {
             stk_parts_free(parts);
@@ -147,20 +201,14 @@ int stk_route_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_rea
         if (!parts) {
             end(queue, read, result);
         } else {
-            queue->live++;
-            parts->next = queue->flying;
-            if (parts->next) {
-                parts->next->previous = parts;
-            }
-            queue->flying = parts;
-            stk_parts_start(parts, store);
+            launch(queue, parts, store);
         }
         read = next;
     }
     return taken;
 }
 
-/* On the reactor. */
+/* On the reactor, or on the queue's thread. */
 static void on_parts(struct stk_parts *parts)
 {
     struct route_queue *queue = parts->owner;
@@ -187,14 +235,53 @@ static struct stk_parts *take_arrived_locked(struct route_queue *queue)
     return parts;
 }
 
-/* Fills the read of remote parts that have come, and lets them go. */
-static struct stk_read *settle(struct route_queue *queue, struct stk_parts *parts)
+/* Of bytes that were on their way to be kept: whether they came. If they went again meanwhile, the
+ * read is sent by itself, but not any more when the queue is being closed. */
+static bool has_come(struct route_queue *queue, struct stk_parts *parts, bool closing)
 {
-    struct stk_read *read = parts->read;
+    struct stk_store *store = NULL;
+    struct stk_parts *again;
+    int64_t got;
 
-    read->result = parts->status < 0 ? parts->status : (int64_t)parts->bytes;
-    read->skip = 0;
-    read->lost = false;
+    if (parts->status < 0 || parts->count > 0) {
+        return true;
+    }
+    got = stk_brought_read(queue->route->brought, parts->remote, parts->offset, parts->buffer,
+                           parts->bytes, parts->read->cached);
+    if (got >= 0) {
+        return true;
+    }
+    parts->status = closing ? STOKER_ERROR_CLOSED : stk_route_store(queue->route, &store, NULL);
+    again = parts->status == 0
+                ? stk_parts_new(parts->remote, parts->offset, parts->bytes, parts->buffer)
+                : NULL;
+    if (!again) {
+        parts->status = parts->status < 0 ? parts->status : -ENOMEM;
+        return true;
+    }
+    again->read = parts->read;
+    again->owner = queue;
+    again->done = on_parts;
+    launch(queue, again, store);
+    return false;
+}
+
+/* Fills the read of remote parts that have come, and lets them go. NULL: it goes on. */
+static struct stk_read *settle(struct route_queue *queue, struct stk_parts *parts, bool closing)
+{
+    struct stk_read *read = has_come(queue, parts, closing) ? parts->read : NULL;
+
+    if (read) {
+        read->result = parts->status < 0 ? parts->status : (int64_t)parts->bytes;
+        read->skip = 0;
+        read->lost = false;
+        read->sent_ns = parts->count > 0 ? parts->parts[0].request.sent_ns : 0;
+        read->first_ns = parts->count > 0 ? parts->parts[0].request.first_byte_ns : 0;
+        read->done_ns = 0;
+        for (uint32_t i = 0; i < parts->count; i++) {
+            read->done_ns = stk_max(read->done_ns, parts->parts[i].request.done_ns);
+        }
+    }
     *(parts->previous ? &parts->previous->next : &queue->flying) = parts->next;
     if (parts->next) {
         parts->next->previous = parts->previous;
@@ -219,6 +306,12 @@ static struct stk_read *take_remote(struct route_queue *queue, struct stk_read *
         list = ended->read;
         queue->live--;
     }
+    if (queue->errands) {
+        uint32_t count;
+
+        list = stk_desk_queue_take(queue->errands, list, &count);
+        queue->live -= count;
+    }
     pthread_mutex_lock(&queue->lock);
     parts = take_arrived_locked(queue);
     pthread_mutex_unlock(&queue->lock);
@@ -226,9 +319,11 @@ static struct stk_read *take_remote(struct route_queue *queue, struct stk_read *
         struct stk_read *read;
 
         next = parts->arrived_next;
-        read = settle(queue, parts);
-        read->next = list;
-        list = read;
+        read = settle(queue, parts, false);
+        if (read) {
+            read->next = list;
+            list = read;
+        }
     }
     return list;
 }
@@ -240,6 +335,9 @@ struct stk_read *stk_route_reap(struct stk_io *io, struct stk_queue *opaque, uin
 
     (void)io;
     list = queue->live > 0 ? take_remote(queue, NULL) : NULL;
+    if (queue->live > 0 && queue->errands) {
+        timeout_ms = (uint32_t)stk_min(timeout_ms, stk_desk_queue_patience(queue->errands));
+    }
     local = stk_io_reap(queue->route->real, queue->real, list ? 0 : timeout_ms);
     if (queue->live > 0) {
         list = take_remote(queue, list);
@@ -268,6 +366,9 @@ void stk_route_queue_close(struct stk_io *io, struct stk_queue *opaque)
     (void)io;
     for (struct stk_parts *parts = queue->flying; parts; parts = parts->next) {
         stk_parts_cancel(parts);
+        if (parts->count == 0 && stk_brought_forget(queue->route->brought, parts)) {
+            on_parts(parts);
+        }
     }
     if (queue->flying && stk_route_store(queue->route, &store, NULL) == 0) {
         stk_store_stop(store);
@@ -283,7 +384,7 @@ void stk_route_queue_close(struct stk_io *io, struct stk_queue *opaque)
         pthread_mutex_unlock(&queue->lock);
         for (; parts; parts = next) {
             next = parts->arrived_next;
-            (void)settle(queue, parts);
+            (void)settle(queue, parts, true);
         }
     }
     for (; queue->ended_count > 0; queue->ended_count--) {
@@ -292,6 +393,7 @@ void stk_route_queue_close(struct stk_io *io, struct stk_queue *opaque)
         ended->read->result = ended->result;
         ended->read->lost = false;
     }
+    stk_desk_queue_close(queue->errands);
     stk_io_queue_close(queue->route->real, queue->real);
     pthread_cond_destroy(&queue->came);
     pthread_mutex_destroy(&queue->lock);

@@ -6,10 +6,9 @@
 
 static void on_part(struct stk_exchange *part, const struct stk_http_answer *answer);
 
-struct stk_parts *stk_parts_new(struct stk_remote *remote, uint64_t offset, uint64_t bytes,
-                                uint8_t *buffer)
+static struct stk_parts *make(struct stk_remote *remote, uint64_t offset, uint64_t bytes,
+                              uint8_t *buffer, uint64_t count)
 {
-    uint64_t count = (bytes + STK_STORE_RANGE_BYTES - 1) / STK_STORE_RANGE_BYTES;
     struct stk_parts *parts;
 
     if (count > UINT32_MAX / sizeof parts->parts[0]) {
@@ -19,15 +18,33 @@ struct stk_parts *stk_parts_new(struct stk_remote *remote, uint64_t offset, uint
     if (!parts) {
         return NULL;
     }
+    parts->offset = offset;
+    parts->buffer = buffer;
     parts->bytes = bytes;
     parts->count = (uint32_t)count;
     parts->remote = remote;
     atomic_fetch_add_explicit(&remote->users, 1, memory_order_relaxed);
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t begin = i * STK_STORE_RANGE_BYTES;
+    return parts;
+}
+
+struct stk_parts *stk_parts_new_waiting(struct stk_remote *remote, uint64_t offset, uint64_t bytes,
+                                        uint8_t *buffer)
+{
+    return make(remote, offset, bytes, buffer, 0);
+}
+
+struct stk_parts *stk_parts_new(struct stk_remote *remote, uint64_t offset, uint64_t bytes,
+                                uint8_t *buffer)
+{
+    uint64_t most = stk_store_range_bytes(remote->place), count = (bytes + most - 1) / most;
+    struct stk_parts *parts = make(remote, offset, bytes, buffer, count);
+
+    for (uint64_t i = 0; parts && i < count; i++) {
+        uint64_t begin = i * most;
 
         stk_store_fetch(&parts->parts[i], remote->place, &remote->about, offset + begin,
-                        stk_min(bytes - begin, STK_STORE_RANGE_BYTES), buffer + begin);
+                        stk_min(bytes - begin, most), buffer + begin);
+        parts->parts[i].cover = remote->cover;
         parts->parts[i].done = on_part;
         parts->parts[i].owner = parts;
     }
@@ -67,9 +84,7 @@ static void on_part(struct stk_exchange *part, const struct stk_http_answer *ans
     (void)answer;
     if (part->status < 0 && parts->status == 0) {
         parts->status = part->status;
-        pthread_mutex_lock(&parts->remote->lock);
-        parts->remote->error = part->error;
-        pthread_mutex_unlock(&parts->remote->lock);
+        stk_remote_note(parts->remote, &part->error);
     }
     /* Release: who sees the last one gone sees what all brought. */
     if (atomic_fetch_sub_explicit(&parts->left, 1, memory_order_acq_rel) == 1) {

@@ -52,6 +52,7 @@ int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **
         return stk_fail(error, -ENOMEM, "cannot open an object", "free memory", "store");
     }
     pthread_mutex_init(&remote->lock, NULL);
+    pthread_cond_init(&remote->told, NULL);
     atomic_init(&remote->users, 1);
     status = stk_place_parse(url, &remote->place, error);
     if (status == 0 && stk_place_is_keyed(remote->place) && !remote->place->key[0]) {
@@ -63,6 +64,8 @@ int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **
         stk_remote_release(remote);
         return status;
     }
+    remote->key = stk_brought_key(remote->place, &remote->about);
+    stk_remote_seal(route, remote);
     *file_out = (struct stk_file *)((uintptr_t)remote | 1);
     return 0;
 }
@@ -72,9 +75,18 @@ void stk_remote_release(struct stk_remote *remote)
     /* Release and acquire: the last one sees all that the others did with it. */
     if (atomic_fetch_sub_explicit(&remote->users, 1, memory_order_acq_rel) == 1) {
         stk_place_free(remote->place);
+        stk_cover_free(remote->cover);
+        pthread_cond_destroy(&remote->told);
         pthread_mutex_destroy(&remote->lock);
         stk_free(remote);
     }
+}
+
+void stk_remote_note(struct stk_remote *remote, const struct stoker_error *error)
+{
+    pthread_mutex_lock(&remote->lock);
+    remote->error = *error;
+    pthread_mutex_unlock(&remote->lock);
 }
 
 /* By what is known, or by asking. */
@@ -153,6 +165,29 @@ void stk_remote_stat_file(const struct stk_remote *remote, struct stk_stat *stat
                                   .version = version_of(&remote->about)};
 }
 
+/* What a store lists twice, on two pages maybe, is there once. An object may have the name of a
+ * folder. */
+static void merge(struct stk_listing *listing)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < listing->count; i++) {
+        const struct stk_entry *entry = &listing->entries[i];
+        bool again = false;
+
+        for (size_t j = kept; j > 0 && !again; j--) {
+            if (strcmp(listing->entries[j - 1].name, entry->name) != 0) {
+                break;
+            }
+            again = listing->entries[j - 1].kind == entry->kind;
+        }
+        if (!again) {
+            listing->entries[kept++] = *entry;
+        }
+    }
+    listing->count = kept;
+}
+
 int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing *listing_out,
                     struct stoker_error *error)
 {
@@ -182,6 +217,9 @@ int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing
     }
     if (status == 0) {
         status = stk_listing_build(&gathering->builder, listing_out);
+    }
+    if (status == 0) {
+        merge(listing_out);
     }
     if (status == -ENOMEM) {
         stk_fail(error, status, "cannot list", "free memory", "'%.400s'", url);
@@ -225,6 +263,51 @@ struct waiter {
     bool done;
 };
 
+/* Takes parts, of which `waits` says whether done will come. */
+static int64_t wait_for(struct stk_parts *parts, struct waiter *waiter, bool waits)
+{
+    int64_t result;
+
+    pthread_mutex_lock(&waiter->lock);
+    while (waits && !waiter->done) { /* each part ends by its deadline */
+        pthread_cond_wait(&waiter->arrived, &waiter->lock);
+    }
+    pthread_mutex_unlock(&waiter->lock);
+    pthread_cond_destroy(&waiter->arrived);
+    pthread_mutex_destroy(&waiter->lock);
+    result = parts->status < 0 ? parts->status : (int64_t)parts->bytes;
+    stk_parts_free(parts);
+    return result;
+}
+
+static void set_waiter(struct stk_parts *parts, struct waiter *waiter)
+{
+    pthread_mutex_init(&waiter->lock, NULL);
+    pthread_cond_init(&waiter->arrived, NULL);
+    parts->done = wait_done;
+    parts->owner = waiter;
+}
+
+/* What is kept, or on its way to be. -EAGAIN: it is not. */
+static int64_t read_kept(struct stk_brought *kept, struct stk_remote *remote, uint64_t offset,
+                         void *buffer, uint64_t bytes)
+{
+    int64_t result = stk_brought_read(kept, remote, offset, buffer, bytes, false);
+    struct waiter waiter = {.done = false};
+    struct stk_parts *parts;
+
+    if (result != -EAGAIN || !stk_brought_has(kept, remote, offset, bytes)) {
+        return result;
+    }
+    parts = stk_parts_new_waiting(remote, offset, bytes, buffer);
+    if (!parts) {
+        return -ENOMEM;
+    }
+    set_waiter(parts, &waiter);
+    result = wait_for(parts, &waiter, stk_brought_wait(kept, parts));
+    return result < 0 ? result : stk_brought_read(kept, remote, offset, buffer, bytes, false);
+}
+
 int64_t stk_remote_read(struct stk_route *route, struct stk_remote *remote, uint64_t offset,
                         void *buffer, size_t bytes)
 {
@@ -239,6 +322,10 @@ int64_t stk_remote_read(struct stk_route *route, struct stk_remote *remote, uint
         return 0;
     }
     wanted = stk_min(bytes, remote->about.bytes - offset);
+    result = route->brought ? read_kept(route->brought, remote, offset, buffer, wanted) : -EAGAIN;
+    if (result != -EAGAIN) {
+        return result;
+    }
     status = stk_route_store(route, &store, NULL);
     if (status < 0) {
         return status;
@@ -247,21 +334,9 @@ int64_t stk_remote_read(struct stk_route *route, struct stk_remote *remote, uint
     if (!parts) {
         return -ENOMEM;
     }
-    pthread_mutex_init(&waiter.lock, NULL);
-    pthread_cond_init(&waiter.arrived, NULL);
-    parts->done = wait_done;
-    parts->owner = &waiter;
+    set_waiter(parts, &waiter);
     stk_parts_start(parts, store);
-    pthread_mutex_lock(&waiter.lock);
-    while (!waiter.done) { /* each part ends by its deadline */
-        pthread_cond_wait(&waiter.arrived, &waiter.lock);
-    }
-    pthread_mutex_unlock(&waiter.lock);
-    pthread_cond_destroy(&waiter.arrived);
-    pthread_mutex_destroy(&waiter.lock);
-    result = parts->status < 0 ? parts->status : (int64_t)wanted;
-    stk_parts_free(parts);
-    return result;
+    return wait_for(parts, &waiter, true);
 }
 
 static void wait_done(struct stk_parts *parts)

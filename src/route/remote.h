@@ -8,6 +8,7 @@
 #ifndef ROUTE_REMOTE_H
 #define ROUTE_REMOTE_H
 
+#include "desk/desk.h"
 #include "io/write.h"
 #include "route/route.h"
 #include "store/store.h"
@@ -16,6 +17,7 @@
 #include <stdatomic.h>
 
 struct stk_known;
+struct stk_brought;
 
 /* Memory that stands for a map of a remote file. */
 struct stk_remote_map {
@@ -29,6 +31,7 @@ struct stk_route {
     struct stk_io *real;
     struct stk_route_options options;
     struct stk_known *known;
+    struct stk_brought *brought; /* NULL: nothing is kept */
     pthread_mutex_t lock;
     struct {
         struct stk_store *store; /* set once */
@@ -40,13 +43,22 @@ struct stk_remote {
     _Atomic uint32_t users; /* its opener, and reads in flight */
     struct stk_place *place;
     struct stk_about about;
+    uint64_t key;            /* of this version of it: a hash */
+    struct stk_cover *cover; /* what has come of it; NULL: none. Owned */
     pthread_mutex_t lock;
+    pthread_cond_t told;
+    bool asking;               /* for its checksum; with lock */
     struct stoker_error error; /* of the read that failed last; with lock */
 };
 
 static inline bool stk_is_remote(const struct stk_file *file)
 {
     return ((uintptr_t)file & 1) != 0;
+}
+
+static inline bool stk_is_local(const struct stk_file *file)
+{
+    return !stk_is_remote(file) && !stk_is_guest(file);
 }
 
 static inline struct stk_remote *stk_remote(struct stk_file *file)
@@ -67,6 +79,8 @@ int stk_route_store(struct stk_route *route, struct stk_store **store_out,
 int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **file_out,
                     struct stoker_error *error);
 void stk_remote_release(struct stk_remote *remote);
+/* Why a read of it failed, for who asks. */
+void stk_remote_note(struct stk_remote *remote, const struct stoker_error *error);
 int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *stat_out,
                     struct stoker_error *error);
 void stk_remote_stat_file(const struct stk_remote *remote, struct stk_stat *stat_out);
@@ -77,18 +91,26 @@ int64_t stk_remote_read(struct stk_route *route, struct stk_remote *remote, uint
 int stk_remote_map(struct stk_route *route, struct stk_remote *remote, struct stk_view *view_out,
                    struct stoker_error *error);
 
+/* seals.c: asks, without waiting, for a checksum that is told of itself to nobody; and waits. */
+void stk_remote_seal(struct stk_route *route, struct stk_remote *remote);
+void stk_remote_settle(struct stk_remote *remote);
+
 /* expect.c: asks for many at once, and waits. */
 void stk_remote_expect(struct stk_io *io, const char *paths, size_t count);
+void stk_remote_list_many(struct stk_io *io, const char *paths, size_t count,
+                          struct stk_listing *listings_out);
 
 /* ranges.c: one read of a remote file, as ranges of STK_STORE_RANGE_BYTES side by side. */
 struct stk_parts {
     struct stk_parts *next, *previous, *arrived_next; /* the owner's */
-    struct stk_remote *remote; /* a user of it */
+    uint64_t offset;
+    uint8_t *buffer;
+    struct stk_remote *remote;             /* a user of it */
     void (*done)(struct stk_parts *parts); /* on the reactor, when all have come back */
     void *owner;
-    struct stk_read *read;   /* the owner's */
-    uint64_t bytes;          /* wanted */
-    int status;              /* of the first that failed */
+    struct stk_read *read; /* the owner's */
+    uint64_t bytes;        /* wanted */
+    int status;            /* of the first that failed */
     uint32_t count;
     _Atomic uint32_t left;
     struct stk_exchange parts[];
@@ -96,6 +118,9 @@ struct stk_parts {
 /* NULL: no memory. offset and bytes lie within the file, bytes > 0. */
 struct stk_parts *stk_parts_new(struct stk_remote *remote, uint64_t offset, uint64_t bytes,
                                 uint8_t *buffer);
+/* The same without ranges of its own, for stk_brought_wait: its bytes are on their way already. */
+struct stk_parts *stk_parts_new_waiting(struct stk_remote *remote, uint64_t offset, uint64_t bytes,
+                                        uint8_t *buffer);
 void stk_parts_start(struct stk_parts *parts, struct stk_store *store);
 void stk_parts_cancel(struct stk_parts *parts); /* then stk_store_stop */
 void stk_parts_free(struct stk_parts *parts);
@@ -106,6 +131,32 @@ void stk_known_close(struct stk_known *known);
 void stk_known_add(struct stk_known *known, const char *url, const struct stk_about *about);
 bool stk_known_find(struct stk_known *known, const char *url, struct stk_about *about_out);
 void stk_known_forget(struct stk_known *known, const char *url);
+
+/* brought.c: objects in memory, brought whole before they are asked for. Blocks are reserved from
+ * the budget, half of it at most, and given back when they were given out, or others need them. */
+int stk_brought_open(struct stk_brought **kept_out, struct stk_budget *budget);
+/* Takes. store: what ranges may be on their way from; NULL: none was ever used. */
+void stk_brought_close(struct stk_brought *kept, struct stk_store *store);
+uint64_t stk_brought_key(const struct stk_place *place, const struct stk_about *about);
+/* Begins to bring its first bytes, or all of it; or does not, if there is no memory for it. */
+void stk_brought_bring(struct stk_brought *kept, struct stk_store *store, struct stk_remote *remote,
+                       const void *owner, bool whole);
+/* Whether these bytes are here or on their way. */
+bool stk_brought_has(struct stk_brought *kept, const struct stk_remote *remote, uint64_t offset,
+                     uint64_t bytes);
+/* `bytes`, fewer at the end; -EAGAIN: not all of them are here. offset lies within the file. peek:
+ * they will be asked for again. */
+int64_t stk_brought_read(struct stk_brought *kept, const struct stk_remote *remote, uint64_t offset,
+                         uint8_t *buffer, uint64_t bytes, bool peek);
+/* True: done comes on the reactor, when nothing of parts' bytes is on its way any more: they are
+ * here, or its status says why not, or they are not kept any more. False: none of them is on its
+ * way. */
+bool stk_brought_wait(struct stk_brought *kept, struct stk_parts *parts);
+/* True: done will not come. False: it has come, or comes soon. */
+bool stk_brought_forget(struct stk_brought *kept, struct stk_parts *parts);
+/* What this owner (NULL: anybody) had brought. store: as in close. */
+void stk_brought_drop(struct stk_brought *kept, struct stk_store *store, const void *owner);
+uint64_t stk_brought_trim(struct stk_brought *kept); /* the bytes that came free */
 
 /* queue.c */
 int stk_route_queue_open(struct stk_io *io, struct stk_queue **queue_out,

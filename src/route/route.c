@@ -19,7 +19,11 @@ int stk_route_open(struct stk_io **io_out, struct stk_io *real,
     struct stk_route *route = stk_alloc(1, sizeof *route);
     int status = route ? stk_known_open(&route->known) : -ENOMEM;
 
+    if (status == 0 && options->budget) {
+        status = stk_brought_open(&route->brought, options->budget);
+    }
     if (status < 0) {
+        stk_known_close(route ? route->known : NULL);
         stk_free(route);
         stk_io_close(real);
         return stk_fail(error, status, "cannot open the input", "free memory", "route");
@@ -31,6 +35,9 @@ int stk_route_open(struct stk_io **io_out, struct stk_io *real,
         route->options.read_timeout_ms = STORE_TIMEOUT_DEFAULT_MS;
     }
     route->options.depth = options->depth ? options->depth : DEPTH_DEFAULT;
+    if (options->desk) {
+        stk_desk_acquire(options->desk);
+    }
     route->io.table = &table;
     *io_out = &route->io;
     return 0;
@@ -40,9 +47,11 @@ static void route_close(struct stk_io *io)
 {
     struct stk_route *route = stk_route(io);
 
+    stk_brought_close(route->brought, route->locked.store);
     stk_store_close(route->locked.store);
     stk_io_close(route->real);
     stk_known_close(route->known);
+    stk_desk_release(route->options.desk);
     pthread_mutex_destroy(&route->lock);
     stk_free(route);
 }
@@ -52,6 +61,11 @@ int stk_route_store(struct stk_route *route, struct stk_store **store_out,
 {
     struct stk_store_options options = {.connections_max = route->options.connections_max,
                                         .timeout_ms = route->options.read_timeout_ms,
+                                        .node_connections_max = route->options.node_connections_max,
+                                        .alone = route->options.alone,
+                                        .no_hedges = route->options.no_hedges,
+                                        .hedge_percent_max = route->options.hedge_percent_max,
+                                        .tags = route->options.tags,
                                         .seed = stk_clock_wall_ns()};
     int status = 0;
 
@@ -64,9 +78,22 @@ int stk_route_store(struct stk_route *route, struct stk_store **store_out,
     return status;
 }
 
+/* Who runs errands for this URL; NULL: nobody, or it is none of theirs. */
+static struct stoker_desk *desk_of(struct stk_io *io, const char *path)
+{
+    struct stoker_desk *desk = stk_route(io)->options.desk;
+
+    return desk && stk_io_is_foreign(path) && stk_desk_is_manned(desk) ? desk : NULL;
+}
+
 static int open_file(struct stk_io *io, const char *path, struct stk_file **file_out,
                      struct stoker_error *error)
 {
+    struct stoker_desk *desk = desk_of(io, path);
+
+    if (desk) {
+        return stk_guest_open(desk, path, stk_route(io)->options.read_timeout_ms, file_out, error);
+    }
     return stk_io_is_url(path) ? stk_remote_open(stk_route(io), path, file_out, error)
                                : stk_io_open_file(stk_route(io)->real, path, file_out, error);
 }
@@ -75,6 +102,8 @@ static void close_file(struct stk_io *io, struct stk_file *file)
 {
     if (stk_is_remote(file)) {
         stk_remote_release(stk_remote(file));
+    } else if (stk_is_guest(file)) {
+        stk_guest_close(file);
     } else {
         stk_io_close_file(stk_route(io)->real, file);
     }
@@ -87,12 +116,21 @@ static int stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *
         stk_remote_stat_file(stk_remote(file), stat_out);
         return 0;
     }
+    if (stk_is_guest(file)) {
+        stk_guest_stat_file(file, stat_out);
+        return 0;
+    }
     return stk_io_stat_file(stk_route(io)->real, file, stat_out, error);
 }
 
 static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_out,
                      struct stoker_error *error)
 {
+    struct stoker_desk *desk = desk_of(io, path);
+
+    if (desk) {
+        return stk_guest_stat(desk, path, stk_route(io)->options.read_timeout_ms, stat_out, error);
+    }
     return stk_io_is_url(path) ? stk_remote_stat(stk_route(io), path, stat_out, error)
                                : stk_io_stat_path(stk_route(io)->real, path, stat_out, error);
 }
@@ -100,6 +138,12 @@ static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_
 static int list(struct stk_io *io, const char *path, struct stk_listing *listing_out,
                 struct stoker_error *error)
 {
+    struct stoker_desk *desk = desk_of(io, path);
+
+    if (desk) {
+        return stk_guest_list(desk, path, stk_route(io)->options.read_timeout_ms, listing_out,
+                              error);
+    }
     return stk_io_is_url(path) ? stk_remote_list(stk_route(io), path, listing_out, error)
                                : stk_io_list(stk_route(io)->real, path, listing_out, error);
 }
@@ -107,8 +151,15 @@ static int list(struct stk_io *io, const char *path, struct stk_listing *listing
 static int64_t read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
                         size_t bytes)
 {
-    if (stk_is_remote(file)) { /* nothing of it is in memory, but its end is known */
-        return offset >= stk_remote(file)->about.bytes ? 0 : -EAGAIN;
+    if (stk_is_remote(file)) { /* its end is known; the rest is, where it is kept */
+        struct stk_brought *kept = stk_route(io)->brought;
+
+        return offset >= stk_remote(file)->about.bytes || bytes == 0 ? 0
+               : kept ? stk_brought_read(kept, stk_remote(file), offset, buffer, bytes, false)
+                      : -EAGAIN;
+    }
+    if (stk_is_guest(file)) {
+        return -EAGAIN;
     }
     return stk_io_read_now(stk_route(io)->real, file, offset, buffer, bytes);
 }
@@ -116,6 +167,9 @@ static int64_t read_now(struct stk_io *io, struct stk_file *file, uint64_t offse
 static int64_t read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
                          size_t bytes)
 {
+    if (stk_is_guest(file)) {
+        return stk_guest_read(file, offset, buffer, bytes);
+    }
     return stk_is_remote(file)
                ? stk_remote_read(stk_route(io), stk_remote(file), offset, buffer, bytes)
                : stk_io_read_wait(stk_route(io)->real, file, offset, buffer, bytes);
@@ -136,6 +190,12 @@ static uint64_t lost_bytes(struct stk_io *io)
     return stk_io_lost_bytes(stk_route(io)->real);
 }
 
+static int64_t cold_bytes(struct stk_io *io, struct stk_file *file, uint64_t offset, uint64_t bytes)
+{
+    return !stk_is_local(file) ? -ENOSYS
+                               : stk_io_cold_bytes(stk_route(io)->real, file, offset, bytes);
+}
+
 static void ledger(struct stk_io *io, struct stoker_ledger *ledger_out)
 {
     struct stk_route *route = stk_route(io);
@@ -149,9 +209,32 @@ static void ledger(struct stk_io *io, struct stoker_ledger *ledger_out)
     }
 }
 
+static int map_guest(struct stk_route *route, struct stk_file *file, struct stk_view *view_out,
+                     struct stoker_error *error)
+{
+    struct stk_remote_map *map = stk_alloc(1, sizeof *map);
+    int status = map ? stk_guest_map(file, &map->pages, &map->bytes, error)
+                     : stk_fail(error, -ENOMEM, "cannot hold a remote file", "free memory", "map");
+
+    if (status < 0) {
+        stk_free(map);
+        return status;
+    }
+    *view_out = (struct stk_view){map->pages, map->bytes};
+    map->bytes = stk_max(map->bytes, 1u);
+    pthread_mutex_lock(&route->lock);
+    map->next = route->locked.maps;
+    route->locked.maps = map;
+    pthread_mutex_unlock(&route->lock);
+    return 0;
+}
+
 static int map_file(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
                     struct stoker_error *error)
 {
+    if (stk_is_guest(file)) {
+        return map_guest(stk_route(io), file, view_out, error);
+    }
     return stk_is_remote(file) ? stk_remote_map(stk_route(io), stk_remote(file), view_out, error)
                                : stk_io_map(stk_route(io)->real, file, view_out, error);
 }
@@ -185,6 +268,9 @@ static bool explain(struct stk_io *io, struct stk_file *file, int status,
     bool known;
 
     (void)io;
+    if (stk_is_guest(file)) {
+        return stk_guest_explain(file, status, error_out);
+    }
     if (!stk_is_remote(file)) {
         return false;
     }
@@ -200,7 +286,7 @@ static bool explain(struct stk_io *io, struct stk_file *file, int status,
 
 static uint32_t far_bytes(struct stk_io *io, struct stk_file *file)
 {
-    return stk_is_remote(file) ? STK_ROUTE_FAR_BYTES : stk_io_far_bytes(stk_route(io)->real, file);
+    return !stk_is_local(file) ? STK_ROUTE_FAR_BYTES : stk_io_far_bytes(stk_route(io)->real, file);
 }
 
 static void map_soon(struct stk_io *io, struct stk_view part)
@@ -212,6 +298,76 @@ static uint64_t thread_reads(struct stk_io *io)
 {
     return stk_io_thread_reads(stk_route(io)->real);
 }
+
+static void bring(struct stk_route *route, struct stk_remote *remote, const void *owner, bool whole)
+{
+    struct stk_store *store;
+
+    if (stk_route_store(route, &store, NULL) == 0) {
+        stk_brought_bring(route->brought, store, remote, owner, whole);
+    }
+}
+
+static void bring_head(struct stk_io *io, const char *path, const void *owner)
+{
+    struct stk_route *route = stk_route(io);
+    struct stk_about about;
+    struct stk_file *file;
+
+    if (route->brought && stk_io_is_url(path) && stk_known_find(route->known, path, &about) &&
+        stk_remote_open(route, path, &file, NULL) == 0) {
+        bring(route, stk_remote(file), owner, false);
+        stk_remote_release(stk_remote(file));
+    }
+}
+
+static void bring_whole(struct stk_io *io, struct stk_file *file, const void *owner)
+{
+    if (stk_route(io)->brought && stk_is_remote(file)) {
+        bring(stk_route(io), stk_remote(file), owner, true);
+    }
+}
+
+static bool comes(struct stk_io *io, struct stk_file *file, uint64_t offset, uint64_t bytes)
+{
+    return stk_route(io)->brought && stk_is_remote(file) &&
+           stk_brought_has(stk_route(io)->brought, stk_remote(file), offset, bytes);
+}
+
+static int64_t peek(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                    size_t bytes)
+{
+    struct stk_brought *kept = stk_route(io)->brought;
+
+    return kept && stk_is_remote(file)
+               ? stk_brought_read(kept, stk_remote(file), offset, buffer, bytes, true)
+               : -EAGAIN;
+}
+
+static void let_go(struct stk_io *io, const void *owner)
+{
+    struct stk_route *route = stk_route(io);
+    struct stk_store *store;
+
+    pthread_mutex_lock(&route->lock);
+    store = route->locked.store;
+    pthread_mutex_unlock(&route->lock);
+    if (route->brought) {
+        stk_brought_drop(route->brought, store, owner);
+    }
+}
+
+static uint64_t trim(struct stk_io *io)
+{
+    return stk_route(io)->brought ? stk_brought_trim(stk_route(io)->brought) : 0;
+}
+
+static const struct stk_bring_table bring_table = {.head = bring_head,
+                                                   .whole = bring_whole,
+                                                   .comes = comes,
+                                                   .peek = peek,
+                                                   .let_go = let_go,
+                                                   .trim = trim};
 
 static const struct stk_io_table table = {
     .open_file = open_file,
@@ -237,8 +393,11 @@ static const struct stk_io_table table = {
     .write = &write_table,
     .explain = explain,
     .expect = stk_remote_expect,
+    .list_many = stk_remote_list_many,
     .far_bytes = far_bytes,
     .ledger = ledger,
+    .bring = &bring_table,
+    .cold_bytes = cold_bytes,
 };
 
 /* ---- writing: to the machine only ---- */
@@ -341,9 +500,8 @@ static int cut(struct stk_io *io, struct stk_out *out, uint64_t bytes, struct st
 static int reopen(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
                   struct stoker_error *error)
 {
-    return refuse(path, error)
-               ? STOKER_ERROR_UNSUPPORTED
-               : stk_io_reopen(stk_route(io)->real, path, bytes, out_out, error);
+    return refuse(path, error) ? STOKER_ERROR_UNSUPPORTED
+                               : stk_io_reopen(stk_route(io)->real, path, bytes, out_out, error);
 }
 
 static int resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
@@ -396,4 +554,11 @@ bool stk_route_about(const struct stk_file *file, struct stk_about *about_out)
         *about_out = stk_remote((struct stk_file *)(uintptr_t)file)->about;
     }
     return stk_is_remote(file);
+}
+
+void stk_route_settle(struct stk_file *file)
+{
+    if (stk_is_remote(file)) {
+        stk_remote_settle(stk_remote(file));
+    }
 }

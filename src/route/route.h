@@ -2,25 +2,33 @@
  *
  *   path ---------> the real io (or a simulated one)
  *   s3://, http:// -> store, opened by the first URL
+ *   other URLs ----> errands, which threads of the library's caller run (desk/desk.h)
  *
  * A remote file is what it was when it was opened: each read asks for that version. What a listing
- * told is used for a short while instead of asking again.
+ * told is used for a short while instead of asking again. What will be asked for soon is brought
+ * before, and kept until it was read (brought.c): of the budget, half of it at most.
  * Owner: the engine. Threads: any; a queue: one. Memory: a block a remote file, and one a read of
  * it in flight; STK_ROUTE_KNOWN_MAX answers. Bound: the queue's depth of remote reads beside the
  * local ones, connections_max of the store. */
 #ifndef ROUTE_ROUTE_H
 #define ROUTE_ROUTE_H
 
+#include "base/mem.h"
 #include "io/io.h"
 
-#define STK_ROUTE_KNOWN_MAX (1u << 17) /* objects whose size and ETag are remembered */
-#define STK_ROUTE_KNOWN_S 60u          /* for so long */
+#define STK_ROUTE_KNOWN_MAX (1u << 17)       /* objects whose size and ETag are remembered */
+#define STK_ROUTE_KNOWN_S 60u                /* for so long */
 #define STK_ROUTE_MAP_BYTES_MAX (4ull << 30) /* a remote file that is mapped is memory */
 
 struct stk_route_options {
-    uint32_t depth;           /* remote reads in flight of a queue */
-    uint32_t read_timeout_ms; /* for which a read may bring nothing */
-    uint32_t connections_max; /* 0: the default of http/http.h */
+    uint32_t depth;            /* remote reads in flight of a queue */
+    uint32_t read_timeout_ms;  /* for which a read may bring nothing */
+    uint32_t connections_max;  /* 0: the default of http/http.h */
+    struct stk_budget *budget; /* lent: for what is brought; NULL: nothing is */
+    /* As store/store.h has them. */
+    uint32_t node_connections_max, hedge_percent_max;
+    bool alone, no_hedges, tags;
+    struct stoker_desk *desk; /* a user of it; NULL: other URLs are refused by the store */
 };
 
 #define STK_ROUTE_FAR_BYTES (1u << 20) /* come in 10 to 20 ms, about half of a round trip */
@@ -37,5 +45,8 @@ int stk_route_lend(struct stk_io *io, struct stk_store **store_out, struct stoke
 void stk_route_know(struct stk_io *io, const char *url, const struct stk_about *about);
 /* What an open remote file was when it was opened; false: it is a local one. */
 bool stk_route_about(const struct stk_file *file, struct stk_about *about_out);
+/* Waits until the checksum of an open remote file is known, where the store has one: what is read
+ * of it before is not compared with it. */
+void stk_route_settle(struct stk_file *file);
 
 #endif

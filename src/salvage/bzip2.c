@@ -103,7 +103,7 @@ static struct stk_view make_stream(struct stk_blocks *blocks, uint64_t block_bit
     for (uint32_t i = 0; i < CRC_BITS / 8; i++) {
         crc = crc << 8 | to[HEAD_BYTES + MAGIC_BITS / 8 + i];
     }
-    to[end / 8] &= (uint8_t) ~(0xff >> end % 8);
+    to[end / 8] &= (uint8_t)~(0xff >> end % 8);
     memset(to + end / 8 + 1, 0, stream_bytes - end / 8 - 1);
     put_bits(to, end, MAGIC_END, MAGIC_BITS);
     put_bits(to, end + MAGIC_BITS, crc, CRC_BITS);

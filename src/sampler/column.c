@@ -325,8 +325,8 @@ static int member_value(struct stk_row *row, const struct stk_column *column, ui
 static int label(struct stk_row *row, uint32_t slot, struct stk_query_value *value_out,
                  struct stoker_error *error)
 {
-    static const struct stk_column member = {.extension = (char *)(uintptr_t) "cls",
-                                             .path = (char *)(uintptr_t) ""};
+    static const struct stk_column member = {.extension = (char *)(uintptr_t)"cls",
+                                             .path = (char *)(uintptr_t)""};
     const struct stk_index *index = row->dataset->index;
     bool is_told =
         stk_index_is_folder(index) || stk_index_shard_has_labels(index, row->sample.shard);

@@ -42,8 +42,8 @@ static int keep_stages(struct stk_sampling *sampling, const struct stoker_datase
 static int keep_sources(struct stk_sampling *sampling, const struct stoker_mix_options *mix,
                         struct stoker_error *error)
 {
-    bool has_samplers = mix->struct_size > offsetof(struct stoker_mix_options, samplers) &&
-                        mix->samplers;
+    bool has_samplers =
+        mix->struct_size > offsetof(struct stoker_mix_options, samplers) && mix->samplers;
 
     if (!has_samplers) {
         return 0;

@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROGRAM       "stoker-decode"
+#define PROGRAM "stoker-decode"
 #define WAIT_BY_PIDFD ((idtype_t)3) /* P_PIDFD, which older headers lack */
-#define FIRST_SAFE    16 /* descriptors from here on are not those that the child is given */
+#define FIRST_SAFE 16 /* descriptors from here on are not those that the child is given */
 
 /* A duplicate that does not collide with the numbers which the child gets. */
 static int raise_descriptor(int descriptor)
@@ -41,12 +41,12 @@ static int spawn(pid_t *process, const char *program, int socket, int arena)
 {
     /* Libraries are found as they were for us; nothing else of the environment goes along. */
     const char *libraries = getenv("LD_LIBRARY_PATH");
-    char        path[4096] = "LD_LIBRARY_PATH=", name[] = PROGRAM;
-    char       *arguments[] = { name, NULL }, *environment[] = { NULL, NULL };
+    char path[4096] = "LD_LIBRARY_PATH=", name[] = PROGRAM;
+    char *arguments[] = {name, NULL}, *environment[] = {NULL, NULL};
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t          attributes;
-    sigset_t                   all;
-    int                        number;
+    posix_spawnattr_t attributes;
+    sigset_t all;
+    int number;
 
     if (libraries && strlen(libraries) + strlen(path) < sizeof path) {
         snprintf(path + strlen(path), sizeof path - strlen(path), "%s", libraries);
@@ -59,15 +59,14 @@ static int spawn(pid_t *process, const char *program, int socket, int arena)
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     number = posix_spawn_file_actions_adddup2(&actions, socket, STK_SANDBOX_SOCKET);
-    number = number ? number
-                    : posix_spawn_file_actions_adddup2(&actions, arena, STK_SANDBOX_ARENA);
+    number = number ? number : posix_spawn_file_actions_adddup2(&actions, arena, STK_SANDBOX_ARENA);
     for (int i = 0; i < STK_SANDBOX_SOCKET && number == 0; i++) {
         number = posix_spawn_file_actions_addclose(&actions, i);
     }
+    number =
+        number ? number : posix_spawn_file_actions_addclosefrom_np(&actions, STK_SANDBOX_ARENA + 1);
     number = number ? number
-                    : posix_spawn_file_actions_addclosefrom_np(&actions, STK_SANDBOX_ARENA + 1);
-    number = number ? number : posix_spawn(process, program, &actions, &attributes, arguments,
-                                           environment);
+                    : posix_spawn(process, program, &actions, &attributes, arguments, environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return number;
@@ -76,10 +75,10 @@ static int spawn(pid_t *process, const char *program, int socket, int arena)
 int stk_child_start(struct stk_child *child, const char *program, int arena,
                     struct stoker_error *error)
 {
-    int   ends[2] = { -1, -1 }, number, source = raise_descriptor(dup(arena));
+    int ends[2] = {-1, -1}, number, source = raise_descriptor(dup(arena));
     pid_t process = 0;
 
-    *child = (struct stk_child){ .handle = -1, .socket = -1 };
+    *child = (struct stk_child){.handle = -1, .socket = -1};
     if (source < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
         number = errno;
         goto done;
@@ -132,8 +131,8 @@ void stk_child_limit(const struct stk_child *child, uint64_t address_bytes)
 
 uint64_t stk_child_cpu_ns(const struct stk_child *child)
 {
-    struct timespec used = { 0 };
-    clockid_t       clock;
+    struct timespec used = {0};
+    clockid_t clock;
 
     if (clock_getcpuclockid(child->process, &clock) != 0 || clock_gettime(clock, &used) != 0) {
         return 0;
@@ -143,8 +142,8 @@ uint64_t stk_child_cpu_ns(const struct stk_child *child)
 
 int stk_child_end(struct stk_child *child)
 {
-    siginfo_t ended = { 0 };
-    int       result = -1;
+    siginfo_t ended = {0};
+    int result = -1;
 
     if (child->process == 0) {
         return 0;
@@ -164,7 +163,7 @@ int stk_child_end(struct stk_child *child)
     }
     close(child->handle);
     close(child->socket);
-    *child = (struct stk_child){ .handle = -1, .socket = -1 };
+    *child = (struct stk_child){.handle = -1, .socket = -1};
     return result;
 }
 
@@ -173,8 +172,8 @@ int stk_child_end(struct stk_child *child)
 static bool own_file(char *path, size_t capacity)
 {
     static const char here;
-    Dl_info           info;
-    ssize_t           length;
+    Dl_info info;
+    ssize_t length;
 
     if (dladdr(&here, &info) == 0 || !info.dli_fname) {
         return false;
@@ -190,7 +189,7 @@ static bool own_file(char *path, size_t capacity)
 int stk_child_locate(char *path, size_t capacity, struct stoker_error *error)
 {
     /* Of a build folder, of a wheel; of an installed command or library. */
-    static const char *const places[] = { PROGRAM, "../libexec/" PROGRAM, "../bin/" PROGRAM };
+    static const char *const places[] = {PROGRAM, "../libexec/" PROGRAM, "../bin/" PROGRAM};
     char own[PATH_MAX] = "", *slash;
 
     if (own_file(own, sizeof own)) {

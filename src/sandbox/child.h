@@ -13,8 +13,8 @@
 
 struct stk_child {
     pid_t process; /* 0: none */
-    int   handle;  /* pidfd: readable when it has ended */
-    int   socket;  /* our end */
+    int handle;    /* pidfd: readable when it has ended */
+    int socket;    /* our end */
 };
 
 /* Starts `program` with its end of a socket and `arena` as its only descriptors. */

@@ -18,23 +18,23 @@
 
 #include "decode/decode_plan.h"
 
-#define STK_SANDBOX_PROTOCOL 0x73746b04u
+#define STK_SANDBOX_PROTOCOL 0x73746b05u
 /* Descriptors that a helper begins with, and no others. */
 #define STK_SANDBOX_SOCKET 3
-#define STK_SANDBOX_ARENA  4
+#define STK_SANDBOX_ARENA 4
 
 struct stk_sandbox_hello {
     uint32_t protocol;
     uint32_t vector; /* enum stoker_vector */
-    int32_t  parent; /* process id */
+    int32_t parent;  /* process id */
     uint64_t arena_bytes;
 };
 
 struct stk_sandbox_ready {
     uint32_t protocol;
     uint32_t landlock; /* version of its interface; 0: the kernel has none */
-    int32_t  status;
-    char     step[64]; /* that failed */
+    int32_t status;
+    char step[64]; /* that failed */
 };
 
 enum stk_sandbox_work { STK_SANDBOX_PICTURE = 1, STK_SANDBOX_PARSE };
@@ -44,7 +44,7 @@ struct stk_sandbox_command {
     uint32_t protocol;
     uint32_t sequence;
     uint32_t work; /* PICTURE */
-    uint32_t transform_count, dtype, layout, exif, stored;
+    uint32_t transform_count, dtype, layout, exif, planar, stored;
     uint64_t bytes, canvas_offset;
     uint64_t key;
     uint64_t granted_bytes; /* decode only if it takes no more than this */
@@ -56,7 +56,7 @@ struct stk_sandbox_command {
 struct stk_sandbox_parse {
     uint32_t protocol;
     uint32_t sequence;
-    uint32_t work; /* PARSE */
+    uint32_t work;            /* PARSE */
     uint32_t encoding, whole; /* enum stk_encoding; 1: only whether it is good as a whole */
     uint64_t bytes, path_offset, path_bytes;
     uint64_t room_offset, room_bytes; /* for what is packed */
@@ -69,13 +69,13 @@ struct stk_sandbox_answer {
     uint32_t protocol;
     uint32_t sequence; /* of the command */
     uint32_t kind;     /* enum stk_sandbox_kind */
-    int32_t  status;   /* FAILED */
-    uint64_t value;    /* DONE: bytes packed, or stk_decoder_jpeg; NEEDS: bytes; FAILED: offset in
+    int32_t status;    /* FAILED */
+    uint64_t value;    /* DONE: bytes packed, or stk_decoder_by; NEEDS: bytes; FAILED: offset in
                           the picture */
-    char     what[192], where[768], advice[256]; /* only FAILED sends them */
+    char what[192], where[768], advice[256]; /* only FAILED sends them */
 };
 
 #define STK_SANDBOX_COMMAND_HEAD offsetof(struct stk_sandbox_command, transforms)
-#define STK_SANDBOX_ANSWER_HEAD  offsetof(struct stk_sandbox_answer, what)
+#define STK_SANDBOX_ANSWER_HEAD offsetof(struct stk_sandbox_answer, what)
 
 #endif

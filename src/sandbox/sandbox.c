@@ -27,14 +27,14 @@
 #define START_MS 10000u /* for a helper to be ready */
 #define SLICE_MS 50u    /* between two looks at a slow picture's clock, and whether it is wanted */
 #define IDLE_MAX 4u     /* a helper that uses no CPU gets this many times the time */
-#define END_MS   1000u  /* for a process whose socket is closed to have ended */
+#define END_MS 1000u    /* for a process whose socket is closed to have ended */
 #define KILLS_MAX 3u    /* a helper killed by others is started again, for the same picture */
 /* Programs and libraries that a helper maps, beside its arena and the picture's memory. */
 #define PROGRAM_BYTES (256ull << 20)
 
 struct stk_sandbox {
-    char     helper[PATH_MAX];
-    char     name[64];
+    char helper[PATH_MAX];
+    char name[64];
     uint64_t arena_bytes;
     uint32_t timeout_ms, vector;
     _Atomic bool stopped; /* all shall end */
@@ -42,13 +42,13 @@ struct stk_sandbox {
 
 struct stk_jail {
     struct stk_sandbox *sandbox;
-    struct stk_child    child;
-    int                 arena; /* memfd */
-    uint8_t            *memory;
-    uint64_t            touched_bytes; /* of the arena */
-    uint64_t            limit_bytes;   /* memory that the child may take for a picture */
-    uint64_t            starts;
-    uint32_t            sequence;
+    struct stk_child child;
+    int arena; /* memfd */
+    uint8_t *memory;
+    uint64_t touched_bytes; /* of the arena */
+    uint64_t limit_bytes;   /* memory that the child may take for a picture */
+    uint64_t starts;
+    uint32_t sequence;
     struct stk_sandbox_answer answer;
 };
 
@@ -78,34 +78,34 @@ static const struct words of_member = {
 /* One command, whichever it is, and what came of it. */
 struct request {
     const struct words *words;
-    void               *command;
-    uint32_t           *sequence; /* in the command */
-    size_t              command_bytes;
-    struct stk_view     bytes;
-    const char         *path;          /* lies behind the bytes; NULL: there is none */
-    uint64_t            touched_bytes; /* of the arena */
-    uint64_t            granted_bytes, memory_bytes_max, value_max;
+    void *command;
+    uint32_t *sequence; /* in the command */
+    size_t command_bytes;
+    struct stk_view bytes;
+    const char *path;       /* lies behind the bytes; NULL: there is none */
+    uint64_t touched_bytes; /* of the arena */
+    uint64_t granted_bytes, memory_bytes_max, value_max;
     const _Atomic bool *cancelled;
-    uint64_t            value; /* out: of the answer */
+    uint64_t value; /* out: of the answer */
 };
 
 /* How waiting for the helper ended. */
 enum outcome { ANSWERED, ENDED, TOO_SLOW, STOPPED };
 
-static int  start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *killed_out,
-                  struct stoker_error *error);
-static int  arena_open(struct stk_jail *jail, struct stoker_error *error);
+static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *killed_out,
+                 struct stoker_error *error);
+static int arena_open(struct stk_jail *jail, struct stoker_error *error);
 
 /* ---- the sandbox ---- */
 
 int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_options *options,
                      struct stoker_error *error)
 {
-    struct stk_sandbox      *sandbox = stk_alloc(1, sizeof *sandbox);
-    struct stk_jail         *probe = NULL;
-    struct stk_sandbox_ready ready = { 0 };
-    bool                     killed;
-    int                      status;
+    struct stk_sandbox *sandbox = stk_alloc(1, sizeof *sandbox);
+    struct stk_jail *probe = NULL;
+    struct stk_sandbox_ready ready = {0};
+    bool killed;
+    int status;
 
     *sandbox_out = NULL;
     if (!sandbox) {
@@ -115,8 +115,8 @@ int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_
     sandbox->timeout_ms = options->timeout_ms;
     sandbox->vector = options->vector;
     if (options->helper) {
-        status = (size_t)snprintf(sandbox->helper, sizeof sandbox->helper, "%s",
-                                  options->helper) < sizeof sandbox->helper
+        status = (size_t)snprintf(sandbox->helper, sizeof sandbox->helper, "%s", options->helper) <
+                         sizeof sandbox->helper
                      ? 0
                      : stk_fail_errno(error, ENAMETOOLONG, "cannot start the decode helper",
                                       "name it by a shorter path", "sandbox_helper");
@@ -158,7 +158,7 @@ int stk_jail_open(struct stk_jail **jail_out, struct stk_sandbox *sandbox,
                   struct stoker_error *error)
 {
     struct stk_jail *jail = stk_alloc(1, sizeof *jail);
-    int              status;
+    int status;
 
     *jail_out = NULL;
     if (!jail) {
@@ -188,8 +188,8 @@ static int arena_open(struct stk_jail *jail, struct stoker_error *error)
                               "raise the limit of open files", "%llu bytes",
                               (unsigned long long)bytes);
     }
-    jail->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                        jail->arena, 0);
+    jail->memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, jail->arena, 0);
     if (jail->memory == MAP_FAILED) {
         jail->memory = NULL;
         return stk_fail_errno(error, errno, "cannot map memory to share with the decode helper",
@@ -246,9 +246,9 @@ static enum outcome receive(struct stk_jail *jail, uint32_t timeout_ms,
     uint64_t slices_max = (uint64_t)IDLE_MAX * (timeout_ms / SLICE_MS + 1), begin_ns = 0;
 
     for (uint64_t slice = 0; slice < slices_max; slice++) {
-        struct pollfd ended = { .fd = jail->child.handle, .events = POLLIN };
-        ssize_t       got = recv(jail->child.socket, message, capacity, MSG_TRUNC);
-        uint64_t      now_ns;
+        struct pollfd ended = {.fd = jail->child.handle, .events = POLLIN};
+        ssize_t got = recv(jail->child.socket, message, capacity, MSG_TRUNC);
+        uint64_t now_ns;
 
         if (got >= 0 || (errno != EAGAIN && errno != EINTR)) {
             *got_out = got > 0 ? (size_t)got : 0;
@@ -273,7 +273,7 @@ static enum outcome receive(struct stk_jail *jail, uint32_t timeout_ms,
 /* Ends the helper; how it had ended by itself (see stk_child_end). */
 static int reap(struct stk_jail *jail, enum outcome outcome)
 {
-    struct pollfd ended = { .fd = jail->child.handle, .events = POLLIN };
+    struct pollfd ended = {.fd = jail->child.handle, .events = POLLIN};
 
     if (outcome == ENDED) { /* its socket closes a moment before it is gone */
         poll(&ended, 1, END_MS);
@@ -296,13 +296,13 @@ static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *k
                  struct stoker_error *error)
 {
     const struct stk_sandbox *sandbox = jail->sandbox;
-    struct timeval            slice = { .tv_usec = SLICE_MS * 1000 };
-    struct stk_sandbox_hello  hello = { .protocol = STK_SANDBOX_PROTOCOL,
-                                        .vector = sandbox->vector,
-                                        .parent = getpid(),
-                                        .arena_bytes = sandbox->arena_bytes };
-    enum outcome              outcome;
-    size_t                    got = 0;
+    struct timeval slice = {.tv_usec = SLICE_MS * 1000};
+    struct stk_sandbox_hello hello = {.protocol = STK_SANDBOX_PROTOCOL,
+                                      .vector = sandbox->vector,
+                                      .parent = getpid(),
+                                      .arena_bytes = sandbox->arena_bytes};
+    enum outcome outcome;
+    size_t got = 0;
     int status = stk_child_start(&jail->child, sandbox->helper, jail->arena, error);
 
     *killed_out = false;
@@ -380,11 +380,10 @@ static void clean(char *text, size_t capacity, const char *otherwise)
     }
 }
 
-static int refused(struct stk_jail *jail, const struct request *request,
-                   struct stoker_error *error)
+static int refused(struct stk_jail *jail, const struct request *request, struct stoker_error *error)
 {
     struct stk_sandbox_answer *answer = &jail->answer;
-    int                        status = answer->status;
+    int status = answer->status;
 
     if (!is_known(status)) {
         return nonsense(jail, request->words, "an unknown status", error);
@@ -406,7 +405,7 @@ static int judge(struct stk_jail *jail, struct request *request, size_t got,
                  struct stoker_error *error)
 {
     const struct stk_sandbox_answer *answer = &jail->answer;
-    bool   whole = got == sizeof *answer, head = got == STK_SANDBOX_ANSWER_HEAD;
+    bool whole = got == sizeof *answer, head = got == STK_SANDBOX_ANSWER_HEAD;
 
     if ((!whole && !head) || answer->protocol != STK_SANDBOX_PROTOCOL ||
         answer->sequence != jail->sequence) {
@@ -460,9 +459,9 @@ static int attempt(struct stk_jail *jail, struct request *request, bool *killed_
                    struct stoker_error *error)
 {
     struct stk_sandbox_ready ready;
-    enum outcome             outcome = ENDED;
-    size_t                   got = 0;
-    int                      status = 0, by_signal;
+    enum outcome outcome = ENDED;
+    size_t got = 0;
+    int status = 0, by_signal;
 
     *killed_out = false;
     if (jail->child.process == 0) {
@@ -495,7 +494,7 @@ static int attempt(struct stk_jail *jail, struct request *request, bool *killed_
 static int serve(struct stk_jail *jail, struct request *request, struct stoker_error *error)
 {
     bool killed = true;
-    int  status = 0;
+    int status = 0;
 
     if (request->touched_bytes > jail->sandbox->arena_bytes) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "a member is larger than the sandbox",
@@ -526,31 +525,32 @@ uint64_t stk_jail_arena_bytes(const struct stk_jail_job *job)
 int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stoker_error *error)
 {
     const struct stk_decode_plan *plan = job->plan;
-    size_t   list_bytes = plan->transform_count * sizeof *plan->transforms;
+    size_t list_bytes = plan->transform_count * sizeof *plan->transforms;
     uint64_t canvas_offset = stk_round_up(stk_min(job->bytes.bytes, UINT64_MAX / 4), 4096);
-    struct stk_sandbox_command command = { .protocol = STK_SANDBOX_PROTOCOL,
-                                           .work = STK_SANDBOX_PICTURE,
-                                           .transform_count = (uint32_t)plan->transform_count,
-                                           .dtype = plan->shape.dtype,
-                                           .layout = plan->shape.layout,
-                                           .exif = plan->exif,
-                                           .stored = plan->stored,
-                                           .bytes = job->bytes.bytes,
-                                           .canvas_offset = canvas_offset,
-                                           .key = job->key,
-                                           .granted_bytes = job->granted_bytes,
-                                           .pixels_max = plan->pixels_max,
-                                           .memory_bytes_max = plan->memory_bytes_max };
-    struct request request = { .words = &of_picture,
-                               .command = &command,
-                               .sequence = &command.sequence,
-                               .command_bytes = STK_SANDBOX_COMMAND_HEAD + list_bytes,
-                               .bytes = job->bytes,
-                               .touched_bytes = stk_jail_arena_bytes(job),
-                               .granted_bytes = job->granted_bytes,
-                               .memory_bytes_max = plan->memory_bytes_max,
-                               .value_max = STOKER_JPEG_REASONS,
-                               .cancelled = job->cancelled };
+    struct stk_sandbox_command command = {.protocol = STK_SANDBOX_PROTOCOL,
+                                          .work = STK_SANDBOX_PICTURE,
+                                          .transform_count = (uint32_t)plan->transform_count,
+                                          .dtype = plan->shape.dtype,
+                                          .layout = plan->shape.layout,
+                                          .exif = plan->exif,
+                                          .planar = plan->planar,
+                                          .stored = plan->stored,
+                                          .bytes = job->bytes.bytes,
+                                          .canvas_offset = canvas_offset,
+                                          .key = job->key,
+                                          .granted_bytes = job->granted_bytes,
+                                          .pixels_max = plan->pixels_max,
+                                          .memory_bytes_max = plan->memory_bytes_max};
+    struct request request = {.words = &of_picture,
+                              .command = &command,
+                              .sequence = &command.sequence,
+                              .command_bytes = STK_SANDBOX_COMMAND_HEAD + list_bytes,
+                              .bytes = job->bytes,
+                              .touched_bytes = stk_jail_arena_bytes(job),
+                              .granted_bytes = job->granted_bytes,
+                              .memory_bytes_max = plan->memory_bytes_max,
+                              .value_max = STOKER_JPEG_REASONS | STK_DECODED_PLANAR,
+                              .cancelled = job->cancelled};
     int status;
 
     if (list_bytes > 0) {
@@ -559,7 +559,7 @@ int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stok
     status = serve(jail, &request, error);
     job->canvas = status == 0 ? jail->memory + canvas_offset : NULL;
     job->needed_bytes = status == -EAGAIN ? request.value : 0;
-    job->jpeg = status == 0 ? (uint32_t)request.value : 0;
+    job->by = status == 0 ? (uint32_t)request.value : 0;
     return status;
 }
 
@@ -568,34 +568,34 @@ int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stok
 int stk_jail_parse(struct stk_jail *jail, struct stk_jail_parse *job, struct stoker_error *error)
 {
     const char *path = job->encoding == STK_NPZ && job->path ? job->path : "";
-    uint64_t    bytes = stk_min(job->bytes.bytes, UINT64_MAX / 4), path_bytes = strlen(path);
-    uint64_t    room_offset = stk_round_up(bytes + path_bytes + 1, 4096);
+    uint64_t bytes = stk_min(job->bytes.bytes, UINT64_MAX / 4), path_bytes = strlen(path);
+    uint64_t room_offset = stk_round_up(bytes + path_bytes + 1, 4096);
     uint64_t room_bytes = stk_min(job->room_bytes, UINT64_MAX / 4);
-    struct stk_sandbox_parse command = { .protocol = STK_SANDBOX_PROTOCOL,
-                                         .work = STK_SANDBOX_PARSE,
-                                         .encoding = job->encoding,
-                                         .whole = job->whole,
-                                         .bytes = bytes,
-                                         .path_offset = bytes,
-                                         .path_bytes = path_bytes,
-                                         .room_offset = room_offset,
-                                         .room_bytes = room_bytes,
-                                         .granted_bytes = job->granted_bytes,
-                                         .memory_bytes_max = job->memory_bytes_max };
-    struct request request = { .words = &of_member,
-                               .command = &command,
-                               .sequence = &command.sequence,
-                               .command_bytes = sizeof command,
-                               .bytes = job->bytes,
-                               .path = path,
-                               .touched_bytes = room_offset + room_bytes,
-                               .granted_bytes = job->granted_bytes,
-                               .memory_bytes_max = job->memory_bytes_max,
-                               .value_max = room_bytes,
-                               .cancelled = job->cancelled };
+    struct stk_sandbox_parse command = {.protocol = STK_SANDBOX_PROTOCOL,
+                                        .work = STK_SANDBOX_PARSE,
+                                        .encoding = job->encoding,
+                                        .whole = job->whole,
+                                        .bytes = bytes,
+                                        .path_offset = bytes,
+                                        .path_bytes = path_bytes,
+                                        .room_offset = room_offset,
+                                        .room_bytes = room_bytes,
+                                        .granted_bytes = job->granted_bytes,
+                                        .memory_bytes_max = job->memory_bytes_max};
+    struct request request = {.words = &of_member,
+                              .command = &command,
+                              .sequence = &command.sequence,
+                              .command_bytes = sizeof command,
+                              .bytes = job->bytes,
+                              .path = path,
+                              .touched_bytes = room_offset + room_bytes,
+                              .granted_bytes = job->granted_bytes,
+                              .memory_bytes_max = job->memory_bytes_max,
+                              .value_max = room_bytes,
+                              .cancelled = job->cancelled};
     int status = serve(jail, &request, error);
 
-    job->packed = (struct stk_view){ jail->memory + room_offset, status == 0 ? request.value : 0 };
+    job->packed = (struct stk_view){jail->memory + room_offset, status == 0 ? request.value : 0};
     job->needed_bytes = status == -EAGAIN ? request.value : 0;
     return status;
 }

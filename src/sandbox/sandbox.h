@@ -22,37 +22,37 @@ struct stk_sandbox; /* what an engine's jails share */
 struct stk_jail;    /* a worker's helper process */
 
 struct stk_sandbox_options {
-    const char *helper;      /* path of the program; NULL: beside this library or command */
-    uint64_t    arena_bytes; /* of a jail: most that a picture and its pixels take */
-    uint32_t    timeout_ms;  /* CPU time for one picture */
-    uint32_t    vector;      /* enum stoker_vector */
+    const char *helper;   /* path of the program; NULL: beside this library or command */
+    uint64_t arena_bytes; /* of a jail: most that a picture and its pixels take */
+    uint32_t timeout_ms;  /* CPU time for one picture */
+    uint32_t vector;      /* enum stoker_vector */
 };
 
 /* Starts a helper once, to know that it can be: what cannot be had is said here. */
-int  stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_options *options,
-                      struct stoker_error *error);
+int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_options *options,
+                     struct stoker_error *error);
 void stk_sandbox_close(struct stk_sandbox *sandbox); /* after its jails */
 /* Pictures under way and later ones answer CLOSED, soon. */
 void stk_sandbox_stop(struct stk_sandbox *sandbox);
 /* What the kernel enforces, for people. Lends until close. */
 const char *stk_sandbox_name(const struct stk_sandbox *sandbox);
 
-int  stk_jail_open(struct stk_jail **jail_out, struct stk_sandbox *sandbox,
-                   struct stoker_error *error);
+int stk_jail_open(struct stk_jail **jail_out, struct stk_sandbox *sandbox,
+                  struct stoker_error *error);
 void stk_jail_close(struct stk_jail *jail); /* kills the helper */
 /* Process id of the helper, 0 when none runs; helpers started so far. For tests. */
-int      stk_jail_process(const struct stk_jail *jail);
+int stk_jail_process(const struct stk_jail *jail);
 uint64_t stk_jail_starts(const struct stk_jail *jail);
 
 struct stk_jail_job {
     const struct stk_decode_plan *plan;
-    struct stk_view               bytes;
-    uint64_t                      key;
-    uint64_t                      granted_bytes; /* of memory, by the caller's budget */
-    const _Atomic bool           *cancelled;     /* nobody wants it any more: CLOSED. NULL: never */
-    uint64_t                      needed_bytes;  /* out, with -EAGAIN */
-    const uint8_t                *canvas;        /* out; lent until the next call */
-    uint32_t                      jpeg; /* out: what the helper says of stk_decoder_jpeg */
+    struct stk_view bytes;
+    uint64_t key;
+    uint64_t granted_bytes;        /* of memory, by the caller's budget */
+    const _Atomic bool *cancelled; /* nobody wants it any more: CLOSED. NULL: never */
+    uint64_t needed_bytes;         /* out, with -EAGAIN */
+    const uint8_t *canvas;         /* out; lent until the next call */
+    uint32_t by;                   /* out: what the helper says of stk_decoder_by */
 };
 
 /* Bytes of the arena that this job touches. */
@@ -63,15 +63,15 @@ uint64_t stk_jail_arena_bytes(const struct stk_jail_job *job);
 int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stoker_error *error);
 
 struct stk_jail_parse {
-    uint32_t             encoding; /* enum stk_encoding: JSON, MSGPACK, NPZ */
-    bool                 whole;    /* only whether it is good as a whole, see stk_value_check */
-    struct stk_view      bytes;
-    const char          *path; /* of an npz: the array's name; else not looked at */
-    uint64_t             room_bytes; /* of the arena, for what is packed */
-    uint64_t             granted_bytes, memory_bytes_max;
-    const _Atomic bool  *cancelled;
-    uint64_t             needed_bytes; /* out, with -EAGAIN; more than is packed */
-    struct stk_view      packed; /* out, but for `whole`; for stk_value_unpack; lent as a canvas */
+    uint32_t encoding; /* enum stk_encoding: JSON, MSGPACK, NPZ */
+    bool whole;        /* only whether it is good as a whole, see stk_value_check */
+    struct stk_view bytes;
+    const char *path;    /* of an npz: the array's name; else not looked at */
+    uint64_t room_bytes; /* of the arena, for what is packed */
+    uint64_t granted_bytes, memory_bytes_max;
+    const _Atomic bool *cancelled;
+    uint64_t needed_bytes;  /* out, with -EAGAIN; more than is packed */
+    struct stk_view packed; /* out, but for `whole`; for stk_value_unpack; lent as a canvas */
 };
 
 /* As stk_jail_decode. MISSING, too: an npz has no such array. */

@@ -37,9 +37,9 @@ void stk_cursor_close(struct stk_cursor *cursor); /* zeroed is fine */
 /* One slot of the step at the position. */
 struct stk_cursor_slot {
     uint64_t sample;
-    uint64_t epoch; /* the sample's: another one than the cursor's behind a wrapped tail */
+    uint64_t epoch;    /* the sample's: another one than the cursor's behind a wrapped tail */
     uint64_t position; /* in that epoch */
-    bool real;      /* false: padding, a repeat */
+    bool real;         /* false: padding, a repeat */
 };
 
 /* Whether the epoch has a step at the position; if not, it goes to the next epoch. */

@@ -57,8 +57,7 @@ static int open_cursor(struct stoker_token_loader *loader,
     block_samples = stk_max(options->block_bytes / spacing_bytes, 1);
     struct stk_cursor_options cursor = {
         .order = {.sample_count = stk_samples_count(samples),
-                  .block_samples =
-                      options->block_samples ? options->block_samples : block_samples,
+                  .block_samples = options->block_samples ? options->block_samples : block_samples,
                   .window_blocks = options->window_blocks,
                   .group_count = options->group_count,
                   .shuffle = options->shuffle,
@@ -457,9 +456,7 @@ static int fill_document_locked(struct stoker_token_loader *loader, struct stoke
     for (uint32_t field = 0; field < loader->field_count; field++) {
         batch->fields[field].offsets[slot + 1] = batch->fields[field].offsets[slot] + row->count;
     }
-    return stk_token_row_write(row, &loader->samples->rules, &out)
-               ? 0
-               : unfit(loader, NULL, error);
+    return stk_token_row_write(row, &loader->samples->rules, &out) ? 0 : unfit(loader, NULL, error);
 }
 
 /* The same of bytes, as they are stored. */

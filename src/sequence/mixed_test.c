@@ -94,8 +94,8 @@ static int rig_open(struct rig *rig, uint32_t rows, struct stoker_error *error)
     }
     status = stk_engine_open_on(&rig->engine, world, &engine, error);
     status = status < 0 ? status : stoker_tokens_open(&rig->tokens, rig->engine, &files, error);
-    status = status < 0 ? status
-                        : stoker_token_loader_open(&rig->plain, rig->tokens, &options, error);
+    status =
+        status < 0 ? status : stoker_token_loader_open(&rig->plain, rig->tokens, &options, error);
     for (uint32_t i = 0; status == 0 && i < FILES; i++) {
         status = stoker_token_loader_file_end(rig->plain, i, &rig->ends[i]);
     }
@@ -405,8 +405,7 @@ static void test_middle(void)
         T_EQ("next", stoker_token_loader_next(loader, &batches[i], NULL), 1);
         T_EQ("rows", stoker_batch_array(batches[i], 0, &rows[i]), 0);
     }
-    T_TRUE("the same again",
-           memcmp(rows[0].data, rows[1].data, EPOCH_SAMPLES * CONTEXT * 8) == 0);
+    T_TRUE("the same again", memcmp(rows[0].data, rows[1].data, EPOCH_SAMPLES * CONTEXT * 8) == 0);
     for (uint32_t i = 0; i < EPOCH_SAMPLES; i++) {
         for (uint32_t k = i + 1; k < EPOCH_SAMPLES; k++) {
             const int64_t *one = (const int64_t *)rows[0].data + i * CONTEXT;

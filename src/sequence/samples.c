@@ -150,8 +150,7 @@ int stk_samples_share(struct stk_samples *samples, const struct stoker_tokens *t
 void stk_samples_release(struct stk_samples *samples)
 {
     /* Acquire-release: the last one sees what all others did. */
-    if (!samples ||
-        atomic_fetch_sub_explicit(&samples->references, 1, memory_order_acq_rel) != 1) {
+    if (!samples || atomic_fetch_sub_explicit(&samples->references, 1, memory_order_acq_rel) != 1) {
         return;
     }
     stk_packed_close(samples->packed);

@@ -98,7 +98,7 @@ int stk_packed_at(struct stk_packed *packed, uint64_t sample,
 
 struct stk_samples {
     const struct stoker_tokens *tokens; /* const after open, as all but packed */
-    uint32_t kind; /* enum stoker_token_rows */
+    uint32_t kind;                      /* enum stoker_token_rows */
     uint64_t context;
     struct stk_token_row_rules rules;
     const uint64_t *ids;        /* of documents or windows, for fill in the middle; lent; NULL:

@@ -24,8 +24,8 @@ int stk_sign_sort_headers(struct stk_sign_sorted *headers);
 /* "host;range;x-amz-date" */
 int stk_sign_names(const struct stk_sign_sorted *headers, char *text, size_t text_bytes);
 /* The canonical request's hash in hex. */
-void stk_sign_canonical(const struct stk_sign_request *request,
-                        const struct stk_sign_sorted *query, const struct stk_sign_sorted *headers,
-                        const char *names, char hash_out[65]);
+void stk_sign_canonical(const struct stk_sign_request *request, const struct stk_sign_sorted *query,
+                        const struct stk_sign_sorted *headers, const char *names,
+                        char hash_out[65]);
 
 #endif

@@ -65,6 +65,32 @@ int stk_sign_target(const char *path, const struct stk_sign_pair *query, uint32_
     return fits ? 0 : STOKER_ERROR_LIMIT;
 }
 
+static int digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+bool stk_sign_decode(char *text)
+{
+    char *to = text;
+    bool whole = true;
+
+    for (const char *at = text; *at; at++) {
+        if (at[0] == '%' && digit(at[1]) >= 0 && digit(at[2]) >= 0) {
+            *to++ = (char)(digit(at[1]) * 16 + digit(at[2]));
+            whole = whole && to[-1] != '\0';
+            at += 2;
+        } else {
+            *to++ = *at == '+' ? ' ' : *at;
+        }
+    }
+    *to = '\0';
+    return whole;
+}
+
 void stk_sign_hex(const uint8_t digest[32], char text_out[65])
 {
     for (int i = 0; i < 32; i++) {

@@ -38,7 +38,8 @@ int stk_sign_headers(const struct stk_sign_request *request, struct stk_sign_hea
     add_pair(&headers, "x-amz-date", headers_out->date);
     add_pair(&headers, "x-amz-content-sha256", request->payload);
     if (request->token && request->token[0]) {
-        add_pair(&headers, "x-amz-security-token", request->token);
+        add_pair(&headers, request->token_name ? request->token_name : "x-amz-security-token",
+                 request->token);
     }
     stk_sign_sort_query(&query);
     status = stk_sign_sort_headers(&headers);

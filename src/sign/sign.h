@@ -12,7 +12,7 @@
 
 #include "base/base.h"
 
-#define STK_SIGN_QUERY_MAX 32u  /* parameters */
+#define STK_SIGN_QUERY_MAX 32u /* parameters */
 #define STK_SIGN_HEADERS_MAX 32u
 #define STK_SIGN_NAME_BYTES_MAX 128u
 #define STK_SIGN_TEXT_BYTES_MAX 4096u /* of an Authorization */
@@ -36,8 +36,8 @@ struct stk_sign_cache {
 
 struct stk_sign_request {
     const char *method;
-    const char *host;    /* as it is sent: with the port if it is not the scheme's own */
-    const char *path;    /* raw, "/bucket/key" */
+    const char *host; /* as it is sent: with the port if it is not the scheme's own */
+    const char *path; /* raw, "/bucket/key" */
     const struct stk_sign_pair *query; /* raw, in any order */
     uint32_t query_count;
     const struct stk_sign_pair *headers; /* to be signed beside those that are made here */
@@ -45,13 +45,14 @@ struct stk_sign_request {
     const char *payload; /* SHA-256 in hex, or STK_SIGN_UNSIGNED */
     const char *region, *service;
     const char *access_key, *secret, *token; /* token NULL or empty: none */
-    uint64_t time_s;     /* since 1970, as the server sees it */
-    struct stk_sign_cache *cache; /* NULL: none */
-    uint64_t generation; /* of the secret, for the cache */
+    const char *token_name;                  /* its header; NULL: x-amz-security-token */
+    uint64_t time_s;                         /* since 1970, as the server sees it */
+    struct stk_sign_cache *cache;            /* NULL: none */
+    uint64_t generation;                     /* of the secret, for the cache */
 };
 
 /* What is sent as headers: Authorization, x-amz-date, x-amz-content-sha256 and, with a token,
- * x-amz-security-token. */
+ * x-amz-security-token (or token_name). */
 struct stk_sign_headers {
     char authorization[STK_SIGN_TEXT_BYTES_MAX];
     char date[STK_SIGN_DATE_BYTES];
@@ -69,6 +70,9 @@ int stk_sign_target(const char *path, const struct stk_sign_pair *query, uint32_
 /* Adds the encoding of `raw` to the text of `*used` bytes, NUL-ended. slash: '/' stays as it is.
  * False: does not fit. */
 bool stk_sign_encode(const char *raw, bool slash, char *text, size_t text_bytes, size_t *used);
+/* In place: %41 is A, + is a blank, a % without two digits stays. False: there is a NUL
+ * in it, where the text ends now: it is another name than was meant. */
+bool stk_sign_decode(char *text);
 /* The SHA-256 of data in hex, NUL-ended. */
 void stk_sign_hash(struct stk_view data, char text_out[65]);
 /* HMAC of RFC 2104 over SHA-256. */

@@ -288,6 +288,32 @@ static bool check_line(char *line)
            T_STR("botocore signs", got.authorization, fields[13]);
 }
 
+static void test_decode(void)
+{
+    static const struct {
+        const char *encoded, *raw;
+    } rows[] = {
+        {"a%2Fb%2fc", "a/b/c"}, {"a+b%2B", "a b+"}, {"%C3%BC", "\xc3\xbc"}, {"100%", "100%"},
+        {"%4", "%4"},           {"%zz%41", "%zzA"}, {"a%00b", "a"},         {"", ""},
+    };
+    char raw[256], text[800];
+    size_t used = 0;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text, "%s", rows[i].encoded);
+        T_EQ(rows[i].encoded, stk_sign_decode(text), strstr(rows[i].encoded, "%00") == NULL);
+        T_STR(rows[i].encoded, text, rows[i].raw);
+    }
+    for (int i = 0; i < 255; i++) {
+        raw[i] = (char)(i + 1);
+    }
+    raw[255] = '\0';
+    text[0] = '\0';
+    T_EQ("fits", stk_sign_encode(raw, false, text, sizeof text, &used), true);
+    stk_sign_decode(text);
+    T_STR("what was encoded", text, raw);
+}
+
 static void test_oracle(void)
 {
     const char *python = getenv("STOKER_PYTHON"), *is_long = getenv("STOKER_TEST_LONG");
@@ -321,6 +347,7 @@ int main(void)
     test_cache();
     test_bounds();
     test_dates();
+    test_decode();
     test_oracle();
     T_EQ("no memory is taken", stk_mem_calls(), 0);
     return t_finish();

@@ -54,6 +54,7 @@ int stk_glob(struct stk_io *io, const char *pattern, struct stk_names *names,
     if (stk_io_is_url(copy)) { /* it begins below the host or bucket */
         start = strstr(copy, "://") + 3;
         start += strcspn(start, "/");
+        start += *start == '/'; /* of file:///... too, in a chain */
         glob.bytes = (size_t)(start - copy);
         memcpy(glob.path, copy, glob.bytes);
         start += strspn(start, "/");
@@ -300,7 +301,7 @@ static bool bracket(const char **pattern, const char *end, uint32_t letter, bool
         return false;
     }
     *pattern = cursor + 1;
-    *matches_out = found != not ;
+    *matches_out = found != not;
     return true;
 }
 

@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #define NO_CLASS (-1)
+#define AHEAD_MAX 64u /* folders that are listed at once */
 
 /* Pictures of one folder: a run of `pictures`. */
 struct run {
@@ -38,11 +39,17 @@ struct walk {
     char *class_without; /* the first class without pictures; owned */
 };
 
-static int walk_folder(struct walk *walk, int depth, int64_t label);
+/* Listings of folders that the walk comes to next. */
+struct ahead {
+    struct stk_listing listings[AHEAD_MAX];
+    size_t next, count;
+};
+
+static int walk_folder(struct walk *walk, int depth, int64_t label, struct stk_listing *given);
 static int take_root(struct walk *walk);
 static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth, int64_t label);
 static int walk_other(struct walk *walk, const struct stk_entry *entry);
-static int walk_class(struct walk *walk, const char *name);
+static int walk_class(struct walk *walk, const char *name, struct stk_listing *given);
 static int check_loop(struct walk *walk, const struct stk_entry *entry, int depth);
 static int add_picture(struct walk *walk, int64_t label);
 static int begin_run(struct walk *walk);
@@ -92,7 +99,7 @@ int stk_folder_walk(struct stk_io *io, const char *root, struct stk_folder *fold
     }
     walk.above[0].device = stat.device;
     walk.above[0].inode = stat.inode;
-    status = walk_folder(&walk, 0, NO_CLASS);
+    status = walk_folder(&walk, 0, NO_CLASS, NULL);
     if (status == 0 && walk.root_pictures > 0 && folder->classes.count + folder->tars.count == 0) {
         status = take_root(&walk);
     }
@@ -119,12 +126,91 @@ void stk_folder_deinit(struct stk_folder *folder)
     *folder = (struct stk_folder){0};
 }
 
-/* Files first, then folders: so the pictures of a folder stay one run. */
-static int walk_folder(struct walk *walk, int depth, int64_t label)
+/* Fills *ahead with the listings of the next folders in a listing, from entry `from` on. */
+static void look_ahead(struct walk *walk, const struct stk_listing *listing, size_t from,
+                       struct ahead *ahead)
 {
-    struct stk_listing listing = {0};
-    int status = stk_io_list(walk->io, walk->path, &listing, walk->error);
+    char *paths = NULL, *grown;
+    size_t bytes = 0, count = 0, before;
 
+    ahead->next = ahead->count = 0;
+    for (size_t i = from; i < listing->count && count < AHEAD_MAX; i++) {
+        if (listing->entries[i].kind != STK_ENTRY_DIRECTORY) {
+            continue;
+        }
+        if (push(walk, listing->entries[i].name, &before) < 0) {
+            break; /* which is told when it comes to it */
+        }
+        grown = stk_realloc(paths, bytes, bytes + walk->bytes + 1, 1);
+        if (grown) {
+            paths = grown;
+            memcpy(paths + bytes, walk->path, walk->bytes + 1);
+            bytes += walk->bytes + 1;
+            count++;
+        }
+        pop(walk, before);
+        if (!grown) {
+            break;
+        }
+    }
+    if (count > 1) {
+        stk_io_list_many(walk->io, paths, count, ahead->listings);
+        ahead->count = count;
+    }
+    stk_free(paths);
+}
+
+/* The folders of a listing; those behind a network are listed many at once. */
+static int walk_folders(struct walk *walk, const struct stk_listing *listing, int depth,
+                        int64_t label)
+{
+    struct ahead *ahead =
+        stk_io_is_url(walk->path) ? stk_alloc(1, sizeof *ahead) : NULL; /* NULL: one by one */
+    int status = 0;
+
+    for (size_t i = 0; status == 0 && i < listing->count; i++) {
+        const struct stk_entry *entry = &listing->entries[i];
+        struct stk_listing *given = NULL;
+        size_t before;
+
+        if (entry->kind != STK_ENTRY_DIRECTORY) {
+            continue;
+        }
+        if (ahead && ahead->next == ahead->count) {
+            look_ahead(walk, listing, i, ahead);
+        }
+        if (ahead && ahead->next < ahead->count) {
+            given = &ahead->listings[ahead->next++];
+        }
+        status = push(walk, entry->name, &before);
+        if (status == 0) {
+            status = check_loop(walk, entry, depth + 1);
+            status = status < 0   ? status
+                     : depth == 0 ? walk_class(walk, entry->name, given)
+                                  : walk_folder(walk, depth + 1, label, given);
+            pop(walk, before);
+        }
+    }
+    for (; ahead && ahead->count > 0; ahead->count--) { /* one that was taken is empty */
+        stk_listing_free(&ahead->listings[ahead->count - 1]);
+    }
+    stk_free(ahead);
+    return status;
+}
+
+/* Files first, then folders: so the pictures of a folder stay one run. Takes what *given has;
+ * NULL, or without any: it is listed here. */
+static int walk_folder(struct walk *walk, int depth, int64_t label, struct stk_listing *given)
+{
+    struct stk_listing listing = given ? *given : (struct stk_listing){0};
+    int status = 0;
+
+    if (given) {
+        *given = (struct stk_listing){0};
+    }
+    if (!listing.memory) {
+        status = stk_io_list(walk->io, walk->path, &listing, walk->error);
+    }
     if (status == 0 && label != NO_CLASS) {
         status = begin_run(walk);
     }
@@ -133,23 +219,7 @@ static int walk_folder(struct walk *walk, int depth, int64_t label)
             status = walk_file(walk, &listing.entries[i], depth, label);
         }
     }
-    for (size_t i = 0; status == 0 && i < listing.count; i++) {
-        const struct stk_entry *entry = &listing.entries[i];
-        size_t before;
-
-        if (entry->kind != STK_ENTRY_DIRECTORY) {
-            continue;
-        }
-        status = push(walk, entry->name, &before);
-        if (status == 0) {
-            status = check_loop(walk, entry, depth + 1);
-        }
-        if (status == 0) {
-            status =
-                depth == 0 ? walk_class(walk, entry->name) : walk_folder(walk, depth + 1, label);
-            pop(walk, before);
-        }
-    }
+    status = status < 0 ? status : walk_folders(walk, &listing, depth, label);
     stk_listing_free(&listing);
     return status;
 }
@@ -228,7 +298,7 @@ static int walk_other(struct walk *walk, const struct stk_entry *entry)
 }
 
 /* The path is a folder of the root: a class, whatever it is called. */
-static int walk_class(struct walk *walk, const char *name)
+static int walk_class(struct walk *walk, const char *name, struct stk_listing *given)
 {
     struct stk_folder *folder = walk->folder;
     uint64_t first = folder->pictures.count;
@@ -237,7 +307,7 @@ static int walk_class(struct walk *walk, const char *name)
     if (status < 0) {
         return stk_names_fail(walk->error, status, walk->path);
     }
-    status = walk_folder(walk, 1, (int64_t)folder->classes.count - 1);
+    status = walk_folder(walk, 1, (int64_t)folder->classes.count - 1, given);
     if (status == 0) {
         status = end_class(walk, first);
     }

@@ -6,9 +6,9 @@
 #include "source/source.h"
 
 #include "base/mem.h"
-#include "world/world.h"
 #include "source/names.h"
 #include "test/t.h"
+#include "world/world.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -12,6 +12,7 @@
 
 static uint32_t kind_of(const char *url);
 static int parse_keyed(struct stk_place *place, char *text, struct stoker_error *error);
+static const char *zone_of(char *bucket, size_t bytes);
 static int parse_hub(struct stk_place *place, char *text, struct stoker_error *error);
 static int parse_http(struct stk_place *place, char *text, struct stoker_error *error);
 
@@ -70,9 +71,10 @@ static uint32_t kind_of(const char *url)
     static const struct {
         const char *scheme;
         uint32_t kind;
-    } schemes[] = {
-        {"s3://", STK_PLACE_S3}, {"gs://", STK_PLACE_GOOGLE}, {"az://", STK_PLACE_AZURE},
-        {"hf://", STK_PLACE_HUB}};
+    } schemes[] = {{"s3://", STK_PLACE_S3},
+                   {"gs://", STK_PLACE_GOOGLE},
+                   {"az://", STK_PLACE_AZURE},
+                   {"hf://", STK_PLACE_HUB}};
 
     for (size_t i = 0; i < STK_COUNT(schemes); i++) {
         if (strncasecmp(url, schemes[i].scheme, 5) == 0) {
@@ -103,7 +105,32 @@ static int parse_keyed(struct stk_place *place, char *text, struct stoker_error 
     text[bytes] = '\0';
     place->bucket = text;
     place->key = slash ? slash + 1 : "";
+    if (place->kind == STK_PLACE_S3) {
+        place->zone = zone_of(text, bytes);
+    }
     return 0;
+}
+
+/* "name--usw2-az1--x-s3": the zone, copied behind the bucket; NULL: a usual bucket. */
+static const char *zone_of(char *bucket, size_t bytes)
+{
+    static const char last[] = "--x-s3";
+    size_t last_bytes = sizeof last - 1, zone;
+
+    if (bytes <= last_bytes || memcmp(bucket + bytes - last_bytes, last, last_bytes + 1) != 0) {
+        return NULL;
+    }
+    zone = bytes - last_bytes;
+    while (zone > 0 && !(bucket[zone - 1] == '-' && zone > 1 && bucket[zone - 2] == '-')) {
+        zone--;
+    }
+    if (zone < 3 || zone == bytes - last_bytes) {
+        return NULL;
+    }
+    bytes -= last_bytes + zone;
+    memcpy(bucket + strlen(bucket) + 1, bucket + zone, bytes);
+    bucket[strlen(bucket) + 1 + bytes] = '\0';
+    return bucket + strlen(bucket) + 1;
 }
 
 static int parse_hub(struct stk_place *place, char *text, struct stoker_error *error)

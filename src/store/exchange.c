@@ -1,6 +1,8 @@
 /* A request with all of its tries. */
 #include "store/shared.h"
 
+#include "base/hash.h"
+#include "base/mem.h"
 #include "io/pool.h"
 
 #include <errno.h>
@@ -11,9 +13,11 @@
  * succeeds, retries become rare. The numbers are those of the SDKs' standard mode. */
 #define COST_TRANSIENT 14u
 #define COST_THROTTLED 5u
+#define COST_VAIN 1u /* at most half of all are refused then, and hundreds may be at once */
 /* Tries while no server has ever answered: what is named is wrong then, more often than away. */
 #define STRANGE_ATTEMPTS_MAX 4u
-#define POOR_MS 1000u /* a retry for which there are no tokens waits for so much longer */
+#define QUICK_TRIES_MAX 48u /* without a wait, since waiting helps nobody: not of the others */
+#define POOR_MS 1000u       /* a retry for which there are no tokens waits for so much longer */
 
 /* Waits of stk_exchange_call. */
 struct waiter {
@@ -23,10 +27,18 @@ struct waiter {
     struct stk_http_answer *answer;
 };
 
+static uint64_t prefix_of(const struct stk_store *store, const struct stk_place *place);
 static void submit(struct stk_exchange *exchange);
+static int admit(struct stk_http_request *request, char *room);
+static int on_begin(struct stk_http_request *request, const struct stk_http_answer *answer);
 static void on_done(struct stk_http_request *request, const struct stk_http_answer *answer);
-static bool try_again(struct stk_exchange *exchange, uint32_t verdict,
+static void settle(struct stk_exchange *exchange, const struct stk_http_answer *answer);
+static bool try_again(struct stk_exchange *exchange, uint32_t verdict, bool vain,
                       const struct stk_http_answer *answer);
+static void watch(struct stk_exchange *exchange);
+static void unwatch(struct stk_exchange *exchange);
+static bool may_hedge(const struct stk_exchange *exchange);
+static void hedge(struct stk_exchange *exchange);
 static void wake(struct stk_exchange *exchange, const struct stk_http_answer *answer);
 
 void stk_exchange_start(struct stk_store *store, struct stk_exchange *exchange)
@@ -36,9 +48,16 @@ void stk_exchange_start(struct stk_store *store, struct stk_exchange *exchange)
     exchange->error.status = 0;
     exchange->good = 0;
     exchange->attempts = exchange->refreshes = exchange->moves = exchange->cost = 0;
+    exchange->quick = 0;
+    exchange->damaged = 0;
+    exchange->seals = (struct stk_seals){.doubtful = false};
     exchange->code = 0;
     exchange->progress_ns = stk_clock_ns();
     exchange->request.not_before_ns = 0;
+    exchange->prefix = prefix_of(store, exchange->place);
+    exchange->row = stk_place_store(exchange->place);
+    exchange->hedge = exchange->of = NULL;
+    exchange->watched = exchange->won = exchange->left = exchange->ended = false;
     atomic_store_explicit(&exchange->cancelled, false, memory_order_relaxed);
     submit(exchange);
 }
@@ -66,6 +85,25 @@ int stk_exchange_call(struct stk_store *store, struct stk_exchange *exchange,
     return exchange->status;
 }
 
+/* The bucket, and what its keys begin with up to the first '/': stores count by something like it.
+ * Of the web the host and the first part of the path. */
+static uint64_t prefix_of(const struct stk_store *store, const struct stk_place *place)
+{
+    const char *text = place->kind == STK_PLACE_HTTP ? place->target : place->key, *end = text;
+    uint64_t bucket = store->where;
+
+    if (place->kind == STK_PLACE_HTTP) { /* scheme://host/part/ */
+        end = strstr(text, "://");
+        end = end ? strchr(end + 3, '/') : text;
+        end = end ? end + 1 : text;
+    } else {
+        bucket = stk_key(place->kind == STK_PLACE_S3 ? store->where : place->kind,
+                         stk_sum64(place->bucket, strlen(place->bucket)));
+    }
+    end = strchr(end, '/');
+    return stk_key(bucket, end ? stk_sum64(text, (size_t)(end - text)) : 0);
+}
+
 /* One try, for what has not come yet. A third of the time for each of the ways to be slow, so that
  * there is time for another try. */
 static void submit(struct stk_exchange *exchange)
@@ -83,10 +121,10 @@ static void submit(struct stk_exchange *exchange)
         .buffer = exchange->buffer + exchange->good,
         .buffer_bytes =
             exchange->ranged ? exchange->bytes - exchange->good : exchange->buffer_bytes,
-        .redirects_max = !stk_place_is_keyed(exchange->place) ||
-                                 exchange->place->kind == STK_PLACE_HUB
-                             ? STK_HTTP_REDIRECTS_MAX
-                             : 0,
+        .redirects_max =
+            !stk_place_is_keyed(exchange->place) || exchange->place->kind == STK_PLACE_HUB
+                ? STK_HTTP_REDIRECTS_MAX
+                : 0,
         .connect_ms = (uint32_t)stk_min(stk_max(timeout_ms / 3, 1), STK_HTTP_CONNECT_MS),
         .first_byte_ms = stk_max(timeout_ms / 3, 1) * patience,
         .stall_ms = stk_max(timeout_ms / 3, 1),
@@ -95,24 +133,138 @@ static void submit(struct stk_exchange *exchange)
         .cut = exchange->probe,
         .stop = &exchange->cancelled,
         .not_before_ns = not_before_ns,
-        .prepare = stk_store_prepare,
-        .begin = stk_store_check,
+        .prepare = admit,
+        .begin = on_begin,
         .done = on_done,
         .owner = exchange,
     };
+    exchange->paced = false;
     stk_http_submit(exchange->store->http, request);
 }
 
-/* On the reactor. */
-static void on_done(struct stk_http_request *request, const struct stk_http_answer *answer)
+/* On the reactor, as all below: lets it go when it is its turn. */
+static int admit(struct stk_http_request *request, char *room)
 {
     struct stk_exchange *exchange = request->owner;
     struct stk_store *store = exchange->store;
+    uint64_t now_ns = stk_clock_ns();
+    int status;
+
+    if (exchange->left) {
+        return stk_fail(&request->error, STOKER_ERROR_CLOSED, "it is not wanted any more",
+                        "nothing is wrong", "a hedge");
+    }
+    if (!stk_node_admit(store->node, exchange->prefix, now_ns)) {
+        if (!exchange->paced) {
+            atomic_fetch_add_explicit(&store->paced, 1, memory_order_relaxed);
+        }
+        exchange->paced = true;
+        stk_http_hold(store->http);
+        return -EAGAIN;
+    }
+    status = stk_store_prepare(request, room);
+    if (status == 0) {
+        exchange->turn_ns = now_ns;
+        if (!exchange->of) {
+            stk_purse_earn(&store->purse, store->options.hedge_percent_max);
+            watch(exchange);
+        }
+    }
+    return status;
+}
+
+/* A good answer begins. Of two tries the first one that comes here goes on. */
+static int on_begin(struct stk_http_request *request, const struct stk_http_answer *answer)
+{
+    struct stk_exchange *exchange = request->owner, *first = exchange;
+    struct stk_store *store = exchange->store;
+    int status;
+
+    if (exchange->of) {
+        first = exchange->of;
+    }
+    if (exchange->left || (first->hedge && first->hedge->won && first->hedge != exchange)) {
+        return stk_fail(&request->error, STOKER_ERROR_CLOSED, "another answer came first",
+                        "nothing is wrong", "a hedge");
+    }
+    unwatch(exchange);
+    status = stk_store_check(request, answer);
+    if (status < 0 || !first->hedge) {
+        return status;
+    }
+    if (first->hedge == exchange) {
+        exchange->won = true;
+        if (first->good == 0) {
+            first->seals = exchange->seals; /* of the bytes that are coming */
+        }
+        if (!first->ended) {
+            stk_http_cancel(store->http, &first->request);
+        }
+    } else {
+        struct stk_exchange *late = first->hedge;
+
+        first->hedge = NULL;
+        late->left = true;
+        late->of = NULL;
+        late->place = NULL;
+        late->about = NULL;
+        late->request.stop = NULL; /* which was the first one's */
+        stk_http_cancel(store->http, &late->request);
+    }
+    return 0;
+}
+
+/* What an answer says of the store, whatever becomes of the request. */
+static struct stk_node_verdict learn(struct stk_exchange *exchange,
+                                     const struct stk_http_answer *answer, bool too_much)
+{
+    struct stk_store *store = exchange->store;
+    const struct stk_http_request *request = &exchange->request;
+    struct stk_node_verdict verdict = {0};
+    uint64_t now_ns = stk_clock_ns();
+
+    atomic_fetch_add_explicit(&store->bytes[exchange->row], request->bytes, memory_order_relaxed);
+    if (answer->code == 0) {
+        return verdict;
+    }
+    if (exchange->ranged && answer->code / 100 == 2 && request->first_byte_ns > exchange->turn_ns) {
+        stk_delays_add(&store->delays, request->first_byte_ns - exchange->turn_ns);
+    }
+    verdict = stk_node_answer(store->node, exchange->prefix, exchange->turn_ns, now_ns, too_much);
+    if (too_much) {
+        atomic_fetch_add_explicit(&store->throttles, 1, memory_order_relaxed);
+    }
+    if (verdict.throttled) {
+        store->throttled_until_ns = now_ns + STK_PACE_VAIN_MS * MS;
+    }
+    return verdict;
+}
+
+static void on_done(struct stk_http_request *request, const struct stk_http_answer *answer)
+{
+    struct stk_exchange *exchange = request->owner;
+
+    unwatch(exchange);
+    if (exchange->hedge) { /* which goes on */
+        exchange->ended = true;
+        if (exchange->hedge->won || answer->code == 0) {
+            return;
+        }
+        learn(exchange, answer, answer->code == 429 || answer->code == 503);
+        return;
+    }
+    settle(exchange, answer);
+}
+
+/* The try in flight is over, its hedge too, if it had one. */
+static void settle(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+{
+    struct stk_http_request *request = &exchange->request;
+    struct stk_store *store = exchange->store;
     struct stk_refusal refusal = {0};
+    struct stk_node_verdict told;
     uint32_t verdict;
 
-    atomic_fetch_add_explicit(&store->bytes[stk_place_store(exchange->place)], request->bytes,
-                              memory_order_relaxed);
     exchange->code = answer->code;
     if (answer->code != 0) {
         atomic_store_explicit(&store->answered, true, memory_order_relaxed);
@@ -131,6 +283,7 @@ static void on_done(struct stk_http_request *request, const struct stk_http_answ
         stk_refusal_of(&refusal, (const char *)exchange->buffer);
     }
     verdict = stk_store_judge(exchange, answer, &refusal);
+    told = learn(exchange, answer, verdict == STK_VERDICT_THROTTLED);
     if (verdict == STK_VERDICT_GOOD && exchange->ranged && exchange->good < exchange->bytes) {
         verdict = STK_VERDICT_TRANSIENT; /* less came than was promised, without an error */
         exchange->request.failure = STK_HTTP_BROKEN;
@@ -139,37 +292,46 @@ static void on_done(struct stk_http_request *request, const struct stk_http_answ
                      "look at the server and proxies between", "%llu bytes of %llu",
                      (unsigned long long)exchange->good, (unsigned long long)exchange->bytes);
     }
+    if (verdict == STK_VERDICT_GOOD && exchange->ranged) {
+        verdict = stk_store_prove(exchange);
+    }
     if (verdict == STK_VERDICT_GOOD) {
         stk_store_give_tokens(store, stk_max(exchange->cost, 1));
         exchange->done(exchange, answer);
         return;
     }
-    if (verdict == STK_VERDICT_FAILED || !try_again(exchange, verdict, answer)) {
+    if (verdict == STK_VERDICT_FAILED || !try_again(exchange, verdict, told.vain, answer)) {
         stk_store_fail(exchange, answer, &refusal);
         exchange->done(exchange, answer);
     }
 }
 
-/* False: it has been tried for long enough. */
-static bool try_again(struct stk_exchange *exchange, uint32_t verdict,
+/* False: it has been tried for long enough. vain: waiting longer since it is too much for the store
+ * would not help it. */
+static bool try_again(struct stk_exchange *exchange, uint32_t verdict, bool vain,
                       const struct stk_http_answer *answer)
 {
     struct stk_store *store = exchange->store;
     uint64_t now_ns = stk_clock_ns(), wait_ms = 0;
-    uint32_t cost = verdict == STK_VERDICT_THROTTLED ? COST_THROTTLED : COST_TRANSIENT;
+    uint32_t cost = verdict != STK_VERDICT_THROTTLED ? COST_TRANSIENT
+                    : vain                           ? COST_VAIN
+                                                     : COST_THROTTLED;
 
     if (verdict == STK_VERDICT_AGAIN) {
         cost = 0;
-    } else if (exchange->ranged && exchange->request.bytes > 0 && exchange->attempts < 1000) {
+    } else if (exchange->ranged && exchange->request.bytes > 0 && exchange->good > 0 &&
+               exchange->attempts < 1000) {
         cost = 0; /* it made progress: this is another request, for the rest */
     } else {
         bool strange = !atomic_load_explicit(&store->answered, memory_order_relaxed);
+        uint32_t tries = exchange->attempts - exchange->quick;
 
-        if (exchange->attempts >= store->config.attempts_max ||
+        if (tries >= store->config.attempts_max || exchange->quick >= QUICK_TRIES_MAX ||
             (strange && exchange->attempts >= STRANGE_ATTEMPTS_MAX)) {
             return false;
         }
-        wait_ms = stk_store_backoff(store, verdict, exchange->attempts, answer);
+        wait_ms = stk_store_backoff(store, verdict, vain ? 0 : tries, answer);
+        exchange->quick += vain && verdict == STK_VERDICT_THROTTLED;
         if (!stk_store_take_tokens(store, cost)) {
             cost = 0;
             wait_ms += stk_store_random(store, POOR_MS) + POOR_MS;
@@ -179,8 +341,9 @@ static bool try_again(struct stk_exchange *exchange, uint32_t verdict,
         return false;
     }
     atomic_fetch_add_explicit(&store->retries[verdict - 1], 1, memory_order_relaxed);
-    exchange->cost = cost;
+    exchange->cost += cost; /* all of it comes back with a good answer */
     exchange->request.not_before_ns = wait_ms ? now_ns + wait_ms * MS : 0;
+    exchange->ended = false;
     submit(exchange);
     return true;
 }
@@ -196,4 +359,129 @@ static void wake(struct stk_exchange *exchange, const struct stk_http_answer *an
     waiter->done = true;
     pthread_cond_signal(&waiter->arrived);
     pthread_mutex_unlock(&waiter->lock);
+}
+
+/* ---- hedges ---- */
+
+/* Turns are given in order, so those that wait for a first byte stand in order too. */
+static void watch(struct stk_exchange *exchange)
+{
+    struct stk_store *store = exchange->store;
+
+    if (!may_hedge(exchange) || exchange->watched) {
+        return;
+    }
+    exchange->watched = true;
+    exchange->later = NULL;
+    exchange->earlier = store->latest;
+    *(store->latest ? &store->latest->later : &store->earliest) = exchange;
+    store->latest = exchange;
+}
+
+static void unwatch(struct stk_exchange *exchange)
+{
+    struct stk_store *store = exchange->store;
+
+    if (exchange->watched) {
+        *(exchange->earlier ? &exchange->earlier->later : &store->earliest) = exchange->later;
+        *(exchange->later ? &exchange->later->earlier : &store->latest) = exchange->earlier;
+        exchange->watched = false;
+    }
+}
+
+/* Bytes of a version that is named: both tries bring the same. */
+static bool may_hedge(const struct stk_exchange *exchange)
+{
+    return exchange->ranged && exchange->method == STK_HTTP_GET && exchange->about &&
+           (exchange->about->etag[0] || exchange->about->modified[0]) &&
+           !exchange->store->options.no_hedges;
+}
+
+uint64_t stk_store_tick(void *owner, uint64_t now_ns)
+{
+    struct stk_store *store = owner;
+    uint64_t late_ns;
+
+    if (!store->earliest) {
+        return UINT64_MAX;
+    }
+    late_ns = stk_delays_late(&store->delays);
+    while (late_ns > 0 && store->earliest && now_ns >= store->earliest->turn_ns + late_ns) {
+        struct stk_exchange *exchange = store->earliest;
+
+        unwatch(exchange);
+        if (exchange->request.first_byte_ns == 0 && now_ns >= store->throttled_until_ns &&
+            !atomic_load_explicit(&exchange->cancelled, memory_order_relaxed) &&
+            stk_http_spare(store->http) > 0 && stk_purse_pay(&store->purse)) {
+            hedge(exchange);
+        }
+    }
+    return late_ns > 0 && store->earliest ? store->earliest->turn_ns + late_ns : UINT64_MAX;
+}
+
+static void on_hedge(struct stk_http_request *request, const struct stk_http_answer *answer)
+{
+    struct stk_exchange *late = request->owner, *first = late->of;
+    bool won = late->won;
+
+    if (late->left) {
+        atomic_fetch_add_explicit(&late->store->bytes[late->row], request->bytes,
+                                  memory_order_relaxed);
+        stk_free(late);
+        return;
+    }
+    if (won && !first->ended) {
+        stk_http_drop(late->store->http, &first->request); /* its done comes here first */
+    }
+    first->hedge = NULL;
+    if (!first->ended) { /* it goes on alone */
+        learn(late, answer, answer->code == 429 || answer->code == 503);
+        stk_free(late);
+        return;
+    }
+    if (won && request->failure == STK_HTTP_NO_FAILURE) {
+        atomic_fetch_add_explicit(&late->store->hedges_won, 1, memory_order_relaxed);
+    }
+    /* What it brought is what the try brought. */
+    first->request.failure = request->failure;
+    first->request.status = request->status;
+    first->request.error = request->error;
+    first->request.bytes = request->bytes;
+    first->request.url = request->url;
+    first->request.landed = request->landed;
+    first->request.here = request->here;
+    first->request.first_byte_ns = request->first_byte_ns;
+    first->turn_ns = late->turn_ns;
+    first->landed = late->landed;
+    first->generation = late->generation;
+    stk_free(late);
+    settle(first, answer);
+}
+
+/* Asks for the same bytes once more. */
+static void hedge(struct stk_exchange *exchange)
+{
+    struct stk_exchange *late = stk_alloc(1, sizeof *late);
+
+    if (!late) {
+        return; /* it was only to be faster */
+    }
+    memcpy(late, exchange, sizeof *late); /* all that makes it ask for the same */
+    late->offset = exchange->offset + exchange->good;
+    late->bytes = exchange->bytes - exchange->good;
+    late->good = 0;
+    late->hedge = NULL;
+    late->watched = late->won = late->left = late->ended = false;
+    late->attempts = 1;
+    late->of = exchange;
+    late->request.buffer = exchange->buffer + exchange->good;
+    late->request.not_before_ns = 0;
+    late->request.slot = NULL;
+    late->request.url = NULL;
+    late->request.header_count = 0;
+    late->request.done = on_hedge;
+    late->request.owner = late;
+    exchange->hedge = late;
+    atomic_fetch_add_explicit(&late->store->hedges, 1, memory_order_relaxed);
+    stk_http_submit(late->store->http, &late->request);
 }

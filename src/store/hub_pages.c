@@ -35,9 +35,8 @@ int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
     struct listing listing = {.search = search, .prefix_bytes = bytes};
     struct stk_view link;
     bool more = true;
-    int status = parts && memory
-                     ? 0
-                     : stk_fail(error, -ENOMEM, "cannot list", "free memory", "store");
+    int status =
+        parts && memory ? 0 : stk_fail(error, -ENOMEM, "cannot list", "free memory", "store");
 
     listing.prefix_bytes += bytes > 0 && key[bytes - 1] != '/';
     for (uint32_t pages = 0; status == 0 && more && pages < PAGES_MAX; pages++) {
@@ -74,8 +73,8 @@ static int get_page(struct stk_store *store, struct stk_exchange *exchange,
     if (status < 0) {
         return status;
     }
-    status = stk_hub_tree((struct stk_view){exchange->buffer, exchange->request.bytes}, give,
-                          listing);
+    status =
+        stk_hub_tree((struct stk_view){exchange->buffer, exchange->request.bytes}, give, listing);
     if (status == STOKER_ERROR_FORMAT) {
         stk_fail(error, status, "a listing cannot be read", "look at HF_ENDPOINT, and proxies",
                  "'%s'", place->url);
@@ -87,8 +86,7 @@ static int give(void *owner, const struct stk_hub_entry *entry)
 {
     struct listing *listing = owner;
     const struct stk_search *search = listing->search;
-    struct stk_found item = {
-        .folder = entry->folder, .bytes = entry->bytes, .etag = ""};
+    struct stk_found item = {.folder = entry->folder, .bytes = entry->bytes, .etag = ""};
 
     listing->count++;
     if (strlen(entry->path) <= listing->prefix_bytes ||

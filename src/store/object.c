@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 void stk_store_told(struct stk_about *about, const struct stk_http_answer *answer)
@@ -78,7 +79,163 @@ void stk_store_fetch(struct stk_exchange *exchange, const struct stk_place *plac
     exchange->bytes = bytes;
     exchange->query = NULL;
     exchange->query_count = 0;
+    exchange->cover = NULL;
     exchange->buffer = buffer;
     exchange->buffer_bytes = bytes;
     exchange->request.body = (struct stk_view){0};
+}
+
+uint32_t stk_store_range_bytes(const struct stk_place *place)
+{
+    return place->kind == STK_PLACE_AZURE ? STK_STORE_RANGE_SEALED : STK_STORE_RANGE_BYTES;
+}
+
+uint32_t stk_place_dialect(const struct stk_place *place)
+{
+    return place->kind == STK_PLACE_S3       ? STK_SEAL_OF_AMAZON
+           : place->kind == STK_PLACE_GOOGLE ? STK_SEAL_OF_GOOGLE
+           : place->kind == STK_PLACE_AZURE  ? STK_SEAL_OF_AZURE
+                                             : STK_SEAL_OF_WEB;
+}
+
+/* A small object of S3 comes whole, with its checksum. */
+struct stk_cover *stk_store_cover(struct stk_store *store, const struct stk_place *place,
+                                  const struct stk_about *about, bool *ask_out)
+{
+    bool amazon = place->kind == STK_PLACE_S3;
+    struct stk_cover *cover;
+
+    *ask_out = amazon;
+    if (about->bytes == 0 || !about->etag[0] || place->kind == STK_PLACE_AZURE ||
+        place->kind == STK_PLACE_HUB ||
+        (amazon && (about->bytes <= STK_STORE_RANGE_BYTES || store->config.unsealed ||
+                    atomic_load_explicit(&store->unsealed, memory_order_relaxed) >=
+                        STK_STORE_UNSEALED_MAX))) {
+        return NULL;
+    }
+    cover = stk_cover_new(about->bytes); /* NULL: goes without */
+    if (cover && amazon) {
+        stk_cover_guess(cover, STK_SEAL_CRC64); /* what S3 makes where nobody asks for another */
+    }
+    return cover;
+}
+
+void stk_store_seal(struct stk_exchange *exchange, const struct stk_place *place,
+                    const struct stk_about *about)
+{
+    exchange->place = place;
+    exchange->method = STK_HTTP_HEAD;
+    exchange->about = about;
+    exchange->seal = true;
+}
+
+void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                      struct stk_cover *cover)
+{
+    struct stk_store *store = exchange->store;
+    struct stk_seals seals;
+
+    if (exchange->status < 0) {
+        stk_cover_expect(cover, &(struct stk_seal){.kind = STK_SEAL_NONE});
+        return;
+    }
+    stk_seals_read(&seals, answer, stk_place_dialect(exchange->place), true, false);
+    if (stk_seal_joins(&seals.whole)) {
+        atomic_store_explicit(&store->unsealed, 0, memory_order_relaxed);
+    } else {
+        atomic_fetch_add_explicit(&store->unsealed, 1, memory_order_relaxed);
+    }
+    switch (stk_cover_expect(cover, &seals.whole)) {
+    case STK_COVER_PROVEN: /* all ranges had come before this answer */
+        atomic_fetch_add_explicit(&store->checked[stk_place_store(exchange->place)],
+                                  exchange->about->bytes, memory_order_relaxed);
+        break;
+    case STK_COVER_WRONG: /* who reads of it next is told */
+        atomic_fetch_add_explicit(&store->damaged, 1, memory_order_relaxed);
+        break;
+    case STK_COVER_OPEN:
+        break;
+    }
+}
+
+static uint32_t fail_damaged(struct stk_exchange *exchange, const struct stk_seal *want,
+                             const struct stk_seal *got, bool whole)
+{
+    char wanted[STK_SEAL_TEXT_BYTES], came[STK_SEAL_TEXT_BYTES];
+    uint64_t first = whole ? 0 : exchange->offset;
+    uint64_t last = whole ? exchange->about->bytes - 1 : exchange->offset + exchange->bytes - 1;
+
+    stk_seal_text(want, wanted);
+    stk_seal_text(got, came);
+    exchange->good = 0;
+    exchange->request.failure = STK_HTTP_BROKEN;
+    exchange->request.status =
+        stk_fail(&exchange->request.error, STOKER_ERROR_CORRUPT,
+                 whole ? "an object's bytes are not as its checksum says"
+                       : "the bytes are not as the server's checksum says",
+                 "look at the server, at proxies and the memory of this machine",
+                 "bytes %" PRIu64 "-%" PRIu64 ": the server tells %s, what came is %s", first, last,
+                 wanted, came);
+    atomic_fetch_add_explicit(&exchange->store->damaged, 1, memory_order_relaxed);
+    return whole || exchange->damaged >= STK_STORE_DAMAGED_MAX ? STK_VERDICT_FAILED
+                                                               : STK_VERDICT_TRANSIENT;
+}
+
+/* A checksum that may be of other bytes is asked for twice: if the same bytes come again they are
+ * believed. */
+static uint32_t prove_body(struct stk_exchange *exchange, bool *proven)
+{
+    const struct stk_seal *want = &exchange->seals.body;
+    struct stk_store *store = exchange->store;
+    struct stk_seal got;
+
+    if (want->kind == STK_SEAL_NONE ||
+        (exchange->seals.doubtful &&
+         atomic_load_explicit(&store->doubts, memory_order_relaxed) >= STK_STORE_DOUBTS_MAX)) {
+        return STK_VERDICT_GOOD;
+    }
+    got = stk_seal_make(want->kind, want->twice,
+                        (struct stk_view){exchange->buffer, exchange->bytes});
+    if (stk_seal_is(&got, want)) {
+        *proven = true;
+        return STK_VERDICT_GOOD;
+    }
+    if (exchange->seals.doubtful && exchange->damaged > 0 && stk_seal_is(&got, &exchange->odd)) {
+        atomic_fetch_add_explicit(&store->doubts, 1, memory_order_relaxed);
+        return STK_VERDICT_GOOD;
+    }
+    exchange->odd = got;
+    exchange->damaged++;
+    return fail_damaged(exchange, want, &got, false);
+}
+
+uint32_t stk_store_prove(struct stk_exchange *exchange)
+{
+    _Atomic uint64_t *checked = &exchange->store->checked[stk_place_store(exchange->place)];
+    struct stk_cover *cover = exchange->cover;
+    struct stk_seal want, got;
+    bool proven = false;
+    uint32_t verdict = prove_body(exchange, &proven);
+
+    if (proven) {
+        atomic_fetch_add_explicit(checked, exchange->bytes, memory_order_relaxed);
+    }
+    if (verdict != STK_VERDICT_GOOD || proven || !cover) {
+        return verdict;
+    }
+    if (stk_seal_joins(&exchange->seals.whole)) {
+        stk_cover_expect(cover, &exchange->seals.whole);
+    }
+    switch (stk_cover_add(cover, exchange->offset,
+                          (struct stk_view){exchange->buffer, exchange->bytes})) {
+    case STK_COVER_PROVEN:
+        atomic_fetch_add_explicit(checked, exchange->about->bytes, memory_order_relaxed);
+        break;
+    case STK_COVER_WRONG: /* who read the other ranges has them already: it ends here */
+        stk_cover_tell(cover, &want, &got);
+        return fail_damaged(exchange, &want, &got, true);
+    case STK_COVER_OPEN:
+        break;
+    }
+    return STK_VERDICT_GOOD;
 }

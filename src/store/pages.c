@@ -21,7 +21,7 @@ struct page {
     XML_Parser parser;
     const char *prefix;
     size_t prefix_bytes;
-    const char *behind; /* Azure lists from the beginning only; NULL: all names are wanted */
+    const char *behind;      /* Azure lists from the beginning only; NULL: all names are wanted */
     char after[AFTER_BYTES]; /* room for what begins the listing */
     int (*found)(void *owner, const struct stk_found *item);
     void *owner;
@@ -40,8 +40,7 @@ struct page {
 };
 
 static uint32_t ask_for(const struct stk_search *search, const char *prefix, const char *token,
-                        const char *keys, char *after,
-                        struct stk_sign_pair query[LIST_QUERY_MAX]);
+                        const char *keys, char *after, struct stk_sign_pair query[LIST_QUERY_MAX]);
 static int get_page(struct stk_store *store, const struct stk_place *place,
                     const struct stk_sign_pair *query, uint32_t query_count, struct stk_view *body,
                     struct stoker_error *error);
@@ -53,7 +52,6 @@ static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char 
                                const XML_Char *public, int internal);
 static void give(struct page *page, bool folder);
 static void take_field(struct page *page, const char *name);
-static void decode(char *text);
 
 int stk_store_list(struct stk_store *store, const struct stk_search *search,
                    struct stoker_error *error)
@@ -121,8 +119,7 @@ done:
 
 /* The parameters of a page, in the order of their names; returns how many. */
 static uint32_t ask_for(const struct stk_search *search, const char *prefix, const char *token,
-                        const char *keys, char *after,
-                        struct stk_sign_pair query[LIST_QUERY_MAX])
+                        const char *keys, char *after, struct stk_sign_pair query[LIST_QUERY_MAX])
 {
     bool azure = search->place->kind == STK_PLACE_AZURE;
     uint32_t count = 0;
@@ -330,8 +327,10 @@ static void give(struct page *page, bool folder)
         .folder = folder, .bytes = page->bytes, .mtime_ns = page->mtime_ns, .etag = page->etag};
     size_t bytes;
 
-    if (page->encoded || page->name_encoded) {
-        decode(page->name);
+    if ((page->encoded || page->name_encoded) && !stk_sign_decode(page->name)) {
+        page->status = STOKER_ERROR_CORRUPT; /* no name of an object here has a NUL */
+        XML_StopParser(page->parser, XML_FALSE);
+        return;
     }
     bytes = strlen(page->name);
     if (folder && bytes > 0 && page->name[bytes - 1] == '/') {
@@ -355,28 +354,4 @@ static void give(struct page *page, bool folder)
     if (page->status < 0) {
         XML_StopParser(page->parser, XML_FALSE);
     }
-}
-
-static int digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-/* In place: %41 is A, + is a blank. A NUL ends the name, as no path can hold one. */
-static void decode(char *text)
-{
-    char *to = text;
-
-    for (const char *at = text; *at; at++) {
-        if (at[0] == '%' && digit(at[1]) >= 0 && digit(at[2]) >= 0) {
-            *to++ = (char)(digit(at[1]) * 16 + digit(at[2]));
-            at += 2;
-        } else {
-            *to++ = *at == '+' ? ' ' : *at;
-        }
-    }
-    *to = '\0';
 }

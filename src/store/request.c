@@ -2,6 +2,7 @@
  * signature or credentials that have expired while it waited. */
 #include "store/shared.h"
 
+#include "base/mem.h"
 #include "io/pool.h"
 
 #include <errno.h>
@@ -22,11 +23,13 @@ struct draft {
     struct stk_exchange *exchange;
     struct stk_store *store;
     struct room room;
-    struct stk_sign_pair signed_headers[8 + STK_STORE_MORE_MAX];
+    struct stk_sign_pair signed_headers[12 + STK_STORE_MORE_MAX];
     uint32_t signed_count;
     uint32_t header_count;
     const char *scheme, *host, *path; /* of S3; path is raw */
+    size_t root_bytes;                /* of path: the bucket's, with the '/' at its end */
     bool tls;
+    struct stk_session *session; /* S3 Express; NULL: the store's own keys sign */
 };
 
 static const char *const methods[] = {[STK_HTTP_GET] = "GET",
@@ -39,7 +42,9 @@ static int prepare_s3(struct draft *draft);
 static int prepare_other(struct draft *draft);
 static void add_conditions(struct draft *draft, bool to_sign);
 static void add_header(struct draft *draft, const char *name, const char *value, bool to_sign);
-static int name_bucket(struct draft *draft, char *region);
+static int add_customer_keys(struct draft *draft);
+static int name_bucket(struct draft *draft, const char *region);
+static int find_keys(struct draft *draft, const char *region);
 static int add_signature(struct draft *draft, const char *region);
 static bool is_host_name(const char *bucket, bool tls);
 
@@ -81,6 +86,7 @@ int stk_store_prepare(struct stk_http_request *request, char *room)
     } else {
         status = prepare_other(&draft);
     }
+    stk_wipe_registers(); /* which copied keys and tokens; they would be saved to the stack */
     request->headers = exchange->headers;
     request->header_count = draft.header_count;
     request->room_bytes = (uint32_t)(draft.room.at - room);
@@ -100,15 +106,19 @@ int stk_store_prepare(struct stk_http_request *request, char *room)
     return status;
 }
 
-/* Range, and that it is still the version which was opened. */
+/* Range, and that it is still the version which was opened. Of a whole object S3 and Google tell
+ * the checksum, of a range they may not. */
 static void add_conditions(struct draft *draft, bool to_sign)
 {
     const struct stk_exchange *exchange = draft->exchange;
     const struct stk_about *about = exchange->about;
+    uint32_t kind = exchange->place->kind;
+    bool whole = (kind == STK_PLACE_S3 || kind == STK_PLACE_GOOGLE) && about && about->etag[0] &&
+                 stk_exchange_is_whole(exchange) && exchange->good == 0;
 
     if (exchange->probe) {
         add_header(draft, "Range", "bytes=0-0", to_sign);
-    } else if (exchange->ranged) {
+    } else if (exchange->ranged && !whole) {
         add_header(draft, "Range",
                    print(&draft->room, "bytes=%" PRIu64 "-%" PRIu64,
                          exchange->offset + exchange->good, exchange->offset + exchange->bytes - 1),
@@ -139,23 +149,25 @@ static int prepare_s3(struct draft *draft)
     struct stk_store *store = draft->store;
     struct stk_http_request *request = &exchange->request;
     char region[STK_STORE_REGION_BYTES];
-    int status = stk_creds_peek(store->creds, &store->credentials, &request->error);
+    int status;
 
-    if (status < 0) {
-        return status;
-    }
-    exchange->generation = store->credentials.generation;
+    stk_store_region(store, exchange->place->bucket, region);
     status = name_bucket(draft, region);
+    status = status < 0 ? status : find_keys(draft, region);
     if (status < 0) {
         return status;
     }
     add_conditions(draft, true);
-    if (exchange->method == STK_HTTP_GET && exchange->ranged && exchange->good == 0 &&
-        exchange->about && exchange->offset == 0 && exchange->bytes == exchange->about->bytes) {
+    if (!store->config.unsealed && (exchange->seal || (exchange->method == STK_HTTP_GET &&
+                                                       exchange->ranged && exchange->good == 0))) {
         add_header(draft, "x-amz-checksum-mode", "ENABLED", true);
     }
     for (uint32_t i = 0; i < exchange->more_count; i++) {
         add_header(draft, exchange->more[i].name, exchange->more[i].value, true);
+    }
+    status = add_customer_keys(draft);
+    if (status < 0) {
+        return status;
     }
     if (store->config.requester_pays) {
         add_header(draft, "x-amz-request-payer", "requester", true);
@@ -186,6 +198,76 @@ static int prepare_s3(struct draft *draft)
     return status;
 }
 
+/* Fills store->credentials: the store's own, or those of a session. */
+static int find_keys(struct draft *draft, const char *region)
+{
+    struct stk_store *store = draft->store;
+    const struct stk_place *place = draft->exchange->place;
+    struct stoker_error *error = &draft->exchange->request.error;
+    bool own = store->config.endpoint[0] != '\0';
+    struct stk_creds_session given = {.base = store->creds, .skew_s = &store->skew_s};
+    int status;
+
+    if (place->zone && !store->config.sessionless && !stk_creds_unsigned(STK_CREDS_AWS)) {
+        snprintf(given.scheme, sizeof given.scheme, "%s", draft->scheme);
+        snprintf(given.region, sizeof given.region, "%s", region);
+        /* As the bucket's URL: the path without the key. */
+        if ((size_t)snprintf(given.host, sizeof given.host, "%s", draft->host) >=
+                sizeof given.host ||
+            (size_t)snprintf(given.path, sizeof given.path, "%.*s",
+                             own ? (int)(draft->root_bytes) : 1,
+                             draft->path) >= sizeof given.path) {
+            return stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long",
+                            "use a shorter one", "'%.100s'", draft->host);
+        }
+        status = stk_store_session(store, place->bucket, &given, &draft->session, error);
+        if (status < 0) {
+            return status;
+        }
+    }
+    status = stk_creds_peek(draft->session ? draft->session->creds : store->creds,
+                            &store->credentials, error);
+    draft->exchange->generation = store->credentials.generation;
+    return status;
+}
+
+/* Of the object, and of the one that it is copied from. Amazon's libraries refuse to send a key in
+ * plain text, too. */
+static int add_customer_keys(struct draft *draft)
+{
+    static const char *const names[2][3] = {
+        {"x-amz-server-side-encryption-customer-algorithm",
+         "x-amz-server-side-encryption-customer-key",
+         "x-amz-server-side-encryption-customer-key-MD5"},
+        {"x-amz-copy-source-server-side-encryption-customer-algorithm",
+         "x-amz-copy-source-server-side-encryption-customer-key",
+         "x-amz-copy-source-server-side-encryption-customer-key-MD5"}};
+    const struct stk_exchange *exchange = draft->exchange;
+    const struct stk_place *places[2] = {exchange->place, exchange->source};
+
+    if (exchange->method == STK_HTTP_DELETE || (exchange->query_count && !exchange->keyed)) {
+        places[0] = NULL; /* of the bucket, or nothing of its bytes */
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct stk_keyring_key *key =
+            places[i] ? stk_keyring_find(&draft->store->keyring, places[i]->bucket, places[i]->key)
+                      : NULL;
+
+        if (key && !draft->tls && !stk_site_is_private(draft->store->config.endpoint)) {
+            return stk_fail(&draft->exchange->request.error, STOKER_ERROR_ARGUMENT,
+                            "a customer's key would go out in plain text",
+                            "use an endpoint of https", "'%.400s': %.300s", exchange->place->url,
+                            draft->store->config.endpoint);
+        }
+        if (key) {
+            add_header(draft, names[i][0], "AES256", true);
+            add_header(draft, names[i][1], key->key, true);
+            add_header(draft, names[i][2], key->md5, true);
+        }
+    }
+    return 0;
+}
+
 /* By the dialect of the service. */
 static int prepare_other(struct draft *draft)
 {
@@ -201,7 +283,7 @@ static int prepare_other(struct draft *draft)
         .site = &service->site,
         .who = &service->credentials,
         .bucket = exchange->place->bucket,
-        .key = exchange->query_count ? "" : exchange->place->key,
+        .key = exchange->query_count && !exchange->keyed ? "" : exchange->place->key,
         .query = exchange->query,
         .query_count = exchange->query_count,
         .headers = draft->signed_headers,
@@ -234,6 +316,13 @@ static int prepare_other(struct draft *draft)
     }
     exchange->generation = service->credentials.generation;
     add_conditions(draft, true);
+    if (exchange->place->kind == STK_PLACE_AZURE && exchange->ranged && exchange->good == 0 &&
+        exchange->bytes <= STK_STORE_RANGE_SEALED) {
+        add_header(draft, "x-ms-range-get-content-crc64", "true", true);
+    }
+    for (uint32_t i = 0; i < exchange->more_count; i++) {
+        add_header(draft, exchange->more[i].name, exchange->more[i].value, true);
+    }
     wish.header_count = draft->signed_count;
     wish.room = draft->room.at;
     wish.room_bytes = draft->room.left;
@@ -250,14 +339,14 @@ static int prepare_other(struct draft *draft)
 
 /* Path style for servers of one's own and for names that no certificate is for, else the bucket
  * is the host's first part. */
-static int name_bucket(struct draft *draft, char *region)
+static int name_bucket(struct draft *draft, const char *region)
 {
     const struct stk_store_config *config = &draft->store->config;
     const struct stk_place *place = draft->exchange->place;
     const char *key = draft->exchange->query_count && !draft->exchange->keyed ? "" : place->key;
     const char *dual = config->dual_stack ? ".dualstack" : "", *fips = config->fips ? "-fips" : "";
+    const char *china = strncmp(region, "cn-", 3) == 0 ? ".cn" : "";
 
-    stk_store_region(draft->store, place->bucket, region);
     draft->scheme = "https";
     draft->tls = true;
     if (config->endpoint[0]) {
@@ -271,18 +360,23 @@ static int name_bucket(struct draft *draft, char *region)
         }
         draft->path = print(&draft->room, "%.*s/%s/%s", (int)path_bytes, host + host_bytes,
                             place->bucket, key);
+        draft->root_bytes = path_bytes + strlen(place->bucket) + 2;
         if (host_bytes > 3 && !draft->tls && strncmp(host + host_bytes - 3, ":80", 3) == 0) {
             host_bytes -= 3; /* as it is sent */
         } else if (host_bytes > 4 && draft->tls && strncmp(host + host_bytes - 4, ":443", 4) == 0) {
             host_bytes -= 4;
         }
         draft->host = print(&draft->room, "%.*s", (int)host_bytes, host);
+    } else if (place->zone) {
+        draft->host = print(&draft->room, "%s.s3express%s-%s%s.%s.amazonaws.com%s", place->bucket,
+                            fips, place->zone, dual, region, china);
+        draft->path = print(&draft->room, "/%s", key);
     } else if (is_host_name(place->bucket, draft->tls)) {
-        draft->host =
-            print(&draft->room, "%s.s3%s%s.%s.amazonaws.com", place->bucket, fips, dual, region);
+        draft->host = print(&draft->room, "%s.s3%s%s.%s.amazonaws.com%s", place->bucket, fips, dual,
+                            region, china);
         draft->path = print(&draft->room, "/%s", key);
     } else {
-        draft->host = print(&draft->room, "s3%s%s.%s.amazonaws.com", fips, dual, region);
+        draft->host = print(&draft->room, "s3%s%s.%s.amazonaws.com%s", fips, dual, region, china);
         draft->path = print(&draft->room, "/%s/%s", place->bucket, key);
     }
     return 0;
@@ -293,6 +387,7 @@ static int add_signature(struct draft *draft, const char *region)
     const struct stk_exchange *exchange = draft->exchange;
     struct stk_store *store = draft->store;
     int64_t skew_s = atomic_load_explicit(&store->skew_s, memory_order_relaxed);
+    const char *token_name = draft->session ? "x-amz-s3session-token" : "x-amz-security-token";
     char *hash = draft->room.at;
     struct stk_sign_headers made;
     struct stk_sign_request request = {
@@ -305,12 +400,13 @@ static int add_signature(struct draft *draft, const char *region)
         .header_count = draft->signed_count,
         .payload = STK_SIGN_EMPTY,
         .region = region,
-        .service = "s3",
+        .service = exchange->place->zone ? "s3express" : "s3",
         .access_key = store->credentials.access_key,
         .secret = store->credentials.secret,
         .token = store->credentials.token,
+        .token_name = token_name,
         .time_s = (uint64_t)((int64_t)(stk_clock_wall_ns() / 1000000000u) + skew_s),
-        .cache = &store->sign_cache,
+        .cache = draft->session ? &draft->session->sign_cache : &store->sign_cache,
         .generation = store->credentials.generation,
     };
     int status;
@@ -334,7 +430,7 @@ static int add_signature(struct draft *draft, const char *region)
     add_header(draft, "x-amz-date", made.date, false);
     add_header(draft, "x-amz-content-sha256", request.payload, false);
     if (store->credentials.token[0]) {
-        add_header(draft, "x-amz-security-token", store->credentials.token, false);
+        add_header(draft, token_name, store->credentials.token, false);
     }
     add_header(draft, "Authorization", made.authorization, false);
     return 0;

@@ -9,6 +9,7 @@
 
 #include "creds/creds.h"
 #include "dialect/dialect.h"
+#include "keyring/keyring.h"
 #include "sign/sign.h"
 #include "store/store.h"
 
@@ -18,11 +19,16 @@
 
 #define STK_STORE_BUCKETS_MAX 64u
 #define STK_STORE_REGION_BYTES 64u
+#define STK_STORE_SESSIONS_MAX 16u
+#define STK_STORE_DOUBTS_MAX 3u   /* then doubtful checksums are no longer looked at */
+#define STK_STORE_UNSEALED_MAX 3u /* then no more objects are asked for theirs */
 
 struct stk_store_config {
-    char endpoint[512];  /* "http://127.0.0.1:9000"; empty: Amazon's */
+    char endpoint[512]; /* "http://127.0.0.1:9000"; empty: Amazon's */
     char region[STK_STORE_REGION_BYTES];
     bool dual_stack, fips, requester_pays;
+    bool sessionless; /* buckets of S3 Express are asked without sessions */
+    bool unsealed;    /* checksums are not asked for */
     uint32_t attempts_max;
 };
 
@@ -30,6 +36,13 @@ struct stk_store_config {
 struct stk_bucket {
     char name[256];
     char region[STK_STORE_REGION_BYTES];
+};
+
+/* Keys that a bucket of S3 Express gave. */
+struct stk_session {
+    char bucket[64];
+    struct stk_creds *creds;
+    struct stk_sign_cache sign_cache;
 };
 
 /* Where the objects of another kind than S3 are, and who asks for them. */
@@ -47,14 +60,28 @@ struct stk_store {
     struct stk_service google, azure, hub;
     struct stk_store_config config;
     struct stk_http *http;
+    struct stk_keyring keyring; /* const after open */
     struct stk_creds *creds;
     struct stk_sign_cache sign_cache; /* of the reactor, as credentials */
     struct stk_credentials credentials;
     _Atomic int64_t skew_s; /* of the server's clock to ours */
     _Atomic uint64_t random;
     _Atomic uint64_t requests[STOKER_STORES], lists[STOKER_STORES], bytes[STOKER_STORES];
-    _Atomic uint64_t retries[4]; /* by verdict */
-    _Atomic bool answered; /* some server has */
+    _Atomic uint64_t retries[4];                      /* by verdict */
+    _Atomic uint64_t checked[STOKER_STORES], damaged; /* bytes; bodies */
+    _Atomic uint32_t doubts;   /* checksums that were of other bytes than they seemed to be */
+    _Atomic uint32_t unsealed; /* objects in a row of which S3 told no checksum */
+    _Atomic bool answered;     /* some server has */
+    struct stk_node *node;
+    uint64_t where; /* a hash of the endpoint */
+    /* of the reactor: those that wait for a first byte, in the order of their turns */
+    struct stk_exchange *earliest, *latest;
+    struct stk_delays delays;
+    struct stk_purse purse;
+    uint64_t throttled_until_ns;                         /* no hedges until then */
+    struct stk_session sessions[STK_STORE_SESSIONS_MAX]; /* of the reactor */
+    uint32_t session_count;
+    _Atomic uint64_t hedges, hedges_won, throttles, paced;
     pthread_mutex_t lock;
     struct {
         uint32_t tokens;
@@ -74,7 +101,8 @@ enum stk_verdict {
 
 /* What a refusal says: <Error><Code>..</Code><Message>..</Message></Error>, cut, or empty. */
 struct stk_refusal {
-    char code[64], message[160], request_id[80], region[STK_STORE_REGION_BYTES], storage[32];
+    char code[64], message[160], request_id[80], region[STK_STORE_REGION_BYTES];
+    char storage[32], tier[32]; /* of an archived object; the tier of INTELLIGENT_TIERING */
 };
 
 /* Its row in the ledger: enum stoker_store. */
@@ -96,8 +124,27 @@ uint64_t stk_store_random(struct stk_store *store, uint64_t bound);
 /* The service of a place; NULL: S3 or the web. */
 struct stk_service *stk_store_service(struct stk_store *store, const struct stk_place *place);
 
+/* The same of S3 too: who signs requests to the place. */
+struct stk_creds *stk_store_asker(struct stk_store *store, const struct stk_place *place);
+
+/* The session of a bucket of S3 Express, made of *given if there is none; on the reactor. */
+int stk_store_session(struct stk_store *store, const char *bucket,
+                      const struct stk_creds_session *given, struct stk_session **session_out,
+                      struct stoker_error *error);
+
 /* request.c: fills url and headers of exchange->request in room. 0, -EAGAIN or a filled error. */
 int stk_store_prepare(struct stk_http_request *request, char *room);
+
+/* object.c */
+uint32_t stk_place_dialect(const struct stk_place *place); /* enum stk_seal_dialect */
+/* Of all bytes of a fetch, whether they are as the server told: a verdict, GOOD or not, and then
+ * the request's error is filled. */
+uint32_t stk_store_prove(struct stk_exchange *exchange);
+static inline bool stk_exchange_is_whole(const struct stk_exchange *exchange)
+{
+    return exchange->ranged && exchange->about && exchange->offset == 0 &&
+           exchange->bytes == exchange->about->bytes;
+}
 
 /* hub_pages.c */
 int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
@@ -113,11 +160,12 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
                    const struct stk_refusal *refusal);
 /* Checks the head of a 2xx answer against what was asked; 0 or a filled error. */
 int stk_store_check(struct stk_http_request *request, const struct stk_http_answer *answer);
-/* How long to wait before the try number `attempt` (from 1), in ms. */
+/* Looks for what is late; http/http.h calls it. */
+uint64_t stk_store_tick(void *store, uint64_t now_ns);
+/* How long to wait before the try number `attempt` (from 1), in ms; 0: the store says no to a part
+ * of whatever it is asked, and waiting longer does not help. */
 uint64_t stk_store_backoff(struct stk_store *store, uint32_t verdict, uint32_t attempt,
                            const struct stk_http_answer *answer);
-/* "Wed, 21 Oct 2015 07:28:00 GMT" or "2015-10-21T07:28:00.000Z"; 0: neither. */
-uint64_t stk_store_time(const char *text, size_t bytes);
 /* "bytes 0-9/10": false if it is not. total UINT64_MAX: "*". */
 bool stk_store_content_range(struct stk_view text, uint64_t *first, uint64_t *last,
                              uint64_t *total);

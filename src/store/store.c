@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "dialect/site.h"
+#include "io/pool.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,6 +24,8 @@ int stk_store_open(struct stk_store **store_out, const struct stk_store_options 
 {
     struct stk_http_options http = {.connections_max = options->connections_max,
                                     .ca_file = getenv("AWS_CA_BUNDLE")};
+    struct stk_node_options node = {.connections_max = options->node_connections_max,
+                                    .alone = options->alone};
     struct stk_creds_options creds = {.service = STK_CREDS_AWS};
     struct stk_store *store = stk_pages_alloc(sizeof *store);
     int status;
@@ -35,10 +38,18 @@ int stk_store_open(struct stk_store **store_out, const struct stk_store_options 
     http.ca_file = http.ca_file && http.ca_file[0] ? http.ca_file : getenv("SSL_CERT_FILE");
     http.ca_file = http.ca_file && http.ca_file[0] ? http.ca_file : NULL;
     store->options = *options;
+    store->options.hedge_percent_max =
+        options->hedge_percent_max ? options->hedge_percent_max : STK_HEDGE_MAX_PERCENT;
     store->locked.tokens = TOKENS_MAX;
     atomic_init(&store->random, options->seed);
     pthread_mutex_init(&store->lock, NULL);
     status = configure(&store->config, error);
+    status = status < 0 ? status : stk_keyring_open(&store->keyring, error);
+    store->where = stk_sum64(store->config.endpoint, strlen(store->config.endpoint));
+    status = status < 0 ? status : stk_node_open(&store->node, &node, error);
+    http.node = store->node;
+    http.tick = options->no_hedges ? NULL : stk_store_tick;
+    http.tick_owner = store;
     status = status < 0 ? status : stk_http_open(&store->http, &http, error);
     creds.http = store->http;
     creds.anonymous = stk_creds_unsigned(STK_CREDS_AWS);
@@ -73,14 +84,65 @@ struct stk_service *stk_store_service(struct stk_store *store, const struct stk_
                                             : NULL;
 }
 
+static struct stk_session *find_session(struct stk_store *store, const char *bucket)
+{
+    for (uint32_t i = 0; i < store->session_count; i++) {
+        if (strcmp(store->sessions[i].bucket, bucket) == 0) {
+            return &store->sessions[i];
+        }
+    }
+    return NULL;
+}
+
+struct stk_creds *stk_store_asker(struct stk_store *store, const struct stk_place *place)
+{
+    struct stk_service *service = stk_store_service(store, place);
+    struct stk_session *session = place->zone ? find_session(store, place->bucket) : NULL;
+
+    return service ? service->creds : session ? session->creds : store->creds;
+}
+
+int stk_store_session(struct stk_store *store, const char *bucket,
+                      const struct stk_creds_session *given, struct stk_session **session_out,
+                      struct stoker_error *error)
+{
+    struct stk_creds_options options = {
+        .service = STK_CREDS_SESSION, .http = store->http, .session = given};
+    struct stk_session *session = find_session(store, bucket);
+    int status = 0;
+
+    if (!session && (store->session_count == STK_STORE_SESSIONS_MAX ||
+                     strlen(bucket) >= sizeof session->bucket)) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "there are too many buckets of S3 Express",
+                        "use at most 16 in a process", "'%.100s'", bucket);
+    }
+    if (!session) {
+        session = &store->sessions[store->session_count];
+        status = stk_creds_open(&session->creds, &options, error);
+        if (status == 0) {
+            memcpy(session->bucket, bucket, strlen(bucket) + 1);
+            store->session_count++;
+        }
+    }
+    *session_out = session;
+    return status;
+}
+
 void stk_store_close(struct stk_store *store)
 {
     if (store) {
-        stk_creds_close(store->creds); /* which may have requests in flight */
+        if (store->http) {
+            stk_http_end(store->http); /* requests in flight are signed with what goes next */
+        }
+        for (uint32_t i = 0; i < store->session_count; i++) {
+            stk_creds_close(store->sessions[i].creds); /* which ask by those that go next */
+        }
+        stk_creds_close(store->creds);
         stk_creds_close(store->google.creds);
         stk_creds_close(store->azure.creds);
         stk_creds_close(store->hub.creds);
         stk_http_close(store->http);
+        stk_node_close(store->node);
         pthread_mutex_destroy(&store->lock);
         explicit_bzero(store, sizeof *store);
         stk_pages_free(store, sizeof *store);
@@ -98,13 +160,46 @@ void stk_store_kind(const struct stk_store *store, bool *own_out, bool *tls_out)
     *tls_out = !*own_out || strncasecmp(store->config.endpoint, "https", 5) == 0;
 }
 
+bool stk_store_has_key(const struct stk_store *store, const struct stk_place *place)
+{
+    return place->kind == STK_PLACE_S3 &&
+           stk_keyring_find(&store->keyring, place->bucket, place->key);
+}
+
+static void tell_manners(struct stk_store *store, struct stoker_ledger *ledger)
+{
+    struct stk_node_told node;
+    struct stk_http_told http;
+
+    stk_node_tell(store->node, stk_clock_ns(), &node);
+    stk_http_tell(store->http, &http);
+    ledger->throttles = atomic_load_explicit(&store->throttles, memory_order_relaxed);
+    ledger->hedges = atomic_load_explicit(&store->hedges, memory_order_relaxed);
+    ledger->hedges_won = atomic_load_explicit(&store->hedges_won, memory_order_relaxed);
+    ledger->waits_connections = http.waits;
+    ledger->waits_rate = atomic_load_explicit(&store->paced, memory_order_relaxed);
+    ledger->rate_max = (double)node.rate / 1000;
+    ledger->connections = http.connections;
+    ledger->connections_peak = http.connections_peak;
+    ledger->connections_max = http.connections_max;
+    ledger->node_connections = node.connections;
+    ledger->node_connections_max = node.connections_max;
+    ledger->node_engines = node.members;
+    ledger->node_alone = stk_node_alone(store->node);
+}
+
 void stk_store_ledger(struct stk_store *store, struct stoker_ledger *ledger_out)
 {
+    tell_manners(store, ledger_out);
     for (uint32_t i = 0; i < STOKER_STORES; i++) {
         ledger_out->requests[i] = atomic_load_explicit(&store->requests[i], memory_order_relaxed);
         ledger_out->lists[i] = atomic_load_explicit(&store->lists[i], memory_order_relaxed);
         ledger_out->bytes[i] = atomic_load_explicit(&store->bytes[i], memory_order_relaxed);
     }
+    for (uint32_t i = 0; i < STOKER_STORES; i++) {
+        ledger_out->checked[i] = atomic_load_explicit(&store->checked[i], memory_order_relaxed);
+    }
+    ledger_out->damaged = atomic_load_explicit(&store->damaged, memory_order_relaxed);
     ledger_out->retries_transient =
         atomic_load_explicit(&store->retries[STK_VERDICT_TRANSIENT - 1], memory_order_relaxed);
     ledger_out->retries_throttled =
@@ -197,6 +292,7 @@ static int configure(struct stk_store_config *config, struct stoker_error *error
 {
     static const char *const attempts[] = {"AWS_MAX_ATTEMPTS"};
     static const char *const payers[] = {"AWS_REQUEST_PAYER"};
+    static const char *const validations[] = {"AWS_RESPONSE_CHECKSUM_VALIDATION"};
     struct stk_site site;
     unsigned long asked = strtoul(first_set(attempts, STK_COUNT(attempts)), NULL, 10);
 
@@ -209,7 +305,10 @@ static int configure(struct stk_store_config *config, struct stoker_error *error
     memcpy(config->region, site.region, sizeof config->region);
     config->dual_stack = is_set("AWS_USE_DUALSTACK_ENDPOINT");
     config->fips = is_set("AWS_USE_FIPS_ENDPOINT");
+    config->sessionless = is_set("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH");
     config->requester_pays = strcasecmp(first_set(payers, STK_COUNT(payers)), "requester") == 0;
+    config->unsealed =
+        strcasecmp(first_set(validations, STK_COUNT(validations)), "when_required") == 0;
     config->attempts_max = asked > 0 ? (uint32_t)stk_min(asked, 100) : STK_STORE_ATTEMPTS_MAX;
     return 0;
 }

@@ -7,8 +7,12 @@
  *   fetch: sent --ok--> done    sent --it may pass: waits (full jitter), signed anew--> sent
  *          of a body that breaks off the rest is asked for; what is good is kept
  *
+ * Below each prefix of a bucket no faster than the node's rate (manners/rules.h). A range whose
+ * first byte is late is asked for once more (a hedge), beside: who begins to bring its bytes goes
+ * on, the other ends; of writes, lists and probes never.
  * Every range is asked for of the version that was opened (If-Match) and checked: Content-Range,
- * size, ETag, length. Deadlines: a fetch for which no byte comes for timeout_ms fails.
+ * size, ETag, length, and the checksum where the server tells one (seal/seal.h).
+ * Deadlines: a fetch for which no byte comes for timeout_ms fails.
  * Owner: the route of an engine. Threads: any; done of a fetch is called on the reactor.
  * Memory: one block an object; a fetch is its owner's. Bound: connections_max requests at once,
  * STK_STORE_ATTEMPTS_MAX of a fetch without progress. */
@@ -16,6 +20,8 @@
 #define STORE_STORE_H
 
 #include "http/http.h"
+#include "manners/node.h"
+#include "seal/seal.h"
 
 #include <stdatomic.h>
 
@@ -23,8 +29,11 @@
 #define STK_STORE_ETAG_BYTES_MAX 256u
 #define STK_STORE_ATTEMPTS_MAX 12u
 #define STK_STORE_PAGE_BYTES_MAX (8u << 20) /* of one page of a listing: 1,000 keys */
-#define STK_STORE_RANGE_BYTES (8u << 20) /* larger reads are cut into ranges of so many bytes */
+#define STK_STORE_RANGE_BYTES (8u << 20)    /* larger reads are cut into ranges of so many bytes */
+#define STK_STORE_RANGE_SEALED (4u << 20)   /* Azure tells a checksum of ranges up to it */
 #define STK_STORE_MORE_MAX 8u
+#define STK_STORE_LANDINGS_MAX 3u /* signed URLs of the hub, refused one after the other */
+#define STK_STORE_DAMAGED_MAX 3u  /* bodies of a fetch that do not match the server's checksum */
 
 struct stk_store;
 struct stk_creds;
@@ -32,7 +41,12 @@ struct stk_creds;
 struct stk_store_options {
     uint32_t connections_max; /* 0: the default of http/http.h */
     uint32_t timeout_ms;
-    uint64_t seed;            /* of jitter */
+    uint64_t seed; /* of jitter */
+    bool tags;     /* ETags that are MD5s are checked, where there is nothing better */
+    uint32_t node_connections_max; /* of all processes together; 0: as manners/node.h has it */
+    bool alone;                    /* shares no budget and no rate with other processes */
+    uint32_t hedge_percent_max;    /* reads asked for twice, of 100; 0: STK_HEDGE_MAX_PERCENT */
+    bool no_hedges;
 };
 
 enum stk_place_kind {
@@ -52,13 +66,14 @@ struct stk_landing {
 
 /* Where something is. One block; freed by stk_place_free. */
 struct stk_place {
-    uint32_t kind; /* enum stk_place_kind */
-    bool tls;      /* http */
+    uint32_t kind;      /* enum stk_place_kind */
+    bool tls;           /* http */
     const char *url;    /* as it was named: what errors show */
+    const char *zone;   /* S3 Express: of the bucket's zone ("usw2-az1"); NULL: a usual bucket */
     const char *bucket; /* not http; Azure: the container; the hub: "datasets/org/name@revision" */
     const char *key;    /* not http: raw, without a first '/'; may be empty */
     struct stk_landing *landing; /* the hub; within the block */
-    const char *target; /* http: what is sent, encoded, with scheme and host */
+    const char *target;          /* http: what is sent, encoded, with scheme and host */
 };
 
 /* Gives *place_out. ARGUMENT: no URL of a store; UNSUPPORTED: of one that is not known. */
@@ -78,8 +93,8 @@ void stk_store_close(struct stk_store *store); /* takes; what is in flight is ca
 struct stk_about {
     uint64_t bytes;
     uint64_t mtime_ns;
-    char etag[STK_STORE_ETAG_BYTES_MAX];     /* as it is sent, with its quotes; empty: none */
-    char modified[64]; /* http: Last-Modified as it was told; empty: none */
+    char etag[STK_STORE_ETAG_BYTES_MAX]; /* as it is sent, with its quotes; empty: none */
+    char modified[64];                   /* http: Last-Modified as it was told; empty: none */
 };
 
 /* What one request wants, with all of its tries. Private to the room, but for the fields of a
@@ -90,24 +105,27 @@ struct stk_exchange {
     const struct stk_place *place; /* lent */
     uint32_t method;               /* enum stk_http_method */
     const struct stk_about *about; /* of the version that is wanted; NULL: any */
-    bool probe; /* a byte of it, to be told its size and version */
+    bool probe;                    /* a byte of it, to be told its size and version */
     bool ranged;
-    uint64_t offset, bytes;        /* of the range */
-    uint64_t good;                 /* of them have come */
+    uint64_t offset, bytes;            /* of the range */
+    uint64_t good;                     /* of them have come */
+    struct stk_cover *cover;           /* of the object that it is a range of, lent; NULL: none */
+    bool seal;                         /* S3, HEAD: the object's checksum is wanted */
     const struct stk_sign_pair *query; /* S3: added to the bucket's URL; the key is not */
     uint32_t query_count;
     bool keyed; /* S3: the key stays in the URL, though there is a query */
     /* S3: beside those that are made here, and signed as they are. */
     const struct stk_sign_pair *more;
-    uint32_t more_count; /* at most STK_STORE_MORE_MAX */
+    uint32_t more_count;            /* at most STK_STORE_MORE_MAX */
+    const struct stk_place *source; /* S3: the server copies from there; lent; NULL: it does not */
     const char *payload; /* SHA-256 of the body in hex; NULL: made here, on the reactor */
     /* The body of a good answer is XML, and may tell of a failure all the same; buffer has a byte
      * more than buffer_bytes, for a NUL. */
     bool document;
     uint32_t patience; /* times longer than usual until the first byte and the end; 0: 1 */
-    bool tree, deep;  /* the hub: a page of a listing, as dialect/dialect.h has it */
-    const char *link; /* likewise */
-    bool landed;      /* the hub: the try went to the place's landing */
+    bool tree, deep;   /* the hub: a page of a listing, as dialect/dialect.h has it */
+    const char *link;  /* likewise */
+    bool landed;       /* the hub: the try went to the place's landing */
     uint8_t *buffer;
     uint64_t buffer_bytes;
     void (*done)(struct stk_exchange *exchange, const struct stk_http_answer *answer);
@@ -118,11 +136,25 @@ struct stk_exchange {
     uint32_t code; /* of the last answer; 0: none */
     /* of the tries */
     uint32_t attempts, refreshes, moves;
-    uint32_t cost;            /* tokens taken for the try in flight */
-    uint64_t progress_ns;     /* when a byte came last, or it began */
-    uint64_t generation;      /* of the credentials that it was signed with */
+    uint32_t quick;         /* of the attempts: such as waited for nothing */
+    uint32_t cost;          /* tokens taken for its tries */
+    uint64_t progress_ns;   /* when a byte came last, or it began */
+    uint64_t generation;    /* of the credentials that it was signed with */
+    struct stk_seals seals; /* what the server told of the wanted bytes */
+    struct stk_seal odd;    /* of the last body that was not as it told */
+    uint32_t damaged;       /* such bodies */
     _Atomic bool cancelled;
-    const char *headers[24];
+    const char *headers[32];
+    /* of manners; of the reactor */
+    uint64_t prefix;                      /* whose rate it keeps to */
+    uint64_t turn_ns;                     /* when the try in flight was admitted */
+    bool paced;                           /* it had to wait for its turn */
+    struct stk_exchange *later, *earlier; /* of those that have no first byte yet */
+    bool watched;                         /* is one of them */
+    struct stk_exchange *hedge, *of;      /* the second try beside this one; the first one of it */
+    bool won, left; /* a hedge's bytes are taken; nobody waits for it: it frees itself */
+    bool ended;     /* the first try, before its hedge */
+    uint32_t row;   /* of the ledger */
 };
 
 /* Sends it until it is done; never waits. */
@@ -141,6 +173,9 @@ int stk_exchange_call(struct stk_store *store, struct stk_exchange *exchange,
 /* What S3 is here: a server of one's own (AWS_ENDPOINT_URL), and whether requests go by TLS. */
 void stk_store_kind(const struct stk_store *store, bool *own_out, bool *tls_out);
 
+/* Whether requests for the object go out with a customer's key. */
+bool stk_store_has_key(const struct stk_store *store, const struct stk_place *place);
+
 /* Asks for size and version. -ENOENT, -EACCES ... */
 int stk_store_head(struct stk_store *store, const struct stk_place *place,
                    struct stk_about *about_out, struct stoker_error *error);
@@ -154,6 +189,19 @@ void stk_store_fetch(struct stk_exchange *exchange, const struct stk_place *plac
                      const struct stk_about *about, uint64_t offset, uint64_t bytes,
                      uint8_t *buffer);
 
+/* Larger reads are cut into ranges of so many bytes. */
+uint32_t stk_store_range_bytes(const struct stk_place *place);
+/* A cover for an object that will be fetched by ranges, or NULL: no checksum of the whole can be
+ * learnt. *ask_out: nobody tells it unless he is asked by stk_store_seal. */
+struct stk_cover *stk_store_cover(struct stk_store *store, const struct stk_place *place,
+                                  const struct stk_about *about, bool *ask_out);
+/* Readies *exchange to ask for the checksum of the version *about (lent); done has
+ * stk_store_sealed of it. */
+void stk_store_seal(struct stk_exchange *exchange, const struct stk_place *place,
+                    const struct stk_about *about);
+void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                      struct stk_cover *cover);
+
 /* What a listing tells of one name. */
 struct stk_found {
     const char *name; /* below the prefix; lent for the call */
@@ -166,7 +214,7 @@ struct stk_search {
     const struct stk_place *place; /* a prefix: '/' is added to its end if it has none */
     bool deep;                     /* all below it, not only what lies directly there */
     uint32_t max;                  /* 0: all; else the first so many at least */
-    const char *after; /* deep: names behind this one only, as bytes sort; NULL: all */
+    const char *after;             /* deep: names behind this one only, as bytes sort; NULL: all */
     int (*found)(void *owner, const struct stk_found *item); /* below 0 ends it */
     void *owner;
 };
@@ -175,5 +223,8 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
 
 /* What requests were sent, came again, and why; leaves struct_size alone. */
 void stk_store_ledger(struct stk_store *store, struct stoker_ledger *ledger_out);
+
+/* "Wed, 21 Oct 2015 07:28:00 GMT" or "2015-10-21T07:28:00.000Z"; 0: neither. ns. */
+uint64_t stk_store_time(const char *text, size_t bytes);
 
 #endif

@@ -8,11 +8,15 @@
 #include "io/pool.h"
 #include "test/t.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define CANARY "canary0secret0value"
+#define SKEW_TESTED_S 100000000ll
 
 static struct stk_view view_of(const char *text)
 {
@@ -81,6 +85,10 @@ struct judged {
 
 #define BODY(code) "<Error><Code>" code "</Code><Message>m</Message></Error>"
 
+#define ARCHIVED(code, more)                                                                       \
+    "<Error><Code>" code "</Code><Message>m</Message>" more "<RequestId>R1</RequestId></Error>"
+#define RESTORE "aws s3api restore-object --bucket bucket --key 'key' --restore-request "
+
 static const struct judged judged[] = {
     {"good", 206, "", "", STK_VERDICT_GOOD, 0, NULL},
     {"slow down", 503, "", BODY("SlowDown"), STK_VERDICT_THROTTLED, 0, NULL},
@@ -98,7 +106,23 @@ static const struct judged judged[] = {
     {"a clock that is off", 403, "Date: Wed, 21 Oct 2015 07:28:00 GMT\n",
      BODY("RequestTimeTooSkewed"), STK_VERDICT_AGAIN, 0, NULL},
     {"denied", 403, "", BODY("AccessDenied"), STK_VERDICT_FAILED, -EACCES, "AccessDenied: m"},
-    {"archived", 403, "", BODY("InvalidObjectState"), STK_VERDICT_FAILED, -EACCES, "m"},
+    {"archived", 403, "", ARCHIVED("InvalidObjectState", "<StorageClass>GLACIER</StorageClass>"),
+     STK_VERDICT_FAILED, -EACCES, "m, storage class GLACIER, request R1"},
+    {"archived deep, takes some 12 hours", 403, "",
+     ARCHIVED("InvalidObjectState", "<StorageClass>DEEP_ARCHIVE</StorageClass>"),
+     STK_VERDICT_FAILED, -EACCES, "m, storage class DEEP_ARCHIVE, request R1"},
+    {"archived by tiering", 403, "",
+     ARCHIVED("InvalidObjectState", "<StorageClass>INTELLIGENT_TIERING</StorageClass>"
+                                    "<AccessTier>ARCHIVE_ACCESS</AccessTier>"),
+     STK_VERDICT_FAILED, -EACCES,
+     "m, storage class INTELLIGENT_TIERING, access tier ARCHIVE_ACCESS, request R1"},
+    {"archived by tiering, takes some 12 hours", 403, "",
+     ARCHIVED("ObjectNotInActiveTierError", "<AccessTier>DEEP_ARCHIVE_ACCESS</AccessTier>"),
+     STK_VERDICT_FAILED, -EACCES, "m, access tier DEEP_ARCHIVE_ACCESS, request R1"},
+    {"a customer's key", 400, "",
+     "<Error><Code>InvalidRequest</Code><Message>stored using a form of Server Side Encryption."
+     "</Message></Error>",
+     STK_VERDICT_FAILED, -EACCES, "HTTP 400 InvalidRequest: stored using"},
     {"missing", 404, "x-amz-request-id: R1\n", "", STK_VERDICT_FAILED, -ENOENT, "request R1"},
     {"replaced", 412, "", "", STK_VERDICT_FAILED, STOKER_ERROR_CHANGED, "412"},
     {"shorter", 416, "", "", STK_VERDICT_FAILED, STOKER_ERROR_CHANGED, "416"},
@@ -131,6 +155,8 @@ static void test_judging(void)
         memset(&exchange, 0, sizeof exchange);
         exchange.store = store;
         exchange.place = place;
+        T_EQ(row->name, stk_creds_get(store->creds, &store->credentials, NULL), 0);
+        exchange.generation = store->credentials.generation;
         answer.code = row->code;
         answer.headers_bytes = (uint32_t)strlen(row->headers);
         memcpy(answer.headers, row->headers, answer.headers_bytes);
@@ -147,6 +173,20 @@ static void test_judging(void)
             T_HAS(row->name, exchange.error.where, row->told);
             T_HAS(row->name, exchange.error.where, "s3://bucket/key");
         }
+        if (strcmp(row->name, "expired") == 0) { /* others are fetched */
+            T_EQ(row->name, stk_creds_peek(store->creds, &store->credentials, NULL), -EAGAIN);
+        }
+        if (strncmp(row->name, "archived", 8) == 0) {
+            T_STR(row->name, exchange.error.what, "the object is archived");
+            T_HAS(row->name, exchange.error.advice,
+                  strstr(row->name, "tiering") ? RESTORE "'{}'" : RESTORE "Days=7");
+            T_HAS(row->name, exchange.error.advice,
+                  strstr(row->name, "some 12") ? "some 12 hours" : "some 5 hours");
+        } else if (strstr(row->name, "customer")) {
+            T_HAS(row->name, exchange.error.advice, "STOKER_SSE_C_KEY_FILE");
+        }
+        T_EQ(row->name, atomic_load(&store->skew_s) < -SKEW_TESTED_S,
+             strstr(row->name, "clock") != NULL);
         stk_store_region(store, "bucket", region);
         T_STR(row->name, region, strstr(row->name, "region") ? "eu-west-3" : "us-east-1");
         stk_store_close(store);
@@ -158,21 +198,24 @@ static void test_waits(void)
 {
     static struct stk_http_answer answer;
     struct stk_store *store = open_store();
-    uint64_t most = 0;
+    uint64_t most = 0, least = UINT64_MAX;
 
     for (uint32_t i = 0; i < 1000; i++) {
         uint64_t wait = stk_store_backoff(store, STK_VERDICT_TRANSIENT, 3, &answer);
 
         most = stk_max(most, wait);
+        least = stk_min(least, wait);
         T_TRUE("full jitter", wait <= 200);
         T_TRUE("bounded",
                stk_store_backoff(store, STK_VERDICT_THROTTLED, 4000000, &answer) <= 20000);
     }
-    T_TRUE("spread", most > 150);
+    T_TRUE("spread", most > 150 && least < 50);
     answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "Retry-After: 7\n");
     T_TRUE("as told", stk_store_backoff(store, STK_VERDICT_THROTTLED, 1, &answer) >= 7000);
     answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "Retry-After: 99999999999\n");
     T_TRUE("within reason", stk_store_backoff(store, STK_VERDICT_THROTTLED, 1, &answer) <= 61000);
+    answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "x-amz-retry-after: 700\n");
+    T_TRUE("in milliseconds", stk_store_backoff(store, STK_VERDICT_THROTTLED, 1, &answer) <= 900);
     for (uint32_t i = 0; i < 100; i++) {
         T_TRUE("tokens", stk_store_take_tokens(store, 5));
     }
@@ -189,56 +232,219 @@ static void test_waits(void)
     stk_store_close(store);
 }
 
-/* Where requests for a bucket go. */
-static void test_hosts(void)
+/* A server that nobody is: a few tries, paid from the tokens that all share, and counted. */
+static void test_tries(void)
 {
     static const struct {
-        const char *name, *url, *endpoint, *fips, *sent;
-    } rows[] = {
-        {"Amazon's", "s3://my-bucket/a/b c", NULL, NULL,
-         "https://my-bucket.s3.eu-west-1.amazonaws.com/a/b%20c"},
-        {"a dot", "s3://my.bucket/k", NULL, NULL, "https://s3.eu-west-1.amazonaws.com/my.bucket/k"},
-        {"fips", "s3://my-bucket/k", NULL, "true",
-         "https://my-bucket.s3-fips.eu-west-1.amazonaws.com/k"},
-        {"one's own", "s3://my-bucket/k//../x", "http://host:80/base/", NULL,
-         "http://host/base/my-bucket/k//../x"},
-        {"another port", "s3://my-bucket/k", "https://host:8443", NULL,
-         "https://host:8443/my-bucket/k"},
-    };
+        const char *max;
+        uint32_t tries;
+    } rows[] = {{"", 4}, {"2", 2}, {"3", 3}};
 
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stoker_ledger ledger = {.struct_size = sizeof ledger};
+        struct stk_place *place = NULL;
+        struct stoker_error error = {0};
+        struct stk_about about;
+        struct stk_store *store;
+
+        setenv("AWS_MAX_ATTEMPTS", rows[i].max, 1);
+        store = open_store();
+        T_EQ("place", stk_place_parse("http://127.0.0.1:1/x", &place, NULL), 0);
+        T_EQ("nobody", stk_store_head(store, place, &about, &error), -ECONNREFUSED);
+        T_ERROR("nobody", &error);
+        stk_store_ledger(store, &ledger);
+        T_EQ("sent", ledger.requests[STOKER_STORE_HTTP], rows[i].tries);
+        T_EQ("tried again", ledger.retries_transient, rows[i].tries - 1);
+        T_EQ("paid for", store->locked.tokens, 500 - 14 * (rows[i].tries - 1));
+        stk_place_free(place);
+        stk_store_close(store);
+    }
+    unsetenv("AWS_MAX_ATTEMPTS");
+}
+
+static bool sends(const struct stk_exchange *exchange, const char *header)
+{
+    for (uint32_t i = 0; i < exchange->request.header_count; i++) {
+        if (strcmp(exchange->headers[i], header) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of which version a range is asked for. */
+static void test_conditions(void)
+{
+    static const char since[] = "Sat, 21 Nov 2026 10:00:00 GMT";
+    static const struct {
+        const char *name, *etag, *modified, *sent, *unsent;
+    } rows[] = {
+        {"an ETag", "\"e\"", since, "If-Match: \"e\"",
+         "If-Unmodified-Since: Sat, 21 Nov 2026 10:00:00 GMT"},
+        {"a weak one", "W/\"e\"", since, "If-Unmodified-Since: Sat, 21 Nov 2026 10:00:00 GMT",
+         "If-Match: W/\"e\""},
+        {"none", "", since, "If-Unmodified-Since: Sat, 21 Nov 2026 10:00:00 GMT", "If-Match: "},
+        {"a range", "", "", "Range: bytes=15-29", "If-Match: "},
+    };
+    static struct stk_exchange exchange;
+    static char room[STK_HTTP_ROOM_BYTES];
+    struct stk_store *store = open_store();
+    struct stk_place *place = NULL;
+
+    T_EQ("place", stk_place_parse("http://host/x", &place, NULL), 0);
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stk_about about = {.bytes = 100};
+        uint8_t buffer[20];
+
+        snprintf(about.etag, sizeof about.etag, "%s", rows[i].etag);
+        snprintf(about.modified, sizeof about.modified, "%s", rows[i].modified);
+        memset(&exchange, 0, sizeof exchange);
+        stk_store_fetch(&exchange, place, &about, 10, sizeof buffer, buffer);
+        exchange.good = 5;
+        exchange.store = store;
+        exchange.request.owner = &exchange;
+        T_EQ(rows[i].name, stk_store_prepare(&exchange.request, room), 0);
+        T_TRUE(rows[i].name, sends(&exchange, rows[i].sent));
+        T_TRUE(rows[i].name, !sends(&exchange, rows[i].unsent));
+    }
+    stk_place_free(place);
+    stk_store_close(store);
+}
+
+/* Where requests for a bucket go. */
+static const struct {
+    const char *name, *url, *endpoint, *fips, *sent;
+} hosts[] = {
+    {"Amazon's", "s3://my-bucket/a/b c", NULL, NULL,
+     "https://my-bucket.s3.eu-west-1.amazonaws.com/a/b%20c"},
+    {"a dot", "s3://my.bucket/k", NULL, NULL, "https://s3.eu-west-1.amazonaws.com/my.bucket/k"},
+    {"fips", "s3://my-bucket/k", NULL, "true",
+     "https://my-bucket.s3-fips.eu-west-1.amazonaws.com/k"},
+    {"dual stack", "s3://my-bucket/k", NULL, NULL,
+     "https://my-bucket.s3.dualstack.eu-west-1.amazonaws.com/k"},
+    {"one's own", "s3://my-bucket/k//../x", "http://host:80/base/", NULL,
+     "http://host/base/my-bucket/k//../x"},
+    {"another port", "s3://my-bucket/k", "https://host:8443", NULL,
+     "https://host:8443/my-bucket/k"},
+    /* As botocore's rules for endpoints have them. */
+    {"express", "s3://b--euw1-az1--x-s3/k", NULL, NULL,
+     "https://b--euw1-az1--x-s3.s3express-euw1-az1.eu-west-1.amazonaws.com/k"},
+    {"express fips", "s3://b-b--euw1-az1--x-s3/k", NULL, "true",
+     "https://b-b--euw1-az1--x-s3.s3express-fips-euw1-az1.eu-west-1.amazonaws.com/k"},
+    {"express, dual stack", "s3://b--euw1-az1--x-s3/k", NULL, NULL,
+     "https://b--euw1-az1--x-s3.s3express-euw1-az1.dualstack.eu-west-1.amazonaws.com/k"},
+    {"express, one's own", "s3://b--euw1-az1--x-s3/k", "http://host/a", NULL,
+     "http://host/a/b--euw1-az1--x-s3/k"},
+    {"no express", "s3://--x-s3/k", NULL, NULL, "https://--x-s3.s3.eu-west-1.amazonaws.com/k"},
+    {"no zone", "s3://b--x-s3/k", NULL, NULL, "https://b--x-s3.s3.eu-west-1.amazonaws.com/k"},
+    {"an empty zone", "s3://b----x-s3/k", NULL, NULL,
+     "https://b----x-s3.s3.eu-west-1.amazonaws.com/k"},
+};
+
+static void test_hosts(void)
+{
     setenv("AWS_REGION", "eu-west-1", 1);
     setenv("AWS_ACCESS_KEY_ID", "AKID", 1);
     setenv("AWS_SECRET_ACCESS_KEY", CANARY, 1);
-    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+    setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true", 1); /* nobody is there to give one */
+    for (size_t i = 0; i < STK_COUNT(hosts); i++) {
         static struct stk_exchange exchange;
         static char room[STK_HTTP_ROOM_BYTES];
         struct stk_place *place = NULL;
         struct stk_store *store;
+        bool dual = strstr(hosts[i].name, "dual stack") != NULL;
 
-        setenv("AWS_ENDPOINT_URL", rows[i].endpoint ? rows[i].endpoint : "", 1);
-        setenv("AWS_USE_FIPS_ENDPOINT", rows[i].fips ? rows[i].fips : "", 1);
+        setenv("AWS_ENDPOINT_URL", hosts[i].endpoint ? hosts[i].endpoint : "", 1);
+        setenv("AWS_USE_FIPS_ENDPOINT", hosts[i].fips ? hosts[i].fips : "", 1);
+        setenv("AWS_USE_DUALSTACK_ENDPOINT", dual ? "true" : "", 1);
+        setenv("AWS_REQUEST_PAYER", dual ? "requester" : "", 1);
         store = open_store();
+        atomic_store(&store->skew_s, 946684800 - (int64_t)(stk_clock_wall_ns() / 1000000000u));
         memset(&exchange, 0, sizeof exchange);
-        T_EQ(rows[i].name, stk_place_parse(rows[i].url, &place, NULL), 0);
+        T_EQ(hosts[i].name, stk_place_parse(hosts[i].url, &place, NULL), 0);
         exchange.store = store;
         exchange.place = place;
         exchange.method = STK_HTTP_GET;
         exchange.request.owner = &exchange;
-        T_EQ(rows[i].name, stk_creds_get(store->creds, &store->credentials, NULL), 0);
-        T_EQ(rows[i].name, stk_store_prepare(&exchange.request, room), 0);
-        T_STR(rows[i].name, exchange.request.url, rows[i].sent);
-        T_TRUE(rows[i].name, !memmem(room, sizeof room, CANARY, strlen(CANARY)));
-        T_EQ(rows[i].name, exchange.request.header_count, 3);
-        T_TRUE(rows[i].name, strncmp(exchange.headers[2],
-                                     "Authorization: AWS4-HMAC-SHA256 "
-                                     "Credential=AKID/",
-                                     48) == 0);
+        T_EQ(hosts[i].name, stk_creds_get(store->creds, &store->credentials, NULL), 0);
+        T_EQ(hosts[i].name, stk_store_prepare(&exchange.request, room), 0);
+        T_STR(hosts[i].name, exchange.request.url, hosts[i].sent);
+        T_TRUE(hosts[i].name, !memmem(room, sizeof room, CANARY, strlen(CANARY)));
+        T_EQ(hosts[i].name, exchange.request.header_count, 3 + dual);
+        T_EQ(hosts[i].name, sends(&exchange, "x-amz-request-payer: requester"), dual);
+        /* By the server's clock, as it was learned. */
+        T_HAS(hosts[i].name, exchange.headers[exchange.request.header_count - 3],
+              "x-amz-date: 20000101T0000");
+        T_TRUE(hosts[i].name, strncmp(exchange.headers[exchange.request.header_count - 1],
+                                      "Authorization: AWS4-HMAC-SHA256 "
+                                      "Credential=AKID/",
+                                      48) == 0);
+        T_EQ(hosts[i].name,
+             strstr(exchange.headers[exchange.request.header_count - 1], "/s3express/aws4") != NULL,
+             strncmp(hosts[i].name, "express", 7) == 0);
         stk_place_free(place);
         stk_store_close(store);
     }
+    unsetenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH");
     unsetenv("AWS_ENDPOINT_URL");
     unsetenv("AWS_USE_FIPS_ENDPOINT");
+    unsetenv("AWS_USE_DUALSTACK_ENDPOINT");
+    unsetenv("AWS_REQUEST_PAYER");
     unsetenv("AWS_REGION");
+}
+
+/* ---- closing while requests are under way ---- */
+
+struct asked {
+    struct stk_exchange exchange;
+    uint8_t buffer[64];
+    bool done;
+};
+
+static void count_done(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+{
+    (void)answer;
+    ((struct asked *)exchange)->done = true;
+}
+
+/* A server that takes connections, and never answers: requests are being signed, connected or
+ * waited for when the store is closed. All are done then; a sanitizer sees what they still use. */
+static void test_close(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct stk_about about = {.bytes = 4096, .etag = "\"e\""};
+    socklen_t at_bytes = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct stk_place *place = NULL;
+    static struct asked asked[32];
+    char endpoint[64];
+
+    T_EQ("bind", bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    T_EQ("listen", listen(listener, 64), 0);
+    T_EQ("port", getsockname(listener, (struct sockaddr *)&at, &at_bytes), 0);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%u", ntohs(at.sin_port));
+    setenv("AWS_ENDPOINT_URL", endpoint, 1);
+    T_EQ("place", stk_place_parse("s3://bucket/key", &place, NULL), 0);
+    for (uint32_t round = 0; round < 60; round++) {
+        struct stk_store *store = open_store();
+
+        for (size_t i = 0; store && i < STK_COUNT(asked); i++) {
+            memset(&asked[i], 0, sizeof asked[i]);
+            stk_store_fetch(&asked[i].exchange, place, &about, 64 * i, 64, asked[i].buffer);
+            asked[i].exchange.done = count_done;
+            stk_exchange_start(store, &asked[i].exchange);
+        }
+        if (round % 3 > 0) {
+            usleep(round * 20);
+        }
+        stk_store_close(store);
+        for (size_t i = 0; i < STK_COUNT(asked); i++) {
+            T_TRUE("is done", asked[i].done && asked[i].exchange.status < 0);
+        }
+    }
+    stk_place_free(place);
+    unsetenv("AWS_ENDPOINT_URL");
+    close(listener);
 }
 
 int main(void)
@@ -256,6 +462,9 @@ int main(void)
     test_judging();
     test_waits();
     test_hosts();
+    test_tries();
+    test_conditions();
+    test_close();
     setenv("AWS_ENDPOINT_URL", "no url", 1);
     T_EQ("no endpoint",
          stk_store_open(&(struct stk_store *){NULL}, &(struct stk_store_options){.timeout_ms = 1},

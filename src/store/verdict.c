@@ -18,6 +18,7 @@
 #define BACKOFF_BASE_MS 50u   /* of what passes by itself */
 #define THROTTLE_BASE_MS 200u /* of what is too much for the server */
 #define BACKOFF_MAX_MS 20000u
+#define BACKOFF_VAIN_MS 20u /* where to wait longer does not help */
 #define RETRY_AFTER_MAX_MS 60000u
 
 static bool is_one_of(const char *code, const char *const *codes, size_t count);
@@ -49,6 +50,7 @@ static void read_error(struct stk_refusal *refusal, const char *text)
     element(text, "Message", refusal->message, sizeof refusal->message);
     element(text, "RequestId", refusal->request_id, sizeof refusal->request_id);
     element(text, "StorageClass", refusal->storage, sizeof refusal->storage);
+    element(text, "AccessTier", refusal->tier, sizeof refusal->tier);
     element(text, "Region", refusal->region, sizeof refusal->region);
 }
 
@@ -142,7 +144,6 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
     static const char *const expired[] = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired",
                                           "ExpiredTokenException", "InvalidClientTokenId"};
     struct stk_store *store = exchange->store;
-    struct stk_service *service;
     uint32_t code = answer->code;
 
     if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
@@ -158,6 +159,12 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
         exchange->moves++; /* by the hub again, and what that says holds */
         return STK_VERDICT_AGAIN;
     }
+    /* Who holds the file refuses the signature that the hub has just given: it was for one use, and
+     * that was lost with its connection; or it ended on the way. The hub itself has not said no. */
+    if (exchange->place->kind == STK_PLACE_HUB && exchange->request.landed &&
+        (code == 401 || code == 403) && exchange->moves++ < STK_STORE_LANDINGS_MAX) {
+        return STK_VERDICT_AGAIN;
+    }
     if (code == 429 || is_one_of(refusal->code, throttled, STK_COUNT(throttled)) || code == 503) {
         return STK_VERDICT_THROTTLED;
     }
@@ -170,8 +177,7 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
     }
     if ((is_one_of(refusal->code, expired, STK_COUNT(expired)) || code == 401) &&
         exchange->refreshes++ == 0) {
-        service = stk_store_service(store, exchange->place);
-        stk_creds_refused(service ? service->creds : store->creds, exchange->generation);
+        stk_creds_refused(stk_store_asker(store, exchange->place), exchange->generation);
         return STK_VERDICT_AGAIN;
     }
     if (code == 403 || is_one_of(refusal->code, skewed, STK_COUNT(skewed))) {
@@ -262,6 +268,29 @@ static void name_server(struct stk_exchange *exchange)
              why ? copy + (why - where) + 1 : "");
 }
 
+/* With the call that brings it back. Objects that S3 moved to an archive by itself come back to
+ * stay, the others for some days. */
+static int fail_archived(struct stk_exchange *exchange, const struct stk_refusal *refusal)
+{
+    bool tiering = strcmp(refusal->storage, "INTELLIGENT_TIERING") == 0 || refusal->tier[0];
+    bool deep = strncmp(refusal->storage, "DEEP", 4) == 0 || strncmp(refusal->tier, "DEEP", 4) == 0;
+    const struct stk_place *place = exchange->source ? exchange->source : exchange->place;
+    char object[160] = "";
+
+    if (place->kind == STK_PLACE_S3 && strlen(place->bucket) + strlen(place->key) < 120 &&
+        !strchr(place->key, '\'')) {
+        snprintf(object, sizeof object, "--bucket %s --key '%s' ", place->bucket, place->key);
+    }
+    stk_fail(&exchange->error, -EACCES, "the object is archived", "", "%s%s%s%s%s%s%s",
+             refusal->message, refusal->storage[0] ? ", storage class " : "", refusal->storage,
+             refusal->tier[0] ? ", access tier " : "", refusal->tier,
+             refusal->request_id[0] ? ", request " : "", refusal->request_id);
+    snprintf(exchange->error.advice, sizeof exchange->error.advice,
+             "restore it, which takes %s hours: aws s3api restore-object %s--restore-request %s",
+             deep ? "some 12" : "some 5", object, tiering ? "'{}'" : "Days=7");
+    return exchange->error.status;
+}
+
 int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,
                    const struct stk_refusal *refusal)
 {
@@ -276,16 +305,20 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
         while (told->code != 0 && told->code != answer->code) {
             told++;
         }
-        if (strcmp(refusal->code, "InvalidObjectState") == 0) {
-            exchange->status = stk_fail(
-                &exchange->error, -EACCES, "the object is archived",
-                "restore it first: aws s3api restore-object --restore-request Days=7",
-                "%s%s%s%s%s", refusal->message, refusal->storage[0] ? ", storage class " : "",
-                refusal->storage, refusal->request_id[0] ? ", request " : "", refusal->request_id);
+        if (strcmp(refusal->code, "InvalidObjectState") == 0 ||
+            strcmp(refusal->code, "ObjectNotInActiveTierError") == 0) {
+            exchange->status = fail_archived(exchange, refusal);
+        } else if (exchange->place->kind == STK_PLACE_S3 && answer->code / 100 == 4 &&
+                   strcasestr(refusal->message, "server side encryption")) {
+            exchange->status =
+                stk_fail(&exchange->error, -EACCES, "the object is encrypted by a customer's key",
+                         "name the key that it was written with by STOKER_SSE_C_KEY_FILE, or by "
+                         "STOKER_SSE_C_KEY",
+                         "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
         } else if (strcmp(refusal->code, "BlobArchived") == 0) {
-            exchange->status = stk_fail(
-                &exchange->error, -EACCES, "the blob is archived",
-                "rehydrate it first: az storage blob set-tier --tier Hot", "%s", refusal->message);
+            exchange->status = stk_fail(&exchange->error, -EACCES, "the blob is archived",
+                                        "rehydrate it first: az storage blob set-tier --tier Hot",
+                                        "%s", refusal->message);
         } else {
             exchange->status =
                 stk_fail(&exchange->error, told->status, told->what, told->advice,
@@ -325,6 +358,20 @@ static bool same_etag(const char *a, struct stk_view b)
     return strlen(a) == bytes && memcmp(a, text, bytes) == 0;
 }
 
+/* What the answer tells of the bytes that are wanted: when a body breaks off, the first does. */
+static void read_seals(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+{
+    bool all = answer->code == 200 || stk_exchange_is_whole(exchange);
+
+    if (exchange->good == 0) {
+        stk_seals_read(&exchange->seals, answer, stk_place_dialect(exchange->place), all,
+                       exchange->store->options.tags && !exchange->place->zone);
+        if (answer->code == 200 && !stk_exchange_is_whole(exchange)) {
+            exchange->seals.body = (struct stk_seal){.kind = STK_SEAL_NONE};
+        }
+    }
+}
+
 int stk_store_check(struct stk_http_request *request, const struct stk_http_answer *answer)
 {
     struct stk_exchange *exchange = request->owner;
@@ -357,6 +404,7 @@ int stk_store_check(struct stk_http_request *request, const struct stk_http_answ
                             "open the data set again; write new data under new names",
                             "%" PRIu64 " bytes, before %" PRIu64, total, exchange->about->bytes);
         }
+        read_seals(exchange, answer);
         return 0;
     }
     if (answer->code != 200 || (exchange->about && answer->content_bytes != UINT64_MAX &&
@@ -366,6 +414,7 @@ int stk_store_check(struct stk_http_request *request, const struct stk_http_answ
     /* A server that knows no ranges sends the whole: what is not wanted is thrown away. */
     request->skip = begin;
     request->cut = true;
+    read_seals(exchange, answer);
     return 0;
 }
 
@@ -373,7 +422,8 @@ uint64_t stk_store_backoff(struct stk_store *store, uint32_t verdict, uint32_t a
                            const struct stk_http_answer *answer)
 {
     uint64_t base = verdict == STK_VERDICT_THROTTLED ? THROTTLE_BASE_MS : BACKOFF_BASE_MS;
-    uint64_t most = stk_min(base << stk_min(attempt - 1, 20), BACKOFF_MAX_MS);
+    uint64_t most =
+        attempt == 0 ? BACKOFF_VAIN_MS : stk_min(base << stk_min(attempt - 1, 20), BACKOFF_MAX_MS);
     uint64_t wait = stk_store_random(store, most), told = 0;
     struct stk_view value;
     bool in_ms;

@@ -13,7 +13,6 @@ enum { BLOCK_BYTES = 512, MAGIC_AT = 257 };
 #define QUEUE_BYTES_MAX (16u << 10) /* of a read in the queue; larger windows are read in order */
 #define WANT_BYTES_MAX (256u << 10)
 #define ROOM_BYTES (20u << 10)
-#define FAR_STEPS_MAX 16u /* windows; a tenth of the bytes is then read for the headers */
 _Static_assert(ROOM_BYTES >= QUEUE_BYTES_MAX + STK_IO_ALIGN - 1, "read from any offset");
 
 static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
@@ -105,6 +104,7 @@ void stk_lane_run(struct stk_lane *lane, const struct stk_sweep_options *options
                 lane->need = (struct stk_tar_step){0};
             }
         } else if (status == 0 && step.event == STK_TAR_MEMBER) {
+            lane->members++;
             lane->joined = lane->done = meets(lane, &step);
             status = lane->done ? 0 : take(lane, options, &step);
         } else if (status == 0) {
@@ -164,7 +164,9 @@ static int read_narrow(struct stk_lane *lane, const struct stk_sweep_options *op
         return stk_fail(&lane->error, -ENOMEM, "cannot read headers", "free memory", "%zu bytes",
                         bytes);
     }
-    got = stk_io_read_now(options->io, tar->file, lane->need.offset, lane->room, bytes);
+    got = lane->far_bytes
+              ? stk_io_peek(options->io, tar->file, lane->need.offset, lane->room, bytes)
+              : stk_io_read_now(options->io, tar->file, lane->need.offset, lane->room, bytes);
     if (got < 0 && got != -EAGAIN) {
         return fail_read(lane, options, got);
     }
@@ -183,6 +185,29 @@ static int read_narrow(struct stk_lane *lane, const struct stk_sweep_options *op
     return 0;
 }
 
+/* How much of a remote tar is read at once. Members that lie far apart are not worth what is
+ * between; of what is brought the headers are enough. */
+static size_t far_want(struct stk_lane *lane, const struct stk_sweep_options *options)
+{
+    const struct stk_sweep_tar *tar = lane->chain->tar;
+    uint64_t end = lane->window_at + lane->window.bytes, from = lane->need.offset;
+    uint64_t bytes = stk_min(stk_max(lane->need.bytes, WANT_BYTES_MIN), tar->bytes - from);
+
+    lane->comes = stk_io_comes(options->io, tar->file, from, bytes);
+    if (!lane->comes && options->bring_for && !lane->chain->brought && lane->members > 0 &&
+        (from - lane->start) / lane->members <= lane->far_bytes) {
+        lane->chain->brought = true;
+        stk_io_bring(options->io, tar->file, options->bring_for);
+        lane->comes = stk_io_comes(options->io, tar->file, from, bytes);
+    }
+    if (lane->comes) {
+        return WANT_BYTES_MIN;
+    }
+    /* A window holds no second header where they lie further apart than it is long. */
+    return lane->members > 0 && from > end + lane->far_bytes / 2 ? QUEUE_BYTES_MAX
+                                                                 : lane->far_bytes;
+}
+
 /* The bytes that the parser needs, and what comes with them. */
 static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
                  struct stk_view *view_out)
@@ -197,10 +222,7 @@ static int serve(struct stk_lane *lane, const struct stk_sweep_options *options,
         /* Near misses come in runs (small members): read more at once; far ones do not. */
         lane->want = need->offset <= end + WANT_BYTES_MIN ? stk_min(2 * lane->want, WANT_BYTES_MAX)
                                                           : WANT_BYTES_MIN;
-        if (lane->far_bytes) { /* members that lie so far apart are not worth what is between */
-            lane->want = need->offset > end + FAR_STEPS_MAX * lane->far_bytes ? QUEUE_BYTES_MAX
-                                                                              : lane->far_bytes;
-        }
+        lane->want = lane->far_bytes ? far_want(lane, options) : lane->want;
         bytes = stk_min(stk_max(need->bytes, lane->want), tar->bytes - need->offset);
         status = options->calls->goes_on(tar, &lane->error);
         if (status == 0) {
@@ -226,8 +248,8 @@ void stk_lane_wake(struct stk_lane *lane, const struct stk_sweep_options *option
         lane->room = NULL;
     }
     if (lane->read.lost || lane->read.result < 0) {
-        fail(lane, fail_read(lane, options,
-                             lane->read.lost ? STOKER_ERROR_TIMEOUT : lane->read.result));
+        fail(lane,
+             fail_read(lane, options, lane->read.lost ? STOKER_ERROR_TIMEOUT : lane->read.result));
         return;
     }
     show(lane, options, lane->room + lane->read.skip, lane->read.result);

@@ -27,7 +27,8 @@ struct stk_lane {
     uint64_t start;         /* while it searches: from where */
     uint64_t search_at;     /* the next block to look at */
     uint64_t search_end;
-    uint32_t reads; /* of cold bytes, so far */
+    uint32_t reads;   /* of cold bytes, so far */
+    uint64_t members; /* since its start */
     bool searching;
     bool told;    /* its start is the caller's guess */
     bool listed;  /* in the sweep's list of those that can run */
@@ -46,7 +47,8 @@ struct stk_lane {
     uint8_t *room; /* owned pages; NULL: the kernel keeps them */
     uint32_t room_bytes;
     uint32_t far_bytes; /* of a tar behind a network: what is read at once; 0: it is here */
-    uint8_t *wide; /* owned; NULL: headers lie apart */
+    bool comes;         /* what it wants next was brought, or is on its way */
+    uint8_t *wide;      /* owned; NULL: headers lie apart */
     size_t wide_capacity;
 
     struct stk_heard *heard; /* owned */
@@ -61,6 +63,7 @@ struct stk_chain {
     struct stk_lane *head;
     uint32_t lanes;    /* alive, dropped ones included */
     uint64_t searched; /* bytes that searches may have read */
+    bool brought;      /* was asked to be brought whole */
     bool refuted;      /* some were dropped just now */
     bool decided;      /* status is the tar's */
     int status;

@@ -298,12 +298,17 @@ static uint64_t ahead_of(const struct sweep *sweep, const struct stk_lane *lane)
     const struct stk_chain *chain = lane->chain;
     uint64_t end, distance, share = sweep->options->search_share;
 
-    if (!lane->waiting || lane->dropped || lane->searching ||
+    if (!lane->waiting || lane->dropped || lane->searching || lane->comes ||
         lane->reads < (lane->far_bytes ? 1 : SPLIT_READS_MIN) ||
         (lane->after && lane->after->searching)) {
         return 0;
     }
     end = lane->after ? lane->after->start : chain->tar->bytes;
+    if (lane->far_bytes && lane->members > 0 &&
+        (lane->read.offset - lane->start) / lane->members > lane->far_bytes &&
+        chain->searched + lane->far_bytes > chain->tar->bytes / share) {
+        return 0; /* its headers lie further apart than a search reads */
+    }
     if (lane->far_bytes) { /* a window that is searched is also read for its headers */
         return end > lane->read.offset + 2ull * lane->far_bytes ? end - lane->read.offset : 0;
     }

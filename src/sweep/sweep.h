@@ -55,6 +55,9 @@ struct stk_sweep_options {
     struct stk_tar_limits limits; /* zeroed: the defaults */
     uint32_t search_share;        /* one in so many bytes of a tar may be read in search; 0: none */
     _Atomic uint64_t *bytes_read; /* added to */
+    /* Remote tars of small members are brought whole, for this owner, who wants their data soon:
+     * windows over their headers would bring most of it anyway. NULL: they are not. */
+    const void *bring_for;
 };
 
 /* Until next gives no more, and all tars have ended. */

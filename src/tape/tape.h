@@ -100,9 +100,9 @@ struct stk_tape {
     struct stk_view raw;       /* of the file, not yet looked at by blocks */
     uint64_t opened_at;        /* in the file: where this run of the library began */
     uint64_t read_to;          /* in the file: hashed and counted up to here */
-    uint64_t streams_before;        /* of the runs of the library before this one */
-    struct stk_unpack *unpack;      /* owned; NULL: plain, or none can go on */
-    uint8_t *room;                  /* owned */
+    uint64_t streams_before;   /* of the runs of the library before this one */
+    struct stk_unpack *unpack; /* owned; NULL: plain, or none can go on */
+    uint8_t *room;             /* owned */
     struct stk_view packed, behind; /* of the file, not yet unpacked: `behind` after `packed` */
     uint8_t carry[STK_TAPE_LOOK];   /* where a block ended within a look */
     uint64_t packed_at, tried_at;   /* in the file: of packed; behind the place tried last */
@@ -113,14 +113,14 @@ struct stk_tape {
     struct stoker_error failure; /* of it */
     uint64_t floor;              /* in the tar: where the last gap ended */
     uint32_t tries;
-    bool inexact;                /* a gap was */
-    bool misplaced;              /* the stream that ended is wrong, and its size is not known */
-    struct {                     /* the seek table of zstd */
-        struct stk_seekable foot;    /* no frames: there is none */
-        bool comparing;              /* with the frames as they end */
-        uint64_t next, in, out;      /* the entry to be read next, and where it begins */
-        uint64_t frame_in;           /* where the last frame ended */
-        uint64_t first, held;        /* entries in the chunk */
+    bool inexact;                 /* a gap was */
+    bool misplaced;               /* the stream that ended is wrong, and its size is not known */
+    struct {                      /* the seek table of zstd */
+        struct stk_seekable foot; /* no frames: there is none */
+        bool comparing;           /* with the frames as they end */
+        uint64_t next, in, out;   /* the entry to be read next, and where it begins */
+        uint64_t frame_in;        /* where the last frame ended */
+        uint64_t first, held;     /* entries in the chunk */
         uint8_t chunk[STK_TAPE_ENTRY_BYTES * STK_TAPE_ENTRIES];
     } table;
 };

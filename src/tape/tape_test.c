@@ -404,7 +404,7 @@ static void test_table_that_lied(void)
         struct heard heard;
         struct rig rig;
 
-        packed[entries + 4] ^= lies ? 1 : 0; /* bytes of the first frame */
+        packed[entries + 4] ^= lies ? 1 : 0;     /* bytes of the first frame */
         memset(packed + bytes / 2, 0xa5, 70000); /* with the begin of a frame */
         rig_open(&rig, &row, bytes);
         stk_world_add(rig.world, "/damaged", packed, bytes);

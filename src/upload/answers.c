@@ -51,8 +51,9 @@ static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **
         stop(reading, STOKER_ERROR_CORRUPT);
     } else if (reading->depth == 1) {
         reading->is_root = strcmp(name, answer->root) == 0;
-    } else if (reading->depth == 2 && answer->item && strcmp(name, answer->item) == 0) {
-        reading->item_depth = 2;
+    } else if ((reading->depth == 2 || reading->depth == 3) && reading->item_depth == 0 &&
+               answer->item && strcmp(name, answer->item) == 0) {
+        reading->item_depth = reading->depth; /* Azure's stand in a list of a list */
         forget(answer);
     }
 }

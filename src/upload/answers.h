@@ -16,8 +16,8 @@
 /* An item of a list, or the document itself (item NULL): the texts of the elements directly in it
  * that are asked for; longer ones are cut to nothing. */
 struct stk_answer {
-    const char *root;  /* what the document must be */
-    const char *item;  /* "Part"; NULL: only the document */
+    const char *root;     /* what the document must be */
+    const char *item;     /* "Part"; NULL: only the document */
     const char *names[6]; /* of elements whose texts are wanted, in items and in the document */
     char texts[6][STK_ANSWER_TEXT_BYTES + 1];
     /* An item is whole; below 0 ends it. Its texts are empty again afterwards. */

@@ -1,6 +1,9 @@
 /* Fuzz of answers.c: any document; items and texts end where they should, quoting fits, and what
- * was quoted is read back as it was. */
+ * was quoted is read back as it was. Of call.c: any text is an encryption context or an error. */
 #include "upload/answers.h"
+
+#include "base/mem.h"
+#include "upload/upload.h"
 
 #include <string.h>
 
@@ -10,6 +13,20 @@ static int found(void *owner, const struct stk_answer *answer)
         STK_ASSERT(memchr(answer->texts[i], '\0', sizeof answer->texts[i]));
     }
     return ++*(int *)owner > 1000 ? -1 : 0;
+}
+
+static void read_context(const uint8_t *data, size_t bytes)
+{
+    char *json = stk_alloc(1, bytes + 1), *text = NULL;
+
+    memcpy(json, data, bytes);
+    if (stk_upload_context(json, &text, NULL) == 0) {
+        STK_ASSERT(strlen(text) == (strlen(json) + 2) / 3 * 4 && strchr(json, '{'));
+    } else {
+        STK_ASSERT(!text);
+    }
+    stk_free(text);
+    stk_free(json);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -23,6 +40,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     size_t used = 0, head;
     int count = 0;
 
+    if (bytes > 0) {
+        read_context(data, bytes);
+    }
     for (size_t i = 0; i < STK_COUNT(roots); i++) {
         answer.root = roots[i];
         answer.item = items[i];

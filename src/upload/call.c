@@ -3,8 +3,11 @@
 
 #include "base/crc.h"
 #include "base/mem.h"
+#include "upload/answers.h"
 
 #include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -54,9 +57,33 @@ int stk_call_run(struct stk_call *call, struct stk_store *store, struct stoker_e
     return stk_exchange_call(store, &call->exchange, &call->answer, error);
 }
 
+bool stk_call_is_doubtful(const struct stk_call *call)
+{
+    return call->exchange.attempts > 1 || call->exchange.request.sends > 1 ||
+           call->exchange.code == 0;
+}
+
 struct stk_view stk_call_document(const struct stk_call *call)
 {
     return (struct stk_view){call->document, call->exchange.request.bytes};
+}
+
+bool stk_call_says(const struct stk_call *call, const char *root)
+{
+    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
+    struct stk_view document = stk_call_document(call);
+    bool says = false;
+
+    while (document.bytes > 0 && memchr(" \t\r\n", document.data[0], 4)) {
+        document.data++; /* sent while the server worked; XML's declaration may follow */
+        document.bytes--;
+    }
+    if (answer) {
+        answer->root = root;
+        says = stk_answer_read(answer, document) == 0;
+    }
+    stk_free(answer);
+    return says;
 }
 
 void stk_call_etag(const struct stk_call *call, char *etag, size_t etag_bytes)
@@ -83,6 +110,13 @@ void stk_call_close(struct stk_call *call)
         stk_free(call->document);
         stk_free(call);
     }
+}
+
+uint32_t stk_place_check(const struct stk_place *place, uint32_t check)
+{
+    return place->kind == STK_PLACE_GOOGLE  ? STK_CHECK_GOOGLE
+           : place->kind == STK_PLACE_AZURE ? STK_CHECK_AZURE
+                                            : check;
 }
 
 uint32_t stk_proof_check(const struct stk_store *store, uint32_t check)
@@ -113,14 +147,17 @@ void stk_proof_make(struct stk_proof *proof, const struct stk_store *store, uint
 
     *proof = (struct stk_proof){.check = stk_proof_check(store, check)};
     stk_store_kind(store, &own, &tls);
-    if (!tls || proof->check == STK_CHECK_AUTO || proof->check == STK_CHECK_SHA256) {
+    if (check < STK_CHECK_GOOGLE &&
+        (!tls || proof->check == STK_CHECK_AUTO || proof->check == STK_CHECK_SHA256)) {
         stk_sign_hash(body, proof->payload); /* and signed: who changes the body is found out */
     }
     switch (proof->check) {
     case STK_CHECK_CRC64NVME:
+    case STK_CHECK_AZURE:
         put_number(proof, stk_crc64(0, body.data, body.bytes), 8);
         break;
     case STK_CHECK_CRC32C:
+    case STK_CHECK_GOOGLE:
         put_number(proof, stk_crc32c(0, body.data, body.bytes), 4);
         break;
     case STK_CHECK_SHA256: {
@@ -144,7 +181,18 @@ void stk_proof_make(struct stk_proof *proof, const struct stk_store *store, uint
 
 void stk_proof_text(struct stk_proof *proof)
 {
-    if (proof->sum_bytes > 0) {
+    char sum[STK_BASE64_BYTES];
+    uint8_t turned[8];
+
+    if (proof->check == STK_CHECK_AZURE) { /* its lowest byte first */
+        for (uint32_t i = 0; i < 8; i++) {
+            turned[i] = proof->sum[7 - i];
+        }
+        stk_base64(turned, 8, proof->text);
+    } else if (proof->check == STK_CHECK_GOOGLE) {
+        stk_base64(proof->sum, 4, sum);
+        snprintf(proof->text, sizeof proof->text, "crc32c=%.16s", sum);
+    } else if (proof->sum_bytes > 0) {
         stk_base64(proof->sum, proof->sum_bytes, proof->text);
     }
 }
@@ -166,6 +214,8 @@ const char *stk_proof_header(uint32_t check)
     return check == STK_CHECK_CRC64NVME ? "x-amz-checksum-crc64nvme"
            : check == STK_CHECK_CRC32C  ? "x-amz-checksum-crc32c"
            : check == STK_CHECK_SHA256  ? "x-amz-checksum-sha256"
+           : check == STK_CHECK_GOOGLE  ? "x-goog-hash"
+           : check == STK_CHECK_AZURE   ? "x-ms-content-crc64"
                                         : NULL;
 }
 
@@ -185,19 +235,123 @@ const char *stk_proof_element(uint32_t check)
                                         : NULL;
 }
 
-void stk_call_options(struct stk_call *call, const struct stk_upload_options *options)
+void stk_call_options(struct stk_call *call, const struct stk_upload_options *options,
+                      const struct stk_proof *proof)
 {
+    uint32_t kind = call->exchange.place->kind;
+
+    if (proof) {
+        stk_proof_add(proof, call);
+    }
     stk_call_more(call, "Content-Type", "application/octet-stream");
     if (options->storage_class) {
-        stk_call_more(call, "x-amz-storage-class", options->storage_class);
+        stk_call_more(call,
+                      kind == STK_PLACE_GOOGLE  ? "x-goog-storage-class"
+                      : kind == STK_PLACE_AZURE ? "x-ms-access-tier"
+                                                : "x-amz-storage-class",
+                      options->storage_class);
     }
     if (options->encryption) {
         stk_call_more(call, "x-amz-server-side-encryption", options->encryption);
     }
     if (options->encryption_key) {
-        stk_call_more(call, "x-amz-server-side-encryption-aws-kms-key-id",
-                      options->encryption_key);
+        stk_call_more(call, "x-amz-server-side-encryption-aws-kms-key-id", options->encryption_key);
     }
+    if (options->encryption_context) {
+        stk_call_more(call, "x-amz-server-side-encryption-context", options->encryption_context);
+    }
+}
+
+int stk_call_check_options(const struct stk_place *place, const struct stk_upload_options *options,
+                           struct stoker_error *error)
+{
+    if (place->kind != STK_PLACE_S3 &&
+        (options->encryption || options->encryption_key || options->encryption_context)) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this store encrypts by its own rules",
+                        "leave the encryption out, and set it at the bucket", "'%.400s'",
+                        place->url);
+    }
+    return 0;
+}
+
+static bool is_context(const char *json)
+{
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL), *value;
+    bool is = json_is_object(root);
+    const char *name;
+
+    json_object_foreach(root, name, value)
+    {
+        is = is && json_is_string(value);
+    }
+    json_decref(root);
+    return is;
+}
+
+int stk_upload_context(const char *json, char **text_out, struct stoker_error *error)
+{
+    size_t bytes = strlen(json), used = 0;
+    char some[STK_BASE64_BYTES], *text;
+
+    if (bytes > STK_UPLOAD_CONTEXT_BYTES_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "an encryption context is too long",
+                        "use at most 4096 bytes", "%zu bytes", bytes);
+    }
+    if (!is_context(json)) {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "an encryption context cannot be read",
+                        "write an object of JSON with texts: {\"project\": \"a\"}", "%zu bytes",
+                        bytes);
+    }
+    text = stk_alloc(1, (bytes + 2) / 3 * 4 + 1);
+    if (!text) {
+        return stk_fail(error, -ENOMEM, "cannot write objects", "free memory", "context");
+    }
+    for (size_t at = 0; at < bytes; at += 48) { /* whole groups, but the last */
+        stk_base64((const uint8_t *)json + at, stk_min(bytes - at, 48), some);
+        used += (size_t)snprintf(text + used, sizeof some, "%s", some);
+    }
+    *text_out = text;
+    return 0;
+}
+
+void stk_call_fresh(struct stk_call *call)
+{
+    if (call->exchange.place->kind == STK_PLACE_GOOGLE) {
+        stk_call_more(call, "x-goog-if-generation-match", "0");
+    } else {
+        stk_call_more(call, "If-None-Match", "*");
+    }
+}
+
+bool stk_call_was_there(const struct stk_call *call)
+{
+    struct stk_view code;
+
+    return call->exchange.code == 412 ||
+           (call->exchange.code == 409 &&
+            stk_http_header(&call->answer, "x-ms-error-code", &code) && code.bytes == 17 &&
+            memcmp(code.data, "BlobAlreadyExists", 17) == 0);
+}
+
+bool stk_call_is_body(struct stk_store *store, const struct stk_place *place, struct stk_view body)
+{
+    struct stk_exchange exchange = {.status = 0};
+    struct stk_about about;
+    uint8_t *there;
+    bool is;
+
+    if (stk_store_head(store, place, &about, NULL) < 0 || about.bytes != body.bytes) {
+        return false;
+    }
+    there = body.bytes > 0 ? stk_alloc(1, body.bytes) : NULL;
+    is = body.bytes == 0;
+    if (there) {
+        stk_store_fetch(&exchange, place, &about, 0, body.bytes, there);
+        is = stk_exchange_call(store, &exchange, NULL, NULL) == 0 &&
+             memcmp(there, body.data, body.bytes) == 0;
+    }
+    stk_free(there);
+    return is;
 }
 
 bool stk_call_is_there(struct stk_store *store, const struct stk_place *place, uint64_t bytes,

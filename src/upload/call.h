@@ -28,7 +28,11 @@ struct stk_call *stk_call_open(const struct stk_place *place, uint32_t method, b
 void stk_call_more(struct stk_call *call, const char *name, const char *value); /* lent */
 void stk_call_query(struct stk_call *call, const char *name, const char *value);
 int stk_call_run(struct stk_call *call, struct stk_store *store, struct stoker_error *error);
+/* After it ran: whether the server may have got it more than once, or get it later. */
+bool stk_call_is_doubtful(const struct stk_call *call);
 struct stk_view stk_call_document(const struct stk_call *call);
+/* Whether the document is of this kind: an empty "200 OK" is nobody's word that it was done. */
+bool stk_call_says(const struct stk_call *call, const char *root);
 /* The ETag of the answer without its quotes; empty: none that fits. */
 void stk_call_etag(const struct stk_call *call, char *etag, size_t etag_bytes);
 void stk_call_close(struct stk_call *call); /* NULL is fine */
@@ -42,6 +46,8 @@ struct stk_proof {
     char text[STK_BASE64_BYTES];
 };
 
+/* What is asked for, or what the store at the place has instead. */
+uint32_t stk_place_check(const struct stk_place *place, uint32_t check);
 /* What AUTO is here. */
 uint32_t stk_proof_check(const struct stk_store *store, uint32_t check);
 void stk_proof_make(struct stk_proof *proof, const struct stk_store *store, uint32_t check,
@@ -54,8 +60,17 @@ const char *stk_proof_header(uint32_t check);
 const char *stk_proof_name(uint32_t check);
 const char *stk_proof_element(uint32_t check);
 
-/* Storage class and encryption of a new object. */
-void stk_call_options(struct stk_call *call, const struct stk_upload_options *options);
+/* Storage class and encryption of a new object, and what proves its body (NULL: nothing). */
+void stk_call_options(struct stk_call *call, const struct stk_upload_options *options,
+                      const struct stk_proof *proof);
+/* UNSUPPORTED: the store at the place has not what is asked for. */
+int stk_call_check_options(const struct stk_place *place, const struct stk_upload_options *options,
+                           struct stoker_error *error);
+/* Only if there is no object of this name; 412, or Azure's 409, if there is. */
+void stk_call_fresh(struct stk_call *call);
+bool stk_call_was_there(const struct stk_call *call);
+/* Whether the object is there now, and has these bytes. */
+bool stk_call_is_body(struct stk_store *store, const struct stk_place *place, struct stk_view body);
 /* Whether the object is there now, and is this: an answer may have been lost. */
 bool stk_call_is_there(struct stk_store *store, const struct stk_place *place, uint64_t bytes,
                        const char *etag);

@@ -1,7 +1,9 @@
 /* Objects that are written by parts. */
 #include "base/crc.h"
 #include "base/mem.h"
+#include "io/pool.h"
 #include "upload/answers.h"
+#include "upload/by_parts.h"
 #include "upload/call.h"
 
 #include <errno.h>
@@ -11,39 +13,12 @@
 #include <string.h>
 #include <strings.h>
 
-#define ETAG_BYTES 80u
-#define ID_BYTES 1024u
 #define PART_ROUND (1u << 20)
 #define COPY_PART_BYTES (256u << 20) /* nothing of it passes here */
-#define COMMIT_PATIENCE 10u          /* servers may join the parts first */
-
-struct part {
-    char etag[ETAG_BYTES]; /* as the server told; empty: it is not there */
-    char left[ETAG_BYTES]; /* of an earlier run, whose part has the right size; not proven yet */
-    char sum[STK_BASE64_BYTES];
-    uint64_t crc;
-};
-
-struct stk_upload {
-    struct stk_store *store;
-    struct stk_place place; /* lends from the caller's */
-    struct stk_upload_options options;
-    uint64_t bytes, part_bytes;
-    uint32_t part_count, check;
-    char id[ID_BYTES];
-    struct part *parts; /* each written by one thread */
-};
 
 static int create(struct stk_upload *upload, struct stoker_error *error);
 static int find_left(struct stk_upload *upload, struct stoker_error *error);
 static int find_parts(struct stk_upload *upload, struct stoker_error *error);
-
-static uint64_t bytes_of(const struct stk_upload *upload, uint32_t index)
-{
-    uint64_t begin = index * upload->part_bytes;
-
-    return stk_min(upload->bytes - begin, upload->part_bytes);
-}
 
 static int fail_answer(const struct stk_upload *upload, struct stoker_error *error)
 {
@@ -84,12 +59,24 @@ int stk_upload_open(struct stk_upload **upload_out, struct stk_store *store,
     upload->bytes = bytes;
     upload->part_bytes = part;
     upload->part_count = (uint32_t)((bytes + part - 1) / part);
-    upload->check = stk_proof_check(store, options->check);
+    upload->check = stk_proof_check(store, stk_place_check(place, options->check));
+    upload->key = place->key;
+    status = stk_call_check_options(place, options, error);
+    if (status < 0) {
+        goto done;
+    }
     if (options->fresh && stk_store_head(store, place, &about, NULL) == 0) {
         status = stk_call_fail_fresh(place, error); /* before all of it is sent for nothing */
         goto done;
     }
-    if (options->resume) {
+    if (place->kind == STK_PLACE_AZURE) {
+        status = options->resume ? stk_azure_find_left(upload, error) : 0;
+        goto done;
+    }
+    if (place->kind == STK_PLACE_GOOGLE && options->fresh) {
+        status = stk_google_open(upload, error);
+    }
+    if (status == 0 && options->resume) {
         status = find_left(upload, error);
     }
     if (status == 0 && !upload->id[0]) {
@@ -117,16 +104,14 @@ uint64_t stk_upload_part_bytes(const struct stk_upload *upload)
 void stk_upload_close(struct stk_upload *upload, bool abort)
 {
     if (upload && abort && upload->id[0]) {
-        struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_DELETE, false, NULL);
-
-        if (call) { /* what it cannot remove now, a sweep finds */
-            stk_call_query(call, "uploadId", upload->id);
-            (void)stk_call_run(call, upload->store, NULL);
-        }
-        stk_call_close(call);
+        stk_upload_drop(upload); /* what it cannot remove now, a sweep finds */
+    }
+    if (upload && upload->doubt_ns > 0) {
+        stk_upload_drop_twins(upload);
     }
     if (upload) {
         stk_free(upload->parts);
+        stk_free(upload->beside);
         stk_free(upload);
     }
 }
@@ -136,6 +121,8 @@ static int create(struct stk_upload *upload, struct stoker_error *error)
     struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_POST, true, error);
     struct stk_answer *answer = stk_alloc(1, sizeof *answer);
     const char *name = stk_proof_name(upload->check);
+    uint64_t asked_ns = stk_clock_ns();
+    struct stk_view date;
     int status = call && answer ? 0 : -ENOMEM;
 
     if (status < 0) {
@@ -144,7 +131,7 @@ static int create(struct stk_upload *upload, struct stoker_error *error)
         goto done;
     }
     stk_call_query(call, "uploads", NULL);
-    stk_call_options(call, &upload->options);
+    stk_call_options(call, &upload->options, NULL);
     if (name) {
         stk_call_more(call, "x-amz-checksum-algorithm", name);
         stk_call_more(call, "x-amz-checksum-type",
@@ -155,10 +142,14 @@ static int create(struct stk_upload *upload, struct stoker_error *error)
         *answer =
             (struct stk_answer){.root = "InitiateMultipartUploadResult", .names = {"UploadId"}};
         status = stk_answer_read(answer, stk_call_document(call));
-        if (status < 0 || !answer->texts[0][0] || strlen(answer->texts[0]) >= ID_BYTES) {
+        if (status < 0 || !answer->texts[0][0] || strlen(answer->texts[0]) >= STK_UPLOAD_ID_BYTES) {
             status = fail_answer(upload, error);
         } else {
             memcpy(upload->id, answer->texts[0], strlen(answer->texts[0]) + 1);
+        }
+        if (stk_call_is_doubtful(call) && stk_http_header(&call->answer, "Date", &date)) {
+            upload->begun_ns = stk_store_time((const char *)date.data, date.bytes);
+            upload->doubt_ns = upload->begun_ns > 0 ? stk_clock_ns() - asked_ns : 0;
         }
     }
 done:
@@ -191,13 +182,16 @@ static bool is_same(const char *etag, struct stk_view body)
 int stk_upload_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
                     struct stoker_error *error)
 {
-    struct part *part = &upload->parts[index];
+    struct stk_part *part = &upload->parts[index];
     struct stk_proof proof;
     struct stk_call *call;
     char number[12];
     int status;
 
-    STK_ASSERT(index < upload->part_count && body.bytes == bytes_of(upload, index));
+    STK_ASSERT(index < upload->part_count && body.bytes == stk_part_bytes_of(upload, index));
+    if (upload->place.kind == STK_PLACE_AZURE) {
+        return stk_azure_part(upload, index, body, error);
+    }
     stk_proof_make(&proof, upload->store, upload->check, body);
     memcpy(part->sum, proof.text, sizeof part->sum);
     for (uint32_t i = 0; i < proof.sum_bytes && proof.sum_bytes <= 8; i++) {
@@ -217,6 +211,7 @@ int stk_upload_part(struct stk_upload *upload, uint32_t index, struct stk_view b
     stk_proof_add(&proof, call);
     call->exchange.request.body = body;
     status = stk_call_run(call, upload->store, error);
+    part->again = stk_call_is_doubtful(call);
     if (status == 0) {
         stk_call_etag(call, part->etag, sizeof part->etag);
         if (!part->etag[0]) {
@@ -230,7 +225,7 @@ int stk_upload_part(struct stk_upload *upload, uint32_t index, struct stk_view b
 int stk_upload_copy_part(struct stk_upload *upload, uint32_t index, const struct stk_place *from,
                          const struct stk_about *about, struct stoker_error *error)
 {
-    struct part *part = &upload->parts[index];
+    struct stk_part *part = &upload->parts[index];
     struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_PUT, true, error);
     struct stk_answer *answer = stk_alloc(1, sizeof *answer);
     uint64_t begin = index * upload->part_bytes;
@@ -247,16 +242,18 @@ int stk_upload_copy_part(struct stk_upload *upload, uint32_t index, const struct
     }
     snprintf(number, sizeof number, "%u", index + 1);
     snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)begin,
-             (unsigned long long)(begin + bytes_of(upload, index) - 1));
+             (unsigned long long)(begin + stk_part_bytes_of(upload, index) - 1));
     stk_call_query(call, "partNumber", number);
     stk_call_query(call, "uploadId", upload->id);
+    call->exchange.source = from;
     stk_call_more(call, "x-amz-copy-source", source);
     stk_call_more(call, "x-amz-copy-source-range", range);
     if (about->etag[0]) {
         stk_call_more(call, "x-amz-copy-source-if-match", about->etag);
     }
-    call->exchange.patience = COMMIT_PATIENCE;
+    call->exchange.patience = STK_COMMIT_PATIENCE;
     status = stk_call_run(call, upload->store, error);
+    part->again = stk_call_is_doubtful(call);
     if (status == 0) {
         *answer = (struct stk_answer){.root = "CopyPartResult", .names = {"ETag"}};
         status = stk_answer_read(answer, stk_call_document(call));
@@ -275,7 +272,8 @@ done:
 static char *write_parts(const struct stk_upload *upload)
 {
     const char *element = stk_proof_element(upload->check);
-    size_t bytes = 64 + upload->part_count * (ETAG_BYTES * 6 + STK_BASE64_BYTES + 160), used;
+    size_t each = STK_PART_TAG_BYTES * 6 + STK_BASE64_BYTES + 160;
+    size_t bytes = 64 + upload->part_count * each, used;
     char *xml = stk_alloc(1, bytes);
 
     if (!xml) {
@@ -283,7 +281,7 @@ static char *write_parts(const struct stk_upload *upload)
     }
     used = (size_t)snprintf(xml, bytes, "<CompleteMultipartUpload>");
     for (uint32_t i = 0; i < upload->part_count; i++) {
-        const struct part *part = &upload->parts[i];
+        const struct stk_part *part = &upload->parts[i];
         bool fits;
 
         STK_ASSERT(part->etag[0]);
@@ -295,19 +293,19 @@ static char *write_parts(const struct stk_upload *upload)
             used += (size_t)snprintf(xml + used, bytes - used, "<%s>%s</%s>", element, part->sum,
                                      element);
         }
-        used += (size_t)snprintf(xml + used, bytes - used, "<PartNumber>%u</PartNumber></Part>",
-                                 i + 1);
+        used +=
+            (size_t)snprintf(xml + used, bytes - used, "<PartNumber>%u</PartNumber></Part>", i + 1);
     }
     snprintf(xml + used, bytes - used, "</CompleteMultipartUpload>");
     return xml;
 }
 
-/* The sum of the whole out of those of the parts; false: there is none. */
-static bool join_parts(const struct stk_upload *upload, struct stk_proof *proof)
+bool stk_upload_join(const struct stk_upload *upload, struct stk_proof *proof)
 {
     uint64_t crc = 0;
 
-    if ((upload->check != STK_CHECK_CRC64NVME && upload->check != STK_CHECK_CRC32C) ||
+    if ((upload->check != STK_CHECK_CRC64NVME && upload->check != STK_CHECK_CRC32C &&
+         upload->check != STK_CHECK_GOOGLE) ||
         !upload->parts[0].sum[0]) {
         return false;
     }
@@ -315,9 +313,9 @@ static bool join_parts(const struct stk_upload *upload, struct stk_proof *proof)
                                 .sum_bytes = upload->check == STK_CHECK_CRC64NVME ? 8 : 4};
     for (uint32_t i = 0; i < upload->part_count; i++) {
         crc = proof->sum_bytes == 8
-                  ? stk_crc64_join(crc, upload->parts[i].crc, bytes_of(upload, i))
+                  ? stk_crc64_join(crc, upload->parts[i].crc, stk_part_bytes_of(upload, i))
                   : stk_crc32c_join((uint32_t)crc, (uint32_t)upload->parts[i].crc,
-                                    bytes_of(upload, i));
+                                    stk_part_bytes_of(upload, i));
     }
     for (uint32_t i = 0; i < proof->sum_bytes; i++) {
         proof->sum[i] = (uint8_t)(crc >> (8 * (proof->sum_bytes - 1 - i)));
@@ -354,11 +352,12 @@ static void expect_etag(const struct stk_upload *upload, char *etag, size_t etag
     stk_free(digests);
 }
 
-int stk_upload_commit(struct stk_upload *upload, struct stoker_error *error)
+static int commit(struct stk_upload *upload, struct stoker_error *error)
 {
     struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_POST, true, error);
     char *xml = write_parts(upload), etag[64];
     struct stk_proof proof, whole;
+    bool google = upload->place.kind == STK_PLACE_GOOGLE;
     int status;
 
     if (!call || !xml) {
@@ -367,22 +366,30 @@ int stk_upload_commit(struct stk_upload *upload, struct stoker_error *error)
         goto done;
     }
     call->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
-    call->exchange.patience = COMMIT_PATIENCE;
+    call->exchange.patience = STK_COMMIT_PATIENCE;
     stk_call_query(call, "uploadId", upload->id);
     stk_proof_make(&proof, upload->store, STK_CHECK_AUTO, call->exchange.request.body);
     if (proof.payload[0]) {
         call->exchange.payload = proof.payload;
     }
     stk_call_more(call, "Content-Type", "application/xml");
-    if (join_parts(upload, &whole)) {
+    if (!google && stk_upload_join(upload, &whole)) {
         stk_call_more(call, stk_proof_header(whole.check), whole.text);
         stk_call_more(call, "x-amz-checksum-type", "FULL_OBJECT");
     }
-    if (upload->options.fresh) {
-        stk_call_more(call, "If-None-Match", "*");
+    if (upload->options.fresh && !google) {
+        stk_call_fresh(call);
     }
     status = stk_call_run(call, upload->store, error);
-    if (status < 0 && (call->exchange.code == 404 || call->exchange.code == 412)) {
+    if (google && (status == 0 || call->exchange.code == 404)) {
+        status = stk_google_commit(upload, error);
+        goto done;
+    }
+    if (status == 0 && !stk_call_says(call, "CompleteMultipartUploadResult")) {
+        status = fail_answer(upload, error);
+    }
+    if (status == STOKER_ERROR_CORRUPT ||
+        (status < 0 && (call->exchange.code == 404 || call->exchange.code == 412))) {
         /* Ended already: by a try whose answer was lost, or by another run of the same copy. */
         expect_etag(upload, etag, sizeof etag);
         if (etag[0] && stk_call_is_there(upload->store, &upload->place, upload->bytes, etag)) {
@@ -391,40 +398,22 @@ int stk_upload_commit(struct stk_upload *upload, struct stoker_error *error)
             status = stk_call_fail_fresh(&upload->place, error);
         }
     }
+done:
     if (status == 0) {
         upload->id[0] = '\0'; /* there is nothing to abort any more */
     }
-done:
     stk_free(xml);
     stk_call_close(call);
     return status;
 }
 
+int stk_upload_commit(struct stk_upload *upload, struct stoker_error *error)
+{
+    return upload->place.kind == STK_PLACE_AZURE ? stk_azure_commit(upload, error)
+                                                 : commit(upload, error);
+}
+
 /* ---- what an earlier run left ---- */
-
-static int digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-/* Keys come encoded as in URLs. */
-static void decode(char *text)
-{
-    char *to = text;
-
-    for (const char *at = text; *at; at++) {
-        if (at[0] == '%' && digit(at[1]) >= 0 && digit(at[2]) >= 0) {
-            *to++ = (char)(digit(at[1]) * 16 + digit(at[2]));
-            at += 2;
-        } else {
-            *to++ = *at == '+' ? ' ' : *at;
-        }
-    }
-    *to = '\0';
-}
 
 /* An upload that can be gone on with. */
 struct finding {
@@ -441,8 +430,10 @@ static int on_upload(void *owner, const struct stk_answer *answer)
     char key[STK_ANSWER_TEXT_BYTES + 1];
 
     memcpy(key, answer->texts[0], sizeof key);
-    decode(key);
-    if (strcmp(key, upload->place.key) == 0 && strlen(answer->texts[1]) < ID_BYTES &&
+    if (!stk_sign_decode(key)) { /* keys come encoded as in URLs */
+        return 0;
+    }
+    if (strcmp(key, upload->place.key) == 0 && strlen(answer->texts[1]) < STK_UPLOAD_ID_BYTES &&
         strcmp(answer->texts[3], name ? name : "") == 0 &&
         strcmp(answer->texts[4][0] ? answer->texts[4] : "STANDARD", class ? class : "STANDARD") ==
             0 &&
@@ -466,20 +457,21 @@ static int find_left(struct stk_upload *upload, struct stoker_error *error)
                           upload->place.url);
         goto done;
     }
-    if (upload->options.encryption) {
-        goto done; /* which a listing does not tell */
+    if (upload->options.encryption || upload->place.zone ||
+        stk_store_has_key(upload->store, &upload->place)) {
+        goto done; /* which a listing does not tell, and ETags of parts prove nothing */
     }
     call->exchange.keyed = false;
     stk_call_query(call, "encoding-type", "url");
     stk_call_query(call, "prefix", upload->place.key);
     stk_call_query(call, "uploads", NULL);
     if (stk_call_run(call, upload->store, NULL) == 0) {
-        *answer = (struct stk_answer){.root = "ListMultipartUploadsResult",
-                                      .item = "Upload",
-                                      .names = {"Key", "UploadId", "Initiated",
-                                                "ChecksumAlgorithm", "StorageClass"},
-                                      .found = on_upload,
-                                      .owner = &finding};
+        *answer = (struct stk_answer){
+            .root = "ListMultipartUploadsResult",
+            .item = "Upload",
+            .names = {"Key", "UploadId", "Initiated", "ChecksumAlgorithm", "StorageClass"},
+            .found = on_upload,
+            .owner = &finding};
         (void)stk_answer_read(answer, stk_call_document(call));
     }
     if (upload->id[0]) {
@@ -508,8 +500,8 @@ static int on_part(void *owner, const struct stk_answer *answer)
     counting->last = number > counting->last && number <= STK_UPLOAD_PARTS_MAX ? (uint32_t)number
                                                                                : counting->last;
     if (number >= 1 && number <= upload->part_count &&
-        bytes == bytes_of(upload, (uint32_t)number - 1)) {
-        stk_answer_etag(answer->texts[1], upload->parts[number - 1].left, ETAG_BYTES);
+        bytes == stk_part_bytes_of(upload, (uint32_t)number - 1)) {
+        stk_answer_etag(answer->texts[1], upload->parts[number - 1].left, STK_PART_TAG_BYTES);
     }
     return 0;
 }

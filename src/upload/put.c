@@ -28,25 +28,34 @@ int stk_upload_put(struct stk_store *store, const struct stk_place *place, struc
     struct stk_call *call = stk_call_open(place, STK_HTTP_PUT, false, error);
     struct stk_proof proof;
     uint8_t digest[16];
-    char etag[33];
-    int status;
+    char etag[80];
+    int status = call ? stk_call_check_options(place, options, error) : -ENOMEM;
 
-    if (!call) {
-        return -ENOMEM;
+    if (status < 0) {
+        stk_call_close(call);
+        return status;
     }
-    stk_proof_make(&proof, store, options->check, body);
-    stk_proof_add(&proof, call);
-    stk_call_options(call, options);
+    stk_proof_make(&proof, store, stk_place_check(place, options->check), body);
+    stk_call_options(call, options, &proof);
     if (options->fresh) {
-        stk_call_more(call, "If-None-Match", "*");
+        stk_call_fresh(call);
+    }
+    if (place->kind == STK_PLACE_AZURE) {
+        stk_call_more(call, "x-ms-blob-type", "BlockBlob");
     }
     call->exchange.request.body = body;
     status = stk_call_run(call, store, error);
-    if (status < 0 && options->fresh && call->exchange.code == 412) {
+    if (status == 0) { /* whoever took the object names it: a proxy's "200 OK" does not */
+        stk_call_etag(call, etag, sizeof etag);
+        status = etag[0] ? 0 : fail_answer(place, error);
+    } else if (options->fresh && place->kind != STK_PLACE_S3 && stk_call_was_there(call)) {
+        status = stk_call_is_body(store, place, body) ? 0 : stk_call_fail_fresh(place, error);
+    } else if (options->fresh && call->exchange.code == 412) {
         /* It may be ours, by a try whose answer was lost: libcurl's own tries are not counted. */
         stk_md5(body.data, body.bytes, digest);
         hex(digest, sizeof digest, etag);
-        status = stk_call_is_there(store, place, body.bytes, etag)
+        status = stk_call_is_there(store, place, body.bytes, etag) ||
+                         stk_call_is_body(store, place, body) /* encrypted: its ETag is no MD5 */
                      ? 0
                      : stk_call_fail_fresh(place, error);
     }
@@ -73,22 +82,24 @@ int stk_upload_copy(struct stk_store *store, const struct stk_place *from,
                           from->url);
         goto done;
     }
+    call->exchange.source = from;
     stk_call_more(call, "x-amz-copy-source", source);
     if (about->etag[0]) {
         stk_call_more(call, "x-amz-copy-source-if-match", about->etag);
     }
-    stk_call_options(call, options);
+    stk_call_options(call, options, NULL);
     if (options->fresh) {
-        stk_call_more(call, "If-None-Match", "*");
+        stk_call_fresh(call);
     }
     call->exchange.patience = 10; /* the server reads and writes it all */
     status = stk_call_run(call, store, error);
     if (status < 0 && call->exchange.code == 412 && options->fresh) {
         struct stk_about there; /* else it is the source that is another */
 
-        status = stk_store_head(store, place, &there, NULL) == 0
-                     ? stk_call_fail_fresh(place, error)
-                     : status;
+        status = stk_store_head(store, place, &there, NULL) == 0 ? stk_call_fail_fresh(place, error)
+                                                                 : status;
+    } else if (status == 0 && !stk_call_says(call, "CopyObjectResult")) {
+        status = fail_answer(place, error);
     }
 done:
     stk_call_close(call);
@@ -102,7 +113,7 @@ int stk_upload_remove(struct stk_store *store, const struct stk_place *place,
     int status = call ? stk_call_run(call, store, error) : -ENOMEM;
 
     if (call && status < 0 && call->exchange.code == 404 &&
-        strstr(call->answer.text, "NoSuchKey")) {
+        (strstr(call->answer.text, "NoSuchKey") || strstr(call->answer.text, "BlobNotFound"))) {
         status = 0;
     }
     stk_call_close(call);
@@ -187,8 +198,8 @@ static int write_keys(struct naming *naming, const char *keys, uint32_t count,
     return removed < 0 ? removed : status;
 }
 
-int stk_upload_remove_many(struct stk_store *store, const struct stk_place *place,
-                           const char *keys, uint32_t count, struct stoker_error *error)
+int stk_upload_remove_many(struct stk_store *store, const struct stk_place *place, const char *keys,
+                           uint32_t count, struct stoker_error *error)
 {
     size_t xml_bytes = 128, at = 0;
     struct stk_answer *answer = stk_alloc(1, sizeof *answer);
@@ -200,6 +211,15 @@ int stk_upload_remove_many(struct stk_store *store, const struct stk_place *plac
     int status;
 
     STK_ASSERT(count > 0 && count <= STK_UPLOAD_REMOVE_MAX);
+    if (place->kind != STK_PLACE_S3) {
+        status = 0;
+        for (uint32_t i = 0; i < count && status == 0; i++, keys += strlen(keys) + 1) {
+            status = remove_one(store, place, keys, error);
+        }
+        stk_free(answer);
+        stk_call_close(call);
+        return status;
+    }
     for (uint32_t i = 0; i < count; i++) {
         size_t bytes = strlen(keys + at);
 
@@ -220,7 +240,9 @@ int stk_upload_remove_many(struct stk_store *store, const struct stk_place *plac
     call->exchange.keyed = false;
     call->exchange.request.body = (struct stk_view){(const uint8_t *)xml, strlen(xml)};
     stk_call_query(call, "delete", NULL);
-    stk_proof_make(&proof, store, STK_CHECK_MD5, call->exchange.request.body); /* must have one */
+    /* It must have one; S3 Express knows no MD5. */
+    stk_proof_make(&proof, store, place->zone ? STK_CHECK_CRC32C : STK_CHECK_MD5,
+                   call->exchange.request.body);
     stk_proof_add(&proof, call);
     stk_call_more(call, "Content-Type", "application/xml");
     status = stk_call_run(call, store, error);

@@ -1,4 +1,5 @@
-/* upload/upload.h: objects written to S3: whole or by parts, copied within it, removed.
+/* upload/upload.h: objects written to S3, Google's and Azure's stores: whole or by parts, copied
+ * within S3, removed.
  *
  *   put: bytes --> object
  *   open --> parts, side by side, in any order --commit--> object
@@ -19,7 +20,8 @@
 #define STK_UPLOAD_PART_BYTES_MIN (5u << 20) /* but the last: S3's bound */
 #define STK_UPLOAD_BYTES_MAX (5ull << 40)
 #define STK_UPLOAD_COPY_BYTES_MAX (5ull << 30) /* of one request */
-#define STK_UPLOAD_REMOVE_MAX 1000u            /* objects of one request */
+#define STK_UPLOAD_CONTEXT_BYTES_MAX 4096u
+#define STK_UPLOAD_REMOVE_MAX 1000u /* objects of one request */
 
 /* How the server checks a body. */
 enum stk_upload_check {
@@ -28,15 +30,18 @@ enum stk_upload_check {
     STK_CHECK_CRC64NVME, /* of the whole object, too, and kept with it */
     STK_CHECK_CRC32C,
     STK_CHECK_SHA256,
-    STK_CHECK_MD5, /* Content-MD5, the oldest */
+    STK_CHECK_MD5,    /* Content-MD5, the oldest */
+    STK_CHECK_GOOGLE, /* theirs, whatever is asked for: CRC32C, also of the whole */
+    STK_CHECK_AZURE,  /* CRC64 of each body */
 };
 
 struct stk_upload_options { /* texts are lent; NULL: none */
     uint32_t check;         /* enum stk_upload_check */
     bool fresh;             /* -EEXIST where an object is there, of other bytes */
-    bool resume; /* by parts: goes on with what an earlier run left of this object */
+    bool resume;            /* by parts: goes on with what an earlier run left of this object */
     const char *storage_class;
     const char *encryption, *encryption_key; /* "AES256", "aws:kms"; of KMS */
+    const char *encryption_context;          /* of KMS: JSON in base64, as it is sent */
     uint64_t part_bytes; /* 0: STK_STORE_RANGE_BYTES; more where there were too many parts */
 };
 
@@ -47,6 +52,10 @@ int stk_upload_put(struct stk_store *store, const struct stk_place *place, struc
 int stk_upload_copy(struct stk_store *store, const struct stk_place *from,
                     const struct stk_about *about, const struct stk_place *place,
                     const struct stk_upload_options *options, struct stoker_error *error);
+
+/* Gives *text_out: a KMS encryption context, an object of JSON with texts, as it is sent. FORMAT:
+ * it is none; LIMIT: more than STK_UPLOAD_CONTEXT_BYTES_MAX. */
+int stk_upload_context(const char *json, char **text_out, struct stoker_error *error);
 
 struct stk_upload;
 
@@ -72,9 +81,16 @@ int stk_upload_remove(struct stk_store *store, const struct stk_place *place,
                       struct stoker_error *error);
 /* The same of many in the bucket of *place: keys NUL-ended, one after the other, at most
  * STK_UPLOAD_REMOVE_MAX. */
-int stk_upload_remove_many(struct stk_store *store, const struct stk_place *place,
-                           const char *keys, uint32_t count, struct stoker_error *error);
-/* Aborts the uploads below a prefix that began before `before_ns` (wall clock). Counts them. */
+int stk_upload_remove_many(struct stk_store *store, const struct stk_place *place, const char *keys,
+                           uint32_t count, struct stoker_error *error);
+/* Whether objects can be written there. */
+static inline bool stk_upload_can(const struct stk_place *place)
+{
+    return place->kind == STK_PLACE_S3 || place->kind == STK_PLACE_GOOGLE ||
+           place->kind == STK_PLACE_AZURE;
+}
+/* Not of Azure: aborts the uploads below a prefix that began before `before_ns` (wall clock).
+ * Counts them. */
 int stk_upload_sweep(struct stk_store *store, const struct stk_place *place, uint64_t before_ns,
                      uint64_t *count_out, struct stoker_error *error);
 

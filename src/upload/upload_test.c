@@ -24,8 +24,10 @@
 #define PART (5u << 20)
 #define BYTES (2 * PART + 1000)
 #define TIMEOUT_MS 4000u
+#define HEADERS_BYTES 128
 
-enum fault { NONE, LOST, ERROR_200, BUSY, DENIED, CORRUPTED };
+/* SWALLOWED: "200 OK" of somebody who did nothing; MUTE: the same, though it was done. */
+enum fault { NONE, LOST, ERROR_200, BUSY, DENIED, CORRUPTED, SWALLOWED, MUTE };
 enum what { PUT_OBJECT, CREATE, PUT_PART, COMPLETE, ABORT, DELETE_MANY, WHATS };
 
 static int listener, port;
@@ -35,7 +37,8 @@ static struct { /* with lock */
     uint8_t *body;
     size_t bytes;
     char etag[48];
-    bool upload;
+    uint32_t upload, begun, part_of; /* bits of those that are open; of whom the parts are */
+    bool late;                       /* a part comes behind the first abort */
     uint8_t *parts[3];
     size_t part_bytes[3];
     char part_etags[3][33];
@@ -104,7 +107,6 @@ static void complete(void)
     hex_md5(digests, sizeof digests, world.etag);
     snprintf(world.etag + 32, sizeof world.etag - 32, "-3");
     world.exists = true;
-    world.upload = false;
     free(all);
 }
 
@@ -128,20 +130,47 @@ static bool tell_parts(int fd)
     return reply(fd, "200 OK", "", text);
 }
 
+/* The uploads' ids are "id7", "id8".. */
+static uint32_t bit_of(const char *path)
+{
+    const char *id = strstr(path, "uploadId=id");
+
+    return id ? 1u << (strtoul(id + 11, NULL, 10) - 7) : 0;
+}
+
+static bool tell_uploads(int fd)
+{
+    char text[2048] = "<ListMultipartUploadsResult>";
+
+    for (uint32_t i = 0; i < 8; i++) {
+        size_t used = strlen(text);
+
+        if (world.upload >> i & 1) { /* the sixth was begun a minute later, the seventh before */
+            snprintf(text + used, sizeof text - used,
+                     "<Upload><Key>key%%2B1</Key><UploadId>id%u</UploadId><Initiated>2026-01-01T"
+                     "%s.000Z</Initiated></Upload>",
+                     i + 7,
+                     i == 6   ? "00:01:00"
+                     : i == 7 ? "00:00:00"
+                              : "00:00:30");
+        }
+    }
+    snprintf(text + strlen(text), sizeof text - strlen(text), "</ListMultipartUploadsResult>");
+    return reply(fd, "200 OK", "", text);
+}
+
 /* What GET asks: the object's head, parts, or uploads. */
 static bool answer_get(int fd, const char *path)
 {
     char headers[256];
 
     if (strstr(path, "uploads")) {
-        return reply(fd, "200 OK", "",
-                     world.upload ? "<ListMultipartUploadsResult><Upload><Key>key%2B1</Key>"
-                                    "<UploadId>id7</UploadId><Initiated>2026-01-01T00:00:00.000Z"
-                                    "</Initiated></Upload></ListMultipartUploadsResult>"
-                                  : "<ListMultipartUploadsResult></ListMultipartUploadsResult>");
+        return tell_uploads(fd);
     }
     if (strstr(path, "uploadId")) {
-        return tell_parts(fd);
+        return bit_of(path) & world.part_of
+                   ? tell_parts(fd)
+                   : reply(fd, "200 OK", "", "<ListPartsResult></ListPartsResult>");
     }
     if (!world.exists) {
         return reply(fd, "404 Not Found", "", "<Error><Code>NoSuchKey</Code></Error>");
@@ -156,20 +185,55 @@ static bool refuse(int fd, uint32_t fault)
     const char *busy = "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code></Error>";
 
     return fault == ERROR_200 ? reply(fd, "200 OK", "", busy)
-           : fault == BUSY    ? reply(fd, "503 Slow Down", "", busy)
-                              : reply(fd, "403 Forbidden", "",
-                                      "<Error><Code>AccessDenied</Code></Error>");
+           : fault == BUSY
+               ? reply(fd, "503 Slow Down", "", busy)
+               : reply(fd, "403 Forbidden", "", "<Error><Code>AccessDenied</Code></Error>");
 }
 
 static uint32_t what_of(const char *method, const char *path)
 {
-    return strcmp(method, "DELETE") == 0                       ? ABORT
-           : strcmp(method, "PUT") == 0                        ? strstr(path, "partNumber")
-                                                                     ? PUT_PART
-                                                                     : PUT_OBJECT
-           : strstr(path, "uploadId")                          ? COMPLETE
-           : strstr(path, "uploads")                           ? CREATE
-                                                               : DELETE_MANY;
+    return strcmp(method, "DELETE") == 0 ? ABORT
+           : strcmp(method, "PUT") == 0  ? strstr(path, "partNumber") ? PUT_PART : PUT_OBJECT
+           : strstr(path, "uploadId")    ? COMPLETE
+           : strstr(path, "uploads")     ? CREATE
+                                         : DELETE_MANY;
+}
+
+/* What becomes of the world; what the answer says beside. */
+static void change(const char *path, uint32_t what, struct stk_view body, char *headers,
+                   char *begun)
+{
+    if (what == PUT_OBJECT) {
+        keep(&world.body, &world.bytes, body.data, body.bytes);
+        hex_md5(body.data, body.bytes, world.etag);
+        world.exists = true;
+        snprintf(headers, HEADERS_BYTES, "ETag: \"%s\"\r\n", world.etag);
+    } else if (what == PUT_PART) {
+        int part = (int)strtol(strstr(path, "partNumber=") + 11, NULL, 10) - 1;
+
+        keep(&world.parts[part], &world.part_bytes[part], body.data, body.bytes);
+        hex_md5(body.data, body.bytes, world.part_etags[part]);
+        snprintf(headers, HEADERS_BYTES, "ETag: \"%s\"\r\n", world.part_etags[part]);
+        world.sent_parts++;
+        world.part_of |= bit_of(path);
+    } else if (what == CREATE) {
+        snprintf(headers, HEADERS_BYTES, "Date: Thu, 01 Jan 2026 00:00:30 GMT\r\n");
+        snprintf(begun, HEADERS_BYTES,
+                 "<InitiateMultipartUploadResult><UploadId>id%u</UploadId>"
+                 "</InitiateMultipartUploadResult>",
+                 7 + world.begun);
+        world.upload |= 1u << world.begun++;
+    } else if (what == COMPLETE) {
+        complete();
+        world.upload &= ~bit_of(path);
+    } else if (what == ABORT && bit_of(path)) {
+        world.upload &= ~(world.late ? 0 : bit_of(path));
+        world.late = false;
+    } else if (what == ABORT) {
+        world.exists = false;
+    } else {
+        snprintf(world.keys, sizeof world.keys, "%.*s", (int)body.bytes, (const char *)body.data);
+    }
 }
 
 static bool answer_write(int fd, const char *head, const char *path, uint32_t what,
@@ -177,7 +241,7 @@ static bool answer_write(int fd, const char *head, const char *path, uint32_t wh
 {
     uint32_t number = world.asked[what]++, fault = NONE;
     const char *sum = strcasestr(head, "x-amz-checksum-crc64nvme: ");
-    char headers[64] = "";
+    char headers[HEADERS_BYTES] = "", begun[HEADERS_BYTES];
     bool fresh = strcasestr(head, "If-None-Match: *") != NULL;
 
     if (what == world.fault_what && number >= world.fault_nth &&
@@ -187,6 +251,9 @@ static bool answer_write(int fd, const char *head, const char *path, uint32_t wh
     if (fault == ERROR_200 || fault == BUSY || fault == DENIED) {
         return refuse(fd, fault);
     }
+    if (fault == SWALLOWED) {
+        return reply(fd, "200 OK", "", "");
+    }
     if (sum) {
         sscanf(sum + 26, "%63s", world.checksum);
     }
@@ -194,36 +261,19 @@ static bool answer_write(int fd, const char *head, const char *path, uint32_t wh
         return reply(fd, "412 Precondition Failed", "",
                      "<Error><Code>PreconditionFailed</Code></Error>");
     }
-    if ((what == PUT_PART || what == COMPLETE) && !world.upload) {
+    if ((what == PUT_PART || what == COMPLETE || (what == ABORT && bit_of(path))) &&
+        !(world.upload & bit_of(path))) {
         return reply(fd, "404 Not Found", "", "<Error><Code>NoSuchUpload</Code></Error>");
     }
-    if (what == PUT_OBJECT) {
-        keep(&world.body, &world.bytes, body.data, body.bytes);
-        hex_md5(body.data, body.bytes, world.etag);
-        world.exists = true;
-    } else if (what == PUT_PART) {
-        int part = (int)strtol(strstr(path, "partNumber=") + 11, NULL, 10) - 1;
-
-        keep(&world.parts[part], &world.part_bytes[part], body.data, body.bytes);
-        hex_md5(body.data, body.bytes, world.part_etags[part]);
-        snprintf(headers, sizeof headers, "ETag: \"%s\"\r\n", world.part_etags[part]);
-        world.sent_parts++;
-    } else if (what == CREATE) {
-        world.upload = true;
-    } else if (what == COMPLETE) {
-        complete();
-    } else if (what == ABORT) {
-        world.exists = world.exists && world.upload;
-        world.upload = false;
-    } else {
-        snprintf(world.keys, sizeof world.keys, "%.*s", (int)body.bytes, (const char *)body.data);
-    }
+    change(path, what, body, headers, begun);
     if (fault == LOST) {
         return false;
     }
+    if (fault == MUTE) {
+        return reply(fd, "200 OK", "", "");
+    }
     return reply(fd, what == ABORT ? "204 No Content" : "200 OK", headers,
-                 what == CREATE     ? "<InitiateMultipartUploadResult><UploadId>id7</UploadId>"
-                                      "</InitiateMultipartUploadResult>"
+                 what == CREATE     ? begun
                  : what == COMPLETE ? "  \n<CompleteMultipartUploadResult>"
                                       "</CompleteMultipartUploadResult>"
                  : what == DELETE_MANY
@@ -309,10 +359,9 @@ static int upload(struct stk_store *store, const struct stk_place *place,
 
     *kept = 0;
     for (uint32_t i = 3; status >= 0 && i-- > 0;) { /* from behind: the order is no matter */
-        status = stk_upload_part(upload_of, i,
-                                 (struct stk_view){content + i * (size_t)PART,
-                                                   i == 2 ? BYTES - 2 * PART : PART},
-                                 error);
+        status = stk_upload_part(
+            upload_of, i,
+            (struct stk_view){content + i * (size_t)PART, i == 2 ? BYTES - 2 * PART : PART}, error);
         *kept += status == 1;
     }
     status = status < 0 ? status : stk_upload_commit(upload_of, error);
@@ -336,34 +385,41 @@ static const struct row {
     {"put of a new one, the answer is lost", PUT_OBJECT, 0, 1, LOST, true, 0},
     {"put, busy", PUT_OBJECT, 0, 2, BUSY, false, 0},
     {"put, denied", PUT_OBJECT, 0, 99, DENIED, false, -EACCES},
+    {"put, swallowed", PUT_OBJECT, 0, 1, SWALLOWED, false, STOKER_ERROR_CORRUPT},
     {"parts", WHATS, 0, 0, NONE, false, 0},
     {"begin, the answer is lost", CREATE, 0, 1, LOST, false, 0},
+    {"begin, the answer is lost twice", CREATE, 0, 2, LOST, false, 0},
     {"begin, 200 with an error", CREATE, 0, 1, ERROR_200, false, 0},
     {"a part, the answer is lost", PUT_PART, 1, 1, LOST, false, 0},
     {"a part, busy", PUT_PART, 1, 2, BUSY, false, 0},
     {"a part, denied", PUT_PART, 1, 99, DENIED, false, -EACCES},
+    {"a part, swallowed", PUT_PART, 1, 1, SWALLOWED, false, STOKER_ERROR_CORRUPT},
+    {"begin, swallowed", CREATE, 0, 1, SWALLOWED, false, STOKER_ERROR_CORRUPT},
     {"the end, the answer is lost", COMPLETE, 0, 1, LOST, false, 0},
     {"the end of a new one, the answer is lost", COMPLETE, 0, 1, LOST, true, 0},
     {"the end, 200 with an error", COMPLETE, 0, 2, ERROR_200, false, 0},
     {"the end, busy", COMPLETE, 0, 1, BUSY, false, 0},
     {"the end, denied", COMPLETE, 0, 99, DENIED, false, -EACCES},
+    {"the end, swallowed", COMPLETE, 0, 1, SWALLOWED, false, STOKER_ERROR_CORRUPT},
+    {"the end, done without a word", COMPLETE, 0, 1, MUTE, false, 0},
 };
 
 static void test_faults(struct stk_store *store, const struct stk_place *place)
 {
-    T_EACH(row, row, rows) {
+    T_EACH(row, row, rows)
+    {
         struct stk_upload_options options = {.part_bytes = PART, .fresh = row->fresh};
         struct stoker_error error = {0};
         bool whole = row->what == PUT_OBJECT || row == rows;
         int kept, status;
 
         reset(row->what, row->nth, row->count, row->fault);
-        status = whole ? stk_upload_put(store, place, (struct stk_view){content, 1000}, &options,
-                                        &error)
-                       : upload(store, place, &options, &kept, &error);
+        status =
+            whole ? stk_upload_put(store, place, (struct stk_view){content, 1000}, &options, &error)
+                  : upload(store, place, &options, &kept, &error);
         T_EQ(row->name, status, row->want);
         T_EQ(row->name, is_there(whole ? 1000 : BYTES), row->want == 0);
-        T_EQ(row->name, world.upload, false); /* nothing is left that somebody pays for */
+        T_EQ(row->name, world.upload, 0); /* nothing is left that somebody pays for */
         if (row->want < 0) {
             T_ERROR(row->name, &error);
         }
@@ -381,8 +437,9 @@ static void test_kept(struct stk_store *store, const struct stk_place *place)
     reset(WHATS, 0, 0, NONE);
     T_EQ("begin", stk_upload_open(&begun, store, place, BYTES, &options, &error), 0);
     for (uint32_t i = 0; i < 2; i++) {
-        T_EQ("part", stk_upload_part(begun, i, (struct stk_view){content + i * (size_t)PART, PART},
-                                     &error), 0);
+        T_EQ("part",
+             stk_upload_part(begun, i, (struct stk_view){content + i * (size_t)PART, PART}, &error),
+             0);
     }
     stk_upload_close(begun, false); /* as a kill leaves it */
     world.parts[1][7] ^= 1;         /* one of them is of another file */
@@ -393,11 +450,44 @@ static void test_kept(struct stk_store *store, const struct stk_place *place)
     T_TRUE("whole", is_there(BYTES));
 
     reset(WHATS, 0, 0, NONE);
-    world.upload = true;
+    world.upload = 1;
     T_EQ("sweep, younger", stk_upload_sweep(store, place, 1000000000u, &swept, &error), 0);
     T_TRUE("stays", swept == 0 && world.upload);
     T_EQ("sweep", stk_upload_sweep(store, place, 1900000000000000000u, &swept, &error), 0);
     T_TRUE("aborted", swept == 1 && !world.upload);
+}
+
+/* Uploads of the same object: those that tries of this one have left go, of others none. */
+static void test_left(struct stk_store *store, const struct stk_place *place)
+{
+    struct stk_upload_options options = {.part_bytes = PART};
+    struct stk_view part = {content, PART};
+    struct stoker_error error = {0};
+    struct stk_upload *begun = NULL;
+    int kept;
+
+    reset(CREATE, 0, 1, LOST);
+    world.upload = 0xf0; /* of others: empty, with a part, of a minute later, and before */
+    world.part_of = 0x20;
+    T_EQ("begun twice", upload(store, place, &options, &kept, &error), 0);
+    T_TRUE("whole", is_there(BYTES));
+    T_EQ("the empty one of then goes", world.upload, 0xe0);
+    reset(WHATS, 0, 0, NONE);
+    world.upload = 0xf0;
+    T_EQ("begun once", upload(store, place, &options, &kept, &error), 0);
+    T_EQ("nothing is touched", world.upload, 0xf0);
+
+    reset(PUT_PART, 0, 1, LOST);
+    T_EQ("open", stk_upload_open(&begun, store, place, BYTES, &options, &error), 0);
+    T_EQ("part, again", stk_upload_part(begun, 0, part, &error), 0);
+    world.late = true;
+    stk_upload_close(begun, true);
+    T_EQ("a try that comes behind the abort is removed", world.upload, 0);
+    reset(WHATS, 0, 0, NONE);
+    T_EQ("open", stk_upload_open(&begun, store, place, BYTES, &options, &error), 0);
+    T_EQ("part", stk_upload_part(begun, 0, part, &error), 0);
+    stk_upload_close(begun, true);
+    T_TRUE("aborted once", world.upload == 0 && world.asked[ABORT] == 1);
 }
 
 static void test_rest(struct stk_store *store, const struct stk_place *place)
@@ -461,6 +551,7 @@ int main(void)
     T_EQ("store", stk_store_open(&store, &options, &error), 0);
     test_faults(store, place);
     test_kept(store, place);
+    test_left(store, place);
     test_rest(store, place);
     stk_store_close(store);
     stk_place_free(place);

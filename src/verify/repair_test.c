@@ -98,8 +98,8 @@ static void test_cut(void)
         calls = turn == 0 ? stk_world_calls(world) - before : calls;
         stk_world_cut_nth(world, 0);
         if (turn % 3 > 0) {
-            T_EQ("crash",
-                 turn % 3 == 1 ? stk_world_crash(world) : stk_world_crash_some(world, n), 0);
+            T_EQ("crash", turn % 3 == 1 ? stk_world_crash(world) : stk_world_crash_some(world, n),
+                 0);
         }
         T_TRUE("the old one is there",
                is_file(world, "/data/a.tar", tars[0].data, tars[0].bytes) ||

@@ -263,11 +263,11 @@ struct stk_check {
     bool rewrite; /* what is wrong belongs to no sample: the shard is written anew all the same */
     uint32_t packing;
     int level;
-    uint64_t streams, tar_bytes; /* so far: that began, that were unpacked */
-    bool unsummed;               /* one of them has no checksum */
-    bool proved;                 /* for a moment: all before the damage in hand is */
+    uint64_t streams, tar_bytes;   /* so far: that began, that were unpacked */
+    bool unsummed;                 /* one of them has no checksum */
+    bool proved;                   /* for a moment: all before the damage in hand is */
     uint64_t hurt_stream, hurt_at; /* the last in which the tar was damaged, and where first */
-    uint64_t doubted_stream;     /* one without a checksum, in which damage was seen; 0: none */
+    uint64_t doubted_stream;       /* one without a checksum, in which damage was seen; 0: none */
 
     struct stk_words keys;
     struct stk_check_sample *samples; /* owned */

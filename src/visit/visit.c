@@ -41,7 +41,7 @@ static bool is_express(const char *path)
 }
 
 int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *options,
-                  struct stoker_error *error)
+                   struct stoker_error *error)
 {
     struct stk_visit *walk;
     pthread_condattr_t monotonic;
@@ -131,7 +131,7 @@ static struct timespec after_ms(uint32_t timeout_ms)
 }
 
 int stk_visit_next(struct stk_visit *walk, uint32_t timeout_ms, struct stk_item **item_out,
-                  struct stoker_error *error)
+                   struct stoker_error *error)
 {
     struct timespec until = after_ms(timeout_ms);
     int status = 0;

@@ -29,11 +29,11 @@
 struct stk_visit;
 
 struct stk_visit_options {
-    struct stk_io *io;  /* lent as long as the walk */
-    const char *path;   /* lent for the call */
-    bool deep;          /* else only what lies directly there, folders too */
-    bool folder;        /* of s3://: a prefix, whatever object has its name */
-    uint32_t threads;   /* of s3://, deep; 0: STK_VISIT_THREADS_DEFAULT */
+    struct stk_io *io; /* lent as long as the walk */
+    const char *path;  /* lent for the call */
+    bool deep;         /* else only what lies directly there, folders too */
+    bool folder;       /* of s3://: a prefix, whatever object has its name */
+    uint32_t threads;  /* of s3://, deep; 0: STK_VISIT_THREADS_DEFAULT */
 };
 
 struct stk_item {
@@ -46,11 +46,11 @@ struct stk_item {
 
 /* Gives *walk_out. What the path is, is found out by next. */
 int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *options,
-                  struct stoker_error *error);
+                   struct stoker_error *error);
 /* 1: gives *item_out, to be freed by stk_free. 0: that was all. STOKER_ERROR_AGAIN: none within
  * timeout_ms. Else what failed, after what came before it. */
 int stk_visit_next(struct stk_visit *walk, uint32_t timeout_ms, struct stk_item **item_out,
-                  struct stoker_error *error);
+                   struct stoker_error *error);
 /* Links and other files that were left out so far. */
 uint64_t stk_visit_left_out(const struct stk_visit *walk);
 void stk_visit_close(struct stk_visit *walk); /* takes; NULL is fine */

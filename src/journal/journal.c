@@ -1,6 +1,6 @@
 /* A journal of finished shards: records one after the other, in a new file each run, since a
  * file is only ever written front to back. */
-#include "dataset/journal.h"
+#include "journal/journal.h"
 
 #include "base/hash.h"
 #include "base/mem.h"

@@ -1,12 +1,12 @@
-/* dataset/journal.h: what an indexing run has finished so far, so that one after a kill goes on.
+/* journal/journal.h: what an indexing run has finished so far, so that one after a kill goes on.
  *
  *   open --reads INDEX.part, INDEX.part.1 ...--> find; add -> the next INDEX.part.N; remove: all
  *
  * A record is a small index file of one shard, with its sums: what a kill left half is passed over.
  * Owner: the indexer. Threads: any for find and add after open.
  * Memory: what is mapped, and a small index a record. Bound: STK_JOURNAL_FILES_MAX files. */
-#ifndef DATASET_JOURNAL_H
-#define DATASET_JOURNAL_H
+#ifndef JOURNAL_JOURNAL_H
+#define JOURNAL_JOURNAL_H
 
 #include "index/index.h"
 #include "index/words.h"

@@ -1,0 +1,331 @@
+/* How many connections may be open: those that a node's budget leaves, and no more than bring
+ * something. Counts sockets: what is kept open unused counts, too, and is closed for others. */
+#include "http/reactor.h"
+
+#include "base/mem.h"
+#include "io/pool.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MS 1000000ull
+#define UNUSED_MS 50000u  /* leases that were not needed for so long are given back */
+#define SPARE_SOCKETS 64u /* a name with addresses of two kinds is tried at both at once */
+
+/* The connection of a socket: enough to find it again when libcurl tells whom it speaks to. */
+struct stk_http_socket {
+    int fd;                    /* below 0: none */
+    uint16_t port, local_port; /* local 0: not looked at yet */
+    char ip[46];
+    bool idle, ended;
+    struct stk_http_slot *slot; /* that uses it */
+};
+
+static void tell(struct stk_http *http);
+
+int stk_http_budget_open(struct stk_http *http)
+{
+    struct stk_http_budget *budget = &http->budget;
+    uint32_t most = http->options.connections_max, start = STK_HTTP_CONNECTIONS_START;
+
+    if (http->options.node) {
+        struct stk_node_told told;
+
+        stk_node_tell(http->options.node, stk_clock_ns(), &told);
+        start = told.members > 1 ? start : STK_HTTP_CONNECTIONS_ALONE;
+    }
+    budget->socket_count = most + SPARE_SOCKETS;
+    budget->sockets = stk_alloc(budget->socket_count, sizeof *budget->sockets);
+    for (uint32_t i = 0; budget->sockets && i < budget->socket_count; i++) {
+        budget->sockets[i].fd = -1;
+    }
+    stk_climb_init(&budget->climb, STK_CLIMB_MIN, start, most);
+    tell(http);
+    return budget->sockets ? 0 : -1;
+}
+
+void stk_http_budget_close(struct stk_http *http)
+{
+    if (http->options.node) {
+        stk_node_give(http->options.node, stk_node_held(http->options.node));
+    }
+    stk_free(http->budget.sockets);
+}
+
+/* ---- sockets ---- */
+
+/* Closes the connection of one that nobody uses; libcurl finds it dead later. */
+static bool end_idle(struct stk_http *http)
+{
+    struct stk_http_budget *budget = &http->budget;
+
+    for (uint32_t i = 0; i < budget->socket_count; i++) {
+        struct stk_http_socket *socket = &budget->sockets[i];
+
+        if (socket->fd >= 0 && socket->idle && !socket->ended) {
+            shutdown(socket->fd, SHUT_RDWR);
+            socket->ended = true;
+            budget->live--;
+            return true;
+        }
+    }
+    return false;
+}
+
+curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct stk_http *http = user;
+    struct stk_http_budget *budget = &http->budget;
+    int fd;
+
+    (void)purpose;
+    while (http->options.node && budget->live >= stk_node_held(http->options.node) &&
+           end_idle(http)) {
+    }
+    fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    for (uint32_t i = 0; fd >= 0 && i < budget->socket_count; i++) {
+        struct stk_http_socket *socket = &budget->sockets[i];
+        const void *raw = (const uint8_t *)&address->addr;
+
+        if (socket->fd >= 0) {
+            continue;
+        }
+        *socket = (struct stk_http_socket){.fd = fd};
+        if (address->family == AF_INET) {
+            struct sockaddr_in in;
+
+            memcpy(&in, raw, sizeof in);
+            socket->port = ntohs(in.sin_port);
+            inet_ntop(AF_INET, &in.sin_addr, socket->ip, sizeof socket->ip);
+        } else if (address->family == AF_INET6) {
+            struct sockaddr_in6 in6;
+
+            memcpy(&in6, raw, sizeof in6);
+            socket->port = ntohs(in6.sin6_port);
+            inet_ntop(AF_INET6, &in6.sin6_addr, socket->ip, sizeof socket->ip);
+        }
+        budget->live++;
+        tell(http);
+        return fd;
+    }
+    if (fd >= 0) {
+        close(fd); /* more than can be: rather not this one */
+    }
+    return CURL_SOCKET_BAD;
+}
+
+int stk_http_close_socket(void *user, curl_socket_t fd)
+{
+    struct stk_http *http = user;
+    struct stk_http_budget *budget = &http->budget;
+
+    for (uint32_t i = 0; i < budget->socket_count; i++) {
+        struct stk_http_socket *socket = &budget->sockets[i];
+
+        if (socket->fd == fd) {
+            budget->live -= socket->ended ? 0 : 1;
+            if (socket->slot) {
+                socket->slot->socket = NULL;
+            }
+            socket->slot = NULL;
+            socket->fd = -1;
+        }
+    }
+    stk_http_watch_forget(http, fd);
+    return close(fd);
+}
+
+static uint16_t local_port_of(int fd)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t bytes = sizeof address;
+    uint16_t port;
+
+    if (getsockname(fd, (struct sockaddr *)&address, &bytes) < 0) {
+        return 0;
+    }
+    /* At the same place in addresses of both kinds. */
+    memcpy(&port, (const uint8_t *)&address + offsetof(struct sockaddr_in, sin_port), sizeof port);
+    return ntohs(port);
+}
+
+void stk_http_socket_used(struct stk_http_slot *slot, const char *ip, int port, int local_port)
+{
+    struct stk_http_budget *budget = &slot->http->budget;
+
+    stk_http_socket_left(slot);
+    for (uint32_t i = 0; i < budget->socket_count; i++) {
+        struct stk_http_socket *socket = &budget->sockets[i];
+
+        if (socket->fd < 0 || socket->ended || socket->slot || socket->port != port ||
+            strcmp(socket->ip, ip) != 0) {
+            continue;
+        }
+        socket->local_port = socket->local_port ? socket->local_port : local_port_of(socket->fd);
+        if (socket->local_port == local_port) {
+            socket->idle = false;
+            socket->slot = slot;
+            slot->socket = socket;
+            return;
+        }
+    }
+}
+
+void stk_http_socket_left(struct stk_http_slot *slot)
+{
+    if (slot->socket) {
+        slot->socket->idle = true;
+        slot->socket->slot = NULL;
+        slot->socket = NULL;
+    }
+}
+
+/* ---- leases ---- */
+
+/* Gives leases that nothing runs on; the connections that they were for are closed first. */
+static void give(struct stk_http *http, uint32_t count)
+{
+    struct stk_node *node = http->options.node;
+    uint32_t held = stk_node_held(node);
+
+    count = (uint32_t)stk_min(count, held - stk_min(held, http->active));
+    while (http->budget.live > held - count && end_idle(http)) {
+    }
+    /* What has no answer yet is not idle, and keeps its lease. */
+    count = (uint32_t)stk_min(count, held - stk_min(held, http->budget.live));
+    stk_node_give(node, count);
+    http->budget.surplus -= (uint32_t)stk_min(count, http->budget.surplus);
+}
+
+static uint32_t wanted(const struct stk_http *http)
+{
+    uint32_t want = http->active;
+
+    for (const struct stk_http_request *request = http->ready.first;
+         request && want < http->budget.climb.count; request = request->next) {
+        want++;
+    }
+    return want;
+}
+
+bool stk_http_may_start(struct stk_http *http)
+{
+    struct stk_http_budget *budget = &http->budget;
+    struct stk_node *node = http->options.node;
+    uint64_t now_ns;
+
+    if (http->active >= budget->climb.count) {
+        return false;
+    }
+    if (!node) {
+        return true;
+    }
+    if (budget->surplus > 0) {
+        give(http, budget->surplus);
+    }
+    if (http->active + budget->surplus < stk_node_held(node)) {
+        return true;
+    }
+    now_ns = stk_clock_ns();
+    if (budget->surplus == 0 && now_ns >= budget->refused_ns + MS) {
+        stk_node_demand(node, wanted(http), now_ns);
+        if (stk_node_take(node, now_ns)) {
+            return true;
+        }
+        budget->refused_ns = now_ns;
+    }
+    budget->is_short = true;
+    if (!http->ready.first->waited) {
+        http->ready.first->waited = true;
+        atomic_fetch_add_explicit(&http->told.waits, 1, memory_order_relaxed);
+    }
+    return false;
+}
+
+/* What came so far, also of answers that are not whole yet. */
+static uint64_t bytes_so_far(const struct stk_http *http)
+{
+    uint64_t bytes = http->budget.bytes;
+
+    for (uint32_t i = 0; i < http->slot_count; i++) {
+        bytes += http->slots[i]->request ? http->slots[i]->request->bytes : 0;
+    }
+    return bytes;
+}
+
+void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns)
+{
+    struct stk_http_budget *budget = &http->budget;
+    struct stk_node *node = http->options.node;
+
+    budget->sweeps++;
+    budget->busy += http->ready.first && http->active >= budget->climb.count ? 1 : 0;
+    if (now_ns >= budget->climbed_ns + STK_CLIMB_MS * MS) {
+        uint64_t bytes = bytes_so_far(http);
+        bool held = budget->is_short ||
+                    atomic_exchange_explicit(&http->held, false, memory_order_relaxed) ||
+                    now_ns >= budget->climbed_ns + 2 * STK_CLIMB_MS * MS;
+
+        stk_climb_step(&budget->climb, bytes - stk_min(bytes, budget->climbed_bytes),
+                       2 * budget->busy > budget->sweeps, held);
+        budget->climbed_ns = now_ns;
+        budget->climbed_bytes = bytes;
+        budget->is_short = false;
+        budget->sweeps = budget->busy = 0;
+    }
+    if (node) {
+        uint32_t held = stk_node_held(node);
+
+        stk_node_demand(node, wanted(http), now_ns);
+        budget->surplus = stk_node_surplus(node, now_ns);
+        if (http->active >= held) {
+            budget->full_ns = now_ns;
+        } else if (now_ns >= budget->full_ns + UNUSED_MS * MS) {
+            budget->surplus = held - http->active;
+            budget->full_ns = now_ns;
+        }
+        if (budget->surplus > 0) {
+            give(http, budget->surplus);
+        }
+    }
+    tell(http);
+}
+
+uint32_t stk_http_budget_idle_ms(const struct stk_http *http, uint32_t most_ms)
+{
+    return http->options.node && stk_node_held(http->options.node) > 0
+               ? (uint32_t)stk_min(most_ms, STK_HTTP_LOOK_MS)
+               : most_ms;
+}
+
+uint32_t stk_http_spare(const struct stk_http *http)
+{
+    uint32_t most =
+        http->options.node ? stk_node_held(http->options.node) : http->options.connections_max;
+
+    most = (uint32_t)stk_min(most, http->budget.climb.count);
+    return http->ready.first || http->budget.surplus > 0 || most < http->active
+               ? 0
+               : most - http->active;
+}
+
+static void tell(struct stk_http *http)
+{
+    uint32_t peak = atomic_load_explicit(&http->told.peak, memory_order_relaxed);
+
+    atomic_store_explicit(&http->told.open, http->budget.live, memory_order_relaxed);
+    atomic_store_explicit(&http->told.limit, http->budget.climb.count, memory_order_relaxed);
+    atomic_store_explicit(&http->told.peak, (uint32_t)stk_max(peak, http->budget.live),
+                          memory_order_relaxed);
+}
+
+void stk_http_tell(struct stk_http *http, struct stk_http_told *told_out)
+{
+    *told_out = (struct stk_http_told){
+        .connections = atomic_load_explicit(&http->told.open, memory_order_relaxed),
+        .connections_peak = atomic_load_explicit(&http->told.peak, memory_order_relaxed),
+        .connections_max = atomic_load_explicit(&http->told.limit, memory_order_relaxed),
+        .waits = atomic_load_explicit(&http->told.waits, memory_order_relaxed)};
+}

@@ -1,0 +1,206 @@
+/* Where a loader is: its state, what leads back to it, and its statistics. */
+#include "engine/worker.h"
+#include "loader/fetch.h"
+#include "loader/quarantine.h"
+
+#include <string.h>
+
+#define BACK_MAX 4096u /* steps that a state may lie behind the stream */
+
+static void state_of(const struct stoker_loader *loader, struct stoker_state *state_out)
+{
+    stk_state_of(state_out, &loader->schedule.order, &loader->partition,
+                 stk_index_identity(loader->dataset->index));
+    state_out->shuffle = loader->shuffle;
+    stk_schedule_state(&loader->schedule, loader->sampling.options.epoch_samples, state_out);
+}
+
+/* ---- the fingerprint, when it is asked for ---- */
+
+int stk_loader_settle(const struct stoker_loader *asked, struct stoker_state *place_out)
+{
+    struct stoker_loader *loader = (struct stoker_loader *)(uintptr_t)asked; /* as it shows const */
+    struct stk_given copy;
+    uint64_t sum;
+    int status;
+
+    pthread_mutex_lock(&loader->settling);
+    stk_engine_lock(loader->engine, NULL);
+    copy = loader->locked.given;
+    place_out->epoch = loader->locked.epoch;
+    place_out->position = loader->locked.position;
+    stk_engine_unlock(loader->engine);
+    status = stk_sampling_sum(loader->engine, &loader->schedule, &loader->partition, &copy, &sum);
+    if (status == 0) {
+        place_out->fingerprint = copy.fingerprint + sum;
+        stk_engine_lock(loader->engine, NULL);
+        stk_given_settle(&loader->locked.given, &copy, sum);
+        stk_engine_unlock(loader->engine);
+    }
+    pthread_mutex_unlock(&loader->settling);
+    return status;
+}
+
+int stoker_loader_state(const struct stoker_loader *loader, struct stoker_state *state_out)
+{
+    struct stoker_state place = {0};
+    int status = stk_engine_check(loader->engine, NULL);
+
+    status = status < 0 ? status : stk_loader_settle(loader, &place);
+    if (status < 0) {
+        return status;
+    }
+    state_of(loader, state_out);
+    state_out->epoch = place.epoch;
+    state_out->position = place.position;
+    state_out->fingerprint = place.fingerprint;
+    return 0;
+}
+
+int stoker_loader_state_at(const struct stoker_loader *loader, uint64_t epoch, uint64_t position,
+                           struct stoker_state *state_out)
+{
+    int status = stoker_loader_state(loader, state_out);
+
+    return status < 0
+               ? status
+               : stk_sampling_back(loader->engine, &loader->schedule, &loader->partition,
+                                   &(struct stk_given_span){epoch, position, BACK_MAX}, state_out);
+}
+
+int stoker_loader_place(const struct stoker_loader *loader, uint64_t *epoch_out,
+                        uint64_t *position_out)
+{
+    int status = stk_engine_check(loader->engine, NULL);
+
+    if (status < 0) {
+        return status;
+    }
+    stk_engine_lock(loader->engine, NULL);
+    *epoch_out = loader->locked.epoch;
+    *position_out = loader->locked.position;
+    stk_engine_unlock(loader->engine);
+    return 0;
+}
+
+int stoker_loader_set_state(struct stoker_loader *loader, const struct stoker_state *state,
+                            struct stoker_error *error)
+{
+    const struct stk_state_words words = {
+        .samples = "number of samples",
+        .block_samples = "samples a block",
+        .identity = "identity of the data set",
+        .advice = "open the loader with the data set and settings of the saved run",
+        .positions = stk_schedule_samples(&loader->schedule),
+        .epoch_max = stk_schedule_epochs(&loader->schedule),
+    };
+    struct stoker_state own;
+    int status = stk_engine_check(loader->engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    state_of(loader, &own);
+    status = stk_state_check(state, &own, &words, error);
+    if (status < 0) {
+        return status;
+    }
+    pthread_mutex_lock(&loader->settling);
+    stk_engine_lock(loader->engine, NULL);
+    stk_loader_start_locked(loader, state->epoch, state->position);
+    loader->locked.given = (struct stk_given){.fingerprint = state->fingerprint};
+    loader->locked.resumed = true;
+    stk_engine_unlock(loader->engine);
+    pthread_mutex_unlock(&loader->settling);
+    return 0;
+}
+
+int stoker_loader_mix_border(const struct stoker_loader *loader, uint64_t least,
+                             uint64_t *position_out)
+{
+    uint64_t epoch, position;
+    int status = stoker_loader_place(loader, &epoch, &position);
+
+    if (status < 0 || !loader->schedule.identity) {
+        return status < 0 ? status : STOKER_ERROR_ARGUMENT;
+    }
+    *position_out = stk_schedule_border(&loader->schedule, epoch, position, least);
+    return 0;
+}
+
+int stoker_loader_order(const struct stoker_loader *loader,
+                        struct stoker_order_options *options_out)
+{
+    struct stoker_order_options full = {0};
+    size_t bytes = options_out->struct_size;
+
+    if (bytes < sizeof bytes || bytes > sizeof full) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    memcpy(&full, options_out, bytes);
+    if ((full.mix != NULL) != (loader->schedule.identity != 0)) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    full.sample_count = loader->schedule.order.options.sample_count;
+    full.block_samples = loader->schedule.order.options.block_samples;
+    full.seed = loader->seed;
+    full.shuffle = loader->shuffle;
+    full.tail = loader->partition.tail;
+    full.window_blocks = loader->schedule.order.options.window_blocks;
+    full.group_count = loader->schedule.order.options.group_count;
+    full.batch_size = loader->partition.batch_size;
+    full.world_size = loader->partition.world_size;
+    full.sampling = loader->sampling.stages ? &loader->sampling.options : NULL;
+    full.shard_ends = loader->schedule.stages.ends;
+    full.shard_count = loader->schedule.stages.shard_count;
+    memcpy(options_out, &full, bytes);
+    return 0;
+}
+
+int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats *stats_out)
+{
+    struct stoker_engine *engine = loader->engine;
+    struct stoker_stats full = {0};
+    struct stoker_state place = {0};
+    int status = stk_engine_check(engine, NULL);
+
+    if (status == 0 && (stats_out->struct_size > sizeof full ||
+                        stats_out->struct_size < sizeof stats_out->struct_size)) {
+        status = STOKER_ERROR_ARGUMENT;
+    }
+    status = status < 0 ? status : stk_loader_settle(loader, &place);
+    if (status < 0) {
+        return status;
+    }
+    stk_engine_lock(engine, NULL);
+    full.struct_size = stats_out->struct_size;
+    full.batches = loader->locked.batches;
+    full.samples = loader->locked.delivered;
+    full.substituted = loader->locked.counters.substituted;
+    full.bytes = loader->locked.counters.bytes;
+    full.read_ns = loader->locked.counters.read_ns;
+    full.decode_ns = loader->locked.counters.decode_ns;
+    full.warm_reads = loader->locked.counters.warm_reads;
+    full.cold_reads = loader->locked.counters.cold_reads;
+    full.retries = loader->locked.counters.retries;
+    full.bad_samples = stk_quarantine_met(loader->quarantine);
+    full.fingerprint = place.fingerprint;
+    full.wait_ns = loader->locked.wait_ns;
+    full.first_batch_ns = loader->locked.first_batch_ns;
+    full.batches_ahead = loader->locked.ahead;
+    full.run_ns = loader->locked.first_next_ns;
+    full.run_ns = full.run_ns ? stk_engine_now(engine) - full.run_ns : 0;
+    stk_engine_unlock(engine);
+    full.io_requests = stk_fetcher_requests(loader->fetcher);
+    full.memory_bytes_peak = atomic_load(&engine->budget.bytes_peak);
+    full.threads = engine->worker_count;
+    for (uint32_t i = 0; i < engine->worker_count; i++) {
+        full.idle_ns += atomic_load(&engine->workers[i].idle_ns);
+        full.lock_wait_ns += atomic_load(&engine->workers[i].lock_wait_ns);
+    }
+    full.idle_ns -= loader->idle_before_ns;
+    full.lock_wait_ns -= loader->lock_wait_before_ns;
+    stk_engine_jpegs(engine, &loader->before, &full);
+    memcpy(stats_out, &full, stats_out->struct_size);
+    return 0;
+}

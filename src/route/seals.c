@@ -1,0 +1,58 @@
+/* The checksum of an object that is read by ranges: of those S3 tells none, so it is asked for. */
+#include "route/remote.h"
+
+#include "base/mem.h"
+
+struct asked {
+    struct stk_exchange exchange;
+    struct stk_remote *remote; /* a user of it */
+};
+
+static void on_told(struct stk_exchange *exchange, const struct stk_http_answer *answer);
+
+void stk_remote_seal(struct stk_route *route, struct stk_remote *remote)
+{
+    struct stk_store *store;
+    struct asked *asked;
+    bool ask;
+
+    if (stk_route_store(route, &store, NULL) < 0) {
+        return;
+    }
+    remote->cover = stk_store_cover(store, remote->place, &remote->about, &ask);
+    asked = remote->cover && ask ? stk_alloc(1, sizeof *asked) : NULL;
+    if (!asked) {
+        return; /* it goes without */
+    }
+    asked->remote = remote;
+    atomic_fetch_add_explicit(&remote->users, 1, memory_order_relaxed);
+    remote->asking = true;
+    stk_store_seal(&asked->exchange, remote->place, &remote->about);
+    asked->exchange.done = on_told;
+    asked->exchange.owner = asked;
+    stk_exchange_start(store, &asked->exchange);
+}
+
+/* On the reactor. */
+static void on_told(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+{
+    struct asked *asked = exchange->owner;
+    struct stk_remote *remote = asked->remote;
+
+    stk_store_sealed(exchange, answer, remote->cover);
+    pthread_mutex_lock(&remote->lock);
+    remote->asking = false;
+    pthread_cond_broadcast(&remote->told);
+    pthread_mutex_unlock(&remote->lock);
+    stk_free(asked);
+    stk_remote_release(remote);
+}
+
+void stk_remote_settle(struct stk_remote *remote)
+{
+    pthread_mutex_lock(&remote->lock);
+    while (remote->asking) { /* it ends by its deadline */
+        pthread_cond_wait(&remote->told, &remote->lock);
+    }
+    pthread_mutex_unlock(&remote->lock);
+}
