@@ -75,6 +75,7 @@ from .fields import (
     MessagePack,
     Text,
 )
+from .files import CopyReport, FileInfo, cat, cp, ls, rm, stat, sync
 from .loader import Loader
 from .mix import Mix, Source
 from .output import Ragged
@@ -113,6 +114,7 @@ __all__ = [
     "ChangedError",
     "ClosedError",
     "ColorJitter",
+    "CopyReport",
     "CorruptError",
     "Dataset",
     "Diff",
@@ -121,6 +123,7 @@ __all__ = [
     "Engine",
     "Error",
     "Field",
+    "FileInfo",
     "Finding",
     "Float",
     "ForkedError",
@@ -161,11 +164,17 @@ __all__ = [
     "UnsupportedError",
     "Verify",
     "__version__",
+    "cat",
+    "cp",
     "default_engine",
     "diff",
     "index",
+    "ls",
     "order_at",
     "pack",
     "pack_table",
+    "rm",
+    "stat",
+    "sync",
     "verify",
 ]

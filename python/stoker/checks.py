@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, NoReturn
 
-from . import _stoker
+from . import _stoker, errands
 from .dataset import (
     Dataset,
     Engine,
@@ -142,7 +142,7 @@ def verify(
     if engine is not None and not isinstance(engine, Engine):
         raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
     native = (engine if engine is not None else default_engine())._native
-    urls = tuple(paths_of(source))
+    urls = errands.native_paths(paths_of(source))
     options = {
         "deep": bool(deep),
         "repair": bool(repair),

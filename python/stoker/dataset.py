@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from . import _stoker
+from . import _stoker, errands
 from .errors import ArgumentError
 from .output import paths_of
 from .portable import Portable
@@ -200,6 +200,22 @@ class Engine(Portable):
             ``info()["sandbox"]`` says what the kernel enforces. tar headers, indexes and npy are
             read in this process, by bounded code of this package.
         sandbox_helper: path of the program ``stoker-decode``; default: the installed one.
+        connections_max: to stores and web servers at once, at most 1,024. It begins with 128 and
+            uses as many as bring more. Default 256.
+        node_connections_max: of all engines of this user on this machine together, shared fairly;
+            the least of those that run holds. Default 256.
+        node_shared: whether connections, and the rate below each prefix of a bucket, are shared
+            with this user's other processes here: by a file in ``/dev/shm``, or in the folder that
+            ``STOKER_NODE_DIR`` names. ``ledger()["manners"]["alone"]`` says why they are not.
+        hedge_percent_max: reads whose first byte is late are asked for once more, at most so many
+            of 100 requests, and none while a store throttles. 0: none. Default 3, at most 10.
+        check_etags: of objects that come whole, and of which the store tells no checksum, an ETag
+            that is an MD5 is checked, for 1.5 to 2 s of CPU a GB. Those of SSE-KMS, SSE-C, S3
+            Express and of objects that were written by parts are no MD5, and left alone.
+        far_threads: threads that open, list and read by themselves on network file systems and
+            FUSE at once (headers, files that are mapped). Default 8, at most 256.
+        turn_timeout: seconds that an opening waits for another process of this user which lists the
+            same path here (see docs/decisions/0041); then it lists by itself. Default 600.
     """
 
     def __init__(
@@ -219,6 +235,13 @@ class Engine(Portable):
         sandbox: bool = False,
         decode_timeout: float | None = None,
         sandbox_helper: str | os.PathLike[str] | None = None,
+        connections_max: int | None = None,
+        node_connections_max: int | None = None,
+        node_shared: bool = True,
+        hedge_percent_max: int | None = None,
+        check_etags: bool = False,
+        far_threads: int | None = None,
+        turn_timeout: float | None = None,
     ) -> None:
         where = "Engine"
         self._native = _stoker.Engine(
@@ -236,6 +259,17 @@ class Engine(Portable):
             sandbox=bool(sandbox),
             decode_timeout_ms=milliseconds(decode_timeout, f"{where} decode_timeout"),
             sandbox_helper=None if sandbox_helper is None else os.fspath(sandbox_helper),
+            connections_max=count(connections_max, f"{where} connections_max", low=1, high=1024),
+            node_connections_max=count(
+                node_connections_max, f"{where} node_connections_max", low=1, high=1024
+            ),
+            node_alone=not node_shared,
+            no_hedges=hedge_percent_max == 0,
+            hedge_percent_max=count(hedge_percent_max, f"{where} hedge_percent_max", high=10),
+            desk=errands.desk(),
+            check_etags=bool(check_etags),
+            far_threads_max=count(far_threads, f"{where} far_threads", low=1, high=256),
+            turn_timeout_ms=milliseconds(turn_timeout, f"{where} turn_timeout"),
         )
 
     def info(self) -> dict[str, Any]:
@@ -250,16 +284,32 @@ class Engine(Portable):
 
         For each of ``http``, ``s3``, ``gs`` and ``az`` that was asked a dict: ``requests`` sent
         (those sent again count again), ``lists`` (of them: pages of listings), ``bytes`` received,
-        and ``cost`` in US dollars. ``retries``: a dict of ``throttled`` (after 429 and 503),
+        ``checked`` (of them: proven by a checksum that the server told, of the body, or of the
+        whole object when all of its ranges had come), and ``cost`` in US dollars. ``damaged``:
+        bodies that were not as the server's checksum says, and were asked for again. ``retries``:
+        a dict of ``throttled`` (after 429 and 503),
         ``transient`` (after resets, stalls, other 5xx and wrong answers) and ``other``
         (credentials, region or clock were put right). ``cost``: of all.
+
+        ``manners``: ``throttles`` (answers 429, 503, SlowDown), ``hedges`` and ``hedges_won``
+        (reads asked for twice, those whose second answer came first), ``waits_connections`` and
+        ``waits_rate`` (requests that waited for a connection of the node, for their prefix's rate),
+        ``rate_max`` (requests a second, the least of the prefixes that are limited now; 0: none),
+        ``connections``, ``connections_peak``, ``connections_max`` (open, at most, used at once as
+        tuned), ``node_connections``, ``node_connections_max``, ``node_engines`` (of all that
+        share), ``alone`` (None: nothing was asked yet; "": shared; else why not).
 
         The cost is an estimate: counts times the prices in ``prices.json`` of this package, or in
         the file that ``STOKER_PRICES`` names.
         """
         ledger = self._native.ledger()
         table = prices()
-        result: dict[str, Any] = {"retries": ledger.pop("retries"), "cost": 0.0}
+        result: dict[str, Any] = {
+            "retries": ledger.pop("retries"),
+            "damaged": ledger.pop("damaged"),
+            "manners": ledger.pop("manners"),
+            "cost": 0.0,
+        }
         for name, row in ledger.items():
             if row["requests"] > 0:
                 price = table.get(name, {})
@@ -393,7 +443,7 @@ class Dataset(Portable):
         if engine is not None and not isinstance(engine, Engine):
             raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
         self.engine = engine if engine is not None else default_engine()
-        native, urls = self.engine._native, tuple(paths_of(source))
+        native, urls = self.engine._native, errands.native_paths(paths_of(source))
         options: dict[str, Any] = {
             "key_bytes_max": count(key_bytes_max, f"{where} key_bytes_max", low=1),
             "header_bytes_max": parse_bytes(header_bytes_max, f"{where} header_bytes_max"),
@@ -650,7 +700,7 @@ def index(
     engine = engine if engine is not None else default_engine()
     native = _stoker.Indexer(
         engine._native,
-        tuple(paths_of(source)),
+        errands.native_paths(paths_of(source)),
         checksums=bool(checksums),
         labels=bool(labels),
         force=bool(force),

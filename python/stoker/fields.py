@@ -73,6 +73,8 @@ Extensions = str | Sequence[str]
 Inside = tuple[str | None, tuple[int, ...], str | None, str | None, int, int, int, int]
 Native = tuple[str, int, str | None, tuple[Any, ...], int, int, int, Inside]
 
+_PLANAR = 2  # beside exif, 1
+
 NOTHING_INSIDE: Inside = (None, (), None, None, 0, 0, 0, 0)
 
 
@@ -160,6 +162,7 @@ class Image(Field):
             NumPy's dtype objects are taken too.
         layout: ``"NCHW"`` (default) or ``"NHWC"``.
         exif: turn the picture by its EXIF orientation.
+        exact: as of :class:`Loader`.
     """
 
     _kind = _stoker.FIELD_IMAGE
@@ -171,6 +174,7 @@ class Image(Field):
         dtype: Any = None,
         layout: str | None = None,
         exif: bool | None = None,
+        exact: bool | None = None,
     ) -> None:
         self.extensions = _extensions(extensions, "Image")
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
@@ -184,6 +188,7 @@ class Image(Field):
         self.dtype = dtype_name(dtype, "Image")
         self.layout = layout_name(layout, "Image")
         self.exif = exif
+        self.exact = exact
         if self.dtype == "uint8" and any(isinstance(t, Normalize) for t in self.transforms):
             raise ArgumentError("Normalize with dtype uint8", "Image", "take a float dtype")
 
@@ -196,6 +201,7 @@ class Image(Field):
             )
         layout = self.layout or defaults.layout or "NCHW"
         exif = self.exif if self.exif is not None else bool(defaults.exif)
+        exact = self.exact if self.exact is not None else defaults.exact is not False
         return (
             name,
             self._kind,
@@ -203,7 +209,7 @@ class Image(Field):
             tuple(t._native() for t in self.transforms),
             DTYPES[dtype],
             LAYOUTS[layout],
-            int(exif),
+            int(exif) | (0 if exact else _PLANAR),
             NOTHING_INSIDE,
         )
 
@@ -492,3 +498,10 @@ def resolve(fields: dict[str, Field | str]) -> dict[str, Field]:
     if not any(field._kind for field in resolved.values()):
         raise ArgumentError("there is no field", "fields", "name at least one")
     return resolved
+
+
+def all_exact(fields: dict[str, Any] | None, exact: bool) -> bool:
+    """Whether all pictures of these fields are exact; exact: of those that do not say it."""
+    images = [field for field in (fields or {}).values() if isinstance(field, Image)]
+    said = [image.exact for image in images] or [None]
+    return all(exact if each is None else each for each in said)

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import _stoker
+from . import _stoker, errands
 from .dataset import (
     ON_ERRORS,
     SHUFFLES,
@@ -27,12 +27,12 @@ from .dataset import (
 )
 from .errors import ArgumentError, BudgetError, ClosedError, EmptyError, ForkedError, StateError
 from .explain import Scheduled, explain
-from .fields import Field, Image, Label, resolve
+from .fields import Field, Image, Label, all_exact, resolve
 from .mix import Mix, Mixed
 from .output import Column, Pinner, check_word, choose, converter, mask_of, paths_of, pin
 from .portable import Given
 from .sampling import Sampling
-from .state import parse_state
+from .state import check_exactness, exactness, parse_state
 from .stream import Epoch, Stream
 from .transforms import Transform
 
@@ -64,7 +64,9 @@ class Loader(Stream):
 
     Args:
         source: a class folder, a tar, a glob, braces (``"train-{000..099}.tar"``), a list of
-            them, or a :class:`Dataset`; or a :class:`Mix` of several.
+            them, or a :class:`Dataset`; or a :class:`Mix` of several. A URL that the library has no
+            store for (``"sftp://host/train/"``) is read through fsspec, slower: see
+            :mod:`stoker.errands`.
         batch_size: samples of a batch, of this rank.
         seed: of the order and of what is random in the pictures.
         image: transforms of the picture; the loop gets pairs (images, labels).
@@ -98,6 +100,10 @@ class Loader(Stream):
             after 0.1 s, 0.2 s, 0.4 s ... Default 3.
         window: blocks mixed with each other. groups: home groups of blocks.
         exif: turn pictures by their EXIF orientation.
+        exact: ``False``: a baseline JPEG may be resized (bilinear, bicubic) before it is upsampled
+            and its colours are converted: faster, and about 0.4 of 255 levels off the pixels of
+            libjpeg-turbo and torchvision on average, which ``True`` gives. Either gives the same
+            bytes each time; a state goes on with the setting that it was saved under.
         transform: called with each batch as the loop would get it; the loop gets its result.
         pin_memory: copy tensors to pinned memory, one batch ahead, by a thread. Without CUDA it
             is ignored.
@@ -186,6 +192,7 @@ class Loader(Stream):
         window: int | None = None,
         groups: int | None = None,
         exif: bool = False,
+        exact: bool = True,
         transform: Callable[[Any], Any] | None = None,
         pin_memory: bool = False,
         output: str = "auto",
@@ -249,7 +256,9 @@ class Loader(Stream):
         self._pin = pin_memory
         self._pair = fields is None
         self._native_options = options
-        self._native_fields = self._columns(image, fields, Image(None, [], dtype, layout, exif))
+        defaults = Image(None, [], dtype, layout, exif, exact)
+        self._native_fields = self._columns(image, fields, defaults)
+        self._exact = all_exact(fields, exact)
         self._past = _Past()
         draws, run = (weights, balance, replacement), (repeats, repeats_apart, epoch)
         self._sampling = Sampling(subset, curriculum, draws, run, tables)
@@ -628,7 +637,7 @@ class Loader(Stream):
         What the loop has got is behind it. It is valid for any number of threads, ranks or
         batches ahead; it belongs to the data set, the seed and the order's settings.
         """
-        return self._values(self._state())
+        return {**self._values(self._state()), **exactness(self._exact)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where the state stands; the next loop gives the rest of its epoch.
@@ -637,6 +646,7 @@ class Loader(Stream):
             StateError: the state belongs to another data set, setting or order version.
         """
         values = parse_state(state)
+        check_exactness(state, self._exact)
         if self._taken:
             self._stale()  # also if the state is refused
         if self._refresh:
@@ -694,20 +704,27 @@ class Loader(Stream):
         as tuned now; ``fingerprint``: of the samples that the order scheduled for all ranks so
         far (16 digits, in the state too): ranks and runs with the same one had the same samples;
         ``jpegs``: how many were decoded by ``stoker``, how many of those from marks on
-        (``marked``), and by libjpeg-turbo for which reason;
-        ``store``: what the engine asked of stores (:meth:`Engine.ledger`).
+        (``marked``) and how many resized before their colours were converted (``planar``), and by
+        libjpeg-turbo for which reason; ``pngs``: how many by ``stoker``, and by ``libpng``
+        (interlaced, damaged or unusual ones); ``exact``: as asked for;
+        ``store``: what the engine asked of stores (:meth:`Engine.ledger`); ``fsspec``: None, or
+        what this process asked fsspec for, by protocol (``requests``, ``lists``, ``bytes``,
+        ``seconds`` of all threads), and a ``note`` that it is slower.
         """
         native = self._past.sum(self._native.stats())
-        stats: dict[str, Any] = {"jpegs": {}}
+        stats: dict[str, Any] = {"jpegs": {}, "pngs": {}}
         for name, value in native.items():
-            if name.startswith("jpegs "):
-                stats["jpegs"] |= {name.removeprefix("jpegs "): value} if value else {}
+            kind, _, who = name.partition(" ")
+            if who:
+                stats[kind] |= {who: value} if value else {}
             elif name.endswith("_ns"):
                 stats[name.removesuffix("_ns") + "_seconds"] = value / 1e9
             else:
                 stats[name] = value
+        stats["exact"] = self._exact
         stats["fingerprint"] = self.state_dict()["fingerprint"]
         stats["store"] = self.engine.ledger()
+        stats["fsspec"] = errands.stats()
         run = stats["run_seconds"]
         stats["wait_share"] = min(1.0, stats["wait_seconds"] / run) if run > 0 else 0.0
         stats["samples_per_second"] = stats["samples"] / run if run > 0 else 0.0

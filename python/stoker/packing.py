@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
 import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
-from . import _stoker
+from . import _stoker, files
 from .dataset import (
     ON_ERRORS,
     BadSample,
@@ -18,7 +22,7 @@ from .dataset import (
     share,
     word,
 )
-from .errors import ArgumentError
+from .errors import ArgumentError, UnsupportedError, from_native
 
 __all__ = ["file_name", "pack", "pattern_name"]
 
@@ -60,6 +64,7 @@ def pack(
     bad_samples_max: int | None = None,
     bad_share_max: float | None = None,
     io_retries: int | None = None,
+    stage: str | os.PathLike[str] | None = None,
     engine: Engine | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
@@ -76,7 +81,10 @@ def pack(
 
     Args:
         source: a folder, tars, or a Dataset.
-        destination: a folder that is not there yet, or is empty; not in a folder of the source.
+        destination: a folder that is not there yet, or is empty; not in a folder of the source. Or
+            a prefix in a store, ``s3://bucket/prefix``, where nothing is: it is packed in ``stage``
+            then, and sent, the manifest last; no object is ever replaced.
+        stage: a folder with room for all of it. Default: the cache (``STOKER_CACHE``).
         shard_bytes: no shard is larger, unless one sample is. Default 256 MiB.
         pattern: names of the shards. Default ``"shard-%06d.tar"``.
         shuffle: the seed of a shuffle; ``None``: the order of the source.
@@ -122,9 +130,70 @@ def pack(
     if isinstance(source, Dataset):
         if engine is not None and engine is not source.engine:
             raise ArgumentError("a Dataset has its own engine", where, "leave out engine=")
-        return _run(source, name, form, options, progress)
+        return _run_to(source, name, form, options, progress, stage)
     with Dataset(source, engine=engine, foreign="never", on_error=on_error) as dataset:
+        return _run_to(dataset, name, form, options, progress, stage)
+
+
+def _run_to(
+    dataset: Dataset,
+    name: bytes,
+    form: str | None,
+    options: dict[str, Any],
+    progress: Callable[[dict[str, Any]], None] | None,
+    stage: str | os.PathLike[str] | None,
+) -> dict[str, Any]:
+    """To a folder; or to a URL, by way of the stage."""
+    url = os.fsdecode(name).rstrip("/")
+    if "://" not in url or url.startswith("file://"):
         return _run(dataset, name, form, options, progress)
+    if url.startswith(("http:", "https:", "hf:")):
+        raise UnsupportedError("this can only be read", f"'{url}'", "pack to s3:// or to a folder")
+    settings = [url, dataset.identity, form, sorted(options.items())]
+    mark = hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
+    folder = os.path.join(os.fsdecode(stage or _cache()), f"pack-{mark}")
+    data, sending = os.path.join(folder, "data"), os.path.join(folder, "sending")
+    if not os.path.exists(sending):
+        for there in files.ls(f"{url}/", engine=dataset.engine):
+            raise from_native(
+                -errno.EEXIST, "EEXIST", "there are objects already", f"'{url}/{there.name}'",
+                "name another prefix, remove it (stoker.rm), or give the settings that it was "
+                "begun with, to go on", url, "", None,
+            )
+    os.makedirs(folder, exist_ok=True)
+    ready = os.path.join(folder, "told.json")
+    if os.path.exists(data) and os.path.exists(ready):
+        with open(ready, encoding="utf-8") as file:
+            done = json.load(file)
+        done["bad"] = [BadSample(*entry) for entry in done["bad"]]
+    else:
+        shutil.rmtree(data, ignore_errors=True)  # it was whole, but not what was told of it
+        done = _run(dataset, os.fsencode(data), form, options, progress)
+        with open(ready + ".part", "w", encoding="utf-8") as file:
+            json.dump(done, file)
+        os.replace(ready + ".part", ready)
+    _send(dataset.engine, data, sending, url)
+    shutil.rmtree(folder)
+    return done
+
+
+def _send(engine: Engine, data: str, sending: str, url: str) -> None:
+    """What was packed: the manifest comes last, and says that all is there."""
+    with open(sending, "wb") as mark:  # from here on, what lies there is ours
+        os.fsync(mark.fileno())
+    last = ["stoker.index", "stoker.manifest.json"]
+    shards = [os.path.join(data, name) for name in os.listdir(data) if name not in last]
+    if shards:
+        files.cp(shards, f"{url}/", update=True, fresh=True, engine=engine)
+    for name in last:
+        files.cp(os.path.join(data, name), f"{url}/", fresh=True, engine=engine)
+
+
+def _cache() -> str:
+    for name, below in (("STOKER_CACHE", ""), ("XDG_CACHE_HOME", "stoker")):
+        if os.environ.get(name):
+            return os.path.join(os.environ[name], below)
+    return os.path.expanduser("~/.cache/stoker")
 
 
 def _run(

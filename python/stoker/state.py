@@ -62,3 +62,19 @@ def parse_state(state: dict[str, Any]) -> tuple[Any, ...]:
         raise StateError(
             f"the state cannot be read: {error}", "load_state_dict", "give what state_dict() gave"
         ) from error
+
+
+def exactness(exact: bool) -> dict[str, Any]:
+    """What a state says of pixels: nothing where they are exact, as states always were."""
+    return {} if exact else {"exact": False}
+
+
+def check_exactness(state: Mapping[str, Any], exact: bool) -> None:
+    """StateError, if the run had other pixels."""
+    there = state.get("exact", True)
+    if there != exact:
+        raise StateError(
+            "the state belongs to a run with other pixels",
+            f"load_state_dict: exact={there!r} in the state, {exact!r} here",
+            f"give Loader(exact={there!r}), as the saved run did",
+        )

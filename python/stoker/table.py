@@ -310,13 +310,23 @@ class _Quarantine:
         if path is None:
             return
         try:
-            if os.path.exists(path):
-                self.rows = [row for row in _read_quarantine(path) if row.row < first]
-            self.file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+            self._keep(path, first)
+            self.file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
         except OSError as problem:
             raise _os_error(problem, os.fsdecode(path), "name another quarantine file") from None
-        for row in self.rows:
-            self._line(row)
+
+    def _keep(self, path: Any, first: int) -> None:
+        """Rows come in order: what is kept is a beginning, and at no instant is less in the file
+        (written anew it would lose what a kill left unwritten)."""
+        if not os.path.isfile(path):
+            return
+        end = 0
+        for row, row_end in _read_quarantine(path):
+            if row.row >= first:
+                break
+            self.rows.append(row)
+            end = row_end
+        os.truncate(path, end)
 
     def _line(self, row: BadRow) -> None:
         if self.file is not None:
@@ -337,14 +347,17 @@ class _Quarantine:
             self.file.close()
 
 
-def _read_quarantine(path: Any) -> Iterator[BadRow]:
-    """Of an earlier run; a last line without its end was torn by a kill."""
-    with open(path, encoding="utf-8") as file:
+def _read_quarantine(path: Any) -> Iterator[tuple[BadRow, int]]:
+    """Of an earlier run, each with the offset of its end; a last line without its end was torn by
+    a kill."""
+    end = 0
+    with open(path, "rb") as file:
         for line in file:
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 return
+            end += len(line)
             try:
-                yield BadRow(**json.loads(line))
+                yield BadRow(**json.loads(line)), end
             except (ValueError, TypeError):
                 raise ArgumentError(
                     "the file is there, and is no quarantine of pack_table",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
-from . import _stoker
+from . import _stoker, errands
 from .dataset import SHUFFLES, Engine, count, default_engine, parse_bytes, word
 from .errors import ArgumentError, ChangedError, ClosedError, EmptyError, ForkedError, StateError
 from .loader import TAILS
@@ -118,7 +118,7 @@ class Tokens(Portable):
 
     def _open(self) -> None:
         self._native = _stoker.Tokens(
-            self.engine._native, tuple(self.files), self._dtype, self._cache
+            self.engine._native, errands.native_paths(self.files), self._dtype, self._cache
         )
         self._info = self._native.info()
 

@@ -36,11 +36,12 @@ import torch.utils.data
 
 from .dataset import count
 from .errors import ArgumentError, Error, StateError
+from .fields import all_exact
 from .loader import UNOPENED, Loader
 from .mix import Mix
 from .positions import MapDataset
 from .ranks import ranks, sharing
-from .state import STATE_NAMES, state_values
+from .state import STATE_NAMES, exactness, state_values
 from .workers import Here, Source, Turns, items_of, length_of, opened, seed_of
 
 __all__ = ["IterableDataset", "MapDataset"]
@@ -415,7 +416,8 @@ class Samples(Iterator[Any]):
             state = self._loader._native.state(*(self._before if within else self._after))
         values = state_values(state)
         values["slot"] = self._slot if within else self._skip
-        return {**values, **self._mix, **self._shares()}
+        exact = all_exact(self._options.get("fields"), self._options.get("exact", True))
+        return {**values, **self._mix, **self._shares(), **exactness(exact)}
 
     def _shares(self) -> dict[str, int]:
         """What says which positions are this worker's."""

@@ -3,13 +3,15 @@ and who hands out credentials.
 
 They hold objects in memory and are strict where the real ones are: a signature is computed anew
 from what came, a token that is too old is refused, If-Match is heeded. `Store.said` counts what
-they answered; what they saw is written down."""
+they answered; what they saw is written down. `Store.sums` names the checksums that are kept, which
+are told as the real stores do."""
 
 from __future__ import annotations
 
 import base64
 import collections
 import email.utils
+import functools
 import hashlib
 import hmac
 import http.server
@@ -18,9 +20,37 @@ import re
 import threading
 import time
 import urllib.parse
+import zlib
 from xml.sax.saxutils import escape
 
 MODIFIED = 1_700_000_000
+
+
+def crc(data, poly, bits):
+    """Of reflected polynomials: 0x82f63b78 is CRC32C, 0x9a6c9329ac4bc9b5 CRC64NVME."""
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (poly if value & 1 else 0)
+        table.append(value)
+    value = ones = (1 << bits) - 1
+    for byte in data:
+        value = value >> 8 ^ table[(value ^ byte) & 255]
+    return value ^ ones
+
+
+@functools.lru_cache(4096)
+def checksum(name, data):
+    """As the stores write it: base64 of the number with its highest byte first."""
+    if name in ("sha1", "sha256", "md5"):
+        raw = hashlib.new(name, data).digest()
+    elif name == "crc32":
+        raw = zlib.crc32(data).to_bytes(4, "big")
+    elif name == "crc32c":
+        raw = crc(data, 0x82F63B78, 32).to_bytes(4, "big")
+    else:
+        raw = crc(data, 0x9A6C9329AC4BC9B5, 64).to_bytes(8, "big")
+    return base64.b64encode(raw).decode()
 
 
 def iso(seconds):
@@ -42,6 +72,7 @@ class Store(http.server.ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.port}"
         self.seen = []
         self.page = 1000
+        self.sums = ()  # names of the checksums that are kept
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def close(self):
@@ -70,6 +101,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
+    def body(self):
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
     def refuse(self, code, name, **headers):
         self.say(code, f"<Error><Code>{name}</Code><Message>no</Message></Error>".encode(),
                  **headers)
@@ -97,14 +131,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or
                              self.headers.get("x-ms-range", ""))
         if not match:
-            self.say(200, data, **headers)
+            self.say(200, data, **headers, **self.seals(data, data))
             return
         first, last = int(match[1]), min(int(match[2] or len(data) - 1), len(data) - 1)
         if first >= len(data):
             self.refuse(416, "InvalidRange", Content_Range=f"bytes */{len(data)}")
             return
         self.say(206, data[first : last + 1],
-                 Content_Range=f"bytes {first}-{last}/{len(data)}", **headers)
+                 Content_Range=f"bytes {first}-{last}/{len(data)}", **headers,
+                 **self.seals(data, data[first : last + 1], True))
+
+    def seals(self, data, body, ranged=False):
+        """Headers that tell checksums."""
+        return {}
 
     def names(self, bucket, prefix, delimiter):
         """What is below a prefix, in order: (name, data), or (prefix, None)."""
@@ -180,6 +219,25 @@ class S3(Handler):
         self.refuse(503, "SlowDown", Retry_After="1")
         return True
 
+    def seals(self, data, body, ranged=False):
+        """Of a range none, but where it is a part: `server.parts` is the size of the parts."""
+        if self.headers.get("x-amz-checksum-mode") != "ENABLED":
+            return {}
+        of, kind, parts = data, "FULL_OBJECT", getattr(self.server, "parts", 0)
+        if ranged:
+            first = int(re.match(r"bytes=(\d+)-", self.headers["Range"])[1])
+            if not parts or first % parts or body != data[first : first + parts]:
+                return {}
+            of, kind = body, "COMPOSITE"
+        told = {f"x-amz-checksum-{name}": checksum(name, of) for name in self.server.sums}
+        if parts and not ranged:  # sums of sums
+            kind = "COMPOSITE"
+            told = {name: f"{value}-{-(-len(data) // parts)}" for name, value in told.items()}
+        return {**told, "x-amz-checksum-type": kind} if told else {}
+
+    def do_HEAD(self):
+        self.do_GET()
+
     def do_GET(self):
         if not self.who() or self.throttled():
             return
@@ -232,9 +290,113 @@ class Google(S3):
         super().give(data, x_goog_generation="1700000000000001",
                      x_goog_stored_content_encoding="identity", **more)
 
+    def fits(self, data):
+        """Whether a body is as the request says."""
+        told = dict(part.split("=", 1) for part in self.headers.get("x-goog-hash", "").split(",")
+                    if part)
+        if not told or any(checksum(name, data) != value for name, value in told.items()):
+            self.refuse(400, "BadDigest")
+            return False
+        return True
+
+    def generation(self, place):
+        """Whether what is there may be replaced."""
+        wanted = self.headers.get("x-goog-if-generation-match")
+        if wanted == "0" and place in self.server.objects:
+            self.refuse(412, "PreconditionFailed")
+            return False
+        return True
+
+    def do_PUT(self):
+        data, server = self.body(), self.server
+        bucket, key, query = self.split()
+        if not self.who() or self.throttled():
+            return
+        if "x-goog-copy-source" in self.headers:
+            source = urllib.parse.unquote(self.headers["x-goog-copy-source"]).partition("/")[::2]
+            if self.generation((bucket, key)):
+                server.objects[bucket, key] = server.objects[source]
+                self.say(200, b"<CopyObjectResult><ETag>\"x\"</ETag></CopyObjectResult>")
+        elif not self.fits(data):
+            return
+        elif "uploadId" in query:
+            if query["uploadId"] not in server.uploads:
+                self.refuse(404, "NoSuchUpload")
+                return
+            server.uploads[query["uploadId"]][1][int(query["partNumber"])] = data
+            self.say(200, ETag=f'"{self.etag(data)}"')
+        elif self.generation((bucket, key)):
+            server.objects[bucket, key] = data
+            self.say(200, ETag=f'"{self.etag(data)}"')
+
+    def do_POST(self):
+        data, server = self.body(), self.server
+        bucket, key, query = self.split()
+        if not self.who() or self.throttled():
+            return
+        if "x-goog-if-generation-match" in self.headers:
+            self.refuse(400, "InvalidArgument")  # no condition is known here
+        elif "uploads" in query:
+            name = f"upload-{len(server.uploads)}"
+            server.uploads[name] = ((bucket, key), {})
+            self.say(200, f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId>"
+                          "</InitiateMultipartUploadResult>".encode())
+        elif query.get("uploadId") not in server.uploads:
+            self.refuse(404, "NoSuchUpload")
+        else:
+            place, parts = server.uploads.pop(query["uploadId"])
+            numbers = [int(n) for n in re.findall(rb"<PartNumber>(\d+)<", data)]
+            server.objects[place] = b"".join(parts[number] for number in numbers)
+            self.say(200, b"<CompleteMultipartUploadResult><ETag>\"x-2\"</ETag>"
+                          b"</CompleteMultipartUploadResult>")
+
+    def do_DELETE(self):
+        bucket, key, query = self.split()
+        if not self.who():
+            return
+        gone = (self.server.uploads.pop(query["uploadId"], None) if "uploadId" in query
+                else self.server.objects.pop((bucket, key), None))
+        if gone is None:
+            self.refuse(404, "NoSuchUpload" if "uploadId" in query else "NoSuchKey")
+        else:
+            self.say(204)
+
+    def do_GET(self):
+        bucket, key, query = self.split()
+        if not self.who():
+            return
+        if "uploads" in query:
+            text = "".join(f"<Upload><Key>{urllib.parse.quote(place[1])}</Key><UploadId>{name}"
+                           "</UploadId><Initiated>2026-11-21T10:00:00.000Z</Initiated></Upload>"
+                           for name, (place, _) in self.server.uploads.items()
+                           if place[1].startswith(query.get("prefix", "")))
+            text = f"<ListMultipartUploadsResult>{text}</ListMultipartUploadsResult>"
+            self.say(200, text.encode())
+        elif "uploadId" in query:
+            parts = self.server.uploads[query["uploadId"]][1]
+            text = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>\"{self.etag(data)}\""
+                           f"</ETag><Size>{len(data)}</Size></Part>"
+                           for number, data in sorted(parts.items())
+                           if number > int(query.get("part-number-marker", 0)))
+            self.say(200, f"<ListPartsResult>{text}</ListPartsResult>".encode())
+        else:
+            super().do_GET()
+
+    def seals(self, data, body, ranged=False):
+        """Of the whole object, also where a range of it is sent."""
+        told = ",".join(f"{name}={checksum(name, data)}" for name in self.server.sums)
+        return {"x-goog-hash": told} if told else {}
+
 
 class Azure(Handler):
     """Blob Storage: `server.keys`: account -> key in base64; `server.token`; `server.sas`."""
+
+    def do_PUT(self):
+        self.data = self.body()
+        self.do_GET()
+
+    def do_DELETE(self):
+        self.do_GET()
 
     def do_GET(self):
         head = self.headers.get("Authorization", "")
@@ -251,6 +413,14 @@ class Azure(Handler):
         else:
             self.answer()
 
+    def seals(self, data, body, ranged=False):
+        if self.headers.get("x-ms-range-get-content-crc64") != "true" or not self.server.sums:
+            return {}
+        if len(body) > 4 << 20:
+            raise ValueError("InvalidHeaderValue")
+        turned = base64.b64decode(checksum("crc64nvme", body))[::-1]
+        return {"x-ms-content-crc64": base64.b64encode(turned).decode()}
+
     def shared_key(self, path, query):
         """By the definition: https://learn.microsoft.com/rest/api/storageservices."""
         account = next(iter(self.server.keys))
@@ -259,6 +429,7 @@ class Azure(Handler):
             "Content-Encoding", "Content-Language", "Content-Length", "Content-MD5", "Content-Type",
             "Date", "If-Modified-Since", "If-Match", "If-None-Match", "If-Unmodified-Since",
             "Range")]
+        words[3] = "" if words[3] == "0" else words[3]  # since 2015-02-21
         own = sorted((name.lower(), value) for name, value in head.items()
                      if name.lower().startswith("x-ms-"))
         words += [f"{name}:{value}" for name, value in own]
@@ -277,6 +448,15 @@ class Azure(Handler):
         data = self.server.objects.get((container, key))
         if account != self.server.account:
             self.refuse(400, "InvalidUri")
+        elif self.command == "PUT":
+            self.put((container, key), query)
+        elif self.command == "DELETE":
+            if self.server.objects.pop((container, key), None) is None:
+                self.refuse(404, "BlobNotFound", x_ms_error_code="BlobNotFound")
+            else:
+                self.say(202)
+        elif query.get("comp") == "blocklist":
+            self.blocks((container, key), query["blocklisttype"])
         elif query.get("comp") == "list" and query.get("restype") == "container":
             self.list(container, query)
         elif (container, key) in self.server.archived:
@@ -285,6 +465,45 @@ class Azure(Handler):
             self.refuse(404, "BlobNotFound", x_ms_error_code="BlobNotFound")
         else:
             self.give(data, x_ms_blob_type="BlockBlob")
+
+    def put(self, place, query):
+        """A blob, a block of one, or the list of its blocks."""
+        told = base64.b64encode(base64.b64decode(checksum("crc64nvme", self.data))[::-1]).decode()
+        if self.headers.get("x-ms-content-crc64") != told:
+            self.refuse(400, "Crc64Mismatch", x_ms_error_code="Crc64Mismatch")
+        elif query.get("comp") == "block":
+            there = self.server.blocks.setdefault(place, {})
+            if any(len(name) != len(query["blockid"]) for name in there):
+                self.refuse(400, "InvalidBlobOrBlock", x_ms_error_code="InvalidBlobOrBlock")
+                return
+            there[query["blockid"]] = self.data
+            self.say(201)
+        elif self.headers.get("If-None-Match") == "*" and place in self.server.objects:
+            self.refuse(409, "BlobAlreadyExists", x_ms_error_code="BlobAlreadyExists")
+        elif query.get("comp") == "blocklist":
+            names = re.findall(r"<Latest>([^<]*)</Latest>", self.data.decode())
+            there = {**self.server.committed.get(place, {}), **self.server.blocks.pop(place, {})}
+            if any(name not in there for name in names):
+                self.refuse(400, "InvalidBlockList", x_ms_error_code="InvalidBlockList")
+                return
+            self.server.committed[place] = {name: there[name] for name in names}
+            self.server.objects[place] = b"".join(there[name] for name in names)
+            self.say(201, ETag='"0x1"')
+        elif self.headers.get("x-ms-blob-type") != "BlockBlob":
+            self.refuse(400, "MissingRequiredHeader", x_ms_error_code="MissingRequiredHeader")
+        else:
+            self.server.objects[place] = self.data
+            self.say(201, ETag='"0x1"')
+
+    def blocks(self, place, kind):
+        there = (self.server.blocks if kind == "uncommitted" else self.server.committed).get(place)
+        if there is None:
+            self.refuse(404, "BlobNotFound", x_ms_error_code="BlobNotFound")
+            return
+        text = "".join(f"<Block><Name>{name}</Name><Size>{len(data)}</Size></Block>"
+                       for name, data in there.items())
+        kind = kind.capitalize() + "Blocks"
+        self.say(200, f"<BlockList><{kind}>{text}</{kind}></BlockList>".encode())
 
     def list(self, container, query):
         items = self.names(container, query.get("prefix", ""), query.get("delimiter", ""))
@@ -349,7 +568,9 @@ class Hub(Handler):
         else:
             with server.lock:
                 server.signed += 1
-                server.far.uses[str(server.signed)] = server.uses
+                lost = server.lost[path] < server.lose
+                server.lost[path] += lost
+                server.far.uses[str(server.signed)] = 0 if lost else server.uses
             quoted = urllib.parse.quote(f"{repository.replace('/', '|')}/{path}")
             self.say(302, Location=f"{server.far.url}/{quoted}?Signature={server.signed}")
 
@@ -449,6 +670,7 @@ def google(objects, keys=None, token=None):
     store = Store(Google, objects)
     store.keys, store.token = keys, token
     store.told, store.again, store.count = {}, [], 0
+    store.uploads = {}
     return store
 
 
@@ -456,6 +678,7 @@ def azure(objects, keys=None, token=None, sas=None, account="acc"):
     store = Store(Azure, objects)
     store.keys, store.token, store.sas, store.account = keys, token, sas, account
     store.archived = set()
+    store.blocks, store.committed = {}, {}
     return store
 
 
@@ -465,4 +688,5 @@ def hub(objects, token=None, uses=10):
     store = Store(Hub, objects)
     store.far, store.token, store.uses, store.signed = far, token, uses, 0
     store.elsewhere = None
+    store.lose, store.lost = 0, collections.Counter()  # of a file, so many signatures open nothing
     return store

@@ -15,14 +15,14 @@ import pathlib
 import re
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import time
 from typing import Any
 
-LINE = re.compile(r"step (\d+) rank (\d+) of (\d+): samples \[([\d, ]*)\]")
+import servers
 
+LINE = re.compile(r"step (\d+) rank (\d+) of (\d+): samples \[([\d, ]*)\]")
 
 PRELOADED = ["stoker", "torch", "accelerate", "lightning.pytorch", "transformers.trainer"]
 """Those that are installed: importing them is most of a small job's time."""
@@ -73,12 +73,6 @@ def _child(script: str, arguments: list[str], environment: dict[str, str], outpu
     run_script(script, arguments)
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def wait_for(found: Any, process: Any, text: Any, seconds: float = 90) -> None:
     """Until found(); not for ever, and not when the process has ended."""
     end = time.monotonic() + seconds
@@ -104,7 +98,7 @@ class Job:
         context.set_forkserver_preload(PRELOADED)
         number = len(list(folder.glob("job*.rank0")))
         self.outputs = [folder / f"job{number}.rank{rank}" for rank in range(world)]
-        port = str(_free_port())
+        port = str(servers.free_port())
         self.ranks = []
         for rank, output in enumerate(self.outputs):
             environment = {

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import random
 import shutil
 import socket
 import subprocess
@@ -20,10 +21,21 @@ class Absent(Exception):
     """Why a server cannot run here."""
 
 
+# Below the ports that the kernel gives to clients (from 32,768 on): a connection of another test
+# cannot take a server's port between the look here and the server's own bind.
+PORTS = range(12_000, 32_000)
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Of this process's own choice, so that tests at its side do not choose the same."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 def need(*programs: str) -> None:
@@ -175,6 +187,7 @@ mon data = {home}/mon
 [client.rgw]
 rgw frontends = beast endpoint=127.0.0.1:{port}
 rgw thread pool size = 64
+rgw crypt require ssl = false
 """
 CAPS = {
     "mon.": ("mon", "allow *"),
@@ -257,3 +270,47 @@ class Ceph:
         for process in reversed(self.processes):
             process.kill()
             process.wait()
+
+
+SSHD = """
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host
+PidFile none
+AuthorizedKeysFile {folder}/key.pub
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+PasswordAuthentication no
+MaxStartups 100
+MaxSessions 100
+Subsystem sftp internal-sftp
+"""
+
+
+class Sftp:
+    """OpenSSH, for this user's key alone."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        need("sshd", "ssh-keygen")
+        self.folder, self.port = folder, free_port()
+        for name in ("host", "key"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name],
+                           check=True)
+        (folder / "sshd.conf").write_text(SSHD.format(port=self.port, folder=folder))
+        if os.geteuid() == 0:
+            os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # which sshd locks itself in
+        log = folder / "sshd.log"
+        self.process = spawn(log, shutil.which("sshd", path=PATH), "-D", "-e", "-f",
+                             folder / "sshd.conf")
+        await_port(self.port, self.process, log)
+
+    @property
+    def url(self) -> str:
+        import getpass
+
+        return f"sftp://{getpass.getuser()}@127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()

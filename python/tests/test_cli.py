@@ -489,7 +489,7 @@ def on_terminal(words, seconds, environment):
         time.sleep(seconds)
         process.send_signal(signal.SIGINT)
     sent = time.monotonic()
-    out = process.communicate(timeout=30)[0]
+    out = process.communicate(timeout=120)[0]
     answered = time.monotonic() - sent
     screen = b""
     try:

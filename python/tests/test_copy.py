@@ -5,7 +5,6 @@ holds the old object or the new one, whole."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
 import os
 import pathlib
@@ -186,79 +185,6 @@ def test_killed_download_goes_on(ceph, bucket, tmp_path):
     bucket.put_object(Bucket=bucket.name, Key="large", Body=data[::-1])
     assert copy("cp", f"{bucket.url}/large", target)["bytes_kept"] == 0
     assert target.read_bytes() == data[::-1]
-
-
-# What happens to requests that write; whether the copy must succeed (True), must fail (False), or
-# may do either (None).
-FAULTS = {
-    "clean": ({"fault": "pass"}, True),
-    "put-reset": ({"method": "PUT", "fault": "reset", "count": 3}, True),
-    "put-lost": ({"method": "PUT", "fault": "reset", "at": -1, "count": 3}, True),
-    "put-truncate": ({"method": "PUT", "fault": "truncate", "count": 2}, True),
-    "put-stall": ({"method": "PUT", "fault": "stall", "count": 2}, True),
-    "put-503": ({"method": "PUT", "fault": "status", "count": 4}, True),
-    "put-429": ({"method": "PUT", "fault": "status", "status": 429, "count": 3}, True),
-    "put-500": ({"method": "PUT", "fault": "status", "status": 500, "count": 3}, True),
-    "put-retry-after": ({"method": "PUT", "fault": "status", "retry_after": 1, "count": 2}, True),
-    "put-403": ({"method": "PUT", "fault": "status", "status": 403}, False),
-    "put-403-once": ({"method": "PUT", "fault": "status", "status": 403, "count": 1}, False),
-    "put-expired": ({"method": "PUT", "fault": "expired", "count": 1}, True),
-    "put-skewed": ({"method": "PUT", "fault": "too-skewed", "count": 1}, None),
-    "put-redirect": ({"method": "PUT", "fault": "redirect"}, False),
-    "put-garbage": ({"method": "PUT", "fault": "garbage", "count": 1}, None),
-    "put-endless-head": ({"method": "PUT", "fault": "endless-head", "count": 1}, None),
-    "put-delay": ({"method": "PUT", "fault": "delay", "delay_ms": 300}, True),
-    "put-close": ({"method": "PUT", "fault": "close"}, True),
-    "put-30-percent": ({"method": "PUT", "fault": "status", "probability": 0.3}, True),
-    "part-etag": ({"method": "PUT", "query": "*partNumber=2*", "fault": "etag",
-                   "value": '"00000000000000000000000000000000"'}, False),
-    "create-500": ({"method": "POST", "query": "*uploads*", "fault": "status", "status": 500,
-                    "count": 2}, True),
-    "create-lost": ({"method": "POST", "query": "*uploads*", "fault": "reset", "at": -1,
-                     "count": 1}, True),
-    "create-error-body": ({"method": "POST", "query": "*uploads*", "fault": "error-body",
-                           "count": 1}, True),
-    "create-bomb": ({"method": "POST", "query": "*uploads*", "fault": "xml-bomb"}, False),
-    "create-deep": ({"method": "POST", "query": "*uploads*", "fault": "deep-xml"}, False),
-    "create-endless": ({"method": "POST", "query": "*uploads*", "fault": "endless-body"}, False),
-    "complete-lost": ({"method": "POST", "query": "*uploadId*", "fault": "reset", "at": -1,
-                       "count": 1}, True),
-    "complete-error-body": ({"method": "POST", "query": "*uploadId*", "fault": "error-body",
-                             "count": 2}, True),
-    "complete-503": ({"method": "POST", "query": "*uploadId*", "fault": "status", "count": 2},
-                     True),
-    "complete-403": ({"method": "POST", "query": "*uploadId*", "fault": "status", "status": 403},
-                     False),
-    "complete-truncated": ({"method": "POST", "query": "*uploadId*", "fault": "truncate", "at": 20,
-                            "count": 1}, True),
-}
-
-
-def test_faults_of_put(ceph, bucket, tree):
-    old = b"what was there before"
-    new = {"plain": (tree / "plain").read_bytes(), "large": (tree / "sub/deep/large").read_bytes()}
-
-    def meet(name, rule, must):
-        for key in new:
-            bucket.put_object(Bucket=bucket.name, Key=f"{name}/{key}", Body=old)
-        with Proxy("--to", ceph.url, rules=[rule], seed=1) as proxy:
-            process = subprocess.run(
-                [COMMAND, "cp", "--part-size", "5M", tree / "plain", tree / "sub/deep/large",
-                 f"{bucket.url}/{name}/"], capture_output=True, text=True, timeout=WAIT,
-                env={**os.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"})
-        found = {key: bucket.get_object(Bucket=bucket.name, Key=f"{name}/{key}")["Body"].read()
-                 for key in new}
-        whole = all(found[key] in (old, new[key]) for key in new)
-        done = process.returncode == 0
-        right = (not done or found == new) and (must is None or must == done)
-        return None if whole and right else (name, process.returncode, process.stderr,
-                                             {key: len(value) for key, value in found.items()})
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        wrong = [what for what in pool.map(lambda item: meet(item[0], *item[1]), FAULTS.items())
-                 if what]
-    assert not wrong
-    assert len(FAULTS) >= 30
 
 
 def test_fresh(bucket, tree, tmp_path):

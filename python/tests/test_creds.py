@@ -7,9 +7,13 @@ STS as a server of this test, which refuses or answers with nonsense around the 
 written to both outputs is searched for it.
 """
 
+import base64
+import contextlib
+import hashlib
 import http.server
 import json
 import os
+import re
 import subprocess
 import threading
 
@@ -184,3 +188,138 @@ def test_usage(explain):
         done = subprocess.run([command(), "creds", *words], capture_output=True, check=False)
         assert done.returncode == 2 and b"usage: stoker creds explain" in done.stderr
     explain(f"ftp://u:{CANARY}@h/", status=2)
+
+
+# ---- what a core dump would have ----
+
+BODY = bytes(range(256)) * 8192
+LATER = "2126-01-02T03:04:05Z"
+
+
+class Held(http.server.BaseHTTPRequestHandler):
+    """Any store, an instance's metadata, and STS: whatever is asked is given; a body of more than a
+    byte stops until the test has looked at who asked for it."""
+
+    protocol_version = "HTTP/1.1"
+
+    def give(self, code, body, **headers):
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:1000])
+        if len(body) > 100_000:
+            self.server.held.set()
+            self.server.go.wait(60)
+        self.wfile.write(body[1000:])
+
+    def do_PUT(self):
+        self.give(200, self.server.secrets[0].encode())
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        key, token = self.server.secrets
+        if self.path == "/token":
+            self.give(200, json.dumps({"access_token": key, "expires_in": 3600}).encode())
+            return
+        self.give(200, f"<R><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>{key}"
+                  f"</SecretAccessKey><SessionToken>{token}</SessionToken><Expiration>{LATER}"
+                  "</Expiration></Credentials></R>".encode())
+
+    def do_GET(self):
+        key, token = self.server.secrets
+        if self.path.endswith("/security-credentials/"):
+            self.give(200, b"role")
+        elif self.path.endswith("/role"):
+            self.give(200, json.dumps({"AccessKeyId": "AK", "SecretAccessKey": key, "Token": token,
+                                       "Expiration": LATER}).encode())
+        elif "Range" not in self.headers:
+            self.give(200, BODY, ETag='"e"')
+        else:
+            first, last = map(int, re.findall(r"\d+", self.headers["Range"]))
+            last = min(last, len(BODY) - 1)
+            self.give(206, BODY[first : last + 1], ETag='"e"',
+                      Content_Range=f"bytes {first}-{last}/{len(BODY)}")
+
+    def log_message(self, *_):
+        pass
+
+
+def memory_of(pid):
+    """(whether a core dump would have it, the bytes) of each writable mapping."""
+    with open(f"/proc/{pid}/smaps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for line in maps:
+            if match := re.match(r"([0-9a-f]+)-([0-9a-f]+) (.{4})", line):
+                begin, end = int(match[1], 16), int(match[2], 16)
+                writable = match[3][1] == "w"
+            elif line.startswith("VmFlags:") and writable:
+                memory.seek(begin)
+                with contextlib.suppress(OSError):
+                    yield " dd" not in line, memory.read(end - begin)
+
+
+WAYS = {
+    "a file": ("s3://b/k", {}),
+    "credential_process": ("s3://b/k", {"AWS_PROFILE": "process"}),
+    "metadata": ("s3://b/k", {"AWS_PROFILE": "none", "AWS_EC2_METADATA_DISABLED": "false"}),
+    "web identity": ("s3://b/k", {"AWS_PROFILE": "identity"}),
+    "the hub": ("hf://datasets/o/n/k", {}),
+    "a bearer token of Google": ("gs://b/k", {}),
+    "a customer's key": ("s3://b/k", {"STOKER_SSE_C_KEY_FILE": "customer"}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_core_has_a_secret(tmp_path, way):
+    """While an object comes and after that, a token lies only where no core dump looks."""
+    url, more = WAYS[way]
+    # Longer than what malloc writes over; and the test itself is not the place to look.
+    secrets = [hashlib.sha256(f"{way}{part}".encode()).hexdigest() * 2 for part in range(2)]
+    if "customer" in way:
+        secrets = [base64.b64encode(hashlib.sha256(way.encode()).digest()).decode(), secrets[1]]
+        (tmp_path / "customer").write_text(f"s3://b/ {secrets[0]}\n")
+        more = {"STOKER_SSE_C_KEY_FILE": str(tmp_path / "customer")}
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Held) as server:
+        server.daemon_threads = True
+        server.secrets = secrets
+        server.held, server.go = threading.Event(), threading.Event()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        own = f"http://127.0.0.1:{server.server_address[1]}"
+        files(tmp_path,
+              f"[default]\naws_access_key_id = AK\naws_secret_access_key = {secrets[0]}\n"
+              f"aws_session_token = {secrets[1]}\n",
+              f"[profile process]\ncredential_process = cat {tmp_path}/keys\n"
+              f"[profile none]\na = b\n[profile identity]\nrole_arn = {ROLE}\n"
+              f"web_identity_token_file = {tmp_path}/token\n")
+        (tmp_path / "keys").write_text(json.dumps(
+            {"Version": 1, "AccessKeyId": "AK", "SecretAccessKey": secrets[0],
+             "SessionToken": secrets[1], "Expiration": LATER}))
+        (tmp_path / "token").write_text(secrets[1])
+        (tmp_path / "google.json").write_text(json.dumps(
+            {"type": "authorized_user", "token_uri": f"{own}/token", "client_id": "i",
+             "client_secret": secrets[0], "refresh_token": secrets[1]}))
+        process = subprocess.Popen(
+            [command(), "cat", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], "AWS_ENDPOINT_URL": own,
+                 "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+                 "AWS_EC2_METADATA_SERVICE_ENDPOINT": own, "AWS_EC2_METADATA_DISABLED": "true",
+                 "HF_ENDPOINT": own, "HF_TOKEN_PATH": str(tmp_path / "token"),
+                 "STORAGE_EMULATOR_HOST": own, "NO_GCE_CHECK": "true",
+                 "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "google.json"), **more})
+        try:
+            assert server.held.wait(60), process.stderr.read() if process.poll() else "hangs"
+            for _ in range(2):
+                kept = seen = 0
+                for is_dumped, data in memory_of(process.pid):
+                    found = sum(data.count(secret.encode()[:40]) for secret in secrets)
+                    kept += found if is_dumped else 0
+                    seen += found
+                assert seen and not kept, (way, seen, kept)
+                server.go.set()
+            data, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+        assert data == BODY and process.returncode == 0, error
+        server.shutdown()

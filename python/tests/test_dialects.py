@@ -14,6 +14,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 import tarfile
 import threading
 
@@ -147,7 +148,8 @@ def test_samples_are_those_of_a_folder(store, engine, tars):
     assert len(want) == 103
     assert rows(f"{store.base}/t", engine) == want
     assert rows(f"{store.base}/t/train-*.tar", engine) == want
-    assert not store.said[401] and not store.said[403] and store.said[206]
+    assert not store.said[401] and not store.said[403]
+    assert store.said[206] or store.base.startswith("gs")  # where small objects come whole
 
 
 some = pytest.mark.parametrize("store", ["gs hmac", "az key"], indirect=True)
@@ -168,7 +170,8 @@ def test_an_object_that_is_replaced(store, engine, tars):
     store.objects["data", name] = data[:1000] + b"?" + data[1001:]
     with pytest.raises(stoker.Error, match="replaced"), stoker.Loader(
             dataset, 4, fields=FIELDS, output="numpy", tail="keep") as loader:
-        list(loader)
+        for _ in range(3):  # the bytes that were brought with the headers are those of before
+            list(loader)
 
 
 @some
@@ -215,3 +218,78 @@ def test_azure_itself_reads_from_the_server(tars):
             assert client.download_blob(name).readall() == server.objects["data", name]
     finally:
         server.close()
+
+
+class Together(object_server.S3):
+    """Lists a class folder only when three of them are asked for at the same time."""
+
+    def list(self, bucket, query):
+        if query.get("prefix", "").count("/") == 2:
+            try:
+                self.server.barrier.wait(15)
+                self.server.together += 1
+            except threading.BrokenBarrierError:
+                pass
+        super().list(bucket, query)
+
+
+def test_class_folders_are_listed_side_by_side(clean, engine):
+    """A thousand folders one after the other are a thousand round trips."""
+    there = {("data", f"set/{label}/{i}.jpg"): b"%d" % i for label in range(3) for i in range(4)}
+    server = object_server.Store(Together, there)
+    server.keys, server.told, server.again, server.count = None, {}, [], 0
+    server.barrier, server.together = threading.Barrier(3), 0
+    for name, value in {"AWS_ENDPOINT_URL": server.url, "AWS_CONFIG_FILE": os.devnull,
+                        "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_NO_SIGN_REQUEST": "1",
+                        "AWS_EC2_METADATA_DISABLED": "true"}.items():
+        clean.setenv(name, value)
+    dataset = stoker.Dataset("s3://data/set", engine=engine, index="never")
+    assert len(dataset) == 12
+    assert server.together == 3
+    dataset.close()
+    server.close()
+
+
+class Slow(object_server.S3):
+    """Lists below the root only when it is told to."""
+
+    def list(self, bucket, query):
+        if query.get("prefix") == "set/" and query.get("max-keys") != "1":
+            self.server.asked.set()
+            self.server.go.wait(60)
+        super().list(bucket, query)
+
+
+def test_the_same_name_at_two_servers_is_two_data_sets(clean, engine):
+    """Processes share the listing of a data set: but not one that another server gave."""
+    servers = []
+    for count in (3, 5):
+        there = {("data", f"set/a/{i}.jpg"): b"%d" % i for i in range(count)}
+        server = object_server.Store(Slow, there)
+        server.keys, server.told, server.again, server.count = None, {}, [], 0
+        server.asked, server.go = threading.Event(), threading.Event()
+        servers.append(server)
+    for name, value in {"AWS_CONFIG_FILE": os.devnull, "AWS_NO_SIGN_REQUEST": "1",
+                        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+                        "AWS_EC2_METADATA_DISABLED": "true"}.items():
+        clean.setenv(name, value)
+    text = ("import stoker; "
+            "print(len(stoker.Dataset('s3://data/set', index='never')))")
+    first = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True,
+                             env={**os.environ, "AWS_ENDPOINT_URL": servers[0].url})
+    wait = threading.Timer(20, servers[0].go.set)
+    try:
+        assert servers[0].asked.wait(60)  # it has its turn now
+        servers[1].go.set()
+        clean.setenv("AWS_ENDPOINT_URL", servers[1].url)
+        wait.start()  # so that waiting for it would end
+        with stoker.Dataset("s3://data/set", engine=engine, index="never") as dataset:
+            assert len(dataset) == 5
+        servers[0].go.set()
+        assert first.communicate(timeout=60)[0].startswith("3")
+    finally:
+        wait.cancel()
+        first.kill()
+        first.wait()
+        for server in servers:
+            server.close()

@@ -311,6 +311,39 @@ def test_without_an_end():
         connection.close()
 
 
+def test_raw():
+    """What a rule says, byte by byte; and interim answers for ever."""
+    text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc"
+    with Proxy(rules=[{"fault": "raw", "body": text, "path": "/raw"},
+                      {"fault": "endless-interim"}]) as proxy:
+        for path, want in (("/raw", text.encode()), ("/", b"HTTP/1.1 100 Continue\r\n\r\n" * 9999)):
+            with socket.create_connection((proxy.host, proxy.port), WAIT) as client:
+                client.sendall(f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+                got = b""
+                while len(got) < len(want) and (more := client.recv(65536)):
+                    got += more
+                assert got[:len(want)] == want
+                assert path == "/" or client.recv(1) == b""
+
+
+def test_a_log_that_nobody_reads():
+    """Answers come all the same; who reads on is told how many lines are missing."""
+    with Proxy(rules=[{"fault": "status"}]) as proxy:
+        connection = proxy.connect()
+        asked = 3000
+        for i in range(asked):  # far more than a pipe holds
+            connection.request("GET", f"/{i}/" + "x" * 200)
+            connection.getresponse().read()
+        line = {}
+        while "lost_before" not in line:  # first what was written before
+            line = json.loads(proxy.process.stdout.readline())
+            connection.request("GET", "/on")
+            connection.getresponse().read()
+        connection.close()
+        assert line["lost_before"] > 0
+        proxy.stop()
+
+
 def test_garbage():
     with Proxy(rules=[{"fault": "garbage"}]) as proxy, \
             pytest.raises(http.client.BadStatusLine):

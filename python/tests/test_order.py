@@ -37,7 +37,7 @@ def run(*words, status=0, stream=None):
         [command(), "order", *map(os.fsencode, map(str, words))],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=240,
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == status, done.stderr.decode()

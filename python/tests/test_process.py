@@ -22,7 +22,7 @@ def run(script, *arguments, **options):
         [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         **options,
     )
 
@@ -320,8 +320,9 @@ def test_multiprocessing_fork(folder):
 
 
 def test_exit_in_the_middle(heavy):
-    """The interpreter ends while threads decode: at once, with the right status."""
-    started = time.monotonic()
+    """The interpreter ends while threads decode: at once, with the right status; the 590 pictures
+    that are left would take half a minute of CPU."""
+    before = os.times()
     done = run(
         """
         import sys, time, stoker
@@ -333,7 +334,8 @@ def test_exit_in_the_middle(heavy):
         heavy,
     )
     assert done.returncode == 9 and done.stderr == "", done
-    assert time.monotonic() - started < 15
+    after = os.times()
+    assert after.children_user - before.children_user < 20
 
 
 def test_nothing_is_printed(folder):

@@ -7,10 +7,12 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 
 import conftest
+import make
 import numpy as np
 import pytest
 import servers
@@ -73,6 +75,29 @@ def test_tars_by_http(nginx, shelf, engine, way, source):
     want = rows(under(shelf, source), engine, seed=4)
     assert rows(under(f"{nginx.url}/{way.rstrip('/')}".rstrip("/"), source), engine,
                 seed=4) == want
+
+
+@pytest.mark.parametrize("memory", [None, 40 << 20], ids=["enough", "little"])
+def test_bytes_are_asked_for_once(nginx, shelf, memory):
+    """The first epoch without an index: what the walk over headers brings is kept until it was
+    read, if there is memory for it; if not, the bytes are the same."""
+    (shelf / "once").mkdir(exist_ok=True)
+    rng = random.Random(1)
+    for i in range(3):
+        make.tar(shelf / f"once/{i}.tar", [(f"{i}-{j:02}.bin", rng.randbytes(90_000 + j))
+                                           for j in range(90)])
+    size = sum(path.stat().st_size for path in (shelf / "once").iterdir())
+    engine = stoker.Engine(threads=2, memory=memory) if memory else stoker.Engine(threads=2)
+    fields = {"key": "__key__", "bin": stoker.Bytes("bin")}
+    want = rows(f"{shelf}/once/{{0,1,2}}.tar", engine, fields, seed=2)
+    dataset = stoker.Dataset(f"{nginx.url}/once/{{0,1,2}}.tar", engine=engine, index="never")
+    with stoker.Loader(dataset, 8, fields=fields, output="numpy", tail="keep", seed=2) as loader:
+        found = [row for batch in loader
+                 for row in zip(batch["key"], map(bytes, batch["bin"]), strict=True)]
+        stats = loader.stats()
+    assert [tuple(row) for row in found] == want and len(want) == 270
+    assert not memory or stats["memory_bytes_peak"] <= memory
+    assert memory or stats["store"]["http"]["bytes"] <= size + 100
 
 
 def test_large_members(ceph, nginx, shelf, engine):
@@ -220,8 +245,10 @@ def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
     """What was sent, as nginx's log has it; the cost by the table that is named."""
     with stoker.Engine(threads=1, memory="128MiB") as engine:
         asked = len(nginx.log.read_text().splitlines())
-        assert engine.ledger() == {"retries": dict.fromkeys(("throttled", "transient", "other"), 0),
-                                   "cost": 0.0}
+        idle = engine.ledger()
+        assert idle.pop("manners")["alone"] is None  # nothing was asked yet
+        assert idle == {"retries": dict.fromkeys(("throttled", "transient", "other"), 0),
+                        "damaged": 0, "cost": 0.0}
         rows(f"{nginx.url}/tars/train-{{000..004}}.tar", engine)
         web = engine.ledger()
         logged = nginx.log.read_text().splitlines()[asked:]

@@ -386,6 +386,18 @@ def test_a_file_that_is_no_quarantine_is_left_alone(rows, pictures, tmp_path):
         stoker.pack_table(rows, tmp_path / "b", base=pictures, quarantine=tmp_path / "no" / "file")
 
 
+def test_a_quarantine_is_never_shorter_than_what_is_kept(tmp_path, monkeypatch):
+    """Killed between its opening and its first line, a run that goes on has lost none of them."""
+    lines = [stoker.table.BadRow(row, f"p{row}", "MISSING", "no")._asdict() for row in range(9)]
+    path = tmp_path / "bad"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"row": 9, "to')
+    monkeypatch.setattr(stoker.table._Quarantine, "_line", lambda *_: pytest.fail("written again"))
+    opened = stoker.table._Quarantine(path, 0, 6)
+    assert [row.row for row in opened.rows] == list(range(6))
+    assert [json.loads(line) for line in path.read_text().splitlines()] == lines[:6]
+    opened.close()
+
+
 # ---- stops ----
 
 TABLE = """

@@ -1,0 +1,433 @@
+"""URLs that the library has no store for, read through fsspec: ``sftp://``, ``ftp://``,
+``smb://``, ``memory://``, ``zip://folder::https://host/a.zip``, ``simplecache::sftp://...`` and
+what else is installed.
+
+The library asks for sizes, names and bytes; a few threads of this process get them from fsspec. It
+is slower than the library's own stores (each byte passes Python), and the same else: order, states,
+deadlines, retries. What they need to log in stands in fsspec's configuration
+(https://filesystem-spec.readthedocs.io, "Configuration") or in the URL, whose password no error
+shows.
+
+Of a chain, like ``zip://folder::sftp://host/a.zip``, the library is told
+``zip::sftp://host/a.zip!/folder``: so paths grow at their end. Errors name it like that.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import errno
+import hashlib
+import importlib
+import logging
+import os
+import threading
+import time
+from typing import Any
+
+from . import _stoker
+from .errors import ArgumentError, ClosedError, UnsupportedError
+
+__all__ = ["desk", "native", "native_paths", "stats"]
+
+OWN = (b"s3", b"gs", b"az", b"hf", b"http", b"https", b"file")
+THREADS = max(1, min(64, int(os.environ.get("STOKER_FSSPEC_THREADS") or 8)))
+"""That ask fsspec at once; each has its own connection."""
+_OPEN_MAX = 16  # files that a thread keeps open
+_SFTP_BYTES = 255 << 10  # OpenSSH's sftp-server answers with so many at once, others with fewer
+_INSIDE = "!/"
+_STAT, _LIST, _READ = 1, 2, 3
+NOTE = "through fsspec: slower than s3://, gs://, az://, hf:// and http(s)://"
+
+_lock = threading.Lock()
+_memory_lock = threading.Lock()
+_desk: tuple[int, _stoker.Desk] | None = None
+_manned = 0  # the process whose threads run
+_logins: dict[str, str] = {}  # host as the library sees it -> with its password
+_counts: dict[str, dict[str, float]] = {}
+
+
+def _forget_lock() -> None:
+    global _lock, _memory_lock
+    _lock = threading.Lock()  # the parent's may be held by a thread that is not here
+    _memory_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
+
+
+def desk() -> _stoker.Desk:
+    """Where this process's engines leave errands; it costs nothing until one is used."""
+    global _desk
+    with _lock:
+        if _desk is None or _desk[0] != os.getpid():
+            _desk = (os.getpid(), _stoker.Desk())
+        return _desk[1]
+
+
+def stats() -> dict[str, Any] | None:
+    """What this process asked fsspec for, by protocol; None: nothing."""
+    with _lock:
+        found = {name: dict(row) for name, row in _counts.items() if row["requests"]}
+    return {**found, "note": NOTE} if found else None
+
+
+# ---- names ----
+
+
+def native_paths(paths: Any) -> tuple[bytes, ...]:
+    """The paths as the library is told them; ready to be read."""
+    return tuple(native(path) for path in paths)
+
+
+def native(path: bytes) -> bytes:
+    head, colon, _ = path.partition(b":")
+    rest = path[len(head) :]
+    if not rest.startswith((b"://", b"::")) or not head or not _is_scheme(head):
+        return path
+    if head.lower() in OWN and rest.startswith(b"://"):
+        if b"::" not in rest:
+            return path
+        raise ArgumentError(
+            "a chain that begins with a store of the library's own", os.fsdecode(path)[:400],
+            "begin it with what stands before the store: simplecache::s3://..., zip://...::s3://..."
+        )
+    if len(head) < 2 or not _has_place(path):
+        return path  # a file with an odd name
+    url = os.fsdecode(path)
+    told = url if _INSIDE in url else _turned(url)
+    _driver(told)
+    _man()
+    return os.fsencode(told)
+
+
+def _is_scheme(head: bytes) -> bool:
+    return head.replace(b"+", b"").replace(b"-", b"").replace(b".", b"").isalnum()
+
+
+def _has_place(path: bytes) -> bool:
+    """scheme://..., or a::b::scheme://..."""
+    parts = path.split(b"://", 1)
+    return len(parts) == 2 and all(map(_is_scheme, parts[0].split(b"::")))
+
+
+def _turned(url: str) -> str:
+    """With what grows at its end, and without a password."""
+    bits = url.split("::")
+    placed = next(i for i, bit in enumerate(bits) if "://" in bit)
+    if placed == len(bits) - 1:
+        scheme, _, rest = url.partition("://")
+        login, slash, path = rest.partition("/")
+        user, at, host = login.rpartition("@")
+        if ":" in user:
+            shown = f"{scheme}://{user.partition(':')[0]}@{host}"
+            with _lock:
+                _logins[shown] = f"{scheme}://{login}"
+            return f"{shown}{slash}{path}"
+        return url
+    scheme, _, inside = bits[placed].partition("://")
+    base = _turned("::".join(bits[placed + 1 :]))
+    return "::".join([*bits[:placed], scheme, base]) + _INSIDE + inside.lstrip("/")
+
+
+def _returned(told: str) -> str:
+    """What fsspec is asked for."""
+    base, inside, path = told.partition(_INSIDE)
+    if not inside and told.endswith("!"):
+        base, inside = told[:-1], _INSIDE
+    with _lock:
+        logins = sorted(_logins.items(), key=lambda item: -len(item[0]))
+    for shown, login in logins:
+        end = base.find(shown) + len(shown)
+        if end >= len(shown) and base[end : end + 1] in ("", "/"):
+            base = base.replace(shown, login, 1)
+            break
+    if not inside:
+        return base
+    bits = base.split("::")
+    placed = next(i for i, bit in enumerate(bits) if "://" in bit)
+    bits[placed - 1] += f"://{path}"
+    return "::".join(bits)
+
+
+def _schemes(told: str) -> list[str]:
+    return told.partition(_INSIDE)[0].split("://", 1)[0].split("::")
+
+
+def _driver(told: str) -> None:
+    """Checks that fsspec and what it needs for this URL are installed."""
+    try:
+        registry = importlib.import_module("fsspec.registry")
+    except ImportError:
+        raise UnsupportedError(
+            "the library has no store for this URL, and the package fsspec is not installed",
+            repr(told), "pip install fsspec; or use s3, gs, az, hf, http, https, or a path",
+        ) from None
+    for scheme in _schemes(told):
+        try:
+            registry.get_filesystem_class(scheme)
+        except ImportError as error:
+            raise UnsupportedError(
+                f"fsspec lacks a package for {scheme}://: {error}", repr(told),
+                f"pip install {_package(scheme, error)}",
+            ) from None
+        except ValueError:
+            raise UnsupportedError(
+                f"neither the library nor fsspec knows {scheme}://", repr(told),
+                "use s3, gs, az, hf, http, https, a path, or a protocol that fsspec lists",
+            ) from None
+
+
+_PACKAGES = {"sftp": "paramiko", "ssh": "paramiko", "smb": "smbprotocol", "git": "pygit2",
+             "arrow_hdfs": "pyarrow", "hdfs": "pyarrow", "libarchive": "libarchive-c"}
+
+
+def _package(scheme: str, error: ImportError) -> str:
+    return _PACKAGES.get(scheme) or (error.name or scheme).partition(".")[0]
+
+
+# ---- the threads ----
+
+
+def _man() -> None:
+    global _manned
+    place = desk()
+    with _lock:
+        if _manned == os.getpid():
+            return
+        place.man()
+        _manned = os.getpid()
+        _counts.clear()
+    for number in range(THREADS):
+        threading.Thread(
+            target=_work, args=(place,), name=f"stoker-fsspec-{number}", daemon=True
+        ).start()
+
+
+def _work(place: _stoker.Desk) -> None:
+    hand = _Hand()
+    while True:
+        try:
+            errand = place.next(3_600_000)
+        except ClosedError:
+            return
+        if errand is not None:
+            number = errand[0]
+            place.answer(number, **hand.run(*errand[1:]))
+            del errand
+
+
+class _Hand:
+    """What one thread has open: fsspec's file systems are not for several threads."""
+
+    def __init__(self) -> None:
+        self._systems: dict[str, Any] = {}
+        self._files: collections.OrderedDict[str, Any] = collections.OrderedDict()
+
+    def run(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
+        """The words of the answer; never raises."""
+        begun = time.monotonic()
+        try:
+            answer = self._tried(kind, told, offset, memory)
+        except BaseException as error:
+            answer = _failure(error)
+        finally:
+            if memory is not None:
+                memory.release()
+        self._count(kind, told, answer, time.monotonic() - begun)
+        return answer
+
+    def _count(self, kind: int, told: str, answer: dict[str, Any], seconds: float) -> None:
+        scheme, first = "::".join(_schemes(told)), False
+        with _lock:
+            if scheme not in _counts:
+                _counts[scheme] = {"requests": 0, "lists": 0, "bytes": 0, "seconds": 0.0}
+                first = True
+            row = _counts[scheme]
+            row["requests"] += 1
+            row["lists"] += kind == _LIST
+            row["bytes"] += answer.get("bytes", 0) if kind == _READ else 0
+            row["seconds"] += seconds
+        if first:
+            logging.getLogger("stoker").warning("%s:// is read %s", scheme, NOTE)
+
+    def _tried(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
+        try:
+            return self._ask(kind, told, offset, memory)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError):
+            raise
+        except Exception:  # a connection that broke off? Once more, by a new one.
+            self._forget(told)
+            return self._ask(kind, told, offset, memory)
+
+    def _ask(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
+        if "memory" in _schemes(told):  # its files are one object each, with one place to read at
+            with _memory_lock:
+                return self._asked(kind, told, offset, memory)
+        return self._asked(kind, told, offset, memory)
+
+    def _asked(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
+        system, path = self._system(told)
+        if kind == _READ:
+            return {"status": 0, "bytes": self._read(system, path, told, offset, memory)}
+        invalidate = getattr(system, "invalidate_cache", None)
+        if kind == _LIST:
+            if invalidate:
+                invalidate(path)
+            return _names(system, path)
+        if invalidate and not _is_archive(system):
+            invalidate(system._parent(path))
+        return _told(system.info(path))
+
+    def _read(self, system: Any, path: str, told: str, offset: int, memory: Any) -> int:
+        wanted = len(memory)
+        if getattr(system, "async_impl", False):  # a range is one request
+            data = system.cat_file(path, start=offset, end=offset + wanted)[:wanted]
+            memory[: len(data)] = data
+            return len(data)
+        file = self._files.pop(told, None)
+        if file is None:
+            while len(self._files) >= _OPEN_MAX:
+                self._files.popitem(last=False)[1].close()
+            file = system.open(path, "rb", cache_type="none")
+        self._files[told] = file
+        if hasattr(file, "MAX_REQUEST_SIZE"):  # paramiko's: else each 32 KiB is a round trip
+            file.MAX_REQUEST_SIZE = _SFTP_BYTES
+        done = 0
+        file.seek(offset)
+        while done < wanted:
+            data = file.read(wanted - done)
+            if not data:
+                break
+            memory[done : done + len(data)] = data
+            done += len(data)
+        return done
+
+    def _system(self, told: str) -> tuple[Any, str]:
+        core = importlib.import_module("fsspec.core")
+        base, _, inside = told.partition(_INSIDE)
+        if _INSIDE in told or told.endswith("!"):
+            key = base.removesuffix("!")
+            if key not in self._systems:
+                self._systems[key] = core.url_to_fs(_returned(key + _INSIDE))[0]
+            return self._systems[key], inside.strip("/")
+        scheme, _, rest = told.partition("://")
+        key = f"{scheme}://{rest.partition('/')[0]}"
+        if key not in self._systems:
+            self._systems[key] = core.url_to_fs(_returned(told))[0]
+        system = self._systems[key]
+        return system, system._strip_protocol(f"{scheme.rpartition('::')[2]}://{rest}")
+
+    def _forget(self, told: str) -> None:
+        for file in self._files.values():
+            try:
+                file.close()
+            except Exception:
+                pass  # its connection may be gone
+        self._files.clear()
+        for system in self._systems.values():
+            while system is not None:
+                kept = getattr(type(system), "_cache", {})
+                kept.pop(getattr(system, "_fs_token", None), None)
+                system = getattr(system, "__dict__", {}).get("fs")
+        self._systems.clear()
+
+
+def _is_archive(system: Any) -> bool:
+    """Whose listing is the archive's own: it stays."""
+    return hasattr(system, "_get_dirs")
+
+
+def _kind(system: Any, entry: dict[str, Any]) -> str:
+    kind = entry.get("type")
+    if kind in ("file", "directory"):
+        return "f" if kind == "file" else "d"
+    try:  # a link
+        kind = system.info(entry["name"]).get("type")
+    except Exception:
+        return "-"
+    return {"file": "f", "directory": "d"}.get(str(kind), "-")
+
+
+def _names(system: Any, path: str) -> dict[str, Any]:
+    entries = system.ls(path, detail=True)
+    if len(entries) == 1 and entries[0].get("type") == "file":
+        whole = entries[0]["name"].rstrip("/")
+        if whole == path.rstrip("/"):
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder")
+    names = [
+        (_kind(system, entry) + entry["name"].rstrip("/").rpartition("/")[2]).encode(
+            "utf-8", "surrogateescape"
+        )
+        for entry in entries
+    ]
+    names = [name for name in names if len(name) > 1 and b"\0" not in name]
+    return {
+        "status": 0,
+        "names": b"".join(name + b"\0" for name in names),
+        "name_count": len(names),
+    }
+
+
+def _told(info: dict[str, Any]) -> dict[str, Any]:
+    if info.get("type") == "directory":
+        return {"status": 0, "folder": True}
+    if info.get("size") is None:
+        raise OSError(errno.EOPNOTSUPP, "fsspec tells no size of it")
+    return {
+        "status": 0,
+        "bytes": int(info["size"]),
+        "mtime_ns": _mtime(info),
+        "version": _version(info),
+    }
+
+
+def _mtime(info: dict[str, Any]) -> int:
+    for name in ("mtime", "modified", "LastModified", "last_modified", "updated", "date_time",
+                 "created"):
+        value = info.get(name)
+        if isinstance(value, tuple) and len(value) >= 6:
+            try:
+                value = datetime.datetime(*value[:6], tzinfo=datetime.timezone.utc)
+            except ValueError:
+                continue
+        if isinstance(value, datetime.datetime):
+            value = value.timestamp()
+        if isinstance(value, (int, float)) and 0 < value < 1e11:
+            return int(value * 1e9)
+    return 0
+
+
+def _version(info: dict[str, Any]) -> int:
+    for name in ("ETag", "etag", "md5Hash", "CRC", "checksum"):
+        value = info.get(name)
+        if value:
+            digest = hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
+            return int.from_bytes(digest, "little") or 1
+    return 0
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    number = getattr(error, "errno", None)
+    if isinstance(error, FileNotFoundError) or isinstance(error, KeyError):
+        status = -errno.ENOENT
+    elif isinstance(error, NotADirectoryError):
+        status = -errno.ENOTDIR
+    elif isinstance(error, PermissionError):
+        status = -errno.EACCES
+    elif isinstance(error, (ImportError, NotImplementedError)):
+        status = _stoker.STATUSES["UNSUPPORTED"]
+    elif isinstance(number, int) and 0 < number < 4096:
+        status = -number
+    else:
+        status = -errno.EIO
+    what = f"fsspec: {type(error).__name__}: {error}"
+    with _lock:
+        for shown, login in _logins.items():
+            password = login.rpartition("@")[0].rpartition("/")[2].partition(":")[2]
+            what = what.replace(login, shown).replace(password, "...") if password else what
+    return {
+        "status": status,
+        "what": what.replace("\0", " ").encode("ascii", "replace").decode()[:190],
+        "advice": "look at the server, and at fsspec's settings for it",
+    }

@@ -1,0 +1,299 @@
+"""Files of this machine and objects of stores by their names: copied, removed, listed, read.
+
+What the command does as ``stoker cp``, ``sync``, ``rm``, ``ls --files``, ``stat`` and ``cat``::
+
+    stoker.cp("train/", "s3://bucket/train", recursive=True)
+    for file in stoker.ls("s3://bucket/train", recursive=True):
+        print(file.bytes, file.name)
+    head = stoker.cat("s3://bucket/train/0.tar", 0, 512)
+
+Names are paths, ``s3://bucket/key``, ``gs://``, ``az://``, ``hf://`` and ``http(s)://``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from . import _stoker
+from .dataset import Engine, count, default_engine, interruptible, parse_bytes, word
+from .errors import ArgumentError
+from .output import paths_of
+
+__all__ = ["CopyReport", "FileInfo", "cat", "cp", "ls", "rm", "stat", "sync"]
+
+_CHECKS = {
+    "auto": _stoker.CHECK_AUTO,
+    "crc64nvme": _stoker.CHECK_CRC64NVME,
+    "crc32c": _stoker.CHECK_CRC32C,
+    "sha256": _stoker.CHECK_SHA256,
+    "md5": _stoker.CHECK_MD5,
+}
+_TICK_MS = 200
+_PAGE = 1000  # names of a walk, brought over at a time
+
+
+class FileInfo(NamedTuple):
+    """A file, folder or object."""
+
+    name: str
+    """As it was asked for; of :func:`ls` its name below what is listed."""
+    kind: str
+    """``"file"``, ``"folder"`` or ``"other"``."""
+    bytes: int
+    """Of files."""
+    modified: float | None
+    """Seconds since 1970; ``None``: not known."""
+    etag: str
+    """As the server tells it, with its quotes; or empty."""
+
+
+class CopyReport(NamedTuple):
+    """What a copy did, or has done so far."""
+
+    files: int
+    """Found so far; all there are once ``listed`` is true."""
+    bytes: int
+    files_done: int
+    """With those that were kept."""
+    bytes_done: int
+    files_kept: int
+    """Were there already, by an earlier run or by ``update``."""
+    bytes_kept: int
+    files_removed: int
+    files_failed: int
+    links_left_out: int
+    """Links out of the source and to folders; devices, pipes."""
+    listed: bool
+    seconds: float
+
+
+Progress = Callable[[CopyReport], object]
+
+
+def cp(
+    source: Any,
+    destination: str | os.PathLike[str],
+    *,
+    recursive: bool = False,
+    update: bool = False,
+    fresh: bool = False,
+    workers: int | None = None,
+    part_bytes: int | str | None = None,
+    memory: int | str | None = None,
+    check: str = "auto",
+    storage_class: str | None = None,
+    encryption: str | None = None,
+    encryption_key: str | None = None,
+    encryption_context: str | None = None,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+) -> CopyReport:
+    """Copies files and objects, from anywhere to anywhere that can be written.
+
+    No name ever holds half a file. A copy that was killed goes on, when it is made again, with the
+    parts of large files that it had.
+
+    Args:
+        source: a path or URL, or several. A folder comes below the destination with what is in it,
+            without its own name.
+        destination: a name; or a folder, if it is one, ends in ``/``, or several sources are named.
+        recursive: folders are taken with all below them.
+        update: leave out what is there in the same size and no older.
+        fresh: what is there is never replaced: :class:`FileExistsError`.
+        workers: files or parts at once. Default 64, between local folders 2 a core.
+        part_bytes: of larger files; default 8 MiB. memory: for parts in flight; default 256 MiB.
+        check: how a store proves what arrives: ``"auto"``, ``"crc64nvme"``, ``"crc32c"``,
+            ``"sha256"`` or ``"md5"``.
+        storage_class: of new objects. encryption, encryption_key, encryption_context:
+            ``"AES256"``; ``"aws:kms"``, its key, and its context, an object of JSON with texts.
+        progress: called with a :class:`CopyReport` about five times a second, and at the end.
+    Raises:
+        Error: what failed first; what did not depend on it is done. ``progress`` was told of it.
+    """
+    return _run(
+        _stoker.COPY,
+        source,
+        destination,
+        progress,
+        engine,
+        recursive=bool(recursive),
+        update=bool(update),
+        fresh=bool(fresh),
+        encryption=encryption,
+        encryption_key=encryption_key,
+        encryption_context=encryption_context,
+        **_settings("cp", workers, part_bytes, memory, check, storage_class),
+    )
+
+
+def sync(
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    *,
+    delete: bool = False,
+    workers: int | None = None,
+    part_bytes: int | str | None = None,
+    memory: int | str | None = None,
+    check: str = "auto",
+    storage_class: str | None = None,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+) -> CopyReport:
+    """Makes a folder or prefix like another: copies what is new or changed.
+
+    What is there in the same size and no older stays.
+
+    Args:
+        delete: remove what the source does not have, once all is copied; never after a failure.
+
+    The others are as of :func:`cp`.
+    """
+    return _run(
+        _stoker.SYNC,
+        source,
+        destination,
+        progress,
+        engine,
+        remove_extra=bool(delete),
+        **_settings("sync", workers, part_bytes, memory, check, storage_class),
+    )
+
+
+def rm(
+    paths: Any,
+    *,
+    recursive: bool = False,
+    leftovers: bool = False,
+    older: float | None = None,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+) -> CopyReport:
+    """Removes files and objects; asks nobody.
+
+    Args:
+        recursive: folders and prefixes with all below them.
+        leftovers: not objects, but uploads below the paths that nobody ended and that are older
+            than ``older`` seconds (default a day).
+    """
+    age = 0 if older is None else count(int(older), "rm older", low=1)
+    return _run(
+        _stoker.REMOVE,
+        paths,
+        None,
+        progress,
+        engine,
+        recursive=bool(recursive),
+        leftovers=bool(leftovers),
+        leftover_age_s=age,
+    )
+
+
+def stat(path: str | os.PathLike[str], *, engine: Engine | None = None) -> FileInfo:
+    """What a path or URL names. Raises FileNotFoundError where there is nothing."""
+    native = native_of(engine, "stat")
+    name = paths_of(path)[0]
+    told = interruptible(lambda: _stoker.stat(native, name))
+    return _info((os.fsdecode(name), *told[1:]))
+
+
+def ls(
+    path: str | os.PathLike[str], *, recursive: bool = False, engine: Engine | None = None
+) -> Iterator[FileInfo]:
+    """What lies below a folder or prefix, in no certain order; of a file, itself with an empty
+    name. All below it (``recursive``; then only files), or what lies directly there, with folders.
+
+    S3 is listed by several threads, each with a part of the keys.
+    """
+    native = native_of(engine, "ls")
+    return _walk(_stoker.Walk(native, paths_of(path)[0], bool(recursive)))
+
+
+def cat(
+    path: str | os.PathLike[str],
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    engine: Engine | None = None,
+) -> bytes:
+    """The bytes of a file from ``start`` up to ``end``, as of a slice. Large ranges of objects are
+    fetched as several, side by side."""
+    native = native_of(engine, "cat")
+    name = paths_of(path)[0]
+
+    def read() -> bytes:
+        file = _stoker.File(native, name)
+        try:
+            first, last, _ = slice(start, end).indices(file.info()[2])
+            (found,) = _stoker.read_ranges([(file, first, max(0, last - first))], 0)
+        finally:
+            file.close()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    return interruptible(read)
+
+
+def native_of(engine: Engine | None, where: str) -> _stoker.Engine:
+    if engine is not None and not isinstance(engine, Engine):
+        raise ArgumentError(f"engine {engine!r}", where, "give a stoker.Engine, or none")
+    return (engine if engine is not None else default_engine())._native
+
+
+def _settings(
+    where: str,
+    workers: int | None,
+    part_bytes: int | str | None,
+    memory: int | str | None,
+    check: str,
+    storage_class: str | None,
+) -> dict[str, Any]:
+    return {
+        "workers": count(workers, f"{where} workers", low=1, high=256),
+        "part_bytes": parse_bytes(part_bytes, f"{where} part_bytes"),
+        "memory_bytes": parse_bytes(memory, f"{where} memory"),
+        "check": word(check, _CHECKS, f"{where} check"),
+        "storage_class": storage_class,
+    }
+
+
+def _run(
+    kind: int,
+    source: Any,
+    destination: Any,
+    progress: Progress | None,
+    engine: Engine | None,
+    **options: Any,
+) -> CopyReport:
+    where = {_stoker.COPY: "cp", _stoker.SYNC: "sync"}.get(kind, "rm")
+    to = b"" if destination is None else paths_of(destination)[0]
+    native = _stoker.Copy(native_of(engine, where), kind, tuple(paths_of(source)), to, **options)
+    try:
+        while True:
+            goes_on, told, failure = native.next(_TICK_MS)
+            told |= {"listed": bool(told["listed"]), "seconds": told.pop("run_ns") / 1e9}
+            report = CopyReport(**told)
+            if progress is not None:
+                progress(report)
+            if failure is not None:
+                raise failure
+            if not goes_on:
+                return report
+    finally:
+        native.close()
+
+
+def _walk(native: _stoker.Walk) -> Iterator[FileInfo]:
+    try:
+        while (page := native.next(_PAGE)) is not None:
+            for item in page:
+                yield _info(item)
+    finally:
+        native.close()
+
+
+def _info(item: tuple[str, str, int, int, str]) -> FileInfo:
+    name, kind, size, mtime_ns, etag = item
+    return FileInfo(name, kind, size, mtime_ns / 1e9 if mtime_ns else None, etag)

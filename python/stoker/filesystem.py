@@ -1,0 +1,566 @@
+"""stoker as a file system of fsspec: ``stoker://s3/bucket/key``.
+
+Behind ``stoker://`` comes the store (``s3``, ``gs``, ``az``, ``hf``, ``http``, ``https``), then
+what follows ``://`` in its own URLs. Everything is read by libstoker: many requests at once, each
+of the version that was opened, tried again where that helps::
+
+    import fsspec
+    with fsspec.open("stoker://s3/bucket/table.parquet") as file:
+        ...
+    fs = fsspec.filesystem("stoker")
+    parts = fs.cat_ranges(paths, starts, ends)     # side by side, near ones joined
+
+Needs the package fsspec, which finds this module by its name; ``import stoker`` does not load it.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import os
+import tempfile
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from fsspec.caching import BaseCache, register_cache
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+
+from . import _stoker, files
+from .dataset import Engine, count, interruptible, parse_bytes
+from .errors import ArgumentError, ChangedError, UnsupportedError
+
+__all__ = ["StokerFile", "StokerFileSystem"]
+
+STORES = ("s3", "gs", "az", "hf", "http", "https")
+_FIRST = 256 << 10  # fetched at least: takes no longer than less
+_STEP = 8 << 20  # one fetch ahead at most
+_THREADS = 16  # that read ahead, for all files of the process
+_LINE = 64 << 10
+
+
+class StokerFileSystem(AbstractFileSystem):
+    """Objects of stores and web servers, by libstoker.
+
+    Thread safe; may be pickled and forked: a child opens what it uses itself.
+
+    Args:
+        engine: whose connections and memory are used; default: that of the process's loaders.
+        ahead: bytes that an open file has read ahead of its reader, once it is read in order.
+        gap: :meth:`cat_ranges` joins ranges of an object with less than so many bytes between.
+    """
+
+    protocol = "stoker"
+    root_marker = ""
+    cachable = True
+
+    def __init__(
+        self,
+        engine: Engine | None = None,
+        ahead: int | str = "32MiB",
+        gap: int | str = "256KiB",
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if engine is not None:
+            files.native_of(engine, "StokerFileSystem")
+        self.engine = engine
+        self.ahead = parse_bytes(ahead, "StokerFileSystem ahead")
+        self.gap = parse_bytes(gap, "StokerFileSystem gap")
+
+    @property
+    def _native(self) -> _stoker.Engine:
+        return files.native_of(self.engine, "StokerFileSystem")
+
+    @property
+    def fsid(self) -> str:
+        return "stoker"
+
+    # ---- names ----
+
+    @classmethod
+    def url_of(cls, path: str) -> str:
+        """``"s3://bucket/key"`` of ``"stoker://s3/bucket/key"`` or ``"s3/bucket/key"``."""
+        store, _, rest = cls._strip_protocol(path).partition("/")
+        if store not in STORES or not rest:
+            raise ArgumentError(
+                f"{path!r} names no store",
+                "stoker://",
+                f"write stoker://STORE/..., STORE one of {', '.join(STORES)}",
+            )
+        return f"{store}://{rest}"
+
+    @classmethod
+    def _parent(cls, path: str) -> str:
+        return cls._strip_protocol(path).rpartition("/")[0]
+
+    # ---- what is there ----
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        if path == "" or path in STORES:
+            return {"name": path, "size": 0, "type": "directory"}
+        return _entry(path, files.stat(self.url_of(path), engine=self.engine))
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        path = self._strip_protocol(path)
+        if path == "":
+            found = [{"name": name, "size": 0, "type": "directory"} for name in STORES]
+        elif path in STORES:
+            raise UnsupportedError(
+                "the stores' buckets are not listed", f"stoker://{path}", "name a bucket"
+            )
+        else:
+            found = self._below(path, False)
+        found.sort(key=lambda entry: entry["name"])
+        return found if detail else [entry["name"] for entry in found]
+
+    def _below(self, path: str, recursive: bool) -> list[dict[str, Any]]:
+        walk = files.ls(self.url_of(path), recursive=recursive, engine=self.engine)
+        found = [
+            _entry(f"{path}/{item.name}" if item.name else path, item)
+            for item in walk
+        ]
+        if not found and self.url_of(path).count("/") > 2:
+            self.info(path)  # FileNotFoundError
+        return found
+
+    def find(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        withdirs: bool = False,
+        detail: bool = False,
+        **options: Any,
+    ) -> Any:
+        path = self._strip_protocol(path)
+        if maxdepth is not None or options.get("prefix") or path == "" or path in STORES:
+            return super().find(path, maxdepth, withdirs, detail, **options)
+        try:
+            entries = {entry["name"]: entry for entry in self._below(path, True)}
+        except FileNotFoundError:
+            entries = {}
+        if withdirs and path not in entries:
+            names = {path} if entries else set()
+            for name in entries:
+                while len(name := name.rpartition("/")[0]) > len(path):
+                    names.add(name)
+            entries |= {name: {"name": name, "size": 0, "type": "directory"} for name in names}
+        names = sorted(entries)
+        return {name: entries[name] for name in names} if detail else names
+
+    def exists(self, path: str, **_: Any) -> bool:
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def created(self, path: str) -> Any:
+        return self.modified(path)  # objects are made whole
+
+    def modified(self, path: str) -> Any:
+        import datetime
+
+        seconds = self.info(path).get("mtime")
+        return None if seconds is None else datetime.datetime.fromtimestamp(
+            seconds, datetime.timezone.utc
+        )
+
+    def checksum(self, path: str) -> int:
+        info = self.info(path)
+        return hash((info["name"], info["size"], info.get("ETag"), info.get("mtime")))
+
+    def ukey(self, path: str) -> str:
+        info = self.info(path)
+        return str((info["name"], info["size"], info.get("ETag"), info.get("mtime")))
+
+    # ---- reading ----
+
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **_: Any
+    ) -> bytes:
+        return self.cat_ranges([path], [start], [end], on_error="raise")[0]
+
+    def cat_ranges(
+        self,
+        paths: list[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        on_error: str = "return",
+        **_: Any,
+    ) -> list[Any]:
+        """The bytes of many ranges, all in flight at once; near ones of an object are joined.
+
+        Args:
+            starts, ends: of each, or one number for all; as of a slice.
+            max_gap: joins ranges with at most so many bytes between; default: the file system's.
+            on_error: ``"return"``: an exception in the place of what failed; ``"raise"``.
+        """
+        if not isinstance(paths, (list, tuple)):
+            raise TypeError("cat_ranges takes a list of paths")
+        starts = list(starts) if isinstance(starts, Iterable) else [starts] * len(paths)
+        ends = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
+        if len(starts) != len(paths) or len(ends) != len(paths):
+            raise ValueError("cat_ranges takes as many starts and ends as paths")
+        gap = self.gap if max_gap is None else count(max_gap, "cat_ranges max_gap") + 1
+        found = interruptible(lambda: self._ranges(paths, starts, ends, min(gap, 2**32 - 1)))
+        for one in found:
+            if isinstance(one, BaseException) and on_error == "raise":
+                raise one
+        return found
+
+    def cat(
+        self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any
+    ) -> Any:
+        paths = self.expand_path(path, recursive=recursive)
+        if recursive:
+            below = {name for one in ([path] if isinstance(path, str) else path)
+                     for name in self.find(one)}
+            paths = [name for name in paths if name in below]  # no folders
+        found = self.cat_ranges(
+            paths, options.get("start"), options.get("end"),
+            on_error="raise" if on_error == "raise" else "return",
+        )
+        if len(paths) == 1 and isinstance(path, str) and paths[0] == self._strip_protocol(path):
+            return found[0]
+        return {
+            name: data
+            for name, data in zip(paths, found)
+            if on_error != "omit" or not isinstance(data, BaseException)
+        }
+
+    def _ranges(self, paths: Any, starts: Any, ends: Any, gap: int) -> list[Any]:
+        found = self._ranges_once(paths, starts, ends, gap)
+        again = [i for i, one in enumerate(found) if isinstance(one, ChangedError)]
+        if again:  # what was known of the object was of an earlier one: it is asked for anew
+            chosen = ([of[i] for i in again] for of in (paths, starts, ends))
+            fresh = self._ranges_once(*chosen, gap)
+            for i, one in zip(again, fresh):
+                found[i] = one
+        return found
+
+    def _ranges_once(self, paths: Any, starts: Any, ends: Any, gap: int) -> list[Any]:
+        native = self._native
+        urls = [os.fsencode(self.url_of(path)) for path in paths]
+        _stoker.expect(native, tuple(dict.fromkeys(urls)))
+        opened: dict[bytes, Any] = {}
+        for url in urls:
+            if url not in opened:
+                try:
+                    opened[url] = _stoker.File(native, url)
+                except (OSError, ValueError, RuntimeError) as error:
+                    opened[url] = error
+        try:
+            places, ranges = [], []
+            for i, url in enumerate(urls):
+                file = opened[url]
+                if not isinstance(file, BaseException):
+                    first, last, _ = slice(starts[i], ends[i]).indices(file.info()[2])
+                    places.append(i)
+                    ranges.append((file, first, max(0, last - first)))
+            found = [opened[url] for url in urls]
+            for i, one in zip(places, _stoker.read_ranges(ranges, gap)):
+                found[i] = one
+            return found
+        finally:
+            for file in opened.values():
+                if not isinstance(file, BaseException):
+                    file.close()
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: Any = None,
+        **options: Any,
+    ) -> StokerFile:
+        options.setdefault("cache_type", "stoker")
+        if options["cache_type"] == "stoker":
+            cache_options = {"ahead": self.ahead, **(cache_options or {})}
+        return StokerFile(
+            self, path, mode, block_size or "default", autocommit,
+            cache_options=cache_options, **options,
+        )
+
+    # ---- writing ----
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        with self.open(path, "xb" if mode == "create" else "wb") as file:
+            file.write(value)
+
+    def put_file(
+        self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **_: Any
+    ) -> None:
+        if not os.path.isdir(lpath):
+            self._copy(lpath, self.url_of(rpath), callback, fresh=mode == "create")
+
+    def get_file(
+        self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **_: Any
+    ) -> None:
+        if outfile is not None:
+            outfile.write(self.cat_file(rpath))
+        elif self.isdir(rpath):
+            os.makedirs(lpath, exist_ok=True)
+        else:
+            os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
+            self._copy(self.url_of(rpath), lpath, callback)
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        if not self.isdir(path1):
+            self._copy(self.url_of(path1), self.url_of(path2), None)
+
+    def _copy(self, source: Any, destination: Any, callback: Any, **options: Any) -> None:
+        def tell(report: files.CopyReport) -> None:
+            callback.set_size(report.bytes)
+            callback.absolute_update(report.bytes_done)
+
+        files.cp(
+            source, destination, engine=self.engine, workers=8,
+            progress=None if callback is None else tell, **options,
+        )
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        if maxdepth is not None:
+            return super().rm(path, recursive, maxdepth)
+        names = [path] if isinstance(path, str) else path
+        urls = [self.url_of(name) for name in names]
+        for name in [] if recursive else names:
+            self.info(name)  # S3 takes what is not there for removed
+        files.rm(urls, recursive=recursive, engine=self.engine)
+
+    def rm_file(self, path: str) -> None:
+        self.rm(path)
+
+    _rm = rm_file
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        """Does nothing: stores have no folders."""
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Does nothing: stores have no folders."""
+
+    def rmdir(self, path: str) -> None:
+        """Does nothing: stores have no folders."""
+
+
+def _entry(name: str, info: files.FileInfo) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": name,
+        "size": info.bytes,
+        "type": "directory" if info.kind == "folder" else info.kind,
+    }
+    if info.kind == "file":
+        entry |= {"ETag": info.etag, "mtime": info.modified}
+    return entry
+
+
+def _pool() -> concurrent.futures.ThreadPoolExecutor:
+    """Threads that read ahead, of this process."""
+    global _threads
+    with _pool_lock:
+        if _threads is None or _threads[0] != os.getpid():
+            made = concurrent.futures.ThreadPoolExecutor(_THREADS, "stoker-ahead")
+            _threads = (os.getpid(), made)
+        return _threads[1]
+
+
+_threads: tuple[int, concurrent.futures.ThreadPoolExecutor] | None = None
+_pool_lock = threading.Lock()
+
+
+def _forget_lock() -> None:
+    global _pool_lock
+    _pool_lock = threading.Lock()  # the parent's may be held by a thread that is not here
+
+
+os.register_at_fork(after_in_child=_forget_lock)
+
+
+class _Part:
+    """Bytes of a file from `begin` up to `end`, that are here or on their way."""
+
+    def __init__(self, begin: int, end: int, data: Any) -> None:
+        self.begin, self.end, self.data = begin, end, data
+
+    def bytes(self) -> Any:
+        if isinstance(self.data, concurrent.futures.Future):
+            self.data = self.data.result()
+        return self.data
+
+
+class _Ahead(BaseCache):
+    """Reads ahead of who reads in order, more the longer it lasts; of others it fetches what they
+    ask for. Any thread."""
+
+    name = "stoker"
+
+    def __init__(self, blocksize: int, fetcher: Any, size: int, ahead: int = 32 << 20) -> None:
+        super().__init__(blocksize, fetcher, size)
+        self._most = ahead
+        self._anew()
+
+    def _anew(self) -> None:
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._parts: collections.deque[_Part] = collections.deque()  # without gaps
+        self._end = -1  # of the read before
+        self._step = _FIRST
+
+    def _fetch(self, start: int | None, stop: int | None) -> bytes:
+        first = 0 if start is None else start
+        last = self.size if stop is None else min(stop, self.size)
+        if first >= last:
+            return b""
+        if self._process != os.getpid():
+            self._anew()  # in a fork's child nothing is on its way
+        with self._lock:
+            try:
+                return self._take(first, last)
+            except BaseException:
+                self._parts.clear()
+                raise
+
+    def _take(self, first: int, last: int) -> bytes:
+        parts, in_order = self._parts, first == self._end
+        while parts and parts[0].end <= first:
+            parts.popleft()
+        if parts and parts[0].begin > first:
+            parts.clear()
+        known = parts[-1].end if parts else first
+        self._step = min(2 * self._step, _STEP) if in_order else _FIRST
+        self._end = last
+        if known < last:
+            missing = _Part(known, min(max(last, known + _FIRST), self.size), b"")
+            parts.append(missing)
+            if in_order:
+                self._read_on(missing.end, last)  # meanwhile
+            missing.data = interruptible(lambda: self.fetcher(known, missing.end))
+        elif in_order:
+            self._read_on(parts[-1].end, last)
+        return b"".join(
+            bytes(part.bytes()[max(first - part.begin, 0) : last - part.begin])
+            if first > part.begin or last < part.end
+            else part.bytes()
+            for part in parts
+            if part.begin < last
+        )
+
+    def _read_on(self, begin: int, last: int) -> None:
+        """Asks for what comes behind `begin`, while the reader is at `last`."""
+        until = min(self.size, last + min(self._most, 4 * self._step))
+        while begin < until and until - begin >= min(self._step, self.size - begin):
+            end = min(begin + self._step, self.size)
+            self._parts.append(_Part(begin, end, _pool().submit(self.fetcher, begin, end)))
+            begin = end
+
+    def close(self) -> None:
+        self._parts.clear()
+
+
+register_cache(_Ahead, clobber=True)
+
+
+class StokerFile(AbstractBufferedFile):
+    """An object that is read, always in the version that was opened, or written.
+
+    What is written goes to a temporary file first, and to the store when it is closed: a name
+    never holds half an object. Left by an exception, it writes nothing.
+    """
+
+    def __init__(self, fs: StokerFileSystem, path: str, mode: str = "rb", *args: Any,
+                 **options: Any) -> None:
+        if mode not in ("rb", "wb", "xb"):
+            raise UnsupportedError(
+                f"mode {mode!r}", f"stoker://{path}", "objects are read, or written whole"
+            )
+        self.fs, self._url = fs, fs.url_of(path)
+        self._native: _stoker.File | None = None
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._spool: Any = None
+        if mode == "rb":
+            options["size"] = self._handle().info()[2]
+        super().__init__(fs, path, mode, *args, **options)
+
+    def _handle(self) -> _stoker.File:
+        """The open object; after a fork opened anew, as the same version."""
+        if self._process != os.getpid():
+            self._lock = threading.Lock()  # the parent's may be held by a thread not here
+        with self._lock:
+            if self._native is None or self._process != os.getpid():
+                before = self._native
+                native = _stoker.File(self.fs._native, os.fsencode(self._url))
+                if before is not None and before.info()[2:5:2] != native.info()[2:5:2]:
+                    raise ChangedError(
+                        "the object is another one than before the fork", f"'{self._url}'",
+                        "open it again",
+                    )
+                self._native, self._process = native, os.getpid()
+            return self._native
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        (found,) = _stoker.read_ranges([(self._handle(), start, end - start)], 0)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    @property
+    def details(self) -> dict[str, Any]:
+        if self._details is None:
+            item = self._handle().info()
+            self._details = _entry(self.path, files.FileInfo(
+                self.path, "file", item[2], item[3] / 1e9 if item[3] else None, item[4]))
+        return self._details
+
+    def _initiate_upload(self) -> None:
+        self._spool = tempfile.NamedTemporaryFile(prefix="stoker-", suffix=".part")
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        self._spool.write(self.buffer.getvalue())
+        if final and self.autocommit:
+            self.commit()
+        return True
+
+    def commit(self) -> None:
+        if self._spool is not None:
+            self._spool.flush()
+            with self._spool:
+                self.fs._copy(self._spool.name, self._url, None, fresh="x" in self.mode)
+            self._spool = None
+
+    def discard(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+    def readline(self) -> bytes:
+        return self.readuntil(b"\n", _LINE)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            if self.autocommit:
+                self.discard()
+            if self._native is not None and self._process == os.getpid():
+                self._native.close()
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is not None and self.mode != "rb":
+            self._drop()
+        self.close()
+
+    def __del__(self) -> None:
+        if not self.closed:
+            if self.mode != "rb":
+                self._drop()
+            self.close()
+
+    def _drop(self) -> None:
+        """What was written so far is nothing."""
+        self.discard()
+        self.closed = True

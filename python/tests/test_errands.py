@@ -1,0 +1,301 @@
+"""URLs that the library has no store for, through fsspec."""
+
+import datetime
+import gc
+import os
+import sys
+import threading
+import time
+import zipfile
+
+import make
+import numpy as np
+import pytest
+import servers
+import stoker
+from stoker import errands
+
+fsspec = pytest.importorskip("fsspec")
+
+
+@pytest.fixture(scope="module")
+def memory(shelf):
+    """What lies on the shelf, in fsspec's memory:// and in an archive."""
+    system = fsspec.filesystem("memory")
+    for path in sorted(shelf.rglob("*")):
+        if path.is_file() and path.stat().st_size < 10_000_000:
+            system.pipe_file(f"/shelf/{path.relative_to(shelf)}", path.read_bytes())
+    yield system
+    system.rm("/shelf", recursive=True)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory, shelf):
+    path = tmp_path_factory.mktemp("zip") / "shelf.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for tar in sorted((shelf / "tars").glob("*.tar")):
+            file.write(tar, f"tars/{tar.name}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def sftp(tmp_path_factory):
+    pytest.importorskip("paramiko")
+    try:
+        server = servers.Sftp(tmp_path_factory.mktemp("sftp"))
+    except servers.Absent as why:
+        pytest.skip(str(why))
+    fsspec.config.conf["sftp"] = {"key_filename": str(server.folder / "key"),
+                                  "allow_agent": False, "look_for_keys": False}
+    yield server
+    del fsspec.config.conf["sftp"]
+    server.close()
+
+
+def samples(source, engine, state=None, stop=None, **options):
+    """Keys and bytes of an epoch, and the loader's state then."""
+    with stoker.Loader(source, 7, seed=3, engine=engine, output="numpy", tail="keep",
+                       fields={"key": "__key__", "bin": stoker.Bytes("bin")}, **options) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        found = []
+        for number, batch in enumerate(loader):
+            found += [(key, bytes(data)) for key, data in zip(batch["key"], batch["bin"])]
+            if number + 1 == stop:
+                break
+        return found, loader.state_dict(), loader.stats()
+
+
+def test_tars_as_from_files(memory, shelf, engine):
+    want, told, _ = samples(shelf / "tars", engine)
+    found, state, stats = samples("memory://shelf/tars", engine)
+    assert found == want and len(found) == 103
+    assert state == told  # identity and fingerprint too
+    row = stats["fsspec"]["memory"]
+    assert row["requests"] > 0 and row["lists"] > 0 and row["bytes"] > 100_000
+    assert "slower" in stats["fsspec"]["note"]
+    for source in ("memory://shelf/tars/train-*.tar", "memory://shelf/tars/train-{000..004}.tar",
+                   [f"memory://shelf/tars/train-{n:03}.tar" for n in range(5)]):
+        assert samples(source, engine)[0] == want
+    # and on, from what files gave, and the reverse
+    first, middle, _ = samples(shelf / "tars", engine, stop=6)
+    assert first + samples("memory://shelf/tars", engine, middle)[0] == want
+    first, middle, _ = samples("memory://shelf/tars", engine, stop=6)
+    assert first + samples(shelf / "tars", engine, middle)[0] == want
+
+
+def test_class_folders(memory, shelf, engine):
+    def look(source):
+        with stoker.Loader(source, 8, seed=1, engine=engine, output="numpy",
+                           image=[stoker.Resize((16, 16))]) as loader:
+            return loader.classes, [(x.copy(), y.tolist()) for x, y in loader]
+
+    classes, batches = look("memory://shelf/pictures")
+    want, pictures = look(shelf / "pictures")
+    assert classes == want == ["class 0", "class 1", "class 2"] and len(batches) == 3
+    for (image, label), (right, told) in zip(batches, pictures, strict=True):
+        assert np.array_equal(image, right) and label == told
+
+
+def test_chains(memory, archive, shelf, engine):
+    want = samples(shelf / "tars", engine)[0]
+    memory.pipe_file("/shelf/a.zip", archive.read_bytes())
+    for source in (f"zip://tars::file://{archive}", f"zip://tars/*.tar::{archive.as_uri()}",
+                   "zip://tars::memory://shelf/a.zip", "simplecache::memory://shelf/tars/*.tar",
+                   "zip://tars::simplecache::memory://shelf/a.zip"):
+        assert samples(source, engine)[0] == want, source
+    with pytest.raises(FileNotFoundError, match="zip::memory://shelf/a.zip!/none"):
+        stoker.Dataset("zip://none::memory://shelf/a.zip", engine=engine)
+
+
+def test_index_and_tokens(memory, shelf, engine, tmp_path):
+    path = tmp_path / "kept.index"
+    stoker.index("memory://shelf/tars", out=path, engine=engine)
+    found = samples("memory://shelf/tars", engine, index=path)[0]
+    assert found == samples(shelf / "tars", engine)[0]
+    np.save(tmp_path / "t.npy", np.arange(5000, dtype=np.uint16))
+    memory.pipe_file("/shelf/t.npy", (tmp_path / "t.npy").read_bytes())
+
+    def rows(source):
+        with stoker.TokenLoader(source, 4, 32, engine=engine, output="numpy") as loader:
+            return [[np.asarray(rows).tolist() for rows in batch] for batch in loader]
+
+    assert rows("memory://shelf/t.npy") == rows(tmp_path / "t.npy") != []
+
+
+def keys_of_workers(torch, source):
+    import stoker.torch
+
+    data = stoker.torch.IterableDataset(source, 5, fields={"key": "__key__"}, seed=2,
+                                        output="numpy")
+    loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2,
+                                         multiprocessing_context="fork", timeout=120)
+    return [list(batch["key"]) for batch in loader]
+
+
+def test_workers(memory, shelf, torch):
+    """A child of fork, after the threads of its parent were used, gets its own."""
+    with stoker.Dataset("memory://shelf/tars") as dataset:
+        assert len(dataset) == 103
+    want = keys_of_workers(torch, shelf / "tars")
+    assert keys_of_workers(torch, "memory://shelf/tars") == want != []
+
+
+def test_sftp(sftp, shelf, engine, torch):
+    want, told, _ = samples(shelf / "tars", engine)
+    found, state, stats = samples(f"{sftp.url}{shelf}/tars", engine)
+    assert found == want and state == told
+    assert stats["fsspec"]["sftp"]["bytes"] > 100_000
+    assert samples(f"{sftp.url}{shelf}/tars/train-00[0-4].tar", engine)[0] == want
+    with stoker.Loader(f"{sftp.url}{shelf}/pictures", 8, engine=engine, output="numpy",
+                       image=[stoker.Resize((16, 16))]) as loader:
+        assert len(loader.classes) == 3 and sum(len(labels) for _, labels in loader) == 24
+    with pytest.raises(FileNotFoundError, match=r"sftp://.*/none\.tar"):
+        stoker.Dataset(f"{sftp.url}{shelf}/none.tar", engine=engine)
+    asked = keys_of_workers(torch, f"{sftp.url}{shelf}/tars")
+    assert asked == keys_of_workers(torch, shelf / "tars")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # paramiko's
+def test_sftp_comes_again(sftp, engine, tmp_path):
+    """All connections are cut: what is read next is read by new ones."""
+    for shard in "01":
+        make.tar(tmp_path / f"{shard}.tar",
+                 [(f"{shard}{name}.bin", os.urandom(600_000)) for name in "abcde"])
+    with stoker.Loader(f"{sftp.url}{tmp_path}", 1, engine=engine, output="numpy", shuffle="none",
+                       fields={"key": "__key__", "bin": stoker.Bytes("bin")},
+                       batches_ahead=1) as loader:
+        stream = iter(loader)
+        found = [next(stream)["key"][0]]
+        children = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()
+                    and parent_of(pid) == sftp.process.pid]
+        assert children
+        for pid in children:
+            os.kill(pid, 9)
+        found += [batch["key"][0] for batch in stream]
+    assert found == [shard + name for shard in "01" for name in "abcde"]
+
+
+def parent_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def test_passwords_are_not_shown(engine, monkeypatch, caplog):
+    """Nobody listens there: what is told names the host, and no password."""
+    monkeypatch.setattr(errands, "_driver", lambda told: None)
+    port = servers.free_port()
+    with pytest.raises(stoker.Error) as info:
+        stoker.Dataset(f"ftp://user:canary0secret@127.0.0.1:{port}/d", engine=engine)
+    shown = str(info.value) + repr(info.value) + caplog.text
+    assert f"ftp://user@127.0.0.1:{port}/d" in shown and "canary" not in shown
+    asked = errands._returned(f"ftp://user@127.0.0.1:{port}/d/x")
+    assert asked == f"ftp://user:canary0secret@127.0.0.1:{port}/d/x"
+
+
+def test_what_is_missing(engine, monkeypatch):
+    with pytest.raises(stoker.UnsupportedError, match="neither the library nor fsspec knows"):
+        stoker.Dataset("nosuch://host/d", engine=engine)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "smbprotocol", None)
+        patch.setitem(sys.modules, "smbclient", None)
+        with pytest.raises(stoker.UnsupportedError, match="pip install smbprotocol"):
+            stoker.Dataset("smb://host/d", engine=engine)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "fsspec.registry", None)
+        with pytest.raises(stoker.UnsupportedError, match="pip install fsspec"):
+            stoker.Loader("sftp://host/d", 1, engine=engine)
+    with pytest.raises(stoker.ArgumentError, match="begins with a store"):
+        stoker.Dataset("s3://bucket/a.zip::simplecache::memory://x", engine=engine)
+
+
+class Odd(fsspec.AbstractFileSystem):
+    """A file of zeros that is shorter than it says, or never answers."""
+
+    protocol = "odd"
+    go, cachable = threading.Event(), False
+
+    def info(self, path, **_):
+        return {"name": path, "type": "file", "size": 10240, "mtime": datetime.datetime.now()}
+
+    def _open(self, path, mode="rb", **_):
+        if "hangs" in path:
+            self.go.wait(60)
+        import io
+
+        return io.BytesIO(b"\0" * 600)
+
+
+@pytest.fixture
+def odd():
+    fsspec.register_implementation("odd", Odd, clobber=True)
+    Odd.go.clear()
+    yield
+    Odd.go.set()
+
+
+def test_shorter_than_told(odd, engine):
+    with pytest.raises(stoker.Error, match="shorter|too early") as info:
+        stoker.Dataset("odd://x/short.tar", engine=engine)
+    assert "odd://x/short.tar" in str(info.value)
+
+
+def test_deadline(odd):
+    """A thread that hangs is left behind, and so is its errand."""
+    with stoker.Engine(threads=1, memory="64MiB", read_timeout=0.3) as engine:
+        with pytest.raises(stoker.TimeoutError, match="odd://x/hangs.tar"):
+            stoker.Dataset("odd://x/hangs.tar", engine=engine)
+    gc.collect()
+    Odd.go.set()
+    until = time.monotonic() + 60
+    while any(thread.name.startswith("stoker-fsspec") and not thread.is_alive()
+              for thread in threading.enumerate()) and time.monotonic() < until:
+        time.sleep(0.01)
+    system = fsspec.filesystem("memory")
+    system.pipe_file("/after/a.txt", b"x")  # they still work
+    with stoker.Engine(threads=1, memory="64MiB") as engine:
+        with pytest.raises(stoker.Error):
+            stoker.Dataset("memory://after/none.tar", engine=engine)
+
+
+def test_names(engine):
+    """What is no URL stays a path."""
+    for path in (b"a/b", b"/x/y", b"c:d", b"s3://b/k", b"HTTP://h/p", b"file:///x", b"a::b", b"x:"):
+        assert errands.native(path) == path
+    assert errands.native(b"zip://in::memory://a.zip") == b"zip::memory://a.zip!/in"
+    assert errands.native(b"zip::memory://a.zip!/in") == b"zip::memory://a.zip!/in"
+    assert errands._returned("zip::memory://a.zip!/in/b") == "zip://in/b::memory://a.zip"
+    assert errands._returned("zip::memory://a.zip!") == "zip://::memory://a.zip"
+    asked = errands._returned("simplecache::zip::memory://a.zip!/in/b")
+    assert asked == "simplecache::zip://in/b::memory://a.zip"
+
+
+def test_a_file_of_memory_is_read_by_one_thread_at_a_time(memory):
+    """fsspec's memory:// opens one object for all, with one place to read at."""
+    data = np.arange(1 << 18, dtype="<u4").tobytes()
+    memory.pipe_file("/shelf/numbers", data)
+    wrong = []
+
+    def read(seed):
+        random, hand = np.random.default_rng(seed), errands._Hand()
+        for _ in range(400):
+            offset = int(random.integers(0, len(data) - 4096))
+            buffer = bytearray(4096)
+            answer = hand.run(errands._READ, "memory://shelf/numbers", offset, memoryview(buffer))
+            if answer != {"status": 0, "bytes": 4096} or buffer != data[offset : offset + 4096]:
+                wrong.append((offset, answer))
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong

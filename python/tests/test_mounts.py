@@ -1,0 +1,392 @@
+"""Goal: what a path lies on is told, on real mounts, and never by a call that hangs.
+
+Method: file systems that root can mount here (tmpfs, overlay, ext4, xfs and btrfs on loop devices,
+FUSE served by fuse_server.py), and `stoker info` run on them as a user does. NFS, Lustre and the
+like have no server here: their rows of the table of mounts are in ground_test.c.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import io
+import json
+import multiprocessing
+import os
+import pathlib
+import shutil
+import subprocess
+import tarfile
+import threading
+import time
+
+import object_server
+import pytest
+from fuse_server import Mount
+
+COMMAND = os.environ.get("STOKER_COMMAND", "stoker")
+root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+fuse = pytest.mark.skipif(not Mount.is_possible(), reason="no root, or no /dev/fuse")
+
+
+def stoker(*words, timeout=60):
+    return subprocess.run(
+        [COMMAND, *map(str, words)], capture_output=True, timeout=timeout, check=False
+    )
+
+
+def ground(path, status=0):
+    told = stoker("info", "--mount", "--json", path)
+    assert told.returncode == status, told.stderr
+    return json.loads(told.stdout)["ground"][0]
+
+
+@contextlib.contextmanager
+def mounted(point, *words):
+    point.mkdir(exist_ok=True)
+    made = subprocess.run(["mount", *map(str, words), str(point)], capture_output=True, check=False)
+    if made.returncode != 0:
+        pytest.skip(f"cannot mount: {made.stderr.decode().strip()}")
+    try:
+        yield point
+    finally:
+        subprocess.run(["umount", "-l", str(point)], check=False)
+
+
+@root
+def test_tmpfs(tmp_path):
+    with mounted(tmp_path / "m", "-t", "tmpfs", "-o", "size=1m,nr_inodes=100", "none") as point:
+        told = ground(point)
+        assert (told["kind"], told["group"], told["mount_point"]) == ("tmpfs", "memory", str(point))
+        assert told["bytes_total"] == 1 << 20 and told["inodes_total"] == 100
+        assert told["advice"] == [] and told["answers"]
+        (point / "full").write_bytes(b"x" * ((1 << 20) - 4096))
+        (advice,) = ground(point)["advice"]
+        assert advice["level"] == "hint" and "nearly full" in advice["what"]
+
+
+@root
+def test_overlay(tmp_path):
+    for name in ("low", "up", "work"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "low" / "a").write_text("a")
+    layers = ",".join(f"{k}dir={tmp_path / v}" for k, v in
+                      (("lower", "low"), ("upper", "up"), ("work", "work")))  # fmt: skip
+    with mounted(tmp_path / "m", "-t", "overlay", "-o", layers, "none") as point:
+        told = ground(point / "a")
+        assert (told["kind"], told["group"]) == ("overlay", "layered")
+        assert "container" in told["advice"][0]["what"]
+
+
+@root
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_loop(tmp_path, kind):
+    if not shutil.which(f"mkfs.{kind}"):
+        pytest.skip(f"no mkfs.{kind}")
+    image = tmp_path / "image"
+    with open(image, "wb") as file:
+        file.truncate(320 << 20)
+    subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True)
+    with mounted(tmp_path / "a b", "-o", "loop,ro", image) as point:
+        told = ground(point)
+        assert (told["kind"], told["group"]) == (kind, "disk")
+        assert told["mount_point"] == str(point) and told["read_only"]
+        assert told["device"].startswith("loop") and told["source"].startswith("/dev/loop")
+        assert told["presence"] == "here"
+        link = tmp_path / "link"
+        link.symlink_to(point)
+        assert ground(link)["mount_point"] == str(point)  # where it leads, not where it lies
+
+
+@fuse
+def test_fuse(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(b"x" * 100_000)
+    with Mount(folder, tmp_path / "m", max_read=65536) as mount:
+        told = ground(mount.point / "a.bin", 1)
+        assert (told["kind"], told["group"]) == ("fuse", "fuse")
+        assert told["read_bytes"] == 65536 and told["presence"] == "unknown"
+        assert [a["what"] for a in told["advice"]] == ["a request fetches 64 KiB at most"]
+    with Mount(folder, tmp_path / "n", type="fuse.gcsfuse") as mount:
+        told = ground(mount.point)
+        assert told["kind"] == "gcsfuse"
+        assert told["advice"][0]["command"] == "stoker info gs://BUCKET/PREFIX"
+
+
+@fuse
+def test_silence(tmp_path):
+    """A server that answers nothing: it is told as such within the deadline, and nothing hangs."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with Mount(folder, tmp_path / "m") as mount:
+        mount.silent(True)
+        begun = time.monotonic()
+        told = ground(mount.point / "below" / "it", 1)
+        assert not told["answers"] and told["mount_point"] == str(mount.point)
+        assert told["kind"] == "fuse" and "bytes_total" not in told
+        assert "does not answer" in told["advice"][0]["what"]
+        text = stoker("info", mount.point / "x.tar")  # not opened as a data set either
+        assert text.returncode == 1 and b"DOES NOT ANSWER" in text.stdout
+        assert time.monotonic() - begun < 30
+
+
+def test_words(tmp_path):
+    told = stoker("info", "--mount", tmp_path / "none")
+    assert told.returncode == 3 and b"check the path" in told.stderr
+    told = stoker("info", "--mount", "s3://bucket/x")
+    assert told.returncode == 2 and b"paths of this machine" in told.stderr
+    (tmp_path / "cat").mkdir()
+    shutil.copy(pathlib.Path(__file__), tmp_path / "cat" / "a.tar")
+    told = stoker("info", "--mount", "--json", str(tmp_path / "cat" / "{a,b}*.tar"))
+    assert json.loads(told.stdout)["ground"][0]["path"].endswith("cat/")
+
+
+# ---- prewarm --------------------------------------------------------------------------------
+
+
+def files_in(folder, count, size):
+    folder.mkdir()
+    for i in range(count):
+        with open(folder / f"{i:03}.bin", "wb") as file:
+            file.write(os.urandom(size))
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return count * size
+
+
+def prewarm(*words, status=0):
+    told = stoker("prewarm", "--json", *words)
+    assert told.returncode == status, (told.returncode, told.stdout, told.stderr)
+    return json.loads(told.stdout)
+
+
+def tells_cold(told):
+    if "bytes_cold" not in told:
+        pytest.skip("this kernel does not tell what is cold")
+
+
+def test_prewarm(tmp_path):
+    size = files_in(tmp_path / "data", 5, 3 << 20)
+    told = prewarm("--check", tmp_path / "data", status=1)
+    tells_cold(told)
+    cold = told["bytes_cold"]  # the kernel keeps some of what it is asked to drop
+    assert 0 < cold <= size and (told["bytes_read"], told["files"]) == (0, 5)
+    told = prewarm("--piece", "1M", tmp_path / "data")
+    assert 0 < told["bytes_read"] <= size <= told["bytes_read"] + told["bytes_warm"]
+    assert told["bytes_done"] == size
+    assert (told["bytes_cold"], told["files_done"]) == (0, 5)
+    for _ in range(10):  # a kernel that is short of memory drops pages by itself
+        again = prewarm(tmp_path / "data")
+        if again["bytes_read"] == 0:
+            break
+    assert (again["bytes_read"], again["bytes_warm"]) == (0, size)
+    missing = stoker("prewarm", "--json", tmp_path / "none")
+    assert missing.returncode == 3 and b"none" in missing.stderr
+
+
+@fuse
+def test_prewarm_killed(tmp_path):
+    """kill -9 in the middle of a slow mount: the next run reads what is left, no piece twice."""
+    size = files_in(tmp_path / "data", 40, 1 << 20)
+    with Mount(tmp_path / "data", tmp_path / "m", delay=8) as mount:
+        words = [COMMAND, "prewarm", "--workers", "2", "--piece", "1M", str(mount.point)]
+        running = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        while mount.requests()["read"] < 12 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        running.kill()
+        running.wait()
+        told = prewarm("--piece", "1M", mount.point)
+        tells_cold(told)
+        assert told["bytes_warm"] > 0 and told["bytes_read"] > 0 and told["bytes_cold"] == 0
+        assert told["bytes_done"] == size and told["files_done"] == 40
+        assert told["bytes_read"] + told["bytes_warm"] <= size + 2 * (1 << 20)  # in hand, then
+
+
+@fuse
+def test_prewarm_deadlines(tmp_path):
+    """Of a server that is slow: not all in time, exit 1; that falls silent: a typed error."""
+    files_in(tmp_path / "data", 200, 1 << 16)
+    with Mount(tmp_path / "data", tmp_path / "m", delay=20) as mount:
+        begun = time.monotonic()
+        late = prewarm("--seconds", "1", "--workers", "2", mount.point, status=1)
+        assert time.monotonic() - begun < 15 and 0 < late["files_done"] < 200
+        touched = prewarm("--touch", mount.point / "000.bin")
+        assert touched["bytes_read"] == 1
+        mount.silent(True)
+        begun = time.monotonic()
+        running = subprocess.Popen(
+            [COMMAND, "prewarm", "--read-timeout", "1", str(mount.point)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        line = running.stderr.readline()
+        assert b"stoker:" in line and time.monotonic() - begun < 20
+        mount.silent(False)  # what waits below FUSE cannot be killed
+        running.communicate(timeout=30)
+        assert running.returncode == 3
+
+
+def test_prewarm_url(tmp_path):
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    files_in(tmp_path / "data", 1, 300_000)
+    handler = functools.partial(Quiet, directory=str(tmp_path / "data"))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    told = prewarm(f"http://127.0.0.1:{server.server_port}/000.bin")
+    server.shutdown()
+    assert (told["bytes_read"], told["files_done"]) == (300_000, 1) and "bytes_cold" not in told
+
+
+# ---- one lister a machine -------------------------------------------------------------------
+
+
+def make_data(folder, kind):
+    folder.mkdir()
+    if kind == "folder":
+        for i in range(40):
+            name = folder / f"class{i % 4}" / f"{i:03}.jpg"
+            name.parent.mkdir(exist_ok=True)
+            name.write_bytes(b"x" * 100)
+        return
+    for shard in range(6):
+        with tarfile.open(folder / f"{shard}.tar", "w") as tar:
+            for i in range(20):
+                info = tarfile.TarInfo(f"{shard}-{i:03}.jpg")
+                info.size = 5000
+                tar.addfile(info, io.BytesIO(b"x" * 5000))
+
+
+def open_together(path, barrier, send):
+    import stoker
+
+    barrier.wait()
+    begun = time.monotonic()
+    dataset = stoker.Dataset(path)
+    took = "another process" in dataset.index_note
+    last = dataset.sample(len(dataset) - 1).key
+    send.send((len(dataset), dataset.identity, took, last, time.monotonic() - begun))
+
+
+def ranks_open(path, count):
+    context = multiprocessing.get_context("spawn")
+    barrier, ends = context.Barrier(count), [context.Pipe(duplex=False) for _ in range(count)]
+    ranks = [
+        context.Process(target=open_together, args=(str(path), barrier, send))
+        for _, send in ends
+    ]
+    for process in ranks:
+        process.start()
+    for _, send in ends:
+        send.close()
+    got = []
+    for receive, _ in ends:
+        with contextlib.suppress(EOFError):
+            got.append(receive.recv())
+    for process in ranks:
+        process.join(60)
+    return got
+
+
+@fuse
+@pytest.mark.parametrize("kind", ["folder", "tars"])
+def test_ranks_list_once(tmp_path, kind, monkeypatch):
+    """Eight ranks open a mount together: as many requests as one of them makes, not eight times."""
+    monkeypatch.setenv("STOKER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("STOKER_NODE_DIR", str(tmp_path))
+    make_data(tmp_path / "data", kind)
+    with Mount(tmp_path / "data", tmp_path / "m", delay=4) as mount:
+        (alone,) = ranks_open(mount.point, 1)
+        one = mount.requests()
+        mount.forget()
+        got = ranks_open(mount.point, 8)
+        asked = mount.requests()
+    assert {row[:2] + row[3:4] for row in got} == {alone[:2] + alone[3:4]} and len(got) == 8
+    assert [row[2] for row in got].count(True) >= 6  # who comes a moment too late lists, too
+    work = "open" if kind == "tars" else "readdir"
+    assert 0 < one[work] and asked[work] <= 3 * one[work], (one, asked)
+    assert not list(tmp_path.glob("stoker-turns-*/*.result"))
+
+
+@fuse
+def test_index_asks_no_file(tmp_path):
+    """With an index neither the files of a folder nor the headers of tars are asked for."""
+    for kind in ("folder", "tars"):
+        make_data(tmp_path / kind, kind)
+        assert stoker("index", tmp_path / kind).returncode == 0
+        with Mount(tmp_path / kind, tmp_path / f"m-{kind}") as mount:
+            assert len(ranks_open(mount.point, 1)) == 1
+            lines = mount.log.read_text().splitlines()
+        about = [line for line in lines if line.split(" ", 1)[1].endswith((".jpg", ".tar"))]
+        if kind == "folder":
+            assert not [line for line in about if line.startswith(("getattr", "open", "read "))]
+        assert not [line for line in about if line.startswith(("open", "read "))]
+
+
+@fuse
+def test_lister_killed(tmp_path, monkeypatch):
+    """kill -9 of the one that lists: another takes its place, and the rest have their data set."""
+    monkeypatch.setenv("STOKER_NODE_DIR", str(tmp_path))
+    make_data(tmp_path / "data", "tars")
+    with Mount(tmp_path / "data", tmp_path / "m", delay=20) as mount:
+        context = multiprocessing.get_context("spawn")
+        barrier = context.Barrier(4)
+        pairs = [context.Pipe(duplex=False) for _ in range(4)]
+        ranks = [
+            context.Process(target=open_together, args=(str(mount.point), barrier, send))
+            for _, send in pairs
+        ]
+        for process in ranks:
+            process.start()
+        for _, send in pairs:
+            send.close()
+        holder, deadline = None, time.monotonic() + 30
+        while holder is None and time.monotonic() < deadline:
+            for lock in tmp_path.glob("stoker-turns-*/*.lock"):
+                number = lock.stat().st_ino
+                for line in pathlib.Path("/proc/locks").read_text().splitlines():
+                    if f":{number} " in line and " WRITE " in line and "->" not in line:
+                        holder = int(line.split()[4])
+            time.sleep(0.005)
+        assert holder in [process.pid for process in ranks]
+        os.kill(holder, 9)
+        got = []
+        for receive, _ in pairs:
+            with contextlib.suppress(EOFError):
+                got.append(receive.recv())
+        for process in ranks:
+            process.join(60)
+    assert len(got) == 3 and {row[0] for row in got} == {120}
+    assert [row[2] for row in got].count(False) >= 1
+
+
+def test_ranks_list_a_store_once(tmp_path, monkeypatch):
+    """The same of a bucket: listing and headers come once for eight ranks."""
+    make_data(tmp_path / "data", "tars")
+    objects = {("data", f"t/{f.name}"): f.read_bytes() for f in (tmp_path / "data").iterdir()}
+    server = object_server.s3(objects, {"id": ("secret", "", time.time() + 600)})
+    answered = server.RequestHandlerClass.do_GET
+
+    def slow(handler):
+        time.sleep(0.05)
+        answered(handler)
+
+    monkeypatch.setattr(server.RequestHandlerClass, "do_GET", slow)
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_ENDPOINT_URL", server.url), ("AWS_REGION", "here"),
+        ("STOKER_CACHE", str(tmp_path / "cache")), ("STOKER_NODE_DIR", str(tmp_path)),
+    ):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    (alone,) = ranks_open("s3://data/t", 1)
+    one, before = len(server.seen), len(server.seen)
+    got = ranks_open("s3://data/t", 8)
+    asked = len(server.seen) - before
+    server.close()
+    assert {row[:2] + row[3:4] for row in got} == {alone[:2] + alone[3:4]} and len(got) == 8
+    assert [row[2] for row in got].count(True) >= 5
+    assert asked <= 5 * one  # each rank asks what its URL is, before it waits
