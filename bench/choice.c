@@ -13,16 +13,16 @@
 #include <time.h>
 
 #define POSITIONS 2000000u
-#define STEP      2048u
-#define CLASSES   1000u
-#define SHARD     10000u /* samples of one, two-level */
+#define STEP 2048u
+#define CLASSES 1000u
+#define SHARD 10000u /* samples of one, two-level */
 
 struct tables {
-    struct stk_subset  subset;
-    struct stk_alias   alias;
+    struct stk_subset subset;
+    struct stk_alias alias;
     struct stk_classes classes;
-    uint64_t          *ends;
-    double             bytes;
+    uint64_t *ends;
+    double bytes;
 };
 
 static double seconds(void)
@@ -59,7 +59,7 @@ static int make_subset(struct tables *tables, uint64_t samples)
 static int make_numbered(struct tables *tables, uint64_t samples, bool is_class)
 {
     uint32_t *numbers = malloc(samples * sizeof *numbers);
-    int       status = numbers ? 0 : -1;
+    int status = numbers ? 0 : -1;
 
     for (uint64_t i = 0; numbers && i < samples; i++) {
         numbers[i] = is_class ? number_of(i) % CLASSES : number_of(i);
@@ -119,10 +119,10 @@ static int make(const char *name, uint64_t samples, struct tables *tables,
 static void time_reads(const char *name, uint64_t samples, const struct stk_stages *stages,
                        const char *more)
 {
-    static uint64_t          out[STEP];
+    static uint64_t out[STEP];
     struct stk_stages_reader reader;
-    uint64_t                 sum = 0, many = samples / 3;
-    double                   begin;
+    uint64_t sum = 0, many = samples / 3;
+    double begin;
 
     if (stk_stages_reader_init(&reader, stages, NULL) < 0) {
         exit(1);
@@ -134,31 +134,37 @@ static void time_reads(const char *name, uint64_t samples, const struct stk_stag
         sum += out[0];
     }
     printf("{\"case\": \"%s\", \"samples\": %llu, \"way\": \"singly\", \"ns\": %.1f, %s, "
-           "\"check\": %llu}\n", name, (unsigned long long)samples,
-           (seconds() - begin) / POSITIONS * 1e9, more, (unsigned long long)sum);
+           "\"check\": %llu}\n",
+           name, (unsigned long long)samples, (seconds() - begin) / POSITIONS * 1e9, more,
+           (unsigned long long)sum);
     begin = seconds();
     for (uint64_t i = 0; i < POSITIONS; i += STEP) {
         stk_stages_read(&reader, i % (many - STEP), STEP, out);
         sum += out[i / STEP % STEP];
     }
     printf("{\"case\": \"%s\", \"samples\": %llu, \"way\": \"in bulk\", \"ns\": %.1f, %s, "
-           "\"check\": %llu}\n", name, (unsigned long long)samples,
-           (seconds() - begin) / POSITIONS * 1e9, more, (unsigned long long)sum);
+           "\"check\": %llu}\n",
+           name, (unsigned long long)samples, (seconds() - begin) / POSITIONS * 1e9, more,
+           (unsigned long long)sum);
     stk_stages_reader_deinit(&reader);
 }
 
 int main(int count, char **arguments)
 {
-    uint64_t      samples = count > 2 ? strtoull(arguments[2], NULL, 10) : 0;
-    struct tables tables = { 0 };
-    struct stk_stage stage = { 0 };
-    struct stk_stages stages = { 0 };
-    struct stk_stages_options options = {
-        .order = { .sample_count = samples, .block_samples = 86, .window_blocks = 64,
-                   .group_count = 1, .shuffle = STOKER_SHUFFLE_BLOCK, .seed = 1 },
-        .stages = &stage, .stage_count = 1 };
+    uint64_t samples = count > 2 ? strtoull(arguments[2], NULL, 10) : 0;
+    struct tables tables = {0};
+    struct stk_stage stage = {0};
+    struct stk_stages stages = {0};
+    struct stk_stages_options options = {.order = {.sample_count = samples,
+                                                   .block_samples = 86,
+                                                   .window_blocks = 64,
+                                                   .group_count = 1,
+                                                   .shuffle = STOKER_SHUFFLE_BLOCK,
+                                                   .seed = 1},
+                                         .stages = &stage,
+                                         .stage_count = 1};
     double begin = seconds();
-    char   more[96];
+    char more[96];
 
     if (samples < 10 * STEP || make(arguments[1], samples, &tables, &stage.choice, &options) < 0 ||
         stk_stages_init(&stages, &options, NULL) < 0) {

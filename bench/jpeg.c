@@ -2,14 +2,14 @@
  * region decode), and by our decoder, stage after stage: a case leaves the stages behind it out, so
  * that the difference of two is what a stage takes. The same crops for all; pictures in memory.
  *
- * usage: jpeg FOLDER ROUNDS COUNT auto|none
+ * usage: jpeg FOLDER ROUNDS COUNT auto|sse2|none
  *
  * FOLDER: JPEGs; the crops of the first COUNT of them are those of the prototype (its generator,
  * its seed), so that its numbers stand beside these. Prints one JSON line a case and round; time of
  * the thread, so that a busy machine disturbs less. bench/run.py jpeg compiles and runs it. */
 #include "jpeg/planes.h"
-#include "pixel/kernels.h"
-#include "pixel/resize.h"
+#include "pixel/kernels_inner.h"
+#include "pixel/planar.h"
 
 #include <stdio.h>
 
@@ -39,6 +39,7 @@ static struct picture pictures[COUNT_MAX];
 static uint32_t count;
 static struct stk_jpeg_decoder *decoders[4];
 static struct stk_resize *resize;
+static struct stk_planar *planar;
 static const struct stk_kernels *pixel_kernels;
 static struct stk_convert convert;
 static uint8_t *band[BAND], *workspace;
@@ -132,13 +133,21 @@ static void load(const char *folder, uint32_t wanted)
 
 typedef void get_rows(void *from, uint8_t *const *rows, uint32_t wanted);
 
+static struct stk_resize_plan plan_of(const struct picture *picture)
+{
+    return (struct stk_resize_plan){.source_width = picture->box.width,
+                                    .source_height = picture->box.height,
+                                    .target_width = SIDE,
+                                    .target_height = SIDE,
+                                    .window_width = SIDE,
+                                    .window_height = SIDE,
+                                    .filter = STOKER_BILINEAR,
+                                    .flip = picture->flip};
+}
+
 static void drain(const struct picture *picture, get_rows *get, void *from, bool resized)
 {
-    struct stk_resize_plan plan = {.source_width = picture->box.width,
-                                   .source_height = picture->box.height,
-                                   .target_width = SIDE, .target_height = SIDE,
-                                   .window_width = SIDE, .window_height = SIDE,
-                                   .filter = STOKER_BILINEAR, .flip = picture->flip};
+    struct stk_resize_plan plan = plan_of(picture);
     static uint8_t row[SIDE * 4];
 
     if (!resized) {
@@ -147,8 +156,8 @@ static void drain(const struct picture *picture, get_rows *get, void *from, bool
         }
         return;
     }
-    STK_ASSERT(stk_resize_begin(resize, &plan, picture->box.width + CROP_MARGIN, 0, 1u << 30,
-                                NULL) == 0);
+    STK_ASSERT(
+        stk_resize_begin(resize, &plan, picture->box.width + CROP_MARGIN, 0, 1u << 30, NULL) == 0);
     for (uint32_t y = 0; y < SIDE; y++) {
         uint8_t *rows[BAND];
         uint32_t wanted;
@@ -193,8 +202,8 @@ static void library_full(struct picture *picture, bool resized)
     library_begin(picture);
     left_skip = picture->box.x;
     while (cinfo.output_scanline < picture->box.y) {
-        jpeg_read_scanlines(&cinfo, wide_rows, (JDIMENSION)stk_min(
-                                BAND, picture->box.y - cinfo.output_scanline));
+        jpeg_read_scanlines(&cinfo, wide_rows,
+                            (JDIMENSION)stk_min(BAND, picture->box.y - cinfo.output_scanline));
     }
     drain(picture, library_rows, picture, resized);
     while (cinfo.output_scanline < cinfo.output_height) {
@@ -234,6 +243,45 @@ static void ours(const struct picture *picture, struct stk_jpeg_decoder *decoder
     stk_jpeg_frame_read(picture->bytes, &frame);
     STK_ASSERT(stk_jpeg_decoder_begin(decoder, &frame, &picture->box, workspace, marks) == 0);
     drain(picture, our_rows, decoder, resized);
+}
+
+/* Planes resized as they are stored, colours behind it: exact=False. */
+static void ours_planar(const struct picture *picture, const struct stk_jpeg_marks *marks)
+{
+    struct stk_jpeg_decoder *decoder = decoders[3];
+    struct stk_planar_plan plan = {
+        .resize = plan_of(picture), .x = picture->box.x, .y = picture->box.y};
+    struct stk_jpeg_plane planes[3];
+    struct stk_jpeg_frame frame;
+    static uint8_t row[SIDE * 4];
+
+    stk_jpeg_frame_read(picture->bytes, &frame);
+    STK_ASSERT(stk_jpeg_decoder_begin(decoder, &frame, &picture->box, workspace, marks) == 0);
+    plan.plane_count = stk_jpeg_decoder_planes(decoder, planes);
+    for (uint32_t i = 0; i < plan.plane_count; i++) {
+        plan.planes[i] =
+            (struct stk_plane){planes[i].width,   planes[i].height,   planes[i].h_ratio,
+                               planes[i].v_ratio, planes[i].smooth_x, planes[i].smooth_y};
+    }
+    STK_ASSERT(stk_planar_begin(planar, &plan, 1u << 30, NULL) == 0);
+    for (uint32_t y = 0; y < SIDE; y++) {
+        const uint8_t *samples[3] = {NULL};
+
+        while (stk_planar_lacks(planar, y)) {
+            struct stk_jpeg_band part;
+            bool more;
+
+            STK_ASSERT(stk_jpeg_decoder_band(decoder, &part, &more) == 0);
+            for (uint32_t i = 0; i < plan.plane_count; i++) {
+                stk_planar_give(planar, i,
+                                &(struct stk_planar_rows){part.rows[i], part.strides[i], part.y[i],
+                                                          part.counts[i], planes[i].first});
+            }
+        }
+        stk_planar_row(planar, y, samples);
+        stk_jpeg_decoder_colors(decoder, samples[0], samples[1], samples[2], SIDE, row);
+        pixel_kernels->convert(&convert, row, y, slot);
+    }
 }
 
 static void mark(struct picture *picture, int i)
@@ -280,12 +328,12 @@ static void no_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, ui
 }
 
 /* Decoders that stop after the bits, the transform, the upsampling, and one that does not. */
-static void open_decoders(uint32_t vector)
+static void open_decoders(const struct stk_jpeg_kernels *kernels)
 {
     static struct stk_jpeg_kernels stages[STK_COUNT(decoders)];
 
     for (size_t i = 0; i < STK_COUNT(decoders); i++) {
-        stages[i] = *stk_jpeg_kernels_get(vector);
+        stages[i] = *kernels;
         stages[i].transform = i < 1 ? no_transform : stages[i].transform;
         stages[i].wide = i < 2 ? no_wide : stages[i].wide;
         stages[i].high = i < 2 ? no_high : stages[i].high;
@@ -314,6 +362,9 @@ enum {
     OURS_RESIZE,
     ROWS_RESIZE,
     MCUS_RESIZE,
+    OURS_PLANAR,
+    ROWS_PLANAR,
+    MCUS_PLANAR,
     CASE_COUNT
 };
 
@@ -334,6 +385,9 @@ static const char *const names[CASE_COUNT] = {
     [OURS_RESIZE] = "ours, resized",
     [ROWS_RESIZE] = "ours, marks of rows, resized",
     [MCUS_RESIZE] = "ours, marks of 4 MCUs, resized",
+    [OURS_PLANAR] = "ours, planes resized",
+    [ROWS_PLANAR] = "ours, marks of rows, planes resized",
+    [MCUS_PLANAR] = "ours, marks of 4 MCUs, planes resized",
 };
 
 static void run(int which, struct picture *picture)
@@ -367,14 +421,23 @@ static void run(int which, struct picture *picture)
     case MCUS_RESIZE:
         ours(picture, decoders[3], &picture->marks[which - ROWS_RESIZE], true);
         break;
+    case OURS_PLANAR:
+        ours_planar(picture, NULL);
+        break;
+    case ROWS_PLANAR:
+    case MCUS_PLANAR:
+        ours_planar(picture, &picture->marks[which - ROWS_PLANAR]);
+        break;
     default:
         ours(picture, decoders[which - BITS], NULL, false);
         break;
     }
 }
 
-static void prepare(uint32_t vector)
+static void prepare(const char *vector)
 {
+    bool sse2 = strcmp(vector, "sse2") == 0;
+    uint32_t asked = strcmp(vector, "none") == 0 ? STOKER_VECTOR_NONE : STOKER_VECTOR_AUTO;
     static struct jpeg_error_mgr errors;
     static const float mean[3] = {.485f, .456f, .406f}, std[3] = {.229f, .224f, .225f};
     size_t workspace_bytes = 0, row_bytes = 0;
@@ -383,8 +446,8 @@ static void prepare(uint32_t vector)
         struct stk_jpeg_frame frame;
 
         stk_jpeg_frame_read(pictures[i].bytes, &frame);
-        workspace_bytes = stk_max(workspace_bytes,
-                                  stk_jpeg_workspace_bytes(&frame, &pictures[i].box));
+        workspace_bytes =
+            stk_max(workspace_bytes, stk_jpeg_workspace_bytes(&frame, &pictures[i].box));
         row_bytes = stk_max(row_bytes, 4 * (size_t)frame.width + 4 * CROP_MARGIN);
     }
     workspace = aligned_alloc(64, stk_round_up(workspace_bytes, 64));
@@ -396,11 +459,12 @@ static void prepare(uint32_t vector)
     slot = aligned_alloc(64, sizeof *slot * 3 * SIDE * SIDE);
     cinfo.err = jpeg_std_error(&errors);
     jpeg_create_decompress(&cinfo);
-    open_decoders(vector);
-    pixel_kernels = stk_kernels_get(vector);
+    open_decoders(sse2 ? stk_jpeg_kernels_simd() : stk_jpeg_kernels_get(asked));
+    pixel_kernels = sse2 ? stk_kernels_simd() : stk_kernels_get(asked);
     STK_ASSERT(stk_resize_open(&resize, pixel_kernels, NULL) == 0);
-    convert = (struct stk_convert){.dtype = STOKER_FLOAT32, .layout = STOKER_NCHW,
-                                   .width = SIDE, .height = SIDE};
+    STK_ASSERT(stk_planar_open(&planar, pixel_kernels, NULL) == 0);
+    convert = (struct stk_convert){
+        .dtype = STOKER_FLOAT32, .layout = STOKER_NCHW, .width = SIDE, .height = SIDE};
     stk_convert_init(&convert, mean, std);
 }
 
@@ -419,7 +483,7 @@ int main(int argument_count, char **arguments)
         fprintf(stderr, "jpeg: no pictures in %s\n", arguments[1]);
         return 3;
     }
-    prepare(strcmp(arguments[4], "none") == 0 ? STOKER_VECTOR_NONE : STOKER_VECTOR_AUTO);
+    prepare(arguments[4]);
     for (uint32_t i = 0; i < count; i++) {
         bytes += (double)pictures[i].bytes.bytes;
         pixels += (double)pictures[i].width * pictures[i].height;

@@ -27,8 +27,8 @@ static void say(const char *name, const char *what, double begin, uint64_t sum)
 static void time_draws(const char *name, const struct stk_mix *mix)
 {
     static struct stk_mix_draw draws[BATCH];
-    double                     begin = seconds();
-    uint64_t                   sum = 0;
+    double begin = seconds();
+    uint64_t sum = 0;
 
     for (uint64_t i = 0; i < POSITIONS; i++) {
         struct stk_mix_draw draw;
@@ -52,16 +52,18 @@ static void time_draws(const char *name, const struct stk_mix *mix)
 static int time_items(const char *name, const struct stk_mix *mix, uint32_t shuffle)
 {
     static struct stk_mix_item items[BATCH];
-    struct stk_order           orders[SOURCES];
-    struct stk_mix_reader      reader;
-    double                     begin;
-    uint64_t                   sum = 0;
+    struct stk_order orders[SOURCES];
+    struct stk_mix_reader reader;
+    double begin;
+    uint64_t sum = 0;
 
     for (uint32_t i = 0; i < SOURCES; i++) {
-        struct stk_order_options options = { .sample_count = mix->samples[i].number,
-                                             .block_samples = 86, .window_blocks = 64,
-                                             .group_count = (uint32_t)mix->groups.number,
-                                             .shuffle = shuffle, .seed = i };
+        struct stk_order_options options = {.sample_count = mix->samples[i].number,
+                                            .block_samples = 86,
+                                            .window_blocks = 64,
+                                            .group_count = (uint32_t)mix->groups.number,
+                                            .shuffle = shuffle,
+                                            .seed = i};
         if (stk_order_init(&orders[i], &options, NULL) < 0) {
             return 1;
         }
@@ -94,26 +96,26 @@ int main(void)
 {
     static const struct {
         const char *name;
-        uint32_t    groups;
-        uint64_t    weights[SOURCES];
+        uint32_t groups;
+        uint64_t weights[SOURCES];
     } cases[] = {
-        { "mix, even frames", 1, { 10, 20, 5, 5, 30, 15, 14, 1 } },
-        { "mix, uneven frames", 1,
-          { 100003, 200003, 50021, 50023, 300007, 150001, 140009, 10007 } },
-        { "mix, 64 home groups", 64, { 10, 20, 5, 5, 30, 15, 14, 1 } },
+        {"mix, even frames", 1, {10, 20, 5, 5, 30, 15, 14, 1}},
+        {"mix, uneven frames", 1, {100003, 200003, 50021, 50023, 300007, 150001, 140009, 10007}},
+        {"mix, 64 home groups", 64, {10, 20, 5, 5, 30, 15, 14, 1}},
     };
-    static const uint64_t counts[SOURCES] = { 400000000, 200000000, 100000000, 100000000,
-                                              80000000,  70000000,  40000000,  10000000 };
+    static const uint64_t counts[SOURCES] = {400000000, 200000000, 100000000, 100000000,
+                                             80000000,  70000000,  40000000,  10000000};
     struct stk_mix_source sources[SOURCES];
 
     for (int i = 0; i < SOURCES; i++) {
-        sources[i] = (struct stk_mix_source){ counts[i], 0 };
+        sources[i] = (struct stk_mix_source){counts[i], 0};
     }
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct stk_mix_options options = { .seed = 1, .sources = sources,
-                                           .weights = cases[i].weights,
-                                           .source_count = SOURCES,
-                                           .group_count = cases[i].groups };
+        struct stk_mix_options options = {.seed = 1,
+                                          .sources = sources,
+                                          .weights = cases[i].weights,
+                                          .source_count = SOURCES,
+                                          .group_count = cases[i].groups};
         struct stk_mix mix;
 
         if (stk_mix_init(&mix, &options, NULL) < 0) {

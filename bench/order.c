@@ -10,8 +10,8 @@
 #include <time.h>
 
 #define POSITIONS 4000000u
-#define STEP      2048u
-#define FOUND     50000u
+#define STEP 2048u
+#define FOUND 50000u
 
 static double seconds(void)
 {
@@ -23,10 +23,10 @@ static double seconds(void)
 
 static int time_case(const char *name, const struct stk_order_options *options)
 {
-    struct stk_order       order;
+    struct stk_order order;
     struct stk_order_epoch epoch;
-    uint64_t               sum = 0, position = 0;
-    double                 begin;
+    uint64_t sum = 0, position = 0;
+    double begin;
 
     if (stk_order_init(&order, options, NULL) < 0) {
         return 1;
@@ -46,11 +46,11 @@ static int time_case(const char *name, const struct stk_order_options *options)
 /* What a worker does for a whole step, and stoker order --find for a sample. */
 static int time_steps(const char *name, const struct stk_order_options *options)
 {
-    struct stk_order       order;
+    struct stk_order order;
     struct stk_order_epoch epoch;
-    static uint64_t        samples[STEP];
-    uint64_t               sum = 0;
-    double                 begin, bulk, fingerprint;
+    static uint64_t samples[STEP];
+    uint64_t sum = 0;
+    double begin, bulk, fingerprint;
 
     if (stk_order_init(&order, options, NULL) < 0) {
         return 1;
@@ -76,8 +76,7 @@ static int time_steps(const char *name, const struct stk_order_options *options)
            bulk / (double)done * 1e9, (unsigned long long)sum);
     printf("{\"case\": \"%s, fingerprint\", \"ns\": %.1f}\n", name,
            fingerprint / (double)done * 1e9);
-    printf("{\"case\": \"%s, inverse\", \"ns\": %.1f}\n", name,
-           (seconds() - begin) / FOUND * 1e9);
+    printf("{\"case\": \"%s, inverse\", \"ns\": %.1f}\n", name, (seconds() - begin) / FOUND * 1e9);
     return 0;
 }
 
@@ -85,11 +84,11 @@ static int time_steps(const char *name, const struct stk_order_options *options)
 static int time_grain(const char *library, uint64_t samples)
 {
     typedef uint64_t (*shuffle)(uint64_t, uint64_t, uint32_t, uint32_t);
-    void    *handle = dlopen(library, RTLD_NOW);
-    shuffle  index_shuffle =
+    void *handle = dlopen(library, RTLD_NOW);
+    shuffle index_shuffle =
         handle ? (shuffle)dlsym(handle, "_ZN5grain6random13index_shuffleEmmjj") : NULL;
     uint64_t sum = 0;
-    double   begin = seconds();
+    double begin = seconds();
 
     if (!index_shuffle) {
         fprintf(stderr, "order: %s\n", dlerror());
@@ -108,20 +107,22 @@ int main(int count, char **arguments)
 {
     static const struct {
         const char *name;
-        uint64_t    samples;
-        uint32_t    shuffle, groups;
+        uint64_t samples;
+        uint32_t shuffle, groups;
     } cases[] = {
-        { "block, 1.28 M samples", 1281167, STOKER_SHUFFLE_BLOCK, 1 },
-        { "block, 100 M samples", 100000000, STOKER_SHUFFLE_BLOCK, 1 },
-        { "block, 100 M samples, 8 groups", 100000000, STOKER_SHUFFLE_BLOCK, 8 },
-        { "full, 100 M samples", 100000000, STOKER_SHUFFLE_FULL, 1 },
+        {"block, 1.28 M samples", 1281167, STOKER_SHUFFLE_BLOCK, 1},
+        {"block, 100 M samples", 100000000, STOKER_SHUFFLE_BLOCK, 1},
+        {"block, 100 M samples, 8 groups", 100000000, STOKER_SHUFFLE_BLOCK, 8},
+        {"full, 100 M samples", 100000000, STOKER_SHUFFLE_FULL, 1},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct stk_order_options options = { .sample_count = cases[i].samples,
-                                             .block_samples = 86, .window_blocks = 64,
-                                             .group_count = cases[i].groups,
-                                             .shuffle = cases[i].shuffle, .seed = 1 };
+        struct stk_order_options options = {.sample_count = cases[i].samples,
+                                            .block_samples = 86,
+                                            .window_blocks = 64,
+                                            .group_count = cases[i].groups,
+                                            .shuffle = cases[i].shuffle,
+                                            .seed = 1};
         if (time_case(cases[i].name, &options) || time_steps(cases[i].name, &options)) {
             return 1;
         }

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Measure stoker beside its peers, in turns, and write a table and bench/results/NAME.json.
 
-usage: run.py images|workers|jpeg|raw|cold|first-batch|scaling|tuning|tokens --data DIR [options]
+usage: run.py images|marks|workers|jpeg|png|raw|cold|first-batch|scaling|tuning --data DIR [options]
+       run.py tokens --data DIR [options]
        run.py order|sampling|simulate|resume|shuffle [options]
 
   images       images/s, CPU an image and peak memory: random resized crops of 224, flip, normalise
+  marks        stoker's loader with a side index of JPEGs, and with exact=False, beside DALI
   workers      the same of what works inside the worker processes of torch's DataLoader
   jpeg         decode and resize of a random crop on one core, stage by stage, beside libjpeg-turbo
                and the prototype; JPEGs of four kinds; and without vectors
+  png          decode of a random crop of PNGs of four kinds on one core, beside libpng
   raw          samples/s without decoding
   cold         O_DIRECT reads of tars from the disk, beside fio
   first-batch  from Loader() to its first batch, page cache warm and cold
@@ -138,6 +141,67 @@ def bench_images(args, table):
     else:
         table.add_ratios("images/s", "dali", "x DALI")
     return facts
+
+
+# ---- marks ----
+
+MARKS = {"": None, "marks of rows": "--jpeg-rows", "marks of 4 MCUs": "--jpeg-rows=4"}
+
+
+def marked_indexes(args, folder):
+    """{name of the marks: options of stoker's script}; the seconds that each took to be made."""
+    build = pathlib.Path(os.environ.get("STOKER_BUILD", measure.ROOT / "build"))
+    tars = measure.data_files(args.data, "tars/*.tar")
+    data_bytes = sum(os.path.getsize(path) for path in tars)
+    given, facts = {"": []}, {}
+    for name, option in MARKS.items():
+        if option:
+            index = pathlib.Path(folder, name.replace(" ", "-"), "stoker.index")
+            index.parent.mkdir()
+            before = os.times()
+            subprocess.run([build / "stoker", "index", option, "--out", index, "--force", *tars],
+                           check=True, capture_output=True)
+            after = os.times()
+            cpu_s = (after.children_user + after.children_system - before.children_user -
+                     before.children_system)
+            marks = index.with_name(index.name + ".marks").stat().st_size
+            facts[name] = {"percent of the data": round(100 * marks / data_bytes, 3),
+                           "CPU s": round(cpu_s, 2), "s": round(after.elapsed - before.elapsed, 2)}
+            given[name] = ["--index", str(index)]
+    return given, facts
+
+
+def bench_marks(args, table):
+    """Whole loaders from tars: float32 with and without marks, and uint8 with exact=False."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, facts = marked_indexes(args, folder)
+        rows = []
+        for dtype, inexact in (("float32", []), ("uint8", []), ("uint8", ["--inexact"])):
+            rows += [(f"{dtype}, dali", dtype, "dali", [])] if not inexact else []
+            rows += [(", ".join(filter(None, (dtype, "stoker", marks,
+                                              "exact=False" if inexact else ""))),
+                      dtype, "stoker", options + inexact)
+                     for marks, options in given.items()
+                     if dtype == "float32" or inexact or not options]
+        for turn in range(args.runs):
+            say(f"round {turn + 1} of {args.runs}")
+            for seed, (row, dtype, peer, more) in enumerate(rows, turn * 100):
+                arguments = peer_arguments(args, dtype=dtype, seed=seed, warmup=WARMUP_S) + more
+                result = attempt(table, row, lambda: measure.run_peer(peer, arguments))
+                if result:
+                    table.add(row, turn, **{"images/s": result["images_per_s"],
+                                            "CPU ms/image": result["cpu_ms_per_image"]})
+                    add_dali(table, row, f"{dtype}, dali", turn)
+    return facts
+
+
+def add_dali(table, row, base, turn):
+    """What DALI of the same type took in the same round, by the clock and in CPU time."""
+    ours, theirs = table.values[row], table.values.get(base, {})
+    if turn in theirs.get("images/s", {}):
+        table.add(row, turn, **{
+            "x DALI": ours["images/s"][turn] / theirs["images/s"][turn],
+            "x DALI CPU ms": theirs["CPU ms/image"][turn] / ours["CPU ms/image"][turn]})
 
 
 # ---- raw ----
@@ -384,12 +448,22 @@ def bench_sampling(args, table):
 
 def jpeg_round(row, kind, program, arguments, table, turn):
     """One round of bench/jpeg.c, its own first round thrown away."""
-    environment = dict(os.environ, JSIMD_FORCENONE="1") if arguments[-1] == "none" else None
+    environment = None if arguments[-1] == "auto" else dict(os.environ, JSIMD_FORCENONE="1")
     lines = subprocess.run([program, *arguments], capture_output=True, text=True, check=True,
                            env=environment).stdout.splitlines()
     for case in map(json.loads, lines[1:]):
         table.add(f"{row}, {case['case']}", turn,
                   **{"us": case["us"], "img/s": 1e6 / case["us"], "ns/pixel": case["ns_pixel"]})
+    stages = ("header", "+ bits", "+ transform", "+ upsampling", "+ colours, the crop")
+    for before, stage in itertools.pairwise(stages):  # each case does what those before it do
+        took = [table.values[f"{row}, ours: {name}"] for name in (before, stage)]
+        table.add(f"{row}, stage {stage.removeprefix('+ ').removesuffix(', the crop')}", turn,
+                  **{unit: took[1][unit][turn] - took[0][unit][turn]
+                     for unit in ("us", "ns/pixel")})
+    for marks in ("", ", marks of rows", ", marks of 4 MCUs"):
+        theirs = table.values[f"{row}, libjpeg-turbo, region, resized"]["us"][turn]
+        name = f"{row}, ours{marks}, planes resized"
+        table.add(name, turn, **{"x region": theirs / table.values[name]["us"][turn]})
     for ours, resized in itertools.product(("", ", marks of rows", ", marks of 4 MCUs"),
                                            ("", ", resized")):
         name = f"{row}, ours{(ours + resized) or ': + colours, the crop'}"
@@ -430,14 +504,38 @@ def bench_jpeg(args, table):
         program = compile_bench("jpeg", folder, ["-ljpeg", "-lm"])
         prototype = compile_prototype(args.prototype, folder) if args.prototype else None
         for turn, (kind, files) in itertools.product(range(args.runs), sets.items()):
-            for vector in ("auto", "none"):
-                row = kind if vector == "auto" else f"{kind}, no vectors"
+            for vector, without in (("auto", ""), ("sse2", ", no AVX2"), ("none", ", plain C")):
+                row = kind + without
                 say(f"round {turn + 1} of {args.runs}: {row}")
                 facts |= jpeg_round(row, kind, program,
                                     [files, "1", str(args.pictures), vector], table, turn)
             if prototype and "4:4:4" not in kind:
                 prototype_round(kind, prototype, files, table, turn)
     return facts
+
+
+# ---- png ----
+
+def bench_png(args, table):
+    """Pictures of four kinds, made once under --data (png_sets.py), by libpng and us in turns."""
+    import png_sets  # needs PIL, as the other benches do not
+
+    sets = png_sets.make(args.data, args.pictures)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    with tempfile.TemporaryDirectory() as folder:
+        program = compile_bench("png", folder,
+                                ["-lpng", "-ljpeg", "-lwebp", "-lisal", "-lm"])
+        for turn, (kind, files) in itertools.product(range(args.runs), sets.items()):
+            say(f"round {turn + 1} of {args.runs}: {kind}")
+            lines = subprocess.run([program, files, "2", str(args.pictures)], capture_output=True,
+                                   text=True, check=True).stdout.splitlines()
+            theirs, ours = map(json.loads, lines[2:])  # the first round warms up
+            for case in (theirs, ours):
+                table.add(f"{kind}, {case['case']}, the crop", turn,
+                          **{"us": case["us"], "img/s": 1e6 / case["us"],
+                             "ns/pixel": case["ns_pixel"]})
+            table.add(f"{kind}, stoker, the crop", turn, **{"x libpng": theirs["us"] / ours["us"]})
+    return {}
 
 
 # ---- simulate ----
@@ -505,13 +603,14 @@ def bench_shuffle(args, table):
     return {}
 
 
-BENCHES = {"images": bench_images, "workers": bench_images, "jpeg": bench_jpeg,
-           "raw": bench_raw, "cold": bench_cold,
+BENCHES = {"images": bench_images, "marks": bench_marks, "workers": bench_images,
+           "jpeg": bench_jpeg, "png": bench_png, "raw": bench_raw, "cold": bench_cold,
            "first-batch": bench_first_batch, "scaling": bench_scaling, "tuning": bench_tuning,
            "order": bench_order, "sampling": bench_sampling,
            "tokens": bench_tokens, "simulate": bench_simulate,
            "resume": bench_resume, "shuffle": bench_shuffle}
-SECONDS = {"images": 30, "workers": 30, "jpeg": 1, "raw": 5, "cold": 5, "first-batch": 1,
+SECONDS = {"images": 30, "marks": 10, "workers": 30, "jpeg": 1, "png": 1, "raw": 5, "cold": 5,
+           "first-batch": 1,
            "scaling": 15, "tuning": 6, "order": 1, "sampling": 1, "tokens": 5,
            "simulate": 1, "resume": 1, "shuffle": 1}
 WITHOUT_DATA = ("order", "sampling", "simulate", "resume", "shuffle")
@@ -535,7 +634,7 @@ def parse_arguments():
     parser.add_argument("--huge", type=pathlib.Path, help="records.py --kind huge, for tuning")
     parser.add_argument("--workloads", default="tiny,jpeg,huge", help="of tuning: one or more")
     parser.add_argument("--samples", type=int, help="of sampling, simulate and resume")
-    parser.add_argument("--pictures", type=int, default=300, help="of each kind, for jpeg")
+    parser.add_argument("--pictures", type=int, default=300, help="of each kind, for jpeg and png")
     parser.add_argument("--prototype", type=pathlib.Path, help="jpeg_prototype.c, for jpeg")
     parser.add_argument("--name", help="of the file under bench/results")
     args = parser.parse_args()

@@ -8,10 +8,10 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define RANKS 8           /* a node */
-#define BATCH 32          /* samples a rank and step */
-#define BLOCK_SAMPLES 8   /* of 1 MB each: a request of 8 MB */
-#define WINDOW 64         /* blocks */
+#define RANKS 8         /* a node */
+#define BATCH 32        /* samples a rank and step */
+#define BLOCK_SAMPLES 8 /* of 1 MB each: a request of 8 MB */
+#define WINDOW 64       /* blocks */
 #define SAMPLE_BYTES 1e6
 
 static double seconds(void)
