@@ -8,28 +8,35 @@
 
 int main(int argc, char **argv)
 {
-    struct stoker_error     error = {0};
-    struct stoker_engine   *engine = NULL;
-    struct stoker_dataset  *dataset = NULL;
-    struct stoker_loader   *loader = NULL;
-    struct stoker_batch    *batch = NULL;
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = NULL;
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_loader *loader = NULL;
+    struct stoker_batch *batch = NULL;
     struct stoker_transform transforms[] = {
-        {.kind = STOKER_RANDOM_RESIZED_CROP, .height = 224, .width = 224,
-         .filter = STOKER_BILINEAR, .scale = {0.08, 1}, .ratio = {3.0 / 4, 4.0 / 3}},
+        {.kind = STOKER_RANDOM_RESIZED_CROP,
+         .height = 224,
+         .width = 224,
+         .filter = STOKER_BILINEAR,
+         .scale = {0.08, 1},
+         .ratio = {3.0 / 4, 4.0 / 3}},
         {.kind = STOKER_RANDOM_HORIZONTAL_FLIP, .probability = 0.5},
         {.kind = STOKER_NORMALIZE, .mean = {0.5f, 0.5f, 0.5f}, .std = {0.25f, 0.25f, 0.25f}},
     };
     struct stoker_field_options fields[] = {
-        {.name = "image", .kind = STOKER_FIELD_IMAGE, .transforms = transforms,
+        {.name = "image",
+         .kind = STOKER_FIELD_IMAGE,
+         .transforms = transforms,
          .transform_count = 3},
         {.name = "label", .kind = STOKER_FIELD_LABEL},
     };
     struct stoker_dataset_options data = {.struct_size = sizeof data,
-        .urls = (const char *const *)argv + 1, .url_count = (size_t)argc - 1};
+                                          .urls = (const char *const *)argv + 1,
+                                          .url_count = (size_t)argc - 1};
     struct stoker_loader_options options = {
         .struct_size = sizeof options, .fields = fields, .field_count = 2, .batch_size = 8};
     struct stoker_array image = {0}, label = {0};
-    int                 status = stoker_engine_open(&engine, NULL, &error);
+    int status = stoker_engine_open(&engine, NULL, &error);
 
     if (status >= 0) {
         status = stoker_dataset_open(&dataset, engine, &data, &error);

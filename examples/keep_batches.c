@@ -11,23 +11,24 @@
 
 int main(int argc, char **argv)
 {
-    static struct stoker_batch  *kept[KEPT_MAX];
-    struct stoker_error          error = {0};
-    struct stoker_engine        *engine = NULL;
-    struct stoker_dataset       *dataset = NULL;
-    struct stoker_loader        *loader = NULL;
+    static struct stoker_batch *kept[KEPT_MAX];
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = NULL;
+    struct stoker_dataset *dataset = NULL;
+    struct stoker_loader *loader = NULL;
     struct stoker_engine_options small = {.struct_size = sizeof small,
                                           .memory_bytes_max = 96 << 20};
-    struct stoker_transform      resize = {.kind = STOKER_RESIZE, .height = 256, .width = 256,
-                                           .filter = STOKER_BILINEAR};
-    struct stoker_field_options  field = {.name = "image", .kind = STOKER_FIELD_IMAGE,
-        .transforms = &resize, .transform_count = 1};
+    struct stoker_transform resize = {
+        .kind = STOKER_RESIZE, .height = 256, .width = 256, .filter = STOKER_BILINEAR};
+    struct stoker_field_options field = {
+        .name = "image", .kind = STOKER_FIELD_IMAGE, .transforms = &resize, .transform_count = 1};
     struct stoker_dataset_options data = {.struct_size = sizeof data,
-        .urls = (const char *const *)argv + 1, .url_count = (size_t)argc - 1};
-    struct stoker_loader_options options = {.struct_size = sizeof options, .fields = &field,
-        .field_count = 1, .batch_size = 16};
+                                          .urls = (const char *const *)argv + 1,
+                                          .url_count = (size_t)argc - 1};
+    struct stoker_loader_options options = {
+        .struct_size = sizeof options, .fields = &field, .field_count = 1, .batch_size = 16};
     size_t count = 0;
-    int    status = stoker_engine_open(&engine, &small, &error);
+    int status = stoker_engine_open(&engine, &small, &error);
 
     if (status >= 0) {
         status = stoker_dataset_open(&dataset, engine, &data, &error);

@@ -17,7 +17,7 @@ static void die(void)
 static void print_ids(struct stoker_loader *loader, int steps)
 {
     struct stoker_batch *batch = NULL;
-    int                  status = 0;
+    int status = 0;
 
     while (steps-- > 0 && (status = stoker_loader_next(loader, 60000, &batch, &error)) == 1) {
         for (uint32_t i = 0; i < stoker_batch_samples(batch); i++) {
@@ -33,15 +33,20 @@ static void print_ids(struct stoker_loader *loader, int steps)
 
 int main(int argc, char **argv)
 {
-    struct stoker_engine  *engine = NULL;
+    struct stoker_engine *engine = NULL;
     struct stoker_dataset *dataset = NULL;
-    struct stoker_loader  *first = NULL, *second = NULL;
-    struct stoker_state    state;
-    struct stoker_field_options   field = {.name = "id", .kind = STOKER_FIELD_SAMPLE};
+    struct stoker_loader *first = NULL, *second = NULL;
+    struct stoker_state state;
+    struct stoker_field_options field = {.name = "id", .kind = STOKER_FIELD_SAMPLE};
     struct stoker_dataset_options data = {.struct_size = sizeof data,
-        .urls = (const char *const *)argv + 1, .url_count = (size_t)argc - 1};
-    struct stoker_loader_options options = {.struct_size = sizeof options, .fields = &field,
-        .field_count = 1, .batch_size = 4, .seed = 42, .tail = STOKER_TAIL_KEEP};
+                                          .urls = (const char *const *)argv + 1,
+                                          .url_count = (size_t)argc - 1};
+    struct stoker_loader_options options = {.struct_size = sizeof options,
+                                            .fields = &field,
+                                            .field_count = 1,
+                                            .batch_size = 4,
+                                            .seed = 42,
+                                            .tail = STOKER_TAIL_KEEP};
 
     if (stoker_engine_open(&engine, NULL, &error) < 0 ||
         stoker_dataset_open(&dataset, engine, &data, &error) < 0 ||
