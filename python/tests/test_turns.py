@@ -15,6 +15,14 @@ import time
 import pytest
 
 WAIT = 120
+COMMAND = os.environ.get("STOKER_COMMAND", "stoker")
+# Who is asked, and as whom: of these, none changes what another process means by a URL unseen.
+IDENTITY = """AWS_ROLE_ARN AWS_WEB_IDENTITY_TOKEN_FILE AWS_NO_SIGN_REQUEST AWS_REQUEST_PAYER
+AWS_DEFAULT_PROFILE AWS_DEFAULT_REGION AWS_ACCESS_KEY_ID AWS_CONTAINER_CREDENTIALS_RELATIVE_URI
+AWS_CONTAINER_CREDENTIALS_FULL_URI GS_ACCESS_KEY_ID GS_NO_SIGN_REQUEST GS_USER_PROJECT
+CLOUDSDK_CONFIG AZURE_STORAGE_CONNECTION_STRING AZURE_STORAGE_ACCOUNT_NAME AZURE_STORAGE_KEY
+AZURE_STORAGE_SAS_TOKEN AZURE_NO_SIGN_REQUEST AZURE_CLIENT_ID AZURE_TENANT_ID HF_TOKEN HF_HOME
+HF_TOKEN_PATH HF_HUB_DISABLE_IMPLICIT_TOKEN""".split()
 OPEN = """
 import sys, stoker
 engine = stoker.Engine(threads=1, memory="64MiB", read_timeout=float(sys.argv[2]),
@@ -99,3 +107,32 @@ def test_waiting_for_another(started, tmp_path):
     _, told = third.communicate(timeout=WAIT)
     assert "TimeoutError" in told and server.url in told
     assert first.poll() is None
+
+
+def test_who_is_asked_and_as_whom_is_a_turn_of_its_own(tmp_path):
+    server, processes = Silent(), []
+    plain = {name: value for name, value in os.environ.items() if name not in IDENTITY}
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "config").write_text("[profile another]\nregion = there\n")
+
+    def start(**more: str) -> None:
+        processes.append(subprocess.Popen(
+            [COMMAND, "info", server.url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=plain | {"STOKER_NODE_DIR": str(tmp_path), "HOME": str(tmp_path)} | more))
+
+    try:
+        start()
+        until(lambda: len(files(tmp_path, "lock")) == 1)
+        start()
+        until(lambda: files(tmp_path, "wait"))  # the same: one waits for the other
+        for i, name in enumerate(IDENTITY):
+            start(**{name: "another"})
+            until(lambda: len(files(tmp_path, "lock")) + len(files(tmp_path, "wait")) > i + 2)
+            assert len(files(tmp_path, "wait")) == 1, name
+        for path in tmp_path.glob("stoker-turns-*/*"):  # of what is told, a hash alone is kept
+            assert "another" not in path.name and path.stat().st_size == 0
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        server.close()
