@@ -17,7 +17,10 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import errno
+import io
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable
@@ -28,7 +31,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from . import _stoker, files
 from .dataset import Engine, count, interruptible, parse_bytes
-from .errors import ArgumentError, ChangedError, UnsupportedError
+from .errors import ArgumentError, ChangedError, LimitError, UnsupportedError
 
 __all__ = ["StokerFile", "StokerFileSystem"]
 
@@ -37,6 +40,7 @@ _FIRST = 256 << 10  # fetched at least: takes no longer than less
 _STEP = 8 << 20  # one fetch ahead at most
 _THREADS = 16  # that read ahead, for all files of the process
 _LINE = 64 << 10
+_FRAMES = 16  # of those who close a file, looked at for one that is left by an exception
 
 
 class StokerFileSystem(AbstractFileSystem):
@@ -48,6 +52,8 @@ class StokerFileSystem(AbstractFileSystem):
         engine: whose connections and memory are used; default: that of the process's loaders.
         ahead: bytes that an open file has read ahead of its reader, once it is read in order.
         gap: :meth:`cat_ranges` joins ranges of an object with less than so many bytes between.
+        spool: bytes at most of a file that is written: until it is closed they lie in the folder
+            for temporary files (``TMPDIR``). More is a :class:`stoker.LimitError`.
     """
 
     protocol = "stoker"
@@ -59,6 +65,7 @@ class StokerFileSystem(AbstractFileSystem):
         engine: Engine | None = None,
         ahead: int | str = "32MiB",
         gap: int | str = "256KiB",
+        spool: int | str = "64GiB",
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -67,6 +74,7 @@ class StokerFileSystem(AbstractFileSystem):
         self.engine = engine
         self.ahead = parse_bytes(ahead, "StokerFileSystem ahead")
         self.gap = parse_bytes(gap, "StokerFileSystem gap")
+        self.spool = parse_bytes(spool, "StokerFileSystem spool")
 
     @property
     def _native(self) -> _stoker.Engine:
@@ -269,6 +277,32 @@ class StokerFileSystem(AbstractFileSystem):
                 if not isinstance(file, BaseException):
                     file.close()
 
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: Any = None,
+        compression: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """As fsspec's, and what it lays around a file for text and compression hands on that it was
+        left by an exception, and that it was closed."""
+        settings = {"block_size": block_size, "cache_options": cache_options}
+        if "b" not in mode:
+            words = {k: options.pop(k) for k in ("encoding", "errors", "newline") if k in options}
+            mode = mode.replace("t", "") + "b"
+            return _Text(
+                self.open(path, mode, compression=compression, **settings, **options), **words)
+        file = super().open(path, mode, **settings, **options)
+        if compression is not None:
+            from fsspec.compression import compr
+            from fsspec.core import get_compression
+
+            pack = compr[get_compression(path, compression)]
+            file = _Packed(pack(file, mode=mode[0]), file)
+        return file
+
     def _open(
         self,
         path: str,
@@ -468,7 +502,8 @@ class StokerFile(AbstractBufferedFile):
     """An object that is read, always in the version that was opened, or written.
 
     What is written goes to a temporary file first, and to the store when it is closed: a name
-    never holds half an object. Left by an exception, it writes nothing.
+    never holds half an object. Left by an exception, it writes nothing: also where others close it
+    while they are left by one, as ``with fsspec.open(...)`` does.
     """
 
     def __init__(self, fs: StokerFileSystem, path: str, mode: str = "rb", *args: Any,
@@ -482,6 +517,8 @@ class StokerFile(AbstractBufferedFile):
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._spool: Any = None
+        self._left = False
+        self._during = sys.exc_info()[1]  # it is opened in somebody's except block
         if mode == "rb":
             options["size"] = self._handle().info()[2]
         super().__init__(fs, path, mode, *args, **options)
@@ -520,10 +557,32 @@ class StokerFile(AbstractBufferedFile):
         self._spool = tempfile.NamedTemporaryFile(prefix="stoker-", suffix=".part")
 
     def _upload_chunk(self, final: bool = False) -> bool:
-        self._spool.write(self.buffer.getvalue())
+        if self._left:
+            return True
+        try:
+            self._keep(self.buffer.getbuffer())
+        except BaseException:
+            self._drop()  # what did not go in whole is not written again, nor sent
+            raise
         if final and self.autocommit:
             self.commit()
         return True
+
+    def _keep(self, data: memoryview) -> None:
+        held = self._spool.tell() + len(data)
+        if held > self.fs.spool:
+            raise LimitError(
+                f"a file of more than {self.fs.spool} bytes is written", f"'{self._url}'",
+                "raise spool of StokerFileSystem, or storage_options={'spool': ...}",
+            )
+        try:
+            self._spool.write(data)
+            self._spool.flush()
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                error.add_note("what is written lies in the folder for temporary files until it "
+                               f"is closed; let TMPDIR name another than {tempfile.gettempdir()}")
+            raise
 
     def commit(self) -> None:
         if self._spool is not None:
@@ -541,18 +600,39 @@ class StokerFile(AbstractBufferedFile):
         return self.readuntil(b"\n", _LINE)
 
     def close(self) -> None:
+        if not self.closed and self.mode != "rb" and (self._left or self._is_left()):
+            self._drop()
         try:
             super().close()
         finally:
+            self._during = None
             if self.autocommit:
                 self.discard()
             if self._native is not None and self._process == os.getpid():
                 self._native.close()
 
     def __exit__(self, kind: Any, *_: object) -> None:
-        if kind is not None and self.mode != "rb":
-            self._drop()
+        self._leave(kind)
         self.close()
+
+    def _leave(self, kind: Any) -> None:
+        self._left = self._left or kind is not None
+
+    def _is_left(self) -> bool:
+        """Whether whoever closes it is left by an exception: one of the callers is an ``__exit__``
+        that was given it. fsspec's own, and those of others, close as if all were well."""
+        why, frame = sys.exc_info()[1], sys._getframe(1)
+        if why is None or why is self._during:
+            return False
+        for _ in range(_FRAMES):
+            if frame.f_code.co_name == "__exit__":
+                for value in frame.f_locals.values():
+                    if value is why or (isinstance(value, tuple) and any(x is why for x in value)):
+                        return True
+            if frame.f_back is None:
+                break
+            frame = frame.f_back
+        return False
 
     def __del__(self) -> None:
         if not self.closed:
@@ -564,3 +644,74 @@ class StokerFile(AbstractBufferedFile):
         """What was written so far is nothing."""
         self.discard()
         self.closed = True
+
+
+class _Text(io.TextIOWrapper):
+    """Text over an open file."""
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        self.buffer._leave(kind)  # type: ignore[attr-defined]
+        self.close()
+
+
+class _Packed(io.BufferedIOBase):
+    """What packs or unpacks an open file, and closes it too."""
+
+    def __init__(self, outer: Any, file: StokerFile) -> None:
+        self._outer, self._file = outer, file
+
+    def readable(self) -> bool:
+        return self._file.readable()
+
+    def writable(self) -> bool:
+        return self._file.writable()
+
+    def seekable(self) -> bool:
+        return self._outer.seekable()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._outer.read(-1 if size is None else size)
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self.read(size)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        return self._outer.readline(-1 if size is None else size)
+
+    def write(self, data: Any, /) -> int:
+        return self._outer.write(data)
+
+    def flush(self) -> None:
+        if not self.closed and not self._outer.closed:
+            self._outer.flush()
+
+    def seek(self, place: int, whence: int = 0, /) -> int:
+        return self._outer.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._outer.tell()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self._file._leave(True if self._file.mode != "rb" and self._file._is_left() else None)
+            self._outer.close()
+        except BaseException:
+            self._file._leave(True)
+            raise
+        finally:
+            self._file.close()
+            super().close()
+
+    def _leave(self, kind: Any) -> None:
+        self._file._leave(kind)
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        self._leave(kind)
+        self.close()
+
+    def __del__(self) -> None:
+        self._leave(True)  # was never closed: nothing is written
+        if not self.closed:
+            self.close()
