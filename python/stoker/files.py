@@ -108,6 +108,7 @@ def cp(
             ``"sha256"`` or ``"md5"``.
         storage_class: of new objects. encryption, encryption_key, encryption_context:
             ``"AES256"``; ``"aws:kms"``, its key, and its context, an object of JSON with texts.
+            Keys of one's own (SSE-C) are named, for reading too, by ``STOKER_SSE_C_KEY_FILE``.
         progress: called with a :class:`CopyReport` about five times a second, and at the end.
     Raises:
         Error: what failed first; what did not depend on it is done. ``progress`` was told of it.
@@ -138,6 +139,9 @@ def sync(
     memory: int | str | None = None,
     check: str = "auto",
     storage_class: str | None = None,
+    encryption: str | None = None,
+    encryption_key: str | None = None,
+    encryption_context: str | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> CopyReport:
@@ -157,6 +161,9 @@ def sync(
         progress,
         engine,
         remove_extra=bool(delete),
+        encryption=encryption,
+        encryption_key=encryption_key,
+        encryption_context=encryption_context,
         **_settings("sync", workers, part_bytes, memory, check, storage_class),
     )
 

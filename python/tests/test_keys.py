@@ -212,7 +212,11 @@ def test_kms(sealing, tmp_path, size):
         stoker.cp(tmp_path / "file", "s3://data/b", encryption="AES256", engine=engine)
         stoker.cp(tmp_path / "file", "s3://data/c", encryption="aws:kms:dsse",
                   encryption_context="{}", engine=engine)
+        stoker.sync(tmp_path, "s3://data/d", encryption="aws:kms", encryption_key="k",
+                    encryption_context='{"a": "b"}', engine=engine)
     assert sealing.kms["data", "b"] == {"": "AES256"}
+    assert sealing.kms["data", "d/file"] == {"": "aws:kms", "-aws-kms-key-id": "k",
+                                             "-context": "eyJhIjogImIifQ=="}
     assert sealing.kms["data", "c"] == {"": "aws:kms:dsse", "-context": "e30="}
 
 
