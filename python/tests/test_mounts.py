@@ -141,6 +141,9 @@ def test_words(tmp_path):
     shutil.copy(pathlib.Path(__file__), tmp_path / "cat" / "a.tar")
     told = stoker("info", "--mount", "--json", str(tmp_path / "cat" / "{a,b}*.tar"))
     assert json.loads(told.stdout)["ground"][0]["path"].endswith("cat/")
+    assert b"at most 256" in stoker("ls", "--far-threads", "257", tmp_path / "cat").stderr
+    make_data(tmp_path / "data", "tars")
+    assert stoker("ls", "--far-threads", "3", tmp_path / "data").stdout.count(b"\n") >= 120
 
 
 # ---- prewarm --------------------------------------------------------------------------------

@@ -267,6 +267,8 @@ static const struct option options[] = {
     {"read-timeout", "SECONDS", ALL, OPTION_SECONDS, FIELD(read_seconds), 0, 0,
      "a read, or a request of a store, for which nothing comes for so long is given up; default "
      "30"},
+    {"far-threads", "N", ALL, OPTION_NUMBER, FIELD(far_threads), 1, 256,
+     "files that are opened and listed at once on network file systems and FUSE; default 8"},
     {"help", NULL, ALL, OPTION_FLAG, FIELD(help), 0, 0, "this text"},
 };
 /* clang-format on */
@@ -391,6 +393,7 @@ int args_open_engine(const struct args *args, struct stoker_engine **engine_out)
         .io_backend = (uint32_t)args->io,
         .direct = (uint32_t)args->direct,
         .read_timeout_ms = milliseconds(args->read_seconds),
+        .far_threads_max = (uint32_t)args->far_threads,
     };
     int status = stoker_engine_open(engine_out, &engine, &error);
 

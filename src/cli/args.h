@@ -49,7 +49,7 @@ struct args {
     const char *name; /* of cat: KEY[.ext] */
     /* Fields below are written by the table in args.c; 0 means "not given". */
     uint64_t batch, image, threads, limit, epochs, seed, window, groups;
-    uint64_t memory_bytes;
+    uint64_t memory_bytes, far_threads;
     double seconds;
     double read_seconds; /* 0: the default */
     uint64_t bad_samples_max;

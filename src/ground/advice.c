@@ -252,6 +252,13 @@ static void advise_files(struct stoker_ground *ground)
         because(advice, "each costs an open, its attributes and a close, each a round trip to the "
                         "server of the names; in tars a sample costs none of them");
         on_path(ground, advice, "stoker pack --out PACKED");
+        advice = advise(ground, STOKER_ADVICE_HINT,
+                        "8 threads open files here at once, unless "
+                        "far_threads says otherwise");
+        because(advice, "each waits for a round trip to the server meanwhile: where it bears more, "
+                        "more files are open at once. --far-threads of commands, "
+                        "Engine(far_threads=32); measured by");
+        on_path(ground, advice, "stoker bench --raw --cold --far-threads 32");
     }
 }
 

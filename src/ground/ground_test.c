@@ -237,9 +237,12 @@ static void test_told(void)
     stk_ground_judge(&ground, tree);
     T_EQ("away", ground.info.presence, STOKER_PRESENCE_AWAY);
     T_EQ("away", ground.info.stripe_count, 1);
-    check_advice("away", "large files lie on one|mounted without flock|600 of 600|many small|");
+    check_advice("away",
+                 "large files lie on one|mounted without flock|600 of 600|many small|8 threads|");
     T_STR("away", ground.advices[0].command, "lfs migrate -c 4 -S 4M '/lustre/it'\\''s'");
     T_STR("away", ground.advices[2].command, "stoker prewarm '/lustre/it'\\''s'");
+    T_STR("away", ground.advices[4].command,
+          "stoker bench --raw --cold --far-threads 32 '/lustre/it'\\''s'");
     begin("/gpfs/x");
     ground.told.tells_presence = true;
     ground.told.files = (struct stk_ground_files){.seen = 2, .away = 1, .bytes = 9};
