@@ -474,7 +474,7 @@ struct stoker_marker_progress {
     uint64_t pictures, bytes; /* JPEGs that were read */
     uint64_t marked;          /* of them: the others are not baseline, have restart intervals
                                  or are damaged */
-    uint64_t wrong;           /* of a check: pictures whose marks are not what they should be */
+    uint64_t wrong;           /* of a check: samples whose marks are not what they should be */
     uint64_t first_wrong;     /* the sample of the first; STOKER_NO_SAMPLE: none */
     uint64_t file_bytes;      /* at the end */
     const char *path;         /* of the file; lent until close */

@@ -81,6 +81,13 @@ static bool is_jpeg_name(const char *extension)
     return strcmp(last, "jpg") == 0 || strcmp(last, "jpeg") == 0 || strcmp(last, "jpe") == 0;
 }
 
+/* Whether the data is too short for the MCUs that the header counts: a block takes two bits at
+ * least. Nothing is taken for marks that such a picture cannot have. */
+static bool is_cut(const struct stk_jpeg_frame *frame)
+{
+    return (uint64_t)frame->mcu_columns * frame->mcu_rows > 4 * (uint64_t)frame->scan.bytes;
+}
+
 /* A picture's entry behind those that are there; nothing where it can have no marks. */
 static int add_entry(struct stoker_marker *marker, struct round *round, struct stk_view picture,
                      struct stoker_error *error)
@@ -100,7 +107,7 @@ static int add_entry(struct stoker_marker *marker, struct round *round, struct s
     }
     count = stk_jpeg_marks_count(&frame, marker->mcus);
     space = stk_jpeg_workspace_bytes(&frame, &corner) + 64;
-    if (count > UINT32_MAX || picture.bytes > UINT32_MAX) {
+    if (count > UINT32_MAX || picture.bytes > UINT32_MAX || is_cut(&frame)) {
         return 0;
     }
     status = make_room(engine, &round->space, &round->space_capacity, space, error);

@@ -2,15 +2,7 @@
  * are not used for a picture that was replaced, nor with another index; the file is the same
  * whatever the threads; a check finds marks that are not what they should be.
  * Method: a tar of JPEGs of several kinds in the simulated world. Covers marker.c. */
-#include "base/hash.h"
-#include "dataset/dataset_test.h"
-#include "io/write.h"
-#include "jpeg/jpeg.h"
-#include "marks/marks.h"
-#include "test/tars.h"
-
-#include <jpeglib.h>
-#include <stdlib.h>
+#include "marker/marker_test.h"
 
 #define SAMPLES 70u
 #define SIDE 40u
@@ -24,38 +16,16 @@ static uint8_t want[SAMPLES * SIDE * SIDE * 3], got[sizeof want];
 /* Every 5th is progressive, every 7th has restart intervals: those have no marks. */
 static size_t encode(uint32_t number, uint8_t *file, size_t capacity)
 {
-    struct jpeg_compress_struct cinfo;
-    struct jpeg_error_mgr errors;
-    unsigned char *to = file;
-    unsigned long bytes = capacity;
-    uint8_t row[3 * 400];
+    struct marker_picture picture = {.number = number,
+                                     .width = 60 + number * 3,
+                                     .height = 200 - number,
+                                     .noise = 32,
+                                     .quality = (int)(60 + number % 40),
+                                     .channels = 3,
+                                     .restart_interval = number % 7 == 6 ? 5 : 0,
+                                     .progressive = number % 5 == 4};
 
-    cinfo.err = jpeg_std_error(&errors);
-    jpeg_create_compress(&cinfo);
-    jpeg_mem_dest(&cinfo, &to, &bytes);
-    cinfo.image_width = 60 + number * 3;
-    cinfo.image_height = 200 - number;
-    cinfo.input_components = 3;
-    cinfo.in_color_space = JCS_RGB;
-    jpeg_set_defaults(&cinfo);
-    jpeg_set_quality(&cinfo, (int)(60 + number % 40), TRUE);
-    cinfo.restart_interval = number % 7 == 6 ? 5 : 0;
-    if (number % 5 == 4) {
-        jpeg_simple_progression(&cinfo);
-    }
-    jpeg_start_compress(&cinfo, TRUE);
-    while (cinfo.next_scanline < cinfo.image_height) {
-        JSAMPROW rows = row;
-
-        for (uint32_t i = 0; i < 3 * cinfo.image_width; i++) {
-            row[i] = (uint8_t)(i + cinfo.next_scanline * 2 + stk_key(number, i) % 32);
-        }
-        jpeg_write_scanlines(&cinfo, &rows, 1);
-    }
-    jpeg_finish_compress(&cinfo);
-    jpeg_destroy_compress(&cinfo);
-    STK_ASSERT(to == file);
-    return bytes;
+    return marker_encode(&picture, file, capacity);
 }
 
 static void add_tar(struct stk_io *world)
@@ -75,31 +45,6 @@ static void add_tar(struct stk_io *world)
     T_EQ("folder", stk_world_add(world, "/data", NULL, 0), 0);
     T_EQ("put", t_put(world, TAR, tar.data, tar.bytes), 0);
     t_tar_free(&tar);
-}
-
-static int run_marker(struct stoker_engine *engine, uint32_t mcus, bool check,
-                      struct stoker_marker_progress *progress)
-{
-    struct stoker_marker_options options = {
-        .struct_size = sizeof options, .mcus = mcus, .check = check};
-    struct stoker_dataset *dataset = NULL;
-    struct stoker_marker *marker = NULL;
-    struct stoker_error error = {0};
-    int status = t_open(engine, TAR, STOKER_INDEX_AUTO, &dataset, &error);
-
-    status = status < 0 ? status : stoker_marker_open(&marker, dataset, &options, &error);
-    while (status == 0) {
-        progress->struct_size = sizeof *progress;
-        status = stoker_marker_next(marker, progress, &error);
-        if (status <= 0) {
-            break;
-        }
-        status = 0;
-    }
-    progress->path = NULL;
-    stoker_marker_close(marker);
-    stoker_dataset_close(dataset);
-    return status;
 }
 
 /* Pixels of an epoch; gives how many pictures were decoded by marks, -1: it failed. */
@@ -211,14 +156,14 @@ static void test_threads(uint32_t threads, uint32_t mcus, struct stk_view *file_
     int64_t marked;
 
     add_tar(world);
-    T_EQ("no index", run_marker(engine, mcus, false, &progress), STOKER_ERROR_UNSUPPORTED);
+    T_EQ("no index", marker_run(engine, TAR, mcus, false, &progress), STOKER_ERROR_UNSUPPORTED);
     T_EQ("index", t_index(engine, TAR, &index, NULL, &error), 0);
-    T_EQ("none", run_marker(engine, mcus, true, &progress), STOKER_ERROR_MISSING);
+    T_EQ("none", marker_run(engine, TAR, mcus, true, &progress), STOKER_ERROR_MISSING);
     T_EQ("without", read_epoch(engine, want), 0);
-    T_EQ("marker", run_marker(engine, mcus, false, &progress), 0);
+    T_EQ("marker", marker_run(engine, TAR, mcus, false, &progress), 0);
     T_EQ("pictures", progress.pictures, SAMPLES);
     T_EQ("marked", progress.marked, SAMPLES - 14 - 10 + 2);
-    T_EQ("check", run_marker(engine, mcus, true, &progress), 0);
+    T_EQ("check", marker_run(engine, TAR, mcus, true, &progress), 0);
     T_EQ("right", progress.wrong, 0);
     T_TRUE("there", has_marks(engine));
     marked = read_epoch(engine, got);
@@ -226,11 +171,11 @@ static void test_threads(uint32_t threads, uint32_t mcus, struct stk_view *file_
     T_TRUE("pixels", memcmp(want, got, sizeof got) == 0);
     *file_out = t_bytes(world, MARKS);
     forge(world);
-    T_EQ("check", run_marker(engine, mcus, true, &progress), 0);
+    T_EQ("check", marker_run(engine, TAR, mcus, true, &progress), 0);
     T_EQ("wrong", progress.wrong, 1);
     T_EQ("first", progress.first_wrong, 0);
     change(world, MARKS, 70);
-    T_EQ("damaged", run_marker(engine, mcus, true, &progress), STOKER_ERROR_CORRUPT);
+    T_EQ("damaged", marker_run(engine, TAR, mcus, true, &progress), STOKER_ERROR_CORRUPT);
     T_TRUE("none are used", !has_marks(engine));
     T_TRUE("epoch", read_epoch(engine, got) >= 0);
     T_TRUE("pixels", memcmp(want, got, sizeof got) == 0);
