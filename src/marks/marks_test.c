@@ -1,8 +1,9 @@
 /* Goal: what was written of each sample is found again, for the very picture and no other; a file
  * that is damaged, cut, another version's or another data set's is refused, or gives no marks of
  * its damaged pages; places that contradict each other are never read.
- * Method: files in the simulated world, each byte changed in turn. Covers marks.c and
- * marks_writer.c. */
+ * What is told to be written is there after a power cut, and a write that fails leaves nothing.
+ * Method: files in the simulated world, each byte changed in turn, files of wrong shapes under
+ * right sums, each call that may fail. Covers marks.c and marks_writer.c. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "io/io.h"
@@ -12,12 +13,13 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SAMPLES 300u
 #define PATH "/data/stoker.index.marks"
 
-static const uint8_t identity[STK_MARKS_IDENTITY_BYTES] = {1, 2, 3};
+static const uint8_t identity[STK_MARKS_IDENTITY_BYTES] = {1, 2, 3, [31] = 4};
 static uint8_t pictures[SAMPLES][64];
 static uint64_t image[1u << 14];
 static size_t image_bytes;
@@ -91,7 +93,7 @@ static uint32_t count_lost(const struct stk_marks *marks)
 
 static void test_whole(struct stk_io *world)
 {
-    uint8_t other[STK_MARKS_IDENTITY_BYTES] = {9};
+    uint8_t other[STK_MARKS_IDENTITY_BYTES] = {1, 2, 3, [31] = 5};
     struct stoker_error error = {0};
     struct stk_marks *marks;
 
@@ -127,10 +129,20 @@ static void test_damage(void)
         }
         bytes[at] ^= 0x10;
     }
-    for (size_t size = 0; size < image_bytes; size += 61) {
-        T_TRUE("cut",
-               stk_marks_open_image(&marks, (struct stk_view){bytes, size}, identity, NULL) < 0);
+    for (size_t size = 0; size < image_bytes; size += size < 200 ? 1 : 61) {
+        uint8_t *copy = malloc(size ? size : 1); /* exactly: for sanitizers */
+
+        memcpy(copy, bytes, size);
+        T_EQ("cut", stk_marks_open_image(&marks, (struct stk_view){copy, size}, identity, NULL),
+             size < sizeof(struct stk_marks_head) ? STOKER_ERROR_FORMAT : STOKER_ERROR_TRUNCATED);
+        T_TRUE("none", !marks);
+        free(copy);
     }
+    bytes[3] ^= 1;
+    T_EQ("not such a file",
+         stk_marks_open_image(&marks, (struct stk_view){bytes, image_bytes}, identity, NULL),
+         STOKER_ERROR_FORMAT);
+    bytes[3] ^= 1;
 }
 
 /* Right sums over what is wrong. */
@@ -242,6 +254,196 @@ static void test_contradictions(void)
     stk_marks_close(marks);
 }
 
+/* ---- a file of any shape -------------------------------------------------------------------- */
+
+/* What a file says of itself; its sums are right. */
+struct shape {
+    const char *name;
+    uint64_t data_bytes;        /* before the sums of pages */
+    uint64_t pages;             /* sums */
+    uint64_t samples, table_at; /* as the head and the foot say */
+    uint64_t pages_at;          /* 0: behind the data */
+    int want;
+};
+
+static uint64_t made[1u << 16];
+
+static int open_shape(const struct shape *shape)
+{
+    struct stk_marks_head head = {.version = STK_MARKS_VERSION,
+                                  .page_bytes = STK_MARKS_PAGE_BYTES,
+                                  .samples = shape->samples};
+    struct stk_marks_foot foot = {.table_at = shape->table_at, .pages_at = shape->pages_at};
+    uint64_t bytes = shape->data_bytes + 8 * shape->pages + sizeof foot;
+    uint64_t *sums = made + shape->data_bytes / 8;
+    struct stk_marks *marks;
+    int status;
+
+    STK_ASSERT(bytes <= sizeof made && shape->data_bytes >= sizeof head);
+    memset(made, 0, sizeof made);
+    memcpy(head.magic, STK_MARKS_HEAD_MAGIC, sizeof head.magic);
+    memcpy(head.identity, identity, sizeof head.identity);
+    memcpy(made, &head, sizeof head);
+    for (uint64_t page = 0; page < shape->pages; page++) {
+        uint64_t from = page * STK_MARKS_PAGE_BYTES;
+
+        sums[page] = from < shape->data_bytes
+                         ? stk_sum64((uint8_t *)made + from,
+                                     stk_min(STK_MARKS_PAGE_BYTES, shape->data_bytes - from))
+                         : 0;
+    }
+    memcpy(foot.magic, STK_MARKS_FOOT_MAGIC, sizeof foot.magic);
+    foot.file_bytes = bytes;
+    foot.pages_at = shape->pages_at ? shape->pages_at : shape->data_bytes;
+    foot.pages_sum = stk_sum64(sums, 8 * shape->pages);
+    foot.foot_sum = stk_sum64(&foot, offsetof(struct stk_marks_foot, foot_sum));
+    memcpy((uint8_t *)made + bytes - sizeof foot, &foot, sizeof foot);
+    status =
+        stk_marks_open_image(&marks, (struct stk_view){(uint8_t *)made, bytes}, identity, NULL);
+    for (uint64_t i = 0; status == 0 && i < 9; i++) {
+        T_EQ(shape->name, stk_marks_of(marks, i).entries.bytes, 0);
+    }
+    stk_marks_close(marks);
+    return status;
+}
+
+static void test_shapes(void)
+{
+    static const struct shape shapes[] = {
+        {"no samples", 72, 1, 0, 64, 0, 0},
+        {"three", 96, 1, 3, 64, 0, 0},
+        {"two pages", 16384 + 8, 2, 0, 16384, 0, 0},
+        {"a sum less than pages", 16384 + 8, 1, 0, 16384, 0, STOKER_ERROR_CORRUPT},
+        {"no sums", 72, 0, 0, 64, 0, STOKER_ERROR_CORRUPT},
+        {"a sum more", 72, 2, 0, 64, 0, STOKER_ERROR_CORRUPT},
+        {"a table in the head", 64, 1, 7, 0, 0, STOKER_ERROR_CORRUPT},
+        {"a table before the file", 64, 1, 8, -UINT64_C(8), 0, STOKER_ERROR_CORRUPT},
+        {"a table that is not whole", 104, 1, 3, 68, 0, STOKER_ERROR_CORRUPT},
+    };
+    struct shape far = {
+        "sums so far away that their number wraps", 72, 1, 0, 0, 0, STOKER_ERROR_CORRUPT};
+    uint64_t bytes = far.data_bytes + 8 + sizeof(struct stk_marks_foot);
+
+    T_EACH(shape, shape, shapes)
+    {
+        T_EQ(shape->name, open_shape(shape), shape->want);
+    }
+    /* bytes - pages_at, modulo 2^64, is what the sums of so many pages take, and the foot. */
+    far.pages = UINT64_MAX / (STK_MARKS_PAGE_BYTES + 8) + 1;
+    far.pages_at = bytes - sizeof(struct stk_marks_foot) - 8 * far.pages;
+    STK_ASSERT((far.pages_at + STK_MARKS_PAGE_BYTES - 1) / STK_MARKS_PAGE_BYTES == far.pages);
+    far.pages = 1;
+    far.table_at = far.pages_at - 8;
+    T_EQ(far.name, open_shape(&far), STOKER_ERROR_CORRUPT);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+#define LARGE_SAMPLES 200u
+#define LARGE_BYTES                                                                                \
+    20000u /* of a sample's entries: in all more than the writer's buffer, thrice                  \
+            */
+
+static int add_large(struct stk_marks_writer *writer)
+{
+    static uint8_t entries[LARGE_BYTES];
+    int status = 0;
+
+    for (uint32_t i = 0; i < LARGE_SAMPLES && status == 0; i++) {
+        memset(entries, (int)i, sizeof entries);
+        status = stk_marks_writer_add(writer, (struct stk_view){entries, LARGE_BYTES - i}, NULL);
+    }
+    return status;
+}
+
+/* Opens, adds and commits; the first failure. */
+static int write_large(struct stk_io *world)
+{
+    struct stk_marks_plan plan = {PATH, LARGE_SAMPLES, 4, identity};
+    struct stk_marks_writer *writer = NULL;
+    uint64_t bytes = 0;
+    int status = stk_marks_writer_open(&writer, world, &plan, NULL);
+
+    status = status < 0 ? status : add_large(writer);
+    status = status < 0 ? status : stk_marks_writer_commit(writer, &bytes, NULL);
+    stk_marks_writer_close(writer);
+    return status;
+}
+
+static void check_large(struct stk_io *world, const char *name)
+{
+    struct stk_marks *marks = NULL;
+
+    T_EQ(name, stk_marks_open(&marks, world, PATH, identity, NULL), 0);
+    for (uint32_t i = 0; marks && i < LARGE_SAMPLES; i++) {
+        struct stk_view entries = stk_marks_of(marks, i).entries;
+
+        T_EQ(name, entries.bytes, LARGE_BYTES - i);
+        T_TRUE(name, entries.data && entries.data[0] == i &&
+                         memcmp(entries.data, entries.data + 1, entries.bytes - 1) == 0);
+    }
+    stk_marks_close(marks);
+}
+
+static bool exists(struct stk_io *world, const char *path)
+{
+    struct stk_file *file = NULL;
+
+    if (stk_io_open_file(world, path, &file, NULL) < 0) {
+        return false;
+    }
+    stk_io_close_file(world, file);
+    return true;
+}
+
+/* Each call that may fail, in turn: no half file under its name, and nothing left beside it. */
+static void test_writer_fails(struct stk_io *world)
+{
+    uint64_t calls = stk_world_calls(world);
+    uint32_t failed = 0;
+
+    T_EQ("write", write_large(world), 0);
+    calls = stk_world_calls(world) - calls;
+    for (uint64_t n = 1; n <= calls; n++) {
+        T_EQ("remove", stk_io_remove(world, PATH, NULL), 0);
+        stk_world_fail_nth(world, n);
+        failed += write_large(world) < 0;
+        stk_world_fail_nth(world, 0);
+        T_TRUE("nothing is left", !exists(world, PATH ".new"));
+        if (exists(world, PATH)) {
+            check_large(world, "whole, or not there");
+        }
+        T_EQ("write", write_large(world), 0);
+    }
+    T_EQ("each is told", failed, calls);
+    check_large(world, "large");
+}
+
+/* Given up before its end. */
+static void test_writer_given_up(struct stk_io *world)
+{
+    struct stk_marks_plan plan = {PATH, LARGE_SAMPLES, 4, identity};
+    struct stk_marks_writer *writer = NULL;
+
+    T_EQ("open", stk_marks_writer_open(&writer, world, &plan, NULL), 0);
+    T_EQ("add", add_large(writer), 0);
+    stk_marks_writer_close(writer);
+    T_TRUE("nothing is left", !exists(world, PATH ".new"));
+    check_large(world, "as it was");
+    plan.samples = UINT64_C(1) << 32;
+    T_EQ("too many", stk_marks_writer_open(&writer, world, &plan, NULL), STOKER_ERROR_LIMIT);
+    T_TRUE("none", !writer);
+}
+
+/* A file that is told to be there is there after a power cut, and whole. */
+static void test_power(struct stk_io *world)
+{
+    T_EQ("remove", stk_io_remove(world, PATH, NULL), 0);
+    T_EQ("write", write_large(world), 0);
+    T_EQ("cut", stk_world_crash(world), 0);
+    check_large(world, "after a power cut");
+}
+
 int main(void)
 {
     struct stk_io_options options = {.depth = 4, .read_timeout_ms = 1000};
@@ -254,12 +456,17 @@ int main(void)
     }
     T_EQ("world", stk_world_open(&world, 1, &options, NULL), 0);
     T_EQ("folder", stk_io_make_directory(world, "/data", false, NULL), 0);
+    T_EQ("root", stk_io_sync_directory(world, "/", NULL), 0);
     write_file(world);
     test_whole(world);
     test_damage();
     test_hostile();
     test_other_length();
     test_contradictions();
+    test_shapes();
+    test_writer_fails(world);
+    test_writer_given_up(world);
+    test_power(world);
     stk_io_close(world);
     return t_finish();
 }
