@@ -11,7 +11,8 @@
 
 #define FILE_BYTES_MAX (8u << 20)
 #define SIDE_MAX 700u
-#define ROW_BYTES_MAX (SIDE_MAX * 8)
+#define WIDE 17000u /* pixels of 4 bytes: a row is larger than a band */
+#define ROW_BYTES_MAX (4 * WIDE)
 
 static const struct kind {
     const char *name;
@@ -223,6 +224,38 @@ static void test_sizes(void)
     }
 }
 
+static size_t find_chunk(const char *name)
+{
+    size_t at = 8;
+
+    while (memcmp(made.file + at + 4, name, 4) != 0) {
+        at += 12 + (size_t)png_get_uint_32(made.file + at);
+        STK_ASSERT(at < made.bytes);
+    }
+    return at;
+}
+
+/* Rows larger than a band, all in one IDAT, which is larger than libpng takes of a small picture.
+ */
+static void test_wide(void)
+{
+    uint64_t idat_bytes;
+
+    do {
+        draw_picture(10);
+        made.kind = &kinds[1];
+        made.width = WIDE;
+        made.height = 40;
+        made.content = 0;
+        made.filter = 7;
+        made.idat_bytes = 4u << 20;
+        encode();
+        idat_bytes = png_get_uint_32(made.file + find_chunk("IDAT"));
+    } while (idat_bytes > 4 * (uint64_t)made.width * made.height); /* not packed at all */
+    T_TRUE("one large chunk", idat_bytes > 1u << 20);
+    check_picture();
+}
+
 static void test_left(void)
 {
     struct stk_png_frame frame;
@@ -284,17 +317,6 @@ static void test_damage(uint32_t count)
         T_STR(describe(&box), wrong ? wrong : "", "");
         damaged_rows += given;
     }
-}
-
-static size_t find_chunk(const char *name)
-{
-    size_t at = 8;
-
-    while (memcmp(made.file + at + 4, name, 4) != 0) {
-        at += 12 + (size_t)png_get_uint_32(made.file + at);
-        STK_ASSERT(at < made.bytes);
-    }
-    return at;
 }
 
 /* A chunk of zeros, its checksum not yet right. */
@@ -364,28 +386,125 @@ static void test_chunks(void)
     check_changed("more rows than the header says", false);
 }
 
-/* Colours with 4 bits a sample, which there are none of. */
-static void test_depth(void)
+/* Headers, of which libpng takes these: PNG specification, 11.2.2. */
+static const struct header_row {
+    const char *name;
+    uint8_t at, value; /* in the file */
+    bool taken;
+} header_rows[] = {
+    {"as it is", 12, 'I', true},
+    {"another signature", 1, 'M', false},
+    {"another first chunk", 12, 'i', false},
+    {"no columns", 19, 0, false},
+    {"no rows", 23, 0, false},
+    {"too many columns", 17, 16, false},
+    {"too many rows", 21, 16, false},
+    {"another compression", 26, 1, false},
+    {"another family of filters", 27, 64, false},
+    {"interlaced", 28, 1, false},
+    {"interlaced otherwise", 28, 2, false},
+};
+
+static void test_headers(void)
 {
+    /* A bit for each depth, by colour. */
+    static const uint32_t depths[8] = {0x10116, 0, 0x10100, 0x116, 0x10100, 0, 0x10100, 0};
     struct stk_png_frame frame;
 
-    do {
-        draw_picture(20);
-    } while (made.kind->color != PNG_COLOR_TYPE_RGB);
-    made.file[24] = 4;
-    libpng_mend(made.file, made.bytes);
-    T_TRUE("depth", !stk_png_frame_read(view_of_made(), &frame));
+    T_EACH(header_row, row, header_rows)
+    {
+        draw_palette_picture();
+        made.file[row->at] = row->value;
+        libpng_mend(made.file, made.bytes);
+        T_EQ(row->name, stk_png_frame_read(view_of_made(), &frame), row->taken);
+    }
+    draw_palette_picture();
+    for (uint32_t kind = 0; kind < 8 * 20; kind++) {
+        uint8_t color = (uint8_t)(kind / 20), depth = (uint8_t)(kind % 20);
+        bool palette = color != 0 && color != 4; /* the file has one, which those may not have */
+
+        made.file[24] = depth;
+        made.file[25] = color;
+        libpng_mend(made.file, made.bytes);
+        T_EQ("colour and depth", stk_png_frame_read(view_of_made(), &frame),
+             palette && depths[color] >> depth & 1);
+    }
+    made.file[24] = 8;
+    made.file[25] = 2;
+    for (uint32_t side = 1000000; side <= 1000001; side++) { /* libpng's own limit */
+        png_save_uint_32(made.file + 16, side);
+        png_save_uint_32(made.file + 20, 2000001 - side);
+        libpng_mend(made.file, made.bytes);
+        T_TRUE("long sides", !stk_png_frame_read(view_of_made(), &frame));
+        png_save_uint_32(made.file + 20, 1000000);
+        libpng_mend(made.file, made.bytes);
+        T_EQ("long sides", stk_png_frame_read(view_of_made(), &frame), side == 1000000);
+    }
+}
+
+/* Palettes of sizes that there are none of. */
+static void test_palettes(void)
+{
+    static const size_t sizes[] = {0, 3, 5, 767, 768, 769, 771};
+
+    for (size_t i = 0; i < STK_COUNT(sizes); i++) {
+        struct stk_png_frame frame;
+        bool is = sizes[i] > 0 && sizes[i] <= 768 && sizes[i] % 3 == 0;
+
+        draw_palette_picture();
+        memcpy(made.file + find_chunk("PLTE") + 4, "teXt", 4);
+        insert_chunk(find_chunk("IDAT"), "PLTE", sizes[i]);
+        libpng_mend(made.file, made.bytes);
+        T_EQ("palette", stk_png_frame_read(view_of_made(), &frame), is);
+    }
+}
+
+/* Bytes in the last chunk behind the end of the data, few of which may be read with it, or more
+ * than libpng takes of a chunk: each row alone, whether it comes to the end or not. */
+static void test_behind(void)
+{
+    static const uint32_t counts[] = {1, 2, 3, 4, 7, 8, 9, 16, 100, (1u << 20) + 100000};
+
+    for (size_t i = 0; i < STK_COUNT(counts); i++) {
+        size_t at, end;
+
+        draw_picture(60);
+        made.idat_bytes = 200000;
+        encode();
+        at = find_chunk("IDAT");
+        end = at + 8 + png_get_uint_32(made.file + at);
+        memmove(made.file + end + counts[i], made.file + end, made.bytes - end);
+        memset(made.file + end, 0x55, counts[i]);
+        png_save_uint_32(made.file + at, png_get_uint_32(made.file + at) + counts[i]);
+        made.bytes += counts[i];
+        libpng_mend(made.file, made.bytes);
+        libpng_decode(&libpng, view_of_made());
+        T_TRUE("libpng sees them", libpng.complained);
+        for (uint32_t y = 0; y < made.height; y++) {
+            struct stk_png_box box = {0, y, made.width, 1};
+            const char *wrong;
+            uint32_t given;
+
+            wrong = libpng_compare(&libpng, view_of_made(), &box, STOKER_VECTOR_AUTO, &given);
+            T_STR(describe(&box), wrong ? wrong : "", "");
+            T_TRUE("the last row", y + 1 < made.height || given == 0);
+        }
+    }
 }
 
 /* Each beginning of a zlib stream whose own check is right: other windows, a dictionary, methods
- * that nobody has written down. */
-static void test_zlib_headers(void)
+ * that nobody has written down; in the first chunk, or behind one that is empty. */
+static void check_zlib_headers(bool behind_empty)
 {
     uint32_t taken = 0;
     size_t at;
 
     draw_picture(20);
     at = find_chunk("IDAT");
+    if (behind_empty) {
+        insert_chunk(at, "IDAT", 0);
+        at += 12;
+    }
     for (uint32_t header = 0; header < 65536; header += 31) {
         struct stk_png_box box = {0, 0, made.width, 1};
         const char *wrong;
@@ -443,8 +562,12 @@ int main(int count, char **arguments)
     test_four();
     test_left();
     test_chunks();
-    test_depth();
-    test_zlib_headers();
+    test_headers();
+    test_palettes();
+    test_behind();
+    test_wide();
+    check_zlib_headers(false);
+    check_zlib_headers(true);
     test_sizes();
     test_boxes(is_long ? 6000 : 250);
     test_damage(is_long ? 200000 : 3000);
