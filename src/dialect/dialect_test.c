@@ -304,13 +304,19 @@ static void test_names(void)
 
 /* clang-format off */
 static const struct link {
-    const char *text, *url; /* NULL: there is no next */
+    const char *text, *url; /* NULL: there is no next; empty: there is one, and it cannot be had */
 } links[] = {
     {"<https://h/x?a=1>; rel=\"next\"", "https://h/x?a=1"},
     {"<https://h/0>; rel=\"first\", <https://h/2>; rel=\"next\"", "https://h/2"},
     {"<https://h/0>; rel=\"last\"", NULL},
-    {"<https://h/0; rel=\"next\"", NULL},
-    {"<>; rel=\"next\"", NULL},
+    {"<https://h/2>; rel=next", "https://h/2"},
+    {"<https://h/2>;Rel=\"Next\"; title=\"a\"", "https://h/2"},
+    {"<https://h/0>; rel=\"nextish\"", NULL},
+    {"<https://h/0>; rel=nextish", NULL},
+    {"<https://h/0; rel=\"next\"", ""},
+    {"<>; rel=\"next\"", ""},
+    {"<https://h/of/more/bytes/than/there/is/room/for/in/this/test/xxxxx>; rel=\"next\"", ""},
+    {"<", NULL},
     {"", NULL},
 };
 /* clang-format on */
@@ -322,7 +328,10 @@ static void test_links(void)
         struct stk_view view = {(const uint8_t *)row->text, strlen(row->text)};
         char url[64] = "";
 
-        T_EQ(row->text, stk_hub_next(view, url, sizeof url), row->url != NULL);
+        T_EQ(row->text, stk_hub_next(view, url, sizeof url),
+             !row->url     ? 0
+             : row->url[0] ? 1
+                           : STOKER_ERROR_CORRUPT);
         T_STR(row->text, url, row->url ? row->url : "");
     }
 }

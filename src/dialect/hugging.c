@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define PATH_BYTES 4096u
 
@@ -185,7 +186,24 @@ int stk_hub_tree(struct stk_view page, int (*found)(void *owner, const struct st
     return status < 0 ? status : 0;
 }
 
-bool stk_hub_next(struct stk_view link, char *url, size_t url_bytes)
+static bool is_next(const char *text, size_t bytes)
+{
+    static const char *const words[] = {"rel=\"next\"", "rel=next"};
+
+    for (size_t at = 0; at < bytes; at++) {
+        for (size_t i = 0; i < STK_COUNT(words); i++) {
+            size_t word = strlen(words[i]), end = at + word;
+
+            if (end <= bytes && strncasecmp(text + at, words[i], word) == 0 &&
+                (end == bytes || strchr("; \t", text[end]))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+int stk_hub_next(struct stk_view link, char *url, size_t url_bytes)
 {
     const char *text = (const char *)link.data, *end = text + link.bytes;
 
@@ -195,20 +213,20 @@ bool stk_hub_next(struct stk_view link, char *url, size_t url_bytes)
         const char *comma;
         size_t bytes;
         if (!close) {
-            return false;
+            return is_next(text, (size_t)(end - text)) ? STOKER_ERROR_CORRUPT : 0;
         }
         comma = memchr(close, ',', (size_t)(end - close));
         comma = comma ? comma : end;
         bytes = (size_t)(close - open) - 1;
-        if (memmem(close, (size_t)(comma - close), "rel=\"next\"", 10)) {
+        if (is_next(close, (size_t)(comma - close))) {
             if (bytes == 0 || bytes >= url_bytes || memchr(open + 1, 0, bytes)) {
-                return false;
+                return STOKER_ERROR_CORRUPT;
             }
             memcpy(url, open + 1, bytes);
             url[bytes] = 0;
-            return true;
+            return 1;
         }
-        text = comma + 1;
+        text = comma + (comma < end);
     }
-    return false;
+    return 0;
 }

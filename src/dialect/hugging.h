@@ -33,7 +33,8 @@ struct stk_hub_entry {
 /* Calls found for each entry; below 0 ends it. FORMAT: it is no such page. */
 int stk_hub_tree(struct stk_view page, int (*found)(void *owner, const struct stk_hub_entry *entry),
                  void *owner);
-/* The URL of a header 'Link: <URL>; rel="next"'; false: there is none, or it does not fit. */
-bool stk_hub_next(struct stk_view link, char *url, size_t url_bytes);
+/* 1: the URL of a header 'Link: <URL>; rel="next"'; 0: there is none; CORRUPT: it cannot be
+ * followed, and what lies behind it would be missed. */
+int stk_hub_next(struct stk_view link, char *url, size_t url_bytes);
 
 #endif

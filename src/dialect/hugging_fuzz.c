@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         STK_ASSERT(split > 0 && repository.name[0] && repository.revision[0]);
         STK_ASSERT(!strchr(repository.name, '@'));
     }
-    if (stk_hub_next(text, url, sizeof url)) {
+    if (stk_hub_next(text, url, sizeof url) == 1) {
         STK_ASSERT(url[0] && strlen(url) < sizeof url && !strchr(url, '>'));
     }
     STK_ASSERT(stk_hub_tree(text, found, &count) <= 0);

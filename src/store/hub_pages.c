@@ -7,12 +7,11 @@
 #include <errno.h>
 #include <string.h>
 
-#define PAGES_MAX 1000000u
-
 struct listing {
     const struct stk_search *search;
     size_t prefix_bytes; /* of the folder's path, with its '/' */
     uint64_t count;
+    struct stk_rounds rounds;
 };
 
 static int get_page(struct stk_store *store, struct stk_exchange *exchange,
@@ -27,7 +26,6 @@ int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
         struct stk_exchange exchange;
         struct stk_http_answer answer;
         char link[STK_STORE_URL_BYTES_MAX];
-        char before[STK_STORE_URL_BYTES_MAX];
     } *parts = stk_alloc(1, sizeof *parts);
     uint8_t *memory = stk_alloc(1, STK_STORE_PAGE_BYTES_MAX);
     const char *key = search->place->key;
@@ -39,17 +37,22 @@ int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
         parts && memory ? 0 : stk_fail(error, -ENOMEM, "cannot list", "free memory", "store");
 
     listing.prefix_bytes += bytes > 0 && key[bytes - 1] != '/';
-    for (uint32_t pages = 0; status == 0 && more && pages < PAGES_MAX; pages++) {
+    for (bool first = true; status == 0 && more; first = false) {
         parts->exchange.buffer = memory;
-        parts->exchange.link = pages ? parts->link : NULL;
+        parts->exchange.link = first ? NULL : parts->link;
         status = get_page(store, &parts->exchange, &parts->answer, &listing, error);
         more = status == 0 && stk_http_header(&parts->answer, "Link", &link) &&
                (search->max == 0 || listing.count < search->max);
-        memcpy(parts->before, parts->link, sizeof parts->link);
-        more = more && stk_hub_next(link, parts->link, sizeof parts->link);
-        if (more && strcmp(parts->before, parts->link) == 0) { /* it would go round for ever */
-            status = stk_fail(error, STOKER_ERROR_CORRUPT, "a listing goes on with the same page",
-                              "look at the server and proxies", "'%s'", search->place->url);
+        if (more) {
+            int next = stk_hub_next(link, parts->link, sizeof parts->link);
+
+            more = next > 0;
+            if (next < 0) {
+                status = stk_fail(error, next, "a listing does not tell how it goes on",
+                                  "look at HF_ENDPOINT, and proxies", "'%s'", search->place->url);
+            } else if (more) {
+                status = stk_rounds_next(&listing.rounds, parts->link, search->place, error);
+            }
         }
     }
     stk_free(memory);
@@ -89,6 +92,7 @@ static int give(void *owner, const struct stk_hub_entry *entry)
     struct stk_found item = {.folder = entry->folder, .bytes = entry->bytes, .etag = ""};
 
     listing->count++;
+    stk_rounds_name(&listing->rounds, entry->path, entry->folder);
     if (strlen(entry->path) <= listing->prefix_bytes ||
         strncmp(entry->path, search->place->key, strlen(search->place->key)) != 0 ||
         (search->deep && entry->folder)) {

@@ -2,6 +2,7 @@
  * Google, whose words are the same, and of Azure (List Blobs). */
 #include "store/shared.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 
 #define TEXT_BYTES_MAX 4096u /* of one element: a key of 1,024 bytes, encoded */
 #define PAGES_MAX 4000000u   /* 4 billion keys */
+#define IDLE_PAGES_MAX 2000u /* in a row: stores pass over what was removed by such pages */
 #define DEPTH_MAX 8u
 #define LIST_QUERY_MAX 7u
 #define AFTER_BYTES (2 * STK_STORE_URL_BYTES_MAX)
@@ -29,6 +31,7 @@ struct page {
     uint32_t depth;
     bool in_contents, in_prefixes, is_list, truncated, encoded, name_encoded, too_long;
     uint32_t items; /* the depth at which items stand: 2, Azure's 3 */
+    struct stk_rounds rounds;
     uint64_t count;
     uint32_t text_bytes;
     char text[TEXT_BYTES_MAX + 1];
@@ -89,7 +92,7 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     page->prefix_bytes = bytes;
     page->behind = place->kind == STK_PLACE_AZURE ? search->after : NULL;
     page->truncated = true;
-    for (uint32_t pages = 0; status == 0 && page->truncated && pages < PAGES_MAX; pages++) {
+    while (status == 0 && page->truncated) {
         struct stk_view body = {memory, STK_STORE_PAGE_BYTES_MAX};
         struct stk_sign_pair query[LIST_QUERY_MAX];
         uint32_t count;
@@ -106,15 +109,58 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
         if (search->max > 0 && page->count >= search->max) {
             break;
         }
-        if (status == 0 && page->truncated && !page->token[0]) {
-            status = stk_fail(error, STOKER_ERROR_CORRUPT, "a listing does not tell how it goes on",
-                              "look at the server and proxies", "'%s'", place->url);
+        if (status == 0 && page->truncated) {
+            status = stk_rounds_next(&page->rounds, page->token, place, error);
         }
     }
 done:
     stk_free(memory);
     stk_free(page);
     return status;
+}
+
+void stk_rounds_name(struct stk_rounds *rounds, const char *name, bool folder)
+{
+    rounds->its = stk_key(rounds->its, stk_sum64(name, strlen(name)) + folder);
+    rounds->any = true;
+    rounds->objects = rounds->objects || !folder;
+}
+
+/* A circle of any length is met by what is kept of the pages number 1, 2, 4, 8 ... (Brent). The
+ * same names of objects twice are one, too: who tells where it goes on need not listen to it. The
+ * same folders may come on two pages. */
+int stk_rounds_next(struct stk_rounds *rounds, const char *next, const struct stk_place *place,
+                    struct stoker_error *error)
+{
+    uint64_t sum = stk_sum64(next, strlen(next));
+    bool same = rounds->pages > 0 && rounds->any &&
+                (rounds->its == rounds->its_last || rounds->its == rounds->its_kept);
+    bool round = (rounds->pages > 0 && (sum == rounds->last || sum == rounds->kept)) ||
+                 (same && rounds->objects);
+
+    rounds->idle = !rounds->any || same ? rounds->idle + 1 : 0;
+    if (!next[0]) {
+        return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing does not tell how it goes on",
+                        "look at the server and proxies", "'%s'", place->url);
+    }
+    if (round) {
+        return stk_fail(error, STOKER_ERROR_CORRUPT, "a listing comes back to a page that it gave",
+                        "look at the server and proxies: it would go on for ever", "'%s'",
+                        place->url);
+    }
+    if (rounds->idle >= IDLE_PAGES_MAX || ++rounds->pages >= PAGES_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a listing has no end",
+                        "look at the server and proxies; name a longer prefix", "'%s'", place->url);
+    }
+    if ((rounds->pages & (rounds->pages - 1)) == 0) {
+        rounds->kept = sum;
+        rounds->its_kept = rounds->its;
+    }
+    rounds->last = sum;
+    rounds->its_last = rounds->its;
+    rounds->its = 0;
+    rounds->any = rounds->objects = false;
+    return 0;
 }
 
 /* The parameters of a page, in the order of their names; returns how many. */
@@ -177,10 +223,8 @@ static int get_page(struct stk_store *store, const struct stk_place *place,
 static int parse_page(struct page *page, struct stk_view body)
 {
     static const char mark[] = "<EncodingType>url<";
-    char before[sizeof page->token];
     int status = 0;
 
-    memcpy(before, page->token, sizeof before);
     page->parser = XML_ParserCreate(NULL);
     if (!page->parser) {
         return -ENOMEM;
@@ -199,8 +243,6 @@ static int parse_page(struct page *page, struct stk_view body)
     if (XML_Parse(page->parser, (const char *)body.data, (int)body.bytes, 1) != XML_STATUS_OK ||
         !page->is_list) {
         status = page->status < 0 ? page->status : STOKER_ERROR_CORRUPT;
-    } else if (page->truncated && strcmp(before, page->token) == 0) {
-        status = STOKER_ERROR_CORRUPT; /* it would go round for ever */
     } else {
         status = page->status;
     }
@@ -337,6 +379,7 @@ static void give(struct page *page, bool folder)
         page->name[--bytes] = '\0';
     }
     page->count++;
+    stk_rounds_name(&page->rounds, page->name, folder);
     if (strncmp(page->name, page->prefix, stk_min(bytes, page->prefix_bytes)) != 0) {
         page->status = STOKER_ERROR_CORRUPT; /* of another prefix than was asked for */
         XML_StopParser(page->parser, XML_FALSE);

@@ -146,6 +146,20 @@ static inline bool stk_exchange_is_whole(const struct stk_exchange *exchange)
            exchange->bytes == exchange->about->bytes;
 }
 
+/* pages.c: whether a listing gets on. A server, or a cache before it, that gives the same pages in
+ * a circle, or pages of nothing without an end, would be asked for ever. */
+struct stk_rounds {
+    uint64_t pages;
+    uint32_t idle;                    /* pages in a row that told nothing new */
+    uint64_t last, kept;              /* sums of where a page's next begins: the last, an older */
+    uint64_t its, its_last, its_kept; /* sums of the names on a page: in hand, the last, an older */
+    bool any, objects;                /* the page in hand has names; of objects */
+};
+void stk_rounds_name(struct stk_rounds *rounds, const char *name, bool folder);
+/* The page in hand is over, and this tells where the next one begins: 0 or a filled error. */
+int stk_rounds_next(struct stk_rounds *rounds, const char *next, const struct stk_place *place,
+                    struct stoker_error *error);
+
 /* hub_pages.c */
 int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
                        struct stoker_error *error);
