@@ -30,14 +30,15 @@ static int start(struct stk_visit *walk, void *(*run)(void *), uint32_t *started
     return -number;
 }
 
-/* Buckets of S3 Express list in no order, and know no start. */
-static bool is_express(const char *path)
+/* Only S3's order and start are relied on, and buckets of Express have none: Azure's accounts with
+ * folders put '/' before all other bytes. */
+static bool is_unordered(const char *path)
 {
     const char *end = strchr(path + stk_min(strlen(path), 5), '/');
     size_t bytes = end ? (size_t)(end - path) : strlen(path);
 
-    return strncasecmp(path, "s3://", 5) == 0 && bytes > 11 &&
-           memcmp(path + bytes - 6, "--x-s3", 6) == 0;
+    return strncasecmp(path, "s3://", 5) != 0 ||
+           (bytes > 11 && memcmp(path + bytes - 6, "--x-s3", 6) == 0);
 }
 
 int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *options,
@@ -68,10 +69,8 @@ int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *
     walk->folder = options->folder;
     walk->path_bytes = bytes;
     memcpy(walk->path, options->path, bytes + 1);
-    walk->unordered = is_express(options->path);
-    walk->threads_max = walk->unordered || strncasecmp(options->path, "s3://", 5) != 0
-                            ? 1 /* only S3's order and start are relied on */
-                            : walk->threads_max;
+    walk->unordered = is_unordered(options->path);
+    walk->threads_max = walk->unordered ? 1 : walk->threads_max;
     walk->locked.last = &walk->locked.first;
     walk->locked.working = 1;
     pthread_mutex_init(&walk->lock, NULL);
