@@ -88,6 +88,13 @@ static int sweep_page(struct sweeping *sweeping, struct stk_answer *answer)
                      "look at the server and proxies between", "'%.400s'", sweeping->place->url);
         }
     }
+    if (status == 0 && sweeping->seen > 0 && strcmp(key, sweeping->key) == 0 &&
+        strcmp(id, sweeping->id) == 0) {
+        status = stk_fail(sweeping->error, STOKER_ERROR_CORRUPT,
+                          "a listing comes back to a page that it gave",
+                          "look at the server and proxies: it would go on for ever",
+                          "'%.400s': uploads", sweeping->place->url);
+    }
     stk_call_close(call);
     return status;
 }

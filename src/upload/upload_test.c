@@ -39,6 +39,8 @@ static struct { /* with lock */
     char etag[48];
     uint32_t upload, begun, part_of; /* bits of those that are open; of whom the parts are */
     bool late;                       /* a part comes behind the first abort */
+    uint32_t pages;                  /* 1,000 uploads for each, or without an end and the same */
+    uint32_t listed;
     uint8_t *parts[3];
     size_t part_bytes[3];
     char part_etags[3][33];
@@ -138,9 +140,31 @@ static uint32_t bit_of(const char *path)
     return id ? 1u << (strtoul(id + 11, NULL, 10) - 7) : 0;
 }
 
+static bool tell_many(int fd)
+{
+    static char text[160000];
+    char head[128];
+    size_t used = (size_t)snprintf(text, sizeof text, "<ListMultipartUploadsResult>");
+
+    for (uint32_t i = 0; i < 1000 && world.listed < world.pages; i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "<Upload><Key>key%u</Key><UploadId>i</UploadId><Initiated>2026-01-"
+                                 "01T00:00:00.000Z</Initiated></Upload>",
+                                 i + (world.pages < 9 ? 1000 * world.listed : 0));
+    }
+    world.listed++;
+    snprintf(text + used, sizeof text - used, "</ListMultipartUploadsResult>");
+    snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n", strlen(text));
+    return send_all(fd, head, strlen(head)) && send_all(fd, text, strlen(text));
+}
+
 static bool tell_uploads(int fd)
 {
     char text[2048] = "<ListMultipartUploadsResult>";
+
+    if (world.pages > 0) {
+        return tell_many(fd);
+    }
 
     for (uint32_t i = 0; i < 8; i++) {
         size_t used = strlen(text);
@@ -455,6 +479,45 @@ static void test_kept(struct stk_store *store, const struct stk_place *place)
     T_TRUE("stays", swept == 0 && world.upload);
     T_EQ("sweep", stk_upload_sweep(store, place, 1900000000000000000u, &swept, &error), 0);
     T_TRUE("aborted", swept == 1 && !world.upload);
+
+    reset(WHATS, 0, 0, NONE); /* all too young */
+    world.pages = 3;
+    T_EQ("pages", stk_upload_sweep(store, place, 1000000000u, &swept, &error), 0);
+    T_EQ("pages", world.listed, 4);
+    world.pages = 500; /* a server that does not heed where a page is to begin */
+    world.listed = 0;
+    T_EQ("for ever", stk_upload_sweep(store, place, 1000000000u, &swept, &error),
+         STOKER_ERROR_CORRUPT);
+    T_ERROR("for ever", &error);
+    T_EQ("asked twice", world.listed, 2);
+}
+
+/* Another's object that comes while this one is sent stays, where a fresh one is wanted. */
+static void test_fresh_meanwhile(struct stk_store *store, const struct stk_place *place)
+{
+    for (int fresh = 0; fresh < 2; fresh++) {
+        struct stk_upload_options options = {.part_bytes = PART, .fresh = fresh};
+        struct stoker_error error = {0};
+        struct stk_upload *begun = NULL;
+
+        reset(WHATS, 0, 0, NONE);
+        T_EQ("begin", stk_upload_open(&begun, store, place, BYTES, &options, &error), 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            struct stk_view part = {content + i * (size_t)PART, i < 2 ? PART : BYTES - 2 * PART};
+
+            T_EQ("part", stk_upload_part(begun, i, part, &error), 0);
+        }
+        keep(&world.body, &world.bytes, content, 7);
+        snprintf(world.etag, sizeof world.etag, "another");
+        world.exists = true;
+        T_EQ("end", stk_upload_commit(begun, &error), fresh ? -EEXIST : 0);
+        T_TRUE("what is there", is_there(fresh ? 7 : BYTES));
+        if (fresh) {
+            T_ERROR("end", &error);
+        }
+        stk_upload_close(begun, true);
+        T_EQ("nothing is left", world.upload, 0);
+    }
 }
 
 /* Uploads of the same object: those that tries of this one have left go, of others none. */
@@ -551,6 +614,7 @@ int main(void)
     T_EQ("store", stk_store_open(&store, &options, &error), 0);
     test_faults(store, place);
     test_kept(store, place);
+    test_fresh_meanwhile(store, place);
     test_left(store, place);
     test_rest(store, place);
     stk_store_close(store);
