@@ -3,8 +3,8 @@
  * Method: rows of variables; creds_oracle.py, which asks botocore over files, variables and
  * services of its own (ask.c, sts.c and amazon.c ask the same services); token_services.py,
  * which plays Google's and Azure's (google.c, azure.c, sign/jwt.c) and has google-auth ask too;
- * threads over a credential_process (process.c) that counts how often it runs; files of a token
- * (hub.c); a look at all memory that a core dump would have. */
+ * clocks that stand still; threads over a credential_process (process.c) that counts how often it
+ * runs; files of a token (hub.c); a look at all memory that a core dump would have. */
 #include "creds/creds.h"
 
 #include "base/mem.h"
@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,6 +27,20 @@
 #define LINE_BYTES 16384
 
 static char folder[64] = "/tmp/stoker-creds-XXXXXX";
+
+/* The room's clocks, where a test sets them: they stand still then. */
+static _Atomic int64_t wall_ns, monotonic_ns;
+
+int clock_gettime(clockid_t id, struct timespec *now)
+{
+    int64_t set = id == CLOCK_REALTIME ? wall_ns : id == CLOCK_MONOTONIC ? monotonic_ns : 0;
+
+    if (set > 0) {
+        *now = (struct timespec){.tv_sec = set / 1000000000, .tv_nsec = set % 1000000000};
+        return 0;
+    }
+    return (int)syscall(SYS_clock_gettime, id, now);
+}
 
 static void set(const char *name, const char *value)
 {
@@ -471,6 +486,164 @@ static void test_failure(void)
     stk_creds_close(creds);
 }
 
+/* ---- life, by clocks that stand still ---- */
+
+#define SECOND INT64_C(1000000000)
+#define NOON (INT64_C(4102488000) * SECOND) /* 2100-01-01T12:00:00Z */
+
+/* A program whose keys live until so many seconds after noon; `more` sees which run it is, as $n.
+ */
+static struct stk_creds *open_at_noon(int seconds, const char *more)
+{
+    struct stk_creds_options options = {.service = STK_CREDS_AWS};
+    struct stk_creds *creds = NULL;
+    char text[2048];
+
+    set_up_process("0", "");
+    snprintf(
+        text, sizeof text,
+        "#!/bin/sh\n"
+        "cd %s; echo run >>runs; n=$(wc -l <runs)\nlife=%d\n%s\n"
+        "end=$(date -u -d \"2100-01-01 12:00:00 UTC +$life seconds\" +%%Y-%%m-%%dT%%H:%%M:%%SZ)\n"
+        "echo '{\"Version\": 1, \"AccessKeyId\": \"AK'$n'\", \"SecretAccessKey\": \"" CANARY
+        "\", \"Expiration\": \"'$end'\"}'\n",
+        folder, seconds, more);
+    write_file("give", text);
+    wall_ns = NOON;
+    T_EQ("open", stk_creds_open(&creds, &options, NULL), 0);
+    return creds;
+}
+
+static void stop_at(int64_t after_noon_ns)
+{
+    wall_ns = NOON + after_noon_ns;
+}
+
+static void wait_for_runs(unsigned count)
+{
+    for (int i = 0; i < 6000 && runs() < count; i++) { /* a minute */
+        usleep(10000);
+    }
+    T_EQ("asked", runs(), count);
+}
+
+static void close_clocks(struct stk_creds *creds)
+{
+    stk_creds_close(creds); /* behind a refresh that it began */
+    wall_ns = monotonic_ns = 0;
+}
+
+/* When a refresh begins before they end: not earlier, and not later than an eighth of that. */
+static void test_when_ahead(void)
+{
+    static const struct row {
+        const char *name;
+        int life, not_yet, surely; /* seconds before the end */
+    } rows[] = {
+        {"an hour: a quarter of it", 3600, 901, 787},
+        {"a day: 15 minutes", 86400, 901, 787},
+        {"seven minutes", 400, 101, 87},
+    };
+
+    T_EACH(row, row, rows)
+    {
+        for (int due = 0; due < 2; due++) {
+            struct stk_creds *creds = open_at_noon(row->life, "");
+            struct stk_credentials got = {0};
+
+            T_EQ(row->name, stk_creds_get(creds, &got, NULL), 0);
+            stop_at((row->life - (due ? row->surely : row->not_yet)) * SECOND);
+            T_EQ(row->name, stk_creds_peek(creds, &got, NULL), 0);
+            T_STR(row->name, got.access_key, "AK1"); /* nobody waits for it */
+            close_clocks(creds);
+            T_EQ(row->name, runs(), due ? 2 : 1);
+        }
+    }
+}
+
+/* Where every refresh fails they are used to their end, but for a margin. */
+static void test_to_the_end(void)
+{
+    static const struct row {
+        const char *name;
+        int life;
+        int64_t lives_ns, ends_ns; /* before the end */
+    } rows[] = {
+        {"an hour: 10 s", 3600, 10 * SECOND + 1, 10 * SECOND},
+        {"a minute: a twentieth", 60, 3 * SECOND + 1, 3 * SECOND},
+    };
+
+    T_EACH(row, row, rows)
+    {
+        struct stk_creds *creds = open_at_noon(row->life, "test $n = 1 || exit 3");
+        struct stk_credentials got = {0};
+        struct stoker_error error = {0};
+
+        T_EQ(row->name, stk_creds_get(creds, &got, &error), 0);
+        stop_at(row->life * SECOND - row->lives_ns);
+        T_EQ(row->name, stk_creds_get(creds, &got, &error), 0); /* and a refresh begins */
+        wait_for_runs(2);
+        for (int i = 0; i < 20; i++) { /* the failure comes in one of these, and changes nothing */
+            T_EQ(row->name, stk_creds_get(creds, &got, &error), 0);
+            T_STR(row->name, got.access_key, "AK1");
+            usleep(10000);
+        }
+        stop_at(row->life * SECOND - row->ends_ns);
+        T_EQ(row->name, stk_creds_get(creds, &got, &error), -EACCES);
+        T_ERROR(row->name, &error);
+        T_STR(row->name, stk_creds_peek(creds, &got, &error) == -EACCES ? "it" : "no", "it");
+        close_clocks(creds);
+    }
+}
+
+/* Behind a failure it is asked again after 1 s, 2 s, 4 s ... a minute at most, and not before. */
+static void test_again(void)
+{
+    static const int waits[] = {1, 2, 4, 8, 16, 32, 60, 60};
+    struct stk_creds *creds = open_at_noon(3600, "test $n = 1 || test $n = 10 || exit 3");
+    struct stk_credentials got = {0};
+
+    monotonic_ns = 1000 * SECOND;
+    T_EQ("first", stk_creds_get(creds, &got, NULL), 0);
+    stk_creds_refused(creds, got.generation);
+    T_EQ("fails", stk_creds_get(creds, &got, NULL), -EACCES);
+    for (unsigned i = 0; i < STK_COUNT(waits); i++) {
+        T_EQ("at once", stk_creds_get(creds, &got, NULL), -EACCES);
+        monotonic_ns += waits[i] * SECOND - 1;
+        T_EQ("too early", stk_creds_get(creds, &got, NULL), -EACCES);
+        T_EQ("not asked", runs(), 2 + i);
+        monotonic_ns += 1;
+        T_EQ("asked", stk_creds_get(creds, &got, NULL), i + 1 < STK_COUNT(waits) ? -EACCES : 0);
+        T_EQ("asked", runs(), 3 + i);
+    }
+    T_STR("at last", got.access_key, "AK10");
+    stk_creds_refused(creds, got.generation);
+    T_EQ("fails again", stk_creds_get(creds, &got, NULL), -EACCES);
+    monotonic_ns += SECOND;
+    T_EQ("the wait begins anew", stk_creds_get(creds, &got, NULL), -EACCES);
+    T_EQ("the wait begins anew", runs(), 12);
+    close_clocks(creds);
+}
+
+/* What was on its way when the old ones were refused may be no newer: it is not used. */
+static void test_refused_meanwhile(void)
+{
+    struct stk_creds *creds =
+        open_at_noon(3600, "if [ $n = 2 ]; then while [ ! -e go ]; do sleep 0.05; done; fi");
+    struct stk_credentials got = {0};
+
+    T_EQ("first", stk_creds_get(creds, &got, NULL), 0);
+    stop_at((3600 - 700) * SECOND);
+    T_EQ("one is on its way", stk_creds_peek(creds, &got, NULL), 0);
+    wait_for_runs(2);
+    stk_creds_refused(creds, got.generation);
+    T_EQ("nobody is given the refused ones", stk_creds_peek(creds, &got, NULL), -EAGAIN);
+    write_file("go", "");
+    T_EQ("third", stk_creds_get(creds, &got, NULL), 0);
+    T_STR("third", got.access_key, "AK3");
+    close_clocks(creds);
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 /* One letter on, so that this program does not hold what it looks for. */
@@ -590,6 +763,10 @@ int main(int argc, char **argv)
     test_single_flight();
     test_ahead();
     test_failure();
+    test_when_ahead();
+    test_to_the_end();
+    test_again();
+    test_refused_meanwhile();
     test_hub();
     test_core();
     T_EQ("no leak", stk_mem_alive(), 0);
