@@ -25,7 +25,7 @@ static _Atomic bool let_go;
 
 static uint8_t byte_at(uint64_t i)
 {
-    return (uint8_t)(i * 131 + (i >> 11));
+    return (uint8_t)(i * 131 + (i >> 11) + (i >> 19) * 7); /* nowhere the same as a piece before */
 }
 
 static struct stoker_errand_answer answer_to(const struct stoker_errand *errand)
@@ -38,7 +38,7 @@ static struct stoker_errand_answer answer_to(const struct stoker_errand *errand)
         return answer;
     }
     if (errand->kind == STOKER_ERRAND_STAT) {
-        answer.bytes = BYTES;
+        answer.bytes = strstr(errand->url, "huge") ? STK_DESK_MAP_BYTES_MAX + 1 : BYTES;
         answer.mtime_ns = 7;
         answer.version = 9;
         answer.folder = strstr(errand->url, "folder") != NULL;
@@ -82,7 +82,7 @@ static void test_files(void)
     struct stoker_error error = {0};
     struct stk_listing listing;
     struct stk_file *file = NULL;
-    struct stk_stat stat;
+    struct stk_stat stat, slash;
     uint8_t *bytes = stk_alloc(BYTES, 1), *pages;
     uint64_t mapped;
 
@@ -98,6 +98,13 @@ static void test_files(void)
     T_EQ("mapped", mapped == BYTES && memcmp(pages, content, BYTES) == 0, 1);
     stk_pages_free(pages, mapped);
     stk_guest_close(file);
+    T_EQ("huge", stk_guest_open(desk, "x://huge", LONG_MS, &file, &error), 0);
+    T_EQ("is not mapped", stk_guest_map(file, &pages, &mapped, &error), STOKER_ERROR_UNSUPPORTED);
+    T_HAS("names it", error.where, "x://huge");
+    stk_guest_close(file);
+    T_EQ("stat", stk_guest_stat(desk, "x://a/folder", LONG_MS, &stat, &error), 0);
+    T_EQ("stat", stk_guest_stat(desk, "x://a/folder//", LONG_MS, &slash, &error), 0);
+    T_EQ("the same place", stat.inode, slash.inode);
     T_EQ("open short", stk_guest_open(desk, "x://short", LONG_MS, &file, &error), 0);
     T_EQ("changed", stk_guest_read(file, 0, bytes, 100), STOKER_ERROR_CHANGED);
     T_EQ("explain", stk_guest_explain(file, STOKER_ERROR_CHANGED, &error), 1);
@@ -158,6 +165,15 @@ static void test_queue(void)
         usleep(500);
     }
     T_EQ("woken", atomic_load(&wakes), READS);
+    /* One that reaches behind the end brings what is there. */
+    reads[0].offset = BYTES - 100;
+    T_EQ("submit", stk_desk_queue_submit(queue, &reads[0]), 0);
+    do {
+        stk_desk_queue_take(queue, NULL, &count);
+        usleep(500);
+    } while (count == 0);
+    T_EQ("to the end", reads[0].result, 100);
+    T_EQ("to the end", memcmp(reads[0].buffer, content + BYTES - 100, 100), 0);
     /* One that nobody answers in time: back at the deadline, and its buffer stays as it is. */
     atomic_store(&let_go, true);
     T_EQ("open", stk_guest_open(desk, "x://hold", SHORT_MS, &held_file, NULL), 0);
@@ -201,6 +217,65 @@ static void test_refusals(void)
     T_EQ("manned", stk_desk_is_manned(desk), 1);
 }
 
+static void *ask_other(void *other)
+{
+    struct stoker_error error = {0};
+    struct stk_stat stat;
+
+    return (void *)(intptr_t)stk_guest_stat(other, "x://file", LONG_MS, &stat, &error);
+}
+
+/* What waits when the desk is closed ends at once, and with what is taken and never answered the
+ * desk is freed. */
+static void test_closed_amid(void)
+{
+    struct stoker_errand errand = {.struct_size = sizeof errand};
+    struct stoker_desk *other;
+    struct stk_stat stat;
+    pthread_t asker;
+    void *status;
+
+    T_EQ("open", stoker_desk_open(&other, NULL), 0);
+    stk_desk_acquire(other);
+    pthread_create(&asker, NULL, ask_other, other);
+    T_EQ("one comes", stoker_desk_next(other, LONG_MS, &errand, NULL), 1);
+    struct stoker_errand_answer answer = answer_to(&errand);
+    T_EQ("answered", stoker_desk_answer(other, errand.number, &answer), 0);
+    pthread_join(asker, NULL);
+    T_EQ("manned", stk_desk_is_manned(other), 1);
+    T_EQ("late", stk_guest_stat(other, "x://file", SHORT_MS, &stat, NULL), STOKER_ERROR_TIMEOUT);
+    T_EQ("what was given up is not handed out", stoker_desk_next(other, 1, &errand, NULL), 0);
+    pthread_create(&asker, NULL, ask_other, other);
+    usleep(100000); /* it waits by then; else it is refused as it comes, which is no worse */
+    stoker_desk_close(other);
+    T_EQ("not manned any more", stk_desk_is_manned(other), 0);
+    pthread_join(asker, &status);
+    T_EQ("refused at once", (intptr_t)status, STOKER_ERROR_CLOSED);
+    stk_desk_release(other);
+}
+
+static void *take_only(void *other)
+{
+    struct stoker_errand errand = {.struct_size = sizeof errand};
+
+    return (void *)(intptr_t)stoker_desk_next(other, LONG_MS, &errand, NULL);
+}
+
+static void test_left(void)
+{
+    struct stoker_desk *other;
+    struct stk_stat stat;
+    pthread_t taker;
+    void *taken;
+
+    T_EQ("open", stoker_desk_open(&other, NULL), 0);
+    pthread_create(&taker, NULL, take_only, other);
+    T_EQ("late", stk_guest_stat(other, "x://file", 2000, &stat, NULL), STOKER_ERROR_TIMEOUT);
+    pthread_join(taker, &taken);
+    T_EQ("it was taken", (intptr_t)taken, 1);
+    stoker_desk_close(other);
+}
+
 /* Nobody has come: what is asked ends at its deadline; closed, at once. */
 static void test_closed(void)
 {
@@ -237,6 +312,8 @@ int main(void)
     test_queue();
     test_refusals();
     test_closed();
+    test_closed_amid();
+    test_left();
     stk_desk_acquire(desk);
     stoker_desk_close(desk);
     for (uint32_t i = 0; i < STK_COUNT(threads); i++) {

@@ -180,6 +180,7 @@ static void test_nfs(void)
     begin("/nfs/soft/x");
     stk_ground_judge(&ground, tree);
     T_EQ("noac", info->file_fresh_s, 0);
+    T_EQ("noac", info->folder_fresh_s, 0);
     T_EQ("noac", info->read_ahead_bytes, 15360 << 10);
     begin("/twice");
     stk_ground_judge(&ground, tree);
@@ -328,6 +329,12 @@ static void test_lustre(void)
     T_EQ("parts", layout.mirrors, 2);
     T_EQ("parts", layout.stripe_count, 8);
     T_EQ("parts", layout.stripe_bytes, 4 << 20);
+    T_TRUE("parts", !layout.is_released);
+    T_EQ("cut in the last", stk_layout_lustre((struct stk_view){bytes, 300}, &layout),
+         STOKER_ERROR_CORRUPT);
+    number(bytes + 176 + 4, 0x80000100, 4); /* of the first HSM has taken the data */
+    T_EQ("released", stk_layout_lustre((struct stk_view){bytes, 320}, &layout), 0);
+    T_TRUE("released", layout.is_released);
     number(bytes + 32 + 24, 300, 4); /* lies behind the end */
     T_EQ("outside", stk_layout_lustre((struct stk_view){bytes, 320}, &layout),
          STOKER_ERROR_CORRUPT);
@@ -347,6 +354,7 @@ static void test_ceph(void)
         {"stripe_unit=4194304", STOKER_ERROR_CORRUPT},
         {"stripe_unit=0 stripe_count=2", STOKER_ERROR_CORRUPT},
         {"stripe_unit=1 stripe_count=99999999999999999999", STOKER_ERROR_CORRUPT},
+        {"stripe_unit=4194304 stripe_count=18446744073709551618", STOKER_ERROR_CORRUPT},
         {"stripe_unit=1x stripe_count=1", STOKER_ERROR_CORRUPT},
         {"", STOKER_ERROR_CORRUPT},
     };

@@ -34,6 +34,24 @@ static struct stk_index *make_index(const char *name, uint64_t bytes)
     return index;
 }
 
+static struct stk_index *make_two(void)
+{
+    const struct stk_index_options options = {.shard_count = 2};
+    const struct stk_view member = {(const uint8_t *)"k.jpg", 5};
+    const char *const paths[] = {"/d/a.tar", "/d/b.tar"};
+    struct stk_shard_builder *builder = NULL;
+    struct stk_index *index = NULL;
+    int status = stk_index_open(&index, &options, NULL);
+
+    for (uint32_t i = 0; i < 2 && status == 0; i++) {
+        status = stk_shard_begin(index, i, paths[i], &builder, NULL);
+        status = status < 0 ? status : stk_shard_add(builder, member, 512, 9, NULL);
+        status = status < 0 ? status : stk_shard_end(builder, 1024, i, NULL);
+    }
+    T_EQ("two", status < 0 ? status : stk_index_finish(index, 0, NULL), 0);
+    return index;
+}
+
 static struct stk_journal *open_journal(struct stk_io *world, bool fresh)
 {
     struct stoker_error error = {0};
@@ -95,6 +113,64 @@ static void test_found(struct stk_io *world)
     T_EQ("removed", stk_journal_remove(journal, NULL), 0);
     stk_journal_close(journal);
     T_TRUE("no file", !is_there(world, part_path) && !is_there(world, "/d/stoker.index.part.1"));
+}
+
+/* A run that adds nothing, or ends before it begins, takes nothing from those before it. */
+static void test_kept(struct stk_io *world)
+{
+    struct stk_journal *journal = open_journal(world, false);
+    struct stk_index *two = NULL;
+    struct stk_view image = {NULL, 0};
+
+    add(journal, "a.tar", 1024, 7);
+    stk_journal_sweep(world, index_path); /* while one has it */
+    T_TRUE("what is in use is not swept", is_there(world, part_path));
+    stk_journal_close(journal);
+    for (int i = 0; i < 2; i++) {
+        journal = open_journal(world, false);
+        T_TRUE("found again", stk_journal_find(journal, "a.tar", 1024, 7) != NULL);
+        stk_journal_close(journal);
+    }
+    journal = open_journal(world, false); /* an index of two shards is no record of one */
+    two = make_two();
+    T_EQ("has an image", two && stk_index_image(two, "/d/", &image, NULL) == 0, 1);
+    T_EQ("is added", stk_journal_add(journal, image, 9, NULL), 0);
+    stk_free((void *)(uintptr_t)image.data);
+    stk_index_close(two);
+    T_EQ("removed while it is written", stk_journal_remove(journal, NULL), 0);
+    T_TRUE("no file", !is_there(world, part_path) && !is_there(world, "/d/stoker.index.part.1"));
+    stk_journal_close(journal);
+    journal = open_journal(world, false);
+    two = make_two();
+    T_EQ("has an image", two && stk_index_image(two, "/d/", &image, NULL) == 0, 1);
+    T_EQ("is added", stk_journal_add(journal, image, 9, NULL), 0);
+    stk_free((void *)(uintptr_t)image.data);
+    stk_index_close(two);
+    add(journal, "c.tar", 512, 3);
+    stk_journal_close(journal);
+    journal = open_journal(world, false);
+    T_TRUE("two are passed over", !stk_journal_find(journal, "a.tar", 1024, 9));
+    T_TRUE("what is behind is found", stk_journal_find(journal, "c.tar", 512, 3) != NULL);
+    stk_journal_close(journal);
+}
+
+/* With as many files as are read, what a further run added would never be found. */
+static void test_many_files(struct stk_io *world)
+{
+    struct stk_journal *journal;
+    char path[64];
+
+    for (uint32_t i = 0; i < STK_JOURNAL_FILES_MAX; i++) {
+        snprintf(path, sizeof path, i ? "%s.%u" : "%s", part_path, i);
+        T_EQ("is added", stk_world_add(world, path, "x", 1), 0);
+    }
+    journal = open_journal(world, false);
+    add(journal, "a.tar", 1024, 7);
+    stk_journal_close(journal);
+    T_TRUE("they begin anew", is_there(world, part_path) && !is_there(world, path));
+    journal = open_journal(world, false);
+    T_TRUE("found", stk_journal_find(journal, "a.tar", 1024, 7) != NULL);
+    stk_journal_close(journal);
 }
 
 static void test_fresh(struct stk_io *world)
@@ -178,7 +254,8 @@ static void test_sweep(struct stk_io *world)
 
 int main(void)
 {
-    static void (*const tests[])(struct stk_io *) = {test_found, test_fresh, test_cut, test_sweep};
+    static void (*const tests[])(struct stk_io *) = {test_found, test_kept, test_many_files,
+                                                     test_fresh, test_cut,  test_sweep};
     const struct stk_io_options options = {.depth = 2, .read_timeout_ms = 1000};
 
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {

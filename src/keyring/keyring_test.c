@@ -3,7 +3,10 @@
 #include "keyring/keyring.h"
 #include "test/t.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define HEX_0 "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 #define BASE_0 "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -101,8 +104,72 @@ static void test_find(void)
     }
 }
 
+/* A prefix that just has room, and one that has not: its end would be written behind it. */
+static void test_long_prefix(void)
+{
+    for (size_t more = 0; more < 2; more++) {
+        struct stk_keyring ring = {.count = 0};
+        size_t bytes = STK_KEYRING_PREFIX_BYTES - 1 + more;
+        char line[2 * STK_KEYRING_PREFIX_BYTES];
+        int used = snprintf(line, sizeof line, "s3://%0*d " BASE_0, (int)bytes, 7);
+
+        T_EQ("long",
+             stk_keyring_add(&ring, (struct stk_view){(uint8_t *)line, (size_t)used}, "from", NULL),
+             more ? STOKER_ERROR_LIMIT : 0);
+        T_EQ("long", strlen(ring.keys[0].prefix), more ? 0 : bytes);
+    }
+}
+
+static void test_bytes(void)
+{
+    static const char nul[] = "s3://b/\0/k " BASE_0, line[] = RAW_A "\n";
+    struct stk_keyring ring = {.count = 0};
+
+    T_EQ("a NUL in a prefix",
+         stk_keyring_add(&ring, (struct stk_view){(const uint8_t *)nul, sizeof nul - 1}, "from",
+                         NULL),
+         STOKER_ERROR_FORMAT);
+    T_EQ("33 bytes are no key",
+         stk_keyring_add(&ring, (struct stk_view){(const uint8_t *)line, sizeof line - 1}, "from",
+                         NULL),
+         STOKER_ERROR_FORMAT);
+    T_EQ("none", ring.count, 0);
+}
+
+/* What is wrong with the file is told, and its keys are not half taken. */
+static void test_file(void)
+{
+    char path[] = "/tmp/stoker-keyring-XXXXXX";
+    struct stoker_error error = {0};
+    static struct stk_keyring ring;
+    FILE *file = fdopen(mkstemp(path), "w");
+
+    fputs(BASE_0 "\n", file);
+    fflush(file);
+    setenv("STOKER_SSE_C_KEY_FILE", path, 1);
+    setenv("STOKER_SSE_C_KEY", "s3://b " BASE_A, 1);
+    T_EQ("both", stk_keyring_open(&ring, &error), 0);
+    T_EQ("both", ring.count, 2);
+    for (uint32_t i = 0; i < STK_KEYRING_FILE_BYTES_MAX / 2; i++) {
+        fputs("#\n", file);
+    }
+    fclose(file);
+    memset(&ring, 0, sizeof ring);
+    T_EQ("too large", stk_keyring_open(&ring, &error), STOKER_ERROR_LIMIT);
+    T_EQ("too large", ring.count, 0);
+    T_EQ("away", unlink(path), 0);
+    T_TRUE("none", stk_keyring_open(&ring, &error) < 0);
+    T_ERROR("none", &error);
+    T_EQ("none", ring.count, 0);
+    unsetenv("STOKER_SSE_C_KEY_FILE");
+    unsetenv("STOKER_SSE_C_KEY");
+}
+
 int main(void)
 {
+    test_long_prefix();
+    test_bytes();
+    test_file();
     test_texts();
     test_find();
     return t_finish();

@@ -92,6 +92,9 @@ static void test_all(struct stoker_engine *engine, uint64_t all)
         T_EQ("check", run(engine, &options, &progress, &error), 0);
         T_EQ("check", progress.bytes_read, 0);
         T_EQ("check", progress.files, STK_COUNT(sizes));
+        if (progress.tells_cold) {
+            T_EQ("check", progress.bytes_warm + progress.bytes_cold, all);
+        }
         options.check = 0;
         T_EQ("all", run(engine, &options, &progress, &error), 0);
         T_EQ("all", progress.listed, 1);
@@ -143,6 +146,12 @@ static void test_failures(struct stoker_engine *engine, uint64_t all)
     error = (struct stoker_error){0};
     T_EQ("budget", run(engine, &options, &progress, &error), STOKER_ERROR_BUDGET);
     T_ERROR("budget", &error);
+    paths[0] = folder;
+    options.path_count = 1;
+    options.piece_bytes = 4u << 20; /* 256 MiB of 1 GiB: each run gives them back */
+    for (int i = 0; i < 6; i++) {
+        T_EQ("given back", run(engine, &options, &progress, &error), 0);
+    }
 }
 
 int main(void)

@@ -55,6 +55,12 @@ static const struct row rows[] = {
      false},
     {"bits left over", "x-amz-checksum-crc32c: 4waSgx==\n", STK_SEAL_OF_AMAZON, true, false, 0, 0,
      false, false},
+    {"a digit for the padding", "x-amz-checksum-crc32c: 4waSgwA=\n", STK_SEAL_OF_AMAZON, true,
+     false, 0, 0, false, false},
+    {"a part of an object", "x-amz-checksum-crc32c: " CRC32C "-1\nx-amz-checksum-type: COMPOSITE\n",
+     STK_SEAL_OF_AMAZON, false, false, STK_SEAL_CRC32C, 0, false, true},
+    {"md5, which S3 does not tell", "x-amz-checksum-md5: " MD5 "\n", STK_SEAL_OF_AMAZON, true,
+     false, 0, 0, false, false},
     {"an ETag", "ETag: " ETAG "\n", STK_SEAL_OF_AMAZON, true, true, STK_SEAL_MD5, 0, true, false},
     {"an ETag that nobody wants", "ETag: " ETAG "\n", STK_SEAL_OF_AMAZON, true, false, 0, 0, false,
      false},
@@ -135,6 +141,9 @@ static void test_twice(void)
          (uint32_t)twice.sum[0] << 24 | twice.sum[1] << 16 | twice.sum[2] << 8 | twice.sum[3],
          want);
     T_TRUE("another", !stk_seal_is(&once, &twice));
+    memcpy(twice.sum, once.sum, sizeof twice.sum);
+    T_TRUE("another, of the same digits", !stk_seal_is(&once, &twice));
+    twice = stk_seal_make(STK_SEAL_CRC32C, true, digits);
     stk_seal_text(&once, text);
     T_STR("text", text, "crc32c " CRC32C);
     stk_seal_text(&twice, text);
@@ -274,6 +283,7 @@ static void test_bound(void)
 {
     struct stk_cover *cover = stk_cover_new(1u << 20);
     struct stk_seal whole = {.kind = STK_SEAL_CRC32C};
+    static uint8_t ones[4 * STK_COVER_PIECES_MAX];
     uint8_t byte = 1;
 
     stk_cover_expect(cover, &whole);
@@ -281,6 +291,36 @@ static void test_bound(void)
         T_EQ("open", stk_cover_add(cover, 2 * i, (struct stk_view){&byte, 1}), STK_COVER_OPEN);
     }
     stk_cover_free(cover);
+    cover = stk_cover_new(4 * STK_COVER_PIECES_MAX); /* had all been kept, this would prove it */
+    memset(ones, 1, sizeof ones);
+    whole = stk_seal_make(STK_SEAL_CRC32C, false, (struct stk_view){ones, sizeof ones});
+    stk_cover_expect(cover, &whole);
+    for (uint64_t i = 0; i < 2 * sizeof ones; i++) {
+        uint64_t at = i < sizeof ones / 2 ? 2 * i : 2 * (i - sizeof ones / 2) + 1;
+
+        if (at < sizeof ones) {
+            T_EQ("left out", stk_cover_add(cover, at, (struct stk_view){&byte, 1}), STK_COVER_OPEN);
+        }
+    }
+    stk_cover_free(cover);
+}
+
+/* What cannot be joined proves nothing, and refutes nothing. */
+static void test_no_join(void)
+{
+    uint8_t data[200] = {7};
+    struct stk_view all = {data, sizeof data};
+    struct stk_seal seals[2] = {stk_seal_make(STK_SEAL_SHA256, false, all),
+                                stk_seal_make(STK_SEAL_CRC32C, true, all)};
+
+    for (size_t i = 0; i < STK_COUNT(seals); i++) {
+        struct stk_cover *cover = stk_cover_new(sizeof data);
+
+        T_EQ("told", stk_cover_expect(cover, &seals[i]), STK_COVER_OPEN);
+        T_EQ("half", stk_cover_add(cover, 100, (struct stk_view){data + 100, 100}), STK_COVER_OPEN);
+        T_EQ("all", stk_cover_add(cover, 0, (struct stk_view){data, 100}), STK_COVER_OPEN);
+        stk_cover_free(cover);
+    }
 }
 
 int main(void)
@@ -290,5 +330,6 @@ int main(void)
     test_cover();
     test_told_late();
     test_bound();
+    test_no_join();
     return t_finish();
 }

@@ -104,6 +104,7 @@ int main(void)
     T_EQ("alone", stk_turn_publish(&turn, (struct stk_view){(const uint8_t *)"x", 1}), 0);
     T_EQ("busy", stk_turn_begin(&other, "aa", 50), STK_TURN_NONE);
     stk_turn_end(&turn);
+    T_TRUE("no result stays", access(turn.path, F_OK) < 0);
     T_EQ("later", stk_turn_begin(&turn, "aa", 100), STK_TURN_MINE);
     T_TRUE("later", access(turn.path, F_OK) < 0);
     stk_turn_end(&turn);
@@ -117,6 +118,22 @@ int main(void)
     T_EQ("not its to remove", access(path, F_OK), 0);
     stk_turn_end(&other);
     T_TRUE("removed by its holder", access(path, F_OK) < 0);
+    /* What cannot be published leaves nothing. */
+    T_EQ("mine", stk_turn_begin(&turn, "cc", 100), STK_TURN_MINE);
+    T_EQ("in the way", mkdir(turn.path, 0700), 0);
+    T_TRUE("refused", stk_turn_publish(&turn, (struct stk_view){(const uint8_t *)"x", 1}) < 0);
+    snprintf(path, sizeof path, "%s/stoker-turns-%u/cc.part", folder, (unsigned)geteuid());
+    T_TRUE("no part stays", access(path, F_OK) < 0);
+    T_EQ("away", rmdir(turn.path), 0);
+    stk_turn_end(&turn);
+    /* Nor is a link followed. */
+    snprintf(path, sizeof path, "%s/stoker-turns-%u/dd.lock", folder, (unsigned)geteuid());
+    T_EQ("link", symlink("../elsewhere", path), 0);
+    T_EQ("link", stk_turn_begin(&turn, "dd", 100), STK_TURN_NONE);
+    stk_turn_end(&turn);
+    T_EQ("link", unlink(path), 0);
+    snprintf(path, sizeof path, "%s/elsewhere", folder);
+    T_TRUE("nothing is made there", access(path, F_OK) < 0);
     /* A folder that others may write to is not believed. */
     snprintf(path, sizeof path, "%s/stoker-turns-%u", folder, (unsigned)geteuid());
     chmod(path, 0777);
