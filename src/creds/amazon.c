@@ -599,3 +599,51 @@ done:
     stk_ask_close(keys);
     return status;
 }
+
+/* ---- where the machine is ---- */
+
+static bool metadata_place(struct stk_search *search, const char *base, const char *path,
+                           const char *token, char name[64])
+{
+    struct stk_ask *ask = metadata_ask(STK_HTTP_GET, base, path, token);
+    bool told;
+
+    if (ask) {
+        ask->tries = 1;
+    }
+    told = ask && stk_ask_send(search, ask, "the instance's metadata", NULL) == 0 &&
+           ask->code == 200 && stk_search_is_place(ask->text, 64);
+    if (told) {
+        memcpy(name, ask->text, strlen(ask->text) + 1);
+    }
+    stk_ask_close(ask);
+    return told;
+}
+
+int stk_search_where_amazon(struct stk_search *search, struct stk_creds_where *where)
+{
+    const char *base = metadata_base(&search->profiles);
+    struct stk_ask *token;
+    int status = 0;
+
+    if (!base) {
+        snprintf(where->from, sizeof where->from, "AWS_EC2_METADATA_DISABLED is true");
+        return 0;
+    }
+    token = metadata_ask(STK_HTTP_PUT, base, "/latest/api/token", NULL);
+    if (!token || stk_ask_send(search, token, "the instance's metadata", NULL) < 0) {
+        status = -ENOENT;
+    } else if (token->code == 200 && !strpbrk(token->text, "\r\n") &&
+               token->text_bytes < STK_CREDS_KEY_BYTES_MAX &&
+               metadata_place(search, base, "/latest/meta-data/placement/region", token->text,
+                              where->region)) {
+        (void)metadata_place(search, base, "/latest/meta-data/placement/availability-zone-id",
+                             token->text, where->zone);
+        where->cloud = "Amazon";
+        status = 1;
+    }
+    snprintf(where->from, sizeof where->from, "%s %.200s",
+             status > 0 ? "the instance's metadata, by" : "no metadata of an instance at", base);
+    stk_ask_close(token);
+    return status;
+}

@@ -400,3 +400,33 @@ static int search_chain(const struct stk_creds_options *options, struct stk_cred
     stk_free(search);
     return status < 0 ? status : 0;
 }
+
+bool stk_search_is_place(const char *name, size_t bytes_max)
+{
+    size_t bytes = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-");
+
+    return bytes > 0 && bytes < bytes_max && name[bytes] == '\0';
+}
+
+/* Amazon's address is a number, which every cloud's machines have: where nobody answers there, only
+ * a host that is named by hand is asked too. */
+void stk_creds_where(struct stk_http *http, struct stk_creds_where *where)
+{
+    struct stk_creds_options options = {.service = STK_CREDS_AWS, .http = http};
+    struct stk_search *search = stk_alloc(1, sizeof *search);
+    int status;
+
+    *where = (struct stk_creds_where){.cloud = ""};
+    if (!search || stk_profiles_open(&search->profiles, NULL, NULL) < 0) {
+        snprintf(where->from, sizeof where->from, "the files of profiles cannot be read");
+        stk_free(search);
+        return;
+    }
+    search->options = &options;
+    status = stk_search_where_amazon(search, where);
+    if (status == 0 || (status < 0 && stk_environment("GCE_METADATA_HOST"))) {
+        (void)stk_search_where_google(search, where);
+    }
+    stk_profiles_close(&search->profiles);
+    stk_free(search);
+}

@@ -111,4 +111,14 @@ bool stk_creds_unsigned(uint32_t service);
 int stk_creds_explain(const struct stk_creds_options *options, struct stk_creds_trail *trail_out,
                       struct stk_credentials *credentials_out, struct stoker_error *error);
 
+/* Where this machine is. */
+struct stk_creds_where {
+    const char *cloud;         /* "Amazon", "Google"; "": nobody tells; static */
+    char region[64], zone[64]; /* "us-west-2", "usw2-az1"; "us-central1", "us-central1-a" */
+    char from[256];            /* who told it, or why nobody does; for people */
+};
+/* By the metadata of the machine's cloud (version 2 at Amazon), under the variables that the search
+ * for credentials honours. Waits a second where nobody answers; a few, where one does slowly. */
+void stk_creds_where(struct stk_http *http, struct stk_creds_where *where_out);
+
 #endif

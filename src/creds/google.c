@@ -409,3 +409,37 @@ static int from_metadata(struct stk_search *search, struct stk_credentials *foun
     stk_ask_close(ask);
     return status;
 }
+
+int stk_search_where_google(struct stk_search *search, struct stk_creds_where *where)
+{
+    const char *host = stk_environment("GCE_METADATA_HOST"), *off = stk_environment("NO_GCE_CHECK");
+    const char *zone, *end;
+    struct stk_ask *ask;
+
+    if (off && strcasecmp(off, "true") == 0) {
+        return 0;
+    }
+    ask = stk_ask_open(STK_HTTP_GET);
+    if (!ask) {
+        return -ENOMEM;
+    }
+    host = host ? host : METADATA;
+    snprintf(ask->url, sizeof ask->url, "http://%.256s/computeMetadata/v1/instance/zone", host);
+    ask->direct = true;
+    ask->tries = 1;
+    ask->total_ms = ask->connect_ms = METADATA_MS;
+    stk_ask_header(ask, "Metadata-Flavor", "Google");
+    if (stk_ask_send(search, ask, "the metadata server", NULL) == 0 && ask->code == 200) {
+        zone = strrchr(ask->text, '/'); /* "projects/123/zones/us-central1-a" */
+        zone = zone ? zone + 1 : ask->text;
+        end = strrchr(zone, '-');
+        if (end && end > zone && stk_search_is_place(zone, sizeof where->zone)) {
+            snprintf(where->zone, sizeof where->zone, "%s", zone);
+            snprintf(where->region, sizeof where->region, "%.*s", (int)(end - zone), zone);
+            snprintf(where->from, sizeof where->from, "the metadata server %.200s", host);
+            where->cloud = "Google";
+        }
+    }
+    stk_ask_close(ask);
+    return where->cloud[0] ? 1 : 0;
+}

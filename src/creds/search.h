@@ -78,6 +78,13 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
 int stk_ask_refused(const struct stk_ask *ask, const char *what, const char *advice,
                     struct stoker_error *error);
 
+/* Where the machine is, by one cloud's metadata. 1: told. 0: another service answers there, or it
+ * is switched off. Negative: nobody answers, and one address serves all clouds. */
+int stk_search_where_amazon(struct stk_search *search, struct stk_creds_where *where);
+int stk_search_where_google(struct stk_search *search, struct stk_creds_where *where);
+/* Of the name of a region or zone that a stranger told: letters, digits, '-'; false: it is none. */
+bool stk_search_is_place(const char *name, size_t bytes_max);
+
 /* Runs a program and takes what it writes, by no shell: words as shlex splits them. */
 int stk_process_run(const char *command, char *out, size_t out_bytes, size_t *used_out,
                     struct stoker_error *error);

@@ -65,6 +65,58 @@ int stk_store_head(struct stk_store *store, const struct stk_place *place,
     return status;
 }
 
+/* "<LocationConstraint>US-WEST1</LocationConstraint>" */
+static void take_location(const char *document, char region[64])
+{
+    static const char name[] = "LocationConstraint";
+    const char *at = strstr(document, name), *text = at ? strchr(at, '>') : NULL;
+    size_t bytes = text ? strcspn(text + 1, "<") : 0;
+
+    for (size_t i = 0; i < bytes && bytes < 64; i++) {
+        char letter = text[1 + i];
+
+        region[i] = (char)(letter >= 'A' && letter <= 'Z' ? letter - 'A' + 'a' : letter);
+    }
+}
+
+int stk_store_where(struct stk_store *store, const struct stk_place *place, char region[64],
+                    struct stoker_error *error)
+{
+    static const struct stk_sign_pair location = {"location", ""};
+    struct stk_http_answer *answer = stk_alloc(1, sizeof *answer);
+    struct stk_place bucket = *place;
+    uint8_t document[1024] = {0};
+    struct stk_exchange exchange = {.place = &bucket, .method = STK_HTTP_HEAD};
+    struct stk_view value;
+    int status;
+
+    memset(region, 0, 64);
+    if (!answer) {
+        return stk_fail(error, -ENOMEM, "cannot ask for a bucket", "free memory", "store");
+    }
+    bucket.key = "";
+    if (place->kind == STK_PLACE_GOOGLE) {
+        exchange.method = STK_HTTP_GET;
+        exchange.query = &location;
+        exchange.query_count = 1;
+        exchange.document = true;
+        exchange.buffer = document;
+        exchange.buffer_bytes = sizeof document - 1;
+    }
+    status = place->kind == STK_PLACE_GOOGLE || place->kind == STK_PLACE_S3
+                 ? stk_exchange_call(store, &exchange, answer, error)
+                 : 0;
+    if (place->kind == STK_PLACE_GOOGLE && status == 0) {
+        take_location((const char *)document, region);
+    } else if (place->kind == STK_PLACE_S3 && answer->code > 0 &&
+               stk_http_header(answer, "x-amz-bucket-region", &value) && value.bytes < 64) {
+        memcpy(region, value.data, value.bytes);
+        status = 0;
+    }
+    stk_free(answer);
+    return status;
+}
+
 void stk_store_fetch(struct stk_exchange *exchange, const struct stk_place *place,
                      const struct stk_about *about, uint64_t offset, uint64_t bytes,
                      uint8_t *buffer)

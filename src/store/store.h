@@ -179,7 +179,12 @@ bool stk_store_has_key(const struct stk_store *store, const struct stk_place *pl
 /* Asks for size and version. -ENOENT, -EACCES ... */
 int stk_store_head(struct stk_store *store, const struct stk_place *place,
                    struct stk_about *about_out, struct stoker_error *error);
-/* The same without waiting: readies *exchange, whose done has stk_store_told of the answer. */
+/* In which region its bucket is, as the service calls it: "us-west-2"; "us-central1", "eu". Empty:
+ * it does not tell. Of S3 also who may not list it is told. */
+int stk_store_where(struct stk_store *store, const struct stk_place *place, char region_out[64],
+                    struct stoker_error *error);
+/* stk_store_head without waiting: readies *exchange, whose done has stk_store_told of the answer.
+ */
 void stk_store_probe(struct stk_exchange *exchange, const struct stk_place *place, uint8_t *byte);
 /* bytes UINT64_MAX: the server tells no size. */
 void stk_store_told(struct stk_about *about_out, const struct stk_http_answer *answer);
