@@ -1584,6 +1584,35 @@ struct stoker_creds {
 STOKER_API int stoker_creds_explain(const char *url, struct stoker_creds *creds,
                                     struct stoker_error *error);
 
+enum stoker_where_kind {
+    STOKER_WHERE_UNKNOWN = 0, /* one of the two is not told */
+    STOKER_WHERE_NEAR,
+    STOKER_WHERE_OTHER_ZONE, /* S3 Express: its bucket is in one zone */
+    STOKER_WHERE_OTHER_REGION,
+    STOKER_WHERE_OTHER_CLOUD,
+};
+
+/* Where a bucket is, and where this machine is. */
+struct stoker_where {
+    size_t struct_size;
+    uint32_t kind;             /* enum stoker_where_kind */
+    uint8_t machine_known;     /* in: 1: machine_... are of an earlier call, and not asked again */
+    const char *service;       /* "S3", "S3 Express", "Google Cloud Storage"; "": of none that
+                                  tells; lent for ever, as machine_cloud */
+    const char *machine_cloud; /* "Amazon", "Google"; "": none that tells */
+    char bucket_region[64], bucket_zone[64], bucket_from[256]; /* from: who told it, or why not */
+    char machine_region[64], machine_zone[64], machine_from[256];
+    double gigabyte; /* of NEAR 0; else dollars that 10^9 bytes cost on their way, estimated */
+    char what[192], reason[384], advice[512]; /* of the others; the last may be a command */
+};
+
+/* Asks the bucket (HEAD; Google: its location) and the metadata of the machine's cloud, as
+ * AWS_EC2_METADATA_..., GCE_METADATA_HOST and NO_GCE_CHECK say, for a second where nobody answers.
+ * Of an endpoint of one's own, of Azure, Hugging Face and the web nobody is asked: UNKNOWN.
+ * UNSUPPORTED: not a URL of a store. Any thread. */
+STOKER_API int stoker_where_is(struct stoker_engine *engine, const char *url,
+                               struct stoker_where *where, struct stoker_error *error);
+
 /* ---- files ---------------------------------------------------------------------------- */
 
 /* Files of this machine and objects of stores by their names: a path, s3://bucket/key,

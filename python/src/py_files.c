@@ -204,6 +204,33 @@ static void file_dealloc(PyObject *object)
     stk_py_object_free(object);
 }
 
+/* where(engine, url) -> {...} */
+PyObject *stk_py_where(PyObject *module, PyObject *arguments)
+{
+    struct stoker_where where = {.struct_size = sizeof where};
+    struct stoker_error error = {0};
+    struct stk_py_engine *engine;
+    const char *url;
+    int status;
+
+    if (!PyArg_ParseTuple(arguments, "O!y:where", module_of(module)->engine_type, &engine, &url) ||
+        !stk_py_gate_enter(&engine->gate, "engine")) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = stoker_where_is(engine->engine, url, &where, &error);
+    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    if (status < 0) {
+        return stk_py_raise(status, &error);
+    }
+#define T(field) #field, where.field
+    return Py_BuildValue("{sIsssssssssssssssssssssN}", T(kind), T(service), T(bucket_region),
+                         T(bucket_zone), T(bucket_from), "machine_cloud",
+                         where.machine_cloud ? where.machine_cloud : "", T(machine_region),
+                         T(machine_zone), T(machine_from), T(what), T(reason), "advice",
+                         stk_py_text(where.advice, strlen(where.advice)));
+#undef T
+}
+
 /* ---- ranges ----------------------------------------------------------------------------- */
 
 /* Ranges in the making: each keeps its file and its bytes. */

@@ -27,6 +27,7 @@ static PyMethodDef functions[] = {
     {"order_at", order_at, METH_VARARGS, "The sample at a position of an epoch."},
     {"mix_samples", stk_py_mix_samples, METH_VARARGS, "Samples of an epoch of a mix."},
     {"rows", stk_py_rows, METH_VARARGS, "Documents in memory as one batch of rows."},
+    {"where", stk_py_where, METH_VARARGS, "Where a bucket and this machine are."},
     {"stat", stk_py_stat, METH_VARARGS, "What a path or URL names."},
     {"expect", stk_py_expect, METH_VARARGS, "Asks for many files at once, ahead."},
     {"read_ranges", stk_py_read_ranges, METH_VARARGS, "Many ranges of files, side by side."},

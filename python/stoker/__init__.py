@@ -75,7 +75,7 @@ from .fields import (
     MessagePack,
     Text,
 )
-from .files import CopyReport, FileInfo, cat, cp, ls, rm, stat, sync
+from .files import CopyReport, FileInfo, Where, cat, cp, ls, rm, stat, sync, where
 from .loader import Loader
 from .mix import Mix, Source
 from .output import Ragged
@@ -177,4 +177,5 @@ __all__ = [
     "stat",
     "sync",
     "verify",
+    "where",
 ]

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from . import _stoker
-from .dataset import Engine, count, default_engine, interruptible, parse_bytes, word
+from .dataset import Engine, count, default_engine, interruptible, parse_bytes, prices, word
 from .errors import ArgumentError
 from .output import paths_of
 
-__all__ = ["CopyReport", "FileInfo", "cat", "cp", "ls", "rm", "stat", "sync"]
+__all__ = ["CopyReport", "FileInfo", "Where", "cat", "cp", "ls", "rm", "stat", "sync", "where"]
 
 _CHECKS = {
     "auto": _stoker.CHECK_AUTO,
@@ -69,6 +69,31 @@ class CopyReport(NamedTuple):
     seconds: float
 
 
+class Where(NamedTuple):
+    """Where a bucket is, and where this machine is."""
+
+    kind: str
+    """``"near"``; ``"other zone"``, ``"other region"``, ``"other cloud"``; or ``"unknown"``."""
+    service: str
+    """``"S3"``, ``"S3 Express"``, ``"Google Cloud Storage"``; or empty: of none that tells."""
+    bucket_region: str
+    bucket_zone: str
+    bucket_from: str
+    """Who told it, or why nobody did."""
+    machine_cloud: str
+    machine_region: str
+    machine_zone: str
+    machine_from: str
+    what: str
+    """Of the others, in words; with reason and advice."""
+    reason: str
+    advice: str
+    gigabyte: float
+    """Dollars that 10^9 bytes cost on their way, by ``prices.json`` or ``STOKER_PRICES``."""
+
+
+_KINDS = ("unknown", "near", "other zone", "other region", "other cloud")
+_PRICES = {"other region": "other_region", "other cloud": "outside"}
 Progress = Callable[[CopyReport], object]
 
 
@@ -203,6 +228,21 @@ def stat(path: str | os.PathLike[str], *, engine: Engine | None = None) -> FileI
     name = paths_of(path)[0]
     told = interruptible(lambda: _stoker.stat(native, name))
     return _info((os.fsdecode(name), *told[1:]))
+
+
+def where(url: str, *, engine: Engine | None = None) -> Where:
+    """Where the bucket of a URL is, and where this machine is, and what it costs that they differ.
+
+    Asks the bucket, and the metadata of the machine's cloud, which takes a second where there are
+    none (``AWS_EC2_METADATA_DISABLED=true``: nobody is asked). Of an endpoint of one's own, and of
+    stores that do not tell, ``kind`` is ``"unknown"``. Nothing asks this unbidden.
+    """
+    native = native_of(engine, "where")
+    name = paths_of(url)[0]
+    told = interruptible(lambda: _stoker.where(native, name))
+    kind = _KINDS[told.pop("kind")]
+    row = prices().get("gs" if told["service"].startswith("Google") else "s3", {})
+    return Where(kind, **told, gigabyte=row.get(_PRICES.get(kind, ""), 0.0))
 
 
 def ls(

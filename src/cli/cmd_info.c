@@ -3,6 +3,7 @@
 #include "cli/args.h"
 
 #include "cli/mounted.h"
+#include "cli/placed.h"
 #include "cli/term.h"
 
 #include <string.h>
@@ -23,7 +24,8 @@ struct facts {
 
 static int run(struct args *args);
 static void facts_print(const struct facts *facts);
-static void facts_print_json(const struct facts *facts, const struct mounted *mounted);
+static void facts_print_json(const struct facts *facts, const struct mounted *mounted,
+                             const struct placed *placed);
 static int print_mounts(const struct mounted *mounted, const struct args *args);
 static int run_opened(struct args *args, const struct mounted *mounted);
 
@@ -34,8 +36,13 @@ const struct command command_info = {
     .summary = "Say what a data set is, what it lies on, and how it will be read",
     .more =
         "Of local paths file system, server and disk are told, and what of them slows training\n"
-        "down, with the command that changes it: a FINDING makes the exit status 1. The memory\n"
-        "that a stream takes is worked out for the given batch and picture; nothing is decoded.\n",
+        "down, with the command that changes it: a FINDING makes the exit status 1. Of buckets of\n"
+        "S3 and Google their region is told (of S3 Express the zone), and that of this machine, "
+        "by\n"
+        "its cloud's metadata: that they differ is a finding, too. Where no metadata answer, "
+        "which\n"
+        "takes a second, AWS_EC2_METADATA_DISABLED=true asks none. The memory that a stream takes\n"
+        "is worked out for the given batch and picture; nothing is decoded.\n",
     .run = run,
 };
 
@@ -84,6 +91,7 @@ static int run_opened(struct args *args, const struct mounted *mounted)
 {
     struct stoker_engine *engine = NULL;
     struct stoker_dataset *dataset = NULL;
+    static struct placed placed;
     struct facts facts = {
         .engine.struct_size = sizeof facts.engine,
         .dataset.struct_size = sizeof facts.dataset,
@@ -101,6 +109,7 @@ static int run_opened(struct args *args, const struct mounted *mounted)
     }
     stoker_engine_info(engine, &facts.engine);
     stoker_dataset_info(dataset, &facts.dataset);
+    placed_open(&placed, engine, args);
     if (facts.dataset.sequential) {
         facts.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does, whatever it is asked for */
     }
@@ -113,13 +122,15 @@ static int run_opened(struct args *args, const struct mounted *mounted)
         snprintf(facts.identity + 2 * i, 3, "%02x", facts.dataset.identity[i]);
     }
     if (args->json) {
-        facts_print_json(&facts, mounted);
+        facts_print_json(&facts, mounted, &placed);
     } else {
+        placed_print(&placed);
         facts_print(&facts);
     }
     stoker_dataset_close(dataset);
     stoker_engine_close(engine);
-    return mounted_status(mounted);
+    status = placed_status(&placed);
+    return status != EXIT_FINE ? status : mounted_status(mounted);
 }
 
 static void facts_print(const struct facts *facts)
@@ -180,7 +191,8 @@ static void facts_print(const struct facts *facts)
            engine->threads);
 }
 
-static void facts_print_json(const struct facts *facts, const struct mounted *mounted)
+static void facts_print_json(const struct facts *facts, const struct mounted *mounted,
+                             const struct placed *placed)
 {
     const struct stoker_dataset_info *dataset = &facts->dataset;
     const struct stoker_engine_info *engine = &facts->engine;
@@ -214,5 +226,6 @@ static void facts_print_json(const struct facts *facts, const struct mounted *mo
     json_u64("batch_bytes", facts->batch_bytes);
     json_u64("batches_ahead", facts->batches_ahead);
     mounted_json(mounted);
+    placed_json(placed);
     json_close('}');
 }

@@ -1,0 +1,316 @@
+"""Where buckets and this machine are.
+
+Goal: `stoker info` and stoker.where tell both, and what it costs that they differ; without
+metadata about a second is lost, once; endpoints of one's own are left alone; a bucket in another
+region than was configured is read, and told as being there.
+Method: a proxy of the test that is Amazon and Google: it takes CONNECT for any host, answers by
+TLS with an authority of this test's own, as each region's endpoint would: 301, 400
+AuthorizationHeaderMalformed, 403 or what is there. Metadata services are scripted servers here.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import re
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import make
+import object_server
+import pytest
+import stoker
+from test_cli import COMMAND
+
+HOSTS = ("*.s3.us-west-2.amazonaws.com,*.s3.eu-central-1.amazonaws.com,"
+         "*.s3express-usw2-az1.us-west-2.amazonaws.com,storage.googleapis.com")
+WAIT = 120
+
+
+class Cloud(http.server.BaseHTTPRequestHandler):
+    """The stores' side, behind the proxy: one object, "a.tar", in each bucket."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_CONNECT(self):
+        self.server.seen.append(self.path)
+        self.send_response(200)
+        self.end_headers()
+        with self.server.tls.wrap_socket(self.connection, server_side=True) as inner:
+            self.rfile, self.wfile = inner.makefile("rb"), inner.makefile("wb")
+            self.close_connection = False
+            while not self.close_connection:
+                self.handle_one_request()
+                self.wfile.flush()
+        self.close_connection = True
+
+    def say(self, code, body=b"", **headers):
+        self.send_response(code)
+        for name, value in {"Content-Length": len(body), **headers}.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        host, home = self.headers["Host"], self.server.home
+        self.server.seen.append(f"{self.command} {host}{self.path}")
+        path, _, query = self.path.partition("?")
+        more = {"x-amz-bucket-region": home} if "amazonaws" in host else {}
+        if "location" in query:
+            self.say(200, f"<LocationConstraint>{home.upper()}</LocationConstraint>".encode())
+        elif "amazonaws" in host and "s3express" not in host and home not in host:
+            error = self.server.refusal
+            self.say(error[0], f"<Error><Code>{error[1]}</Code><Region>{home}</Region></Error>"
+                     .encode(), **more)
+        elif not path.endswith("a.tar"):
+            self.say(self.server.list_code, b"<Error><Code>AccessDenied</Code></Error>"
+                     if self.server.list_code != 200 else b"", **more)
+        else:
+            data = self.server.data
+            ends = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            first, last = map(int, ends.groups()) if ends else (0, len(data) - 1)
+            last = min(last, len(data) - 1)
+            self.say(206 if ends else 200, data[first:last + 1], ETag='"a"', **(
+                {"Content-Range": f"bytes {first}-{last}/{len(data)}"} if ends else {}))
+
+
+class Machine(http.server.BaseHTTPRequestHandler):
+    """Its metadata: Amazon's, version 2 only, or Google's."""
+
+    def log_message(self, *_):
+        pass
+
+    def say(self, code, text=""):
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def do_PUT(self):
+        self.server.seen.append(self.path)
+        good = self.server.zone and self.path == "/latest/api/token"
+        self.say(200 if good else 404, "the token")
+
+    def do_GET(self):
+        self.server.seen.append(self.path)
+        told = {"/latest/meta-data/placement/region": self.server.region,
+                "/latest/meta-data/placement/availability-zone-id": self.server.zone}
+        google = "/computeMetadata/v1/instance/zone"
+        if self.path == google and self.headers["Metadata-Flavor"] == "Google" and (
+                not self.server.zone):
+            self.say(200, f"projects/1/zones/{self.server.region}-b")
+        elif self.headers.get("x-aws-ec2-metadata-token") == "the token" and self.path in told:
+            self.say(200, told[self.path])
+        else:
+            self.say(404)
+
+
+def serve(handler, **fields):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads, server.seen = True, []
+    for name, value in fields.items():
+        setattr(server, name, value)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory):
+    home = tmp_path_factory.mktemp("authority")
+    names = ",".join(f"DNS:{name}" for name in HOSTS.split(","))
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                    "-subj", "/CN=clouds", "-addext", f"subjectAltName={names}",
+                    "-keyout", home / "key.pem", "-out", home / "certificate.pem"],
+                   check=True, capture_output=True)
+    make.tar(home / "a.tar", make.sample(0) + make.sample(1))
+    return home
+
+
+@pytest.fixture
+def clouds(identity, monkeypatch, tmp_path):
+    for name in [n for n in os.environ if n.startswith(("AWS_", "GS_", "GOOGLE_", "GCE_", "NO_"))]:
+        monkeypatch.delenv(name)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(identity / "certificate.pem", identity / "key.pem")
+    cloud = serve(Cloud, tls=tls, home="us-west-2", refusal=(301, "PermanentRedirect"),
+                  list_code=200, data=(identity / "a.tar").read_bytes())
+    machine = serve(Machine, region="us-west-2", zone="usw2-az1")
+    at = f"127.0.0.1:{machine.server_port}"
+    for name, value in {
+            "https_proxy": f"http://127.0.0.1:{cloud.server_port}", "HOME": str(tmp_path),
+            "AWS_CA_BUNDLE": str(identity / "certificate.pem"), "AWS_ACCESS_KEY_ID": "id",
+            "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-west-2",
+            "GS_ACCESS_KEY_ID": "id", "GS_SECRET_ACCESS_KEY": "secret",
+            "STOKER_CACHE": str(tmp_path), "STOKER_NODE_DIR": str(tmp_path),
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{at}", "GCE_METADATA_HOST": at}.items():
+        monkeypatch.setenv(name, value)
+    yield cloud, machine, monkeypatch
+    cloud.shutdown()
+    machine.shutdown()
+
+
+def info(*words):
+    done = subprocess.run([COMMAND, "info", "--json", *words], capture_output=True, text=True,
+                          timeout=WAIT, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode, json.loads(done.stdout)["where"]
+
+
+def test_near(clouds):
+    cloud, machine, _ = clouds
+    code, (told,) = info("s3://bucket/a.tar")
+    assert (code, told["kind"], told["what"], told["gigabyte"]) == (0, "near", "", 0)
+    assert (told["bucket_region"], told["machine_region"]) == ("us-west-2", "us-west-2")
+    assert told["machine_zone"] == "usw2-az1" and told["machine_cloud"] == "Amazon"
+    assert "HEAD bucket.s3.us-west-2.amazonaws.com/" in cloud.seen
+    assert machine.seen[0] == "/latest/api/token" and len(machine.seen) == 3
+
+
+@pytest.mark.parametrize("refusal", [(301, "PermanentRedirect"),
+                                     (400, "AuthorizationHeaderMalformed")])
+def test_other_region(clouds, refusal):
+    """Also where another region was configured: the data is read, and told as being elsewhere."""
+    cloud, machine, monkeypatch = clouds
+    cloud.home, cloud.refusal, machine.region = "eu-central-1", refusal, "us-west-2"
+    code, (told,) = info("s3://bucket/a.tar")
+    assert (code, told["kind"], told["bucket_region"]) == (1, "other region", "eu-central-1")
+    assert told["what"] == "the bucket is in eu-central-1, this machine in us-west-2"
+    assert "$0.02" in told["reason"] and told["gigabyte"] == 0.02
+    assert told["advice"] == "stoker sync s3://bucket/a.tar s3://BUCKET-IN-us-west-2/"
+    text = subprocess.run([COMMAND, "info", "s3://bucket/a.tar"], capture_output=True, text=True,
+                          timeout=WAIT, check=False)
+    assert text.returncode == 1 and f"FINDING     {told['what']}" in text.stdout
+    assert "eu-central-1" in text.stdout.partition("machine")[0]
+    for word in ("cat", "ls", "stat"):
+        done = subprocess.run([COMMAND, word, "s3://bucket/a.tar"], capture_output=True,
+                              timeout=WAIT, check=False)
+        assert done.returncode == 0, (word, done.stderr)
+
+
+def test_a_bucket_that_may_not_be_listed(clouds):
+    cloud, machine, _ = clouds
+    cloud.list_code, machine.region = 403, "eu-central-1"
+    code, (told,) = info("s3://bucket/a.tar")
+    assert (code, told["kind"], told["bucket_region"]) == (1, "other region", "us-west-2")
+
+
+def test_zones(clouds):
+    """By the bucket's name: nobody asks it."""
+    cloud, machine, monkeypatch = clouds
+    monkeypatch.setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")
+    bucket = "train--usw2-az1--x-s3"
+    code, (told,) = info(f"s3://{bucket}/a.tar")
+    assert (code, told["kind"], told["bucket_region"]) == (0, "near", "us-west-2")
+    assert told["bucket_zone"] == told["machine_zone"] == "usw2-az1"
+    machine.zone = "usw2-az3"
+    code, (told,) = info(f"s3://{bucket}/a.tar")
+    assert (code, told["kind"], told["gigabyte"]) == (1, "other zone", 0)
+    assert told["what"] == "the bucket is in zone usw2-az1, this machine in usw2-az3"
+    assert not [line for line in cloud.seen if line.startswith("HEAD")]
+
+
+def test_google(clouds):
+    cloud, machine, _ = clouds
+    cloud.home, machine.region, machine.zone = "us-central1", "us-central1", ""
+    code, (told,) = info("gs://bucket/a.tar")
+    assert (code, told["kind"]) == (0, "near"), told
+    assert (told["machine_cloud"], told["machine_zone"]) == ("Google", "us-central1-b")
+    cloud.home = "us"  # of several regions
+    assert info("gs://bucket/a.tar")[1][0]["kind"] == "near"
+    cloud.home = "eu"
+    code, (told,) = info("gs://bucket/a.tar")
+    assert (code, told["kind"], told["gigabyte"]) == (1, "other region", 0.02)
+    machine.region, machine.zone = "us-west-2", "usw2-az1"  # Amazon's, then
+    code, (told,) = info("gs://bucket/a.tar")
+    assert (code, told["kind"], told["gigabyte"]) == (1, "other cloud", 0.12)
+    assert told["what"] == "the bucket is in eu of Google, this machine in us-west-2 of Amazon"
+
+
+def test_buckets_of_one_command(clouds):
+    """Each is asked once, the machine once for all."""
+    cloud, machine, _ = clouds
+    code, told = info("s3://one/a.tar", "s3://two/a.tar", "s3://one/a.tar")
+    assert [row["bucket"] for row in told] == ["s3://one", "s3://two"] and code == 0
+    assert len([line for line in cloud.seen if line.startswith("HEAD")]) == 2
+    assert len(machine.seen) == 3
+
+
+@pytest.mark.parametrize("way", ["off", "silent", "refused", "nonsense"])
+def test_no_metadata(clouds, way):
+    """Not told, no failure; silence costs about its deadline, once."""
+    _, machine, monkeypatch = clouds
+    silent = socket.create_server(("127.0.0.1", 0))
+    monkeypatch.delenv("GCE_METADATA_HOST")
+    if way == "off":
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("NO_GCE_CHECK", "true")
+    elif way == "nonsense":
+        monkeypatch.setenv("NO_GCE_CHECK", "true")
+        machine.region = "us west\r\n2"
+    else:
+        port = silent.getsockname()[1]
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://127.0.0.1:{port}")
+        if way == "refused":
+            silent.close()
+    begun = time.monotonic()
+    code, told = info("s3://one/a.tar", "s3://two/a.tar")
+    passed = time.monotonic() - begun
+    silent.close()
+    assert code == 0 and {row["kind"] for row in told} == {"unknown"}
+    assert {row["bucket_region"] for row in told} == {"us-west-2"}
+    assert passed < 60  # the machine is shared; alone it is 1.1 s
+    if way == "off":
+        assert machine.seen == [] and "DISABLED" in told[0]["machine_from"]
+
+
+def test_an_endpoint_of_ones_own(clouds):
+    """Neither the bucket nor the machine is asked."""
+    cloud, machine, monkeypatch = clouds
+    server = object_server.s3({("data", "a.tar"): cloud.data}, {"id": ("secret", "", 2e10)})
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    code, (told,) = info("s3://data/a.tar")
+    server.close()
+    assert (code, told["kind"], told["bucket_region"]) == (0, "unknown", "")
+    assert "endpoint of one's own (AWS_ENDPOINT_URL" in told["bucket_from"]
+    assert machine.seen == []
+
+
+def test_amazons_own_endpoint_by_hand(clouds):
+    _, machine, monkeypatch = clouds
+    machine.region = "eu-central-1"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://x.s3.us-west-2.amazonaws.com")
+    assert info("s3://bucket/a.tar")[1][0]["kind"] == "other region"
+
+
+def test_python(clouds, monkeypatch, tmp_path):
+    """The same, with dollars of the table that the ledger takes."""
+    _, machine, _ = clouds
+    machine.region = "eu-central-1"
+    with stoker.Engine(threads=1, memory="64MiB") as engine:
+        told = stoker.where("s3://bucket/a.tar", engine=engine)
+        assert (told.kind, told.gigabyte) == ("other region", 0.02)
+        assert told.advice.startswith("stoker sync s3://bucket/a.tar")
+        table = tmp_path / "prices.json"
+        table.write_text('{"stores": {"s3": {"other_region": 0.5}}}')
+        monkeypatch.setenv("STOKER_PRICES", str(table))
+        assert stoker.where("s3://bucket/a.tar", engine=engine).gigabyte == 0.5
+        assert stoker.where("https://example.com/x", engine=engine).kind == "unknown"
+        with pytest.raises(stoker.UnsupportedError):
+            stoker.where("/a/path", engine=engine)
+
+
+def test_prices_are_those_of_the_table():
+    """What the library says in dollars is what the package's file has."""
+    table = stoker.dataset.prices()
+    assert (table["s3"]["other_region"], table["s3"]["outside"]) == (0.02, 0.09)
+    assert (table["gs"]["other_region"], table["gs"]["outside"]) == (0.02, 0.12)
