@@ -91,6 +91,14 @@ INLINE bool v_is_zero(v128 a)
     return _mm_movemask_epi8(_mm_cmpeq_epi8(a, _mm_setzero_si128())) == 0xffff;
 }
 
+/* The first byte that is `value`; 16: none is. */
+INLINE uint32_t v_find8(v128 a, int value)
+{
+    uint32_t found = (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(a, v_all8(value)));
+
+    return found ? (uint32_t)__builtin_ctz(found) : 16;
+}
+
 /* 4 numbers of 32 bits, times scale, rounded, plus bias, rounded. */
 INLINE void v_store_scaled(float *to, v128 a, float scale, float bias)
 {
@@ -213,6 +221,14 @@ INLINE v128 v_high(v128 a)
 INLINE bool v_is_zero(v128 a)
 {
     return vmaxvq_u32(V_U32(a)) == 0;
+}
+
+INLINE uint32_t v_find8(v128 a, int value)
+{
+    uint16x8_t equal = V_U16(vceqq_u8(a, v_all8(value)));
+    uint64_t found = vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(equal, 4)), 0);
+
+    return found ? (uint32_t)__builtin_ctzll(found) / 4 : 16; /* 4 bits for each byte */
 }
 
 INLINE void v_store_scaled(float *to, v128 a, float scale, float bias)

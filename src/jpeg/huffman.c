@@ -191,7 +191,7 @@ uint32_t stk_jpeg_long_code(const struct stk_jpeg_table *table, uint64_t data, u
     const struct stk_jpeg_codes *codes = &table->codes;
     uint32_t front = (uint32_t)(data >> 48);
 
-    for (uint32_t length = 1; length <= 16; length++) {
+    for (uint32_t length = STK_JPEG_LOOK_BITS + 1; length <= 16; length++) {
         if (front < codes->end[length]) {
             *bits_out = length;
             return codes->symbols[(int32_t)(front >> (16 - length)) + codes->first[length]];

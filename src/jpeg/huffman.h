@@ -67,8 +67,8 @@ struct stk_jpeg_tables {
 const struct stk_jpeg_table *stk_jpeg_tables_get(struct stk_jpeg_tables *tables, uint32_t kind,
                                                  struct stk_view bytes);
 
-/* The symbol at the front of 64 bits of data, by the slow way; *bits_out: of its code, 0 when no
- * code is like this. */
+/* The symbol at the front of 64 bits of data, whose code is longer than STK_JPEG_LOOK_BITS;
+ * *bits_out: of its code, 0 when no code is like this. */
 uint32_t stk_jpeg_long_code(const struct stk_jpeg_table *table, uint64_t data, uint32_t *bits_out);
 
 #endif

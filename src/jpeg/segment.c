@@ -1,12 +1,36 @@
 /* Entropy-coded segments: ITU-T T.81 B.1.1.5 (stuffing) and E.2.4 (restart). */
 #include "jpeg/segment.h"
 
+#include "base/simd.h"
+
 #include <string.h>
 
 #define MARKER_RST0 0xd0
 
-/* Copies until the window is full, or the segment's end is found. memchr looks at a vector of
- * bytes at once, and FF is rare in coded data: one byte of 256. */
+/* Copies bytes up to the first FF, at most `room`; returns how many, and may write 15 bytes more.
+ * FF is rare in coded data, one byte of 256: too near for two passes, and calls, each time. */
+static size_t copy_before_ff(uint8_t *to, const uint8_t *from, size_t room)
+{
+    size_t at = 0;
+
+#if defined(STK_SIMD)
+    for (; at + 16 <= room; at += 16) {
+        v128 bytes = v_load(from + at);
+        uint32_t found = v_find8(bytes, 0xff);
+
+        v_store(to + at, bytes);
+        if (found < 16) {
+            return at + found;
+        }
+    }
+#endif
+    for (; at < room && from[at] != 0xff; at++) {
+        to[at] = from[at];
+    }
+    return at;
+}
+
+/* Copies until the window is full, or the segment's end is found. */
 static void fill(struct stk_jpeg_segment *segment)
 {
     uint8_t *to = segment->filled;
@@ -14,13 +38,12 @@ static void fill(struct stk_jpeg_segment *segment)
 
     while (to < stop && !segment->whole) {
         size_t room = (size_t)stk_min((size_t)(stop - to), (size_t)(segment->end - segment->from));
-        const uint8_t *found = memchr(segment->from, 0xff, room);
-        size_t bytes = found ? (size_t)(found - segment->from) : room;
+        size_t bytes = copy_before_ff(to, segment->from, room);
+        const uint8_t *found = segment->from + bytes;
 
-        memcpy(to, segment->from, bytes);
         to += bytes;
-        segment->from += bytes;
-        if (!found) {
+        segment->from = found;
+        if (bytes == room) {
             segment->whole = segment->from == segment->end;
         } else if (segment->end - found > 1 && found[1] == 0) {
             *to++ = 0xff;
