@@ -3,6 +3,7 @@
 #include "pixel/axis.h"
 #include "pixel/jitter.h"
 #include "pixel/kernels_inner.h"
+#include "pixel/picks.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -193,6 +194,59 @@ static void avx2_unweave(const uint8_t *in, uint32_t count, uint8_t *const rows[
         _mm_storel_epi64((__m128i *)(void *)(rows[3] + i), _mm_srli_si128(high, 8));
     }
     stk_plain_unweave(in + 4 * (size_t)i, count - i, rest);
+}
+
+/* ---- one row ---- */
+
+/* Eight outputs: the two halves of a vector of a block. */
+INLINE __m256i sum_picked(const uint8_t *in, const struct stk_picks_block *block, int vector,
+                          const int16_t *weights, uint32_t quads, __m256i sum)
+{
+    const __m256i front = load256(block->pairs[vector][0]);
+    const __m256i back = load256(block->pairs[vector][1]);
+    const uint8_t *a = in + block->first[vector][0], *b = in + block->first[vector][1];
+
+    weights += 32 * vector;
+    for (uint32_t q = 0; q < quads; q++, a += 4, b += 4, weights += 64) {
+        __m256i samples =
+            _mm256_inserti128_si256(_mm256_castsi128_si256(load128(a)), load128(b), 1);
+        __m256i low = _mm256_shuffle_epi8(samples, front);
+        __m256i high = _mm256_shuffle_epi8(samples, back);
+
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(low, load256(weights)));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(high, load256(weights + 16)));
+    }
+    return sum;
+}
+
+INLINE void narrow_quads(const struct stk_picks *picks, const uint8_t *in, uint8_t *out,
+                         uint32_t quads)
+{
+    const __m256i half = _mm256_set1_epi32(1 << (picks->shift - 1));
+    const __m128i shift = _mm_cvtsi32_si128((int)picks->shift);
+    const struct stk_picks_block *block = picks->blocks;
+    const int16_t *weights = picks->weights;
+
+    for (uint32_t x = 0; x < picks->count; x += STK_PICKS_OUTPUTS, block++) {
+        __m256i a = sum_picked(in, block, 0, weights, quads, half);
+        __m256i b = sum_picked(in, block, 1, weights, quads, half);
+
+        a = _mm256_packs_epi32(_mm256_sra_epi32(a, shift), _mm256_sra_epi32(b, shift));
+        a = _mm256_permute4x64_epi64(_mm256_packus_epi16(a, a), 0x08);
+        store128(out + x, _mm256_castsi256_si128(a));
+        weights += 64 * (size_t)quads;
+    }
+}
+
+static void avx2_narrow(const struct stk_picks *picks, const uint8_t *in, uint8_t *out)
+{
+    if (picks->quads == 1) {
+        narrow_quads(picks, in, out, 1);
+    } else if (picks->quads == 2) {
+        narrow_quads(picks, in, out, 2);
+    } else {
+        narrow_quads(picks, in, out, picks->quads);
+    }
 }
 
 /* ---- convert ---- */
@@ -523,6 +577,7 @@ const struct stk_kernels stk_kernels_avx2 = {
     .vertical = avx2_vertical,
     .weave = avx2_weave,
     .unweave = avx2_unweave,
+    .narrow = avx2_narrow,
     .convert = avx2_convert,
     .recolor = avx2_recolor,
     .grey_sum = avx2_grey_sum,

@@ -2,6 +2,7 @@
 #include "pixel/planar.h"
 
 #include "pixel/kernels.h"
+#include "pixel/picks.h"
 #include "pixel/resize_plan.h"
 
 #include <string.h>
@@ -15,11 +16,12 @@
 
 struct part {
     struct stk_axis across, down;
-    uint32_t x0, y0, y1; /* samples that are needed: columns from x0 on, rows [y0, y1) */
-    uint32_t width;      /* of the columns */
-    uint32_t given;      /* the row behind the last that came, y0 at least */
-    uint8_t *ring;       /* ring_rows narrow rows */
-    uint8_t *out;        /* one finished row */
+    struct stk_picks picks; /* of `across`, when the picture is picked */
+    uint32_t x0, y0, y1;    /* samples that are needed: columns from x0 on, rows [y0, y1) */
+    uint32_t width;         /* of the columns */
+    uint32_t given;         /* the row behind the last that came, y0 at least */
+    uint8_t *ring;          /* ring_rows narrow rows */
+    uint8_t *out;           /* one finished row */
 };
 
 struct stk_planar {
@@ -34,13 +36,14 @@ struct stk_planar {
     uint8_t *narrow;      /* the same, narrow */
     uint64_t ring_stride;
     uint32_t ring_rows;
+    bool picks; /* rows are narrowed one by one: kernels->narrow */
 };
 
 /* How the memory of a plan is cut up: offsets, and the end. A plane has as many taps as the pixels
  * have, and less than 4 more. */
 struct layout {
     uint64_t across, down, taps, woven, narrow, parts, end;
-    uint64_t part_across, part_down, part_ring, part_out, part_end; /* inside a part */
+    uint64_t part_across, part_picks, part_down, part_ring, part_out, part_end; /* inside a part */
     uint64_t ring_stride;
     uint32_t ring_rows;
 };
@@ -61,7 +64,9 @@ static struct layout layout_of(const struct stk_resize_plan *plan)
                     stk_round_up(GROUP * (plan->source_width + across_taps + STK_PLANAR_ROW_SLACK),
                                  ALIGN_BYTES);
     layout.parts = layout.narrow + GROUP * layout.ring_stride;
-    layout.part_down = layout.part_across + stk_axis_compose_bytes(&across, true);
+    layout.part_picks = layout.part_across + stk_axis_compose_bytes(&across, true);
+    layout.part_down =
+        layout.part_picks + stk_picks_bytes(plan->window_width, (uint32_t)across_taps);
     layout.part_ring = layout.part_down + stk_axis_compose_bytes(&down, false);
     layout.part_out = layout.part_ring + layout.ring_rows * layout.ring_stride;
     layout.part_end = layout.part_out + layout.ring_stride;
@@ -135,6 +140,9 @@ static void build_part(struct stk_planar *planar, const struct stk_planar_plan *
     } else {
         stk_axis_compose(&part->across, &across, &axes[0], &x, memory + layout->part_across);
         stk_axis_compose(&part->down, &down, &axes[1], &y, memory + layout->part_down);
+        if (planar->picks) {
+            stk_picks_build(&part->picks, &part->across, memory + layout->part_picks);
+        }
         part->x0 = x.start;
         part->width = x.end - x.start;
         part->y0 = y.start;
@@ -165,7 +173,8 @@ int stk_planar_begin(struct stk_planar *planar, const struct stk_planar_plan *pl
         return status;
     }
     start = stk_block_start(&planar->block);
-    stk_axis_build(&axes[0], &across, true, start + layout.across);
+    planar->picks = planar->kernels->narrow && stk_picks_fit(&across);
+    stk_axis_build(&axes[0], &across, !planar->picks, start + layout.across);
     stk_axis_build(&axes[1], &down, false, start + layout.down);
     planar->part_count = plan->plane_count;
     for (uint32_t i = 0; i < planar->part_count; i++) {
@@ -201,6 +210,12 @@ static uint8_t *ring_row(const struct stk_planar *planar, const struct part *par
     return part->ring + y % planar->ring_rows * planar->ring_stride;
 }
 
+static void narrow_one(struct stk_planar *planar, const struct part *part, uint32_t y,
+                       const uint8_t *from)
+{
+    planar->kernels->narrow(&part->picks, from, ring_row(planar, part, y));
+}
+
 /* `count` (1 .. GROUP) rows from row y on; the last stands in for those that are not there. */
 static void narrow_group(struct stk_planar *planar, const struct part *part, uint32_t y,
                          const uint8_t *from, size_t stride, uint32_t count)
@@ -227,12 +242,16 @@ void stk_planar_give(struct stk_planar *planar, uint32_t plane, const struct stk
     STK_ASSERT(rows->count <= STK_PLANAR_ROWS &&
                (rows->y <= part->given || part->given == part->y1));
     while (part->given < end) {
-        uint32_t count = (uint32_t)stk_min(GROUP, end - part->given);
+        uint32_t count = planar->picks ? 1 : (uint32_t)stk_min(GROUP, end - part->given);
         const uint8_t *from = rows->data + (part->given - rows->y) * rows->stride;
 
         STK_ASSERT(rows->column <= part->x0);
-        narrow_group(planar, part, part->given, from + (part->x0 - rows->column), rows->stride,
-                     count);
+        from += part->x0 - rows->column;
+        if (planar->picks) {
+            narrow_one(planar, part, part->given, from);
+        } else {
+            narrow_group(planar, part, part->given, from, rows->stride, count);
+        }
         part->given += count;
     }
 }

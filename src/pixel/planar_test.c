@@ -3,7 +3,7 @@
  * Method: random plans, planes of all ratios; sums in doubles over upsampled samples, written down
  * again here, differ by what is rounded once in between; a plane that is not subsampled gives the
  * bytes of resize.c; plain C against AVX2, between guards; limits and fail-nth.
- * usage: planar_test [seed] */
+ * usage: planar_test [seed]. Covers picks.c. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "pixel/kernels_inner.h"
