@@ -30,6 +30,7 @@ struct plane {
 };
 
 struct stk_jpeg_decoder {
+    void *memory; /* owned; this lies in it, aligned as blocks and tables want it */
     const struct stk_jpeg_kernels *kernels; /* borrowed: static */
     struct stk_jpeg_mcus streams[2];        /* the second: of the row below, see run_marked_rows */
     struct stk_jpeg_tables tables;
@@ -58,12 +59,15 @@ int stk_jpeg_decoder_open_kernels(struct stk_jpeg_decoder **decoder_out,
                                   const struct stk_jpeg_kernels *kernels,
                                   struct stoker_error *error)
 {
-    struct stk_jpeg_decoder *decoder = stk_alloc(1, sizeof *decoder);
+    void *memory = stk_alloc(1, stk_jpeg_decoder_bytes());
+    struct stk_jpeg_decoder *decoder;
 
-    if (!decoder) {
+    if (!memory) {
         return stk_fail_errno(error, ENOMEM, "cannot make a jpeg decoder",
                               "give the process more memory", "%zu bytes", sizeof *decoder);
     }
+    decoder = (void *)(uintptr_t)stk_round_up((uintptr_t)memory, ALIGN);
+    decoder->memory = memory;
     decoder->kernels = kernels;
     for (uint32_t k = 0; k < STK_COUNT(decoder->streams->places); k++) {
         uint32_t at = k < 64 ? stk_jpeg_zigzag[k] : 0;
@@ -91,12 +95,14 @@ int stk_jpeg_decoder_open(struct stk_jpeg_decoder **decoder_out, uint32_t vector
 
 void stk_jpeg_decoder_close(struct stk_jpeg_decoder *decoder)
 {
-    stk_free(decoder);
+    if (decoder) {
+        stk_free(decoder->memory);
+    }
 }
 
 uint64_t stk_jpeg_decoder_bytes(void)
 {
-    return sizeof(struct stk_jpeg_decoder);
+    return sizeof(struct stk_jpeg_decoder) + ALIGN;
 }
 
 /* ---- what a box needs --------------------------------------------------------------------- */
