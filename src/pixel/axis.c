@@ -11,6 +11,8 @@
 /* torch tries up to so many fraction bits. */
 #define SHIFT_MAX 22u
 
+#define INLINE static inline __attribute__((always_inline))
+
 /* The fraction bits of the one weight of a sample that is copied. */
 #define COPY_SHIFT 14
 
@@ -55,36 +57,61 @@ static uint32_t span(const struct scaling *scaling, uint32_t i, uint32_t *first_
     return (uint32_t)(high - low);
 }
 
-/* The triangle, and the cubic of Keys (1981) with a = -0.5. */
-static double filter_value(uint32_t filter, double x)
+/* The triangle. */
+static double triangle(double x)
+{
+    double value = 1.0 - (x < 0.0 ? -x : x);
+
+    return value > 0.0 ? value : 0.0;
+}
+
+/* The cubic of Keys (1981) with a = -0.5. */
+static double cubic(double x)
 {
     x = x < 0.0 ? -x : x;
-    if (filter != STOKER_BICUBIC) {
-        return x < 1.0 ? 1.0 - x : 0.0;
-    }
     if (x < 1.0) {
         return (1.5 * x - 2.5) * x * x + 1.0;
     }
     return x < 2.0 ? ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0 : 0.0;
 }
 
-/* The exact weights of output i; returns how many. */
-static uint32_t weigh(const struct scaling *scaling, uint32_t i, uint32_t *first_out,
-                      double *weights_out)
+/* The exact weights of output i, `stride` of them, 0 past the taps; returns how many taps. */
+INLINE uint32_t weigh_by(double (*filter)(double x), const struct scaling *scaling, uint32_t i,
+                         uint32_t *first_out, double *weights_out, uint32_t stride)
 {
     double center = scaling->scale * ((double)i + 0.5), total = 0.0;
     uint32_t count = span(scaling, i, first_out);
+    double first = (double)*first_out; /* sums of whole numbers are exact */
 
-    for (uint32_t t = 0; t < count; t++) {
-        double place = (double)(t + *first_out) - center + 0.5;
+    for (uint32_t t = 0; t < stride; t++) {
+        double place = first + (double)(int32_t)t - center + 0.5;
+        double value = filter(place * scaling->inverse);
 
-        weights_out[t] = filter_value(scaling->filter, place * scaling->inverse);
+        weights_out[t] = t < count ? value : 0.0;
+    }
+    for (uint32_t t = 0; t < stride; t++) { /* in order, as torch sums; 0 changes nothing */
         total += weights_out[t];
     }
-    for (uint32_t t = 0; t < count; t++) {
+    for (uint32_t t = 0; t < stride; t++) {
         weights_out[t] /= total;
     }
     return count;
+}
+
+/* The usual strides by constants: a few divisions at once, and no branches on the taps. */
+static uint32_t weigh(const struct scaling *scaling, uint32_t i, uint32_t *first_out,
+                      double *weights_out, uint32_t stride)
+{
+    if (scaling->filter == STOKER_BICUBIC) {
+        return weigh_by(cubic, scaling, i, first_out, weights_out, stride);
+    }
+    if (stride == 4) {
+        return weigh_by(triangle, scaling, i, first_out, weights_out, 4);
+    }
+    if (stride == 8) {
+        return weigh_by(triangle, scaling, i, first_out, weights_out, 8);
+    }
+    return weigh_by(triangle, scaling, i, first_out, weights_out, stride);
 }
 
 /* torch's index of nearest (not nearest-exact), in floats as there. */
@@ -198,9 +225,9 @@ static double weigh_all(struct stk_axis *axis, const struct stk_axis_plan *plan,
         /* Unwanted ones lend the place of output 0, which is filled after them or again. */
         uint32_t slot = !wanted ? 0 : plan->flip ? plan->window_count - 1 - x : x;
         double *weights = exact + (uint64_t)slot * axis->stride;
-        uint32_t taps = weigh(&scaling, i, &first, weights);
+        uint32_t taps = weigh(&scaling, i, &first, weights, axis->stride);
 
-        for (uint32_t t = 0; t < taps; t++) {
+        for (uint32_t t = 0; t < axis->stride; t++) {
             weight_max = weights[t] > weight_max ? weights[t] : weight_max;
         }
         if (wanted) {
@@ -209,7 +236,7 @@ static double weigh_all(struct stk_axis *axis, const struct stk_axis_plan *plan,
         }
     }
     weigh(&scaling, plan->flip ? plan->window + plan->window_count - 1 : plan->window, &first,
-          exact);
+          exact, axis->stride);
     return weight_max;
 }
 
@@ -223,7 +250,7 @@ static void round_weights(struct stk_axis *axis, const double *exact)
         int16_t *to = axis->weights + (uint64_t)x * axis->stride;
         int64_t sum = 0;
 
-        for (uint32_t t = 0; t < axis->taps[x]; t++) {
+        for (uint32_t t = 0; t < axis->stride; t++) { /* 0 past the taps stays 0 */
             int32_t value = (int32_t)(from[t] * one + (from[t] < 0.0 ? -0.5 : 0.5));
 
             to[t] = (int16_t)value;
@@ -231,7 +258,6 @@ static void round_weights(struct stk_axis *axis, const double *exact)
         }
         /* So the kernels' sums of weight * 255 and the rounding half cannot overflow. */
         STK_ASSERT(sum * 255 < INT32_MAX - (1 << SHIFT_MAX));
-        memset(to + axis->taps[x], 0, (axis->stride - axis->taps[x]) * sizeof(*to));
     }
 }
 
@@ -317,6 +343,12 @@ static uint32_t beside(const struct stk_axis_samples *samples, uint32_t i)
     return (uint32_t)stk_min((uint64_t)j, samples->count - 1);
 }
 
+/* Ratios are small, and divisions slow. */
+static uint32_t sample_of(const struct stk_axis_samples *samples, uint32_t pixel)
+{
+    return samples->ratio == 2 ? pixel / 2 : samples->ratio == 1 ? pixel : pixel / samples->ratio;
+}
+
 /* The pixels under output x. */
 static uint32_t pixels_under(const struct stk_axis *pixels, const struct stk_axis_samples *samples,
                              uint32_t x, uint32_t *count_out)
@@ -333,7 +365,7 @@ static void span_samples(struct stk_axis *axis, const struct stk_axis *pixels,
 
     for (uint32_t x = 0; x < axis->count; x++) {
         uint32_t count, begin = pixels_under(pixels, samples, x, &count), last = begin + count - 1;
-        uint32_t first = begin / samples->ratio, end = last / samples->ratio;
+        uint32_t first = sample_of(samples, begin), end = sample_of(samples, last);
 
         if (samples->smooth) {
             first = (uint32_t)stk_min(first, beside(samples, begin));
@@ -354,13 +386,16 @@ static void gather(const struct stk_axis *pixels, const struct stk_axis_samples 
     bool filters = pixels->mode == STK_AXIS_FILTER;
     const int16_t *weights = filters ? pixels->weights + (size_t)x * pixels->stride : &one;
     uint32_t count, begin = pixels_under(pixels, samples, x, &count);
+    bool inside = begin >= 2 && (begin + count) / 2 + 1 < samples->count;
 
     for (uint32_t t = 0; t < count && samples->smooth; t++) {
-        sums[(begin + t) / 2 - first] += 3 * weights[t];
-        sums[beside(samples, begin + t) - first] += weights[t];
+        uint32_t i = begin + t;
+
+        sums[i / 2 - first] += 3 * weights[t];
+        sums[(inside ? i / 2 + i % 2 * 2 - 1 : beside(samples, i)) - first] += weights[t];
     }
     for (uint32_t t = 0; t < count && !samples->smooth; t++) {
-        sums[(begin + t) / samples->ratio - first] += 4 * weights[t];
+        sums[sample_of(samples, begin + t) - first] += 4 * weights[t];
     }
 }
 
@@ -422,8 +457,10 @@ void stk_axis_compose(struct stk_axis *axis, const struct stk_axis_plan *plan,
         int32_t *row = sums + (size_t)x * axis->stride;
 
         gather(pixels, samples, x, axis->first[x], row);
-        for (uint32_t t = 0; t < axis->taps[x]; t++) {
-            sum_max = (int32_t)stk_max(sum_max, row[t] < 0 ? -row[t] : row[t]);
+        for (uint32_t t = 0; t < axis->stride; t++) {
+            int32_t size = row[t] < 0 ? -row[t] : row[t];
+
+            sum_max = size > sum_max ? size : sum_max;
         }
         start = (uint32_t)stk_min(start, axis->first[x]);
         end = (uint32_t)stk_max(end, axis->first[x] + axis->taps[x]);
