@@ -8,6 +8,7 @@
 #include "test/t.h"
 
 #include <stdlib.h>
+#include <zlib.h>
 
 static struct stk_box random_box(uint32_t width, uint32_t height)
 {
@@ -115,6 +116,7 @@ static int decode_rows(const struct stk_box *box, uint8_t (*pixels)[4], struct s
     if (status < 0) {
         return status;
     }
+    memset(&info, 0xa5, sizeof info); /* lent to begin, and no longer */
     STK_ASSERT(row_pixels <= made.width);
     for (uint32_t i = 0; i < 8; i++) {
         rows[i] = space[i][0];
@@ -141,6 +143,7 @@ static void check_damaged(const char *name, const struct stk_box *box)
     T_EQ(name, status < 0, oracle.failed || oracle.ended);
     if (status == 0) {
         T_STR(name, warning ? warning : "", oracle.text);
+        T_TRUE(name, !warning || stk_codec_by(codec) != 1);
         for (uint32_t i = 0; i < box->width * box->height; i++) {
             uint32_t x = box->x + i % box->width, y = box->y + i / box->width;
 
@@ -213,17 +216,151 @@ static void make_animation(struct made *picture, const struct made *frame)
     }
 }
 
+/* Boxes that end or begin at each column and row. */
+static void check_edges(void)
+{
+    for (uint32_t x = 1; x < 40; x++) {
+        for (uint32_t y = 1; y < 30; y++) {
+            struct stk_box boxes[] = {{0, 0, x, y}, {x, y, 40 - x, 30 - y}};
+
+            for (int i = 0; i < 2; i++) {
+                char row[60];
+
+                snprintf(row, sizeof row, "animation, box %u of edge %u,%u", i, x, y);
+                T_EQ(row, decode_box(view_of(&made), &made, &boxes[i], NULL), 0);
+            }
+        }
+    }
+}
+
+/* One byte of the animation is another; the frame's header begins at ANMF + 8. */
+#define ANMF (12u + 18u + 14u)
+static const struct animation_row {
+    const char *name;
+    uint32_t at;
+    uint8_t value;
+    int want;
+    const char *what;
+} animation_rows[] = {
+    {"outside", ANMF + 8, 200, STOKER_ERROR_CORRUPT, "outside"},
+    {"outside, below", ANMF + 11, 200, STOKER_ERROR_CORRUPT, "outside"},
+    {"narrower", ANMF + 14, 19, STOKER_ERROR_CORRUPT, "do not agree"},
+    {"wider", ANMF + 14, 21, STOKER_ERROR_CORRUPT, "do not agree"},
+    {"lower", ANMF + 17, 15, STOKER_ERROR_CORRUPT, "do not agree"},
+    {"higher", ANMF + 17, 17, STOKER_ERROR_CORRUPT, "do not agree"},
+    {"no frame", ANMF, 'B', STOKER_ERROR_CORRUPT, "no frame"},
+    {"a frame beyond the end", ANMF + 6, 1, STOKER_ERROR_CORRUPT, "no frame"},
+    {"a frame without a header", ANMF + 4, 15, STOKER_ERROR_CORRUPT, "no frame"},
+};
+
+static void test_odd_animations(void)
+{
+    T_EACH(animation_row, row, animation_rows)
+    {
+        struct stoker_error error = {0};
+
+        make_webp(&other, LOSSY, 21, 17);
+        make_animation(&made, &other);
+        made.file[row->at] = row->value;
+        if (row->at == ANMF + 4) {
+            made.file[row->at + 1] = 0;
+        }
+        T_EQ(row->name, decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 40, 30}, &error),
+             row->want);
+        T_HAS(row->name, error.what, row->what);
+    }
+}
+
 static void test_animation(void)
 {
-    make_webp(&other, LOSSY, 21, 17);
-    make_animation(&made, &other);
-    check_regions("animation", "lossy frame", 50);
+    const uint8_t odd[3] = {1, 2, 3};
+    uint8_t frame[2000];
+    size_t bytes;
+
     make_webp(&other, LOSSLESS, 34, 26);
     make_animation(&made, &other);
     check_regions("animation", "lossless frame", 50);
-    made.file[12 + 18 + 14 + 8] = 200; /* the frame's x */
-    T_EQ("outside", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 1, 1}, NULL),
-         STOKER_ERROR_CORRUPT);
+    make_webp(&other, LOSSY, 21, 17);
+    make_animation(&made, &other);
+    check_regions("animation", "lossy frame", 50);
+    check_edges();
+    /* What a picture before it left is not shown beside the frame. */
+    T_EQ("still", decode_box(view_of(&other), &other, &(struct stk_box){0, 0, 21, 17}, NULL), 0);
+    T_EQ("nothing", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 2, 2}, NULL), 0);
+    /* A chunk of an odd size is padded. */
+    bytes = made.bytes - ANMF;
+    STK_ASSERT(bytes <= sizeof frame);
+    memcpy(frame, made.file + ANMF, bytes);
+    made.bytes = ANMF + put_chunk(made.file + ANMF, "abcd", odd, sizeof odd);
+    memcpy(made.file + made.bytes, frame, bytes);
+    made.bytes += bytes;
+    made.file[4] = (uint8_t)(made.bytes - 8);
+    made.file[5] = (uint8_t)((made.bytes - 8) >> 8);
+    check_regions("animation", "behind an odd chunk", 0);
+    test_odd_animations();
+}
+
+/* ---- two codes for a picture -------------------------------------------------------------- */
+
+/* The checksum of the PNG's chunk there. */
+static void mend_chunk(size_t at)
+{
+    uint32_t bytes = png_get_uint_32(made.file + at);
+
+    png_save_uint_32(made.file + at + 8 + bytes,
+                     (uint32_t)crc32(0, made.file + at + 4, (uInt)bytes + 4));
+}
+
+/* A PNG with bytes behind its data is read by ours up to its last band, and by libpng from there:
+ * the same rows, and the warning. */
+static void test_png_ends_badly(void)
+{
+    for (uint32_t i = 0; i < 20; i++) {
+        struct stk_box box = {0, 0, SIDE_MAX, SIDE_MAX};
+        size_t at = 8, last = 0;
+        const char *warning;
+
+        make_png(&made, &png_rows[13 + i % 2], false, SIDE_MAX, SIDE_MAX);
+        for (; memcmp(made.file + at + 4, "IEND", 4) != 0; at += 12 + last) {
+            last = png_get_uint_32(made.file + at);
+        }
+        memmove(made.file + at + 5, made.file + at, made.bytes - at);
+        memset(made.file + at - 4, 0x55, 5);
+        made.bytes += 5;
+        at -= last + 12;
+        png_save_uint_32(made.file + at, (uint32_t)last + 5);
+        mend_chunk(at);
+        if (i > 1) {
+            box = random_box(SIDE_MAX, SIDE_MAX);
+            box.height = SIDE_MAX - box.y;
+        }
+        T_EQ("rows", decode_box(view_of(&made), &made, &box, NULL), 0);
+        warning = stk_codec_warning(codec);
+        T_HAS("warning", warning ? warning : "", "xtra compressed data");
+        T_EQ("by libpng", stk_codec_by(codec), STK_BY_LIBPNG);
+    }
+}
+
+/* Colours that a palette has not are black, whatever palette was there before. */
+static void test_short_palette(void)
+{
+    for (int i = 0; i < 2; i++) {
+        size_t at = 8 + 25, bytes = 3 * 16;
+
+        make_png(&made, &png_rows[9], i, 30, 20);
+        T_EQ("long", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 30, 20}, NULL), 0);
+        T_TRUE("palette", memcmp(made.file + at + 4, "PLTE", 4) == 0);
+        for (uint32_t k = 0; k < 30 * 20; k++) {
+            if (memcmp(made.pixels[k], made.file + at + 8, 3) != 0) {
+                memset(made.pixels[k], 0, 3);
+            }
+        }
+        memmove(made.file + at + 12 + 3, made.file + at + 12 + bytes, made.bytes - at - 12 - bytes);
+        made.bytes -= bytes - 3;
+        png_save_uint_32(made.file + at, 3);
+        mend_chunk(at);
+        T_EQ("short", decode_box(view_of(&made), &made, &(struct stk_box){0, 0, 30, 20}, NULL), 0);
+    }
 }
 
 int main(int count, char **arguments)
@@ -237,6 +374,8 @@ int main(int count, char **arguments)
     test_png_regions();
     test_webp_regions();
     test_animation();
+    test_png_ends_badly();
+    test_short_palette();
     test_damaged_jpegs();
     free(oracle.pixels);
     stk_codec_close(codec);
