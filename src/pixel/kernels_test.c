@@ -14,7 +14,7 @@
 #define WIDTH_MAX 67
 #define HEIGHT 3
 #define GUARD 64
-#define SLOT_MAX (WIDTH_MAX * HEIGHT * 3 * 4 + 2 * GUARD)
+#define SLOT_MAX ((WIDTH_MAX * HEIGHT * 3 * 4 + 3 * GUARD) / GUARD * GUARD)
 
 static uint64_t seed = 20260801;
 static uint64_t drawn;
@@ -28,11 +28,13 @@ static void fill(uint8_t *bytes, size_t count)
     }
 }
 
-/* One kind of slot at one width, on both paths. The rows lie at odd addresses and end at the end
- * of their block, so that a sanitizer sees a read past them. */
-static void compare_convert(const struct stk_kernels *const *kernels, struct stk_convert *convert)
+/* One kind of slot at one width, on both paths, so many bytes behind a line of the caches. The rows
+ * lie at odd addresses and end at the end of their block, so that a sanitizer sees a read past
+ * them. */
+static void compare_at(const struct stk_kernels *const *kernels, struct stk_convert *convert,
+                       size_t shift)
 {
-    static uint8_t slots[2][SLOT_MAX];
+    static uint8_t slots[2][SLOT_MAX] __attribute__((aligned(GUARD)));
     size_t row_bytes = 4 * (size_t)convert->width;
     size_t slot_bytes = (size_t)convert->width * HEIGHT * 3;
     uint8_t *row = stk_alloc(row_bytes, 1);
@@ -46,15 +48,23 @@ static void compare_convert(const struct stk_kernels *const *kernels, struct stk
     for (uint32_t y = 0; y < HEIGHT; y++) {
         fill(row, row_bytes);
         for (int path = 0; path < 2; path++) {
-            kernels[path]->convert(convert, row, y, slots[path] + GUARD);
+            kernels[path]->convert(convert, row, y, slots[path] + GUARD + shift);
         }
     }
     T_TRUE(name, memcmp(slots[0], slots[1], sizeof(slots[0])) == 0);
     for (size_t i = 0; i < GUARD; i++) {
-        guarded = guarded && slots[1][i] == 0xa5 && slots[1][GUARD + slot_bytes + i] == 0xa5;
+        guarded = guarded && slots[1][shift + i] == 0xa5 &&
+                  slots[1][shift + GUARD + slot_bytes + i] == 0xa5;
     }
     T_TRUE(name, guarded);
     stk_free(row);
+}
+
+/* Where rows can be written past the caches, and where they cannot. */
+static void compare_convert(const struct stk_kernels *const *kernels, struct stk_convert *convert)
+{
+    compare_at(kernels, convert, 0);
+    compare_at(kernels, convert, 4);
 }
 
 static void test_same_converts(const struct stk_kernels *const *kernels)
@@ -89,6 +99,42 @@ static void test_same_extremes(const struct stk_kernels *const *kernels)
             compare_convert(kernels, &convert);
         }
     }
+}
+
+/* Scales at which some value lies just between two of 16 bits: rounded to the even one. */
+static void test_same_ties(const struct stk_kernels *const *kernels)
+{
+    uint8_t row[4 * 256];
+    uint16_t slots[2][3 * 256];
+    uint32_t ties = 0;
+
+    for (int i = 0; i < 4 * 256; i++) {
+        row[i] = (uint8_t)(i / 4);
+    }
+    for (uint32_t i = 0; i < 6000; i++) {
+        uint32_t dtype = i % 2 ? STOKER_FLOAT16 : STOKER_BFLOAT16, rest = i % 2 ? 0x1fff : 0xffff;
+        struct stk_convert convert = {
+            .dtype = dtype, .layout = STOKER_NCHW, .width = 256, .height = 1};
+        float zero[3] = {0, 0, 0}, spread = (float)(1000 + i) / 4096, stds[3];
+
+        for (int c = 0; c < 3; c++) {
+            stds[c] = spread + (float)c;
+        }
+        stk_convert_init(&convert, zero, stds);
+        for (int k = 0; k < 3 * 256; k++) {
+            float value = (float)(k % 256) * convert.scale[k / 256];
+            uint32_t bits;
+
+            memcpy(&bits, &value, sizeof(bits));
+            ties += (bits & (2 * rest + 1)) == rest + 1 + rest / 2 + 1; /* an odd one below */
+            ties += (bits & (2 * rest + 1)) == rest / 2 + 1;            /* an even one below */
+        }
+        for (int path = 0; path < 2; path++) {
+            kernels[path]->convert(&convert, row, 0, slots[path]);
+        }
+        T_TRUE("ties", memcmp(slots[0], slots[1], sizeof(slots[0])) == 0);
+    }
+    T_TRUE("there were ties", ties > 20);
 }
 
 static double half_value(uint16_t bits)
@@ -171,6 +217,7 @@ int main(int argc, char **argv)
             test_values(kernels[path]);
             test_same_converts(two);
             test_same_extremes(two);
+            test_same_ties(two);
         } else {
             printf("this machine has no %s\n", path == 1 ? "AVX2" : "SSE2 or NEON");
         }
