@@ -76,10 +76,10 @@ static void turn(int16_t from[8][8], int16_t to[8][8])
 static void plain_transform(const int16_t *block, const int16_t *quantiser, uint8_t *to,
                             size_t stride)
 {
-    int16_t a[8][8], b[8][8];
+    int16_t a[8][8], b[8][8], *flat = a[0];
 
     for (int i = 0; i < 64; i++) {
-        a[i / 8][i % 8] = (int16_t)(block[i] * quantiser[i]);
+        flat[i] = (int16_t)(block[i] * quantiser[i]);
     }
     if (is_flat(block)) {
         /* The vector code leaves the transform of one row out: there it wraps, here it stops. */
@@ -184,11 +184,10 @@ void stk_jpeg_plain_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *c
 void stk_jpeg_plain_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
                          uint8_t *out)
 {
-    for (uint32_t i = 0; i < count; i++, out += 4) {
-        out[0] = r[i];
-        out[1] = g[i];
-        out[2] = b[i];
-        out[3] = 255;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t pixel[4] = {r[i], g[i], b[i], 255};
+
+        memcpy(out + 4 * (size_t)i, pixel, sizeof pixel);
     }
 }
 
