@@ -69,7 +69,8 @@ static struct picture make_png(uint32_t width, uint32_t height)
 }
 
 /* A smooth picture with an EXIF orientation; rgbx: what libjpeg makes of all of it. */
-static struct picture make_jpeg(uint32_t width, uint32_t height, uint8_t orientation)
+static struct picture make_jpeg(uint32_t width, uint32_t height, uint8_t orientation,
+                                bool progressive)
 {
     static const uint8_t exif[] = "Exif\0\0II*\0\010\0\0\0\001\0\022\001\003\0\001\0\0\0\001\0\0\0"
                                   "\0\0\0\0";
@@ -91,6 +92,9 @@ static struct picture make_jpeg(uint32_t width, uint32_t height, uint8_t orienta
     in.input_components = 4;
     in.in_color_space = JCS_EXT_RGBX;
     jpeg_set_defaults(&in);
+    if (progressive) {
+        jpeg_simple_progression(&in);
+    }
     jpeg_start_compress(&in, TRUE);
     jpeg_write_marker(&in, JPEG_APP0 + 1, marker, sizeof(marker));
     for (uint32_t y = 0; y < height; y++) {
@@ -416,7 +420,7 @@ static void test_slow(struct stk_decoder *const *decoders)
     }
     for (int round = 0; round < 160; round++) {
         uint8_t orientation = (uint8_t)(1 + round % 8);
-        struct picture picture = make_jpeg(draw(1, 120), draw(1, 120), orientation);
+        struct picture picture = make_jpeg(draw(1, 120), draw(1, 120), orientation, round % 3 == 0);
 
         compare_slow(decoders, &picture, orientation);
         picture_free(&picture);
@@ -440,7 +444,7 @@ static const struct stoker_transform *training(void)
 /* Every type and layout: the same bytes on both paths, and the values of the uint8 slot. */
 static void test_types(struct stk_decoder *const *decoders)
 {
-    struct picture picture = make_jpeg(150, 110, 6);
+    struct picture picture = make_jpeg(150, 110, 6, false);
     struct stk_decode_plan *bytes_plan = open_plan(training(), 4, STOKER_UINT8, STOKER_NHWC);
     static uint8_t bytes[33 * 37 * 3], slots[2][33 * 37 * 3 * 4];
 
@@ -614,7 +618,7 @@ static void test_values(void)
 
 static void test_damage(struct stk_decoder *decoder)
 {
-    struct picture jpeg = make_jpeg(200, 150, 1), png = make_png(20, 10);
+    struct picture jpeg = make_jpeg(200, 150, 1, false), png = make_png(20, 10);
     struct stoker_transform all[] = {resize(64, 64, STOKER_BILINEAR)};
     struct stoker_transform small[] = {crop(STOKER_RANDOM_CROP, 50, 50)};
     struct stk_decode_options options = {
@@ -667,7 +671,7 @@ static void test_damage(struct stk_decoder *decoder)
 /* The n-th allocation fails, for n = 1, 2, ...: an error and no leak, until it passes. */
 static void test_no_memory(void)
 {
-    struct picture picture = make_jpeg(60, 50, 6);
+    struct picture picture = make_jpeg(60, 50, 6, false);
     struct stk_decode_plan *plan = open_plan(training(), 5, 0, 0);
     int64_t alive = stk_mem_alive();
     static float slot[33 * 37 * 3];

@@ -30,7 +30,7 @@ static uint32_t draw(uint32_t low, uint32_t high)
     return low + (uint32_t)(stk_key(seed, count++) % (high - low + 1));
 }
 
-enum { PROGRESSIVE = 1, RGB = 2, GREY = 4, TURNED = 8 };
+enum { PROGRESSIVE = 1, RGB = 2, GREY = 4, TURNED = 8, CHROMA_2 = 16 /* factors down */ };
 
 /* Waves, edges and some noise, within 20 .. 235: colours as photographs have them. */
 static void draw_row(uint8_t *row, uint32_t width, uint32_t y, uint32_t phase)
@@ -74,6 +74,9 @@ static struct stk_view make(uint32_t width, uint32_t height, int h, int v, int h
     }
     in.comp_info[0].h_samp_factor = h;
     in.comp_info[0].v_samp_factor = v;
+    if (how & CHROMA_2) {
+        in.comp_info[1].v_samp_factor = in.comp_info[2].v_samp_factor = 2;
+    }
     if (how & PROGRESSIVE) {
         jpeg_simple_progression(&in);
     }
@@ -188,6 +191,7 @@ static double compare(struct stk_decoder *const *decoders, struct stk_view bytes
     static uint8_t exact[SLOT], planar[SLOT], again[SLOT];
     struct stk_jpeg_marks marks = mark(bytes, (uint32_t)(key % 3) * 3);
     struct stk_decoder *fresh = NULL;
+    uint64_t rows_bytes;
 
     T_TRUE("rows", !get(decoders[0], plans[0], bytes, key, exact));
     T_TRUE("planes", get(decoders[0], plans[1], bytes, key, planar));
@@ -199,7 +203,10 @@ static double compare(struct stk_decoder *const *decoders, struct stk_view bytes
         T_TRUE("the same with vectors", memcmp(planar, again, SLOT) == 0);
     }
     T_EQ("open", stk_decoder_open(&fresh, 0, NULL), 0);
+    T_TRUE("rows", !get(fresh, plans[0], bytes, key, again));
+    rows_bytes = stk_decoder_bytes(fresh);
     T_TRUE("fresh", get(fresh, plans[1], bytes, key, again));
+    T_TRUE("planes' memory counts", stk_decoder_bytes(fresh) > rows_bytes);
     T_TRUE("the same by another", memcmp(planar, again, SLOT) == 0);
     stk_decoder_close(fresh);
     T_TRUE("grey is exact", !grey || memcmp(planar, exact, SLOT) == 0);
@@ -209,20 +216,22 @@ static double compare(struct stk_decoder *const *decoders, struct stk_view bytes
 
 static void test_planes(struct stk_decoder *const *decoders)
 {
-    static const int samplings[][2] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 1}};
+    static const int samplings[][3] = {{1, 1, 0}, {2, 1, 0},        {1, 2, 0}, {2, 2, 0},
+                                       {4, 1, 0}, {1, 4, CHROMA_2}, {1, 4, 0}};
     double total = 0, worst = 0;
     int count = 0;
 
     for (int n = 0; n < 100; n++) {
-        const int *sampling = samplings[n % 5];
-        bool grey = n % 10 == 0;
+        const int *sampling = samplings[n % 7];
+        bool grey = n % 14 == 0;
         struct stk_decode_plan *plans[2];
         struct stk_view bytes =
-            make(draw(20, 400), draw(20, 400), sampling[0], sampling[1], grey ? GREY : 0);
+            make(draw(20, 400), draw(20, 400), sampling[0], sampling[1], grey ? GREY : sampling[2]);
         double one;
 
         open_plans(n % 4 == 3 ? STOKER_BICUBIC : STOKER_BILINEAR, n % 2, plans);
         one = compare(decoders, bytes, plans, (uint64_t)n, grey);
+        T_TRUE("the same way round", one < 3);
         if (n % 2 == 0) { /* jitter makes differences larger, or smaller */
             total += one;
             worst = one > worst ? one : worst;
@@ -243,6 +252,7 @@ static void test_planes(struct stk_decoder *const *decoders)
 static void test_exact(struct stk_decoder *decoder)
 {
     const struct stoker_transform crop = {.kind = STOKER_CENTER_CROP, .height = 300, .width = 50};
+    const struct stoker_transform aside = {.kind = STOKER_CENTER_CROP, .height = 50, .width = 300};
     const struct stoker_transform fit = {
         .kind = STOKER_RESIZE, .height = SIDE, .width = SIDE, .filter = STOKER_BILINEAR};
     const struct stoker_transform pick = {
@@ -252,7 +262,8 @@ static void test_exact(struct stk_decoder *decoder)
         struct stoker_transform transforms[2];
         int how;
     } rows[] = {
-        {"turned", {fit}, TURNED},           {"padded", {crop, fit}, 0}, {"nearest", {pick}, 0},
+        {"padded aside", {aside, fit}, 0},   {"turned", {fit}, TURNED},
+        {"padded", {crop, fit}, 0},          {"nearest", {pick}, 0},
         {"progressive", {fit}, PROGRESSIVE}, {"RGB", {fit}, RGB},
     };
     static uint8_t slots[2][SLOT];
@@ -271,6 +282,27 @@ static void test_exact(struct stk_decoder *decoder)
         stk_decode_plan_close(exact);
         stk_decode_plan_close(planar);
     }
+}
+
+/* With marks that are not the picture's it is libjpeg-turbo's, which has no planes. */
+static void test_wrong_marks(struct stk_decoder *decoder)
+{
+    static uint8_t slots[2][SLOT];
+    struct stk_view bytes = make(200, 180, 2, 2, 0);
+    struct stk_jpeg_marks marks = mark(bytes, 0);
+    struct stk_decode_plan *plans[2];
+
+    marks.bytes.bytes -= STK_JPEG_MARK_BYTES;
+    open_plans(STOKER_BILINEAR, true, plans);
+    for (int i = 0; i < 2; i++) {
+        stk_decoder_marks(decoder, &marks);
+        T_TRUE("rows", !get(decoder, plans[i], bytes, 1, slots[i]));
+        T_EQ("marks", stk_decoder_by(decoder), 1 + STK_JPEG_MARKS);
+        stk_decode_plan_close(plans[i]);
+    }
+    T_TRUE("exact", memcmp(slots[0], slots[1], SLOT) == 0);
+    drop(marks.bytes);
+    drop(bytes);
 }
 
 /* Bits flipped or the end cut off: pixels or error of the exact plan, or (where nothing that
@@ -326,6 +358,7 @@ int main(int argc, char **argv)
     }
     test_planes(decoders);
     test_exact(decoders[0]);
+    test_wrong_marks(decoders[0]);
     test_damage(decoders[0]);
     stk_decoder_close(decoders[0]);
     stk_decoder_close(decoders[1]);
