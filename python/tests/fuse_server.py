@@ -95,9 +95,15 @@ class Server:
             self.paths[self.nodes[path]] = path
         return self.nodes[path]
 
+    def is_away(self, path):
+        """Whether its bytes are "in an archive": Mount.send_away names the files; what is read of
+        one brings it back."""
+        mark = f"{self.options.log}.away.{os.path.basename(path)}"
+        return os.path.exists(mark) and not os.path.isdir(path)
+
     def attributes(self, path):
         about = os.stat(path)
-        blocks = 0 if os.path.exists(self.options.log + ".away") else (about.st_size + 511) // 512
+        blocks = 0 if self.is_away(path) else (about.st_size + 511) // 512
         times = about.st_atime_ns, about.st_mtime_ns, about.st_ctime_ns
         return ATTR.pack(
             self.node(path), about.st_size, blocks, *(t // 10**9 for t in times),
@@ -133,6 +139,8 @@ class Server:
 
     def read(self, path, body):
         handle, offset, most = struct.unpack_from("<QQI", body)
+        if self.is_away(path):
+            os.unlink(f"{self.options.log}.away.{os.path.basename(path)}")
         return os.pread(handle, most, offset)
 
     def release(self, path, body):
@@ -175,6 +183,10 @@ class Mount:
         self.server.kill()  # what waits for an answer is told ENOTCONN
         self.server.wait()
         ctypes.CDLL(None).umount2(str(self.point).encode(), DETACH)
+
+    def send_away(self, *names):
+        for name in names:
+            pathlib.Path(f"{self.log}.away.{name}").touch()
 
     def requests(self):
         """How many of each operation there were."""

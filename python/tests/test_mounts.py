@@ -107,7 +107,7 @@ def test_fuse(tmp_path):
     with Mount(folder, tmp_path / "m", max_read=65536) as mount:
         told = ground(mount.point / "a.bin", 1)
         assert (told["kind"], told["group"]) == ("fuse", "fuse")
-        assert told["read_bytes"] == 65536 and told["presence"] == "unknown"
+        assert told["read_bytes"] == 65536 and told["presence"] == "here"
         assert [a["what"] for a in told["advice"]] == ["a request fetches 64 KiB at most"]
     with Mount(folder, tmp_path / "n", type="fuse.gcsfuse") as mount:
         told = ground(mount.point)
@@ -187,6 +187,32 @@ def test_prewarm(tmp_path):
     assert (again["bytes_read"], again["bytes_warm"]) == (0, size)
     missing = stoker("prewarm", "--json", tmp_path / "none")
     assert missing.returncode == 3 and b"none" in missing.stderr
+
+
+@fuse
+def test_archive(tmp_path):
+    """Files whose bytes are elsewhere: told, also by --check, which brings none of them; prewarm
+    does. Where a program tells of no blocks at all, nothing is made up."""
+    size = files_in(tmp_path / "data", 5, 1 << 20)
+    with Mount(tmp_path / "data", tmp_path / "m") as mount:
+        mount.send_away("001.bin", "003.bin")
+        told = ground(mount.point, 1)
+        assert (told["presence"], told["files"], told["files_away"]) == ("partly", 5, 2)
+        assert told["bytes_away"] == 2 << 20
+        (advice,) = [a for a in told["advice"] if a["level"] == "finding"]
+        assert advice["what"] == "2 of 5 files looked at are not here"
+        assert advice["command"] == f"stoker prewarm {mount.point}"
+        checked = prewarm("--check", mount.point, status=1)
+        assert (checked["files_looked_at"], checked["files_away"]) == (5, 2)
+        assert (checked["bytes_away"], checked["bytes_read"]) == (2 << 20, 0)
+        text = stoker("prewarm", "--check", mount.point)
+        assert b"away       2 of 5 files looked at, 2.1 MB: in" in text.stdout
+        assert mount.requests()["read"] == 0
+        brought = prewarm(mount.point)
+        assert (brought["files_away"], brought["bytes_done"]) == (0, size)
+        assert ground(mount.point)["presence"] == "here"
+        mount.send_away(*(f"{i:03}.bin" for i in range(5)))
+        assert ground(mount.point)["presence"] == "unknown"
 
 
 @fuse

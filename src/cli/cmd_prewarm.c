@@ -8,10 +8,18 @@
 
 #define TICK_MS 100
 
+/* Files of this machine whose bytes are in an archive behind their file system, of those that were
+ * looked at: 1,000 of a folder. */
+struct away {
+    uint64_t looked, files, bytes; /* looked 0: no file system tells */
+};
+
 static int run(struct args *args);
+static void look(const struct args *args, struct away *away);
 static int wait_for_end(struct stoker_prewarm *prewarm, uint32_t timeout_s,
                         struct stoker_prewarm_progress *progress);
-static void report(const struct args *args, const struct stoker_prewarm_progress *progress);
+static void report(const struct args *args, const struct stoker_prewarm_progress *progress,
+                   const struct away *away);
 
 const struct command command_prewarm = {
     .name = "prewarm",
@@ -21,7 +29,8 @@ const struct command command_prewarm = {
     .more =
         "What the page cache has is passed over: a run that was killed goes on where it was when\n"
         "it is begun again. Of URLs nothing is kept here: only a proxy or the server remembers.\n"
-        "Exit status 1: some of it is still cold, or could not be read in time.\n",
+        "Of archives behind a file system (HSM, lazy loading) it is told what is still away.\n"
+        "Exit status 1: some of it is still cold or away, or could not be read in time.\n",
     .run = run,
 };
 
@@ -41,6 +50,7 @@ static int run(struct args *args)
     struct stoker_engine *engine = NULL;
     struct stoker_prewarm *prewarm = NULL;
     struct stoker_error error = {0};
+    struct away away = {0};
     int status;
 
     if (args->path_count == 0) {
@@ -56,15 +66,35 @@ static int run(struct args *args)
     status = status < 0 ? term_error(status, &error)
                         : wait_for_end(prewarm, options.timeout_s, &progress);
     term_live_end();
-    if (prewarm) {
-        report(args, &progress);
+    if (status == EXIT_FINE) {
+        look(args, &away);
     }
-    if (status == EXIT_FINE && progress.bytes_cold > 0) {
+    if (prewarm) {
+        report(args, &progress, &away);
+    }
+    if (status == EXIT_FINE && (progress.bytes_cold > 0 || away.files > 0)) {
         status = EXIT_FINDINGS;
     }
     stoker_prewarm_close(prewarm);
     stoker_engine_close(engine);
     return status;
+}
+
+static void look(const struct args *args, struct away *away)
+{
+    for (size_t i = 0; i < args->path_count; i++) {
+        struct stoker_ground_info info = {.struct_size = sizeof info};
+        struct stoker_ground *ground = NULL;
+
+        if (!strstr(args->paths[i], "://") &&
+            stoker_ground_open(&ground, args->paths[i], NULL, NULL) == 0 &&
+            stoker_ground_info(ground, &info) == 0 && info.presence != STOKER_PRESENCE_UNKNOWN) {
+            away->looked += info.files;
+            away->files += info.files_away;
+            away->bytes += info.bytes_away;
+        }
+        stoker_ground_close(ground);
+    }
 }
 
 static uint64_t rate_of(const struct stoker_prewarm_progress *progress)
@@ -120,7 +150,8 @@ static int wait_for_end(struct stoker_prewarm *prewarm, uint32_t timeout_s,
     }
 }
 
-static void report(const struct args *args, const struct stoker_prewarm_progress *progress)
+static void report(const struct args *args, const struct stoker_prewarm_progress *progress,
+                   const struct away *away)
 {
     double seconds = (double)progress->run_ns / 1e9;
     uint64_t rate = rate_of(progress);
@@ -138,6 +169,11 @@ static void report(const struct args *args, const struct stoker_prewarm_progress
             json_u64("bytes_warm", progress->bytes_warm);
             json_u64("bytes_cold", progress->bytes_cold);
         }
+        if (away->looked > 0) {
+            json_u64("files_looked_at", away->looked);
+            json_u64("files_away", away->files);
+            json_u64("bytes_away", away->bytes);
+        }
         json_u64("bytes_per_second", rate);
         json_double("seconds", seconds);
         json_close('}');
@@ -151,6 +187,10 @@ static void report(const struct args *args, const struct stoker_prewarm_progress
         printf("cold       %s\n", term_bytes(a, progress->bytes_cold));
     } else {
         printf("cold       not told here\n");
+    }
+    if (away->files > 0) {
+        printf("away       %s of %s files looked at, %s: in an archive behind the file system\n",
+               term_count(a, away->files), term_count(b, away->looked), term_bytes(c, away->bytes));
     }
     if (progress->files_failed > 0) {
         printf("failed     %s files\n", term_count(a, progress->files_failed));

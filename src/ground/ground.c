@@ -137,7 +137,6 @@ static void keep_told(struct stoker_ground *ground)
         info->presence = STOKER_PRESENCE_HERE;
         info->presence_from = "the file system keeps no archive";
     } else if (told->tells_presence && files->seen > 0 &&
-               ground->kind->group != STOKER_GROUND_FUSE &&
                ground->kind->group != STOKER_GROUND_LAYERED) {
         info->presence = files->away == 0             ? STOKER_PRESENCE_HERE
                          : files->away == files->seen ? STOKER_PRESENCE_AWAY

@@ -33,6 +33,7 @@ struct ask {
     struct stk_task task; /* first */
     struct stk_ground_told told;
     uint32_t files_max;
+    bool is_fuse, has_blocks; /* a program answers; it told of blocks of some file */
     char path[STK_GROUND_TEXT_BYTES];
 };
 
@@ -174,9 +175,11 @@ static void look_at_file(struct ask *ask, const char *path, const struct stat *a
     if (ask->told.tells_presence && ask->told.magic == 0x0bd00bd0 &&
         ask_layout(path, false, &layout)) {
         away = layout.is_released;
-    } else if (ask->told.tells_presence) {
-        away = about->st_blocks == 0 && bytes > INLINE_BYTES_MAX && !is_hole(path);
+    } else if (ask->told.tells_presence) { /* a program may fetch what is opened: it is not */
+        away =
+            about->st_blocks == 0 && bytes > INLINE_BYTES_MAX && (ask->is_fuse || !is_hole(path));
     }
+    ask->has_blocks = ask->has_blocks || about->st_blocks > 0;
     files->seen++;
     files->bytes += bytes;
     files->bytes_most = stk_max(files->bytes_most, bytes);
@@ -214,12 +217,19 @@ static void look_below(struct ask *ask, const char *folder, int depth)
 }
 
 /* Where files may be away, and blocks tell it. Of a network file system whose server squeezes its
- * blocks only none at all counts; programs behind FUSE often know no blocks. */
-static bool presence_is_told(uint64_t magic)
+ * blocks only none at all counts. */
+static uint32_t group_of(uint64_t magic)
 {
-    const struct stk_kind *kind = stk_kind_of((struct stk_view){NULL, 0}, (uint32_t)magic);
+    return stk_kind_of((struct stk_view){NULL, 0}, (uint32_t)magic)->group;
+}
 
-    return kind->group == STOKER_GROUND_NETWORK || kind->group == STOKER_GROUND_UNKNOWN;
+/* Programs behind FUSE often know no blocks: then none says nothing. */
+static void judge_blocks(struct ask *ask)
+{
+    if (ask->is_fuse && !ask->has_blocks) {
+        ask->told.tells_presence = false;
+        ask->told.files.away = ask->told.files.bytes_away = 0;
+    }
 }
 
 static void ask_run(struct stk_task *task)
@@ -242,10 +252,14 @@ static void ask_run(struct stk_task *task)
     }
     ask_space(told, ask->path);
     told->has_layout = ask_layout(ask->path, told->is_folder, &told->layout);
-    told->tells_presence = told->has_space && presence_is_told(told->magic);
+    ask->is_fuse = group_of(told->magic) == STOKER_GROUND_FUSE;
+    told->tells_presence =
+        told->has_space && (ask->is_fuse || group_of(told->magic) == STOKER_GROUND_NETWORK ||
+                            group_of(told->magic) == STOKER_GROUND_UNKNOWN);
     if (told->is_folder) {
         look_below(ask, ask->path, 1);
     } else if (S_ISREG(about.st_mode)) {
         look_at_file(ask, ask->path, &about);
     }
+    judge_blocks(ask);
 }
