@@ -253,9 +253,10 @@ static bool is_kept(struct stoker_copy *copy, const char *to, const char *name,
     } else if (stk_io_stat_path(copy->io, to, &stat, NULL) < 0) {
         return false;
     }
-    /* Stores tell whole seconds. */
+    /* Stores tell whole seconds. Of before 1970 there are files, too: what archives made of no
+     * time. */
     if (stat.kind != STK_ENTRY_FILE || stat.bytes != item->bytes ||
-        (stat.bytes > 0 && stat.mtime_ns + 999999999 < item->mtime_ns)) {
+        (stat.bytes > 0 && (int64_t)stat.mtime_ns + 999999999 < (int64_t)item->mtime_ns)) {
         return false;
     }
     atomic_fetch_add_explicit(&copy->files_kept, 1, memory_order_relaxed);

@@ -12,6 +12,7 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,6 +166,111 @@ static void test_failures(void)
     T_EQ("link", symlink(at("away"), at("to/sub")), 0);
     T_EQ("a link out", run(deep, "src", "to"), -ELOOP);
     T_TRUE("nothing went there", sh("! ls -A", at("away"), "| grep .", ""));
+}
+
+static void set_time(const char *name, time_t seconds, long nanoseconds)
+{
+    struct timespec times[] = {{seconds, nanoseconds}, {seconds, nanoseconds}};
+
+    T_EQ(name, utimensat(AT_FDCWD, at(name), times, 0), 0);
+}
+
+/* What is kept: the same size, and not older by a second than the source. */
+static void test_sync_rule(void)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+        long source_ns, there_ns; /* behind a second */
+        time_t there_s;
+        bool kept;
+    } rows[] = {
+        {"the same", 100, 5, 5, 1000, true},
+        {"newer there", 100, 5, 5, 2000, true},
+        {"older there", 100, 5, 5, 999, false},
+        {"a second older, but for a part", 100, 999999998, 0, 1000, true},
+        {"from before 1970 there", 100, 0, 0, -1, false},
+        {"larger there", 99, 5, 5, 2000, false},
+        {"smaller there", 101, 5, 5, 2000, false},
+        {"empty there and here", 0, 5, 5, 7, true},
+    };
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        mkdir(at("rule"), 0755);
+        mkdir(at("rule/from"), 0755);
+        mkdir(at("rule/to"), 0755);
+        put("rule/from/x", rows[i].bytes, 1);
+        put("rule/to/x", rows[i].bytes ? 100 : 0, 2);
+        set_time("rule/from/x", 1000, rows[i].source_ns);
+        set_time("rule/to/x", rows[i].there_s, rows[i].there_ns);
+        T_EQ(rows[i].name, run(same_as, "rule/from", "rule/to"), 0);
+        T_EQ(rows[i].name, progress.files_kept, rows[i].kept);
+        T_EQ(rows[i].name, same("rule/from", "rule/to"), !rows[i].kept || rows[i].bytes == 0);
+        T_TRUE("clean", sh("rm -r", at("rule"), "", ""));
+    }
+}
+
+static void stat_into(struct stk_copy_file *file)
+{
+    struct stat stat_of;
+
+    T_EQ("stat", stat(file->from, &stat_of), 0);
+    file->bytes = (uint64_t)stat_of.st_size;
+    file->mtime_ns =
+        (uint64_t)stat_of.st_mtim.tv_sec * 1000000000u + (uint64_t)stat_of.st_mtim.tv_nsec;
+}
+
+/* A source that changes after it was listed, or while its parts are read. */
+static void test_changed(void)
+{
+    static uint8_t buffer[PART];
+    struct stoker_copy copy = {.io = engine->io, .upload = {.part_bytes = PART}};
+    char from[256], to[256];
+    struct stk_copy_file file = {.from = from, .to = to};
+
+    snprintf(from, sizeof from, "%s", at("changing/from"));
+    snprintf(to, sizeof to, "%s", at("changing/to"));
+    copy.destination = to;
+    pthread_mutex_init(&copy.lock, NULL);
+    pthread_mutex_init(&copy.folders_lock, NULL);
+    pthread_cond_init(&copy.turn, NULL);
+    snprintf(copy.root, sizeof copy.root, "%s", home);
+    mkdir(at("changing"), 0755);
+    put("changing/from", 1000, 1);
+    stat_into(&file);
+    put("changing/from", 900, 2); /* shorter: what it is now is copied */
+    T_EQ("shorter", stk_copy_small(&copy, &file, buffer, &error), 0);
+    T_TRUE("shorter", same("changing/from", "changing/to"));
+    stat_into(&file);
+    T_EQ("away", unlink(at("changing/to")), 0);
+    put("changing/from", 2000, 3); /* there is no room for more */
+    T_EQ("longer", stk_copy_small(&copy, &file, buffer, &error), STOKER_ERROR_CHANGED);
+    T_TRUE("longer", access(at("changing/to"), F_OK) < 0);
+
+    for (int change = 0; change < 3; change++) {
+        struct stk_copy_file large = {.from = from, .to = to};
+
+        put("changing/from", 2 * PART, 4);
+        set_time("changing/from", 1000, 0);
+        stat_into(&large);
+        large.part_bytes = PART;
+        T_EQ("begin", stk_copy_begin(&copy, &large, &error), 0);
+        for (uint32_t i = 0; i < 2; i++) {
+            T_EQ("part", stk_copy_part(&copy, &large, i, buffer, &error), 0);
+            if (i == 0 && change == 1) {
+                set_time("changing/from", 1000, 1);
+            } else if (i == 0 && change == 2) {
+                T_EQ("longer", truncate(at("changing/from"), 2 * PART + 1), 0);
+                set_time("changing/from", 1000, 0);
+            }
+        }
+        T_EQ("end", stk_copy_end(&copy, &large, &error), change ? STOKER_ERROR_CHANGED : 0);
+        T_EQ("there", access(at("changing/to"), F_OK) == 0, change == 0);
+        (void)unlink(at("changing/to"));
+    }
+    stk_keys_deinit(&copy.folders);
+    T_TRUE("no leftovers", sh("! find", at("changing"), "-name '.stoker-*' | grep .", ""));
+    T_TRUE("clean", sh("rm -r", at("changing"), "", ""));
 }
 
 /* What a killed run left of a file of four parts: two whole ones and some of the third. */
@@ -345,6 +451,8 @@ int main(void)
     make_source();
     test_copies();
     test_failures();
+    test_sync_rule();
+    test_changed();
     test_resume();
     test_remove();
     test_names();
