@@ -6,12 +6,16 @@ Method: one server that answers as S3, Google, Azure and the hub would: pages by
 where the next one begins, as each case has it.
 """
 
+import bisect
+import hashlib
 import http.server
+import itertools
 import json
 import os
 import subprocess
 import threading
 import urllib.parse
+from xml.sax.saxutils import escape
 
 import pytest
 from test_cli import COMMAND
@@ -161,3 +165,70 @@ def test_an_order_of_ones_own(server, store):
     done = ls(STORES[store], "--recursive")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 4
+
+
+LETTERS = [chr(code) for code in range(33, 127) if chr(code) not in "/\\\\"]
+KEYS = sorted([*LETTERS, *map("".join, itertools.product(LETTERS, repeat=2))])
+
+
+class Ordered(Pages):
+    """Of S3, KEYS: behind start-after or the token, 1,000 a page, and each takes a while."""
+
+    def do_GET(self):
+        query = dict(urllib.parse.parse_qsl(self.path.partition("?")[2], keep_blank_values=True))
+        after = query.get("continuation-token") or query.get("start-after") or ""
+        begin = bisect.bisect_right(KEYS, after.removeprefix("set/"))
+        names, more = KEYS[begin:begin + 1000], begin + 1000 < len(KEYS)
+        with self.server.lock:
+            self.server.starts.add(query.get("start-after", ""))
+        threading.Event().wait(0.05)
+        self.say(200, ("<ListBucketResult><EncodingType>url</EncodingType>"
+                       f"<IsTruncated>{str(more).lower()}</IsTruncated>"
+                       + (f"<NextContinuationToken>{escape('set/' + names[-1])}"
+                          "</NextContinuationToken>" if more else "")
+                       + "".join("<Contents><Key>set/" + urllib.parse.quote(name)
+                                 + "</Key><Size>1</Size></Contents>" for name in names)
+                       + "</ListBucketResult>").encode(), {})
+
+
+def test_stretches_side_by_side(server):
+    """Each key once, whatever cuts the stretches: also the key that a cut is named by."""
+    server.RequestHandlerClass, server.lock, server.starts = Ordered, threading.Lock(), set()
+    done = ls(STORES["s3"], "--recursive")
+    assert done.returncode == 0, done.stderr
+    found = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()]
+    assert len(found) == len(KEYS) and sorted(found) == KEYS
+    assert {start.removeprefix("set/") for start in server.starts} & set(KEYS)  # it was cut there
+
+
+class Damaged(Pages):
+    """An object of S3 whose ETag is its MD5; `server.bodies` are given in turn, the last again."""
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        bodies = self.server.bodies
+        probe = self.headers.get("Range") == "bytes=0-0" or self.command == "HEAD"
+        body = bodies[0] if probe or len(bodies) == 1 else bodies.pop(0)
+        self.say(206 if "Range" in self.headers else 200, body[:1] if probe else body, {
+            "ETag": f'"{self.server.etag}"',
+            "Content-Range": f"bytes 0-{0 if probe else len(body) - 1}/{len(body)}"})
+
+
+def test_an_object_that_comes_damaged(server, tmp_path):
+    """By its ETag: read again; whole, or not there. One that only looks like an MD5 is believed."""
+    good, bad, worse = b"a" * 5000, b"b" * 5000, b"c" * 5000
+    server.RequestHandlerClass = Damaged
+    for name, bodies, etag, want in [
+            ("once", [bad, good], hashlib.md5(good).hexdigest(), good),
+            ("each time another", [bad, worse, b"d" * 5000, b"e" * 5000, b"f" * 5000] * 4,
+             hashlib.md5(good).hexdigest(), None),
+            ("no MD5", [good], "0" * 32, good)]:
+        server.bodies, server.etag = bodies, etag
+        done = subprocess.run([COMMAND, "cp", "s3://bucket/set/x", tmp_path / name],
+                              capture_output=True, timeout=120, check=False, text=True)
+        assert (done.returncode == 0) == (want is not None), (name, done.stderr)
+        assert (tmp_path / name).exists() == (want is not None), name
+        assert not want or (tmp_path / name).read_bytes() == want, name
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".stoker-")]

@@ -207,6 +207,52 @@ static void test_once(void)
     T_TRUE("it grows with good answers", pace.rate > rate);
 }
 
+/* A limit begins with two windows of "too much", and never for who asks little. */
+static void test_two_windows(void)
+{
+    struct stk_pace pace = {0};
+    uint64_t now_ns = 10 * SECOND;
+
+    for (uint32_t window = 0; window < 2; window++) {
+        T_EQ("no limit before the second is over", pace.rate, 0);
+        for (uint32_t i = 0; i < 85; i++, now_ns += 3 * MS) {
+            stk_pace_answer(&pace, now_ns - MS, now_ns, i % 2 == 0);
+        }
+        T_EQ("halved", pace.halvings, window);
+    }
+    T_TRUE("limited", pace.rate > 0);
+    pace = (struct stk_pace){0};
+    for (uint32_t i = 0; i < 600; i++, now_ns += 100 * MS) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns, i % 2 == 0);
+    }
+    T_TRUE("ten a second are never held up", pace.halvings == 0 && pace.rate == 0);
+}
+
+/* What was told before a long silence is no reason to ask less behind it. */
+static void test_silence(void)
+{
+    struct stk_pace pace = {0};
+    uint64_t now_ns = 10 * SECOND;
+
+    while (pace.halvings == 0 && now_ns < 20 * SECOND) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+        now_ns += 3 * MS;
+    }
+    while (pace.trying && now_ns < 40 * SECOND) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns, false);
+        now_ns += 3 * MS;
+    }
+    T_TRUE("limited", pace.rate > 0 && pace.halvings == 1 && !pace.trying);
+    for (uint32_t i = 0; i < 30; i++, now_ns += 3 * MS) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+    }
+    T_EQ("the window is not over", pace.halvings, 1);
+    now_ns += 10 * SECOND;
+    stk_pace_answer(&pace, now_ns - MS, now_ns, false);
+    T_EQ("not halved for what is long ago", pace.halvings, 1);
+    T_TRUE("still limited", pace.rate > 0);
+}
+
 static void test_repair(void)
 {
     struct stk_pace pace;
@@ -393,6 +439,8 @@ int main(void)
     test_beginning();
     test_recovery();
     test_once();
+    test_two_windows();
+    test_silence();
     test_repair();
     test_climb();
     test_delays();

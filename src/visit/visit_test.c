@@ -95,6 +95,22 @@ static void test_folder(struct stk_io *io)
     T_EQ("pipe", list(io, at("root/pipe"), true, names, &left_out), STOKER_ERROR_UNSUPPORTED);
 }
 
+/* What is being written, by its name, in any folder; nothing that only resembles it. */
+static void test_hidden(void)
+{
+    static const struct {
+        const char *name;
+        bool hidden;
+    } rows[] = {
+        {".stoker-1.part", true},    {"a/b/.stoker-1f.part", true}, {".stoker-.part", false},
+        {".stoker-1.parts", false},  {"x.stoker-1.part", false},    {".stoker-1", false},
+        {".stoker-1.part/x", false}, {"stoker-1.part", false},      {"", false}};
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        T_EQ(rows[i].name, stk_visit_is_hidden(rows[i].name), rows[i].hidden);
+    }
+}
+
 /* Closed while threads wait for room. */
 static void test_close(struct stk_io *io)
 {
@@ -158,6 +174,7 @@ int main(void)
     T_TRUE("home", mkdtemp(home) != NULL);
     T_EQ("io", stk_io_open(&io, &options, &error), 0);
     test_folder(io);
+    test_hidden();
     test_close(io);
     test_middle();
     stk_io_close(io);
