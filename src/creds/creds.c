@@ -166,9 +166,11 @@ void stk_creds_refused(struct stk_creds *creds, uint64_t generation)
 
 bool stk_creds_unsigned(uint32_t service)
 {
-    const char *wish = stk_environment(service == STK_CREDS_AWS      ? "AWS_NO_SIGN_REQUEST"
-                                       : service == STK_CREDS_GOOGLE ? "GS_NO_SIGN_REQUEST"
-                                                                     : "AZURE_NO_SIGN_REQUEST");
+    static const char *const names[] = {[STK_CREDS_AWS] = "AWS_NO_SIGN_REQUEST",
+                                        [STK_CREDS_GOOGLE] = "GS_NO_SIGN_REQUEST",
+                                        [STK_CREDS_AZURE] = "AZURE_NO_SIGN_REQUEST"};
+    const char *name = service < STK_COUNT(names) ? names[service] : NULL; /* the hub has none */
+    const char *wish = name ? stk_environment(name) : NULL;
 
     return wish && (strcasecmp(wish, "true") == 0 || strcasecmp(wish, "yes") == 0 ||
                     strcmp(wish, "1") == 0);
