@@ -330,31 +330,6 @@ static void test_script(const char *const *words, unsigned least)
     }
 }
 
-/* ---- unsigned requests ---- */
-
-/* Each variable is of one service. */
-static void test_unsigned(void)
-{
-    static const struct wish {
-        const char *name;
-        uint32_t service;
-    } wishes[] = {{"AWS_NO_SIGN_REQUEST", STK_CREDS_AWS},
-                  {"GS_NO_SIGN_REQUEST", STK_CREDS_GOOGLE},
-                  {"AZURE_NO_SIGN_REQUEST", STK_CREDS_AZURE}};
-
-    T_EACH(wish, row, wishes)
-    {
-        for (uint32_t service = STK_CREDS_AWS; service <= STK_CREDS_SESSION; service++) {
-            setenv(row->name, "YES", 1);
-            T_EQ(row->name, stk_creds_unsigned(service), service == row->service);
-            setenv(row->name, "no", 1);
-            T_EQ(row->name, stk_creds_unsigned(service), false);
-            unsetenv(row->name);
-            T_EQ(row->name, stk_creds_unsigned(service), false);
-        }
-    }
-}
-
 /* ---- words of a command ---- */
 
 static const struct {
@@ -781,7 +756,6 @@ int main(int argc, char **argv)
     T_TRUE("folder", mkdtemp(folder) != NULL);
     test_environment();
     test_split();
-    test_unsigned();
     test_script((const char *[]){python_kept, "src/creds/creds_oracle.py", folder, seed,
                                  long_kept ? "2000" : "50", NULL},
                 100);
