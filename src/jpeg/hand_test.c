@@ -373,7 +373,7 @@ static void test_wrong_marks(void)
 }
 
 /* A cut segment whose bits do not reach as far as the box is refused, though the mark itself is
- * not passed: 18 bits an MCU, and the next mark after the first's. */
+ * not passed: 17 bits an MCU, and the next mark after the first's. */
 static void test_short_segment(void)
 {
     struct stk_jpeg_box part = {0, 0, 16, 8};
@@ -381,15 +381,62 @@ static void test_short_segment(void)
     uint32_t reason, place;
     uint8_t *made;
 
-    put_row("100000000000000000", 6, 0);
+    put_row("01011011011011010", 6, 0);
     oracle_decode(&oracle, view(), 8);
     made = oracle_marks(decoder, view(), 3, &marks, &reason);
-    if (made) {
+    if (T_TRUE("made", made != NULL)) {
         T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
         place = 2 << 3; /* in the first MCU, two of which are in the box */
         memcpy(made, &place, 4);
         T_STR("short", stk_jpeg_reason_name(reason_with(&marks, &part)), "side index");
+        part.width = 8; /* and nothing is read behind it */
+        T_STR("a bit", stk_jpeg_reason_name(reason_with(&marks, &part)), "side index");
     }
+    free(made);
+}
+
+/* Damage behind the last mark that is passed. */
+static void test_damage_behind_marks(void)
+{
+    struct stk_jpeg_box part = {24, 0, 16, 8};
+    struct stk_jpeg_marks marks;
+    uint32_t reason;
+    uint8_t *made;
+
+    put_row("00", 6, 0);
+    oracle_decode(&oracle, view(), 8);
+    made = oracle_marks(decoder, view(), 3, &marks, &reason);
+    if (T_TRUE("made", made != NULL)) {
+        T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
+        file[file_bytes - 3] |= 0xc0; /* the fifth MCU begins with what is no code */
+        oracle_decode(&oracle, view(), 8);
+        T_TRUE("libjpeg sees it", oracle.warned);
+        T_STR("damaged", stk_jpeg_reason_name(reason_with(&marks, &part)), "side index");
+    }
+    free(made);
+}
+
+/* The second mark stands before the first: nothing is read between them, nor behind the file. */
+static void test_marks_go_back(void)
+{
+    struct stk_jpeg_box part = {24, 0, 16, 8};
+    struct stk_jpeg_marks marks;
+    uint8_t *made, *copy;
+    uint32_t reason;
+
+    put_row("01011011011011010", 9, 0);
+    oracle_decode(&oracle, view(), 8);
+    made = oracle_marks(decoder, view(), 3, &marks, &reason);
+    copy = malloc(file_bytes); /* exactly: for sanitizers */
+    memcpy(copy, file, file_bytes);
+    if (T_TRUE("made", made != NULL)) {
+        struct stk_view bytes = {copy, file_bytes};
+
+        memset(made + STK_JPEG_MARK_BYTES, 0, 4);
+        T_TRUE("no row", !oracle_compare(&oracle, decoder, bytes, &part, &marks, &reason));
+        T_STR("back", stk_jpeg_reason_name(reason), "side index");
+    }
+    free(copy);
     free(made);
 }
 
@@ -418,6 +465,8 @@ int main(void)
     test_kept_tables();
     test_wrong_marks();
     test_short_segment();
+    test_damage_behind_marks();
+    test_marks_go_back();
     test_large_predictors();
     stk_jpeg_decoder_close(decoder);
     free(oracle.pixels);

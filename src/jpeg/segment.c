@@ -91,6 +91,7 @@ void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_
 
 /* Bytes at a time, so that a byte counts them: compilers make vectors of it. */
 #define COUNTED 128u
+_Static_assert(COUNTED <= UINT8_MAX, "all of them may be FF");
 
 /* How many bytes of the file those of the window were: each FF was two. */
 static ptrdiff_t stuffed(const uint8_t *from, const uint8_t *end)
