@@ -279,8 +279,28 @@ INLINE uint32_t end_block(struct stk_jpeg_bits *bits, const struct stk_jpeg_look
     return one ? first : second;
 }
 
+/* One look-up, of a long symbol or beside one. */
+INLINE uint32_t step(struct stk_jpeg_bits *bits, const struct stk_jpeg_table *table,
+                     const uint8_t *places, int16_t *block, uint32_t k)
+{
+    const struct stk_jpeg_look *look = &table->look[bits->buffer >> (64 - STK_JPEG_LOOK_BITS)];
+    uint32_t first = k + look->advance, second = first + look->advance2, size;
+
+    if (look->bits) {
+        block[places[first]] = look->value;
+        block[places[second]] = look->value2;
+        take(bits, first >= 63 ? look->bits1 : look->bits);
+        return first >= 63 ? first : second;
+    }
+    k += take_long(bits, table, look, &size);
+    if (size) {
+        block[places[k]] = (int16_t)take_value(bits, size);
+    }
+    return k;
+}
+
 /* take_ac of two blocks: a look-up waits for the one before it, but not for the other stream's.
- * Where one block ends, or has a long symbol, the other goes on alone. */
+ * Where one block ends the other goes on alone. */
 INLINE void take_two(struct stk_jpeg_bits bits[2], const struct stk_jpeg_table *table,
                      const uint8_t *places, int16_t *const blocks[2], uint32_t k[2])
 {
@@ -297,9 +317,7 @@ INLINE void take_two(struct stk_jpeg_bits bits[2], const struct stk_jpeg_table *
             uint32_t second[2] = {first[0] + a->advance2, first[1] + b->advance2};
 
             if (RARE((a->bits == 0) | (b->bits == 0))) {
-                k[0] = take_ac(&bits[0], table, places, blocks[0], k[0]);
-                k[1] = take_ac(&bits[1], table, places, blocks[1], k[1]);
-                return;
+                break;
             }
             blocks[0][places[first[0]]] = a->value;
             blocks[0][places[second[0]]] = a->value2;
@@ -322,6 +340,18 @@ INLINE void take_two(struct stk_jpeg_bits bits[2], const struct stk_jpeg_table *
             take(&bits[1], b->bits);
             k[0] = second[0];
             k[1] = second[1];
+        }
+        refill(&bits[0]);
+        refill(&bits[1]);
+        k[0] = step(&bits[0], table, places, blocks[0], k[0]);
+        k[1] = step(&bits[1], table, places, blocks[1], k[1]);
+        if ((k[0] >= 63) | (k[1] >= 63)) {
+            break;
+        }
+    }
+    for (int n = 0; n < 2; n++) {
+        if (k[n] < 63) {
+            k[n] = take_ac(&bits[n], table, places, blocks[n], k[n]);
         }
     }
 }
