@@ -80,7 +80,9 @@ int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *
     pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&walk->room, NULL);
     pthread_cond_init(&walk->freed, NULL);
+    pthread_mutex_lock(&walk->lock); /* it counts those that it starts, once it is counted itself */
     status = start(walk, walk_main, &walk->thread_count);
+    pthread_mutex_unlock(&walk->lock);
     if (status < 0) {
         stk_visit_close(walk);
         return stk_fail_errno(error, -status, "cannot start a thread",
