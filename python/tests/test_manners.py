@@ -252,13 +252,13 @@ def test_no_hedges(shelf, why):
 
 
 def test_one_rate_for_all(shelf):
-    """A store that takes 600 requests a second: three ranks find that together, not each alone."""
+    """A store that takes 300 requests a second: three ranks find that together, not each alone."""
     _, objects, _ = shelf
     seconds = Counter()
 
     def script(number, path):
         seconds[now := int(time.monotonic() * 10)] += 1
-        return (503 if seconds[now] > 60 else 206), 0.01
+        return (503 if seconds[now] > 30 else 206), 0.01
 
     with Store(objects, script) as store:
         told = finish(*(start(f"{store.url}/bucket/a.tar", rank, 3) for rank in range(3)))
@@ -291,8 +291,10 @@ def test_three_of_ten_refused(shelf, tmp_path):
         statuses = Counter(json.loads(line)["status"] for line in log.read_text().splitlines())
         told[share]["amplification"] = statuses.total() / (statuses.total() - statuses[503])
         assert told[share]["manners"]["throttles"] <= statuses[503]
-        # At its end some are under way: asked and not answered, or answered and not heard.
-        assert abs(told[share]["http"]["requests"] - statuses.total()) <= 256
+        # At its end up to 256 reads of the next epoch are under way, and go on until they are
+        # answered: each is heard once, however often it is refused meanwhile.
+        heard = told[share]["http"]["requests"] - told[share]["retries"]["throttled"]
+        assert abs(heard - (statuses.total() - statuses[503])) <= 256
     assert told[0]["amplification"] == 1 < 1.3 < told[0.3]["amplification"] <= 1.5
     print(f"amplification {told[0.3]['amplification']:.3f}, "
           f"{told[0.3]['rate'] / told[0]['rate']:.2f} of the clean rate")
