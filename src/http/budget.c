@@ -17,6 +17,7 @@
 /* The connection of a socket: enough to find it again when libcurl tells whom it speaks to. */
 struct stk_http_socket {
     int fd;                    /* below 0: none */
+    uint64_t cookie;           /* the kernel's own number of it; 0: not told */
     uint16_t port, local_port; /* local 0: not looked at yet */
     char ip[46];
     bool idle, ended;
@@ -56,6 +57,63 @@ void stk_http_budget_close(struct stk_http *http)
 
 /* ---- sockets ---- */
 
+static uint64_t cookie_of(int fd)
+{
+    uint64_t cookie = 0;
+    socklen_t bytes = sizeof cookie;
+
+    return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &bytes) == 0 ? cookie : 0;
+}
+
+static void count_off(struct stk_http_budget *budget, struct stk_http_socket *socket)
+{
+    budget->live -= socket->ended ? 0 : 1;
+    if (socket->slot) {
+        socket->slot->socket = NULL;
+    }
+    socket->slot = NULL;
+    socket->fd = -1;
+}
+
+struct stk_http_socket *stk_http_socket_of(struct stk_http *http, int fd)
+{
+    struct stk_http_budget *budget = &http->budget;
+
+    for (uint32_t i = 0; i < budget->socket_count; i++) {
+        if (budget->sockets[i].fd == fd) {
+            return &budget->sockets[i];
+        }
+    }
+    return NULL;
+}
+
+/* libcurl 7.88 closes a connection that it never used (given up, or the loser of two addresses)
+ * without a word: lib/cf-socket.c, cf_socket_close. Its number may be another file's by now. */
+bool stk_http_socket_gone(const struct stk_http_socket *socket, int fd)
+{
+    return socket->fd != fd || (!socket->local_port && cookie_of(fd) != socket->cookie);
+}
+
+/* Looks at those which no transfer has gone by yet; true: some are left. */
+static bool count_off_gone(struct stk_http_budget *budget)
+{
+    bool left = false;
+
+    for (uint32_t i = 0; i < budget->socket_count; i++) {
+        struct stk_http_socket *socket = &budget->sockets[i];
+
+        if (socket->fd < 0 || socket->slot || socket->local_port) {
+            continue;
+        }
+        if (stk_http_socket_gone(socket, socket->fd)) {
+            count_off(budget, socket);
+        } else {
+            left = true;
+        }
+    }
+    return left;
+}
+
 /* Closes the connection of one that nobody uses; libcurl finds it dead later. */
 static bool end_idle(struct stk_http *http)
 {
@@ -78,6 +136,7 @@ curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl
 {
     struct stk_http *http = user;
     struct stk_http_budget *budget = &http->budget;
+    struct stk_http_socket *stale;
     int fd;
 
     (void)purpose;
@@ -85,6 +144,10 @@ curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl
            end_idle(http)) {
     }
     fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    stale = fd >= 0 ? stk_http_socket_of(http, fd) : NULL;
+    if (stale) {
+        count_off(budget, stale);
+    }
     for (uint32_t i = 0; fd >= 0 && i < budget->socket_count; i++) {
         struct stk_http_socket *socket = &budget->sockets[i];
         const void *raw = (const uint8_t *)&address->addr;
@@ -92,7 +155,8 @@ curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl
         if (socket->fd >= 0) {
             continue;
         }
-        *socket = (struct stk_http_socket){.fd = fd};
+        *socket = (struct stk_http_socket){.fd = fd, .cookie = cookie_of(fd)};
+        budget->is_untried = true;
         if (address->family == AF_INET) {
             struct sockaddr_in in;
 
@@ -119,19 +183,10 @@ curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl
 int stk_http_close_socket(void *user, curl_socket_t fd)
 {
     struct stk_http *http = user;
-    struct stk_http_budget *budget = &http->budget;
+    struct stk_http_socket *socket = stk_http_socket_of(http, fd);
 
-    for (uint32_t i = 0; i < budget->socket_count; i++) {
-        struct stk_http_socket *socket = &budget->sockets[i];
-
-        if (socket->fd == fd) {
-            budget->live -= socket->ended ? 0 : 1;
-            if (socket->slot) {
-                socket->slot->socket = NULL;
-            }
-            socket->slot = NULL;
-            socket->fd = -1;
-        }
+    if (socket) {
+        count_off(&http->budget, socket);
     }
     stk_http_watch_forget(http, fd);
     return close(fd);
@@ -260,6 +315,7 @@ void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns)
     struct stk_http_budget *budget = &http->budget;
     struct stk_node *node = http->options.node;
 
+    budget->is_untried = budget->is_untried && count_off_gone(budget);
     budget->sweeps++;
     budget->busy += http->ready.first && http->active >= budget->climb.count ? 1 : 0;
     if (now_ns >= budget->climbed_ns + STK_CLIMB_MS * MS) {
@@ -295,9 +351,10 @@ void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns)
 
 uint32_t stk_http_budget_idle_ms(const struct stk_http *http, uint32_t most_ms)
 {
-    return http->options.node && stk_node_held(http->options.node) > 0
-               ? (uint32_t)stk_min(most_ms, STK_HTTP_LOOK_MS)
-               : most_ms;
+    bool leases = http->options.node && stk_node_held(http->options.node) > 0;
+
+    return leases || http->budget.is_untried ? (uint32_t)stk_min(most_ms, STK_HTTP_LOOK_MS)
+                                             : most_ms;
 }
 
 uint32_t stk_http_spare(const struct stk_http *http)

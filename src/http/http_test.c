@@ -618,9 +618,24 @@ static void test_queue(void)
     stk_http_close(http);
 }
 
-/* A server whose queue of connections is full answers to none. */
-static void test_connect(struct stk_http *http)
+/* How many connections it counts, when they are none or 10 s are over. */
+static uint32_t open_connections(struct stk_http *http)
 {
+    struct stk_http_told told = {.connections = 1};
+
+    for (uint32_t i = 0; i < 1000 && told.connections > 0; i++) {
+        usleep(10000);
+        stk_http_tell(http, &told);
+    }
+    return told.connections;
+}
+
+/* A server whose queue of connections is full answers to none; what was given up is closed, and
+ * does not count. */
+static void test_connect(void)
+{
+    struct stk_http_options options = {.connections_max = 4};
+    struct stk_http *http = NULL;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
     int full = socket(AF_INET, SOCK_STREAM, 0), clients[4];
@@ -628,6 +643,7 @@ static void test_connect(struct stk_http *http)
     struct stk_http_request request = {
         .method = STK_HTTP_GET, .url = url, .connect_ms = 300, .total_ms = 100000};
 
+    T_EQ("full", stk_http_open(&http, &options, NULL), 0);
     T_EQ("full", bind(full, (struct sockaddr *)(void *)&address, bytes), 0);
     T_EQ("full", listen(full, 0), 0);
     getsockname(full, (struct sockaddr *)(void *)&address, &bytes);
@@ -638,6 +654,8 @@ static void test_connect(struct stk_http *http)
     snprintf(url, sizeof url, "http://127.0.0.1:%d/", ntohs(address.sin_port));
     T_EQ("full", stk_http_call(http, &request, NULL, NULL), -ECONNREFUSED);
     T_EQ("full", request.failure, STK_HTTP_CONNECT);
+    T_EQ("no connection", open_connections(http), 0);
+    stk_http_close(http);
     for (size_t i = 0; i < STK_COUNT(clients); i++) {
         close(clients[i]);
     }
@@ -720,7 +738,7 @@ int main(void)
     test_refusals(http);
     test_led(http);
     test_ways(http);
-    test_connect(http);
+    test_connect();
     test_signals();
     stk_http_close(http);
     test_queue();

@@ -54,6 +54,7 @@ struct stk_http_budget {
     uint32_t live;    /* of them are connections */
     uint32_t surplus; /* leases that others are to have */
     bool is_short;    /* since the last step something waited for a lease */
+    bool is_untried;  /* there may be sockets that no transfer has gone by yet */
     uint64_t refused_ns, full_ns, climbed_ns, climbed_bytes;
     uint64_t bytes; /* of requests that are done */
     uint32_t sweeps, busy;
@@ -132,6 +133,9 @@ uint32_t stk_http_budget_idle_ms(const struct stk_http *http, uint32_t most_ms);
 /* Called by libcurl; user: the struct stk_http. */
 curl_socket_t stk_http_open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address);
 int stk_http_close_socket(void *user, curl_socket_t fd);
+struct stk_http_socket *stk_http_socket_of(struct stk_http *http, int fd); /* NULL: none */
+/* Whether it was closed, of one that was called fd. */
+bool stk_http_socket_gone(const struct stk_http_socket *socket, int fd);
 /* The slot's transfer goes by the socket with these ends; it is over. */
 void stk_http_socket_used(struct stk_http_slot *slot, const char *ip, int port, int local_port);
 void stk_http_socket_left(struct stk_http_slot *slot);

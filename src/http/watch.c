@@ -68,17 +68,21 @@ void stk_http_watch_forget(struct stk_http *http, int fd)
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *known)
 {
     struct stk_http *http = user;
+    struct stk_http_socket *socket = known == http ? NULL : known;
     struct epoll_event event = {.data.fd = fd};
 
     (void)easy;
     if (what == CURL_POLL_REMOVE) {
-        stk_http_watch_forget(http, fd);
+        if (!socket || !stk_http_socket_gone(socket, fd)) { /* else the number may be another's */
+            stk_http_watch_forget(http, fd);
+        }
         return 0;
     }
     event.events = (what & CURL_POLL_IN ? (uint32_t)EPOLLIN : 0u) |
                    (what & CURL_POLL_OUT ? (uint32_t)EPOLLOUT : 0u);
     if (!known) {
-        curl_multi_assign(http->multi, fd, http); /* so that the next call changes it */
+        socket = stk_http_socket_of(http, fd); /* none: the resolver's */
+        curl_multi_assign(http->multi, fd, socket ? (void *)socket : http);
     }
     if (epoll_ctl(http->watch.epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) < 0) {
         (void)epoll_ctl(http->watch.epoll, known ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
