@@ -15,13 +15,23 @@ void *stk_realloc(void *block, size_t old_count, size_t new_count, size_t item_b
 char *stk_strdup(const char *text);
 void stk_free(void *block);
 
-/* Pages for batches and reads: page-aligned, huge pages where the kernel grants them. */
+/* Pages for batches and reads: page-aligned; huge pages where the kernel grants them, and, of 4 MiB
+ * or more, where those were not dearer than small ones lately (the first of them is there then). */
 void *stk_pages_alloc(size_t bytes);
 void stk_pages_free(void *pages, size_t bytes);
-/* The same with its pages there already, huge or small ones, for what is filled once, and soon. */
-void *stk_pages_alloc_filled(size_t bytes, bool huge);
+/* The same with its pages there already, for what is filled once, and soon. */
+void *stk_pages_alloc_filled(size_t bytes);
 /* The kernel may write to them at any time: they are never freed, and no longer counted alive. */
 void stk_pages_lose(void *pages);
+
+/* Of which size the next pages shall be: that which cost less lately. The other one is tried at
+ * times, more rarely the longer it stays dearer. Any thread. */
+struct stk_page_choice {
+    _Atomic uint64_t ns[2]; /* of 2 MiB in small pages, in a huge one; 0: not known */
+    _Atomic uint32_t until, gap;
+};
+bool stk_page_choose(struct stk_page_choice *choice); /* whether huge */
+void stk_page_learn(struct stk_page_choice *choice, bool huge, uint64_t ns);
 
 /* For libraries that are told by what to allocate, and may hold secrets: blocks of malloc, wiped
  * when they are freed or moved. NULL is fine. */

@@ -83,8 +83,6 @@ int stk_pool_call(struct stk_pool *pool, struct stk_task *task, uint32_t timeout
 
 /* Monotonic. */
 uint64_t stk_clock_ns(void);
-/* What the calling thread has run so far. */
-uint64_t stk_clock_thread_ns(void);
 /* Since 1970, for what others' clocks are compared with: it may be set, and jump. */
 uint64_t stk_clock_wall_ns(void);
 

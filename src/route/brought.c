@@ -20,9 +20,7 @@
  * its bytes: the rest are headers. Of samples that are smaller than a piece nothing can be told. */
 #define PIECE_BYTES (8u << 10)
 #define GIVEN_PART 8u
-#define SAMPLE_BYTES (4u << 20) /* smaller blocks have small pages, and tell nothing */
-#define SAMPLE_EVERY 256u       /* so often the page size that seemed dearer is tried again */
-#define TRIM_PART 4u            /* one in so many bytes is given back at a time */
+#define TRIM_PART 4u /* one in so many bytes is given back at a time */
 
 struct flight;
 
@@ -60,8 +58,6 @@ struct flight {
 struct stk_brought {
     struct stk_budget *budget; /* lent */
     _Atomic uint32_t objects;  /* 0: nothing is looked for */
-    _Atomic uint32_t allocs;
-    _Atomic uint64_t page_ns[2]; /* a MiB of small and of huge pages, lately; 0: not known */
     pthread_mutex_t lock;
     pthread_cond_t landed; /* the last flight; with lock */
     struct {
@@ -320,30 +316,10 @@ void stk_brought_bring(struct stk_brought *kept, struct stk_store *store, struct
     }
 }
 
-/* Memory of a block, of pages of the size that cost less lately: huge ones are cheap, but for
- * machines that lend memory to each other, where each may have to be asked for anew. */
-static uint8_t *block_alloc(struct stk_brought *kept, uint64_t bytes)
-{
-    uint64_t small = atomic_load_explicit(&kept->page_ns[0], memory_order_relaxed);
-    uint64_t large = atomic_load_explicit(&kept->page_ns[1], memory_order_relaxed);
-    uint32_t call = atomic_fetch_add_explicit(&kept->allocs, 1, memory_order_relaxed);
-    bool dearer = call % SAMPLE_EVERY == SAMPLE_EVERY - 1;
-    bool huge = bytes >= SAMPLE_BYTES && (large == 0 || (small > 0 && large <= small)) != dearer;
-    uint64_t began_ns = stk_clock_thread_ns();
-    uint8_t *data = stk_pages_alloc_filled(bytes, huge);
-
-    if (data && bytes >= SAMPLE_BYTES) {
-        atomic_store_explicit(&kept->page_ns[huge],
-                              (stk_clock_thread_ns() - began_ns) / (bytes >> 20) + 1,
-                              memory_order_relaxed);
-    }
-    return data;
-}
-
 static void take_off(struct flight *flight, struct stk_store *store)
 {
     struct object *object = flight->object;
-    uint8_t *data = block_alloc(flight->kept, pages_bytes(object, flight->block));
+    uint8_t *data = stk_pages_alloc_filled(pages_bytes(object, flight->block));
 
     pthread_mutex_lock(&flight->kept->lock);
     object->blocks[flight->block].data = data;
