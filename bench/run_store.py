@@ -9,7 +9,10 @@ usage: run_store.py --data DIR [--runs N] [--only NAME,...] [--name NAME]
   far      the same by http from nginx, 30 to 50 ms away, 80 MB/s a connection
   objects  DIR/folder/*/*.jpg one by one, 46 ms away: one caller; boto3 with 10 threads takes 600
   ranges   random ranges of 128 kB of those tars, 46 ms away
-  cpu      CPU seconds a GB, of stoker alone, plain and by TLS
+  cpu      CPU seconds a GB, plain and by TLS
+
+Beside objects and cpu stand their floors (bench/store_floor.c, compiled here): the same bytes to
+memory that was touched before, by recv alone, and by libcurl alone.
 
 The servers are started here, by python/tests/servers.py (nginx with Lua, Ceph; root), and share
 the cores with whoever is measured. Every round runs each candidate once, in a process of its own;
@@ -36,6 +39,7 @@ BUCKET = "bench"
 THREADS = 10  # of boto3
 PART = 8 << 20
 BATCH = 64
+FLOOR_CONNECTIONS = {"objects": 256, "cpu": 64}
 
 
 def say(text):
@@ -173,6 +177,37 @@ def requests_one_by_one(source, limit):
     return len(urls), size, None
 
 
+def make_floor(home):
+    program = home / "store_floor"
+    subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", str(HERE / "store_floor.c"), "-o", program,
+                    "-lcurl"], check=True)
+    return program
+
+
+def floor_rows(program, what, url, paths, certificate=None):
+    """Rows of recv (of plain HTTP) and libcurl alone; paths: whole ones, or (path, bytes)."""
+    lines = []
+    for path in paths:
+        if isinstance(path, str):
+            lines.append(f"{url}/{path}")
+        else:
+            lines += [f"{url}/{path[0]} {at}-{min(at + PART, path[1]) - 1}"
+                      for at in range(0, path[1], PART)]
+    listed = program.parent / f"floor-{len(list(program.parent.glob('floor-*')))}"
+    listed.write_text("".join(f"{line}\n" for line in lines))
+    words = [str(FLOOR_CONNECTIONS[what]), *([str(certificate)] if certificate else [])]
+    title = "TLS" if certificate else "plain" if what == "cpu" else what
+    return [(f"{title}: {way} alone", "floor", str(listed), json.dumps([str(program), way, *words]))
+            for way in (["curl"] if certificate else ["recv", "curl"])]
+
+
+def run_floor(listed, words):
+    with open(listed, "rb") as lines:
+        done = subprocess.run(json.loads(words), stdin=lines, capture_output=True, text=True,
+                              check=False, timeout=600)
+    return json.loads(done.stdout) if done.returncode == 0 else {"failed": done.stderr.strip()}
+
+
 def child(name, source, limit):
     for module in {"boto": ["boto3"], "webd": ["webdataset"], "conn": ["s3torchconnector"],
                    "stok": ["stoker"]}.get(name[:4], []):
@@ -192,6 +227,8 @@ def child(name, source, limit):
 
 
 def run_child(name, source, limit, environment):
+    if name == "floor":
+        return run_floor(source, limit)
     done = subprocess.run([sys.executable, __file__, "--child", name, source, limit], text=True,
                           capture_output=True, check=False, timeout=600,
                           env={**os.environ, **environment})
@@ -297,7 +334,8 @@ def main():
                 rows += [("objects: stoker", "stoker_samples", "s3://slow/folder/", nginx.url),
                          ("objects: boto3, 10 threads", "boto_objects", nginx.url,
                           json.dumps(jpegs[:600])),
-                         ("objects: one by one", "requests_one_by_one", "", json.dumps(listed))]
+                         ("objects: one by one", "requests_one_by_one", "", json.dumps(listed)),
+                         *floor_rows(make_floor(home), "objects", slow, jpegs)]
             if "ranges" in only:
                 url, index = f"{slow}/ranges.tar", str(home / "ranges.index")
                 subprocess.run([build / "stoker", "index", "--out", index, url], check=True,
@@ -306,6 +344,11 @@ def main():
             if "cpu" in only:
                 rows += [("plain: stoker", "stoker_samples", nginx.url + braces, ""),
                          ("TLS: stoker", "stoker_samples", nginx.tls_url + braces, "")]
+                sizes = [(f"tars/{name}", (args.data / "tars" / name).stat().st_size)
+                         for name in tars]
+                floor = make_floor(home)
+                rows += [*floor_rows(floor, "cpu", nginx.url, sizes),
+                         *floor_rows(floor, "cpu", nginx.tls_url, sizes, nginx.certificate)]
             results |= measure(rows, args.runs, environment)
         finally:
             nginx.close()
