@@ -291,10 +291,11 @@ static void test_kept_tables(void)
 
 /* ---- marks ---------------------------------------------------------------------------------- */
 
-/* Grey, one row of MCUs, each of which is `bits` (0 and 1), but 0 bits up to the last byte. */
-static void put_row(const char *bits, uint32_t mcus, uint32_t interval)
+/* Grey, rows of MCUs, each of which is `bits` (0 and 1), but 0 bits up to the last byte. */
+static void put_rows(const char *bits, uint32_t mcus, uint32_t rows, uint32_t interval)
 {
-    uint8_t frame[9] = {8, 0, 8, (uint8_t)(8 * mcus >> 8), (uint8_t)(8 * mcus), 1, 1, 0x11, 0};
+    uint8_t frame[9] = {
+        8, 0, (uint8_t)(8 * rows), (uint8_t)(8 * mcus >> 8), (uint8_t)(8 * mcus), 1, 1, 0x11, 0};
     uint8_t restart[2] = {0, (uint8_t)interval}, quantiser[65] = {0, 1};
     uint32_t length = (uint32_t)strlen(bits), byte = 0, count = 0;
 
@@ -306,7 +307,7 @@ static void put_row(const char *bits, uint32_t mcus, uint32_t interval)
     put_codes(0x00, 0, 15);
     put_codes(0x10, 0, 1);
     put_segment(0xda, (const uint8_t[6]){1, 1, 0, 0, 63, 0}, 6);
-    for (uint32_t i = 0; i < length * mcus; i++) {
+    for (uint32_t i = 0; i < length * mcus * rows; i++) {
         byte = byte << 1 | (uint32_t)(bits[i % length] - '0');
         if (++count == 8) {
             put(&(uint8_t){(uint8_t)byte}, 1);
@@ -334,7 +335,7 @@ static void test_wrong_marks(void)
     uint8_t *made, moved[10];
     uint32_t reason, place;
 
-    put_row("00", 6, 0);
+    put_rows("00", 6, 1, 0);
     oracle_decode(&oracle, view(), 8);
     made = oracle_marks(decoder, view(), 3, &marks, &reason);
     if (!T_TRUE("made", made && marks.bytes.bytes == 10)) {
@@ -361,7 +362,7 @@ static void test_wrong_marks(void)
     T_STR("far away", stk_jpeg_reason_name(reason_with(&given, &part)), "side index");
     free(made);
 
-    put_row("00", 6, 200);
+    put_rows("00", 6, 1, 200);
     oracle_decode(&oracle, view(), 8);
     T_TRUE("restarts", !oracle_marks(decoder, view(), 3, &marks, &reason));
     T_STR("restarts", stk_jpeg_reason_name(reason), "side index");
@@ -381,7 +382,7 @@ static void test_short_segment(void)
     uint32_t reason, place;
     uint8_t *made;
 
-    put_row("01011011011011010", 6, 0);
+    put_rows("01011011011011010", 6, 1, 0);
     oracle_decode(&oracle, view(), 8);
     made = oracle_marks(decoder, view(), 3, &marks, &reason);
     if (T_TRUE("made", made != NULL)) {
@@ -403,7 +404,7 @@ static void test_damage_behind_marks(void)
     uint32_t reason;
     uint8_t *made;
 
-    put_row("00", 6, 0);
+    put_rows("00", 6, 1, 0);
     oracle_decode(&oracle, view(), 8);
     made = oracle_marks(decoder, view(), 3, &marks, &reason);
     if (T_TRUE("made", made != NULL)) {
@@ -416,6 +417,31 @@ static void test_damage_behind_marks(void)
     free(made);
 }
 
+/* The same where two rows are read side by side: in the second, no code of DC, or none of AC. */
+static void test_damage_in_two_rows(void)
+{
+    struct stk_jpeg_box part = {0, 0, 16, 16};
+
+    for (int i = 0; i < 2; i++) {
+        struct stk_jpeg_marks marks;
+        uint32_t reason;
+        uint8_t *made;
+
+        put_rows("00", 6, 2, 0);
+        oracle_decode(&oracle, view(), 16);
+        made = oracle_marks(decoder, view(), 0, &marks, &reason);
+        if (T_TRUE("made", made != NULL)) {
+            T_STR("whole", stk_jpeg_reason_name(reason_with(&marks, &part)), "fine");
+            file[file_bytes - 4] |= i ? 1 : 3; /* 12 bits a row: the second MCU's */
+            file[file_bytes - 3] |= i ? 0x80 : 0;
+            oracle_decode(&oracle, view(), 16);
+            T_TRUE("libjpeg sees it", oracle.warned);
+            T_STR("damaged", stk_jpeg_reason_name(reason_with(&marks, &part)), "side index");
+        }
+        free(made);
+    }
+}
+
 /* The second mark stands before the first: nothing is read between them, nor behind the file. */
 static void test_marks_go_back(void)
 {
@@ -424,7 +450,7 @@ static void test_marks_go_back(void)
     uint8_t *made, *copy;
     uint32_t reason;
 
-    put_row("01011011011011010", 9, 0);
+    put_rows("01011011011011010", 9, 1, 0);
     oracle_decode(&oracle, view(), 8);
     made = oracle_marks(decoder, view(), 3, &marks, &reason);
     copy = malloc(file_bytes); /* exactly: for sanitizers */
@@ -447,7 +473,7 @@ static void test_large_predictors(void)
     struct stk_jpeg_marks marks;
     uint32_t reason;
 
-    put_row("101111111111111110", 6, 0);
+    put_rows("101111111111111110", 6, 1, 0);
     oracle_decode(&oracle, view(), 8);
     T_TRUE("none", !oracle_marks(decoder, view(), 2, &marks, &reason));
     T_STR("none", stk_jpeg_reason_name(reason), "side index");
@@ -466,6 +492,7 @@ int main(void)
     test_wrong_marks();
     test_short_segment();
     test_damage_behind_marks();
+    test_damage_in_two_rows();
     test_marks_go_back();
     test_large_predictors();
     stk_jpeg_decoder_close(decoder);
