@@ -1,9 +1,10 @@
 /* Goal: the sample kernels in plain C (planes.c), in AVX2, and in SSE2 or NEON (planes_simd.c) give
- * the same bytes, of hostile coefficients too, and write nothing beside them.
+ * the same bytes, of hostile coefficients too, and write nothing beside them; so does unstuffing.
  * Approach: random blocks, samples and counts through the kernels of each kind, compared; needs no
  * library, so that scripts/arm64 runs it too. Takes a seed as its argument. */
 #include "base/hash.h"
 #include "jpeg/planes.h"
+#include "jpeg/segment.h"
 #include "test/t.h"
 
 #include <stdlib.h>
@@ -134,6 +135,46 @@ static void test_rows(const struct stk_jpeg_kernels *const two[2])
     }
 }
 
+/* ---- stuffing ---- */
+
+/* By the words of T.81 B.1.1.5, up to a marker. */
+static size_t unstuffed(const uint8_t *from, size_t bytes, uint8_t *to)
+{
+    size_t count = 0, at = 0;
+
+    for (; at < bytes && (from[at] != 0xff || (at + 1 < bytes && from[at + 1] == 0)); at++) {
+        to[count++] = from[at];
+        at += from[at] == 0xff;
+    }
+    return count;
+}
+
+/* Segments of all small lengths, an FF in one of `rare` bytes, half of them with their 00. */
+static void test_unstuffing(uint32_t rare)
+{
+    static uint8_t window[STK_JPEG_WINDOW_BYTES];
+    uint8_t in[3 * COUNT], want[3 * COUNT];
+
+    for (size_t bytes = 0; bytes <= sizeof in; bytes++) {
+        struct stk_jpeg_segment segment;
+        size_t count;
+
+        fill(in, sizeof in);
+        for (size_t i = 0; i + 1 < sizeof in; i++) {
+            if (draw(rare) == 0) {
+                in[i] = 0xff;
+                in[i + 1] = draw(16) ? 0 : in[i + 1];
+            } else if (in[i] == 0xff && draw(16)) {
+                in[i] = 0xfe;
+            }
+        }
+        count = unstuffed(in, bytes, want);
+        stk_jpeg_segment_begin(&segment, (struct stk_view){in, bytes}, window);
+        T_EQ("unstuffed", segment.filled - window, count);
+        T_TRUE("unstuffed", memcmp(window, want, count) == 0 && segment.whole);
+    }
+}
+
 int main(int count, char **arguments)
 {
     const struct stk_jpeg_kernels *plain = stk_jpeg_kernels_get(STOKER_VECTOR_NONE);
@@ -143,6 +184,9 @@ int main(int count, char **arguments)
     seed = count > 1 ? strtoull(arguments[1], NULL, 0) : seed;
     printf("seed %llu\n", (unsigned long long)seed);
     T_STR("plain", plain->name, "none");
+    test_unstuffing(4);
+    test_unstuffing(64);
+    test_unstuffing(100000);
     for (int i = 0; i < 2; i++) {
         const struct stk_jpeg_kernels *const two[2] = {plain, others[i]};
 
