@@ -219,6 +219,24 @@ def test_zones(clouds):
     assert not [line for line in cloud.seen if line.startswith("HEAD")]
 
 
+@pytest.mark.parametrize("region", ["eu-central-1", "us-east-1", ""])
+def test_a_zone_is_in_its_region(clouds, region):
+    """Whatever region is configured, or none: a bucket of S3 Express is asked where its zone is."""
+    cloud, _, monkeypatch = clouds
+    monkeypatch.setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")
+    monkeypatch.setenv("AWS_REGION", region)
+    bucket = "train--usw2-az1--x-s3"
+    done = subprocess.run([COMMAND, "cat", f"s3://{bucket}/a.tar"], capture_output=True,
+                          timeout=WAIT, check=False)
+    assert (done.returncode, done.stdout) == (0, cloud.data), done.stderr
+    asked = [line for line in cloud.seen if bucket in line]
+    assert asked and all(".s3express-usw2-az1.us-west-2." in line for line in asked)
+    if not region:  # of a zone whose name does not tell nobody guesses
+        done = subprocess.run([COMMAND, "cat", "s3://train--xyz-az1--x-s3/a.tar"],
+                              capture_output=True, text=True, timeout=WAIT, check=False)
+        assert done.returncode == 2 and "set AWS_REGION" in done.stderr, done.stderr
+
+
 def test_google(clouds):
     cloud, machine, _ = clouds
     cloud.home, machine.region, machine.zone = "us-central1", "us-central1", ""

@@ -375,10 +375,41 @@ static void test_next_page(void)
     }
 }
 
+static void test_zones(void)
+{
+    static const struct zone {
+        const char *zone, *region;
+    } zones[] = {
+        {"usw2-az1", "us-west-2"},
+        {"use1-az6", "us-east-1"},
+        {"apne1-az4", "ap-northeast-1"},
+        {"aps1-az1", "ap-south-1"},
+        {"eun1-az3", "eu-north-1"},
+        {"euc1-az2", "eu-central-1"},
+        {"apse2-az1", "ap-southeast-2"},
+        {"cnnw1-az2", "cn-northwest-1"},
+        {"usgw1-az1", "us-gov-west-1"},
+        {"usw2-lax1-az1", "us-west-2"}, /* a local zone */
+        {"", ""},
+        {"u", ""},
+        {"usx2-az1", ""},
+        {"usw-az1", ""},
+        {"usw12-az1", ""},
+    };
+    char region[64];
+
+    T_EACH(zone, row, zones)
+    {
+        T_EQ(row->zone, stk_site_zone(row->zone, region), row->region[0] != '\0');
+        T_STR(row->zone, region, row->region);
+    }
+}
+
 int main(void)
 {
     T_TRUE("folder", mkdtemp(folder) != NULL);
     test_sites();
+    test_zones();
     test_profile();
     clear_environment();
     test_requests();

@@ -42,6 +42,27 @@ int stk_site_find(uint32_t service, struct stk_site *site, struct stoker_error *
     return status < 0 ? status : check(site, error);
 }
 
+bool stk_site_zone(const char *zone, char region[64])
+{
+    static const char *const ways[][2] = {
+        {"ne", "northeast"}, {"nw", "northwest"}, {"se", "southeast"}, {"sw", "southwest"},
+        {"n", "north"},      {"e", "east"},       {"s", "south"},      {"w", "west"},
+        {"c", "central"},    {"gw", "gov-west"},  {"ge", "gov-east"}};
+
+    region[0] = '\0';
+    for (size_t i = 0; i < STK_COUNT(ways) && strlen(zone) > 3; i++) {
+        size_t bytes = strlen(ways[i][0]);
+        const char *number = zone + 2 + bytes;
+
+        if (strncmp(zone + 2, ways[i][0], bytes) == 0 && number[0] >= '1' && number[0] <= '9' &&
+            number[1] == '-') {
+            snprintf(region, 64, "%.2s-%s-%c", zone, ways[i][1], number[0]);
+            return true;
+        }
+    }
+    return false;
+}
+
 bool stk_site_is_private(const char *endpoint)
 {
     return strncasecmp(endpoint, "https://", 8) == 0 || stk_search_is_here(endpoint);

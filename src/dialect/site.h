@@ -23,6 +23,10 @@ struct stk_site {
  * the profiles. */
 int stk_site_find(uint32_t service, struct stk_site *site_out, struct stoker_error *error);
 
+/* "us-west-2" of "usw2-az1", "us-gov-west-1" of "usgw1-az1"; false: it does not follow from the
+ * zone's name. */
+bool stk_site_zone(const char *zone, char region_out[64]);
+
 /* Whether a secret may go there: by TLS, or to this machine. */
 bool stk_site_is_private(const char *endpoint);
 

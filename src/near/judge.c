@@ -17,27 +17,6 @@ static const struct {
     {"Google Cloud Storage", "Google", 0.02, 0.12},
 };
 
-bool stk_near_region(const char *zone, char region[64])
-{
-    static const char *const ways[][2] = {
-        {"ne", "northeast"}, {"nw", "northwest"}, {"se", "southeast"},
-        {"sw", "southwest"}, {"n", "north"},      {"e", "east"},
-        {"s", "south"},      {"w", "west"},       {"c", "central"}};
-
-    region[0] = '\0';
-    for (size_t i = 0; i < STK_COUNT(ways) && strlen(zone) > 3; i++) {
-        size_t bytes = strlen(ways[i][0]);
-        const char *number = zone + 2 + bytes;
-
-        if (strncmp(zone + 2, ways[i][0], bytes) == 0 && number[0] >= '1' && number[0] <= '9' &&
-            number[1] == '-') {
-            snprintf(region, 64, "%.2s-%s-%c", zone, ways[i][1], number[0]);
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Google's buckets of several regions: "us", "eu", "asia", "nam4", "eur5". Of which continent the
  * machine's region must be; NULL: it is one region. */
 static const char *continent_of(const char *location)

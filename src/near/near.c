@@ -59,7 +59,7 @@ static int ask_bucket(struct stk_store *store, const struct stk_place *place,
 
     if (place->zone) {
         snprintf(where->bucket_zone, sizeof where->bucket_zone, "%s", place->zone);
-        stk_near_region(place->zone, where->bucket_region);
+        stk_site_zone(place->zone, where->bucket_region);
         snprintf(where->bucket_from, sizeof where->bucket_from, "the bucket's name");
         return 0;
     }

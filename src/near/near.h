@@ -10,8 +10,6 @@
 
 #include "base/base.h"
 
-/* "us-west-2" of "usw2-az1"; false: it does not follow from the zone's name. */
-bool stk_near_region(const char *zone, char region_out[64]);
 /* From service, bucket_..., machine_...: kind, gigabyte, what, reason, advice. url: of the data. */
 void stk_near_judge(struct stoker_where *where, const char *url);
 

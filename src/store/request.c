@@ -143,6 +143,31 @@ static void add_header(struct draft *draft, const char *name, const char *value,
     }
 }
 
+/* A bucket of S3 Express is in the region of its zone, whatever is configured: Amazon's own
+ * libraries ask where it is not, and find no such host. Servers of one's own go by what is
+ * configured. */
+static int find_region(struct draft *draft, char *region)
+{
+    const struct stk_store_config *config = &draft->store->config;
+    const struct stk_place *place = draft->exchange->place;
+    bool own = config->endpoint[0] != '\0';
+    char found[STK_STORE_REGION_BYTES];
+
+    stk_store_region(draft->store, place->bucket, region);
+    if (!place->zone || (own && config->region_named)) {
+        return 0;
+    }
+    if (stk_site_zone(place->zone, found)) {
+        memcpy(region, found, sizeof found);
+    } else if (!own && !config->region_named) {
+        return stk_fail(&draft->exchange->request.error, STOKER_ERROR_ARGUMENT,
+                        "the region of a bucket of S3 Express is not known",
+                        "set AWS_REGION to the region of the bucket's zone",
+                        "'%.200s': zone '%.60s'", place->url, place->zone);
+    }
+    return 0;
+}
+
 static int prepare_s3(struct draft *draft)
 {
     struct stk_exchange *exchange = draft->exchange;
@@ -151,8 +176,8 @@ static int prepare_s3(struct draft *draft)
     char region[STK_STORE_REGION_BYTES];
     int status;
 
-    stk_store_region(store, exchange->place->bucket, region);
-    status = name_bucket(draft, region);
+    status = find_region(draft, region);
+    status = status < 0 ? status : name_bucket(draft, region);
     status = status < 0 ? status : find_keys(draft, region);
     if (status < 0) {
         return status;

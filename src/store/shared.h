@@ -26,6 +26,7 @@
 struct stk_store_config {
     char endpoint[512]; /* "http://127.0.0.1:9000"; empty: Amazon's */
     char region[STK_STORE_REGION_BYTES];
+    bool region_named; /* somebody did; else it is the default */
     bool dual_stack, fips, requester_pays;
     bool sessionless; /* buckets of S3 Express are asked without sessions */
     bool unsealed;    /* checksums are not asked for */

@@ -333,6 +333,12 @@ static const struct {
      "https://b-b--euw1-az1--x-s3.s3express-fips-euw1-az1.eu-west-1.amazonaws.com/k"},
     {"express, dual stack", "s3://b--euw1-az1--x-s3/k", NULL, NULL,
      "https://b--euw1-az1--x-s3.s3express-euw1-az1.dualstack.eu-west-1.amazonaws.com/k"},
+    {"express, another region", "s3://b--usw2-az1--x-s3/k", NULL, NULL,
+     "https://b--usw2-az1--x-s3.s3express-usw2-az1.us-west-2.amazonaws.com/k"},
+    {"express, its region not told", "s3://b--xyz-az1--x-s3/k", NULL, NULL,
+     "https://b--xyz-az1--x-s3.s3express-xyz-az1.eu-west-1.amazonaws.com/k"},
+    {"express, one's own elsewhere", "s3://b--usw2-az1--x-s3/k", "http://host/a", NULL,
+     "http://host/a/b--usw2-az1--x-s3/k"},
     {"express, one's own", "s3://b--euw1-az1--x-s3/k", "http://host/a", NULL,
      "http://host/a/b--euw1-az1--x-s3/k"},
     {"no express", "s3://--x-s3/k", NULL, NULL, "https://--x-s3.s3.eu-west-1.amazonaws.com/k"},
@@ -382,6 +388,9 @@ static void test_hosts(void)
         T_EQ(hosts[i].name,
              strstr(exchange.headers[exchange.request.header_count - 1], "/s3express/aws4") != NULL,
              strncmp(hosts[i].name, "express", 7) == 0);
+        T_HAS(hosts[i].name, exchange.headers[exchange.request.header_count - 1],
+              strcmp(hosts[i].name, "express, another region") == 0 ? "/us-west-2/"
+                                                                    : "/eu-west-1/");
         stk_place_free(place);
         stk_store_close(store);
     }
@@ -391,6 +400,34 @@ static void test_hosts(void)
     unsetenv("AWS_USE_DUALSTACK_ENDPOINT");
     unsetenv("AWS_REQUEST_PAYER");
     unsetenv("AWS_REGION");
+}
+
+/* Of S3 Express nobody guesses where a zone of no known form is: what is asked for is told. */
+static void test_unknown_zone(void)
+{
+    static struct stk_exchange exchange;
+    static char room[STK_HTTP_ROOM_BYTES];
+    struct stk_place *place = NULL;
+    struct stk_store *store;
+
+    setenv("AWS_CONFIG_FILE", "/dev/null", 1);
+    unsetenv("AWS_DEFAULT_REGION");
+    store = open_store();
+    T_EQ("place", stk_place_parse("s3://b--xyz-az1--x-s3/k", &place, NULL), 0);
+    exchange.store = store;
+    exchange.place = place;
+    exchange.method = STK_HTTP_GET;
+    exchange.request.owner = &exchange;
+    T_EQ("no region", stk_store_prepare(&exchange.request, room), STOKER_ERROR_ARGUMENT);
+    T_HAS("no region", exchange.request.error.advice, "set AWS_REGION");
+    T_HAS("no region", exchange.request.error.where, "zone 'xyz-az1'");
+    exchange.request.failure = STK_HTTP_RESOLVE;
+    exchange.request.status = -EHOSTUNREACH;
+    T_EQ("no host", stk_store_fail(&exchange, &(struct stk_http_answer){0}, NULL), -EHOSTUNREACH);
+    T_HAS("no host", exchange.error.advice, "AWS_REGION");
+    stk_place_free(place);
+    stk_store_close(store);
+    unsetenv("AWS_CONFIG_FILE");
 }
 
 /* ---- closing while requests are under way ---- */
@@ -462,6 +499,7 @@ int main(void)
     test_judging();
     test_waits();
     test_hosts();
+    test_unknown_zone();
     test_tries();
     test_conditions();
     test_close();

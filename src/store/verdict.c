@@ -301,6 +301,12 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
         exchange->error = exchange->request.error;
         exchange->status = exchange->request.status;
         name_server(exchange);
+        if (exchange->request.failure == STK_HTTP_RESOLVE && exchange->place->zone) {
+            snprintf(exchange->error.advice, sizeof exchange->error.advice,
+                     "check the zone in the bucket's name ('%.40s'), and that AWS_REGION is its "
+                     "region where the name does not tell; and that this machine can resolve names",
+                     exchange->place->zone);
+        }
     } else {
         while (told->code != 0 && told->code != answer->code) {
             told++;
