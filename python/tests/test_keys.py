@@ -14,6 +14,7 @@ import pytest
 import stoker
 from test_copy import FILES, LARGE, PART, below, bucket, copy, random_bytes, run, tree  # noqa: F401
 from test_dialects import clean  # noqa: F401
+from test_fault import Proxy
 
 KEY, OTHER = bytes(range(32)), bytes(range(100, 132))
 TEXT, OTHER_TEXT = (base64.b64encode(key).decode() for key in (KEY, OTHER))
@@ -183,6 +184,41 @@ def sealing(clean):  # noqa: F811
         clean.setenv(name, value)
     yield server
     server.close()
+
+
+class Within(Sealing):
+    """Writes only what is new, where that is asked for; ETags of what lies in odd/ are no MD5s."""
+
+    def etag(self, data):
+        return Sealing.etag(data + b"!" * self.split()[1].startswith("odd/"))
+
+    def do_PUT(self):
+        if self.headers.get("If-None-Match") == "*" and self.split()[:2] in self.server.objects:
+            self.body()
+            self.refuse(412, "PreconditionFailed")
+        else:
+            super().do_PUT()
+
+
+@pytest.mark.parametrize("source", ["a/x", "odd/x"])
+def test_copied_within_and_not_told(sealing, clean, source):  # noqa: F811
+    """The answer to a copy that must be a new object is lost, and the next try is refused: what is
+    there is ours, by ETag or by its bytes; another object of that size is not."""
+    sealing.RequestHandlerClass = Within
+    data = random_bytes(1000, 1)
+    sealing.objects["data", source] = data
+    with Proxy("--to", sealing.url, rules=[
+            {"method": "PUT", "path": "*lost", "fault": "reset", "at": -1, "count": 1}]) as proxy:
+        clean.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        told = copy("cp", "--fresh", f"s3://data/{source}", "s3://data/to/lost")
+        log = proxy.stop()
+    assert told["files_done"] == 1 and sealing.objects["data", "to/lost"] == data
+    assert [line["status"] for line in log if line["method"] == "PUT"][-1] == 412
+    clean.setenv("AWS_ENDPOINT_URL", sealing.url)
+    for other in (random_bytes(1000, 2), data[:-1]):
+        sealing.objects["data", "to/other"] = other
+        text = run("cp", "--fresh", f"s3://data/{source}", "s3://data/to/other", ok=3)
+        assert "is there already" in text and sealing.objects["data", "to/other"] == other
 
 
 @pytest.mark.parametrize("size", [1000, LARGE], ids=["whole", "by parts"])

@@ -354,6 +354,49 @@ bool stk_call_is_body(struct stk_store *store, const struct stk_place *place, st
     return is;
 }
 
+static bool read_range(struct stk_store *store, const struct stk_place *place,
+                       const struct stk_about *about, uint64_t offset, struct stk_view range)
+{
+    struct stk_exchange *exchange = stk_alloc(1, sizeof *exchange);
+    bool came = false;
+
+    if (exchange) {
+        stk_store_fetch(exchange, place, about, offset, range.bytes,
+                        (uint8_t *)(uintptr_t)range.data);
+        came = stk_exchange_call(store, exchange, NULL, NULL) == 0;
+    }
+    stk_free(exchange);
+    return came;
+}
+
+bool stk_call_is_copy(struct stk_store *store, const struct stk_place *place,
+                      const struct stk_place *from, const struct stk_about *about)
+{
+    uint64_t most = stk_min(about->bytes, STK_STORE_RANGE_BYTES);
+    struct stk_about there;
+    uint8_t *buffers;
+    bool same;
+
+    if (stk_store_head(store, place, &there, NULL) < 0 || there.bytes != about->bytes) {
+        return false;
+    }
+    if (about->bytes == 0 || (about->etag[0] && strcmp(about->etag, there.etag) == 0)) {
+        return true;
+    }
+    buffers = stk_alloc(2, most);
+    same = buffers != NULL;
+    for (uint64_t at = 0; same && at < about->bytes; at += most) {
+        struct stk_view ours = {buffers, stk_min(about->bytes - at, most)};
+        struct stk_view theirs = {buffers + most, ours.bytes};
+
+        same = read_range(store, from, about, at, ours) &&
+               read_range(store, place, &there, at, theirs) &&
+               memcmp(ours.data, theirs.data, ours.bytes) == 0;
+    }
+    stk_free(buffers);
+    return same;
+}
+
 bool stk_call_is_there(struct stk_store *store, const struct stk_place *place, uint64_t bytes,
                        const char *etag)
 {

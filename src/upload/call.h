@@ -71,6 +71,10 @@ void stk_call_fresh(struct stk_call *call);
 bool stk_call_was_there(const struct stk_call *call);
 /* Whether the object is there now, and has these bytes. */
 bool stk_call_is_body(struct stk_store *store, const struct stk_place *place, struct stk_view body);
+/* Whether the object is there now, and is a copy of that version of another: by its ETag, or, as
+ * ETags of encrypted objects and of those by parts tell nothing of bytes, by reading both. */
+bool stk_call_is_copy(struct stk_store *store, const struct stk_place *place,
+                      const struct stk_place *from, const struct stk_about *about);
 /* Whether the object is there now, and is this: an answer may have been lost. */
 bool stk_call_is_there(struct stk_store *store, const struct stk_place *place, uint64_t bytes,
                        const char *etag);

@@ -96,8 +96,12 @@ int stk_upload_copy(struct stk_store *store, const struct stk_place *from,
     if (status < 0 && call->exchange.code == 412 && options->fresh) {
         struct stk_about there; /* else it is the source that is another */
 
-        status = stk_store_head(store, place, &there, NULL) == 0 ? stk_call_fail_fresh(place, error)
-                                                                 : status;
+        /* It may be ours, by a try whose answer was lost. */
+        if (stk_call_is_copy(store, place, from, about)) {
+            status = 0;
+        } else if (stk_store_head(store, place, &there, NULL) == 0) {
+            status = stk_call_fail_fresh(place, error);
+        }
     } else if (status == 0 && !stk_call_says(call, "CopyObjectResult")) {
         status = fail_answer(place, error);
     }
