@@ -79,6 +79,9 @@ static const struct reason_row {
 } reason_rows[] = {
     {"as it is", 0xe0, 0, 0xe0, "", 0, "fine"},
     {"JFIF 2", 0xe0, 8, 2, "", 0, "odd header"},
+    {"JFIF 2, a byte short", 0xe0, 0, 0xe0, "\xff\xe0\0\17JFIF\0\2\0\0\0\0\0\0\0", 17, "fine"},
+    {"JFIF 2 elsewhere", 0xe0, 0, 0xe0, "\xff\xe1\0\20JFIF\0\2\0\0\0\0\0\0\0\0", 18, "fine"},
+    {"JFXX 2", 0xe0, 0, 0xe0, "\xff\xe0\0\20JFXX\0\2\0\0\0\0\0\0\0\0", 18, "fine"},
     {"JFIF before Adobe", 0xee, 14, 2, "", 0, "fine"},
     {"Adobe's RGB behind JFIF", 0xee, 14, 0, "", 0, "fine"},
     {"Adobe's own transform", 0xe0, 3, 'X', "", 0, "fine"},
@@ -91,6 +94,8 @@ static const struct reason_row {
     {"extended", 0xc0, 0, 0xc1, "", 0, "fine"},
     {"progressive", 0xc0, 0, 0xc2, "", 0, "progressive"},
     {"lossless", 0xc0, 0, 0xc3, "", 0, "lossless or hierarchical"},
+    {"arithmetic, lossless", 0xc0, 0, 0xcf, "", 0, "lossless or hierarchical"},
+    {"no components", 0xc0, 0, 0xc0, "\xff\xc0\0\10\10\0\1\0\1\0", 10, "not grey or three colours"},
     {"differential", 0xc0, 0, 0xc5, "", 0, "lossless or hierarchical"},
     {"arithmetic", 0xc0, 0, 0xc9, "", 0, "arithmetic coding"},
     {"arithmetic, progressive", 0xc0, 0, 0xca, "", 0, "arithmetic coding"},
@@ -100,6 +105,7 @@ static const struct reason_row {
     {"two of one name", 0xc0, 12, 'R', "", 0, "odd header"},
     {"factor 0", 0xc0, 10, 0x20, "", 0, "odd header"},
     {"factor 5", 0xc0, 10, 0x51, "", 0, "odd header"},
+    {"factor 5 down", 0xc0, 10, 0x25, "", 0, "odd header"},
     {"factors that do not divide", 0xc0, 13, 0x31, "", 0, "odd sampling"},
     {"down, too", 0xc0, 13, 0x23, "", 0, "fine"},
     {"16 blocks", 0xc0, 10, 0x44, "", 0, "odd sampling"},
@@ -110,12 +116,19 @@ static const struct reason_row {
     {"codes of a third kind", 0xc4, 3, 0x20, "", 0, "odd tables"},
     {"fifth table", 0xc4, 3, 4, "", 0, "odd tables"},
     {"more symbols than bytes", 0xc4, 19, 200, "", 0, "odd tables"},
+    {"15 counts", 0xc4, 0, 0xc4, "\xff\xc4\0\22\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20,
+     "odd tables"}, /* the next marker's FF would be the 16th */
     {"no table of that name", 0xda, 5, 0x10, "", 0, "odd tables"},
     {"fifth table of a scan", 0xda, 5, 0x40, "", 0, "odd tables"},
+    {"fifth AC table of a scan", 0xda, 5, 0x04, "", 0, "odd tables"},
+    {"a scan of one component", 0xda, 0, 0xda, "\xff\xda\0\10\1R\0\0\77\0", 10, "several scans"},
+    {"a scan of none before the frame", 0xdb, 0, 0xdb, "\xff\xda\0\6\0\0\77\0", 8, "odd header"},
     {"another component's scan", 0xda, 4, 'X', "", 0, "odd header"},
     {"from the second coefficient", 0xda, 10, 1, "", 0, "several scans"},
     {"not to the last", 0xda, 11, 62, "", 0, "several scans"},
     {"by parts of bits", 0xda, 12, 1, "", 0, "several scans"},
+    {"the last application segment", 0xdb, 0, 0xdb, "\xff\xef\0\2", 4, "fine"},
+    {"a reserved marker", 0xdb, 0, 0xdb, "\xff\2\0\2", 4, "odd header"},
     {"a marker between", 0xdb, 0, 0xdb, "\xff\xd9", 2, "odd header"},
     {"a length of 1", 0xdb, 2, 1, "", 0, "odd header"},
     {"a byte between", 0xdb, 0, 0xdb, "x", 1, "odd header"},
@@ -172,16 +185,105 @@ static void test_reasons(void)
 
 static void test_long_side(void)
 {
-    for (uint32_t side = 65500; side <= 65501; side++) {
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t side = 65500 + i % 2;
         struct stk_jpeg_frame frame;
         uint8_t *at;
 
         put_picture();
-        at = find_segment(0xc0);
-        at[5] = (uint8_t)(side >> 8);
-        at[6] = (uint8_t)side;
+        at = find_segment(0xc0) + (i < 2 ? 5 : 7);
+        at[0] = (uint8_t)(side >> 8);
+        at[1] = (uint8_t)side;
         T_STR("side", stk_jpeg_reason_name(stk_jpeg_frame_read(view(), &frame)),
               side == 65500 ? "fine" : "odd header");
+    }
+}
+
+/* Segments that are cut short by their length and by the file's end: nothing behind is read. */
+static void test_short_segments(void)
+{
+    static const uint8_t markers[] = {0xc0, 0xc4, 0xda, 0xdb, 0xdd, 0xe0, 0xee, 0xff};
+
+    for (size_t i = 0; i < sizeof markers; i++) {
+        for (uint32_t bytes = 0; bytes < 20; bytes++) {
+            static const uint8_t content[20];
+            struct stk_jpeg_frame frame;
+            uint8_t *copy;
+
+            put_picture();
+            file_bytes = (size_t)(find_segment(markers[i] == 0xc0 ? 0xc0 : 0xda) - file);
+            put_segment(markers[i], content, bytes);
+            copy = malloc(file_bytes); /* exactly: for sanitizers */
+            memcpy(copy, file, file_bytes);
+            T_TRUE("short", stk_jpeg_frame_read((struct stk_view){copy, file_bytes}, &frame));
+            free(copy);
+        }
+    }
+}
+
+/* Which colours they are, said by names and segments: libjpeg's pixels. */
+static const struct color_row {
+    const char *name;
+    uint8_t ids[3];
+    bool jfif, adobe;
+    uint8_t marker; /* of what comes behind the Adobe segment; 0: nothing */
+    const char *content;
+    const char *want;
+    bool rgb;
+} color_rows[] = {
+    {"RGB by name", "RGB", false, false, 0, "", "fine", true},
+    {"RXB", "RXB", false, false, 0, "", "fine", false},
+    {"RGX", "RGX", false, false, 0, "", "fine", false},
+    {"JFIF says it", "RGB", true, false, 0, "", "fine", false},
+    {"Adobe says it", "RGB", false, true, 0, "", "fine", false},
+    {"Adobe in APP13", "RGB", false, true, 0xed, "Adobe\0\144\0\0\0\0\2", "fine", false},
+    {"APP14 of others", "RGB", false, true, 0xee, "Xdobe\0\144\0\0\0\0\2", "fine", false},
+    {"Adobe, RGB", "XYZ", false, true, 0xee, "Adobe\0\144\0\0\0\0\0", "fine", true},
+    {"Adobe, YCCK", "RGB", false, true, 0xee, "Adobe\0\144\0\0\0\0\2", "not grey or three colours",
+     false},
+    {"Adobe, YCCK behind JFIF", "RGB", true, true, 0xee, "Adobe\0\144\0\0\0\0\2", "fine", false},
+};
+
+static void check_colors(const struct color_row *row)
+{
+    struct stk_jpeg_box box = {0, 0, SIDE, SIDE};
+    struct stk_jpeg_frame frame;
+    const char *wrong;
+    uint32_t reason = stk_jpeg_frame_read(view(), &frame);
+
+    T_STR(row->name, stk_jpeg_reason_name(reason), row->want);
+    if (reason == STK_JPEG_FINE) {
+        T_EQ(row->name, frame.rgb, row->rgb);
+        oracle_decode(&oracle, view(), SIDE);
+        wrong = oracle_compare(&oracle, decoder, view(), &box, NULL, &reason);
+        T_STR(row->name, wrong ? wrong : "", "");
+    }
+}
+
+static void test_colors(void)
+{
+    T_EACH(color_row, row, color_rows)
+    {
+        uint8_t tail[1000];
+        uint8_t *at;
+        size_t bytes;
+
+        put_picture();
+        for (int i = 0; i < 3; i++) {
+            find_segment(0xc0)[1 + 9 + 3 * i] = row->ids[i];
+            find_segment(0xda)[1 + 4 + 2 * i] = row->ids[i];
+        }
+        find_segment(0xe0)[1] = row->jfif ? 0xe0 : 0xe1;
+        find_segment(0xee)[1] = row->adobe ? 0xee : 0xe2;
+        at = find_segment(0xdb);
+        bytes = file_bytes - (size_t)(at - file);
+        memcpy(tail, at, bytes);
+        file_bytes -= bytes;
+        if (row->marker) {
+            put_segment(row->marker, row->content, 12);
+        }
+        put(tail, bytes);
+        check_colors(row);
     }
 }
 
@@ -191,6 +293,11 @@ static void test_pairs(void)
     struct stk_jpeg_frame frame;
     uint8_t wide[129] = {0x20};
 
+    put_picture();
+    find_segment(0xc0)[1 + 10] = 0x13;
+    find_segment(0xc0)[1 + 13] = 0x12;
+    T_STR("factors that do not divide, down",
+          stk_jpeg_reason_name(stk_jpeg_frame_read(view(), &frame)), "odd sampling");
     put_picture();
     find_segment(0xc0)[1 + 12] = 'R';
     find_segment(0xda)[1 + 6] = 'R';
@@ -317,6 +424,22 @@ static void put_rows(const char *bits, uint32_t mcus, uint32_t rows, uint32_t in
     }
     put(&(uint8_t){(uint8_t)(byte << (8 - count) | 0xff >> count)}, count > 0);
     put("\xff\xd9", 2);
+}
+
+/* A grey picture has no colours, whatever is said of them. */
+static void test_grey(void)
+{
+    struct stk_jpeg_frame frame;
+    uint8_t tail[200];
+    size_t bytes;
+
+    put_rows("00", 6, 1, 0);
+    bytes = file_bytes - 2;
+    memcpy(tail, file + 2, bytes);
+    file_bytes = 2;
+    put_segment(0xee, "Adobe\0\144\0\0\0\0\2", 12);
+    put(tail, bytes);
+    T_STR("grey", stk_jpeg_reason_name(stk_jpeg_frame_read(view(), &frame)), "fine");
 }
 
 static uint32_t reason_with(const struct stk_jpeg_marks *marks, const struct stk_jpeg_box *box)
@@ -486,6 +609,9 @@ int main(void)
     T_EQ("open", stk_jpeg_decoder_open(&decoder, STOKER_VECTOR_AUTO, NULL), 0);
     test_reasons();
     test_long_side();
+    test_short_segments();
+    test_colors();
+    test_grey();
     test_pairs();
     test_odd_tables();
     test_kept_tables();
