@@ -14,14 +14,11 @@ struct symbol {
     uint8_t advance;
 };
 
-/* How far an AC symbol moves k; a DC symbol moves nothing, but the entry must not be empty. */
-static uint32_t advance_of(uint32_t kind, uint8_t symbol)
+/* How far an AC symbol moves k; of DC symbols nobody asks it. */
+static uint32_t advance_of(uint8_t symbol)
 {
     uint32_t run = symbol >> 4, size = symbol & 15;
 
-    if (kind == 0) {
-        return 1;
-    }
     return size == 0 && run != 15 ? STK_JPEG_END_OF_BLOCK : run + 1;
 }
 
@@ -39,14 +36,13 @@ static bool make_codes(struct stk_jpeg_codes *codes, uint32_t kind, const uint8_
 {
     uint32_t code = 0, index = 0;
 
-    memset(codes, 0, sizeof *codes);
     for (uint32_t length = 1; length <= 16; length++) {
         uint32_t count = source[length - 1];
 
         codes->first[length] = (int32_t)index - (int32_t)code;
         code += count;
         index += count;
-        if (count > 0 && code >= 1u << length) {
+        if (code >= 1u << length) {
             return false;
         }
         codes->end[length] = code << (16 - length);
@@ -62,8 +58,7 @@ static bool make_codes(struct stk_jpeg_codes *codes, uint32_t kind, const uint8_
 }
 
 /* The first symbol of each index of index_bits. */
-static void make_symbols(struct symbol *symbols, uint32_t index_bits, uint32_t kind,
-                         const uint8_t *source)
+static void make_symbols(struct symbol *symbols, uint32_t index_bits, const uint8_t *source)
 {
     uint32_t at = 0; /* codes in ascending order tile the indexes from 0 on */
     const uint8_t *next = source + 16;
@@ -71,7 +66,7 @@ static void make_symbols(struct symbol *symbols, uint32_t index_bits, uint32_t k
     memset(symbols, 0, sizeof *symbols << index_bits);
     for (uint32_t length = 1; length <= index_bits; length++) {
         for (uint32_t i = 0; i < source[length - 1]; i++, next++) {
-            struct symbol symbol = {(uint8_t)length, *next & 15, (uint8_t)advance_of(kind, *next)};
+            struct symbol symbol = {(uint8_t)length, *next & 15, (uint8_t)advance_of(*next)};
 
             for (uint32_t n = 0; n < 1u << (index_bits - length); n++) {
                 symbols[at++] = symbol;
@@ -150,12 +145,12 @@ static bool make_table(struct stk_jpeg_table *table, uint32_t kind, struct stk_v
     if (!make_codes(&table->codes, kind, bytes.data)) {
         return false;
     }
-    make_symbols(symbols, STK_JPEG_LOOK_BITS, kind, bytes.data);
+    make_symbols(symbols, STK_JPEG_LOOK_BITS, bytes.data);
     for (uint32_t i = 0; i < LOOK_COUNT; i++) {
         table->look[i] = make_look(symbols, i, kind);
     }
     if (kind == 1) {
-        make_symbols(symbols, STK_JPEG_SKIP_BITS, kind, bytes.data);
+        make_symbols(symbols, STK_JPEG_SKIP_BITS, bytes.data);
         for (uint32_t i = 0; i < SKIP_COUNT; i++) {
             table->skip[i] = make_skip(symbols, i);
         }
