@@ -45,6 +45,8 @@ import measure
 
 WARMUP_S = 3  # compilers, first touch of memory, workers that start together and finish together
 IMAGE_PEERS = "stoker,dali,ffcv,torchvision,imagefolder,spdl,webdataset"
+# Not in the tree: unsafe, and written to see what can be reached.
+PROTOTYPE = measure.ROOT.parent / "shared" / "prototypes" / "jpeg" / "jpeg_prototype.c"
 WINDOW_TOKENS = 2049  # of bench/peers/tokens_common.py
 WORKER_PEERS = "stoker-torch,stoker,imagefolder,webdataset"
 
@@ -473,6 +475,13 @@ def jpeg_round(row, kind, program, arguments, table, turn):
     return {kind: json.loads(lines[0])}
 
 
+# Rows of the prototype that do what a row of ours does.
+PROTOTYPE_ROWS = {f"ours {theirs}E2E {how}": f"ours{ours}, {resized}"
+                  for theirs, ours in (("", ""), ("rowidx ", ", marks of rows"),
+                                       ("4idx ", ", marks of 4 MCUs"))
+                  for how, resized in (("exact", "resized"), ("planar", "planes resized"))}
+
+
 def prototype_round(row, program, folder, table, turn):
     """Its own table: a name, 'median', pictures a second, microseconds."""
     text = subprocess.run([program, folder, "final"], capture_output=True, text=True,
@@ -480,12 +489,22 @@ def prototype_round(row, program, folder, table, turn):
     for line in text.splitlines():
         name, found, numbers = line.partition(" median ")
         if found:
-            table.add(f"{row}, prototype: {name.strip()}", turn,
-                      **{"us": float(numbers.split()[2]), "img/s": float(numbers.split()[0])})
+            name, us = name.strip(), float(numbers.split()[2])
+            table.add(f"{row}, prototype: {name}", turn,
+                      **{"us": us, "img/s": float(numbers.split()[0])})
+            if name in PROTOTYPE_ROWS:
+                ours = f"{row}, {PROTOTYPE_ROWS[name]}"
+                table.add(ours, turn, **{"x prototype": us / table.values[ours]["us"][turn]})
 
 
 def compile_prototype(source, folder):
-    """It counts the time of its thread, as ours does."""
+    """None where it is not, or cannot run. It counts the time of its thread, as ours does."""
+    if not source.exists():
+        say(f"prototype left out: no {source}")
+        return None
+    if "avx512bw" not in pathlib.Path("/proc/cpuinfo").read_text():
+        say("prototype left out: it needs AVX-512")
+        return None
     text = source.read_text().replace("CLOCK_MONOTONIC", "CLOCK_THREAD_CPUTIME_ID")
     pathlib.Path(folder, "prototype.c").write_text(text)
     subprocess.run(["cc", "-O3", "-march=native", "-w", f"{folder}/prototype.c", "-l:libjpeg.a",
@@ -502,7 +521,7 @@ def bench_jpeg(args, table):
     facts = {}
     with tempfile.TemporaryDirectory() as folder:
         program = compile_bench("jpeg", folder, ["-ljpeg", "-lm"])
-        prototype = compile_prototype(args.prototype, folder) if args.prototype else None
+        prototype = compile_prototype(args.prototype, folder)
         for turn, (kind, files) in itertools.product(range(args.runs), sets.items()):
             for vector, without in (("auto", ""), ("sse2", ", no AVX2"), ("none", ", plain C")):
                 row = kind + without
@@ -635,7 +654,7 @@ def parse_arguments():
     parser.add_argument("--workloads", default="tiny,jpeg,huge", help="of tuning: one or more")
     parser.add_argument("--samples", type=int, help="of sampling, simulate and resume")
     parser.add_argument("--pictures", type=int, default=300, help="of each kind, for jpeg and png")
-    parser.add_argument("--prototype", type=pathlib.Path, help="jpeg_prototype.c, for jpeg")
+    parser.add_argument("--prototype", type=pathlib.Path, default=PROTOTYPE, help="for jpeg")
     parser.add_argument("--name", help="of the file under bench/results")
     args = parser.parse_args()
     if args.bench not in WITHOUT_DATA and not args.data:
