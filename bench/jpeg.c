@@ -7,6 +7,7 @@
  * FOLDER: JPEGs; the crops of the first COUNT of them are those of the prototype (its generator,
  * its seed), so that its numbers stand beside these. Prints one JSON line a case and round; time of
  * the thread, so that a busy machine disturbs less. bench/run.py jpeg compiles and runs it. */
+#include "crop.h"
 #include "jpeg/planes.h"
 #include "pixel/kernels_inner.h"
 #include "pixel/planar.h"
@@ -15,10 +16,8 @@
 
 #include <dirent.h>
 #include <jpeglib.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define COUNT_MAX 4096
 #define SIDE 224
@@ -47,46 +46,6 @@ static float *slot;
 
 /* ---- pictures and crops ---- */
 
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static double draw(void)
-{
-    static uint64_t state = 88172645463325252ull;
-
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (double)(state >> 11) * (1.0 / 9007199254740992.0);
-}
-
-/* RandomResizedCrop(scale=(0.08, 1), ratio=(3/4, 4/3)), drawn as the prototype draws it. */
-static void draw_crop(struct picture *picture)
-{
-    double sides = picture->width * (double)picture->height;
-
-    picture->box = (struct stk_jpeg_box){0, 0, picture->width, picture->height};
-    for (int i = 0; i < 10; i++) {
-        double area = sides * (0.08 + 0.92 * draw());
-        double ratio = exp(log(.75) + draw() * (log(4 / 3.) - log(.75)));
-        uint32_t w = (uint32_t)lrint(sqrt(area * ratio)), h = (uint32_t)lrint(sqrt(area / ratio));
-
-        if (w > 0 && w <= picture->width && h > 0 && h <= picture->height) {
-            picture->box.x = (uint32_t)(draw() * (picture->width - w + 1));
-            picture->box.y = (uint32_t)(draw() * (picture->height - h + 1));
-            picture->box.width = w;
-            picture->box.height = h;
-            break;
-        }
-    }
-    picture->flip = draw() < .5;
-}
-
 static int by_name(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name);
@@ -105,6 +64,7 @@ static void load(const char *folder, uint32_t wanted)
     for (int i = 0; i < found && count < wanted && count < COUNT_MAX; i++) {
         struct picture *picture = &pictures[count];
         struct stk_jpeg_frame frame;
+        struct crop crop;
         static char path[4096];
         FILE *file;
         long bytes;
@@ -124,7 +84,9 @@ static void load(const char *folder, uint32_t wanted)
         }
         picture->width = frame.width;
         picture->height = frame.height;
-        draw_crop(picture);
+        crop = draw_crop(frame.width, frame.height);
+        picture->box = (struct stk_jpeg_box){crop.x, crop.y, crop.width, crop.height};
+        picture->flip = draw() < .5;
         count++;
     }
 }
@@ -474,7 +436,7 @@ int main(int argument_count, char **arguments)
     long rounds;
 
     if (argument_count != 5) {
-        fprintf(stderr, "usage: jpeg FOLDER ROUNDS COUNT auto|none\n");
+        fprintf(stderr, "usage: jpeg FOLDER ROUNDS COUNT auto|sse2|none\n");
         return 2;
     }
     rounds = strtol(arguments[2], NULL, 10);

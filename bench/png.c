@@ -7,15 +7,14 @@
  * Prints one JSON line a case and round; time of the thread, so that a busy machine disturbs less.
  * The bytes of both are compared. bench/run.py png compiles and runs it. */
 #include "codec/codec.h"
+#include "crop.h"
 
 #include <stdio.h>
 
 #include <dirent.h>
-#include <math.h>
 #include <png.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define COUNT_MAX 4096
 #define PIXELS_MAX (1u << 26)
@@ -30,45 +29,6 @@ static struct picture pictures[COUNT_MAX];
 static uint32_t count;
 static uint8_t *ours, *theirs, *line;
 
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static double draw(void)
-{
-    static uint64_t state = 88172645463325252ull;
-
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (double)(state >> 11) * (1.0 / 9007199254740992.0);
-}
-
-/* RandomResizedCrop(scale=(0.08, 1), ratio=(3/4, 4/3)). */
-static void draw_crop(struct picture *picture)
-{
-    uint32_t width = picture->info.width, height = picture->info.height;
-
-    picture->box = (struct stk_box){0, 0, width, height};
-    for (int i = 0; i < 10; i++) {
-        double area = width * (double)height * (0.08 + 0.92 * draw());
-        double ratio = exp(log(.75) + draw() * (log(4 / 3.) - log(.75)));
-        uint32_t w = (uint32_t)lrint(sqrt(area * ratio)), h = (uint32_t)lrint(sqrt(area / ratio));
-
-        if (w > 0 && w <= width && h > 0 && h <= height) {
-            picture->box.x = (uint32_t)(draw() * (width - w + 1));
-            picture->box.y = (uint32_t)(draw() * (height - h + 1));
-            picture->box.width = w;
-            picture->box.height = h;
-            return;
-        }
-    }
-}
-
 static void load(const char *folder, uint32_t most)
 {
     struct dirent **names;
@@ -76,6 +36,7 @@ static void load(const char *folder, uint32_t most)
 
     for (int i = 0; i < found && count < most; i++) {
         char path[4096];
+        struct crop crop;
         FILE *file;
 
         snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
@@ -96,7 +57,8 @@ static void load(const char *folder, uint32_t most)
         if (stk_picture_probe(picture->bytes, PIXELS_MAX, &picture->info, NULL) < 0) {
             exit(1);
         }
-        draw_crop(picture);
+        crop = draw_crop(picture->info.width, picture->info.height);
+        picture->box = (struct stk_box){crop.x, crop.y, crop.width, crop.height};
     }
 }
 
