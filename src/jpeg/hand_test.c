@@ -4,6 +4,7 @@
  * Method: small pictures written by hand, byte by byte, each with one thing changed; what is
  * answered is held against libjpeg-turbo. Covers what no encoder writes of markers.c, huffman.c
  * and region.c. */
+#include "base/mem.h"
 #include "jpeg/huffman.h"
 #include "jpeg/oracle_test.h"
 #include "test/t.h"
@@ -309,6 +310,25 @@ static void test_pairs(void)
           stk_jpeg_reason_name(stk_jpeg_frame_read(view(), &frame)), "odd tables");
 }
 
+/* A workspace is as large as the columns of MCUs that a box needs, with a sample beside it; the
+ * most of a picture is what its whole takes. */
+static void test_workspace(void)
+{
+    static const uint8_t h[4] = {2, 1, 1, 200}, v[4] = {1, 1, 1, 200};
+    const struct stk_jpeg_box whole = {0, 0, 640, SIDE}, left = {0, 0, 14, 8};
+    const struct stk_jpeg_box right = {626, 0, 14, 8};
+    struct stk_jpeg_frame frame;
+    uint64_t one;
+
+    put_picture();
+    memcpy(find_segment(0xc0) + 7, "\2\200", 2); /* 640 wide */
+    stk_jpeg_frame_read(view(), &frame);
+    one = stk_jpeg_workspace_bytes(&frame, &left);
+    T_EQ("whole", stk_jpeg_workspace_bytes(&frame, &whole), stk_jpeg_workspace_max(640, h, v, 3));
+    T_EQ("the last column", stk_jpeg_workspace_bytes(&frame, &right), one);
+    T_TRUE("of forty", one < stk_jpeg_workspace_max(320, h, v, 3));
+}
+
 /* ---- tables --------------------------------------------------------------------------------- */
 
 static uint32_t reason_of_table(const uint8_t *counts, const uint8_t *symbols, size_t symbol_count,
@@ -357,6 +377,10 @@ static void test_odd_tables(void)
           stk_jpeg_reason_name(
               reason_of_table((const uint8_t[16]){1, [15] = 255}, symbols, 256, 0x10)),
           "fine");
+    T_STR("256 symbols of DC",
+          stk_jpeg_reason_name(
+              reason_of_table((const uint8_t[16]){1, [15] = 255}, symbols, 256, 0x00)),
+          "fine");
     T_STR("257 symbols",
           stk_jpeg_reason_name(
               reason_of_table((const uint8_t[16]){1, [14] = 1, [15] = 255}, symbols, 257, 0x10)),
@@ -364,6 +388,25 @@ static void test_odd_tables(void)
     T_STR("a difference of 16 bits",
           stk_jpeg_reason_name(reason_of_table((const uint8_t[16]){1, 1}, sixteen, 2, 0x00)),
           "odd tables");
+}
+
+/* A look-up has as much as its bits hold: a coefficient that fills them, two, or a block's end
+ * behind one; so has one that only parses. Nothing else would tell that it is slower. */
+static void test_look_ups(void)
+{
+    static struct stk_jpeg_tables tables;
+    static const uint8_t bytes[16 + 3] = {1, 1, 1, [16] = 0x09, 0x01, 0x00};
+    const struct stk_jpeg_table *table =
+        stk_jpeg_tables_get(&tables, 1, (struct stk_view){bytes, 19});
+    const struct stk_jpeg_look *nine = &table->look[0x1ff], *two = &table->look[0x2d0];
+    const struct stk_jpeg_look *end = &table->look[0x2e0];
+
+    /* 0 and 9 bits; 10 1, 10 1 and half a code; 10 1 and 110. */
+    T_TRUE("all of them", nine->bits == 10 && nine->value == 511 && nine->advance2 == 0);
+    T_TRUE("two", two->bits == 6 && two->bits1 == 3 && two->value == 1 && two->value2 == 1 &&
+                      two->advance == 1 && two->advance2 == 1);
+    T_TRUE("an end", end->bits == 6 && end->advance2 == STK_JPEG_END_OF_BLOCK);
+    T_TRUE("four", table->skip[0xb6d].bits == 12 && table->skip[0xb6d].advance == 4);
 }
 
 /* A table is made once while no more than are kept came after it; one that is no good leaves
@@ -606,6 +649,8 @@ static void test_large_predictors(void)
 
 int main(void)
 {
+    int64_t alive = stk_mem_alive();
+
     T_EQ("open", stk_jpeg_decoder_open(&decoder, STOKER_VECTOR_AUTO, NULL), 0);
     test_reasons();
     test_long_side();
@@ -613,7 +658,9 @@ int main(void)
     test_colors();
     test_grey();
     test_pairs();
+    test_workspace();
     test_odd_tables();
+    test_look_ups();
     test_kept_tables();
     test_wrong_marks();
     test_short_segment();
@@ -622,6 +669,7 @@ int main(void)
     test_marks_go_back();
     test_large_predictors();
     stk_jpeg_decoder_close(decoder);
+    T_EQ("no leak", stk_mem_alive(), alive);
     free(oracle.pixels);
     return t_finish();
 }
