@@ -527,7 +527,7 @@ static uint32_t ready_behind(const struct stk_jpeg_decoder *decoder, uint32_t mc
 static uint32_t read_mcu_rows(struct stk_jpeg_decoder *decoder)
 {
     bool marked = decoder->marks.bytes.data;
-    bool below = marked && decoder->mcu_row + 1 < decoder->frame->mcu_rows &&
+    bool below = marked &&
                  ready_behind(decoder, decoder->mcu_row + 1) < decoder->box.y + decoder->box.height;
     uint32_t count = below ? 2 : 1, reason;
 
