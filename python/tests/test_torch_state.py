@@ -2,6 +2,8 @@
 had not been. The oracle is the whole run."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -231,16 +233,23 @@ KILLED = """
 
 
 @needs_torchdata
-def test_a_worker_is_killed(plain):
+def test_a_worker_is_killed(plain, tmp_path):
     """It is said, and the last state gives the rest."""
     whole = plain_ids(plain(2048), 4)[0]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(KILLED), plain(2048)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    got, state, error, epoch = json.loads(done.stdout)
+    # The other workers may outlive the process: one that was killed while it held the lock of
+    # torch's queue leaves them waiting for it, with all pipes open. So told by a file.
+    with open(tmp_path / "told", "w+") as told:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(KILLED), plain(2048)],
+            stdout=told,
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout=60)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+        told.seek(0)
+        got, state, error, epoch = json.load(told)
     assert "exited unexpectedly" in error or "reset by peer" in error
     assert 20 <= len(got) < len(whole) and epoch == 3
     resumed = stateful(IterableDataset(plain(2048), 4, fields=IDS), 3)
