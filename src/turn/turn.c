@@ -168,11 +168,6 @@ int stk_turn_publish(const struct stk_turn *turn, struct stk_view result)
     int fd = open_beside(turn, "part", O_WRONLY | O_CREAT | O_TRUNC), status = fd < 0 ? -errno : 0;
     size_t done = 0;
 
-    /* Room is taken first: of a mapped file on a full /dev/shm a page that is missing ends in
-     * SIGBUS. */
-    if (status == 0 && result.bytes > 0) {
-        status = -posix_fallocate(fd, 0, (off_t)result.bytes);
-    }
     while (status == 0 && done < result.bytes) {
         ssize_t count = write(fd, result.data + done, result.bytes - done);
 

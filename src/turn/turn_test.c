@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,6 +80,153 @@ static void run(const char *name, int kills, uint32_t timeout_ms, const char *re
     }
 }
 
+static void path_in(char path[256], const char *name)
+{
+    snprintf(path, 256, "%s/stoker-turns-%u/%s", getenv("STOKER_NODE_DIR"), (unsigned)geteuid(),
+             name);
+}
+
+static void put_file(const char *path, size_t bytes)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    T_EQ("put", ftruncate(fd, (off_t)bytes), 0);
+    close(fd);
+}
+
+/* What a killed one left is in nobody's way, and nobody's result. */
+static void test_left(void)
+{
+    struct stk_view result = {(const uint8_t *)"x", 1};
+    struct stk_turn turn;
+    struct stat about;
+    char path[256];
+
+    T_EQ("first", stk_turn_begin(&turn, "ab", 100), STK_TURN_MINE);
+    stk_turn_end(&turn);
+    put_file(turn.path, 100);
+    T_EQ("mine", stk_turn_begin(&turn, "ab", 100), STK_TURN_MINE);
+    T_TRUE("an old result is gone before others look", access(turn.path, F_OK) < 0);
+    path_in(path, "ab.part");
+    put_file(path, 100);
+    T_EQ("publish", stk_turn_publish(&turn, result), 0);
+    T_TRUE("this result alone", stat(turn.path, &about) == 0 && about.st_size == 1);
+    stk_turn_end(&turn);
+}
+
+/* A disk that is full behind the first bytes. */
+static void test_no_room(void)
+{
+    static uint8_t bytes[5000];
+    struct rlimit before, few;
+    struct stk_turn turn;
+    char path[256];
+
+    T_EQ("limit", getrlimit(RLIMIT_FSIZE, &before), 0);
+    few = (struct rlimit){1000, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    T_EQ("mine", stk_turn_begin(&turn, "ac", 100), STK_TURN_MINE);
+    T_EQ("limit", setrlimit(RLIMIT_FSIZE, &few), 0);
+    T_EQ("no room", stk_turn_publish(&turn, (struct stk_view){bytes, sizeof bytes}), -EFBIG);
+    T_EQ("limit", setrlimit(RLIMIT_FSIZE, &before), 0);
+    T_TRUE("no half result", access(turn.path, F_OK) < 0);
+    path_in(path, "ac.part");
+    T_TRUE("nor a part of one", access(path, F_OK) < 0);
+    stk_turn_end(&turn);
+}
+
+/* Ends as the child of fork would: without stk_turn_end. */
+static int status_of(pid_t child)
+{
+    int status = -1;
+
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Whose turn ends though a child of fork still has its descriptor; who waits has its result. */
+static void test_child_holds(void)
+{
+    struct stk_view result = {(const uint8_t *)"x", 1};
+    struct stk_turn turn, other;
+    pid_t holder, waiter;
+
+    T_EQ("mine", stk_turn_begin(&turn, "ad", 100), STK_TURN_MINE);
+    holder = fork();
+    if (holder == 0) {
+        pause();
+        _exit(0);
+    }
+    waiter = fork();
+    if (waiter == 0) {
+        _exit((int)stk_turn_begin(&other, "ad", 5000));
+    }
+    while (!stk_turn_is_awaited(&turn)) {
+        usleep(1000);
+    }
+    T_EQ("publish", stk_turn_publish(&turn, result), 0);
+    stk_turn_end(&turn);
+    T_EQ("taken", status_of(waiter), STK_TURN_TAKEN);
+    kill(holder, SIGKILL);
+    status_of(holder);
+    T_EQ("later", stk_turn_begin(&turn, "ad", 100), STK_TURN_MINE);
+    stk_turn_end(&turn);
+}
+
+/* Who waited, and had to do it, waits no more. */
+static void test_passed_on(void)
+{
+    struct stk_turn turn;
+    int ends[2];
+    char ready;
+    pid_t holder;
+
+    T_EQ("pipe", pipe(ends), 0);
+    holder = fork();
+    if (holder == 0) {
+        int whose = (int)stk_turn_begin(&turn, "ae", 100);
+        ssize_t sent = write(ends[1], "x", 1);
+
+        while (!stk_turn_is_awaited(&turn)) {
+            usleep(1000);
+        }
+        _exit(sent == 1 ? whose : 99);
+    }
+    T_EQ("held", read(ends[0], &ready, 1), 1);
+    T_EQ("mine by its end", stk_turn_begin(&turn, "ae", 60000), STK_TURN_MINE);
+    T_EQ("it was its", status_of(holder), STK_TURN_MINE);
+    T_TRUE("nobody else waits", !stk_turn_is_awaited(&turn));
+    stk_turn_end(&turn);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void test_not_ours(const char *folder)
+{
+    struct stk_turn turn;
+    char path[256];
+
+    /* A link is not followed. */
+    snprintf(path, sizeof path, "%s/stoker-turns-%u/dd.lock", folder, (unsigned)geteuid());
+    T_EQ("link", symlink("../elsewhere", path), 0);
+    T_EQ("link", stk_turn_begin(&turn, "dd", 100), STK_TURN_NONE);
+    stk_turn_end(&turn);
+    T_EQ("link", unlink(path), 0);
+    snprintf(path, sizeof path, "%s/elsewhere", folder);
+    T_TRUE("nothing is made there", access(path, F_OK) < 0);
+    /* A folder that others may write to is not believed, nor one of another. */
+    snprintf(path, sizeof path, "%s/stoker-turns-%u", folder, (unsigned)geteuid());
+    if (geteuid() == 0) {
+        T_EQ("given away", chown(path, 1, 1), 0);
+        T_EQ("another's", stk_turn_begin(&turn, "aa", 100), STK_TURN_NONE);
+        T_EQ("taken back", chown(path, 0, 0), 0);
+    }
+    chmod(path, 0777);
+    T_EQ("open to all", stk_turn_begin(&turn, "aa", 100), STK_TURN_NONE);
+    setenv("STOKER_NODE_DIR", "/nonexistent", 1);
+    T_EQ("nowhere", stk_turn_begin(&turn, "aa", 100), STK_TURN_NONE);
+}
+
 int main(void)
 {
     static char folder[] = "/tmp/stoker-turn-XXXXXX", path[128];
@@ -126,19 +274,10 @@ int main(void)
     T_TRUE("no part stays", access(path, F_OK) < 0);
     T_EQ("away", rmdir(turn.path), 0);
     stk_turn_end(&turn);
-    /* Nor is a link followed. */
-    snprintf(path, sizeof path, "%s/stoker-turns-%u/dd.lock", folder, (unsigned)geteuid());
-    T_EQ("link", symlink("../elsewhere", path), 0);
-    T_EQ("link", stk_turn_begin(&turn, "dd", 100), STK_TURN_NONE);
-    stk_turn_end(&turn);
-    T_EQ("link", unlink(path), 0);
-    snprintf(path, sizeof path, "%s/elsewhere", folder);
-    T_TRUE("nothing is made there", access(path, F_OK) < 0);
-    /* A folder that others may write to is not believed. */
-    snprintf(path, sizeof path, "%s/stoker-turns-%u", folder, (unsigned)geteuid());
-    chmod(path, 0777);
-    T_EQ("open to all", stk_turn_begin(&turn, "aa", 100), STK_TURN_NONE);
-    setenv("STOKER_NODE_DIR", "/nonexistent", 1);
-    T_EQ("nowhere", stk_turn_begin(&turn, "aa", 100), STK_TURN_NONE);
+    test_left();
+    test_no_room();
+    test_child_holds();
+    test_passed_on();
+    test_not_ours(folder);
     return t_finish();
 }
