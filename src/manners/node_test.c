@@ -223,6 +223,151 @@ static void test_rate(void)
     stk_node_close(b);
 }
 
+/* Who died while it held a pace holds nobody up for long: it is swept, and its place goes on. */
+static void test_killed_in_a_pace(void)
+{
+    struct stk_node *node;
+    struct stk_node_file *file;
+    uint64_t now_ns = stk_clock_ns();
+    const char *why;
+    int pipe_ends[2], fd = -1;
+    pid_t rank;
+    char ready;
+
+    T_EQ("pipe", pipe(pipe_ends), 0);
+    fflush(NULL);
+    node = open_node(0);
+    rank = fork();
+    if (rank == 0) {
+        node = open_node(0);
+        if (write(pipe_ends[1], "x", 1) != 1) {
+            _exit(1);
+        }
+        pause();
+    }
+    T_EQ("it is there", read(pipe_ends[0], &ready, 1), 1);
+    T_TRUE("a pace", stk_node_admit(node, 99, now_ns));
+    T_EQ("the file", stk_node_file_open(folder, &fd, &file, &why), 0);
+    for (uint32_t i = 0; i < STK_NODE_PACES; i++) {
+        if (atomic_load(&file->paces[i].prefix) == 99) {
+            atomic_store(&file->paces[i].holder, 2); /* the second member's */
+        }
+    }
+    T_TRUE("no wait for who holds it", stk_node_admit(node, 99, now_ns));
+    T_TRUE("nor by an answer",
+           stk_node_answer(node, 99, now_ns, now_ns + 200 * MS, true).throttled);
+    T_TRUE("but nothing is kept", !stk_node_answer(node, 99, now_ns, now_ns, false).throttled);
+    kill(rank, SIGKILL);
+    waitpid(rank, NULL, 0);
+    (void)stk_node_answer(node, 99, now_ns, now_ns + 400 * MS, true); /* finds that it is dead */
+    (void)stk_node_answer(node, 99, now_ns, now_ns + 401 * MS, true);
+    T_TRUE("then it is", stk_node_answer(node, 99, now_ns, now_ns + 402 * MS, false).throttled);
+    munmap(file, sizeof *file);
+    close(fd);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+    stk_node_close(node);
+}
+
+/* A child that closes what it was forked with takes nothing from its parent; a member in its place
+ * begins with nothing. */
+static void test_forked(void)
+{
+    struct stk_node *node = open_node(LIMIT), *other;
+    uint64_t now_ns = stk_clock_ns();
+    struct stk_node_told told;
+    pid_t rank;
+
+    stk_node_demand(node, 5, now_ns);
+    T_TRUE("taken", stk_node_take(node, now_ns));
+    fflush(NULL);
+    rank = fork();
+    if (rank == 0) {
+        stk_node_close(node);
+        _exit(0);
+    }
+    waitpid(rank, NULL, 0);
+    other = open_node(0);
+    stk_node_tell(other, now_ns, &told);
+    T_EQ("both are members", told.members, 2);
+    T_EQ("it has what it had", told.connections, 1);
+    stk_node_demand(other, 100, now_ns + 10 * 1000 * MS);
+    stk_node_give(node, 7); /* more than it holds */
+    T_EQ("none is held", stk_node_held(node), 0);
+    T_TRUE("a demand of the future is none", !stk_node_take(other, now_ns));
+    stk_node_close(other);
+    stk_node_close(node);
+}
+
+/* What a rate was long ago is not told. */
+static void test_told(void)
+{
+    struct stk_node *node = open_node(0);
+    uint64_t now_ns = stk_clock_ns();
+    struct stk_node_told told = {0};
+
+    for (uint32_t i = 0; i < 3 * STK_PACE_WINDOW_MS && told.rate == 0; i++) {
+        now_ns += MS;
+        (void)stk_node_answer(node, 55, now_ns, now_ns, true);
+        stk_node_tell(node, now_ns, &told);
+    }
+    T_TRUE("a rate", told.rate > 0);
+    stk_node_tell(node, now_ns + STK_PACE_QUIET_S * 1000 * MS, &told);
+    T_EQ("of long ago", told.rate, 0);
+    stk_node_close(node);
+}
+
+/* Leases of others, though nobody wants any: never more than all together may have. */
+static void test_all_taken(void)
+{
+    struct stk_node *a = open_node(10), *b = open_node(10);
+    uint64_t now_ns = stk_clock_ns();
+    uint32_t taken = 0;
+
+    stk_node_demand(a, 10, now_ns);
+    while (stk_node_take(a, now_ns)) {
+        taken++;
+    }
+    T_EQ("all", taken, 10);
+    stk_node_demand(b, 10, now_ns);
+    T_TRUE("none is left", !stk_node_take(b, now_ns));
+    stk_node_give(a, 2);
+    T_EQ("what is unused is enough for whom lacks so much", stk_node_surplus(a, now_ns), 3);
+    stk_node_demand(b, 2, now_ns);
+    T_EQ("none more needs to be given", stk_node_surplus(a, now_ns), 0);
+    stk_node_demand(a, 1, now_ns);
+    T_EQ("nor of what it does not want itself", stk_node_surplus(a, now_ns), 0);
+    stk_node_close(a);
+    stk_node_close(b);
+}
+
+/* Who comes to a dead one's place has none of its leases. */
+static void test_in_its_place(void)
+{
+    uint64_t now_ns = stk_clock_ns();
+    struct stk_node *node;
+    uint32_t taken = 0;
+    pid_t rank;
+
+    fflush(NULL);
+    rank = fork();
+    if (rank == 0) {
+        node = open_node(LIMIT);
+        stk_node_demand(node, 5, now_ns);
+        while (stk_node_take(node, now_ns)) {
+        }
+        kill(getpid(), SIGKILL);
+    }
+    waitpid(rank, NULL, 0);
+    node = open_node(LIMIT);
+    stk_node_demand(node, 100, now_ns);
+    while (stk_node_take(node, now_ns)) {
+        taken++;
+    }
+    T_EQ("all are free", taken, LIMIT);
+    stk_node_close(node);
+}
+
 static void put(const char *bytes, size_t count, mode_t mode)
 {
     int fd;
@@ -240,6 +385,7 @@ static void test_files(void)
     struct stk_node_file *file = (struct stk_node_file *)(void *)bytes;
     struct stk_node_options nowhere = {.folder = "/proc/self"};
     struct stat stat_before, stat_after;
+    char second[160];
     struct stk_node *node;
     uint64_t now_ns = stk_clock_ns();
     uint32_t taken = 0;
@@ -256,6 +402,19 @@ static void test_files(void)
     stk_node_demand(node, 1, now_ns);
     T_TRUE("alone it works on", stk_node_take(node, now_ns));
     stk_node_close(node);
+    put(bytes, 100, 0600);
+    snprintf(second, sizeof second, "%s-2", file_path);
+    T_EQ("a second name", link(file_path, second), 0);
+    node = open_node(0);
+    T_HAS("one with another name is refused", stk_node_alone(node), "only this user");
+    stk_node_close(node);
+    unlink(second);
+    if (geteuid() == 0) {
+        T_EQ("given away", chown(file_path, 1, 1), 0);
+        node = open_node(0);
+        T_HAS("another's is refused", stk_node_alone(node), "only this user");
+        stk_node_close(node);
+    }
     unlink(file_path);
     T_EQ("link", symlink("/etc/passwd", file_path), 0);
     node = open_node(0);
@@ -302,6 +461,11 @@ int main(void)
     test_ranks();
     test_stopped();
     test_rate();
+    test_killed_in_a_pace();
+    test_forked();
+    test_told();
+    test_all_taken();
+    test_in_its_place();
     test_files();
     unlink(file_path);
     rmdir(folder);

@@ -253,6 +253,104 @@ static void test_silence(void)
     T_TRUE("still limited", pace.rate > 0);
 }
 
+/* A rate that holds: 100 a second, of 200 before, halved just now and shown to help. */
+static struct stk_pace paced(uint64_t now_ns)
+{
+    return (struct stk_pace){.rate = 100000,
+                             .peak = 200000,
+                             .next_ns = now_ns,
+                             .grown_ns = now_ns,
+                             .window_ns = now_ns,
+                             .too_much_ns = now_ns,
+                             .good_before = 200000,
+                             .share_before = 500,
+                             .top = 200000,
+                             .good_top = 200000,
+                             .halvings = 1};
+}
+
+static void test_quiet(void)
+{
+    uint64_t begin_ns = 10 * SECOND, end_ns = begin_ns + STK_PACE_QUIET_S * SECOND;
+    struct stk_pace pace = paced(begin_ns);
+
+    stk_pace_answer(&pace, end_ns - 2 * MS, end_ns - MS, false);
+    T_TRUE("not quiet for long enough", pace.rate > 0);
+    T_TRUE("so it is limited", stk_pace_is_throttled(&pace, end_ns));
+    stk_pace_answer(&pace, end_ns - MS, end_ns, false);
+    T_EQ("half a minute without a word: no limit any more", pace.rate, 0);
+    T_TRUE("nor is it throttled", !stk_pace_is_throttled(&pace, end_ns));
+    pace = paced(begin_ns);
+    for (uint64_t t = 50; t <= STK_PACE_GROW_S * 1000; t += 50) {
+        stk_pace_answer(&pace, begin_ns + (t - 1) * MS, begin_ns + t * MS, false);
+    }
+    T_TRUE("it grew by what it was before", pace.rate >= 295000 && pace.rate <= 305000);
+    pace = paced(begin_ns);
+    stk_pace_answer(&pace, begin_ns + 19 * SECOND, begin_ns + 20 * SECOND, false);
+    T_TRUE("a pause is no reason to grow at once", pace.rate <= 100000 + 200000 / STK_PACE_GROW_S);
+    pace = paced(begin_ns);
+    pace.trying = 1;
+    stk_pace_answer(&pace, begin_ns + MS, begin_ns + 200 * MS, false);
+    T_EQ("not before the effect is seen", pace.rate, 100000);
+    T_TRUE("and what was until then counts as seen", pace.grown_ns == begin_ns + 200 * MS);
+    /* A limit without a word for longer than a pause is one all the same. */
+    T_TRUE("limited", stk_pace_is_throttled(&pace, begin_ns + 20 * SECOND));
+}
+
+/* Answers behind a halving: `refused` of each 8, as fast as `each_ms` lets them come. */
+static void answer_window(struct stk_pace *pace, uint64_t now_ns, uint32_t refused,
+                          uint64_t each_ms)
+{
+    for (uint32_t i = 0; pace->trying && i < 4000; i++) {
+        now_ns += each_ms * MS;
+        stk_pace_answer(pace, now_ns, now_ns, i % 8 < refused);
+        if (pace->halvings > 1) {
+            break;
+        }
+    }
+}
+
+static void test_vain_again(void)
+{
+    static const uint32_t waits_ms[] = {10000, 20000, 40000, 60000, 60000};
+    uint64_t now_ns = 10 * SECOND;
+    struct stk_pace pace = {0};
+
+    for (size_t i = 0; i < STK_COUNT(waits_ms); i++) {
+        uint32_t vain_ms = pace.vain_ms;
+
+        pace = paced(now_ns);
+        pace.vain_ms = vain_ms;
+        pace.trying = 1;
+        answer_window(&pace, now_ns, 4, 10); /* half as many good ones, as many of the other kind */
+        T_EQ("in vain: no limit", pace.rate, 0);
+        T_EQ("for twice as long each time", pace.vain_ms, waits_ms[i]);
+        now_ns = pace.vain_until_ns;
+        T_TRUE("until then", stk_pace_is_vain(&pace, now_ns - 1));
+        T_TRUE("no longer", !stk_pace_is_vain(&pace, now_ns));
+        T_TRUE("to wait is in vain for longer", stk_pace_is_wait_vain(&pace, now_ns));
+        T_TRUE("not for ever", !stk_pace_is_wait_vain(&pace, now_ns + STK_PACE_VAIN_MS * MS));
+    }
+    for (uint32_t refused = 0; refused < 8; refused += 7) { /* it helps; it is overload */
+        pace = paced(now_ns);
+        pace.vain_ms = 20000;
+        pace.trying = 1;
+        answer_window(&pace, now_ns, refused, 10);
+        T_EQ("no longer in vain", pace.vain_ms, 0);
+        T_TRUE("limited", pace.rate > 0);
+        T_EQ("and again only if that did not do", pace.halvings, refused ? 2 : 1);
+        if (refused) { /* what twice as much brought is no measure any more */
+            T_TRUE("measured anew", pace.good_top < 20000 && pace.good_before == pace.good_top);
+        }
+    }
+    pace = paced(now_ns); /* as slow as may be */
+    pace.rate = pace.peak = pace.top = STK_PACE_FLOOR;
+    pace.trying = 1;
+    answer_window(&pace, now_ns, 7, 2000);
+    T_TRUE("it goes on", pace.halvings > 1);
+    T_EQ("one a second at least", pace.rate, STK_PACE_FLOOR);
+}
+
 static void test_repair(void)
 {
     struct stk_pace pace;
@@ -332,6 +430,12 @@ static void test_climb(void)
         stk_climb_step(&climb, i * 1000, true, true);
     }
     T_EQ("nor does a rate that holds", climb.count, 64);
+    while (climb.trying == STK_CLIMB_STAY) {
+        stk_climb_step(&climb, 1000000, true, false);
+    }
+    T_TRUE("it tries another number", climb.count != 64);
+    stk_climb_step(&climb, 1000000, false, false);
+    T_EQ("a try that is not used ends", climb.count, 64);
     stk_climb_init(&climb, STK_CLIMB_MIN, 64, 4);
     T_EQ("a bound below the least", climb.count, 4);
 }
@@ -360,6 +464,11 @@ static void test_delays(void)
     }
     T_EQ("what was slow is forgotten", stk_delays_late(&delays),
          stk_max(STK_HEDGE_MIN_NS, 2 * stk_delays_at(&delays, 500)));
+    for (uint32_t i = 0; i < 30000; i++) {
+        stk_delays_add(&delays, 200000);
+    }
+    T_EQ("of a store that is near nothing is late at once", stk_delays_late(&delays),
+         STK_HEDGE_MIN_NS);
     for (uint64_t ns = 1; ns < UINT64_MAX / 2; ns *= 2) {
         stk_delays_add(&delays, ns);
     }
@@ -441,6 +550,8 @@ int main(void)
     test_once();
     test_two_windows();
     test_silence();
+    test_quiet();
+    test_vain_again();
     test_repair();
     test_climb();
     test_delays();
