@@ -438,7 +438,8 @@ static void test_answers(void)
          stk_answer_read(answer, (struct stk_view){(const uint8_t *)doctype, strlen(doctype)}),
          STOKER_ERROR_CORRUPT);
     T_STR("doctype", found, "none");
-    snprintf(text, sizeof text, "<r><i><k>%0*d</k></i></r>", (int)STK_ANSWER_TEXT_BYTES + 1, 1);
+    snprintf(text, sizeof text, "<r><i><k>a&#98;%0*d</k></i></r>", (int)STK_ANSWER_TEXT_BYTES + 1,
+             1);
     T_EQ("long", stk_answer_read(answer, (struct stk_view){(uint8_t *)text, strlen(text)}), 0);
     T_STR("a text that is too long is none, and never the first of it", found, "|");
     for (size_t i = 0; i < 2 * STK_ANSWER_DEPTH_MAX; i++) {
