@@ -336,6 +336,7 @@ static void test_all_taken(void)
     stk_node_demand(b, 2, now_ns);
     T_EQ("none more needs to be given", stk_node_surplus(a, now_ns), 0);
     stk_node_demand(a, 1, now_ns);
+    stk_node_demand(b, 1, now_ns);
     T_EQ("nor of what it does not want itself", stk_node_surplus(a, now_ns), 0);
     stk_node_close(a);
     stk_node_close(b);
