@@ -13,6 +13,7 @@
 /* Parts that are sent at once: 12 of 8 MiB fill a link of 80 MB/s a connection at 46 ms up to 600
  * MB/s, and with more a gateway of few cores is slower. */
 #define UPLOADS_MAX 12u
+#define CLEAN_MS 1000u
 #define BOOT_PATH "/proc/sys/kernel/random/boot_id"
 
 static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *given,
@@ -224,13 +225,21 @@ static int start_threads(struct stoker_copy *copy, struct stoker_error *error)
                                         "raise the limit of processes", "copy");
 }
 
+/* Transfers end at once. What they leave at a store that nobody could go on with is removed, as far
+ * as it answers soon. */
 static void stop(struct stoker_copy *copy)
 {
+    struct timespec until = stk_engine_after(CLEAN_MS * 1000000ull);
+
     pthread_mutex_lock(&copy->lock);
     atomic_store_explicit(&copy->stop, true, memory_order_relaxed);
     pthread_cond_broadcast(&copy->work);
     pthread_cond_broadcast(&copy->room);
+    while (copy->planning && !copy->locked.over &&
+           pthread_cond_timedwait(&copy->ended, &copy->lock, &until) != ETIMEDOUT) {
+    }
     pthread_mutex_unlock(&copy->lock);
+    atomic_store_explicit(&copy->late, true, memory_order_relaxed);
 }
 
 void stoker_copy_close(struct stoker_copy *copy)
@@ -370,7 +379,10 @@ static void *plan_main(void *argument)
 {
     struct stoker_copy *copy = argument;
     struct stoker_error error = {0};
-    int status = stk_copy_plan(copy, &error);
+    int status;
+
+    stk_io_obey(&copy->stop);
+    status = stk_copy_plan(copy, &error);
 
     pthread_mutex_lock(&copy->lock);
     if (status < 0) {
@@ -620,6 +632,7 @@ static void *work_main(void *argument)
     uint8_t *small = stk_pages_alloc(STK_COPY_SMALL_BYTES);
     struct work work;
 
+    stk_io_obey(&copy->stop);
     while (take(copy, &work)) {
         do_work(copy, &work, small);
         pthread_mutex_lock(&copy->lock);

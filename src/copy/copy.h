@@ -76,7 +76,8 @@ struct stoker_copy {
     struct stk_there *there; /* of the planner: owned; what the destination has, by name */
     uint64_t there_count, there_capacity;
     bool keep_names;
-    _Atomic bool stop;
+    _Atomic bool stop; /* transfers end; what they leave is cleaned up */
+    _Atomic bool late; /* that ends, too */
     _Atomic uint64_t files, bytes, files_done, bytes_done, files_kept, bytes_kept;
     _Atomic uint64_t files_removed, files_failed, links_left_out;
     _Atomic uint32_t odd_tags; /* objects whose ETag was no MD5, though it looks like one */

@@ -388,6 +388,19 @@ bool stk_copy_may_pass(int status)
     return false;
 }
 
+/* What may pass is gone on with, as after a kill; else nobody would, and somebody pays. */
+static void close_upload(struct stoker_copy *copy, struct stk_copy_file *file, int status)
+{
+    const _Atomic bool *before = stk_io_obey(&copy->late);
+    bool vain = atomic_load_explicit(&copy->stop, memory_order_relaxed) && status < 0 &&
+                stk_upload_is_empty(file->upload);
+
+    stk_upload_close(file->upload,
+                     vain || file->locked.refused || (status < 0 && !stk_copy_may_pass(status)));
+    file->upload = NULL;
+    stk_io_obey(before);
+}
+
 int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error)
 {
     bool failed = file->locked.failed; /* by now it is this thread's alone */
@@ -398,10 +411,7 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
         if (status == 0) {
             stk_route_know(copy->io, file->to, NULL);
         }
-        /* What may pass is gone on with, as after a kill; else nobody would, and somebody pays. */
-        stk_upload_close(file->upload,
-                         file->locked.refused || (status < 0 && !stk_copy_may_pass(status)));
-        file->upload = NULL;
+        close_upload(copy, file, status);
     } else if (status == 0) {
         status = stk_io_sync_out(copy->io, file->out, error);
         stk_io_close_out(copy->io, file->out);

@@ -110,8 +110,10 @@ struct stk_http_request {
     uint64_t skip; /* bytes of the body that are thrown away before the buffer's first */
     /* At the end, exactly once for each submit. */
     void (*done)(struct stk_http_request *request, const struct stk_http_answer *answer);
-    void *owner;              /* the submitter's */
-    const _Atomic bool *stop; /* NULL, or true when it is not wanted any more: stk_http_stop */
+    void *owner; /* the submitter's */
+    /* Each NULL, or true when it is not wanted any more. Looked at a few times a second; at once
+     * after stk_http_stop. */
+    const _Atomic bool *stop, *stop_too;
 
     /* Told, when done is called. */
     int status;          /* 0: an answer came, of whatever code; or what error has */
@@ -150,7 +152,7 @@ void stk_http_submit(struct stk_http *http, struct stk_http_request *request);
 /* done comes soon, with STK_HTTP_CANCELLED, unless it is ending already. Only between submit and
  * done, which the caller makes sure of. */
 void stk_http_cancel(struct stk_http *http, struct stk_http_request *request);
-/* The same for all requests whose `stop` has become true. Any time. */
+/* The same for all requests whose `stop` or `stop_too` has become true. Any time. */
 void stk_http_stop(struct stk_http *http);
 /* On the reactor, not in a callback of a request that is being received: ends it now, if it was
  * sent; its done is called within. */

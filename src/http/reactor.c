@@ -350,10 +350,14 @@ static bool follow(struct stk_http_slot *slot)
     return true;
 }
 
+static bool is_true(const _Atomic bool *flag)
+{
+    return flag && atomic_load_explicit(flag, memory_order_relaxed);
+}
+
 static bool is_cancelled(const struct stk_http_request *request)
 {
-    return atomic_load_explicit(&request->cancelled, memory_order_relaxed) ||
-           (request->stop && atomic_load_explicit(request->stop, memory_order_relaxed));
+    return is_true(&request->cancelled) || is_true(request->stop) || is_true(request->stop_too);
 }
 
 void stk_http_drop(struct stk_http *http, struct stk_http_request *request)

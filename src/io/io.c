@@ -225,6 +225,21 @@ bool stk_io_is_foreign(const char *path)
     return stk_io_is_url(path);
 }
 
+static _Thread_local const _Atomic bool *obeyed;
+
+const _Atomic bool *stk_io_obey(const _Atomic bool *stop)
+{
+    const _Atomic bool *before = obeyed;
+
+    obeyed = stop;
+    return before;
+}
+
+const _Atomic bool *stk_io_obeyed(void)
+{
+    return obeyed;
+}
+
 void stk_io_wake(struct stk_io *io, struct stk_queue *queue)
 {
     io->table->wake(io, queue);

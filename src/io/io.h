@@ -67,9 +67,12 @@ struct stk_read {
     uint32_t bytes;    /* wanted; offset and bytes need no alignment: buffer_skip */
     uint32_t skip;     /* out: the wanted bytes begin at buffer + skip (O_DIRECT) */
     uint32_t capacity; /* of buffer: at least stk_read_capacity(bytes) */
-    bool cached;       /* through the page cache, where it stays: it is asked for again */
-    int64_t result;    /* out: bytes read (short only at the end of file), or -errno */
-    bool lost;         /* out */
+    /* NULL, or true once nobody wants it any more: then a store's ends soon, with
+     * STOKER_ERROR_CLOSED. Lent until it came back. */
+    const _Atomic bool *unwanted;
+    bool cached;    /* through the page cache, where it stays: it is asked for again */
+    int64_t result; /* out: bytes read (short only at the end of file), or -errno */
+    bool lost;      /* out */
     uint64_t sent_ns, first_ns, done_ns; /* out, of a remote read: when its request went out, and
                                             its first and its last byte came; 0: not known */
     struct stk_read *next;               /* internal */
@@ -197,6 +200,12 @@ int stk_io_fail_read(struct stk_io *io, struct stk_file *file, int64_t status, c
                      struct stoker_error *error);
 /* Ends a reap that waits. Any thread. */
 void stk_io_wake(struct stk_io *io, struct stk_queue *queue);
+
+/* What this thread asks a store for, and waits for, is given up soon after *stop became true: it
+ * ends with STOKER_ERROR_CLOSED. NULL: nothing is. Lent until the next call; gives back the one
+ * before. What waits in the kernel ends by its deadline. */
+const _Atomic bool *stk_io_obey(const _Atomic bool *stop);
+const _Atomic bool *stk_io_obeyed(void);
 
 uint64_t stk_io_clock_ns(struct stk_io *io); /* monotonic */
 const char *stk_io_backend(struct stk_io *io, const char **reason_out);

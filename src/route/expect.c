@@ -53,7 +53,8 @@ static size_t start_round(struct stk_route *route, struct stk_store *store, stru
             stk_place_free(one->place);
             continue;
         }
-        one->exchange = (struct stk_exchange){.done = on_told, .owner = one};
+        one->exchange =
+            (struct stk_exchange){.done = on_told, .owner = one, .stop = stk_io_obeyed()};
         one->expecting = expecting;
         stk_store_probe(&one->exchange, one->place, &one->byte);
         started++;

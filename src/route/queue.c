@@ -112,6 +112,7 @@ static struct stk_parts *begin(struct route_queue *queue, struct stk_read *read,
         return NULL;
     }
     parts->read = read;
+    parts->stop = read->unwanted;
     parts->owner = queue;
     parts->done = on_parts;
     return parts;
@@ -260,6 +261,7 @@ static bool has_come(struct route_queue *queue, struct stk_parts *parts, bool cl
         return true;
     }
     again->read = parts->read;
+    again->stop = parts->stop;
     again->owner = queue;
     again->done = on_parts;
     launch(queue, again, store);

@@ -57,6 +57,7 @@ void stk_parts_start(struct stk_parts *parts, struct stk_store *store)
 
     atomic_store_explicit(&parts->left, count, memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++) { /* the last may end before this returns */
+        parts->parts[i].stop = parts->stop;
         stk_exchange_start(store, &parts->parts[i]);
     }
 }

@@ -335,6 +335,7 @@ int64_t stk_remote_read(struct stk_route *route, struct stk_remote *remote, uint
         return -ENOMEM;
     }
     set_waiter(parts, &waiter);
+    parts->stop = stk_io_obeyed();
     stk_parts_start(parts, store);
     return wait_for(parts, &waiter, true);
 }

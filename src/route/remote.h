@@ -108,9 +108,10 @@ struct stk_parts {
     struct stk_remote *remote;             /* a user of it */
     void (*done)(struct stk_parts *parts); /* on the reactor, when all have come back */
     void *owner;
-    struct stk_read *read; /* the owner's */
-    uint64_t bytes;        /* wanted */
-    int status;            /* of the first that failed */
+    const _Atomic bool *stop; /* as store/store.h has it; NULL: none */
+    struct stk_read *read;    /* the owner's */
+    uint64_t bytes;           /* wanted */
+    int status;               /* of the first that failed */
     uint32_t count;
     _Atomic uint32_t left;
     struct stk_exchange parts[];

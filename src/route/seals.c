@@ -2,6 +2,11 @@
 #include "route/remote.h"
 
 #include "base/mem.h"
+#include "io/pool.h"
+
+#include <time.h>
+
+#define LOOK_NS 50000000u
 
 struct asked {
     struct stk_exchange exchange;
@@ -50,9 +55,16 @@ static void on_told(struct stk_exchange *exchange, const struct stk_http_answer 
 
 void stk_remote_settle(struct stk_remote *remote)
 {
+    const _Atomic bool *stop = stk_io_obeyed();
+
     pthread_mutex_lock(&remote->lock);
-    while (remote->asking) { /* it ends by its deadline */
-        pthread_cond_wait(&remote->told, &remote->lock);
+    /* It ends by its deadline; it is not this thread's, so it goes on when this one does not. */
+    while (remote->asking && !(stop && atomic_load_explicit(stop, memory_order_relaxed))) {
+        uint64_t until_ns = stk_clock_wall_ns() + LOOK_NS;
+        struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                                 .tv_nsec = (long)(until_ns % 1000000000u)};
+
+        pthread_cond_timedwait(&remote->told, &remote->lock, &until);
     }
     pthread_mutex_unlock(&remote->lock);
 }

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "io/io.h"
 #include "io/pool.h"
 
 #include <errno.h>
@@ -71,6 +72,7 @@ int stk_exchange_call(struct stk_store *store, struct stk_exchange *exchange,
     pthread_cond_init(&waiter.arrived, NULL);
     exchange->owner = &waiter;
     exchange->done = wake;
+    exchange->stop = stk_io_obeyed();
     stk_exchange_start(store, exchange);
     pthread_mutex_lock(&waiter.lock);
     while (!waiter.done) { /* the exchange ends by its deadline */
@@ -132,6 +134,7 @@ static void submit(struct stk_exchange *exchange)
         .total_ms = (uint32_t)stk_min(10ull * patience * stk_max(timeout_ms, 1000), UINT32_MAX),
         .cut = exchange->probe,
         .stop = &exchange->cancelled,
+        .stop_too = exchange->stop,
         .not_before_ns = not_before_ns,
         .prepare = admit,
         .begin = on_begin,
@@ -150,7 +153,8 @@ static int admit(struct stk_http_request *request, char *room)
     uint64_t now_ns = stk_clock_ns();
     int status;
 
-    if (exchange->left) {
+    if (exchange->left ||
+        (exchange->stop && atomic_load_explicit(exchange->stop, memory_order_relaxed))) {
         return stk_fail(&request->error, STOKER_ERROR_CLOSED, "it is not wanted any more",
                         "nothing is wrong", "a hedge");
     }
@@ -208,7 +212,8 @@ static int on_begin(struct stk_http_request *request, const struct stk_http_answ
         late->of = NULL;
         late->place = NULL;
         late->about = NULL;
-        late->request.stop = NULL; /* which was the first one's */
+        late->request.stop = late->request.stop_too = NULL; /* which were the first one's */
+        late->stop = NULL;
         stk_http_cancel(store->http, &late->request);
     }
     return 0;

@@ -126,6 +126,9 @@ struct stk_exchange {
     bool tree, deep;   /* the hub: a page of a listing, as dialect/dialect.h has it */
     const char *link;  /* likewise */
     bool landed;       /* the hub: the try went to the place's landing */
+    /* NULL, or true when it is not wanted any more: done comes soon, with CLOSED. Lent until done.
+     * Of stk_exchange_call the one that its thread obeys (io/io.h). */
+    const _Atomic bool *stop;
     uint8_t *buffer;
     uint64_t buffer_bytes;
     void (*done)(struct stk_exchange *exchange, const struct stk_http_answer *answer);

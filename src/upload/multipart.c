@@ -101,6 +101,16 @@ uint64_t stk_upload_part_bytes(const struct stk_upload *upload)
     return upload->part_bytes;
 }
 
+bool stk_upload_is_empty(const struct stk_upload *upload)
+{
+    for (uint32_t i = 0; i < upload->part_count; i++) {
+        if (upload->parts[i].etag[0] || upload->parts[i].left[0]) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void stk_upload_close(struct stk_upload *upload, bool abort)
 {
     if (upload && abort && upload->id[0]) {

@@ -72,6 +72,8 @@ int stk_upload_copy_part(struct stk_upload *upload, uint32_t index, const struct
                          const struct stk_about *about, struct stoker_error *error);
 /* After all parts: the object is there. */
 int stk_upload_commit(struct stk_upload *upload, struct stoker_error *error);
+/* Whether none of its parts is there: nothing that a next run could go on with. */
+bool stk_upload_is_empty(const struct stk_upload *upload);
 /* Takes; NULL is fine. abort: what was sent is removed from the store, else it is there for the
  * next run (and is paid for). */
 void stk_upload_close(struct stk_upload *upload, bool abort);

@@ -287,6 +287,7 @@ static void *stretch_main(void *argument)
     uint32_t index = 0;
     bool taken = false, any = true;
 
+    stk_io_obey(&walk->stop);
     pthread_mutex_lock(&walk->lock);
     while (index < walk->threads_max && !pthread_equal(walk->threads[index], pthread_self())) {
         index++;
@@ -328,8 +329,10 @@ static void *walk_main(void *argument)
 {
     struct stk_visit *walk = argument;
     struct stoker_error error = {0};
-    int status = walk_root(walk, &error);
+    int status;
 
+    stk_io_obey(&walk->stop);
+    status = walk_root(walk, &error);
     if (status < 0) {
         stk_visit_fail(walk, status, &error);
     }

@@ -1,0 +1,122 @@
+"""What is stopped in the middle, while the server is silent, ends soon, and asks for no more.
+
+Goal: the first Ctrl-C ends `stoker cp`, `sync` and `rm`, whatever they wait for; what they leave is
+what the same command goes on with.
+Method: a scripted S3 behind `stoker fault`, whose answers stall; deadlines are set so far away that
+nothing but being stopped can end in time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import object_server
+import pytest
+from test_cli import COMMAND
+from test_copy import PART, await_true, random_bytes, run
+from test_dialects import clean  # noqa: F401
+from test_fault import Proxy
+from test_keys import Sealing
+
+FAR = 60  # seconds: how long all would wait for answers
+SOON = 15  # for what takes 1 s on a machine that has nothing else to do
+
+
+class Counting(Sealing):
+    """Notes what comes."""
+
+    def parse_request(self):
+        good = super().parse_request()
+        if good:
+            self.server.came.append(self.requestline)
+        return good
+
+    def do_DELETE(self):
+        name = self.split()[2].get("uploadId")
+        if name:
+            self.server.uploads.pop(name, None)
+            self.say(204)
+        else:
+            super().do_DELETE()
+
+
+@pytest.fixture
+def server(clean):  # noqa: F811
+    server = object_server.s3({}, {"a": ("b", "", float("inf"))})
+    server.RequestHandlerClass = Counting
+    server.sealed, server.kms, server.uploads, server.asked = {}, {}, {}, []
+    server.classes, server.came = {}, []
+    for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+                        "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+                        }.items():
+        clean.setenv(name, value)
+    yield server
+    server.close()
+
+
+def behind(server, clean, *rules):  # noqa: F811
+    proxy = Proxy("--to", server.url, "--connections", 1024, "--log", os.devnull, rules=rules)
+    clean.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+    return proxy
+
+
+STALLS = {
+    "put": ("small", "s3://data/to/small", {"method": "PUT"}),
+    "begin": ("large", "s3://data/to/large", {"method": "POST", "query": "*uploads*"}),
+    "first parts": ("large", "s3://data/to/large", {"method": "PUT"}),
+    "end": ("large", "s3://data/to/large", {"method": "POST", "query": "*uploadId*"}),
+    "get": ("s3://data/from/small", "back", {"method": "GET", "path": "*small"}),
+    "get by parts": ("s3://data/from/large", "back", {"method": "GET", "path": "*large"}),
+    "list": ("s3://data/from/", "back", {"method": "GET", "query": "*list-type*"}),
+    "within": ("s3://data/from/small", "s3://data/to/x", {"method": "PUT"}),
+}
+
+
+@pytest.mark.parametrize("case", STALLS)
+def test_interrupted(server, clean, tmp_path, case):  # noqa: F811
+    data = {"small": random_bytes(1000, 1), "large": random_bytes(3 * PART, 2)}
+    for name, body in data.items():
+        (tmp_path / name).write_bytes(body)
+        server.objects["data", f"from/{name}"] = body
+    source, target, where = STALLS[case]
+    names = [str(tmp_path / path) if "://" not in path else path for path in (source, target)]
+    with behind(server, clean, {**where, "fault": "stall", "at": -1}):
+        process = subprocess.Popen(
+            [COMMAND, "cp", "-r", "--part-size", "5M", "--read-timeout", str(FAR), *names],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wanted = where.get("query", "").strip("*")
+        await_true(lambda: any(line.startswith(where["method"]) and wanted in line
+                               for line in list(server.came)))
+        time.sleep(0.3)  # so that they wait; sooner it is stopped in another place
+        begun, came = time.monotonic(), len(server.came)
+        process.send_signal(signal.SIGINT)
+        _, text = process.communicate(timeout=2 * FAR)
+        assert time.monotonic() - begun < SOON
+    assert process.returncode == 128 + signal.SIGINT
+    assert "interrupted" in text and "goes on from here" in text
+    assert len(server.came) <= came + 3, server.came[came:]  # cleaning up
+    assert not [line for line in server.came[came:] if line.startswith("GET")]
+    if case == "first parts":  # whose answers never came: nothing to go on with
+        assert server.uploads == {}
+    clean.setenv("AWS_ENDPOINT_URL", server.url)
+    run("cp", "-r", "--part-size", "5M", *names)
+
+
+def test_interrupted_upload_goes_on(server, clean, tmp_path):  # noqa: F811
+    """Parts that were sent stay for the same command."""
+    (tmp_path / "large").write_bytes(random_bytes(4 * PART, 2))
+    with behind(server, clean, {"method": "PUT", "query": "*partNumber=3*", "fault": "stall"}):
+        process = subprocess.Popen(
+            [COMMAND, "cp", "--part-size", "5M", "--read-timeout", str(FAR), tmp_path / "large",
+             "s3://data/large"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        await_true(lambda: server.uploads and len(server.uploads["u"][2]) == 3)
+        time.sleep(0.3)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(2 * FAR) == 128 + signal.SIGTERM
+        assert time.monotonic() - begun < SOON
+    assert len(server.uploads["u"][2]) == 3
