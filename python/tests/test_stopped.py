@@ -1,7 +1,7 @@
 """What is stopped in the middle, while the server is silent, ends soon, and asks for no more.
 
 Goal: the first Ctrl-C ends `stoker cp`, `sync` and `rm`, whatever they wait for; what they leave is
-what the same command goes on with.
+what the same command goes on with; a loader that is closed drops its reads.
 Method: a scripted S3 behind `stoker fault`, whose answers stall; deadlines are set so far away that
 nothing but being stopped can end in time.
 """
@@ -9,13 +9,16 @@ nothing but being stopped can end in time.
 from __future__ import annotations
 
 import os
+import pathlib
 import signal
 import subprocess
 import threading
 import time
 
+import make
 import object_server
 import pytest
+import stoker
 from test_cli import COMMAND
 from test_copy import PART, await_true, random_bytes, run
 from test_dialects import clean  # noqa: F401
@@ -35,6 +38,11 @@ class Counting(Sealing):
             self.server.came.append(self.requestline)
         return good
 
+    def do_GET(self):
+        while self.server.silent:
+            time.sleep(0.05)
+        super().do_GET()
+
     def do_DELETE(self):
         name = self.split()[2].get("uploadId")
         if name:
@@ -49,7 +57,7 @@ def server(clean):  # noqa: F811
     server = object_server.s3({}, {"a": ("b", "", float("inf"))})
     server.RequestHandlerClass = Counting
     server.sealed, server.kms, server.uploads, server.asked = {}, {}, {}, []
-    server.classes, server.came = {}, []
+    server.classes, server.came, server.silent = {}, [], False
     for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
                         "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
                         }.items():
@@ -120,3 +128,37 @@ def test_interrupted_upload_goes_on(server, clean, tmp_path):  # noqa: F811
         assert process.wait(2 * FAR) == 128 + signal.SIGTERM
         assert time.monotonic() - begun < SOON
     assert len(server.uploads["u"][2]) == 3
+
+
+def threads():
+    names = (path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm"))
+    return [name for name in names if name.startswith("stoker")]
+
+
+@pytest.mark.parametrize("kind", ["tars", "objects"])
+def test_closed_loader(server, clean, tmp_path, kind):  # noqa: F811
+    """Reads in flight end, retries are not made; with the loader all threads of the engine end."""
+    for shard in range(4):
+        data = {f"{i:03}.jpg": random_bytes(300_000, i) for i in range(60)}
+        if kind == "objects":
+            server.objects |= {("data", f"set/{shard}/{name}"): data[name] for name in data}
+        else:
+            path = make.tar(tmp_path / f"{shard}.tar", list(data.items()))
+            server.objects["data", f"set/{shard}.tar"] = path.read_bytes()
+    clean.setenv("AWS_ENDPOINT_URL", server.url)
+    before = len(threads())
+    engine = stoker.Engine(threads=2, memory="64MiB", read_timeout=FAR, node_shared=False)
+    dataset = stoker.Dataset("s3://data/set/", engine=engine, index="never")
+    assert len(dataset) == 240
+    server.silent, came = True, len(server.came)
+    loader = stoker.Loader(dataset, 16, fields={"jpg": stoker.Bytes("jpg")}, seed=1)
+    await_true(lambda: len(server.came) >= came + 2)
+    begun = time.monotonic()
+    for one in (loader, dataset, engine):
+        one.close()
+    while len(threads()) > before and time.monotonic() < begun + FAR:
+        time.sleep(0.05)
+    assert time.monotonic() - begun < SOON, threads()
+    came, server.silent = len(server.came), False
+    time.sleep(1)
+    assert len(server.came) - came <= 16  # that were on their way; none is tried again

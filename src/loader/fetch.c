@@ -493,6 +493,19 @@ static bool has_room(const struct stk_fetcher *fetcher)
     return fetcher->own.in_flight[far] < (far ? engine->far_depth : engine->options.io_depth);
 }
 
+/* What says that a read is not wanted any more: its loader was closed. NULL: it is of several. */
+static const _Atomic bool *one_loader(const struct stk_fetch *list)
+{
+    const struct stoker_loader *loader = list->flight->loader;
+
+    for (; list; list = list->next) {
+        if (list->flight->loader != loader) {
+            return NULL;
+        }
+    }
+    return &loader->gone;
+}
+
 /* Begins one read for the first pending fetches. False: no room for it now. */
 static bool issue(struct stk_fetcher *fetcher)
 {
@@ -532,6 +545,7 @@ static bool issue(struct stk_fetcher *fetcher)
                                     .buffer = chunk->buffer,
                                     .bytes = (uint32_t)(end - chunk->begin),
                                     .capacity = (uint32_t)chunk->capacity,
+                                    .unwanted = one_loader(chunk->fetches),
                                     .owner = chunk};
     STK_ASSERT(stk_io_submit(fetcher->engine->io, fetcher->queue, &chunk->read) == 1);
     chunk->far = is_far(fetcher, first);

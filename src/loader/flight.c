@@ -66,6 +66,7 @@ static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker 
     loader->locked.fetching -= fetch->cold;
     stk_engine_unlock(engine);
     flight = fetch->flight;
+    stk_io_obey(&loader->gone);
     if (atomic_load_explicit(&flight->abandoned, memory_order_relaxed)) {
         /* Nobody will see it. */
     } else if (fetch->chunk || fetch->error.status < 0) {
@@ -76,6 +77,7 @@ static bool fetched_step_locked(struct stoker_loader *loader, struct stk_worker 
         struct stk_span span;
         stk_sample_work(flight, fetch->slot, worker, true, &counters, &span);
     }
+    stk_io_obey(NULL);
     stk_fetch_release(loader->fetcher, fetch);
     stk_engine_lock(engine, worker);
     stk_flight_done_locked(flight, 1, &counters);
@@ -200,6 +202,7 @@ static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *w
     count = claim_size_locked(loader, flight);
     flight->locked.next_slot += count;
     stk_engine_unlock(engine);
+    stk_io_obey(&loader->gone); /* also what fetch_rest opens */
     for (uint32_t slot = first; slot < first + count; slot++) {
         struct stk_span span;
         struct stk_fetch *fetch = NULL;
@@ -221,6 +224,7 @@ static bool claim_step_locked(struct stoker_loader *loader, struct stk_worker *w
     if (cold) {
         fetch_rest(flight, worker, cold);
     }
+    stk_io_obey(NULL);
     stk_engine_lock(engine, worker);
     if (done > 0) {
         stk_flight_done_locked(flight, done, &counters);
@@ -322,6 +326,7 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
     count = extract_size(flight, first);
     flight->locked.next_slot += count;
     stk_engine_unlock(engine);
+    stk_io_obey(&loader->gone);
     for (uint32_t slot = first; slot < first + count; slot++) {
         struct stk_fetch *fetch = stk_alloc(1, sizeof *fetch);
 
@@ -338,6 +343,7 @@ static bool extract_step_locked(struct stoker_loader *loader, struct stk_worker 
         *tail = fetch;
         tail = &fetch->next;
     }
+    stk_io_obey(NULL);
     stk_fetch_deliver(engine, list);
     stk_engine_lock(engine, worker);
     loader->locked.extracting = false;
@@ -570,10 +576,12 @@ static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *wo
     uint64_t epoch = loader->locked.open_epoch, position = loader->locked.open_position;
     bool alone = loader->aside_count > 0 && loader->locked.flight_count == 0;
     stk_engine_unlock(engine);
+    stk_io_obey(&loader->gone);
     flight = flight_open(loader, epoch, position, false, &error);
     if (!flight && alone && error.status == STOKER_ERROR_BUDGET) {
         flight = flight_open(loader, epoch, position, true, &error);
     }
+    stk_io_obey(NULL);
     stk_engine_lock(engine, worker);
     loader->locked.opening = false;
     if (flight) {

@@ -104,6 +104,7 @@ struct stoker_loader {
     uint32_t io_retries, io_retry_wait_ms;
     uint32_t ahead_asked; /* 0: tuned */
     bool cached, sequential, prefetch_epochs;
+    _Atomic bool gone; /* closed: what is on its way from stores is not wanted any more */
     uint64_t seed, opened_ns, idle_before_ns, lock_wait_before_ns;
     struct stoker_stats before; /* jpegs* alone */
     uint64_t batch_bytes;       /* about */

@@ -295,6 +295,7 @@ void stoker_loader_close(struct stoker_loader *loader)
     stk_engine_hold(engine);
     stk_engine_lock(engine, NULL);
     loader->locked.closed = true;
+    atomic_store_explicit(&loader->gone, true, memory_order_relaxed);
     stk_flights_abandon_locked(loader);
     /* Samples in work end in the background; the last of them frees the loader. */
     stk_loader_unpin_locked(loader);
