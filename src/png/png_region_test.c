@@ -342,6 +342,12 @@ static const struct chunk_row {
     {"large", "abCd", (1u << 20) + 1, "IDAT", false},
     {"critical", "ABCD", 3, "IDAT", false},
     {"no letters", "a[Cd", 3, "IDAT", false},
+    {"a digit", "a1Cd", 3, "IDAT", false},
+    {"before A", "a@Cd", 3, "IDAT", false},
+    {"before a", "a`Cd", 3, "IDAT", false},
+    {"behind z", "a{Cd", 3, "IDAT", false},
+    {"the first letters", "aAAa", 3, "IDAT", true},
+    {"the last letters", "zZZz", 3, "IDAT", true},
     {"second palette", "PLTE", 6, "IDAT", false},
     {"first palette", "PLTE", 6, "PLTE", false},
 };
@@ -377,6 +383,9 @@ static void test_chunks(void)
     draw_palette_picture();
     memcpy(made.file + find_chunk("PLTE") + 4, "tEXt", 4);
     check_changed("no palette", false);
+    draw_palette_picture();
+    made.bytes = find_chunk("IEND");
+    check_changed("no end", true);
     draw_palette_picture();
     made.height++; /* as it is in the file: one less */
     encode();
