@@ -153,10 +153,12 @@ static inline const char *oracle_compare(struct oracle *oracle, struct stk_jpeg_
     *reason_out = stk_jpeg_decoder_begin(decoder, &frame, box, space, marks);
     for (uint32_t y = box->y; y < box->y + box->height && !*reason_out && !wrong; y++) {
         const uint8_t *want = oracle->pixels + ((size_t)y * oracle->width + box->x) * 4;
-        uint32_t done;
+        uint32_t done = UINT32_MAX;
 
         *reason_out = stk_jpeg_decoder_rows(decoder, &row, 1, &done);
-        if (done == 1 && y >= oracle->rows) {
+        if (done > 1 || (done == 0) == (*reason_out == STK_JPEG_FINE)) {
+            wrong = "another number of rows";
+        } else if (done == 1 && y >= oracle->rows) {
             wrong = "a row that libjpeg warned of";
         }
         for (uint32_t i = 0; done == 1 && i < row_bytes && !wrong; i++) {
