@@ -187,6 +187,28 @@ def test_killed_download_goes_on(ceph, bucket, tmp_path):
     assert target.read_bytes() == data[::-1]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+def test_full_disk(tmp_path):
+    """What is whole of a large file stays, and the error says so; of less nothing is left."""
+    source, disk = tmp_path / "large", tmp_path / "disk"
+    source.write_bytes(random_bytes(4 * PART, 1))
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={PART - 8192}", "none", disk], check=True)
+    try:
+        words = ("cp", "--part-size", "5M", source, f"{disk}/")
+        assert "free space" in run(*words, ok=3) and list(disk.iterdir()) == []
+        subprocess.run(["mount", "-o", f"remount,size={2 * PART + 8192}", disk], check=True)
+        text = run(*words, ok=3)
+        assert f"goes on with the {2 * PART} bytes that this file has" in text, text
+        (left,) = disk.iterdir()
+        assert left.name in text
+        subprocess.run(["mount", "-o", f"remount,size={8 * PART}", disk], check=True)
+        assert copy("cp", source, f"{disk}/")["bytes_kept"] == 2 * PART
+        assert below(disk) == {"large": source.read_bytes()}
+    finally:
+        subprocess.run(["umount", "-l", disk], check=False)
+
+
 def test_fresh(bucket, tree, tmp_path):
     for name in ("plain", "sub/deep/large"):
         copy("cp", "--fresh", tree / name, f"{bucket.url}/key")

@@ -320,10 +320,18 @@ static int write_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, u
                         "see the first error", "'%.400s'", file->from);
     }
     status = stk_io_write(copy->io, file->out, part.data, part.bytes, error);
-    pthread_mutex_lock(&copy->lock);
-    file->locked.turn = index + 1;
-    pthread_cond_broadcast(&copy->turn);
-    pthread_mutex_unlock(&copy->lock);
+    if ((status == -ENOSPC || status == -EDQUOT) && error && index > 0) {
+        snprintf(error->advice, sizeof error->advice,
+                 "free space, and the same command goes on with the %llu bytes that this file has; "
+                 "or remove it",
+                 (unsigned long long)(index * file->part_bytes));
+    }
+    if (status == 0) { /* else those that wait are told by who failed */
+        pthread_mutex_lock(&copy->lock);
+        file->locked.turn = index + 1;
+        pthread_cond_broadcast(&copy->turn);
+        pthread_mutex_unlock(&copy->lock);
+    }
     return status;
 }
 
@@ -420,7 +428,8 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
                             : stk_io_rename(copy->io, file->part_path, file->to,
                                             copy->options.fresh != 0, error);
     }
-    if (status == STOKER_ERROR_CHANGED && file->part_path) {
+    /* Without a whole part there is nothing to go on with. */
+    if (file->part_path && (status == STOKER_ERROR_CHANGED || (failed && file->locked.turn == 0))) {
         (void)stk_io_remove(copy->io, file->part_path, NULL);
     }
     close_file(copy, file);
