@@ -284,6 +284,26 @@ static void test_exact(struct stk_decoder *decoder)
     }
 }
 
+/* No picture lies between the data and the slot: what decoding holds, rings and tables, is less
+ * than the L2 cache of a core, and far less than the picture's 2 and 6 megapixels of 4 bytes. */
+static void test_bands(struct stk_decoder *decoder)
+{
+    const struct stoker_transform fit = {
+        .kind = STOKER_RESIZE, .height = SIDE, .width = SIDE, .filter = STOKER_BILINEAR};
+    static uint8_t slot[SLOT];
+
+    for (int i = 0; i < 4; i++) {
+        struct stk_decode_plan *plan = open_plan(&fit, 1, i % 2);
+        struct stk_view bytes = make(1600, i / 2 ? 3600 : 1200, 2, 2, 0);
+
+        stk_decoder_trim(decoder, 0);
+        T_EQ("planes", get(decoder, plan, bytes, 1, slot), i % 2);
+        T_TRUE("less than L2", stk_decoder_bytes(decoder) < 1u << 20);
+        drop(bytes);
+        stk_decode_plan_close(plan);
+    }
+}
+
 /* With marks that are not the picture's it is libjpeg-turbo's, which has no planes. */
 static void test_wrong_marks(struct stk_decoder *decoder)
 {
@@ -358,6 +378,7 @@ int main(int argc, char **argv)
     }
     test_planes(decoders);
     test_exact(decoders[0]);
+    test_bands(decoders[0]);
     test_wrong_marks(decoders[0]);
     test_damage(decoders[0]);
     stk_decoder_close(decoders[0]);
