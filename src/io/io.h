@@ -214,7 +214,8 @@ uint64_t stk_io_lost_bytes(struct stk_io *io);
 void stk_io_ledger(struct stk_io *io, struct stoker_ledger *ledger_out);
 
 /* 0, or, where each read has a round trip before it, how many bytes come in about that time: to
- * read fewer saves nothing. */
+ * read fewer saves nothing. Reads of such a file need no room beside their bytes (skip is 0), and
+ * are never lost. */
 uint32_t stk_io_far_bytes(struct stk_io *io, struct stk_file *file);
 /* Whether a path names something on another machine: scheme://... (but file://), or a chain of
  * fsspec's: first::scheme://... */

@@ -25,6 +25,7 @@ struct stk_chunk {
     int32_t class_index; /* -1: not kept */
     _Atomic uint32_t holders;
     bool far;       /* of a store */
+    bool lent;      /* the buffer is a sample's place in its batch */
     uint64_t begin; /* offset of the first wanted byte in the file */
     struct stk_fetch *fetches;
     struct stk_read read;
@@ -214,11 +215,30 @@ static struct stk_chunk *chunk_take(struct stk_fetcher *fetcher, uint64_t bytes)
     return chunk;
 }
 
+/* One whose bytes go where they shall stay: no more than its head. */
+static struct stk_chunk *chunk_lend(struct stk_fetcher *fetcher, uint8_t *place, uint64_t bytes)
+{
+    struct stk_chunk *chunk = stk_alloc(1, sizeof *chunk);
+
+    if (chunk) {
+        chunk->buffer = place;
+        chunk->capacity = bytes;
+        chunk->lent = true;
+        atomic_fetch_add_explicit(&fetcher->chunks_out, 1, memory_order_relaxed);
+    }
+    return chunk;
+}
+
 static void chunk_give(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
 {
     uint64_t most = KEPT_BYTES_MAX;
     bool kept = false;
 
+    if (chunk->lent) {
+        stk_free(chunk);
+        atomic_fetch_sub_explicit(&fetcher->chunks_out, 1, memory_order_relaxed);
+        return;
+    }
     if (atomic_load_explicit(&fetcher->far, memory_order_relaxed)) {
         most = stk_max(most, stk_min(fetcher->engine->options.memory_bytes_max / KEPT_FAR_SHARE,
                                      KEPT_FAR_MAX));
@@ -506,11 +526,46 @@ static const _Atomic bool *one_loader(const struct stk_fetch *list)
     return &loader->gone;
 }
 
+/* Where the bytes of a fetch shall stay, if they are one value as it is: then its slot is not done
+ * before the read is, and the batch is there. Reads from stores come back whatever happens, and
+ * need no room before and behind. NULL: they are looked into, or others come with them. */
+static uint8_t *place_of(const struct stk_fetcher *fetcher, const struct stk_fetch *fetch)
+{
+    const struct stoker_loader *loader = fetch->flight->loader;
+    const struct stk_span *span = &fetch->span;
+    uint32_t only = STK_BATCH_FIELDS_MAX;
+    const uint64_t *offsets;
+
+    if (!is_far(fetcher, fetch) ||
+        (fetch->next && joins(fetcher, fetch, span->offset + span->bytes, fetch->next))) {
+        return NULL;
+    }
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        uint32_t kind = loader->fields[f].kind;
+
+        if (kind == STOKER_FIELD_BYTES && only == STK_BATCH_FIELDS_MAX) {
+            only = f;
+        } else if (kind != STOKER_FIELD_KEY && kind != STOKER_FIELD_SAMPLE &&
+                   (kind != STOKER_FIELD_LABEL ||
+                    !stk_index_is_file(loader->dataset->index, span->shard))) {
+            return NULL;
+        }
+    }
+    if (only == STK_BATCH_FIELDS_MAX) {
+        return NULL;
+    }
+    offsets = fetch->flight->batch->fields[only].offsets + fetch->slot;
+    return offsets[1] - offsets[0] == span->bytes
+               ? fetch->flight->batch->fields[only].data + offsets[0]
+               : NULL;
+}
+
 /* Begins one read for the first pending fetches. False: no room for it now. */
 static bool issue(struct stk_fetcher *fetcher)
 {
     struct stk_fetch *first = fetcher->own.pending, **tail;
     struct stk_chunk *chunk;
+    uint8_t *place;
     uint64_t end;
 
     if (!needs_read(first)) {
@@ -518,7 +573,9 @@ static bool issue(struct stk_fetcher *fetcher)
         return true;
     }
     end = group_end(fetcher);
-    chunk = chunk_take(fetcher, stk_read_capacity((uint32_t)(end - first->span.offset)));
+    place = place_of(fetcher, first);
+    chunk = place ? chunk_lend(fetcher, place, first->span.bytes)
+                  : chunk_take(fetcher, stk_read_capacity((uint32_t)(end - first->span.offset)));
     if (!chunk) {
         if (stk_engine_trim(fetcher->engine) > 0 ||
             atomic_load_explicit(&fetcher->chunks_out, memory_order_relaxed) > 0) {
@@ -533,7 +590,7 @@ static bool issue(struct stk_fetcher *fetcher)
     chunk->begin = first->span.offset;
     chunk->fetches = pop_pending(fetcher);
     tail = &first->next;
-    while (fetcher->own.pending && needs_read(fetcher->own.pending) &&
+    while (!place && fetcher->own.pending && needs_read(fetcher->own.pending) &&
            fetcher->own.pending->file == first->file &&
            fetcher->own.pending->span.offset >= chunk->begin &&
            fetcher->own.pending->span.offset + fetcher->own.pending->span.bytes <= end) {
@@ -563,6 +620,7 @@ static void complete(struct stk_fetcher *fetcher, struct stk_chunk *chunk)
 
     fetcher->own.in_flight[chunk->far]--;
     chunk->fetches = NULL;
+    STK_ASSERT(!chunk->read.lost || !chunk->lent);
     if (chunk->read.lost || chunk->read.result < 0) {
         status = chunk->read.lost ? STOKER_ERROR_TIMEOUT : (int)chunk->read.result;
         if (chunk->read.lost) {

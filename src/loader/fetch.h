@@ -4,7 +4,8 @@
  *                                                             -> any worker decodes -> release
  *
  * Pushed lists are sorted by place, so neighbours become one read of up to io_bytes_max. Of stores,
- * where each read is a request, all that waits is put together by place, whatever batch it is for.
+ * where each read is a request, all that waits is put together by place, whatever batch it is for;
+ * a value that is a read by itself comes straight to its place in the batch.
  * Owner: the engine. Threads: push, release: any; the rest is the fetcher's own thread.
  * Memory: chunks by size class from the budget, kept for re-use.
  * Bound: io_depth reads in flight (far_depth of stores), the budget; fetches: slots in flight. */

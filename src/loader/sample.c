@@ -500,7 +500,7 @@ static int fill_value(struct task *task, uint32_t field, struct stk_view value)
     if (task->substitute) {
         drop_overrides(task, field);
     }
-    if (value.data == batch->fields[field].data + begin) {
+    if (value.data == batch->fields[field].data + begin && value.bytes == room) {
         return 0; /* read straight into its place */
     }
     if (value.bytes == room) {
