@@ -164,6 +164,31 @@ def test_killed_upload_goes_on(ceph, bucket, tmp_path):
     assert "Uploads" not in bucket.list_multipart_uploads(Bucket=bucket.name)
 
 
+def test_two_processes_and_one_file(ceph, bucket, tmp_path):
+    """Who comes second is told so and harms nothing; what dies gives the file free."""
+    data, target = random_bytes(6 * PART, 2), tmp_path / "to/large"
+    bucket.put_object(Bucket=bucket.name, Key="large", Body=data)
+    target.parent.mkdir()
+    command = ("cp", "--part-size", "5M", f"{bucket.url}/large", target)
+    told = []
+
+    def written():
+        return sum(path.stat().st_size for path in target.parent.glob(".stoker-*.part"))
+
+    def second():
+        before = written()
+        if not list(target.parent.iterdir()):
+            return False
+        told.append(run(*command, ok=3))
+        return written() >= before
+
+    rules = [{"method": "GET", "range": True, "path": "*large", "nth": 2, "fault": "stall"}]
+    kill(command, ceph.url, rules, second)
+    assert len(told) == 1 and "another process writes this file" in told[0]
+    assert copy("cp", f"{bucket.url}/large", target)["files_done"] == 1
+    assert target.read_bytes() == data and len(list(target.parent.iterdir())) == 1
+
+
 def test_killed_download_goes_on(ceph, bucket, tmp_path):
     data, target = random_bytes(6 * PART, 2), tmp_path / "to/large"
     bucket.put_object(Bucket=bucket.name, Key="large", Body=data)

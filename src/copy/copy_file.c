@@ -84,8 +84,8 @@ static int check_tag(struct stoker_copy *copy, struct stk_copy_file *file, struc
 static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
                        struct stoker_error *error)
 {
-    struct stk_out *out = NULL;
     int status = stk_copy_make_folders(copy, file->to, error);
+    uint64_t there;
 
     file->part_path = status < 0 ? NULL : stk_copy_part_path(copy, file);
     if (status == 0 && !file->part_path) {
@@ -93,14 +93,15 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
             stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
     if (status == 0) {
-        status = stk_io_create(copy->io, file->part_path, false, &out, error);
+        status = stk_io_claim(copy->io, file->part_path, &file->out, &there, error);
     }
     if (status == 0) {
-        status = stk_io_write(copy->io, out, body.data, body.bytes, error);
+        status = stk_io_cut(copy->io, file->out, 0, error);
+        status =
+            status < 0 ? status : stk_io_write(copy->io, file->out, body.data, body.bytes, error);
         /* Else a power cut leaves an empty file under its name. Threads that sync at the same time
          * share a commit of the file system's journal. */
-        status = status < 0 ? status : stk_io_sync_out(copy->io, out, error);
-        stk_io_close_out(copy->io, out);
+        status = status < 0 ? status : stk_io_sync_out(copy->io, file->out, error);
         status = status < 0 ? status
                             : stk_io_rename(copy->io, file->part_path, file->to,
                                             copy->options.fresh != 0, error);
@@ -108,7 +109,7 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
             (void)stk_io_remove(copy->io, file->part_path, NULL);
         }
     }
-    return status;
+    return status; /* whoever wants the same hidden file has it when close_file gave it back */
 }
 
 static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
@@ -276,8 +277,7 @@ int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file, struct 
 static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error)
 {
-    struct stk_stat stat;
-    uint64_t kept = 0;
+    uint64_t kept = 0, there = 0;
     int status = stk_copy_make_folders(copy, file->to, error);
 
     if (status < 0) {
@@ -288,18 +288,16 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
     if (!file->part_path) {
         return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
     }
-    if (copy->boot && stk_io_stat_path(copy->io, file->part_path, &stat, NULL) == 0) {
-        kept = stat.bytes >= file->bytes ? file->part_count : stat.bytes / file->part_bytes;
+    status = stk_io_claim(copy->io, file->part_path, &file->out, &there, error);
+    if (status == 0 && copy->boot) {
+        kept = there >= file->bytes ? file->part_count : there / file->part_bytes;
         kept = kept == file->part_count ? kept - 1 : kept; /* so that there is a last one */
-    }
-    if (kept > 0 &&
-        stk_io_reopen(copy->io, file->part_path, kept * file->part_bytes, &file->out, NULL) == 0) {
         file->locked.next = file->locked.done = file->locked.turn = (uint32_t)kept;
-        atomic_fetch_add_explicit(&copy->bytes_done, kept * file->part_bytes, memory_order_relaxed);
-        atomic_fetch_add_explicit(&copy->bytes_kept, kept * file->part_bytes, memory_order_relaxed);
-        return 0;
+        kept *= file->part_bytes;
+        atomic_fetch_add_explicit(&copy->bytes_done, kept, memory_order_relaxed);
+        atomic_fetch_add_explicit(&copy->bytes_kept, kept, memory_order_relaxed);
     }
-    return stk_io_create(copy->io, file->part_path, false, &file->out, error);
+    return status < 0 ? status : stk_io_cut(copy->io, file->out, kept, error);
 }
 
 /* Waits until the parts before it are written. */
@@ -422,8 +420,6 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
         close_upload(copy, file, status);
     } else if (status == 0) {
         status = stk_io_sync_out(copy->io, file->out, error);
-        stk_io_close_out(copy->io, file->out);
-        file->out = NULL;
         status = status < 0 ? status
                             : stk_io_rename(copy->io, file->part_path, file->to,
                                             copy->options.fresh != 0, error);

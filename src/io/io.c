@@ -273,12 +273,14 @@ int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_ou
     return io->table->write->create(io, path, fresh, out_out, error);
 }
 
-int stk_io_reopen(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
-                  struct stoker_error *error)
+int stk_io_claim(struct stk_io *io, const char *path, struct stk_out **out_out, uint64_t *bytes,
+                 struct stoker_error *error)
 {
-    return io->table->write->reopen ? io->table->write->reopen(io, path, bytes, out_out, error)
-                                    : stk_fail_errno(error, ENOSYS, "cannot open the file again",
-                                                     "begin anew", "'%s'", path);
+    if (!io->table->write->claim) {
+        *bytes = 0; /* one process has a simulated world, and begins anew */
+        return io->table->write->create(io, path, false, out_out, error);
+    }
+    return io->table->write->claim(io, path, out_out, bytes, error);
 }
 
 int stk_io_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)

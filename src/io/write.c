@@ -19,7 +19,8 @@ struct out {
     int fd;
     int failure;               /* 0, or the -errno that every further call gives */
     uint64_t written, started; /* bytes; of them, those whose way to the disk has begun */
-    char path[];               /* for errors */
+    bool claimed;
+    char path[]; /* for errors */
 };
 
 struct lock {
@@ -43,6 +44,8 @@ static int sync_fd(int fd, bool data_only);
 static int rename_fresh(const char *from, const char *to);
 static int rename_checked(const char *from, const char *to);
 static int open_lock(const char *path);
+static int open_claimed(const char *path);
+static int hold(int fd, const char *path);
 static int take_lock(int fd, const char *path);
 static void read_holder(int fd, char text[LOCK_TEXT_BYTES]);
 
@@ -97,33 +100,38 @@ static int append(struct stk_io *io, const char *path, struct stk_out **out_out,
     return out ? out_give(out, open_lines(path), out_out, error) : -ENOMEM;
 }
 
-static int reopen(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
-                  struct stoker_error *error)
+static int claim(struct stk_io *io, const char *path, struct stk_out **out_out, uint64_t *bytes,
+                 struct stoker_error *error)
 {
     struct out *out = out_new(path, error);
     struct stat found;
-    int fd;
+    int fd = -EAGAIN;
 
     (void)io;
     if (!out) {
         return -ENOMEM;
     }
-    fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    fd = fd < 0 ? -errno : fd;
-    if (fd >= 0) {
-        int status = fstat(fd, &found) < 0                   ? -errno
-                     : !S_ISREG(found.st_mode)               ? -ENXIO
-                     : (uint64_t)found.st_size < bytes       ? -EINVAL
-                     : ftruncate(fd, (off_t)bytes) < 0       ? -errno
-                     : lseek(fd, (off_t)bytes, SEEK_SET) < 0 ? -errno
-                                                             : 0;
+    for (uint32_t i = 0; fd == -EAGAIN && i < LOCK_TRIES; i++) {
+        fd = open_claimed(path);
+        if (fd >= 0) {
+            int status = hold(fd, path);
 
-        if (status < 0) {
-            close(fd);
-            fd = status;
+            status = status == 0 && fstat(fd, &found) < 0 ? -errno : status;
+            if (status < 0) {
+                close(fd);
+                fd = status;
+            }
         }
     }
-    out->written = out->started = bytes;
+    if (fd == -EBUSY || fd == -EAGAIN) {
+        stk_free(out);
+        return stk_fail_errno(error, EBUSY, "another process writes this file",
+                              "wait until it ends, or stop it and run this again", "'%s'", path);
+    }
+    if (fd >= 0) {
+        out->claimed = true;
+        out->written = out->started = *bytes = (uint64_t)found.st_size;
+    }
     return out_give(out, fd, out_out, error);
 }
 
@@ -207,6 +215,9 @@ static int sync_out(struct stk_io *io, struct stk_out *opaque, struct stoker_err
 static void close_out(struct stk_io *io, struct stk_out *opaque)
 {
     (void)io;
+    if (out_of(opaque)->claimed) {
+        (void)flock(out_of(opaque)->fd, LOCK_UN); /* a child of fork may still have it */
+    }
     close(out_of(opaque)->fd);
     stk_free(out_of(opaque));
 }
@@ -331,7 +342,7 @@ static void unlock(struct stk_io *io, struct stk_lock *opaque)
 const struct stk_write_table stk_posix_write_table = {
     create,    write_out,      sync_out,    close_out,      rename_path,
     link_path, make_directory, remove_path, sync_directory, append,
-    lock,      unlock,         cut_out,     reopen,         resolve,
+    lock,      unlock,         cut_out,     claim,          resolve,
 };
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path)
@@ -488,12 +499,31 @@ static int open_lock(const char *path)
     return fd;
 }
 
-/* 0, -EBUSY, or -EAGAIN: its holder ended, and took the file away. */
-static int take_lock(int fd, const char *path)
+/* What is there, or a new file; a descriptor or -errno. */
+static int open_claimed(const char *path)
 {
-    char host[64] = "", text[LOCK_TEXT_BYTES];
+    int flags = O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, fd;
+    struct stat found;
+
+    do {
+        fd = open(path, O_WRONLY | O_CREAT | flags, 0666);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (fstat(fd, &found) < 0 || !S_ISREG(found.st_mode)) {
+        close(fd);
+        return -ENXIO;
+    }
+    return fd;
+}
+
+/* Takes the lock of an open file: 0, -EBUSY, or -EAGAIN: its holder ended, and took the name away.
+ */
+static int hold(int fd, const char *path)
+{
     struct stat mine, there;
-    int result, bytes;
+    int result;
 
     do {
         result = flock(fd, LOCK_EX | LOCK_NB);
@@ -506,6 +536,18 @@ static int take_lock(int fd, const char *path)
     if (fstat(fd, &mine) < 0 || stat(path, &there) < 0 || mine.st_ino != there.st_ino ||
         mine.st_dev != there.st_dev) {
         return -EAGAIN;
+    }
+    return 0;
+}
+
+/* As hold, and writes who has it. */
+static int take_lock(int fd, const char *path)
+{
+    char host[64] = "", text[LOCK_TEXT_BYTES];
+    int status = hold(fd, path), bytes;
+
+    if (status < 0) {
+        return status;
     }
     (void)gethostname(host, sizeof host - 1);
     bytes = snprintf(text, sizeof text, "process %ld on %s\n", (long)getpid(), host);

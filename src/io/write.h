@@ -34,9 +34,9 @@ struct stk_write_table {
                 struct stoker_error *error);
     void (*unlock)(struct stk_io *io, struct stk_lock *lock);
     int (*cut)(struct stk_io *io, struct stk_out *out, uint64_t bytes, struct stoker_error *error);
-    /* The simulated world has none of these: -ENOSYS. */
-    int (*reopen)(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
-                  struct stoker_error *error);
+    /* The simulated world has none of these. */
+    int (*claim)(struct stk_io *io, const char *path, struct stk_out **out_out, uint64_t *bytes,
+                 struct stoker_error *error);
     int (*resolve)(struct stk_io *io, const char *path, char *real, size_t real_bytes);
 };
 
@@ -50,10 +50,11 @@ int stk_io_create(struct stk_io *io, const char *path, bool fresh, struct stk_ou
 #define STK_LINE_BYTES_MAX 65536u
 int stk_io_append(struct stk_io *io, const char *path, struct stk_out **out_out,
                   struct stoker_error *error);
-/* Opens a file that an earlier create made, to go on behind its first `bytes`, and cuts off the
- * rest. -ENOENT: there is none; -EINVAL: it has fewer. */
-int stk_io_reopen(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
-                  struct stoker_error *error);
+/* Opens what an earlier run left at path, or makes it as create does, for one writer at a time: who
+ * comes second gets -EBUSY. Says how many bytes are there; cut says which of them stay. It holds
+ * until close_out, so rename first; with a kill it ends. Where it holds: see stk_io_lock. */
+int stk_io_claim(struct stk_io *io, const char *path, struct stk_out **out_out, uint64_t *bytes,
+                 struct stoker_error *error);
 /* All of it, or an error; after one the out can only be closed: each further write or sync gives
  * that error again, so that no sync can hide a lost write. */
 int stk_io_write(struct stk_io *io, struct stk_out *out, const void *data, size_t bytes,

@@ -325,6 +325,37 @@ static void test_memory(void)
     T_EQ("no leak", stk_mem_alive(), alive);
 }
 
+/* One writer at a time: what is there is cut by nobody else, under its name or under its next. */
+static void test_claim(void)
+{
+    struct stoker_error error;
+    struct stk_out *first = NULL, *second = NULL;
+    uint64_t bytes = 1;
+
+    T_EQ("claim", stk_io_claim(io, below("part"), &first, &bytes, NULL), 0);
+    T_EQ("new", bytes, 0);
+    T_EQ("claim", stk_io_write(io, first, "0123456789", 10, NULL), 0);
+    T_EQ("held", stk_io_claim(io, below("part"), &second, &bytes, &error), -EBUSY);
+    T_TRUE("held", strstr(error.what, "another process") && strstr(error.where, "/part'"));
+    T_EQ("held", bytes_of("part"), 10);
+    stk_io_close_out(io, first);
+    T_EQ("left", stk_io_claim(io, below("part"), &first, &bytes, NULL), 0);
+    T_EQ("left", bytes, 10);
+    T_EQ("left", stk_io_cut(io, first, 4, NULL), 0);
+    T_EQ("left", stk_io_write(io, first, "!", 1, NULL), 0);
+    T_EQ("left", bytes_of("part"), 5);
+    T_EQ("renamed", stk_io_rename(io, below("part"), below("whole"), false, NULL), 0);
+    T_EQ("renamed", stk_io_claim(io, below("part"), &second, &bytes, NULL), 0);
+    T_EQ("a new one", bytes, 0);
+    T_EQ("the old one", bytes_of("whole"), 5);
+    stk_io_close_out(io, first);
+    stk_io_close_out(io, second);
+    T_EQ("a link", symlink("whole", below("link")), 0);
+    T_EQ("a link", stk_io_claim(io, below("link"), &first, &bytes, &error), -ELOOP);
+    T_EQ("a folder", stk_io_claim(io, below("full"), &first, &bytes, &error), -EISDIR);
+    T_EQ("tear down", unlink(below("part")) + unlink(below("whole")) + unlink(below("link")), 0);
+}
+
 int main(void)
 {
     struct stk_io_options options = {.backend = STOKER_IO_THREADS};
@@ -341,6 +372,7 @@ int main(void)
     test_kinds();
     test_modes();
     test_memory();
+    test_claim();
     rename_all("as it is");
     in_child("limit", test_limit, 0);
     in_child("no flag", test_fallback, EINVAL);

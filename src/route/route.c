@@ -497,11 +497,11 @@ static int cut(struct stk_io *io, struct stk_out *out, uint64_t bytes, struct st
     return stk_io_cut(stk_route(io)->real, out, bytes, error);
 }
 
-static int reopen(struct stk_io *io, const char *path, uint64_t bytes, struct stk_out **out_out,
-                  struct stoker_error *error)
+static int claim(struct stk_io *io, const char *path, struct stk_out **out_out, uint64_t *bytes,
+                 struct stoker_error *error)
 {
     return refuse(path, error) ? STOKER_ERROR_UNSUPPORTED
-                               : stk_io_reopen(stk_route(io)->real, path, bytes, out_out, error);
+                               : stk_io_claim(stk_route(io)->real, path, out_out, bytes, error);
 }
 
 static int resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
@@ -524,7 +524,7 @@ static const struct stk_write_table write_table = {
     .lock = lock_path,
     .unlock = unlock,
     .cut = cut,
-    .reopen = reopen,
+    .claim = claim,
     .resolve = resolve,
 };
 
