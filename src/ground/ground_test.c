@@ -36,6 +36,16 @@ static const char *const table[] = {
     "not a row at all",
     "918 901 0:66 / /twice rw - tmpfs none rw",
     "919 901 0:67 / /twice rw - nfs4 [fd00::1]:/y rw,rsize=1048576,nconnect=2,proto=rdma,actimeo=5",
+    "920 901 0:68 / /udp rw - nfs 10.0.0.1:/u rw,vers=3,rsize=1048576,hard,proto=udp,nconnect=2",
+    "921 901 0:69 / /rdma rw - nfs4 s:/r rw,rsize=1048576,hard,proto=rdma",
+    "922 901 0:70 / /folders rw - nfs4 s:/f rw,rsize=1048576,nconnect=2,acdirmax=0",
+    "923 901 0:71 / /flock rw - lustre 10.0.0.5@tcp:/fsx rw,flock",
+    "924 901 0:72 / /blob rw - fuse.blobfuse2 blobfuse2 rw",
+    "925 901 0:73 / /layer rw - overlay overlay rw,lowerdir=/l,upperdir=/u",
+    "926 901 7:0 / /loop rw - ext4 /dev/loop0 rw",
+    "927 901 254:16 / /virtual rw - ext4 /dev/vdb rw",
+    "928 901 259:2 / /quick rw - xfs /dev/nvme1n1 rw",
+    "9999999999999999999 901 0:74 / /long rw - nfs4 s:/l rw",
 };
 
 static const struct row {
@@ -71,6 +81,19 @@ static const struct row {
      "sda says that it turns|"},
     {"/strange", "unknown", STOKER_GROUND_UNKNOWN, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
     {"/twice/y", "nfs", STOKER_GROUND_NETWORK, "[fd00::1]", 1 << 20, 2, ""},
+    {"/udp/d", "nfs", STOKER_GROUND_NETWORK, "10.0.0.1", 1 << 20, 2, "NFS over UDP|"},
+    {"/rdma/d", "nfs", STOKER_GROUND_NETWORK, "s", 1 << 20, 1, ""},
+    {"/folders/d", "nfs", STOKER_GROUND_NETWORK, "s", 1 << 20, 2, "attributes are not|"},
+    {"/flock", "lustre", STOKER_GROUND_NETWORK, "10.0.0.5@tcp", STOKER_NOT_TOLD, STOKER_NOT_TOLD,
+     ""},
+    {"/blob", "blobfuse", STOKER_GROUND_FUSE, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD,
+     "/blob is a bucket|"},
+    {"/layer", "overlay", STOKER_GROUND_LAYERED, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD,
+     "a layer of a container|"},
+    {"/loop", "ext4", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
+    {"/virtual", "ext4", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
+    {"/quick", "xfs", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""},
+    {"/long", "ext4", STOKER_GROUND_DISK, "", STOKER_NOT_TOLD, STOKER_NOT_TOLD, ""}, /* no row */
 };
 
 static char tree[] = "/tmp/stoker-ground-XXXXXX";
@@ -110,6 +133,12 @@ static void put_tree(void)
     put("sys/dev/block/queue/nr_requests", "1023\n");
     put("sys/dev/block/queue/scheduler", "none [mq-deadline] kyber\n");
     put("sys/dev/block/queue/read_ahead_kb", "512\n");
+    put("sys/dev/block/7:0/uevent", "DEVNAME=loop0\n");
+    put("sys/dev/block/7:0/queue/rotational", "1\n"); /* no disk of its own, nor is a guest's */
+    put("sys/dev/block/254:16/uevent", "DEVNAME=vdb\n");
+    put("sys/dev/block/254:16/queue/rotational", "1\n");
+    put("sys/dev/block/259:2/uevent", "DEVNAME=nvme1n1\n");
+    put("sys/dev/block/259:2/queue/scheduler", "[none] mq-deadline\n");
     put("sys/class/block/sda/uevent", "DEVNAME=sda\n");
     put("sys/class/block/sda/queue/rotational", "1\n");
     put("sys/class/block/sda/queue/scheduler", "bfq\n");
@@ -271,6 +300,50 @@ static void test_told(void)
           "tmpfs");
 }
 
+/* What is told of files, and what follows from it. */
+static void test_files(void)
+{
+    static const struct case_of {
+        const char *name, *path;
+        uint64_t stripes, most, seen, bytes;
+        const char *advice;
+    } cases[] = {
+        {"small ones, striped", "/flock/d", 4, 1000, 10, 10000, "small files are striped|"},
+        {"small ones, of one stripe", "/flock/d", 1, 1000, 10, 10000, ""},
+        {"small ones, nothing told", "/flock/d", STOKER_NOT_TOLD, 1000, 10, 10000, ""},
+        {"large ones, striped", "/flock/d", 4, 5ull << 30, 2, 6ull << 30, ""},
+        {"large ones, of one stripe", "/flock/d", 1, 5ull << 30, 2, 6ull << 30, "large files lie|"},
+        {"not so large ones", "/flock/d", 1, 1ull << 30, 2, 2ull << 30, ""},
+        {"many, not small", "/gpfs/d", STOKER_NOT_TOLD, 1 << 20, 600, 600ull << 20, ""},
+        {"many small ones", "/gpfs/d", STOKER_NOT_TOLD, 1000, 600, 600000, "many small|8 threads|"},
+        {"not so many", "/gpfs/d", STOKER_NOT_TOLD, 1000, 499, 499000, ""},
+        {"at home", "/quick/d", STOKER_NOT_TOLD, 1000, 600, 600000, ""},
+    };
+
+    T_EACH(case_of, row, cases)
+    {
+        begin(row->path);
+        ground.told.has_layout = row->stripes != STOKER_NOT_TOLD;
+        ground.told.layout = (struct stk_layout){
+            .parts = 1, .stripe_count = (uint32_t)row->stripes, .stripe_bytes = 1 << 20};
+        ground.told.files = (struct stk_ground_files){
+            .seen = row->seen, .bytes = row->bytes, .bytes_most = row->most};
+        stk_ground_judge(&ground, tree);
+        check_advice(row->name, row->advice);
+    }
+    begin("/smb");
+    stk_ground_judge(&ground, tree);
+    T_STR("smb", ground.advices[0].command,
+          "umount /smb && mount -t cifs -o rsize=4194304 //nas/share /smb");
+    begin("/nine");
+    stk_ground_judge(&ground, tree);
+    T_STR("9p", ground.advices[0].command,
+          "umount /nine && mount -t 9p -o trans=virtio,msize=1048576 share /nine");
+    begin("/blob");
+    stk_ground_judge(&ground, tree);
+    T_STR("blobfuse", ground.advices[0].command, "stoker info az://BUCKET/PREFIX");
+}
+
 static void number(uint8_t *at, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++) {
@@ -408,6 +481,7 @@ int main(void)
     test_silence();
     test_disks();
     test_told();
+    test_files();
     test_lustre();
     test_ceph();
     test_here();
