@@ -14,7 +14,8 @@
 #define RECEIVE_BYTES_FEW (64l << 10)
 #define RECEIVE_BYTES_MIN (32l << 10)
 #define FEW_RECEIVES 8
-#define DNS_CACHE_S 60l
+/* libcurl shuffles as it looks up: of a cache all would take the first address. */
+#define DNS_CACHE_S 0l
 #define IDLE_S 50l /* connections that were not used for so long are made anew */
 
 static void set_headers(struct stk_http_slot *slot);
