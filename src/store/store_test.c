@@ -272,6 +272,62 @@ static bool sends(const struct stk_exchange *exchange, const char *header)
     return false;
 }
 
+/* Bytes 15 to 29 of 100 are asked for: another range is never taken for it. */
+static void test_range_checks(void)
+{
+    static const struct {
+        const char *range;
+        uint32_t code;
+        uint64_t content_bytes;
+        int status;
+        uint64_t skip;
+    } rows[] = {
+        {"bytes 15-29/100", 206, 15, 0, 0},
+        {"bytes 15-29/100", 206, UINT64_MAX, 0, 0}, /* chunked */
+        {"bytes 15-29/*", 206, 15, 0, 0},
+        {"bytes 14-29/100", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"bytes 16-30/100", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"bytes 15-30/100", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"bytes 15-28/100", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"bytes 15-29/100", 206, 14, STOKER_ERROR_CORRUPT, 0},
+        {"bytes 15-29/101", 206, 15, STOKER_ERROR_CHANGED, 0},
+        {"bytes */100", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"", 200, 100, 0, 15}, /* no ranges: what comes before is thrown away */
+        {"", 200, UINT64_MAX, 0, 15},
+        {"", 200, 99, STOKER_ERROR_CORRUPT, 0},
+        {"", 204, 0, STOKER_ERROR_CORRUPT, 0},
+    };
+    static struct stk_http_answer answer;
+    static struct stk_exchange exchange;
+    struct stk_store *store = open_store();
+    struct stk_place *place = NULL;
+    struct stk_about about = {.bytes = 100};
+    uint8_t buffer[20];
+
+    T_EQ("place", stk_place_parse("http://host/x", &place, NULL), 0);
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        memset(&exchange, 0, sizeof exchange);
+        stk_store_fetch(&exchange, place, &about, 10, sizeof buffer, buffer);
+        exchange.good = 5; /* of an earlier try */
+        exchange.store = store;
+        exchange.request.owner = &exchange;
+        answer.code = rows[i].code;
+        answer.content_bytes = rows[i].content_bytes;
+        answer.headers_bytes =
+            rows[i].range[0]
+                ? (uint32_t)snprintf(answer.headers, 64, "Content-Range: %s\n", rows[i].range)
+                : 0;
+        T_EQ(rows[i].range, stk_store_check(&exchange.request, &answer), rows[i].status);
+        T_EQ(rows[i].range, exchange.request.skip, rows[i].skip);
+        if (rows[i].status < 0) {
+            T_ERROR(rows[i].range, &exchange.request.error);
+        }
+    }
+    stk_place_free(place);
+    stk_store_close(store);
+}
+
 /* Of which version a range is asked for. */
 static void test_conditions(void)
 {
@@ -502,6 +558,7 @@ int main(void)
     test_unknown_zone();
     test_tries();
     test_conditions();
+    test_range_checks();
     test_close();
     setenv("AWS_ENDPOINT_URL", "no url", 1);
     T_EQ("no endpoint",
