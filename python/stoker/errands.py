@@ -253,12 +253,16 @@ class _Hand:
 
     def _tried(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
         try:
-            return self._ask(kind, told, offset, memory)
+            answer = self._ask(kind, told, offset, memory)
+            # paramiko takes a connection that ends for the end of the file.
+            if kind != _READ or answer["bytes"] == len(memory):
+                return answer
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError):
             raise
-        except Exception:  # a connection that broke off? Once more, by a new one.
-            self._forget(told)
-            return self._ask(kind, told, offset, memory)
+        except Exception:
+            pass
+        self._forget(told)  # a connection that broke off? Once more, by a new one.
+        return self._ask(kind, told, offset, memory)
 
     def _ask(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
         if "memory" in _schemes(told):  # its files are one object each, with one place to read at

@@ -3,9 +3,11 @@
 import datetime
 import gc
 import os
+import signal
 import sys
 import threading
 import time
+import types
 import zipfile
 
 import make
@@ -157,8 +159,10 @@ def test_sftp(sftp, shelf, engine, torch):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # paramiko's
-def test_sftp_comes_again(sftp, engine, tmp_path):
-    """All connections are cut: what is read next is read by new ones."""
+@pytest.mark.parametrize("waiting", [False, True])
+def test_sftp_comes_again(sftp, engine, tmp_path, waiting):
+    """All connections are cut, between reads or while one waits for its answer: what is read next
+    is read by new ones."""
     for shard in "01":
         make.tar(tmp_path / f"{shard}.tar",
                  [(f"{shard}{name}.bin", os.urandom(600_000)) for name in "abcde"])
@@ -170,10 +174,63 @@ def test_sftp_comes_again(sftp, engine, tmp_path):
         children = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()
                     and parent_of(pid) == sftp.process.pid]
         assert children
+        if waiting:
+            for pid in children:
+                os.kill(pid, signal.SIGSTOP)
+        reader = threading.Thread(
+            target=lambda: found.extend(batch["key"][0] for batch in stream), daemon=True)
+        reader.start()
+        reader.join(0.5 if waiting else 0)
         for pid in children:
-            os.kill(pid, 9)
-        found += [batch["key"][0] for batch in stream]
+            os.kill(pid, signal.SIGKILL)
+        reader.join(60)
     assert found == [shard + name for shard in "01" for name in "abcde"]
+
+
+class Ending(fsspec.AbstractFileSystem):
+    """Of files here. One that is read when it breaks ends there, as paramiko's may when their
+    connection does."""
+
+    protocol = "ending"
+    breaks = 0
+
+    def ls(self, path, detail=True, **_):
+        names = [f"{path}/{name}" for name in os.listdir(path)]
+        return [self.info(name) for name in names] if detail else names
+
+    def info(self, path, **_):
+        found = os.stat(path)
+        kind = "directory" if os.path.isdir(path) else "file"
+        return {"name": path, "size": found.st_size, "type": kind, "mtime": found.st_mtime}
+
+    def _open(self, path, mode="rb", **_):
+        file, dead = open(path, mode), []
+
+        def read(size):
+            if Ending.breaks:
+                Ending.breaks -= 1
+                dead.append(True)
+                return file.read(100)
+            return b"" if dead else file.read(size)
+
+        return types.SimpleNamespace(seek=file.seek, close=file.close, read=read)
+
+
+def test_a_connection_that_ends_like_a_file(engine, tmp_path):
+    """What comes short is read once more, by a new connection; what is short stays an error."""
+    fsspec.register_implementation("ending", Ending, clobber=True)
+    path, body = tmp_path / "0.tar", os.urandom(60_000)
+    make.tar(path, [("a.bin", body), ("b.bin", body)])
+    with stoker.Dataset(f"ending://{tmp_path}", engine=engine) as dataset:
+        fields = {"bin": stoker.Bytes("bin")}
+        with stoker.Loader(dataset, 1, output="numpy", shuffle="none", fields=fields) as loader:
+            Ending.breaks = 1
+            assert [bytes(batch["bin"][0]) for batch in loader] == [body, body]
+            assert Ending.breaks == 0
+        os.truncate(path, 70_000)
+        with stoker.Loader(dataset, 1, output="numpy", shuffle="none", fields=fields) as loader:
+            with pytest.raises(stoker.ChangedError, match="shorter"):
+                list(loader)
 
 
 def parent_of(pid):
