@@ -529,15 +529,17 @@ static const _Atomic bool *one_loader(const struct stk_fetch *list)
 /* Where the bytes of a fetch shall stay, if they are one value as it is: then its slot is not done
  * before the read is, and the batch is there. Reads from stores come back whatever happens, and
  * need no room before and behind. NULL: they are looked into, or others come with them. */
-static uint8_t *place_of(const struct stk_fetcher *fetcher, const struct stk_fetch *fetch)
+static uint8_t *place_of(const struct stk_fetcher *fetcher, const struct stk_fetch *fetch,
+                         uint64_t end)
 {
     const struct stoker_loader *loader = fetch->flight->loader;
     const struct stk_span *span = &fetch->span;
     uint32_t only = STK_BATCH_FIELDS_MAX;
     const uint64_t *offsets;
 
-    if (!is_far(fetcher, fetch) ||
-        (fetch->next && joins(fetcher, fetch, span->offset + span->bytes, fetch->next))) {
+    /* What joined when the end was found may have been abandoned since: both are asked. */
+    if (!is_far(fetcher, fetch) || end != span->offset + span->bytes ||
+        (fetch->next && joins(fetcher, fetch, end, fetch->next))) {
         return NULL;
     }
     for (uint32_t f = 0; f < loader->field_count; f++) {
@@ -573,7 +575,7 @@ static bool issue(struct stk_fetcher *fetcher)
         return true;
     }
     end = group_end(fetcher);
-    place = place_of(fetcher, first);
+    place = place_of(fetcher, first, end);
     chunk = place ? chunk_lend(fetcher, place, first->span.bytes)
                   : chunk_take(fetcher, stk_read_capacity((uint32_t)(end - first->span.offset)));
     if (!chunk) {
