@@ -44,7 +44,7 @@ static int sync_fd(int fd, bool data_only);
 static int rename_fresh(const char *from, const char *to);
 static int rename_checked(const char *from, const char *to);
 static int open_lock(const char *path);
-static int open_claimed(const char *path);
+static int open_regular(const char *path, int access);
 static int hold(int fd, const char *path);
 static int take_lock(int fd, const char *path);
 static void read_holder(int fd, char text[LOCK_TEXT_BYTES]);
@@ -112,7 +112,7 @@ static int claim(struct stk_io *io, const char *path, struct stk_out **out_out, 
         return -ENOMEM;
     }
     for (uint32_t i = 0; fd == -EAGAIN && i < LOCK_TRIES; i++) {
-        fd = open_claimed(path);
+        fd = open_regular(path, O_WRONLY | O_CREAT);
         if (fd >= 0) {
             int status = hold(fd, path);
 
@@ -476,50 +476,38 @@ static int open_lines(const char *path)
     return fd;
 }
 
-/* A descriptor or -errno. */
+/* What is there, if it is a file; with O_CREAT a new one else. A descriptor or -errno. */
+static int open_regular(const char *path, int access)
+{
+    int flags = O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, fd;
+    struct stat found;
+
+    do {
+        fd = open(path, access | flags, 0666);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (fstat(fd, &found) < 0 || !S_ISREG(found.st_mode)) {
+        close(fd);
+        return -ENXIO;
+    }
+    return fd;
+}
+
+/* Another user's that a kill left is opened to be read. */
 static int open_lock(const char *path)
 {
-    int flags = O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, fd;
-    struct stat found;
+    int fd = open_regular(path, O_RDWR | O_CREAT);
 
-    do {
-        fd = open(path, O_RDWR | O_CREAT | flags, 0666);
-        if (fd < 0 && errno == EACCES) {
-            fd = open(path, O_RDONLY | flags); /* another user's, that a kill left */
-            errno = fd < 0 && errno == ENOENT ? EACCES : errno;
-        }
-    } while (fd < 0 && errno == EINTR);
-    if (fd < 0) {
-        return -errno;
-    }
-    if (fstat(fd, &found) < 0 || !S_ISREG(found.st_mode)) {
-        close(fd);
-        return -ENXIO;
+    if (fd == -EACCES) {
+        fd = open_regular(path, O_RDONLY);
+        fd = fd == -ENOENT ? -EACCES : fd;
     }
     return fd;
 }
 
-/* What is there, or a new file; a descriptor or -errno. */
-static int open_claimed(const char *path)
-{
-    int flags = O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, fd;
-    struct stat found;
-
-    do {
-        fd = open(path, O_WRONLY | O_CREAT | flags, 0666);
-    } while (fd < 0 && errno == EINTR);
-    if (fd < 0) {
-        return -errno;
-    }
-    if (fstat(fd, &found) < 0 || !S_ISREG(found.st_mode)) {
-        close(fd);
-        return -ENXIO;
-    }
-    return fd;
-}
-
-/* Takes the lock of an open file: 0, -EBUSY, or -EAGAIN: its holder ended, and took the name away.
- */
+/* Locks an open file: 0, -EBUSY, or -EAGAIN: its holder ended, and took the name away. */
 static int hold(int fd, const char *path)
 {
     struct stat mine, there;
