@@ -63,6 +63,19 @@ static int gather(struct stoker_copy *copy, struct gathering *gathering, const c
     return 0;
 }
 
+/* What was known of them is no more. */
+static void forget(struct stoker_copy *copy, const struct stk_place *place,
+                   const struct stk_copy_file *file)
+{
+    const char *key = file->keys;
+    char url[2 * STK_STORE_URL_BYTES_MAX];
+
+    for (uint32_t i = 0; i < file->key_count; i++, key += strlen(key) + 1) {
+        snprintf(url, sizeof url, "%.5s%s/%s", place->url, place->bucket, key);
+        stk_route_know(copy->io, url, NULL);
+    }
+}
+
 int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
                          struct stoker_error *error)
 {
@@ -75,6 +88,9 @@ int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
                         : stk_upload_remove_many(store, place, file->keys, file->key_count, error);
     if (status == 0) {
         atomic_fetch_add_explicit(&copy->files_removed, file->key_count, memory_order_relaxed);
+    }
+    if (place) {
+        forget(copy, place, file); /* also when it failed: some may be gone */
     }
     stk_place_free(place);
     return status;
