@@ -1,5 +1,6 @@
-/* What was told of objects lately: a table of fixed size, where a new one takes the place of an
- * old one. Keyed by a hash of 128 bits, so that no URL is kept. */
+/* What was told of objects and folders lately: a table of fixed size, where a new one takes the
+ * place of an old one; and the last listing that nobody has taken yet. Keyed by a hash of 128 bits,
+ * so that no URL is kept. */
 #include "route/remote.h"
 
 #include "base/hash.h"
@@ -16,6 +17,7 @@
 struct entry {
     uint64_t key[2];
     uint64_t bytes, mtime_ns, until_ns; /* until_ns 0: free */
+    bool folder;                        /* then that is all */
     char etag[ETAG_BYTES];
     char modified[32]; /* an HTTP date has 29 bytes */
 };
@@ -25,12 +27,14 @@ struct stk_known {
     struct entry *entries;
     uint64_t sets; /* a power of two */
     uint64_t added;
+    struct {
+        uint64_t key[2], until_ns; /* until_ns 0: there is none */
+        struct stk_listing listing;
+    } kept;
 };
 
-static void key_of(const char *url, uint64_t key[2])
+static void key_of(const char *url, size_t bytes, uint64_t key[2])
 {
-    size_t bytes = strlen(url);
-
     key[0] = stk_sum64(url, bytes);
     key[1] = stk_mix(key[0] ^ bytes);
     for (size_t at = 0; at < bytes; at++) { /* another function of all bytes */
@@ -58,6 +62,7 @@ int stk_known_open(struct stk_known **known_out)
 void stk_known_close(struct stk_known *known)
 {
     if (known) {
+        stk_listing_free(&known->kept.listing);
         pthread_mutex_destroy(&known->lock);
         stk_free(known->entries);
         stk_free(known);
@@ -101,29 +106,83 @@ static void grow(struct stk_known *known)
     known->sets = sets;
 }
 
+/* In place of what has its key. With the lock. */
+static void put(struct stk_known *known, const struct entry *new, uint64_t ms)
+{
+    struct entry *entry;
+    bool own;
+
+    if (known->added >= known->sets * WAYS / 4 && known->sets * WAYS < STK_ROUTE_KNOWN_MAX) {
+        grow(known);
+    }
+    entry = place_of(known->entries, known->sets, new->key, &own);
+    known->added += entry->until_ns == 0;
+    *entry = *new;
+    entry->until_ns = stk_clock_ns() + ms * 1000000u;
+}
+
 void stk_known_add(struct stk_known *known, const char *url, const struct stk_about *about)
+{
+    struct entry new = {.bytes = about->bytes, .mtime_ns = about->mtime_ns};
+
+    if (strlen(about->etag) >= ETAG_BYTES || strlen(about->modified) >= sizeof new.modified) {
+        return;
+    }
+    key_of(url, strlen(url), new.key);
+    memcpy(new.etag, about->etag, strlen(about->etag) + 1);
+    memcpy(new.modified, about->modified, strlen(about->modified) + 1);
+    pthread_mutex_lock(&known->lock);
+    put(known, &new, 1000ull * STK_ROUTE_KNOWN_S);
+    known->kept.until_ns = 0; /* it may have been written just now */
+    pthread_mutex_unlock(&known->lock);
+}
+
+void stk_known_add_folder(struct stk_known *known, const char *url, struct stk_listing *listing)
+{
+    struct entry new = {.folder = true};
+
+    key_of(url, strlen(url), new.key);
+    pthread_mutex_lock(&known->lock);
+    put(known, &new, STK_ROUTE_FOLDER_MS);
+    if (listing) {
+        stk_listing_free(&known->kept.listing);
+        known->kept.listing = *listing;
+        memcpy(known->kept.key, new.key, sizeof new.key);
+        known->kept.until_ns = stk_clock_ns() + STK_ROUTE_FOLDER_MS * 1000000ull;
+    }
+    pthread_mutex_unlock(&known->lock);
+}
+
+bool stk_known_take(struct stk_known *known, const char *url, struct stk_listing *listing_out)
+{
+    uint64_t key[2];
+    bool found;
+
+    key_of(url, strlen(url), key);
+    pthread_mutex_lock(&known->lock);
+    found = known->kept.until_ns > stk_clock_ns() && known->kept.key[0] == key[0] &&
+            known->kept.key[1] == key[1];
+    if (found) {
+        *listing_out = known->kept.listing;
+        known->kept.listing = (struct stk_listing){0};
+        known->kept.until_ns = 0;
+    }
+    pthread_mutex_unlock(&known->lock);
+    return found;
+}
+
+bool stk_known_is_folder(struct stk_known *known, const char *url)
 {
     struct entry *entry;
     uint64_t key[2];
     bool own;
 
-    if (strlen(about->etag) >= ETAG_BYTES || strlen(about->modified) >= sizeof entry->modified) {
-        return;
-    }
-    key_of(url, key);
+    key_of(url, strlen(url), key);
     pthread_mutex_lock(&known->lock);
-    if (known->added >= known->sets * WAYS / 4 && known->sets * WAYS < STK_ROUTE_KNOWN_MAX) {
-        grow(known);
-    }
     entry = place_of(known->entries, known->sets, key, &own);
-    known->added += entry->until_ns == 0;
-    *entry = (struct entry){.key = {key[0], key[1]},
-                            .bytes = about->bytes,
-                            .mtime_ns = about->mtime_ns,
-                            .until_ns = stk_clock_ns() + STK_ROUTE_KNOWN_S * 1000000000ull};
-    memcpy(entry->etag, about->etag, strlen(about->etag) + 1);
-    memcpy(entry->modified, about->modified, strlen(about->modified) + 1);
+    own = own && entry->folder && entry->until_ns > stk_clock_ns();
     pthread_mutex_unlock(&known->lock);
+    return own;
 }
 
 bool stk_known_find(struct stk_known *known, const char *url, struct stk_about *about_out)
@@ -132,10 +191,10 @@ bool stk_known_find(struct stk_known *known, const char *url, struct stk_about *
     uint64_t key[2];
     bool own;
 
-    key_of(url, key);
+    key_of(url, strlen(url), key);
     pthread_mutex_lock(&known->lock);
     entry = place_of(known->entries, known->sets, key, &own);
-    own = own && entry->until_ns > stk_clock_ns();
+    own = own && !entry->folder && entry->until_ns > stk_clock_ns();
     if (own) {
         *about_out = (struct stk_about){.bytes = entry->bytes, .mtime_ns = entry->mtime_ns};
         memcpy(about_out->etag, entry->etag, sizeof entry->etag);
@@ -145,17 +204,32 @@ bool stk_known_find(struct stk_known *known, const char *url, struct stk_about *
     return own;
 }
 
-void stk_known_forget(struct stk_known *known, const char *url)
+/* With the lock. */
+static void forget(struct stk_known *known, const char *url, size_t bytes)
 {
     struct entry *entry;
     uint64_t key[2];
     bool own;
 
-    key_of(url, key);
-    pthread_mutex_lock(&known->lock);
+    key_of(url, bytes, key);
     entry = place_of(known->entries, known->sets, key, &own);
     if (own) {
         entry->until_ns = 1; /* long ago, but not free: what is counted stays counted */
     }
+}
+
+void stk_known_forget(struct stk_known *known, const char *url)
+{
+    size_t bytes = strlen(url);
+
+    pthread_mutex_lock(&known->lock);
+    forget(known, url, bytes);
+    for (; bytes > 0; bytes--) { /* it may have been the last in its folders: "x" and "x/" */
+        if (url[bytes - 1] == '/') {
+            forget(known, url, bytes);
+            forget(known, url, bytes - 1);
+        }
+    }
+    known->kept.until_ns = 0;
     pthread_mutex_unlock(&known->lock);
 }

@@ -15,15 +15,15 @@
 struct gathering {
     struct stk_route *route;
     struct stk_listing_builder builder;
-    const char *url; /* of the folder */
     size_t url_bytes;
     uint64_t count;
+    bool more; /* than what was gathered */
     char path[2 * STK_STORE_URL_BYTES_MAX];
 };
 
 static int find(struct stk_route *route, const struct stk_place *place, struct stk_about *about_out,
                 struct stoker_error *error);
-static int gather(void *owner, const struct stk_found *item);
+static int look_below(struct stk_route *route, const char *url, struct stoker_error *error);
 static void wait_done(struct stk_parts *parts);
 
 /* The same for "s3://b/x" and "s3://b/x/". */
@@ -107,13 +107,6 @@ static int find(struct stk_route *route, const struct stk_place *place, struct s
     return status;
 }
 
-static int count_one(void *owner, const struct stk_found *item)
-{
-    (void)item;
-    ++*(uint64_t *)owner;
-    return 0;
-}
-
 /* An object, else a prefix with something below it. */
 int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *stat_out,
                     struct stoker_error *error)
@@ -121,8 +114,6 @@ int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *s
     struct stoker_error why = {0};
     struct stk_place *place = NULL;
     struct stk_about about = {0};
-    struct stk_store *store;
-    uint64_t below = 0;
     size_t bytes = strlen(url);
     bool folder;
     int status = stk_place_parse(url, &place, error);
@@ -131,7 +122,12 @@ int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *s
         return status;
     }
     folder = stk_place_is_keyed(place) && (!place->key[0] || url[bytes - 1] == '/');
-    *stat_out = (struct stk_stat){.device = DEVICE, .inode = inode_of(url)};
+    *stat_out =
+        (struct stk_stat){.device = DEVICE, .inode = inode_of(url), .kind = STK_ENTRY_DIRECTORY};
+    if (stk_known_is_folder(route->known, url)) {
+        stk_place_free(place);
+        return 0;
+    }
     status = folder ? -ENOENT : find(route, place, &about, &why);
     if (status == 0) {
         stat_out->kind = STK_ENTRY_FILE;
@@ -139,15 +135,7 @@ int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *s
         stat_out->mtime_ns = about.mtime_ns;
         stat_out->version = version_of(&about);
     } else if (status == -ENOENT && stk_place_is_keyed(place)) {
-        struct stk_search first = {.place = place, .max = 1, .found = count_one, .owner = &below};
-
-        status = stk_route_store(route, &store, error);
-        status = status < 0 ? status : stk_store_list(store, &first, error);
-        stat_out->kind = STK_ENTRY_DIRECTORY;
-        if (status == 0 && below == 0 && place->key[0]) {
-            status = stk_fail(error, -ENOENT, "there is no such object, and nothing below it",
-                              "check bucket and key with stoker ls", "'%s'", url);
-        }
+        status = look_below(route, url, error);
     } else if (error) {
         *error = why;
     }
@@ -188,50 +176,6 @@ static void merge(struct stk_listing *listing)
     listing->count = kept;
 }
 
-int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing *listing_out,
-                    struct stoker_error *error)
-{
-    struct gathering *gathering = stk_alloc(1, sizeof *gathering);
-    struct stk_place *place = NULL;
-    struct stk_store *store;
-    int status = gathering ? stk_place_parse(url, &place, error)
-                           : stk_fail(error, -ENOMEM, "cannot list", "free memory", "store");
-
-    if (status == 0) {
-        gathering->route = route;
-        gathering->url_bytes = strlen(url);
-        memcpy(gathering->path, url, gathering->url_bytes);
-        if (url[gathering->url_bytes - 1] != '/') {
-            gathering->path[gathering->url_bytes++] = '/';
-        }
-        status = stk_route_store(route, &store, error);
-    }
-    if (status == 0) {
-        struct stk_search all = {.place = place, .found = gather, .owner = gathering};
-
-        status = stk_store_list(store, &all, error);
-    }
-    if (status == 0 && gathering->count == 0 && place->key && place->key[0]) {
-        status = stk_fail(error, -ENOENT, "nothing lies below this prefix",
-                          "check bucket and prefix with stoker ls", "'%s'", url);
-    }
-    if (status == 0) {
-        status = stk_listing_build(&gathering->builder, listing_out);
-    }
-    if (status == 0) {
-        merge(listing_out);
-    }
-    if (status == -ENOMEM) {
-        stk_fail(error, status, "cannot list", "free memory", "'%.400s'", url);
-    }
-    if (gathering) {
-        stk_listing_builder_deinit(&gathering->builder);
-    }
-    stk_place_free(place);
-    stk_free(gathering);
-    return status;
-}
-
 static int gather(void *owner, const struct stk_found *item)
 {
     struct gathering *gathering = owner;
@@ -254,6 +198,92 @@ static int gather(void *owner, const struct stk_found *item)
         stk_known_add(gathering->route->known, gathering->path, &about);
     }
     return stk_listing_add(&gathering->builder, &entry);
+}
+
+/* Gathers what lies in url: all of it, or (first) the first page that has something. */
+static int gather_from(struct gathering *gathering, struct stk_route *route, const char *url,
+                       bool first, struct stoker_error *error)
+{
+    struct stk_place *place = NULL;
+    struct stk_store *store;
+    int status = stk_place_parse(url, &place, error);
+
+    if (status == 0) {
+        gathering->route = route;
+        gathering->url_bytes = strlen(url);
+        memcpy(gathering->path, url, gathering->url_bytes);
+        if (url[gathering->url_bytes - 1] != '/') {
+            gathering->path[gathering->url_bytes++] = '/';
+        }
+        status = stk_route_store(route, &store, error);
+    }
+    if (status == 0) {
+        struct stk_search search = {.place = place,
+                                    .max = first ? 1 : 0,
+                                    .more_out = first ? &gathering->more : NULL,
+                                    .found = gather,
+                                    .owner = gathering};
+
+        status = stk_store_list(store, &search, error);
+    }
+    if (status == 0 && gathering->count == 0 && place->key && place->key[0]) {
+        status = stk_fail(error, -ENOENT,
+                          first ? "there is no such object, and nothing below it"
+                                : "nothing lies below this prefix",
+                          "check bucket and key with stoker ls", "'%s'", url);
+    }
+    stk_place_free(place);
+    return status;
+}
+
+static int fail_memory(struct stoker_error *error, const char *url)
+{
+    return stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.400s'", url);
+}
+
+/* Whether it is a folder; if that told all that is in it, who lists it next need not ask again. */
+static int look_below(struct stk_route *route, const char *url, struct stoker_error *error)
+{
+    struct gathering *gathering = stk_alloc(1, sizeof *gathering);
+    struct stk_listing listing = {0};
+    int status = gathering ? gather_from(gathering, route, url, true, error) : -ENOMEM;
+
+    if (status == 0 && !gathering->more) {
+        status = stk_listing_build(&gathering->builder, &listing);
+    }
+    if (status == 0) {
+        merge(&listing);
+        stk_known_add_folder(route->known, url, gathering->more ? NULL : &listing);
+    }
+    if (gathering) {
+        stk_listing_builder_deinit(&gathering->builder);
+    }
+    stk_free(gathering);
+    return status == -ENOMEM ? fail_memory(error, url) : status;
+}
+
+int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing *listing_out,
+                    struct stoker_error *error)
+{
+    struct gathering *gathering;
+    int status;
+
+    if (stk_known_take(route->known, url, listing_out)) {
+        return 0;
+    }
+    gathering = stk_alloc(1, sizeof *gathering);
+    status = gathering ? gather_from(gathering, route, url, false, error) : -ENOMEM;
+    if (status == 0) {
+        status = stk_listing_build(&gathering->builder, listing_out);
+    }
+    if (status == 0) {
+        merge(listing_out);
+    }
+    if (gathering) {
+        stk_listing_builder_deinit(&gathering->builder);
+    }
+    stk_free(gathering);
+    return status == -ENOMEM ? fail_memory(error, url) : status;
 }
 
 /* A read that waits. */

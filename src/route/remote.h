@@ -126,11 +126,17 @@ void stk_parts_start(struct stk_parts *parts, struct stk_store *store);
 void stk_parts_cancel(struct stk_parts *parts); /* then stk_store_stop */
 void stk_parts_free(struct stk_parts *parts);
 
-/* known.c: what was told of objects lately, by their URLs. */
+/* known.c: what was told of objects and folders lately, by their URLs. */
 int stk_known_open(struct stk_known **known_out);
 void stk_known_close(struct stk_known *known);
 void stk_known_add(struct stk_known *known, const char *url, const struct stk_about *about);
 bool stk_known_find(struct stk_known *known, const char *url, struct stk_about *about_out);
+/* listing: all that lies in it, for who lists it next; taken, also what it holds; NULL: none. */
+void stk_known_add_folder(struct stk_known *known, const char *url, struct stk_listing *listing);
+bool stk_known_is_folder(struct stk_known *known, const char *url);
+/* A listing that came with the last folder, once and within STK_ROUTE_FOLDER_MS; gives it. */
+bool stk_known_take(struct stk_known *known, const char *url, struct stk_listing *listing_out);
+/* The object, and the folders above it; and the listing. */
 void stk_known_forget(struct stk_known *known, const char *url);
 
 /* brought.c: objects in memory, brought whole before they are asked for. Blocks are reserved from

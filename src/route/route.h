@@ -18,6 +18,7 @@
 
 #define STK_ROUTE_KNOWN_MAX (1u << 17)       /* objects whose size and ETag are remembered */
 #define STK_ROUTE_KNOWN_S 60u                /* for so long */
+#define STK_ROUTE_FOLDER_MS 2000u            /* that a URL is one, and what it was seen to hold */
 #define STK_ROUTE_MAP_BYTES_MAX (4ull << 30) /* a remote file that is mapped is memory */
 
 struct stk_route_options {

@@ -165,6 +165,7 @@ static void test_long_key(struct stk_io *io)
              "</Key></Contents></ListBucketResult>",
              7);
     list_answer = text;
+    stk_route_know(io, "s3://bucket/a/x", NULL); /* nor what was listed before */
     T_EQ("a key too long", stk_io_list(io, "s3://bucket/a", &listing, &error), STOKER_ERROR_LIMIT);
     check_error("a key too long", &error);
 }
@@ -230,6 +231,64 @@ static void test_list(struct stk_io *io)
     T_EQ("the web has no lists", stk_io_list(io, urls[0], &listing, &error),
          STOKER_ERROR_UNSUPPORTED);
     check_error("the web has no lists", &error);
+}
+
+/* Requests that a call took. */
+#define T_ASKS(what, call, count)                                                                  \
+    do {                                                                                           \
+        atomic_store(&requests, 0);                                                                \
+        T_EQ(what, call, 0);                                                                       \
+        T_EQ(what, atomic_load(&requests), count);                                                 \
+    } while (0)
+
+/* What a URL is takes two answers; the second is the listing that comes next, once. */
+static void test_folder(struct stk_io *io)
+{
+    static const char whole[] = "<ListBucketResult><IsTruncated>false</IsTruncated>"
+                                "<Contents><Key>f/x</Key><Size>1</Size></Contents>"
+                                "<Contents><Key>f/y</Key><Size>1</Size></Contents>"
+                                "</ListBucketResult>";
+    static const char more[] = "<ListBucketResult><IsTruncated>true</IsTruncated>"
+                               "<NextContinuationToken>t</NextContinuationToken>"
+                               "<Contents><Key>g/x</Key><Size>1</Size></Contents>"
+                               "</ListBucketResult>";
+    static const char *const forgotten[] = {"s3://bucket/f/x", "s3://bucket/f",
+                                            "s3://bucket/f/a/b"};
+    struct stk_listing listing = {0};
+    struct stk_about about = {.bytes = 1};
+    struct stk_stat stat;
+
+    list_answer = whole;
+    T_ASKS("a folder", stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 2);
+    T_EQ("a folder", stat.kind, STK_ENTRY_DIRECTORY);
+    T_ASKS("known", stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 0);
+    T_EQ("known", stat.kind, STK_ENTRY_DIRECTORY);
+    T_ASKS("its listing came", stk_io_list(io, "s3://bucket/f", &listing, NULL), 0);
+    T_EQ("its listing came", listing.count, 2);
+    stk_listing_free(&listing);
+    T_ASKS("once", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
+    stk_listing_free(&listing);
+    for (size_t i = 0; i < STK_COUNT(forgotten); i++) { /* what is gone may have been the last */
+        stk_route_know(io, forgotten[i], NULL);
+        T_ASKS(forgotten[i], stk_io_stat_path(io, "s3://bucket/f", &stat, NULL), 2);
+    }
+    stk_route_know(io, "s3://bucket/f/z", &about);
+    T_ASKS("written since", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
+    stk_listing_free(&listing);
+    T_ASKS("of another", stk_io_stat_path(io, "s3://bucket/f/", &stat, NULL), 1);
+    T_ASKS("of another", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
+    stk_listing_free(&listing);
+    list_answer = more;
+    T_ASKS("a page of many", stk_io_stat_path(io, "s3://bucket/g", &stat, NULL), 2);
+    list_answer = whole;
+    T_ASKS("is no listing", stk_io_list(io, "s3://bucket/f", &listing, NULL), 1);
+    stk_listing_free(&listing);
+    list_answer = "<ListBucketResult><IsTruncated>false</IsTruncated>"
+                  "<Contents><Key>g/y</Key><Size>1</Size></Contents></ListBucketResult>";
+    T_ASKS("is no listing", stk_io_list(io, "s3://bucket/g", &listing, NULL), 1);
+    T_EQ("is no listing", listing.count, 1);
+    stk_listing_free(&listing);
+    T_ASKS("left behind", stk_io_stat_path(io, "s3://bucket/g/", &stat, NULL), 1);
 }
 
 #define READS 40u
@@ -431,6 +490,7 @@ int main(void)
     }
     test_missing(io);
     test_list(io);
+    test_folder(io);
     test_long_key(io);
     test_listed_twice(io);
     stk_io_ledger(io, &ledger);

@@ -51,7 +51,7 @@ enum fault {
 
 static int listener, port;
 static _Atomic uint32_t fault, fault_from, fault_count; /* which requests have it: [from, +count) */
-static _Atomic uint32_t asked, connections;
+static _Atomic uint32_t asked, connections, requests;   /* asked: for bytes */
 static uint8_t *content;
 static const char *list_answer = "";
 static struct stk_seal seals[2]; /* of the file, as S3 and as the web tell it */
@@ -141,6 +141,7 @@ static bool answer(int fd, const char *path, const char *head)
     unsigned long long first = 0, last = FILE_BYTES - 1;
     uint32_t number, kind;
 
+    atomic_fetch_add(&requests, 1);
     if (strstr(path, "list-type=2")) {
         char text[256];
 

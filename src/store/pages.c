@@ -66,6 +66,9 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     size_t bytes = strlen(place->key ? place->key : "");
     int status = page && memory ? 0 : -ENOMEM;
 
+    if (search->more_out) {
+        *search->more_out = true;
+    }
     if (status == 0 && place->kind == STK_PLACE_HUB) {
         status = stk_store_list_hub(store, search, error);
         goto done;
@@ -85,7 +88,8 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
         prefix[bytes++] = '/';
         prefix[bytes] = '\0';
     }
-    snprintf(keys, sizeof keys, "%u", search->max > 0 && search->max < 1000 ? search->max : 1000);
+    snprintf(keys, sizeof keys, "%u",
+             search->max > 0 && search->max < 1000 && !search->more_out ? search->max : 1000);
     page->found = search->found;
     page->owner = search->owner;
     page->prefix = prefix;
@@ -105,6 +109,9 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
         if (status < 0 && (!error || error->status != status)) {
             stk_fail(error, status, "a listing cannot be read", "look at the server and proxies",
                      "'%s'", place->url);
+        }
+        if (status == 0 && search->more_out) {
+            *search->more_out = page->truncated;
         }
         if (search->max > 0 && page->count >= search->max) {
             break;
