@@ -107,7 +107,10 @@ static void test_whole(struct stk_io *world)
     stk_marks_close(marks);
     T_EQ("another's", stk_marks_open(&marks, world, PATH, other, &error), STOKER_ERROR_CHANGED);
     T_HAS("another's", error.advice, "--jpeg-rows");
+    T_TRUE("not given", !marks);
+    marks = (void *)pictures;
     T_EQ("none", stk_marks_open(&marks, world, "/data/x.marks", identity, NULL), -ENOENT);
+    T_TRUE("not given", !marks);
     stk_marks_close(NULL);
 }
 
@@ -275,7 +278,7 @@ static int open_shape(const struct shape *shape)
                                   .samples = shape->samples};
     struct stk_marks_foot foot = {.table_at = shape->table_at, .pages_at = shape->pages_at};
     uint64_t bytes = shape->data_bytes + 8 * shape->pages + sizeof foot;
-    uint64_t *sums = made + shape->data_bytes / 8;
+    uint8_t *sums = (uint8_t *)made + shape->data_bytes;
     struct stk_marks *marks;
     int status;
 
@@ -285,12 +288,13 @@ static int open_shape(const struct shape *shape)
     memcpy(head.identity, identity, sizeof head.identity);
     memcpy(made, &head, sizeof head);
     for (uint64_t page = 0; page < shape->pages; page++) {
-        uint64_t from = page * STK_MARKS_PAGE_BYTES;
+        uint64_t from = page * STK_MARKS_PAGE_BYTES, sum = 0;
 
-        sums[page] = from < shape->data_bytes
-                         ? stk_sum64((uint8_t *)made + from,
-                                     stk_min(STK_MARKS_PAGE_BYTES, shape->data_bytes - from))
-                         : 0;
+        if (from < shape->data_bytes) {
+            sum = stk_sum64((uint8_t *)made + from,
+                            stk_min(STK_MARKS_PAGE_BYTES, shape->data_bytes - from));
+        }
+        memcpy(sums + 8 * page, &sum, sizeof sum);
     }
     memcpy(foot.magic, STK_MARKS_FOOT_MAGIC, sizeof foot.magic);
     foot.file_bytes = bytes;
@@ -319,6 +323,7 @@ static void test_shapes(void)
         {"a table in the head", 64, 1, 7, 0, 0, STOKER_ERROR_CORRUPT},
         {"a table before the file", 64, 1, 8, -UINT64_C(8), 0, STOKER_ERROR_CORRUPT},
         {"a table that is not whole", 104, 1, 3, 68, 0, STOKER_ERROR_CORRUPT},
+        {"numbers at odd places", 100, 1, 3, 68, 0, STOKER_ERROR_CORRUPT},
     };
     struct shape far = {
         "sums so far away that their number wraps", 72, 1, 0, 0, 0, STOKER_ERROR_CORRUPT};
@@ -419,6 +424,185 @@ static void test_writer_fails(struct stk_io *world)
     check_large(world, "large");
 }
 
+static int write_small(struct stk_io *world)
+{
+    struct stk_marks_plan plan = {PATH, 1, 0, identity};
+    struct stk_marks_writer *writer = NULL;
+    uint64_t bytes = 0;
+    int status = stk_marks_writer_open(&writer, world, &plan, NULL);
+
+    status = status < 0 ? status : stk_marks_writer_add(writer, (struct stk_view){NULL, 0}, NULL);
+    status = status < 0 ? status : stk_marks_writer_commit(writer, &bytes, NULL);
+    stk_marks_writer_close(writer);
+    return status;
+}
+
+/* Each allocation that may fail, in turn. */
+static void test_memory(struct stk_io *world)
+{
+    struct stk_marks *marks = (void *)pictures;
+    int64_t alive = stk_mem_alive();
+    int status = -ENOMEM;
+
+    for (uint64_t n = 1; status < 0; n++) {
+        T_EQ("no leak", stk_mem_alive(), alive);
+        stk_mem_fail_nth(n);
+        status = stk_marks_open(&marks, world, PATH, identity, NULL);
+        stk_mem_fail_nth(0);
+        T_TRUE("said", status == 0 || (status == -ENOMEM && !marks));
+    }
+    stk_marks_close(marks);
+    for (int k = 0; k < 2; k++) {
+        status = -ENOMEM;
+        for (uint64_t n = 1; status < 0; n++) {
+            T_EQ("no leak", stk_mem_alive(), alive);
+            stk_mem_fail_nth(n);
+            status = k ? write_large(world) : write_small(world);
+            stk_mem_fail_nth(0);
+            T_TRUE("said", status == 0 || status == -ENOMEM);
+            T_TRUE("nothing is left", !exists(world, PATH ".new"));
+            T_EQ("folder", stk_io_sync_directory(world, "/data", NULL), 0);
+        }
+        T_EQ("whole", stk_marks_open(&marks, world, PATH, identity, NULL), 0);
+        stk_marks_close(marks);
+    }
+    T_EQ("no leak", stk_mem_alive(), alive);
+    check_large(world, "whole");
+    stk_mem_fail_nth(1);
+    T_EQ("of memory",
+         stk_marks_open_image(&marks, (struct stk_view){(uint8_t *)image, image_bytes}, identity,
+                              NULL),
+         -ENOMEM);
+    stk_mem_fail_nth(0);
+}
+
+/* Entries of sizes that leave nothing, a byte or more in the writer's buffer; in any folder. */
+static void test_sizes(struct stk_io *world)
+{
+    static const char *const paths[] = {PATH, "/root.marks", "plain.marks"};
+    static uint8_t entries[3u << 20];
+
+    for (size_t i = 0; i < sizeof entries; i++) {
+        entries[i] = (uint8_t)stk_key(7, i);
+    }
+    for (uint64_t n = 0; n < 96; n++) {
+        struct stk_marks_plan plan = {paths[n % 3], 1, 0, identity};
+        uint64_t bytes = n < 24 ? n : n % 2 * (1u << 20) + (1u << 20) - 64 - 36 + n / 2, size = 0;
+        struct stk_marks_writer *writer = NULL;
+        struct stk_marks *marks = NULL;
+        struct stk_stat stat = {0};
+        struct stk_view found;
+
+        T_EQ("open", stk_marks_writer_open(&writer, world, &plan, NULL), 0);
+        T_EQ("add", stk_marks_writer_add(writer, (struct stk_view){entries, bytes}, NULL), 0);
+        T_EQ("commit", stk_marks_writer_commit(writer, &size, NULL), 0);
+        stk_marks_writer_close(writer);
+        T_EQ("cut", stk_world_crash(world), 0);
+        T_EQ("there", stk_marks_open(&marks, world, plan.path, identity, NULL), 0);
+        found = stk_marks_of(marks, 0).entries;
+        T_TRUE("as given", found.bytes == bytes && memcmp(found.data, entries, bytes) == 0);
+        T_EQ("stat", stk_io_stat_path(world, plan.path, &stat, NULL), 0);
+        T_EQ("size", size, stat.bytes);
+        stk_marks_close(marks);
+    }
+}
+
+/* ---- pages ---------------------------------------------------------------------------------- */
+
+/* A file of many pages, in memory of its own. */
+static struct stk_view read_large(struct stk_io *world)
+{
+    size_t capacity = (size_t)LARGE_SAMPLES * (LARGE_BYTES + 64);
+    struct stk_view view = {malloc(capacity), 0};
+    struct stk_file *file = NULL;
+
+    T_EQ("write", write_large(world), 0);
+    T_EQ("open", stk_io_open_file(world, PATH, &file, NULL), 0);
+    view.bytes =
+        (uint64_t)stk_io_read_wait(world, file, 0, (uint8_t *)(uintptr_t)view.data, capacity);
+    T_TRUE("all of it", view.bytes < capacity);
+    stk_io_close_file(world, file);
+    return view;
+}
+
+static bool overlap(uint64_t page, uint64_t from, uint64_t end)
+{
+    return from < (page + 1) * STK_MARKS_PAGE_BYTES && end > page * STK_MARKS_PAGE_BYTES;
+}
+
+/* A page is damaged: exactly what lies on it is lost, whatever was looked at before. */
+static void check_lost(struct stk_view file, const struct stk_marks_foot *foot, uint64_t page)
+{
+    const uint64_t *table = (const uint64_t *)(const void *)(file.data + foot->table_at);
+    uint8_t *byte = (uint8_t *)(uintptr_t)file.data + page * STK_MARKS_PAGE_BYTES + 9;
+    struct stk_marks *marks = NULL;
+    uint64_t wrong = 0;
+
+    *byte ^= 1;
+    T_EQ("open", stk_marks_open_image(&marks, file, identity, NULL), 0);
+    for (uint64_t k = 0; k < 2u * LARGE_SAMPLES; k++) { /* up, and down again */
+        uint64_t i = k < LARGE_SAMPLES ? k : 2u * LARGE_SAMPLES - 1 - k;
+        uint64_t place = foot->table_at + 8 * i;
+        bool lost = overlap(page, place, place + 16);
+
+        lost = lost || overlap(page, table[i], table[i + 1]);
+        wrong += stk_marks_of(marks, i).entries.bytes != (lost ? 0 : table[i + 1] - table[i]);
+    }
+    T_EQ("lost", wrong, 0);
+    stk_marks_close(marks);
+    *byte ^= 1;
+}
+
+static void test_pages(struct stk_io *world)
+{
+    struct stk_view file = read_large(world);
+    uint8_t *bytes = (uint8_t *)(uintptr_t)file.data;
+    struct stk_marks *marks = NULL;
+    struct stk_marks_foot foot;
+    uint64_t pages;
+
+    memcpy(&foot, bytes + file.bytes - sizeof foot, sizeof foot);
+    pages = foot.pages_at / STK_MARKS_PAGE_BYTES; /* whole ones */
+    T_TRUE("many", pages > 3u * 64 + 1);
+    for (uint64_t page = 1; page < pages; page++) {
+        check_lost(file, &foot, page);
+    }
+    T_EQ("open", stk_marks_open_image(&marks, file, identity, NULL), 0);
+    for (int round = 0; round < 2; round++) { /* once checked, a page is not read for that again */
+        T_EQ("there", stk_marks_of(marks, 9).entries.bytes, LARGE_BYTES - 9);
+        bytes[foot.pages_at - 1] ^= 1; /* the table's page */
+        bytes[10u * LARGE_BYTES] ^= 1; /* the entries' */
+    }
+    stk_marks_close(marks);
+    free(bytes);
+}
+
+/* The end of a sample's entries stands on another page than their beginning, and is damaged. */
+static void test_two_pages(struct stk_io *world)
+{
+    static uint8_t entries[STK_MARKS_PAGE_BYTES - 64 - 8];
+    struct stk_marks_plan plan = {PATH, 1, 4, identity};
+    struct stk_marks_writer *writer = NULL;
+    struct stk_marks *marks = NULL;
+    struct stk_file *file = NULL;
+    uint64_t bytes = 0;
+
+    T_EQ("open", stk_marks_writer_open(&writer, world, &plan, NULL), 0);
+    T_EQ("add", stk_marks_writer_add(writer, (struct stk_view){entries, sizeof entries}, NULL), 0);
+    T_EQ("commit", stk_marks_writer_commit(writer, &bytes, NULL), 0);
+    stk_marks_writer_close(writer);
+    T_EQ("open", stk_io_open_file(world, PATH, &file, NULL), 0);
+    T_EQ("read", stk_io_read_wait(world, file, 0, image, bytes), bytes);
+    stk_io_close_file(world, file);
+    T_EQ("an end", image[STK_MARKS_PAGE_BYTES / 8], STK_MARKS_PAGE_BYTES - 8);
+    image[STK_MARKS_PAGE_BYTES / 8] -= 1000;
+    T_EQ("open",
+         stk_marks_open_image(&marks, (struct stk_view){(uint8_t *)image, bytes}, identity, NULL),
+         0);
+    T_EQ("lost", stk_marks_of(marks, 0).entries.bytes, 0);
+    stk_marks_close(marks);
+}
+
 /* Given up before its end. */
 static void test_writer_given_up(struct stk_io *world)
 {
@@ -427,6 +611,7 @@ static void test_writer_given_up(struct stk_io *world)
 
     T_EQ("open", stk_marks_writer_open(&writer, world, &plan, NULL), 0);
     T_EQ("add", add_large(writer), 0);
+    T_TRUE("beside it", exists(world, PATH ".new"));
     stk_marks_writer_close(writer);
     T_TRUE("nothing is left", !exists(world, PATH ".new"));
     check_large(world, "as it was");
@@ -447,6 +632,7 @@ static void test_power(struct stk_io *world)
 int main(void)
 {
     struct stk_io_options options = {.depth = 4, .read_timeout_ms = 1000};
+    int64_t alive = stk_mem_alive();
     struct stk_io *world;
 
     for (uint32_t i = 0; i < SAMPLES; i++) {
@@ -467,6 +653,11 @@ int main(void)
     test_writer_fails(world);
     test_writer_given_up(world);
     test_power(world);
+    test_memory(world);
+    test_pages(world);
+    test_two_pages(world);
+    test_sizes(world);
     stk_io_close(world);
+    T_EQ("no leak", stk_mem_alive(), alive);
     return t_finish();
 }

@@ -83,7 +83,7 @@ int stk_marks_writer_open(struct stk_marks_writer **writer_out, struct stk_io *i
                                   .mcus = plan->mcus};
     struct stk_marks_writer *writer;
     size_t path_bytes = strlen(plan->path) + sizeof ".new";
-    int status = 0;
+    int status;
 
     *writer_out = NULL;
     if (plan->samples > STK_MARKS_SAMPLES_MAX) {
@@ -139,7 +139,7 @@ static int put_end(struct stk_marks_writer *writer, struct stoker_error *error)
                  ? status
                  : put(writer, writer->table, (writer->samples + 1) * sizeof *writer->table, error);
     foot.pages_at = writer->at;
-    status = status < 0 || writer->used == 0 ? status : flush(writer, error);
+    status = status < 0 ? status : flush(writer, error);
     if (status < 0) {
         return status;
     }
@@ -170,7 +170,6 @@ int stk_marks_writer_commit(struct stk_marks_writer *writer, uint64_t *bytes_out
         stk_io_remove(writer->io, writer->part, NULL);
         return status;
     }
-    writer->part[0] = '\0';
     *bytes_out = writer->at;
     if (slash) {
         writer->path[slash - writer->path + 1] = '\0';
