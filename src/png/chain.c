@@ -31,8 +31,6 @@ void stk_png_stream_begin(struct stk_png_stream *stream, struct stk_view bytes, 
 {
     isal_inflate_init(&stream->state);
     stream->state.crc_flag = ISAL_ZLIB;
-    stream->state.next_in = NULL;
-    stream->state.avail_in = 0;
     stream->bytes = bytes;
     stream->at = at;
     stream->chunk_bytes_max = chunk_bytes_max;
@@ -75,13 +73,12 @@ static bool next_chunk(struct stk_png_stream *stream)
 static bool inflate_more(struct stk_png_stream *stream)
 {
     struct inflate_state *state = &stream->state;
-    uint32_t wanted = state->avail_out, given = state->avail_in;
+    uint32_t wanted = state->avail_out;
 
     if (isal_inflate(state) != ISAL_DECOMP_OK) {
         return false;
     }
-    if (state->block_state == ISAL_BLOCK_FINISH || state->avail_out < wanted ||
-        state->avail_in < given) {
+    if (state->block_state == ISAL_BLOCK_FINISH || state->avail_out < wanted) {
         return true;
     }
     return state->avail_in == 0 && next_chunk(stream);
@@ -110,7 +107,7 @@ bool stk_png_stream_end(struct stk_png_stream *stream)
     state->next_out = &more;
     state->avail_out = 1;
     while (state->block_state != ISAL_BLOCK_FINISH) {
-        if (!inflate_more(stream) || state->avail_out == 0) {
+        if (!inflate_more(stream)) {
             return false;
         }
     }

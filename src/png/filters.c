@@ -21,12 +21,10 @@ static void unfilter_up(uint8_t *restrict row, const uint8_t *restrict above, si
 static inline __attribute__((always_inline)) void
 unfilter_average(uint8_t *row, const uint8_t *above, size_t bytes, uint32_t unit)
 {
-    size_t first = unit < bytes ? unit : bytes;
-
-    for (size_t i = 0; i < first; i++) {
+    for (size_t i = 0; i < unit; i++) {
         row[i] = (uint8_t)(row[i] + above[i] / 2);
     }
-    for (size_t i = first; i < bytes; i++) {
+    for (size_t i = unit; i < bytes; i++) {
         row[i] = (uint8_t)(row[i] + (row[i - unit] + above[i]) / 2);
     }
 }
@@ -43,10 +41,8 @@ static inline __attribute__((always_inline)) uint8_t predict(int a, int b, int c
 static inline __attribute__((always_inline)) void unfilter_paeth(uint8_t *row, const uint8_t *above,
                                                                  size_t bytes, uint32_t unit)
 {
-    size_t first = unit < bytes ? unit : bytes;
-
-    unfilter_up(row, above, first);
-    for (size_t i = first; i < bytes; i++) {
+    unfilter_up(row, above, unit);
+    for (size_t i = unit; i < bytes; i++) {
         row[i] = (uint8_t)(row[i] + predict(row[i - unit], above[i], above[i - unit]));
     }
 }

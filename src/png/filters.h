@@ -22,7 +22,7 @@ const struct stk_png_kernels *stk_png_kernels_get(uint32_t vector);
 extern const struct stk_png_kernels stk_png_kernels_avx2;
 
 /* One row's pixels in place: row[-1] is the filter's byte. above: its pixels; unit: bytes from a
- * sample to its left neighbour. */
+ * sample to its left neighbour, of which there are so many at least. */
 void stk_png_unfilter(uint8_t *row, const uint8_t *above, size_t bytes, uint32_t unit);
 
 #endif

@@ -83,7 +83,7 @@ static void step_side(const struct four *four, struct state *state, size_t t)
     uint32_t unit = four->unit;
 
     for (size_t k = 0; k < ROWS; k++) {
-        if (t >= k && t - k < four->pixels) {
+        if (t - k < four->pixels) { /* wraps before the row's first */
             raw[k] = load_pixel(four->rows[k] + (t - k) * unit, unit);
         }
     }
@@ -91,7 +91,7 @@ static void step_side(const struct four *four, struct state *state, size_t t)
                      step(four, state, _mm_loadu_si128((const __m128i *)raw),
                           t < four->pixels ? load_pixel(four->above + t * unit, unit) : 0));
     for (size_t k = 0; k < ROWS; k++) {
-        if (t >= k && t - k < four->pixels) {
+        if (t - k < four->pixels) {
             memcpy(four->rows[k] + (t - k) * unit, &done[k], unit);
         }
     }
@@ -143,7 +143,7 @@ static void unfilter_four(uint8_t *rows, size_t stride, const uint8_t *above, si
 {
     struct four four = {.above = above, .pixels = bytes / unit, .unit = unit};
     struct state state = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    size_t inner = four.pixels > ROWS ? four.pixels - 1 : 0, t = 0;
+    size_t inner = four.pixels - 1, t = 0;
 
     for (int k = 0; k < ROWS; k++) {
         four.rows[k] = rows + (size_t)k * stride;
@@ -152,7 +152,7 @@ static void unfilter_four(uint8_t *rows, size_t stride, const uint8_t *above, si
     four.up = mask_of(&four, STK_PNG_UP);
     four.average = mask_of(&four, STK_PNG_AVERAGE);
     four.paeth = mask_of(&four, STK_PNG_PAETH);
-    for (; t < ROWS - 1 && t < four.pixels + ROWS - 1; t++) {
+    for (; t < ROWS - 1; t++) {
         step_side(&four, &state, t);
     }
     if (inner > t) {

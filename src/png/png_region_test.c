@@ -235,7 +235,22 @@ static size_t find_chunk(const char *name)
     return at;
 }
 
-/* Rows larger than a band, all in one IDAT, which is larger than libpng takes of a small picture.
+/* Bands that fill their room to the byte, and rows that do not fill whole groups of them. */
+static void test_bands(void)
+{
+    for (int i = 0; i < 4; i++) {
+        draw_picture(10);
+        made.kind = &kinds[1];
+        made.width = 640;
+        made.height = (uint32_t)(100 + i);
+        made.filter = 7;
+        encode();
+        check_picture();
+    }
+}
+
+/* Rows larger than a band, all in one IDAT, which is larger than libpng takes of a small picture;
+ * and one that is just as large as the picture.
  */
 static void test_wide(void)
 {
@@ -253,6 +268,12 @@ static void test_wide(void)
         idat_bytes = png_get_uint_32(made.file + find_chunk("IDAT"));
     } while (idat_bytes > 4 * (uint64_t)made.width * made.height); /* not packed at all */
     T_TRUE("one large chunk", idat_bytes > 1u << 20);
+    check_picture();
+    made.content = 1; /* cannot be packed */
+    made.filter = 1;
+    made.idat_bytes = (4 * made.width + 1) * made.height;
+    encode();
+    T_EQ("as large", png_get_uint_32(made.file + find_chunk("IDAT")), made.idat_bytes);
     check_picture();
 }
 
@@ -393,6 +414,86 @@ static void test_chunks(void)
     png_save_uint_32(made.file + 20, made.height);
     libpng_mend(made.file, made.bytes);
     check_changed("more rows than the header says", false);
+    draw_palette_picture();
+    made.height++;
+    png_save_uint_32(made.file + 20, made.height);
+    check_changed("fewer rows than the header says", false);
+}
+
+/* A picture in many chunks of a few bytes. */
+static size_t draw_pieces(void)
+{
+    do {
+        draw_picture(30);
+        made.idat_bytes = 6 + draw(12);
+        encode();
+    } while (made.bytes < 300);
+    return find_chunk("IDAT");
+}
+
+/* What stands between two chunks of the data is its end, however short. */
+static void test_between(void)
+{
+    static const char *const names[] = {"IDAT", "tEXt", "IDAt", "IDaT", "IEND", "abCd"};
+
+    for (size_t i = 0; i < STK_COUNT(names); i++) {
+        size_t at = draw_pieces();
+
+        insert_chunk(at + 12 + png_get_uint_32(made.file + at), names[i], 0);
+        check_changed(names[i], i == 0);
+    }
+}
+
+/* A bit of each byte of the data's last two chunks, which hold its checksum and perhaps a bit
+ * before that; or the last is not there. */
+static void test_ends(void)
+{
+    for (uint32_t n = 0; n < 8; n++) {
+        size_t end, last[2] = {0}, refused = 0;
+
+        for (size_t at = draw_pieces(); (end = find_chunk("IEND")) > at;) {
+            last[0] = last[1];
+            last[1] = at;
+            at += 12 + png_get_uint_32(made.file + at);
+        }
+        for (size_t k = 0; k < 2; k++) {
+            for (uint32_t i = 0; i < png_get_uint_32(made.file + last[k]); i++) {
+                made.file[last[k] + 8 + i] ^= (uint8_t)(1u << n);
+                libpng_mend(made.file, made.bytes);
+                libpng_decode(&libpng, view_of_made());
+                check_changed("another end", !libpng.complained);
+                refused += libpng.complained;
+                made.file[last[k] + 8 + i] ^= (uint8_t)(1u << n);
+            }
+        }
+        T_TRUE("a checksum of four bytes", refused >= 4);
+        memmove(made.file + last[1], made.file + end, made.bytes - end);
+        made.bytes -= end - last[1];
+        check_changed("no end", false);
+    }
+}
+
+/* Data that goes on behind the last row by so many bytes. */
+static void test_longer(void)
+{
+    for (size_t more = 0; more < 4; more++) {
+        uint8_t *data;
+        uLongf packed = 4096;
+        size_t at, bytes;
+
+        draw_palette_picture();
+        bytes = (1 + (size_t)(made.width * (uint32_t)made.kind->depth + 7) / 8) * made.height;
+        data = calloc(bytes + more, 1);
+        at = find_chunk("IDAT");
+        made.bytes = at;
+        insert_chunk(at, "IDAT", packed);
+        T_EQ("pack", compress(made.file + at + 8, &packed, data, bytes + more), Z_OK);
+        png_save_uint_32(made.file + at, (png_uint_32)packed);
+        made.bytes = at + 12 + packed;
+        insert_chunk(made.bytes, "IEND", 0);
+        check_changed("bytes behind the last row", more == 0);
+        free(data);
+    }
 }
 
 /* Headers, of which libpng takes these: PNG specification, 11.2.2. */
@@ -472,7 +573,8 @@ static void test_palettes(void)
  * than libpng takes of a chunk: each row alone, whether it comes to the end or not. */
 static void test_behind(void)
 {
-    static const uint32_t counts[] = {1, 2, 3, 4, 7, 8, 9, 16, 100, (1u << 20) + 100000};
+    static const uint32_t counts[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2,  2,   2,
+                                      2, 3, 4, 5, 6, 7, 7, 7, 8, 9, 16, 100, (1u << 20) + 100000};
 
     for (size_t i = 0; i < STK_COUNT(counts); i++) {
         size_t at, end;
@@ -535,16 +637,21 @@ static void test_four(void)
 {
     const struct stk_png_kernels *kernels = stk_png_kernels_get(STOKER_VECTOR_AUTO);
 
+    T_STR("none", stk_png_kernels_get(STOKER_VECTOR_NONE)->name, "none");
+    T_TRUE("the best", kernels == stk_png_kernels_get(STOKER_VECTOR_AVX2) || !kernels->four);
+#if defined(__x86_64__)
+    T_EQ("the best", kernels->four != NULL, __builtin_cpu_supports("avx2") != 0);
+#endif
     for (uint32_t i = 0; kernels->four && i < 4000; i++) {
         uint32_t unit = 3 + draw(2);
         size_t bytes = (size_t)unit * (1 + draw(i % 9 ? 12 : 300)), stride = bytes + 1 + draw(9);
-        uint8_t above[1200], *rows = malloc(4 * stride), *want = malloc(4 * stride);
+        uint8_t above[1200], same[1200], *rows = malloc(4 * stride), *want = malloc(4 * stride);
 
         for (size_t k = 0; k < 4 * stride; k++) {
             rows[k] = (uint8_t)(draw(3) ? draw(256) : draw(2) * 255);
         }
         for (size_t k = 0; k < bytes; k++) {
-            above[k] = (uint8_t)draw(256);
+            above[k] = same[k] = (uint8_t)draw(256);
         }
         for (size_t k = 0; k < 4; k++) {
             rows[k * stride] = (uint8_t)draw(5);
@@ -556,6 +663,7 @@ static void test_four(void)
         }
         kernels->four(rows + 1, stride, above, bytes, unit);
         T_TRUE("four rows", memcmp(rows, want, 4 * stride) == 0);
+        T_TRUE("not the one above", memcmp(above, same, bytes) == 0);
         free(rows);
         free(want);
     }
@@ -573,7 +681,11 @@ int main(int count, char **arguments)
     test_chunks();
     test_headers();
     test_palettes();
+    test_between();
+    test_ends();
+    test_longer();
     test_behind();
+    test_bands();
     test_wide();
     check_zlib_headers(false);
     check_zlib_headers(true);
