@@ -321,13 +321,9 @@ static void test_script(const char *const *words, unsigned least)
     close(down[1]);
     stk_http_close(http);
     waitpid(child, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-        printf("%s: what it asks is not installed\n", words[1]);
-    } else {
-        T_EQ(words[1], status, 0);
-        T_TRUE(words[1], count >= least);
-        printf("%s: %u set-ups\n", words[1], count);
-    }
+    T_EQ(words[1], status, 0); /* 77 << 8: what it asks is not installed */
+    T_TRUE(words[1], count >= least);
+    printf("%s: %u set-ups\n", words[1], count);
 }
 
 /* ---- words of a command ---- */
@@ -776,6 +772,12 @@ int main(int argc, char **argv)
     snprintf(command, sizeof command, "rm -rf %s", folder);
     set("PATH", "/usr/bin:/bin");
     T_EQ("clean", system(command), 0);
+    if (t_finish() != 0) {
+        return 1;
+    }
+    if (!python_kept) {
+        t_skip("no STOKER_PYTHON with botocore to compare with");
+    }
     free(python_kept);
-    return t_finish();
+    return 0;
 }
