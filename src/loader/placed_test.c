@@ -1,9 +1,11 @@
 /* Goal: a value that is a read by itself, from a store, comes straight to its place in the batch.
  * Method: the simulated world, which says to be far away and keeps where its reads shall go; the
- * values' addresses are among them. Covers place_of in fetch.c. */
+ * values' addresses are among them. Covers place_of in fetch.c and
+ * fill_value in sample.c. */
 #include "loader/policy_test.h"
 
 #define BATCH 16u
+#define SHORTER 20u /* bytes that are left of a file */
 
 /* One a rig: what is on its way when that is closed ends later. */
 static struct far {
@@ -11,7 +13,7 @@ static struct far {
     const struct stk_io_table *near;
     const uint8_t *buffers[4 * SAMPLES]; /* of the fetcher; the test's when batches have come */
     _Atomic uint32_t count;
-} fars[3];
+} fars[4];
 
 static uint32_t far_bytes(struct stk_io *io, struct stk_file *file)
 {
@@ -99,10 +101,63 @@ static void test_placed(const char *name, struct far *far, uint32_t fields_used,
     rig_close(&rig);
 }
 
+/* A file that is shorter when it comes than when its place was measured: what came is its value,
+ * and nothing that lay in its place before. */
+static void test_shorter(struct far *far)
+{
+    static const char *const urls[] = {"/set"};
+    static const struct stoker_field_options bytes_of[] = {
+        {.name = "jpg", .kind = STOKER_FIELD_BYTES, .extensions = "jpg"}};
+    struct stoker_dataset_options dataset = {
+        .struct_size = sizeof dataset, .urls = urls, .url_count = 1};
+    struct stoker_loader_options options = {
+        .struct_size = sizeof options, .fields = bytes_of, .field_count = 1, .batch_size = BATCH};
+    struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
+    struct stk_world_rule shorter = {
+        .path = "/set/a/05.jpg", .fault = STK_FAULT_TRUNCATED, .offset = SHORTER};
+    struct stoker_loader *loader = NULL;
+    struct stoker_array values;
+    struct stoker_batch *batch;
+    struct rig rig;
+
+    if (!rig_open(&rig, 2, 0, false)) {
+        return;
+    }
+    for (uint32_t i = 0; i < BATCH; i++) {
+        uint8_t value[2048];
+        char path[32];
+
+        snprintf(path, sizeof path, "/set/a/%02u.jpg", i);
+        T_EQ("add", stk_world_add(rig.world, path, value, value_of(i, value)), 0);
+    }
+    stoker_dataset_close(rig.dataset);
+    T_EQ("open", stoker_dataset_open(&rig.dataset, rig.engine, &dataset, NULL), 0);
+    make_far(rig.world, far);
+    stk_world_rule(rig.world, &cold);
+    stk_world_rule(rig.world, &shorter);
+    T_EQ("open", stoker_loader_open(&loader, rig.dataset, &options, NULL), 0);
+    T_EQ("next", stoker_loader_next(loader, 20000, &batch, NULL), 1);
+    stoker_batch_array(batch, 0, &values);
+    for (uint32_t i = 0; i < BATCH; i++) {
+        uint32_t sample = (uint32_t)stoker_batch_ids(batch)[i];
+        uint8_t value[2048];
+        uint64_t bytes = value_of(sample, value);
+
+        bytes = sample == 5 ? SHORTER : bytes;
+        T_EQ("length", values.offsets[i + 1] - values.offsets[i], bytes);
+        T_EQ("value",
+             memcmp((const uint8_t *)values.data + values.offsets[i], value, (size_t)bytes), 0);
+    }
+    stoker_batch_close(batch);
+    stoker_loader_close(loader);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     test_placed("alone", &fars[0], 1, 0);
     test_placed("some reads fail", &fars[1], 1, 5);
     test_placed("with a label from another member", &fars[2], 2, 0);
+    test_shorter(&fars[3]);
     return t_finish();
 }
