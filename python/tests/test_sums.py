@@ -7,11 +7,13 @@ proven is counted. """
 
 import json
 import os
+import subprocess
 
 import numpy as np
 import object_server
 import pytest
 import stoker
+from test_cli import COMMAND
 from test_copy import PART, random_bytes
 from test_dialects import clean, run  # noqa: F401
 from test_fault import Proxy
@@ -173,6 +175,45 @@ def test_by_ranges(clean, tmp_path, parts):  # noqa: F811
                 assert "s3://data/large" in text and text.count("crc32 ") == 2, text
                 assert f"bytes 0-{len(LARGE) - 1}" in text, text
                 assert not (tmp_path / "copy").exists()
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs", "az", "http"])
+def test_ranges_of_one_version(clean, tmp_path, kind):  # noqa: F811
+    """A large object comes by ranges of 8 to 16 MiB (Azure's of 4, the largest that it tells a
+    checksum of), each asked for once; behind the first answer each of the version that it told."""
+    server = serve("s3" if kind == "http" else kind, {"large": LARGE}, [])
+    asked = []
+
+    class Recording(server.RequestHandlerClass):
+        def give(self, data, **more):
+            span = self.headers.get("Range") or self.headers.get("x-ms-range")
+            asked.append((span, self.headers.get("If-Match")))
+            super().give(data, **more)
+
+    server.RequestHandlerClass = Recording
+    if kind == "http":
+        server.keys = None
+    least = (4 if kind == "az" else 8) << 20
+    etag = f'"{object_server.Handler.etag(LARGE)}"'
+    try:
+        with Proxy("--to", server.url) as proxy:
+            base = reach(clean, kind, proxy) if kind != "http" else f"{server.url}/data"
+            for words in (["cp", f"{base}/large", tmp_path / "copy"], ["cat", f"{base}/large"]):
+                asked.clear()
+                done = subprocess.run([COMMAND, *words], capture_output=True, timeout=120,
+                                      check=True)
+                assert words[0] == "cp" or done.stdout == LARGE
+                first, *others = [condition for _, condition in asked]
+                assert set(others) == {etag} and first in (None, etag)
+                spans = sorted(tuple(map(int, span.removeprefix("bytes=").split("-")))
+                               for span, _ in asked if span not in (None, "bytes=0-0"))
+                sizes = [last + 1 - first for first, last in spans]
+                assert all(least <= size <= 16 << 20 for size in sizes[:-1]), sizes
+                assert sizes[-1] <= 16 << 20 and sum(sizes) == len(LARGE) and spans[0][0] == 0
+                assert [first for first, _ in spans[1:]] == [last + 1 for _, last in spans[:-1]]
+        assert (tmp_path / "copy").read_bytes() == LARGE
     finally:
         server.close()
 
