@@ -20,6 +20,7 @@ from collections import Counter
 import make
 import pytest
 import stoker
+from stoker import _stoker
 from test_fault import Proxy
 
 LONG = bool(os.environ.get("STOKER_TEST_LONG"))
@@ -189,6 +190,29 @@ def test_ranks_share_connections(shelf):
         assert manners["node_connections"] <= 12
 
 
+def test_no_thread_a_request(shelf):
+    """What a store holds back takes no threads: 200 requests have those of 8."""
+    _, objects, _ = shelf
+    threads = {}
+    for held in (8, 200):
+        asked = Counter()
+
+        def script(number, path, asked=asked):
+            asked[path] += 1
+            return 206, 3600 if asked["/bucket/a.tar"] > 40 else 0
+
+        with Store(objects, script) as store:
+            rank = start(f"{store.url}/bucket/a.tar", io_depth=held, connections_max=held)
+            until = time.monotonic() + WAIT
+            while store.flying.total() < held and time.monotonic() < until:
+                time.sleep(0.01)
+            assert store.flying.total() == held
+            threads[held] = len(os.listdir(f"/proc/{rank.pid}/task"))
+            rank.kill()
+            rank.communicate(timeout=WAIT)
+    assert threads[200] <= threads[8] + 8
+
+
 def test_killed_rank_frees_its_connections(shelf):
     """One rank holds all there are with requests that are never answered; it is killed, and what
     waited for it goes on."""
@@ -249,6 +273,30 @@ def test_no_hedges(shelf, why):
     else:
         assert store.hedges == told[0]["manners"]["hedges"] == 0
     assert (told[0]["manners"]["throttles"] > 0) == (why == "throttled")
+
+
+@pytest.mark.parametrize(("percent", "throttled"), [(3, False), (1, False), (3, True)])
+def test_hedges_are_paid_for(shelf, percent, throttled):
+    """Sixty requests are late at a time, with connections to spare: what was asked before pays for
+    a few hedges, and the others just wait; all of them, where one was told that it is too much."""
+    _, objects, _ = shelf
+    data = objects["/bucket/a.tar"]
+    slow = threading.Event()
+
+    def script(number, path):
+        return 503 if throttled and number == 450 else 206, 3 if slow.is_set() else 0.01
+
+    with (Store(objects, script) as store,
+          stoker.Engine(threads=1, memory="64MiB", hedge_percent_max=percent) as engine):
+        file = _stoker.File(engine._native, f"{store.url}/bucket/a.tar".encode())
+        asked = [(file, begin, 100) for begin in range(0, 250 * 4096, 4096)]
+        want = [data[begin:begin + 100] for _, begin, _ in asked]
+        assert [_stoker.read_ranges(asked, 1) for _ in range(2)] == [want] * 2
+        slow.set()
+        assert _stoker.read_ranges(asked[:60], 1) == want[:60]
+        hedges = engine.ledger()["manners"]["hedges"]
+    assert store.hedges == hedges <= percent / 100 * len(store.asked)
+    assert (hedges == 0) == throttled
 
 
 def test_one_rate_for_all(shelf):
