@@ -169,10 +169,116 @@ static void test_unstuffing(uint32_t rare)
             }
         }
         count = unstuffed(in, bytes, want);
+        memset(window, 0xa5, sizeof window);
         stk_jpeg_segment_begin(&segment, (struct stk_view){in, bytes}, window);
         T_EQ("unstuffed", segment.filled - window, count);
         T_TRUE("unstuffed", memcmp(window, want, count) == 0 && segment.whole);
+        T_TRUE("all may be read", segment.limit == segment.filled);
+        for (size_t i = 0; i < STK_JPEG_MCU_BYTES_MAX; i++) {
+            if (!T_EQ("zeros behind", window[count + i], 0)) {
+                break;
+            }
+        }
     }
+}
+
+/* Of windows of one long segment: their bytes, where each is in the file, and what may be read. */
+static void test_windows(uint32_t rare)
+{
+    static uint8_t window[STK_JPEG_WINDOW_BYTES], in[1u << 17], want[1u << 17];
+    static const uint8_t *from[(1u << 17) + 1];
+    struct stk_jpeg_segment segment;
+    size_t count = 0, at = 0;
+
+    for (size_t i = 0; i < sizeof in; i++) {
+        in[i] = (uint8_t)(draw(rare) ? draw(255) : 255);
+        if (in[i] == 255) {
+            in[i + 1 < sizeof in ? ++i : i] = 0;
+        }
+    }
+    for (size_t i = 0; i < sizeof in; i += in[i] == 255 ? 2 : 1) {
+        from[count] = in + i;
+        want[count++] = in[i];
+    }
+    from[count] = in + sizeof in;
+    stk_jpeg_segment_begin(&segment, (struct stk_view){in, sizeof in}, window);
+    while (at < count) {
+        size_t there = (size_t)(segment.filled - window), used_bits = draw(8), whole = draw(8);
+        size_t start = (size_t)(segment.bits.at - window) - segment.bits.count / 8;
+        size_t more = there - start - (segment.whole ? 0 : draw(STK_JPEG_MCU_BYTES_MAX));
+        uint32_t used, again;
+
+        start -= segment.bits.count % 8 > 0; /* a byte that is begun */
+        more = segment.whole ? more : more - 8;
+        T_TRUE("a window", there <= STK_JPEG_WINDOW_BYTES - STK_JPEG_MCU_BYTES_MAX);
+        T_EQ("what may be read", segment.filled - segment.limit,
+             segment.whole ? 0 : STK_JPEG_MCU_BYTES_MAX);
+        T_TRUE("its bytes", memcmp(window + start, want + at, there - start) == 0);
+        if (segment.whole) {
+            T_EQ("the end", at + there - start, count);
+            break;
+        }
+        at += more;
+        start += more;
+        segment.bits.at = window + start + whole + (used_bits > 0);
+        segment.bits.count = (uint32_t)(8 * whole + (8 - used_bits) % 8);
+        T_TRUE("place", stk_jpeg_segment_place(&segment, &used) == from[at]);
+        T_EQ("bits", used, used_bits);
+        T_TRUE("more", stk_jpeg_segment_more(&segment));
+        T_TRUE("place", stk_jpeg_segment_place(&segment, &again) == from[at]);
+        T_EQ("bits", again, used);
+    }
+}
+
+/* What stands behind a segment, all of whose bits were used. */
+static const struct restart_row {
+    const char *name;
+    uint8_t bytes[6];
+    size_t count;
+    bool used, want;
+} restart_rows[] = {
+    {"a marker", {1, 0xff, 0xd3, 7}, 4, true, true},
+    {"at the end", {1, 0xff, 0xd3}, 3, true, true},
+    {"behind fill bytes", {1, 0xff, 0xff, 0xff, 0xd3, 7}, 6, true, true},
+    {"another marker", {1, 0xff, 0xd4, 7}, 4, true, false},
+    {"no restart", {1, 0xff, 0xd9, 7}, 4, true, false},
+    {"a byte is left", {1, 0xff, 0xd3, 7}, 4, false, false},
+    {"nothing", {1}, 1, true, false},
+    {"half a marker", {1, 0xff}, 2, true, false},
+    {"fill bytes alone", {1, 0xff, 0xff, 0xff}, 4, true, false},
+};
+
+static void test_restarts(void)
+{
+    static uint8_t window[STK_JPEG_WINDOW_BYTES];
+
+    T_EACH(restart_row, row, restart_rows)
+    {
+        uint8_t *data = malloc(row->count); /* exactly: for sanitizers */
+        struct stk_jpeg_segment segment;
+
+        memcpy(data, row->bytes, row->count);
+        stk_jpeg_segment_begin(&segment, (struct stk_view){data, row->count}, window);
+        T_EQ(row->name, segment.filled - window, 1);
+        segment.bits.at += row->used;
+        T_EQ(row->name, stk_jpeg_segment_restart(&segment, 11), row->want);
+        T_TRUE(row->name, !row->want || segment.bits.at == window);
+        T_EQ(row->name, row->want ? segment.filled - window : 0, row->want && window[0] == 7);
+        free(data);
+    }
+}
+
+/* AUTO is the best that there is; NONE is asked for elsewhere. */
+static void test_choice(void)
+{
+    const struct stk_jpeg_kernels *best = stk_jpeg_kernels_get(STOKER_VECTOR_AVX2);
+
+#if defined(__x86_64__)
+    T_EQ("AVX2", best != NULL, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"));
+#endif
+    best = best ? best : stk_jpeg_kernels_simd();
+    best = best ? best : stk_jpeg_kernels_get(STOKER_VECTOR_NONE);
+    T_TRUE("the best", stk_jpeg_kernels_get(STOKER_VECTOR_AUTO) == best);
 }
 
 int main(int count, char **arguments)
@@ -187,6 +293,11 @@ int main(int count, char **arguments)
     test_unstuffing(4);
     test_unstuffing(64);
     test_unstuffing(100000);
+    for (uint32_t rare = 1; rare < 1u << 20; rare *= 2) {
+        test_windows(rare);
+    }
+    test_restarts();
+    test_choice();
     for (int i = 0; i < 2; i++) {
         const struct stk_jpeg_kernels *const two[2] = {plain, others[i]};
 

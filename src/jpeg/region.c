@@ -275,7 +275,7 @@ static uint32_t run_mcus(struct stk_jpeg_decoder *decoder, bool kept, uint32_t c
 
         if (decoder->frame->restart_interval) {
             if (decoder->restart_left == 0) {
-                if (mcus->damage || !stk_jpeg_segment_restart(&mcus->segment, decoder->restarts)) {
+                if (!stk_jpeg_segment_restart(&mcus->segment, decoder->restarts)) {
                     return STK_JPEG_DATA;
                 }
                 decoder->restarts++;
@@ -464,7 +464,7 @@ static bool write_mark(struct stk_jpeg_decoder *decoder, uint8_t *to)
     struct stk_jpeg_mcus *mcus = decoder->streams;
     uint32_t used, place;
     const uint8_t *byte = stk_jpeg_segment_place(&mcus->segment, &used);
-    uint64_t at = byte ? (uint64_t)(byte - decoder->frame->scan.data) : UINT64_MAX;
+    uint64_t at = (uint64_t)(byte - decoder->frame->scan.data);
 
     if (at > UINT32_MAX >> 3) {
         return false;

@@ -161,6 +161,11 @@ static void encode(void)
     made.bytes = bytes;
 }
 
+static struct stk_view view_of_made(void)
+{
+    return (struct stk_view){made.file, made.bytes};
+}
+
 /* Puts bytes into the file. */
 static void insert(size_t at, const uint8_t *bytes, size_t count)
 {
@@ -174,12 +179,15 @@ static void decorate(void)
 {
     static const uint8_t exif[12] = {0xff, 0xe1, 0, 10, 'E', 'x', 'i', 'f', 0, 0, 0xff, 0xda};
     static const uint8_t comment[8] = {0xff, 0xff, 0xff, 0xfe, 0, 4, 0xff, 0xd9};
+    struct stk_jpeg_frame frame;
+    uint32_t few = draw(3);
 
-    for (size_t at = made.bytes - 2; at > 2 && draw(2); at--) {
+    T_EQ("one of ours", stk_jpeg_frame_read(view_of_made(), &frame), 0);
+    for (size_t at = made.bytes - 2; made.file + at > frame.scan.data && few > 0; at--) {
         bool restart =
             made.file[at] == 0xff && made.file[at + 1] >= 0xd0 && made.file[at + 1] <= 0xd7;
 
-        if (restart) {
+        if (restart && draw(few)) {
             insert(at, (const uint8_t[2]){0xff, 0xff}, 1 + draw(2));
         }
     }
@@ -211,11 +219,6 @@ static const char *describe(const struct stk_jpeg_box *box)
              made.sampling->name, made.width, made.height, made.quality, made.content, made.restart,
              box->x, box->y, box->width, box->height, oracle.text);
     return text;
-}
-
-static struct stk_view view_of_made(void)
-{
-    return (struct stk_view){made.file, made.bytes};
 }
 
 /* One box by both decoders, which must answer. */

@@ -82,11 +82,9 @@ void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_
                                    uint32_t used, uint8_t *window)
 {
     stk_jpeg_segment_begin(segment, data, window);
-    if (used > 0) {
-        segment->bits.buffer = (uint64_t)window[0] << (56 + used);
-        segment->bits.count = 8 - used;
-        segment->bits.at++;
-    }
+    segment->bits.buffer = (uint64_t)window[0] << (56 + used);
+    segment->bits.count = 8 - used;
+    segment->bits.at++;
 }
 
 /* Bytes at a time, so that a byte counts them: compilers make vectors of it. */
@@ -117,9 +115,7 @@ const uint8_t *stk_jpeg_segment_place(struct stk_jpeg_segment *segment, uint32_t
     size_t consumed = (size_t)(bits->at - segment->window) * 8 - bits->count;
     const uint8_t *at = segment->window + consumed / 8;
 
-    if (at > segment->filled || (at == segment->filled && consumed % 8)) {
-        return NULL;
-    }
+    STK_ASSERT(!stk_jpeg_segment_passed(segment));
     segment->known_from += stuffed(segment->known, at);
     segment->known = at;
     *used_out = consumed % 8;
@@ -130,7 +126,7 @@ bool stk_jpeg_segment_passed(const struct stk_jpeg_segment *segment)
 {
     const struct stk_jpeg_bits *bits = &segment->bits;
 
-    return segment->whole && bits->at - bits->count / 8 > segment->filled;
+    return bits->at - bits->count / 8 > segment->filled; /* not before it is whole: see limit */
 }
 
 bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment)
@@ -161,10 +157,10 @@ bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n)
     const uint8_t *marker = segment->from;
 
     /* All bytes were begun, and no more: libjpeg warns of bytes that are left. */
-    if (!segment->whole || bits->at - bits->count / 8 != segment->filled) {
+    if (bits->at - bits->count / 8 != segment->filled) {
         return false;
     }
-    while (segment->end - marker > 1 && marker[0] == 0xff && marker[1] == 0xff) {
+    while (segment->end - marker > 1 && marker[1] == 0xff) {
         marker++; /* fill bytes */
     }
     if (segment->end - marker < 2 || marker[1] != MARKER_RST0 + n % 8) {
