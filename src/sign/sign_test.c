@@ -201,6 +201,41 @@ static void test_bounds(void)
     T_EQ("no room", stk_sign_target("/a bc", NULL, 0, text, 7), STOKER_ERROR_LIMIT);
 }
 
+/* Parameters of one name stand by their values, whatever order they are given in; a token has the
+ * name that is asked for; what has no room is not written. */
+static void test_more(void)
+{
+    const struct stk_sign_pair ways[2][2] = {{{"a", "1"}, {"a", "\xff"}},
+                                             {{"a", "\xff"}, {"a", "1"}}};
+    struct stk_sign_request request = {.method = "GET",
+                                       .host = "h",
+                                       .path = "/",
+                                       .payload = STK_SIGN_EMPTY,
+                                       .region = "r",
+                                       .service = "s3express",
+                                       .access_key = "k",
+                                       .secret = "s",
+                                       .token = "t",
+                                       .token_name = "x-amz-s3session-token",
+                                       .query_count = 2};
+    struct stk_sign_headers got[2];
+    char text[16];
+
+    for (int i = 0; i < 2; i++) {
+        request.query = ways[i];
+        T_EQ("two of one name", stk_sign_headers(&request, &got[i]), 0);
+    }
+    T_STR("two of one name", got[0].authorization, got[1].authorization);
+    T_HAS("the token's name", got[0].authorization, ";x-amz-s3session-token, ");
+    for (size_t room = 1; room <= 9; room++) {
+        memset(text, '!', sizeof text);
+        T_EQ("room", stk_sign_target("/ /\xff", NULL, 0, text, room),
+             room < 9 ? STOKER_ERROR_LIMIT : 0);
+        T_EQ("behind it", text[room], '!');
+    }
+    T_STR("room", text, "/%20/%FF");
+}
+
 /* Dates against the C library's calendar. */
 static void test_dates(void)
 {
@@ -350,6 +385,7 @@ int main(void)
     test_presigned();
     test_cache();
     test_bounds();
+    test_more();
     test_dates();
     test_decode();
     proven = test_oracle();
