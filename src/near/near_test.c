@@ -55,6 +55,7 @@ static void test_rows(void)
         snprintf(where.machine_region, sizeof where.machine_region, "%s", row->machine);
         snprintf(where.machine_zone, sizeof where.machine_zone, "%s", row->machine_zone);
         snprintf(where.what, sizeof where.what, "of before");
+        where.kind = STOKER_WHERE_OTHER_ZONE;
         stk_near_judge(&where, "s3://b/t/train-{000..099}.tar?secret=1");
         T_EQ(row->name, where.kind, row->kind);
         T_EQ(row->name, (unsigned)(where.gigabyte * 100 + 0.5), row->cents);
@@ -62,7 +63,11 @@ static void test_rows(void)
         T_EQ(row->name, where.advice[0] != '\0', row->kind > STOKER_WHERE_NEAR);
         T_TRUE(row->name, !strstr(where.advice, "secret"));
         if (row->kind == STOKER_WHERE_OTHER_REGION) {
-            T_HAS(row->name, where.advice, "stoker sync s3://b/t/ ");
+            char advice[128];
+
+            snprintf(advice, sizeof advice, "stoker sync s3://b/t/ %s://BUCKET-IN-%s/",
+                     strcmp(row->cloud, "Google") == 0 ? "gs" : "s3", row->machine);
+            T_STR(row->name, where.advice, advice);
         }
     }
 }
