@@ -49,6 +49,9 @@ static const struct row {
     {"no URL", STK_CREDS_AWS, {"AWS_ENDPOINT_URL=" CANARY}, NULL, NULL, NULL, NULL},
     {"a password", STK_CREDS_AWS, {"AWS_ENDPOINT_URL=http://u:" CANARY "@h"}, NULL, NULL, NULL,
      NULL},
+    {"no host", STK_CREDS_AWS, {"AWS_ENDPOINT_URL=http:///" CANARY}, NULL, NULL, NULL, NULL},
+    {"slashes at its end", STK_CREDS_AWS, {"AWS_ENDPOINT_URL=http://h:1///"}, "http://h:1",
+     "AWS_ENDPOINT_URL", "us-east-1", ""},
     {"Google", STK_CREDS_GOOGLE, {NULL}, "https://storage.googleapis.com", "", "", ""},
     {"an emulator", STK_CREDS_GOOGLE, {"STORAGE_EMULATOR_HOST=http://127.0.0.1:9/"},
      "http://127.0.0.1:9", "STORAGE_EMULATOR_HOST", "", ""},
@@ -106,6 +109,25 @@ static void test_sites(void)
         T_STR(row->name, site.region, row->region);
         T_STR(row->name, site.account, row->account);
     }
+}
+
+/* A region that has no room is no other region. */
+static void test_long_region(void)
+{
+    char region[sizeof((struct stk_site *)0)->region + 1];
+    struct stoker_error error = {0};
+    struct stk_site site;
+
+    clear_environment();
+    memset(region, 'r', sizeof region - 1);
+    region[sizeof region - 1] = '\0';
+    setenv("AWS_REGION", region, 1);
+    T_EQ("a long region", stk_site_find(STK_CREDS_AWS, &site, &error), STOKER_ERROR_LIMIT);
+    T_ERROR("a long region", &error);
+    region[sizeof region - 2] = '\0';
+    setenv("AWS_REGION", region, 1);
+    T_EQ("the longest", stk_site_find(STK_CREDS_AWS, &site, &error), 0);
+    T_STR("the longest", site.region, region);
 }
 
 /* Of a profile, with file and line. */
@@ -174,6 +196,8 @@ static const struct request {
      {.kind = STK_CREDS_SAS, .token = "sig=a%2B"}, "", true,
      "https://a/bucket?comp=list&prefix=a%20b%2F&sig=a%2B",
      "x-ms-date: Wed, 21 Oct 2015 07:28:00 GMT"},
+    {"Azure, a token", STK_CREDS_AZURE, "https://a", {.kind = STK_CREDS_BEARER, .token = "T"},
+     "k", false, "https://a/bucket/k", "Authorization: Bearer T"},
     {"a SAS in plain text", STK_CREDS_AZURE, "http://a", {.kind = STK_CREDS_SAS, .token = "x"}, "k",
      false, NULL, NULL},
     {"the hub", STK_CREDS_HUB, "https://h", {.kind = STK_CREDS_BEARER, .token = "T"}, "a b/c",
@@ -212,6 +236,161 @@ static void test_shared_key(void)
     T_STR("url", wish.url, "https://acc.blob.core.windows.net/bucket/a%20b");
     T_EQ("lines", wish.line_count, 3);
     T_STR("line", wish.lines[2], "Authorization: SharedKey acc:" SHARED_KEY);
+}
+
+/* The same with all that is signed, given in no order, by a key of 64 bytes, as Azure's are; worked
+ * out by Python's hmac. */
+static void test_shared_key_of_a_block(void)
+{
+    static const struct stk_sign_pair query[] = {
+        {"timeout", "9"}, {"comp", "block"}, {"blockid", "MQ=="}};
+    static const struct stk_sign_pair more[] = {
+        {"x-ms-z", "1"},         {"If-None-Match", "*"}, {"x-ms-blob-type", "BlockBlob"},
+        {"Content-MD5", "bWQ1"}, {"x-ms-a", "2"},        {"Content-Type", "text/plain"}};
+    static char room[4096];
+    struct stk_credentials who = {.kind = STK_CREDS_KEYS,
+                                  .access_key = "acc",
+                                  .secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJy"
+                                            "gpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw=="};
+    struct stk_site site = {.endpoint = "https://acc.blob.core.windows.net"};
+    struct stk_wish wish = {.service = STK_CREDS_AZURE,
+                            .method = "PUT",
+                            .site = &site,
+                            .who = &who,
+                            .bucket = "bucket",
+                            .key = "k",
+                            .query = query,
+                            .query_count = STK_COUNT(query),
+                            .headers = more,
+                            .header_count = STK_COUNT(more),
+                            .body = {(const uint8_t *)"abc", 3},
+                            .time_s = 1445412480,
+                            .room = room,
+                            .room_bytes = sizeof room};
+
+    T_EQ("made", stk_dialect_make(&wish, NULL), 0);
+    T_EQ("lines", wish.line_count, 3);
+    T_STR("line", wish.lines[2],
+          "Authorization: SharedKey acc:jqrFfZ/DU22Bhu4X4shfdJc5FQKWmSf7mCUoh1Rooig=");
+}
+
+static bool has_line(const struct stk_wish *wish, const char *part)
+{
+    for (uint32_t i = 0; i < wish->line_count; i++) {
+        if (strstr(wish->lines[i], part)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Google by HMAC keys: a body is proven by its hash where TLS does not; who pays is a name, and no
+ * further header. */
+static void test_google_keys(void)
+{
+    static const struct way {
+        const char *endpoint, *payload, *payer;
+        bool paid;
+        struct stk_credentials who;
+    } ways[] = {
+        {"https://g",
+         "x-amz-content-sha256: UNSIGNED-PAYLOAD",
+         "me",
+         true,
+         {.kind = STK_CREDS_KEYS, .access_key = "GOOG1E", .secret = "s", .generation = 1}},
+        {"http://g",
+         "x-amz-content-sha256: "
+         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+         "me\r\nX-Other: 1",
+         false,
+         {.kind = STK_CREDS_KEYS, .access_key = "GOOG1E", .secret = "other", .generation = 2}},
+    };
+
+    struct stk_sign_cache cache = {0};
+
+    T_EACH(way, row, ways)
+    {
+        static char room[4096];
+        char signed_by[512];
+        struct stk_site site = {.account = ""};
+        struct stk_wish wish = {.service = STK_CREDS_GOOGLE,
+                                .method = "PUT",
+                                .site = &site,
+                                .who = &row->who,
+                                .bucket = "bucket",
+                                .key = "k",
+                                .body = {(const uint8_t *)"abc", 3},
+                                .time_s = 1445412480,
+                                .cache = &cache,
+                                .room = room,
+                                .room_bytes = sizeof room};
+
+        snprintf(site.endpoint, sizeof site.endpoint, "%s", row->endpoint);
+        setenv("GS_USER_PROJECT", row->payer, 1);
+        T_EQ(row->endpoint, stk_dialect_make(&wish, NULL), 0);
+        T_TRUE(row->endpoint, has_line(&wish, row->payload));
+        T_TRUE(row->endpoint, has_line(&wish, "Credential=GOOG1E/20151021/auto/s3/aws4_request"));
+        T_EQ(row->endpoint, has_line(&wish, "x-goog-user-project: me"), row->paid);
+        snprintf(signed_by, sizeof signed_by, "%s", wish.lines[wish.line_count - 1]);
+        wish.cache = NULL; /* what is cached is of these keys */
+        T_EQ(row->endpoint, stk_dialect_make(&wish, NULL), 0);
+        T_STR(row->endpoint, signed_by, wish.lines[wish.line_count - 1]);
+    }
+    unsetenv("GS_USER_PROJECT");
+}
+
+/* A revision is one part of a path, whatever it is called. */
+static void test_revision(void)
+{
+    static char room[4096];
+    struct stk_credentials who = {.kind = STK_CREDS_ANONYMOUS};
+    struct stk_site site = {.endpoint = "https://h"};
+    struct stk_wish wish = {.service = STK_CREDS_HUB,
+                            .method = "GET",
+                            .site = &site,
+                            .who = &who,
+                            .bucket = "datasets/a/b@refs/pr/1",
+                            .key = "k",
+                            .room = room,
+                            .room_bytes = sizeof room};
+
+    T_EQ("revision", stk_dialect_make(&wish, NULL), 0);
+    T_STR("revision", wish.url, "https://h/datasets/a/b/resolve/refs%2Fpr%2F1/k");
+}
+
+/* Keys that are none, and words for which there is no room: nothing is sent unsigned. */
+static void test_unsigned(void)
+{
+    static char room[1 << 15], huge[9000], key[sizeof((struct stk_credentials *)0)->secret];
+    const struct stk_sign_pair many[] = {{"x-ms-meta-a", huge}};
+    const char *const keys[] = {"", "=", "a", key};
+    struct stk_credentials who = {.kind = STK_CREDS_KEYS, .access_key = "acc"};
+    struct stk_site site = {.endpoint = "https://a"};
+    struct stk_wish wish = {.service = STK_CREDS_AZURE,
+                            .method = "GET",
+                            .site = &site,
+                            .who = &who,
+                            .bucket = "bucket",
+                            .key = "k",
+                            .room = room,
+                            .room_bytes = sizeof room};
+
+    memset(huge, 'x', sizeof huge - 1);
+    memset(key, 'A', 260); /* of 195 bytes: Azure's have 64 */
+    for (size_t i = 0; i < STK_COUNT(keys); i++) {
+        struct stoker_error error = {0};
+
+        snprintf(who.secret, sizeof who.secret, "%s", keys[i]);
+        T_EQ(keys[i], stk_dialect_make(&wish, &error), STOKER_ERROR_FORMAT);
+        T_TRUE(keys[i], !wish.url);
+        T_ERROR(keys[i], &error);
+    }
+    snprintf(who.secret, sizeof who.secret, "a2V5LW9mLWFjY291bnQ=");
+    T_EQ("room", stk_dialect_make(&wish, NULL), 0);
+    wish.headers = many;
+    wish.header_count = 1;
+    T_EQ("no room", stk_dialect_make(&wish, NULL), STOKER_ERROR_LIMIT);
+    T_TRUE("no room", !wish.url);
 }
 
 static void test_requests(void)
@@ -269,6 +448,7 @@ static const struct name {
     {"datasets/a/b@v1/c", "datasets", "a/b", "v1", "/c"},
     {"datasets/a/b@refs/pr/1/c", "datasets", "a/b", "refs/pr/1", "/c"},
     {"datasets/a/b@refs%2Fconvert%2Fparquet/c", "datasets", "a/b", "refs/convert/parquet", "/c"},
+    {"datasets/a/b@refs/convert/parquet/c", "datasets", "a/b", "refs/convert/parquet", "/c"},
     {"a/b/c", "models", "a/b", "main", "/c"},
     {"spaces/a/b@x", "spaces", "a/b", "x", ""},
     {"a/b/c@d", "models", "a/b", "main", "/c@d"},
@@ -334,6 +514,55 @@ static void test_links(void)
                            : STOKER_ERROR_CORRUPT);
         T_STR(row->text, url, row->url ? row->url : "");
     }
+    struct stk_view cut = {(const uint8_t *)"<https://h/\0x>; rel=\"next\"", 26};
+    char url[64];
+
+    T_EQ("a NUL", stk_hub_next(cut, url, sizeof url), STOKER_ERROR_CORRUPT);
+}
+
+static int count_entry(void *owner, const struct stk_hub_entry *entry)
+{
+    uint64_t *sum = owner;
+
+    *sum += entry->bytes + (entry->folder ? 1000 : 1);
+    return 0;
+}
+
+/* A page of a listing. */
+static void test_trees(void)
+{
+    static char deep[5000];
+    static const struct tree {
+        const char *text;
+        bool good;
+        uint64_t sum; /* of sizes, of 1 a file, of 1000 a folder */
+    } trees[] = {
+        {"[]", true, 0},
+        {"[{\"type\":\"file\",\"path\":\"a\",\"size\":7},"
+         "{\"type\":\"directory\",\"path\":\"b\",\"size\":0}]",
+         true, 1008},
+        {"[{\"type\":\"directory\",\"path\":\"b\"}]", true, 1000},
+        {"[{\"type\":\"file\",\"path\":\"a\",\"size\":-1}]", false, 0},
+        {"[{\"type\":\"file\",\"path\":\"a\",\"size\":\"7\"}]", false, 0},
+        {"[{\"type\":\"file\",\"path\":\"a\"}]", false, 0},
+        {"[{\"type\":\"file\",\"size\":7}]", false, 0},
+        {"[{\"path\":\"a\",\"size\":7}]", false, 0},
+        {"{\"error\":\"no\"}", false, 0},
+        {"[", false, 0},
+        {deep, false, 0},
+    };
+
+    memset(deep, 'x', sizeof deep - 1);
+    memcpy(deep, "[{\"type\":\"file\",\"size\":7,\"path\":\"", 33);
+    memcpy(deep + sizeof deep - 4, "\"}]", 3);
+    T_EACH(tree, row, trees)
+    {
+        struct stk_view page = {(const uint8_t *)row->text, strlen(row->text)};
+        uint64_t sum = 0;
+
+        T_EQ(row->text, stk_hub_tree(page, count_entry, &sum), row->good ? 0 : STOKER_ERROR_FORMAT);
+        T_EQ(row->text, sum, row->sum);
+    }
 }
 
 /* A page that leads elsewhere would be sent the token. */
@@ -395,6 +624,8 @@ static void test_zones(void)
         {"usx2-az1", ""},
         {"usw-az1", ""},
         {"usw12-az1", ""},
+        {"usw0-az1", ""},
+        {"usw:-az1", ""},
     };
     char region[64];
 
@@ -410,12 +641,18 @@ int main(void)
     T_TRUE("folder", mkdtemp(folder) != NULL);
     test_sites();
     test_zones();
+    test_long_region();
     test_profile();
     clear_environment();
     test_requests();
     test_shared_key();
+    test_shared_key_of_a_block();
+    test_google_keys();
+    test_revision();
+    test_unsigned();
     test_names();
     test_links();
+    test_trees();
     test_next_page();
     rmdir(folder);
     T_EQ("no leak", stk_mem_alive(), 0);
