@@ -108,7 +108,7 @@ def same(source, destination):
 
 def one_round(way, name, command, place, env, first):
     """Up to a place of its own, or down from where the source lies; then it is removed."""
-    source, home, stoker = place
+    source, home, stoker, ceph = place
     folder = way.startswith("small")
     if way.endswith("up"):
         there = f"s3://{BUCKET}/up/{way}"
@@ -120,6 +120,7 @@ def one_round(way, name, command, place, env, first):
             result["right"] = same(source, check)
             (shutil.rmtree if folder else os.unlink)(check)
         subprocess.run([stoker, "rm", "-r", "--yes", there], env=env, capture_output=True)
+        ceph.collect()
         return result
     to = home / "down"
     result = run(command(f"s3://{BUCKET}/source/{source.name}", to, folder), env)
@@ -130,7 +131,8 @@ def one_round(way, name, command, place, env, first):
     return result
 
 
-def measure(ways, sources, home, env, stoker, runs):
+def measure(ways, sources, home, stoker, ceph, runs):
+    env = environment(ceph)
     results = {}
     for way in ways:
         source = sources[way.split("-")[0]]
@@ -141,8 +143,8 @@ def measure(ways, sources, home, env, stoker, runs):
                 rounds = results.setdefault(way, {}).setdefault(name, [])
                 if rounds and "failed" in rounds[0]:
                     continue
-                rounds.append(one_round(way, name, command, (source, home, stoker), env,
-                                        number == 0))
+                rounds.append(one_round(way, name, command, (source, home, stoker, ceph),
+                                        env, number == 0))
         say(f"{way} done")
     return results
 
@@ -195,7 +197,7 @@ def main():
                 subprocess.run([build / "stoker", "cp", *(["-r"] if source.is_dir() else []),
                                 source, f"s3://{BUCKET}/source/{source.name}"], env=env, check=True,
                                stdout=subprocess.DEVNULL)
-            results = measure(ways, sources, home, env, build / "stoker", args.runs)
+            results = measure(ways, sources, home, build / "stoker", ceph, args.runs)
         finally:
             ceph.close()
     show(results, {"small": (args.files, args.files * args.file_bytes), "large": (1, args.large)})
