@@ -3,6 +3,7 @@
 #include "http/reactor.h"
 
 #include "base/mem.h"
+#include "io/io.h"
 #include "io/pool.h"
 
 #include <arpa/inet.h>
@@ -43,6 +44,7 @@ int stk_http_budget_open(struct stk_http *http)
         budget->sockets[i].fd = -1;
     }
     stk_climb_init(&budget->climb, STK_CLIMB_MIN, start, most);
+    stk_climb_init(&budget->large, STK_CLIMB_MIN, STK_HTTP_LARGE_START * stk_io_cores(), most);
     tell(http);
     return budget->sockets ? 0 : -1;
 }
@@ -318,6 +320,7 @@ void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns)
     budget->is_untried = budget->is_untried && count_off_gone(budget);
     budget->sweeps++;
     budget->busy += http->ready.first && http->active >= budget->climb.count ? 1 : 0;
+    budget->large_busy += http->large.first && http->large_count >= budget->large.count ? 1 : 0;
     if (now_ns >= budget->climbed_ns + STK_CLIMB_MS * MS) {
         uint64_t bytes = bytes_so_far(http);
         bool held = budget->is_short ||
@@ -326,10 +329,12 @@ void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns)
 
         stk_climb_step(&budget->climb, bytes - stk_min(bytes, budget->climbed_bytes),
                        2 * budget->busy > budget->sweeps, held);
+        stk_climb_step(&budget->large, bytes - stk_min(bytes, budget->climbed_bytes),
+                       2 * budget->large_busy > budget->sweeps, held);
         budget->climbed_ns = now_ns;
         budget->climbed_bytes = bytes;
         budget->is_short = false;
-        budget->sweeps = budget->busy = 0;
+        budget->sweeps = budget->busy = budget->large_busy = 0;
     }
     if (node) {
         uint32_t held = stk_node_held(node);

@@ -28,6 +28,11 @@ struct stk_http; /* the reactor and its connections */
 #define STK_HTTP_CONNECTIONS_START 128u /* at first; then as many as bring more */
 #define STK_HTTP_CONNECTIONS_ALONE 256u /* the same where no other process of the node asks */
 #define STK_HTTP_CONNECTIONS_MAX 1024u
+/* Answers of so many bytes keep a core busy by few connections; more of them only share its caches,
+ * and the first one that is wanted comes later. So at first there are so many of them a core, then
+ * as many as bring more. */
+#define STK_HTTP_LARGE_BYTES (2u << 20)
+#define STK_HTTP_LARGE_START 8u
 
 /* What a zero in a request means. */
 #define STK_HTTP_CONNECT_MS 5000u
@@ -131,6 +136,7 @@ struct stk_http_request {
 
     struct stk_http_slot *slot; /* internal, as all below */
     bool waited;                /* for a lease */
+    bool is_large;              /* counted as such */
     struct stk_http_request *next, *previous;
     uint64_t deadline_ns;
     _Atomic bool cancelled;

@@ -52,6 +52,7 @@ static const struct told {
 };
 
 static bool take_inbox(struct stk_http *http);
+static void admit(struct stk_http *http, struct stk_http_request *request);
 static void cancel_all(struct stk_http *http);
 static void start_due(struct stk_http *http);
 static bool start(struct stk_http *http, struct stk_http_request *request);
@@ -95,7 +96,8 @@ void stk_http_finish(struct stk_http *http, struct stk_http_request *request,
     static const struct stk_http_answer none;
     char text[256];
 
-    (void)http;
+    http->large_count -= request->is_large;
+    request->is_large = false;
     request->failure = failure;
     request->done_ns = stk_clock_ns();
     if (failure == STK_HTTP_NO_FAILURE) {
@@ -127,14 +129,26 @@ static bool take_inbox(struct stk_http *http)
     pthread_mutex_unlock(&http->lock);
     for (; request; request = next) {
         next = request->next;
-        stk_http_list_add(request->not_before_ns ? &http->delayed : &http->ready, request);
+        if (request->not_before_ns) {
+            stk_http_list_add(&http->delayed, request);
+        } else {
+            admit(http, request);
+        }
     }
     return closing;
 }
 
+/* It is due: the large ones wait for each other before they wait for a connection. */
+static void admit(struct stk_http *http, struct stk_http_request *request)
+{
+    bool large = request->buffer_bytes >= STK_HTTP_LARGE_BYTES && !request->is_large;
+
+    stk_http_list_add(large ? &http->large : &http->ready, request);
+}
+
 static void cancel_all(struct stk_http *http)
 {
-    struct stk_http_list *lists[] = {&http->ready, &http->delayed};
+    struct stk_http_list *lists[] = {&http->large, &http->ready, &http->delayed};
 
     for (size_t i = 0; i < STK_COUNT(lists); i++) {
         while (lists[i]->first) {
@@ -160,8 +174,15 @@ static void start_due(struct stk_http *http)
         next = request->next;
         if (request->not_before_ns <= now_ns) {
             stk_http_list_remove(&http->delayed, request);
-            stk_http_list_add(&http->ready, request);
+            admit(http, request);
         }
+    }
+    while (http->large.first && http->large_count < http->budget.large.count) {
+        request = http->large.first;
+        stk_http_list_remove(&http->large, request);
+        stk_http_list_add(&http->ready, request);
+        request->is_large = true;
+        http->large_count++;
     }
     while (http->ready.first && stk_http_may_start(http)) {
         request = http->ready.first;
@@ -371,7 +392,7 @@ void stk_http_drop(struct stk_http *http, struct stk_http_request *request)
 /* Ends what was cancelled or is past a deadline. */
 static void sweep(struct stk_http *http)
 {
-    struct stk_http_list *lists[] = {&http->ready, &http->delayed};
+    struct stk_http_list *lists[] = {&http->large, &http->ready, &http->delayed};
     uint64_t now_ns = stk_clock_ns();
     bool cancels = atomic_exchange_explicit(&http->cancels, false, memory_order_acq_rel);
     struct stk_http_request *request, *next;
@@ -438,12 +459,15 @@ static int wait_ms(struct stk_http *http)
     if (submitted) {
         return 0;
     }
-    if (http->active + (http->ready.first != NULL) + (http->delayed.first != NULL) == 0) {
+    if (http->active + (http->ready.first != NULL) + (http->delayed.first != NULL) +
+            (http->large.first != NULL) ==
+        0) {
         return (int)stk_http_budget_idle_ms(http, IDLE_MS);
     }
     now_ns = stk_clock_ns();
     until_ns = now_ns + SWEEP_MS * MS;
-    if (http->ready.first && stk_http_may_start(http)) {
+    if ((http->ready.first && stk_http_may_start(http)) ||
+        (http->large.first && http->large_count < http->budget.large.count)) {
         return 0;
     }
     if (http->ready.first && http->budget.is_short) {

@@ -2,6 +2,7 @@
  *
  *   inbox --take--> delayed --due--> ready --a free slot--> active --libcurl--> done
  *                       `------------- -EAGAIN of prepare ----'
+ *   large answers wait before ready until few enough of them are on their way
  *   a free slot is one for which there is a lease of the node, too: budget.c
  *
  * Owner: struct stk_http. Threads: the reactor; `locked` with its lock: any.
@@ -57,8 +58,8 @@ struct stk_http_budget {
     bool is_untried;  /* there may be sockets that no transfer has gone by yet */
     uint64_t refused_ns, full_ns, climbed_ns, climbed_bytes;
     uint64_t bytes; /* of requests that are done */
-    uint32_t sweeps, busy;
-    struct stk_climb climb;
+    uint32_t sweeps, busy, large_busy;
+    struct stk_climb climb, large; /* of connections; of large answers at once */
 };
 
 /* Of the reactor: watch.c. */
@@ -77,7 +78,8 @@ struct stk_http {
     struct stk_http_slot **slots; /* all that were made */
     uint32_t slot_count, active;
     struct stk_http_slot *free_slots;
-    struct stk_http_list ready, delayed; /* of the reactor */
+    struct stk_http_list large, ready, delayed; /* of the reactor */
+    uint32_t large_count;                       /* ready or on their way */
     uint64_t swept_ns;
     pthread_mutex_t lock;
     struct {
