@@ -14,8 +14,9 @@
 #define ROUND_SAMPLES 16u
 #define ROUNDS 32u
 #define READ_BYTES_FIRST (256u << 10)
-#define READ_BYTES_MAX (256u << 20) /* a larger picture has no marks */
-#define WAIT_MS 30000u              /* for memory */
+#define READ_BYTES_MAX (256u << 20) /* a much larger picture has no marks */
+_Static_assert(2ull * READ_BYTES_MAX <= UINT32_MAX, "an entry counts the picture's bytes");
+#define WAIT_MS 30000u /* for memory */
 
 /* What one thread makes of ROUND_SAMPLES samples. */
 struct round {
@@ -107,7 +108,7 @@ static int add_entry(struct stoker_marker *marker, struct round *round, struct s
     }
     count = stk_jpeg_marks_count(&frame, marker->mcus);
     space = stk_jpeg_workspace_bytes(&frame, &corner) + 64;
-    if (count > UINT32_MAX || picture.bytes > UINT32_MAX || is_cut(&frame)) {
+    if (is_cut(&frame)) {
         return 0;
     }
     status = make_room(engine, &round->space, &round->space_capacity, space, error);
@@ -148,11 +149,9 @@ static int read_picture(struct stoker_marker *marker, struct round *round, uint6
         if (status < 0) {
             return status;
         }
-        got = 0;
         status = stoker_dataset_read(marker->dataset, sample, extension, round->picture,
                                      round->picture_capacity, &got, error);
-    } while (status == STOKER_ERROR_LIMIT && got > round->picture_capacity &&
-             got <= READ_BYTES_MAX);
+    } while (got > round->picture_capacity && got <= READ_BYTES_MAX);
     *picture_out = (struct stk_view){round->picture, got};
     return status == STOKER_ERROR_LIMIT ? 0 : status < 0 ? status : 1;
 }
@@ -171,7 +170,7 @@ static int mark_sample(struct stoker_marker *marker, struct round *round, uint64
 
         status = stk_index_member(index, &sample, i, &member, error);
         extension = status < 0 ? "" : stk_index_extension(index, member.extension);
-        if (status < 0 || !is_jpeg_name(extension)) {
+        if (!is_jpeg_name(extension)) {
             continue;
         }
         status = read_picture(marker, round, number, extension, &picture, error);
@@ -190,7 +189,6 @@ static void check_sample(struct stoker_marker *marker, struct round *round, uint
         (bytes > 0 && memcmp(of.entries.data, round->entries + before, bytes) != 0)) {
         round->first_wrong = round->wrong++ == 0 ? number : round->first_wrong;
     }
-    round->entries_bytes = before;
 }
 
 static int open_decoder(struct stoker_engine *engine, struct round *round,
@@ -216,13 +214,11 @@ static int run_round(void *context, uint64_t number, struct stoker_error *error)
     int status = round->decoder ? 0 : open_decoder(marker->dataset->engine, round, error);
 
     round->entries_bytes = 0;
-    for (uint32_t i = 0; i < ROUND_SAMPLES && status == 0; i++) {
+    for (uint32_t i = 0; i < ROUND_SAMPLES && first + i < marker->samples && status == 0; i++) {
         size_t before = round->entries_bytes;
 
-        if (first + i < marker->samples) {
-            status = mark_sample(marker, round, first + i, error);
-        }
-        if (status == 0 && marker->check && first + i < marker->samples) {
+        status = mark_sample(marker, round, first + i, error);
+        if (marker->check) {
             check_sample(marker, round, first + i, before);
         }
         round->ends[i] = round->entries_bytes;

@@ -1,6 +1,7 @@
 /* Goal: each JPEG of a data set gets its marks, whatever its name, size or place, and what a run
  * tells of itself is true; a check finds each sample whose marks are others, too many or missing;
- * a picture that says more of itself than its bytes can hold costs nothing; memory is given back.
+ * a picture that says more of itself than its bytes can hold costs nothing; memory is given back,
+ * and a run that fails or is given up leaves nothing.
  * Method: tars in the simulated world, and files of marks written here. Covers marker.c, and where
  * sidecar.c takes the file. */
 #include "marker/marker_test.h"
@@ -295,11 +296,136 @@ static void test_packed(void)
     stoker_engine_close(engine);
 }
 
+/* Two bits an MCU: as many MCUs for its bytes as there can be. */
+static void test_flat(void)
+{
+    struct marker_picture picture = {
+        .width = 992, .height = 1000, .noise = 1, .quality = 50, .channels = 1, .flat = true};
+    struct stoker_marker_progress progress = {0};
+    struct stk_io *world;
+    struct stoker_engine *engine = open_world(&world);
+    struct t_tar tar = {0};
+    size_t bytes = marker_encode(&picture, file, sizeof file);
+
+    T_TRUE("small", bytes < 124 * 125 / 4 + 200);
+    t_tar_add(&tar, "a.jpg", file, bytes);
+    put_tar(world, &tar);
+    index_tar(engine);
+    T_EQ("marker", marker_run(engine, TAR, 1, false, &progress), 0);
+    T_EQ("marked", progress.marked, 1);
+    stoker_engine_close(engine);
+}
+
+/* ---- failures ------------------------------------------------------------------------------- */
+
+/* 0, or the first failure; nothing is told, and options are left out. */
+static int run_plain(struct stoker_dataset *dataset, struct stoker_error *error)
+{
+    struct stoker_marker *marker = NULL;
+    int status = stoker_marker_open(&marker, dataset, NULL, error);
+
+    while (status == 0 && (status = stoker_marker_next(marker, NULL, error)) == 1) {
+        status = 0;
+    }
+    stoker_marker_close(marker);
+    return status;
+}
+
+static bool exists(struct stk_io *world, const char *path)
+{
+    struct stk_stat stat;
+
+    return stk_io_stat_path(world, path, &stat, NULL) == 0;
+}
+
+/* What a failed run leaves: nothing beside what was there. */
+static void check_left(struct stoker_engine *engine, struct stk_io *world, uint64_t budget)
+{
+    T_EQ("memory", engine->budget.bytes, budget);
+    T_TRUE("no half file", !exists(world, MARKS ".new"));
+    T_TRUE("no lock", !exists(world, MARKS ".lock"));
+}
+
+static void check_failures(struct stoker_engine *engine, struct stk_io *world,
+                           struct stoker_dataset *dataset)
+{
+    static const struct stk_world_rule rules[] = {
+        {MARKS ".new", STK_FAULT_FULL, 0, 1, 100, 0},
+        {MARKS ".new", STK_FAULT_SYNC, 0, 1, 0, 0},
+        {MARKS ".new", STK_FAULT_RENAME, 0, 1, 0, 0},
+    };
+    struct stoker_error error = {0};
+    uint64_t budget = engine->budget.bytes;
+    struct stoker_marker *marker = NULL;
+    struct stk_marks *marks = NULL;
+    uint64_t calls;
+
+    for (size_t i = 0; i < STK_COUNT(rules); i++) {
+        T_EQ("rule", stk_world_rule(world, &rules[i]), 0);
+        T_EQ("told", run_plain(dataset, &error), i ? -EIO : -ENOSPC);
+        check_left(engine, world, budget);
+        T_TRUE("none", !exists(world, MARKS));
+    }
+    calls = stk_mem_calls();
+    T_EQ("marker", run_plain(dataset, &error), 0);
+    calls = stk_mem_calls() - calls;
+    for (uint64_t n = 1; n <= calls; n++) {
+        int status;
+
+        T_EQ("remove", stk_io_remove(world, MARKS, NULL), 0);
+        stk_mem_fail_nth(n);
+        status = run_plain(dataset, &error);
+        stk_mem_fail_nth(0);
+        T_TRUE("told", status == 0 || status == -ENOMEM);
+        check_left(engine, world, budget);
+        T_TRUE("whole", status < 0 || exists(world, MARKS));
+        status = stk_marks_open(&marks, world, MARKS, stk_index_identity(dataset->index), &error);
+        T_TRUE("whole, or not there", status == 0 || status == -ENOENT);
+        stk_marks_close(marks);
+    }
+    T_EQ("remove", stk_io_remove(world, MARKS, NULL), 0);
+    T_EQ("open", stoker_marker_open(&marker, dataset, NULL, &error), 0);
+    T_TRUE("it writes", exists(world, MARKS ".new") && exists(world, MARKS ".lock"));
+    stoker_marker_close(marker); /* given up */
+    check_left(engine, world, budget);
+    T_TRUE("none", !exists(world, MARKS));
+    T_EQ("rule", stk_world_rule(world, &(struct stk_world_rule){TAR, STK_FAULT_EIO, 0, 0, 0, 0}),
+         0);
+    T_EQ("no data", run_plain(dataset, &error), -EIO);
+    check_left(engine, world, budget);
+}
+
+static void test_failures(void)
+{
+    struct stk_io *world;
+    struct stoker_engine *engine = open_world(&world);
+    struct stoker_dataset *dataset = NULL;
+    struct t_tar tar = {0};
+
+    for (uint32_t i = 0; i < 40; i++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "s%05u.jpg", i);
+        t_tar_add(&tar, name, file, encode(i, 20 + i, false));
+    }
+    put_tar(world, &tar);
+    index_tar(engine);
+    T_EQ("open", t_open(engine, TAR, STOKER_INDEX_AUTO, &dataset, NULL), 0);
+    check_failures(engine, world, dataset);
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+}
+
 int main(void)
 {
+    int64_t alive = stk_mem_alive();
+
     test_many();
     test_members();
     test_large_words();
     test_packed();
+    test_flat();
+    test_failures();
+    T_EQ("no leak", stk_mem_alive(), alive);
     return t_finish();
 }

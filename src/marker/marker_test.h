@@ -17,6 +17,7 @@ struct marker_picture {
     int quality, channels; /* 1: grey; 3 */
     unsigned restart_interval;
     bool progressive;
+    bool flat; /* one colour, by codes made for it: as few bits as can be */
 };
 
 static inline size_t marker_encode(const struct marker_picture *picture, uint8_t *file,
@@ -39,6 +40,7 @@ static inline size_t marker_encode(const struct marker_picture *picture, uint8_t
     jpeg_set_defaults(&cinfo);
     jpeg_set_quality(&cinfo, picture->quality, TRUE);
     cinfo.restart_interval = picture->restart_interval;
+    cinfo.optimize_coding = picture->flat;
     if (picture->progressive) {
         jpeg_simple_progression(&cinfo);
     }
@@ -49,7 +51,9 @@ static inline size_t marker_encode(const struct marker_picture *picture, uint8_t
         for (uint32_t i = 0; i < (uint32_t)picture->channels * cinfo.image_width; i++) {
             uint64_t noise = stk_key(picture->number, (uint64_t)cinfo.next_scanline << 32 | i);
 
-            row[i] = (uint8_t)(i + cinfo.next_scanline * 2 + noise % picture->noise);
+            row[i] = picture->flat
+                         ? 128
+                         : (uint8_t)(i + cinfo.next_scanline * 2 + noise % picture->noise);
         }
         jpeg_write_scanlines(&cinfo, &rows, 1);
     }
