@@ -38,6 +38,8 @@ static const struct {
     {"goes on behind nothing", "[a]\nx = 1\n\n  2\n", "1\n\n2"},
     {"ends", "[a]\nx = 1\n\n\n", "1"},
     {"not indented deeper", "[a]\n  x = 1\n  y = 2\n", "1"},
+    {"indented behind a section", "[b]\nx=2\n[a]\n  x = 1\n", "1"},
+    {"empty lines are of their option", "[a]\ny=1\n\nx=1\n  2\n", "1\n2"},
     {"brackets in a name", "[b]\nx=2\n[a] tail\nx=1\n", "1"},
     {"last section", "[a]\nx=1\n[b]\nx=2\n", "1"},
     {"section twice", "[a]\nx=1\n[a]\ny=2\n", NULL},
@@ -80,6 +82,21 @@ static void test_files(void)
     T_TRUE("nothing is cited", !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
 }
 
+/* As long as a file may be, and a byte more. */
+static void test_limits(void)
+{
+    static char text[STK_INI_BYTES_MAX + 2];
+    struct stk_ini ini;
+
+    memset(text, '\n', sizeof text - 1);
+    T_EQ("longest",
+         stk_ini_parse(&ini, (struct stk_view){(uint8_t *)text, STK_INI_BYTES_MAX}, NULL), 0);
+    stk_ini_deinit(&ini);
+    T_EQ("too long",
+         stk_ini_parse(&ini, (struct stk_view){(uint8_t *)text, STK_INI_BYTES_MAX + 1}, NULL),
+         STOKER_ERROR_LIMIT);
+}
+
 static void test_nested(void)
 {
     char out[8];
@@ -89,6 +106,8 @@ static void test_nested(void)
     T_TRUE("last", stk_ini_nested("\na = 1\nb=2 3", "b", out, sizeof out));
     T_STR("last", out, "2 3");
     T_TRUE("none", !stk_ini_nested("\na = 1\nb=2 3", "c", out, sizeof out));
+    T_TRUE("all of a name", stk_ini_nested("\n=3\na = 1\nab=2", "ab", out, sizeof out));
+    T_STR("all of a name", out, "2");
     T_TRUE("not nested", !stk_ini_nested("a = 1", "a", out, sizeof out));
     T_TRUE("too long", !stk_ini_nested("\na = 12345678", "a", out, sizeof out));
 }
@@ -154,6 +173,70 @@ static void test_profiles(void)
         unlink(path);
     }
     rmdir(folder);
+}
+
+/* Which section is a profile's, and which variable goes first. */
+static void test_choice(void)
+{
+    static const struct {
+        const char *profile, *region; /* NULL: there is no such profile */
+    } rows[] = {{"a", "r-a"}, {"ab", "r-ab"}, {"a b", "r-last"},       {"b", NULL},
+                {"c", NULL},  {"e", NULL},    {"default", "r-default"}};
+    char folder[64] = "/tmp/stoker-profile-XXXXXX", out[8], path[256];
+    struct stk_profiles profiles;
+
+    clearenv();
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    put(folder, "config",
+        "[default]\nregion=r-default\n[profile 'ab']\nregion=r-ab\n[profile a]\nregion=r-a\n"
+        "[profile 'a b']\nregion=r-first\n[profile \"a b\"]\nregion=r-last\n[profile bc]\nx=1\n"
+        "[profilec]\nx=1\n[profile 'bd']\nx=1\n[profile 'e\"]\nx=1\n",
+        "AWS_CONFIG_FILE");
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere/x", 1);
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        int status = stk_profiles_open(&profiles, rows[i].profile, NULL);
+
+        T_EQ(rows[i].profile, status, rows[i].region ? 0 : STOKER_ERROR_MISSING);
+        T_STR(rows[i].profile, status < 0 ? "" : stk_profiles_region(&profiles),
+              rows[i].region ? rows[i].region : "");
+        stk_profiles_close(&profiles);
+    }
+    setenv("AWS_PROFILE", "ab", 1);
+    setenv("AWS_DEFAULT_PROFILE", "a", 1); /* as botocore */
+    T_EQ("both", stk_profiles_open(&profiles, NULL, NULL), 0);
+    T_STR("both", profiles.name, "a");
+    setenv("AWS_DEFAULT_REGION", "r2", 1);
+    setenv("AWS_REGION", "", 1);
+    T_STR("empty is none", stk_profiles_region(&profiles), "r2");
+    setenv("AWS_REGION", "r1", 1);
+    T_STR("AWS_REGION first", stk_profiles_region(&profiles), "r1");
+    setenv("AWS_ENDPOINT_URL_A_B", "http://h", 1);
+    T_TRUE("no room", !stk_profiles_endpoint(&profiles, "a-b", out, sizeof out));
+    setenv("AWS_ENDPOINT_URL_A_B", "http://", 1);
+    T_TRUE("room", stk_profiles_endpoint(&profiles, "a-b", out, sizeof out));
+    setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "1", 1);
+    T_TRUE("ignored", !stk_profiles_endpoint(&profiles, "a-b", out, sizeof out));
+    stk_profiles_close(&profiles);
+    snprintf(path, sizeof path, "%s/config", folder);
+    unlink(path);
+    rmdir(folder);
+}
+
+static void test_paths(void)
+{
+    char out[16];
+
+    setenv("HOME", "/h", 1);
+    T_TRUE("home", stk_path_expand("~/x", out, sizeof out));
+    T_STR("home", out, "/h/x");
+    T_TRUE("home alone", stk_path_expand("~", out, sizeof out));
+    T_STR("home alone", out, "/h");
+    T_TRUE("another's home stays", stk_path_expand("~u/x", out, sizeof out));
+    T_STR("another's home stays", out, "~u/x");
+    T_TRUE("fits", stk_path_expand("~/234567890123", out, sizeof out));
+    T_TRUE("too long", !stk_path_expand("~/2345678901234", out, sizeof out));
+    unsetenv("HOME");
+    T_TRUE("no home", !stk_path_expand("~/x", out, sizeof out));
 }
 
 /* ---- answers ---- */
@@ -289,8 +372,11 @@ static void test_codes(void)
 int main(void)
 {
     test_files();
+    test_limits();
     test_nested();
     test_profiles();
+    test_choice();
+    test_paths();
     test_answers();
     test_times();
     test_elements();
