@@ -475,6 +475,31 @@ static void test_faults(void)
     t_tar_free(&tar);
 }
 
+/* Where no further tar can be told, those before it end as they are, and that is told. */
+static void test_next_fails(void)
+{
+    struct t_tar tar = make_tar(PLAIN, 20, 20000);
+    struct run *run = open_run(8);
+    struct stoker_error error = {0};
+    static struct text want;
+    uint64_t count = 0;
+
+    walk(&tar, &want, NULL, &count);
+    for (int i = 0; i < 3; i++) {
+        add(run, &tar, NULL, 0);
+    }
+    run->broken = true;
+    stk_world_rule(run->io, &(struct stk_world_rule){.fault = STK_FAULT_COLD});
+    T_EQ("next fails", sweep(run, &error), -EPIPE);
+    T_ERROR("next fails", &error);
+    for (int i = 0; i < 3; i++) {
+        T_EQ("before it", run->ones[i].status, 0);
+        T_STR("before it", run->ones[i].text.bytes, want.bytes);
+    }
+    close_run(run);
+    t_tar_free(&tar);
+}
+
 /* Each allocation, and each call of the seam, fails once. */
 static void test_failures(void)
 {
@@ -531,6 +556,7 @@ int main(int argc, char **argv)
     test_random();
     test_depth();
     test_faults();
+    test_next_fails();
     test_failures();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
