@@ -520,7 +520,7 @@ static const char *metadata_base(const struct stk_profiles *profiles)
         base ? base : stk_profiles_get(profiles, profiles->name, "ec2_metadata_service_endpoint");
     mode = mode ? mode
                 : stk_profiles_get(profiles, profiles->name, "ec2_metadata_service_endpoint_mode");
-    return base ? base : mode && strcasecmp(mode, "ipv6") == 0 ? METADATA_6 : METADATA;
+    return base && base[0] ? base : mode && strcasecmp(mode, "ipv6") == 0 ? METADATA_6 : METADATA;
 }
 
 static struct stk_ask *metadata_ask(uint32_t method, const char *base, const char *path,

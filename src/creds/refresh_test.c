@@ -37,6 +37,22 @@ int clock_gettime(clockid_t id, struct timespec *now)
     return (int)syscall(SYS_clock_gettime, id, now);
 }
 
+static _Atomic uint32_t metadata_asked;
+
+/* Nobody is at an instance's metadata. */
+int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes)
+{
+    struct sockaddr_in address = {.sin_family = AF_UNSPEC};
+
+    memcpy(&address, to.__sockaddr__, stk_min(sizeof address, bytes));
+    if (address.sin_family == AF_INET && ntohl(address.sin_addr.s_addr) >> 16 == 0xa9fe) {
+        atomic_fetch_add(&metadata_asked, 1);
+        errno = ECONNREFUSED;
+        return -1;
+    }
+    return (int)syscall(SYS_connect, fd, to.__sockaddr__, bytes);
+}
+
 /* ---- the endpoint ---- */
 
 static int listener, port;
@@ -267,6 +283,25 @@ static void test_flight(struct stk_http *http)
     stk_creds_close(creds);
 }
 
+/* An option without a value is none: the metadata is where it always is. */
+static void test_empty_option(struct stk_http *http)
+{
+    struct stk_creds_options options = {.service = STK_CREDS_AWS, .http = http};
+    char path[] = "/tmp/stoker-refresh-XXXXXX";
+    static struct stk_creds_trail trail;
+    struct stk_credentials got = {0};
+    FILE *file = fdopen(mkstemp(path), "w");
+
+    T_TRUE("file", file && fputs("[default]\nec2_metadata_service_endpoint =\n", file) >= 0 &&
+                       fclose(file) == 0);
+    setenv("AWS_CONFIG_FILE", path, 1);
+    unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    T_EQ("empty", stk_creds_explain(&options, &trail, &got, NULL), 0);
+    T_EQ("empty", got.kind, STK_CREDS_ANONYMOUS);
+    T_TRUE("empty", atomic_load(&metadata_asked) > 0);
+    unlink(path);
+}
+
 int main(void)
 {
     struct stk_http_options options = {.connections_max = 2 * CALLERS};
@@ -282,7 +317,8 @@ int main(void)
     T_EQ("http", stk_http_open(&http, &options, NULL), 0);
     test_flight(http);
     allow(UINT32_MAX);
-    monotonic_ns = 0;
+    wall_ns = monotonic_ns = 0;
+    test_empty_option(http);
     stk_http_close(http);
     shutdown(listener, SHUT_RDWR);
     pthread_join(server, NULL);

@@ -187,7 +187,8 @@ const char *stk_profiles_region(const struct stk_profiles *profiles)
     const char *region = stk_environment("AWS_REGION");
 
     region = region ? region : stk_environment("AWS_DEFAULT_REGION");
-    return region ? region : stk_profiles_get(profiles, profiles->name, "region");
+    region = region ? region : stk_profiles_get(profiles, profiles->name, "region");
+    return region && region[0] ? region : NULL;
 }
 
 const char *stk_profiles_region_where(const struct stk_profiles *profiles, char *text,
@@ -198,7 +199,10 @@ const char *stk_profiles_region_where(const struct stk_profiles *profiles, char 
                  stk_environment("AWS_REGION") ? "AWS_REGION" : "AWS_DEFAULT_REGION");
         return text;
     }
-    return stk_profiles_where(profiles, profiles->name, "region", text, text_bytes);
+    text[0] = 0;
+    return stk_profiles_region(profiles)
+               ? stk_profiles_where(profiles, profiles->name, "region", text, text_bytes)
+               : text;
 }
 
 const char *stk_environment(const char *name)

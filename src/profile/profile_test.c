@@ -190,7 +190,8 @@ static void test_choice(void)
     put(folder, "config",
         "[default]\nregion=r-default\n[profile 'ab']\nregion=r-ab\n[profile a]\nregion=r-a\n"
         "[profile 'a b']\nregion=r-first\n[profile \"a b\"]\nregion=r-last\n[profile bc]\nx=1\n"
-        "[profilec]\nx=1\n[profile 'bd']\nx=1\n[profile 'e\"]\nx=1\n",
+        "[profilec]\nx=1\n[profile 'bd']\nx=1\n[profile 'e\"]\nx=1\n"
+        "[profile empty]\nregion =\n",
         "AWS_CONFIG_FILE");
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere/x", 1);
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
@@ -201,6 +202,10 @@ static void test_choice(void)
               rows[i].region ? rows[i].region : "");
         stk_profiles_close(&profiles);
     }
+    T_EQ("empty", stk_profiles_open(&profiles, "empty", NULL), 0);
+    T_TRUE("empty", !stk_profiles_region(&profiles));
+    T_STR("empty", stk_profiles_region_where(&profiles, out, sizeof out), "");
+    stk_profiles_close(&profiles);
     setenv("AWS_PROFILE", "ab", 1);
     setenv("AWS_DEFAULT_PROFILE", "a", 1); /* as botocore */
     T_EQ("both", stk_profiles_open(&profiles, NULL, NULL), 0);
