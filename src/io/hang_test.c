@@ -259,6 +259,7 @@ static void test_calls(struct stk_io *io, const char *name)
 {
     struct stoker_error error = {0};
     struct stk_listing listing = {0};
+    struct stk_mounted mounted;
     struct stk_file *file = NULL;
     struct stk_stat stat = {0};
     uint64_t start_ns = stk_io_clock_ns(io);
@@ -289,6 +290,9 @@ static void test_calls(struct stk_io *io, const char *name)
         goto done;
     }
     T_EQ(name, stk_io_stat_file(io, file, &stat, &error), 0);
+    T_TRUE(name, stk_io_mounted(io, file, &mounted));
+    T_EQ(name, mounted.device, stat.device);
+    T_EQ(name, mounted.block_bytes, 4096);
     T_EQ(name, stk_io_read_wait(io, file, 5, data, FILE_BYTES), FILE_BYTES - 5);
     T_TRUE(name, is_good(data, 5, FILE_BYTES - 5));
     stk_io_close_file(io, file);

@@ -198,6 +198,12 @@ uint32_t stk_io_far_bytes(struct stk_io *io, struct stk_file *file)
     return io->table->far_bytes ? io->table->far_bytes(io, file) : 0;
 }
 
+bool stk_io_mounted(struct stk_io *io, struct stk_file *file, struct stk_mounted *mounted_out)
+{
+    *mounted_out = (struct stk_mounted){0};
+    return io->table->mounted && io->table->mounted(io, file, mounted_out);
+}
+
 bool stk_io_is_url(const char *path)
 {
     static const char letters[] =

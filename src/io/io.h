@@ -57,6 +57,12 @@ struct stk_stat {
     uint64_t version; /* of an object: a hash of its ETag; 0: not known */
 };
 
+/* Where a file lies whose reads may each be a round trip: as its opening told. */
+struct stk_mounted {
+    uint64_t device;      /* st_dev */
+    uint32_t block_bytes; /* st_blksize: what the file system likes to be read by */
+};
+
 /* One read. The submitter owns it and its buffer until reap gives it back. When the deadline
  * passes, reap gives it back with STOKER_ERROR_TIMEOUT and `lost` set: the kernel may still
  * write into the buffer, which the submitter must then never use or free. */
@@ -128,6 +134,8 @@ struct stk_io_table {
                           uint64_t bytes);
     void (*list_many)(struct stk_io *io, const char *paths, size_t count,
                       struct stk_listing *listings_out); /* may be NULL */
+    /* May be NULL: no file is. */
+    bool (*mounted)(struct stk_io *io, struct stk_file *file, struct stk_mounted *mounted_out);
 };
 
 struct stk_io {
@@ -217,6 +225,9 @@ void stk_io_ledger(struct stk_io *io, struct stoker_ledger *ledger_out);
  * read fewer saves nothing. Reads of such a file need no room beside their bytes (skip is 0), and
  * are never lost. */
 uint32_t stk_io_far_bytes(struct stk_io *io, struct stk_file *file);
+/* True: a file on a network file system, behind FUSE, or on what nobody knows, and where it lies.
+ * False: on a disk or in the memory of this machine; an object. Never waits. */
+bool stk_io_mounted(struct stk_io *io, struct stk_file *file, struct stk_mounted *mounted_out);
 /* Whether a path names something on another machine: scheme://... (but file://), or a chain of
  * fsspec's: first::scheme://... */
 bool stk_io_is_url(const char *path);

@@ -352,6 +352,7 @@ static void test_paths(struct stk_io *io)
         struct stoker_error error = {0};
         struct stk_file *file = NULL;
         struct stk_stat stat = {0};
+        struct stk_mounted mounted;
         int status = stk_io_open_file(io, in_folder(row->path), &file, &error);
 
         T_EQ(row->name, status, row->open_status);
@@ -361,6 +362,8 @@ static void test_paths(struct stk_io *io)
         } else {
             T_EQ(row->name, stk_io_stat_file(io, file, &stat, NULL), 0);
             T_EQ(row->name, stat.kind, row->kind);
+            T_TRUE(row->name, !stk_io_mounted(io, file, &mounted));
+            T_EQ(row->name, mounted.device, stat.device);
             stk_io_close_file(io, file);
         }
         status = stk_io_stat_path(io, in_folder(row->path), &stat, &error);

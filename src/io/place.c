@@ -248,6 +248,23 @@ uint32_t stk_place_kind(const struct stat *stat)
                                     : STK_ENTRY_OTHER;
 }
 
+void stk_place_keep(struct stk_posix_file *file, const struct stat *stat)
+{
+    file->regular = S_ISREG(stat->st_mode);
+    file->bytes = (uint64_t)stat->st_size;
+    file->mounted.device = stat->st_dev;
+    file->mounted.block_bytes = (uint32_t)stk_min((uint64_t)stat->st_blksize, UINT32_MAX);
+}
+
+bool stk_place_mounted(struct stk_io *io, struct stk_file *opaque, struct stk_mounted *mounted_out)
+{
+    const struct stk_posix_file *file = stk_posix_file(opaque);
+
+    (void)io;
+    *mounted_out = file->mounted;
+    return file->far;
+}
+
 int64_t stk_place_cold(int fd, uint64_t offset, uint64_t bytes)
 {
     struct {

@@ -104,8 +104,7 @@ static int open_file(struct stk_io *io, const char *path, struct stk_file **file
     }
     /* Left set, it would tell io_uring that a read of this file never blocks (io_uring/rw.c). */
     (void)fcntl(file->fd, F_SETFL, 0);
-    file->regular = S_ISREG(stat.st_mode);
-    file->bytes = (uint64_t)stat.st_size;
+    stk_place_keep(file, &stat);
     *file_out = (struct stk_file *)(void *)file;
     file = NULL;
 done:
@@ -289,7 +288,7 @@ static const struct stk_io_table uring_table = {
     stk_uring_queue_open, stk_uring_queue_close, stk_uring_submit, stk_uring_reap, stk_uring_wake,
     clock_ns, backend, lost_bytes, stk_place_map, stk_place_unmap, stk_place_map_soon,
     stk_place_thread_reads, posix_close,
-    &stk_posix_write_table, NULL, NULL, NULL, NULL, NULL, cold_bytes, NULL};
+    &stk_posix_write_table, NULL, NULL, NULL, NULL, NULL, cold_bytes, NULL, stk_place_mounted};
 
 static const struct stk_io_table threads_table = {
     open_file, close_file, stat_file, stat_path, list, read_now, read_wait,
@@ -297,7 +296,7 @@ static const struct stk_io_table threads_table = {
     stk_threads_wake,
     clock_ns, backend, lost_bytes, stk_place_map, stk_place_unmap, stk_place_map_soon,
     stk_place_thread_reads, posix_close,
-    &stk_posix_write_table, NULL, NULL, NULL, NULL, NULL, cold_bytes, NULL};
+    &stk_posix_write_table, NULL, NULL, NULL, NULL, NULL, cold_bytes, NULL, stk_place_mounted};
 /* clang-format on */
 
 int stk_io_open(struct stk_io **io_out, const struct stk_io_options *options,

@@ -45,7 +45,8 @@ struct stk_posix_file {
     int fd;
     bool far;
     bool regular;
-    uint64_t bytes;              /* when it was opened */
+    struct stk_mounted mounted; /* when it was opened, as bytes */
+    uint64_t bytes;
     _Atomic int direct_fd;       /* STK_DIRECT_UNTRIED, STK_DIRECT_REFUSED, or open with O_DIRECT */
     _Atomic bool direct_refused; /* a read by direct_fd was refused: back to buffered */
     _Atomic bool nowait_refused; /* the file system knows no RWF_NOWAIT */
@@ -156,6 +157,9 @@ int stk_place_open_at(struct stk_places *places, int directory_fd, const char *n
  * places NULL: goes wherever links lead, and may hang. */
 int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder *builder);
 uint32_t stk_place_kind(const struct stat *stat); /* enum stk_entry_kind */
+/* What an opening told, into the file, whose fd and far are set; and out again: stk_io_mounted. */
+void stk_place_keep(struct stk_posix_file *file, const struct stat *stat);
+bool stk_place_mounted(struct stk_io *io, struct stk_file *file, struct stk_mounted *mounted_out);
 /* Whether the file system of fd is on this machine. May hang if it is not. */
 bool stk_place_is_local(int fd);
 /* Pages of the range that the page cache has not, or -errno: ENOSYS before Linux 6.5, EPERM. */

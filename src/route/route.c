@@ -284,6 +284,11 @@ static bool explain(struct stk_io *io, struct stk_file *file, int status,
     return known;
 }
 
+static bool mounted(struct stk_io *io, struct stk_file *file, struct stk_mounted *mounted_out)
+{
+    return stk_is_local(file) && stk_io_mounted(stk_route(io)->real, file, mounted_out);
+}
+
 static uint32_t far_bytes(struct stk_io *io, struct stk_file *file)
 {
     return !stk_is_local(file) ? STK_ROUTE_FAR_BYTES : stk_io_far_bytes(stk_route(io)->real, file);
@@ -395,6 +400,7 @@ static const struct stk_io_table table = {
     .expect = stk_remote_expect,
     .list_many = stk_remote_list_many,
     .far_bytes = far_bytes,
+    .mounted = mounted,
     .ledger = ledger,
     .bring = &bring_table,
     .cold_bytes = cold_bytes,

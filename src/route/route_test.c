@@ -62,6 +62,7 @@ static void test_files(struct stk_io *io, const char *url)
                  {FILE_BYTES, 10, 0}, {UINT64_MAX, 1, 0},
                  {5, 0, 0},           {STK_STORE_RANGE_BYTES - 3, 6, 6}};
     struct stk_stat about = {0};
+    struct stk_mounted mounted;
     struct stk_file *file = NULL;
     struct stk_view view = {0};
     uint8_t buffer[16];
@@ -75,6 +76,7 @@ static void test_files(struct stk_io *io, const char *url)
     T_EQ(url, about.mtime_ns, 1795255200ull * 1000000000u);
     T_EQ(url, stk_io_read_now(io, file, 0, buffer, 1), -EAGAIN);
     T_EQ(url, stk_io_far_bytes(io, file), STK_ROUTE_FAR_BYTES);
+    T_TRUE(url, !stk_io_mounted(io, file, &mounted));
     for (size_t i = 0; i < STK_COUNT(reads); i++) {
         T_EQ(url, stk_io_read_wait(io, file, reads[i].offset, buffer, reads[i].bytes),
              reads[i].got);

@@ -482,6 +482,7 @@ static const struct stk_io_table world_table = {
     NULL,
     NULL,
     NULL,
+    NULL,
 };
 
 int stk_world_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
