@@ -1,9 +1,10 @@
 """A folder behind FUSE, read only: each request is written to a log, and it can fall silent.
 
-usage: fuse_server.py FOLDER POINT LOG [--type NAME] [--max-read BYTES] [--delay MS]
+usage: fuse_server.py FOLDER POINT LOG [--type NAME] [--max-read BYTES] [--delay MS] [--threads N]
 
 Speaks the kernel's protocol itself (linux/fuse.h), so it needs root and /dev/fuse, and no library.
-The log has a line "OPERATION path" a request. While the file LOG.silent exists nothing is answered.
+The log has a line "OPERATION path" a request, LOG.reads a line "OFFSET BYTES path" a read. While
+the file LOG.silent exists nothing is answered. N threads answer, one if not given.
 It ends with the mount, and takes the mount with it. :class:`Mount` runs it for a test.
 """
 
@@ -19,6 +20,7 @@ import stat
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 HEADER, REPLY = struct.Struct("<IIQQIIII"), struct.Struct("<IiQ")
@@ -38,7 +40,10 @@ class Server:
         self.options = options
         self.paths = {1: options.folder}
         self.nodes = {options.folder: 1}
-        self.log = os.open(options.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.log, self.reads = (
+            os.open(options.log + end, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            for end in ("", ".reads")
+        )
         self.fuse = os.open("/dev/fuse", os.O_RDWR)
         words = f"fd={self.fuse},rootmode=40000,user_id=0,group_id=0,allow_other"
         words += f",max_read={options.max_read}" if options.max_read else ""
@@ -47,6 +52,12 @@ class Server:
             raise OSError(ctypes.get_errno(), "mount")
 
     def run(self):
+        others = [threading.Thread(target=self.loop) for _ in range(self.options.threads - 1)]
+        for other in others:
+            other.start()
+        self.loop()
+
+    def loop(self):
         while True:
             try:
                 data = os.read(self.fuse, BUFFER_BYTES)
@@ -139,6 +150,8 @@ class Server:
 
     def read(self, path, body):
         handle, offset, most = struct.unpack_from("<QQI", body)
+        name = os.path.relpath(path, self.options.folder)
+        os.write(self.reads, f"{offset} {most} {name}\n".encode())
         if self.is_away(path):
             os.unlink(f"{self.options.log}.away.{os.path.basename(path)}")
         return os.pread(handle, most, offset)
@@ -161,11 +174,11 @@ class Server:
 class Mount:
     """A mount for a test: a context that gives itself."""
 
-    def __init__(self, folder, point, type="fuse", max_read=0, delay=0):
+    def __init__(self, folder, point, type="fuse", max_read=0, delay=0, threads=1):
         self.point, self.log = pathlib.Path(point), pathlib.Path(str(point) + ".log")
         self.point.mkdir()
         words = [sys.executable, __file__, folder, point, self.log, "--type", type]
-        words += ["--max-read", max_read, "--delay", delay]
+        words += ["--max-read", max_read, "--delay", delay, "--threads", threads]
         self.server = subprocess.Popen([str(word) for word in words])
 
     @staticmethod
@@ -196,8 +209,14 @@ class Mount:
             lines = []
         return collections.Counter(line.split(" ", 1)[0] for line in lines)
 
+    def reads(self, end=""):
+        """Offset and bytes of each read of files whose names end so."""
+        lines = pathlib.Path(f"{self.log}.reads").read_text().splitlines()
+        return [tuple(map(int, line.split(" ")[:2])) for line in lines if line.endswith(end)]
+
     def forget(self):
         os.truncate(self.log, 0)
+        os.truncate(f"{self.log}.reads", 0)
 
     def silent(self, on):
         mark = pathlib.Path(str(self.log) + ".silent")
@@ -211,4 +230,5 @@ if __name__ == "__main__":
     parser.add_argument("--type", default="fuse")
     parser.add_argument("--max-read", type=int, default=0)
     parser.add_argument("--delay", type=float, default=0)
+    parser.add_argument("--threads", type=int, default=1)
     Server(parser.parse_args()).run()

@@ -254,6 +254,11 @@ void stk_place_keep(struct stk_posix_file *file, const struct stat *stat)
     file->bytes = (uint64_t)stat->st_size;
     file->mounted.device = stat->st_dev;
     file->mounted.block_bytes = (uint32_t)stk_min((uint64_t)stat->st_blksize, UINT32_MAX);
+    if (file->far) {
+        /* The window of read-ahead is twice as large then: where reads go through the page cache
+         * their requests are no larger than it (FUSE). It asks no server. */
+        (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    }
 }
 
 bool stk_place_mounted(struct stk_io *io, struct stk_file *opaque, struct stk_mounted *mounted_out)
