@@ -1810,6 +1810,9 @@ struct stoker_ground_info {
     uint32_t presence;         /* enum stoker_presence */
     const char *presence_from; /* what told it */
     uint64_t files, files_away, bytes, bytes_away;
+    /* Of loaders that read here: cold samples so near each other are one read of so many bytes, as
+     * long as engine options do not say otherwise (io_gap_bytes, io_bytes_max). */
+    uint64_t joined_gap_bytes, joined_bytes_max;
 };
 
 enum stoker_advice_level { STOKER_ADVICE_HINT = 1, STOKER_ADVICE_FINDING };

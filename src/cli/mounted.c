@@ -117,7 +117,7 @@ static void print_text(const char *label, const char *text)
 
 static void print_requests(const struct stoker_ground_info *info)
 {
-    char a[TERM_NUMBER_BYTES];
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
 
     if (info->read_bytes != STOKER_NOT_TOLD || info->version[0]) {
         printf("  requests    ");
@@ -149,6 +149,8 @@ static void print_requests(const struct stoker_ground_info *info)
     if (info->read_ahead_bytes != STOKER_NOT_TOLD) {
         printf("  read-ahead  %s\n", term_bytes(a, info->read_ahead_bytes));
     }
+    printf("  cold reads  of %s at most, over gaps of %s\n", term_bytes(a, info->joined_bytes_max),
+           term_bytes(b, info->joined_gap_bytes));
 }
 
 static void print_storage(const struct stoker_ground_info *info)
@@ -250,6 +252,8 @@ static void json_numbers(const struct stoker_ground_info *info)
     json_known("file_fresh_s", info->file_fresh_s);
     json_known("folder_fresh_s", info->folder_fresh_s);
     json_known("read_ahead_bytes", info->read_ahead_bytes);
+    json_u64("joined_bytes_max", info->joined_bytes_max);
+    json_u64("joined_gap_bytes", info->joined_gap_bytes);
     json_known("stripe_count", info->stripe_count);
     json_known("stripe_bytes", info->stripe_bytes);
     json_known("stripe_parts", info->stripe_parts);

@@ -13,8 +13,7 @@
 #define TIMEOUT_DEFAULT_MS 5000u
 #define FILES_DEFAULT 1000u
 
-/* The table of mounts, owned. NULL: it cannot be read. */
-static char *read_table(const char *prefix)
+char *stk_ground_table(const char *prefix)
 {
     char path[STK_GROUND_TEXT_BYTES];
     char *text = stk_alloc(1, STK_GROUND_TABLE_BYTES_MAX);
@@ -108,6 +107,15 @@ static void keep_row(struct stoker_ground *ground, const struct stk_mount_row *r
         stk_mount_server(row, ground->server, sizeof ground->server);
     }
     keep_options(ground, row);
+    ground->requests = stk_requests_of(row);
+}
+
+static void keep_reads(struct stoker_ground *ground)
+{
+    struct stk_reads reads = stk_reads_of(&ground->requests, ground->told.file_block_bytes);
+
+    ground->info.joined_gap_bytes = reads.gap_bytes;
+    ground->info.joined_bytes_max = reads.bytes_max;
 }
 
 static void keep_told(struct stoker_ground *ground)
@@ -177,7 +185,7 @@ void stk_ground_begin(struct stoker_ground *ground)
 
 uint32_t stk_ground_group_of(uint64_t device)
 {
-    char *table = read_table("");
+    char *table = stk_ground_table("");
     struct stk_view text = {(const uint8_t *)table, table ? strlen(table) : 0};
     uint32_t group = STOKER_GROUND_UNKNOWN;
     struct stk_mount_row row;
@@ -193,7 +201,7 @@ uint32_t stk_ground_group_of(uint64_t device)
 
 static bool is_on_fuse(const char *path, const char *prefix)
 {
-    char *table = read_table(prefix);
+    char *table = stk_ground_table(prefix);
     struct stk_view text = {(const uint8_t *)table, table ? strlen(table) : 0};
     struct stk_mount_row row;
     bool is_fuse = stk_mount_of_path(text, path, &row) && row.type.bytes >= 4 &&
@@ -205,7 +213,7 @@ static bool is_on_fuse(const char *path, const char *prefix)
 
 void stk_ground_judge(struct stoker_ground *ground, const char *prefix)
 {
-    char *table = read_table(prefix);
+    char *table = stk_ground_table(prefix);
     struct stk_view text = {(const uint8_t *)table, table ? strlen(table) : 0};
     struct stk_mount_row row;
 
@@ -223,6 +231,7 @@ void stk_ground_judge(struct stoker_ground *ground, const char *prefix)
     if (ground->info.answers) {
         keep_told(ground);
     }
+    keep_reads(ground);
     stk_ground_device(ground, prefix);
     stk_ground_advise(ground);
 }

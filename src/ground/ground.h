@@ -13,6 +13,7 @@
 
 #include "ground/kinds.h"
 #include "ground/mountinfo.h"
+#include "ground/reads.h"
 #include "ground/stripes.h"
 
 #define STK_GROUND_TEXT_BYTES 4096u
@@ -30,6 +31,8 @@ struct stk_ground_told {
     uint64_t mount_id, magic;
     uint64_t major, minor;
     bool is_folder, has_space, has_layout, tells_presence;
+    uint32_t
+        file_block_bytes; /* st_blksize of the file, or of one in the folder; 0: there is none */
     uint64_t block_bytes, bytes_total, bytes_free, files_total, files_free;
     struct stk_layout layout;
     struct stk_ground_files files;
@@ -44,6 +47,7 @@ struct stoker_ground {
     struct stoker_ground_info info; /* its texts lie below */
     const struct stk_kind *kind;
     struct stk_ground_told told;
+    struct stk_requests requests;
     char path[STK_GROUND_TEXT_BYTES], point[STK_GROUND_TEXT_BYTES];
     char source[STK_GROUND_TEXT_BYTES], options[2 * STK_GROUND_TEXT_BYTES];
     char server[STK_GROUND_TEXT_BYTES];
@@ -59,6 +63,8 @@ struct stk_ground_request {
     bool is_fuse; /* a program answers: see probe.c */
 };
 
+/* The table of mounts as text, owned. NULL: it cannot be read. */
+char *stk_ground_table(const char *prefix);
 /* A zeroed one with nothing told. */
 void stk_ground_begin(struct stoker_ground *ground);
 /* From path, told and info.answers: the mount, /sys and advice. */

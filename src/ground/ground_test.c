@@ -255,6 +255,35 @@ static void test_disks(void)
     T_EQ("disk", ground.info.queue_depth, STOKER_NOT_TOLD);
 }
 
+/* How large cold reads are here: reads_test.c has the rows; here, that they come to be told. */
+static void test_reads(void)
+{
+    static const struct reads_of {
+        const char *path;
+        bool is_folder;
+        uint32_t block_bytes;
+        uint64_t gap, most;
+    } cases[] = {
+        {"/x", false, 1 << 20, 64 << 10, 4 << 20},
+        {"/nfs/a", false, 1 << 20, 64 << 10, 4 << 20},
+        {"/efs/a", true, 0, 256 << 10, 4 << 20},
+        {"/gpfs/a", true, 8 << 20, 1 << 20, 8 << 20},
+        {"/gpfs", true, 0, 256 << 10, 4 << 20},
+        {"/bucket/a", false, 4096, 64 << 10, 128 << 10},
+        {"/odd/a", false, 4096, 256 << 10, 1 << 20},
+    };
+
+    T_EACH(reads_of, row, cases)
+    {
+        begin(row->path);
+        ground.told.is_folder = row->is_folder;
+        ground.told.file_block_bytes = row->block_bytes;
+        stk_ground_judge(&ground, tree);
+        T_EQ(row->path, ground.info.joined_gap_bytes, row->gap);
+        T_EQ(row->path, ground.info.joined_bytes_max, row->most);
+    }
+}
+
 /* What the file system would have told. */
 static void test_told(void)
 {
@@ -456,6 +485,7 @@ static void test_here(void)
     T_EQ("here", stoker_ground_info(opened, &info), 0);
     T_EQ("here", info.answers, 1);
     T_EQ("here", info.is_folder, 1);
+    T_TRUE("here", info.joined_gap_bytes >= 64 << 10 && info.joined_bytes_max >= 64 << 10);
     T_TRUE("here", info.bytes_total > 0 && info.files <= 3 && info.mount_point[0] == '/');
     T_EQ("here", stoker_ground_advice(opened, UINT32_MAX, &advice), 0);
     info.struct_size = sizeof info + 1;
@@ -480,6 +510,7 @@ int main(void)
     test_nfs();
     test_silence();
     test_disks();
+    test_reads();
     test_told();
     test_files();
     test_lustre();

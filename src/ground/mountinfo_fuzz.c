@@ -1,6 +1,7 @@
-/* Fuzz of mountinfo.c and stripes.c: any bytes; rows lie within the text, and what is told of a
- * layout is bounded. */
+/* Fuzz of mountinfo.c, reads.c and stripes.c: any bytes; rows lie within the text, and what is told
+ * of requests and layouts is bounded. */
 #include "ground/mountinfo.h"
+#include "ground/reads.h"
 #include "ground/stripes.h"
 
 #include <string.h>
@@ -25,6 +26,17 @@ static void check_layout(const struct stk_layout *layout, int status)
     STK_ASSERT(memchr(layout->pool, '\0', sizeof layout->pool));
 }
 
+static void check_requests(const struct stk_mount_row *row, uint32_t block_bytes)
+{
+    struct stk_requests requests = stk_requests_of(row);
+    struct stk_reads reads = stk_reads_of(&requests, block_bytes);
+
+    STK_ASSERT(reads.near_bytes <= reads.gap_bytes && reads.gap_bytes <= STK_READS_GAP_MAX);
+    STK_ASSERT(reads.bytes_max >= STK_READS_REQUEST_MIN);
+    STK_ASSERT(reads.bytes_max <= STK_READS_REQUEST_MAX);
+    STK_ASSERT(reads.bytes_max % reads.align == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct stk_view text = {data, bytes}, rest = text, value;
@@ -45,6 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             check_field(text, value);
         }
         STK_ASSERT(stk_mount_number(&row, "rsize", 7) <= 999999999999999999ull);
+        check_requests(&row, (uint32_t)bytes << 12);
         STK_ASSERT(stk_mount_of_id(text, row.id, &other) && other.id == row.id);
     }
     if (stk_mount_of_path(text, "/mnt/a b/c", &row)) {

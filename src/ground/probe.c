@@ -180,6 +180,9 @@ static void look_at_file(struct ask *ask, const char *path, const struct stat *a
             about->st_blocks == 0 && bytes > INLINE_BYTES_MAX && (ask->is_fuse || !is_hole(path));
     }
     ask->has_blocks = ask->has_blocks || about->st_blocks > 0;
+    if (ask->told.file_block_bytes == 0) {
+        ask->told.file_block_bytes = (uint32_t)stk_min((uint64_t)about->st_blksize, UINT32_MAX);
+    }
     files->seen++;
     files->bytes += bytes;
     files->bytes_most = stk_max(files->bytes_most, bytes);
