@@ -186,8 +186,10 @@ struct stoker_engine_options {
     uint32_t io_backend;        /* enum stoker_io_backend */
     uint32_t direct;            /* enum stoker_direct: O_DIRECT for cold reads */
     uint32_t io_depth;          /* reads in flight; default 128, and 256 from stores */
-    uint32_t io_bytes_max;      /* one read after coalescing; default 4 MiB */
-    uint32_t io_gap_bytes;      /* neighbours nearer than this are one read; default 64 KiB */
+    uint32_t io_bytes_max;      /* one read after coalescing; default 4 MiB, on network file systems
+                                   and FUSE what suits the mount (struct stoker_ground_info) */
+    uint32_t io_gap_bytes;      /* neighbours nearer than this are one read; default 64 KiB, there
+                                   up to 1 MiB, but no more is read along than is wanted */
     uint32_t read_timeout_ms;   /* a read is given up after it; default 30,000 */
     uint32_t vector;            /* enum stoker_vector: for tests and measurements */
     uint32_t open_files_max;    /* kept open at once; default 256 */
@@ -1030,6 +1032,7 @@ struct stoker_stats {
     uint64_t jpegs_planar; /* of jpegs[0]: resized before their colours were converted */
     /* PNGs likewise: [0] by stoker's own reader, [1] by libpng: interlaced, damaged or unusual. */
     uint64_t pngs[STOKER_PNG_READERS];
+    uint64_t io_bytes; /* of io_requests, with what lies between the samples of one */
 };
 /* Why stoker's own decoder leaves a JPEG to libjpeg-turbo: "progressive", "damaged data", ...
  * NULL: 0, and past the last. */

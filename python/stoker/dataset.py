@@ -189,7 +189,11 @@ class Engine(Portable):
         cores_reserved: cores left for the training loop.
         io_backend: ``"auto"``, ``"io_uring"`` or ``"threads"``.
         direct: O_DIRECT for cold reads: ``"auto"``, ``"never"`` or ``"always"``.
-        io_depth: reads in flight. io_bytes_max, io_gap_bytes: bounds of a coalesced read.
+        io_depth: reads in flight.
+        io_bytes_max, io_gap_bytes: cold samples that lie so near each other are one read of at most
+            so many bytes. Default: on disks 4 MiB and 64 KiB, on network file systems and FUSE what
+            suits the mount (``stoker info PATH`` tells both), and of more than 16 KiB no more is
+            read along than is wanted. What is given counts as it is, everywhere.
         read_timeout: seconds after which a read is given up. Default 30.
         vector: ``"auto"``, ``"none"`` or ``"avx2"``: the pixels are the same.
         open_files_max: files kept open at once.

@@ -700,7 +700,8 @@ class Loader(Stream):
         ``run_seconds``, ``wait_seconds``, ``first_batch_seconds`` (since the loader was made),
         and of all threads together ``read_seconds``, ``decode_seconds``, ``idle_seconds``,
         ``lock_wait_seconds``; ``samples_per_second``; ``warm_reads``, ``cold_reads``,
-        ``io_requests``; ``memory_bytes_peak`` of the engine; ``threads`` and ``batches_ahead``
+        ``io_requests`` of the engine and their ``io_bytes``, with what lies between the samples of
+        one; ``memory_bytes_peak`` of the engine; ``threads`` and ``batches_ahead``
         as tuned now; ``fingerprint``: of the samples that the order scheduled for all ranks so
         far (16 digits, in the state too): ranks and runs with the same one had the same samples;
         ``jpegs``: how many were decoded by ``stoker``, how many of those from marks on

@@ -564,6 +564,7 @@ static void report_json(const struct bench *bench)
     json_u64("warm_reads", stats->warm_reads);
     json_u64("cold_reads", stats->cold_reads);
     json_u64("io_requests", stats->io_requests);
+    json_u64("io_bytes", stats->io_bytes);
     json_str("io_backend", measure->engine.io_backend);
     json_str("vector", measure->engine.vector);
     json_open("shares", '{');

@@ -137,6 +137,8 @@ static int resolve(struct stoker_engine *engine, const struct stoker_engine_opti
         options->memory_bytes_max ? options->memory_bytes_max : stk_io_memory_bytes() / 2;
     engine->far_depth = options->io_depth ? options->io_depth : FAR_DEPTH;
     options->io_depth = options->io_depth ? options->io_depth : 128;
+    engine->gap_given = options->io_gap_bytes > 0;
+    engine->bytes_given = options->io_bytes_max > 0;
     options->io_bytes_max = options->io_bytes_max ? options->io_bytes_max : 4u << 20;
     /* A read's length with its alignment is 32 bits. */
     options->io_bytes_max = (uint32_t)stk_min(options->io_bytes_max, 1u << 30);

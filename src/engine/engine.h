@@ -94,6 +94,7 @@ struct stoker_engine {
     uint32_t keep_bytes; /* of one kind: see STK_WORKER_KEEP_BYTES */
     uint32_t cores;
     uint32_t far_depth; /* reads in flight from stores, beside io_depth of this machine's */
+    bool gap_given, bytes_given; /* options.io_gap_bytes, io_bytes_max: not their defaults */
     pid_t pid;
     _Atomic uint32_t references;
     pthread_mutex_t lock;

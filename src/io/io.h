@@ -72,7 +72,8 @@ struct stk_read {
     uint8_t *buffer;   /* aligned to STK_IO_ALIGN, capacity rounded up to it */
     uint32_t bytes;    /* wanted; offset and bytes need no alignment: buffer_skip */
     uint32_t skip;     /* out: the wanted bytes begin at buffer + skip (O_DIRECT) */
-    uint32_t capacity; /* of buffer: at least stk_read_capacity(bytes) */
+    uint32_t capacity; /* of buffer: what it takes where both ends are rounded out to STK_IO_ALIGN;
+                          stk_read_capacity(bytes) always is enough */
     /* NULL, or true once nobody wants it any more: then a store's ends soon, with
      * STOKER_ERROR_CLOSED. Lent until it came back. */
     const _Atomic bool *unwanted;

@@ -37,7 +37,7 @@ struct stk_fetcher {
     struct stk_queue *queue;
     pthread_t thread;
     bool started;
-    _Atomic uint64_t requests;
+    _Atomic uint64_t requests, bytes;
     _Atomic uint32_t chunks_out; /* with bytes for workers, or being read */
     _Atomic bool far;            /* some were of a store */
     pthread_mutex_t lock;
@@ -49,9 +49,10 @@ struct stk_fetcher {
     } locked;
     struct { /* the fetcher's thread only */
         struct stk_fetch *pending, **pending_tail;
-        uint32_t in_flight[2]; /* of this machine, of stores */
+        uint32_t in_flight[2]; /* of this machine and its mounts, of stores */
         uint64_t turn;
-        bool mixed; /* more than one push waits, of a store, since the last regroup */
+        bool mixed; /* more than one push waits, of a store or mount, since the last regroup */
+        struct stk_reads_mounts mounts;
     } own;
 };
 
@@ -156,8 +157,9 @@ static uint64_t fetcher_trim(struct stk_service *service)
     return bytes;
 }
 
-uint64_t stk_fetcher_requests(const struct stk_fetcher *fetcher)
+uint64_t stk_fetcher_requests(const struct stk_fetcher *fetcher, uint64_t *bytes_out)
 {
+    *bytes_out = atomic_load_explicit(&fetcher->bytes, memory_order_relaxed);
     return atomic_load_explicit(&fetcher->requests, memory_order_relaxed);
 }
 
@@ -419,34 +421,64 @@ static bool needs_read(const struct stk_fetch *fetch)
            !atomic_load_explicit(&fetch->flight->abandoned, memory_order_relaxed);
 }
 
-/* Whether a read of [begin, end) of a file would take this one in. Of a store in pieces of about a
- * round trip: larger ones cost more in fresh pages than they save in requests. */
-static bool joins(const struct stk_fetcher *fetcher, const struct stk_fetch *first, uint64_t end,
-                  const struct stk_fetch *it)
+/* What is known of the file that a fetch is of. Of a store in pieces of about a round trip: larger
+ * ones cost more in fresh pages than they save in requests. What was given counts as it is. */
+static void look_at(struct stk_fetcher *fetcher, struct stk_fetch *fetch)
 {
     const struct stoker_engine_options *options = &fetcher->engine->options;
-    uint32_t far_bytes = first->file ? stk_io_far_bytes(fetcher->engine->io, first->file) : 0;
-    uint64_t most = far_bytes ? stk_min(options->io_bytes_max, far_bytes) : options->io_bytes_max;
-    uint64_t begin = first->span.offset;
+    uint32_t far_bytes = stk_io_far_bytes(fetcher->engine->io, fetch->file);
+    struct stk_reads reads = {.near_bytes = options->io_gap_bytes,
+                              .gap_bytes = options->io_gap_bytes,
+                              .bytes_max = options->io_bytes_max,
+                              .align = 1};
+    struct stk_mounted mounted;
 
-    return needs_read(it) && it->file == first->file && it->span.offset >= begin &&
-           it->span.offset <= end + options->io_gap_bytes &&
-           stk_max(end, it->span.offset + it->span.bytes) - begin <= most;
+    fetch->far = far_bytes > 0;
+    fetch->gathered = fetch->far;
+    if (fetch->far) {
+        reads.bytes_max = stk_min(reads.bytes_max, far_bytes);
+    } else if (stk_io_mounted(fetcher->engine->io, fetch->file, &mounted)) {
+        struct stk_reads suits =
+            stk_reads_find(&fetcher->own.mounts, "", mounted.device, mounted.block_bytes);
+
+        fetch->gathered = suits.request_bytes > 0;
+        if (!fetcher->engine->gap_given) {
+            reads.near_bytes = suits.near_bytes;
+            reads.gap_bytes = suits.gap_bytes;
+        }
+        if (!fetcher->engine->bytes_given) {
+            reads.bytes_max = suits.bytes_max;
+            reads.align = suits.align;
+        }
+    }
+    fetch->reads = reads;
+}
+
+static struct stk_growth begins(const struct stk_fetch *first)
+{
+    return (struct stk_growth){first->span.offset, first->span.offset + first->span.bytes, 0};
+}
+
+/* Whether a read that began with `first` takes this one in. */
+static bool joins(const struct stk_fetch *first, struct stk_growth *growth,
+                  const struct stk_fetch *it)
+{
+    return needs_read(it) && it->file == first->file &&
+           stk_reads_join(&first->reads, growth, it->span.offset, it->span.bytes);
 }
 
 /* Cuts the list where a read ends; each run's first knows the rest of it. */
-static struct stk_fetch *cut_runs(const struct stk_fetcher *fetcher, struct stk_fetch *list)
+static struct stk_fetch *cut_runs(struct stk_fetch *list)
 {
     struct stk_fetch *runs = NULL, **tail = &runs;
 
     while (list) {
         struct stk_fetch *first = list, *last = list;
-        uint64_t end = first->span.offset + first->span.bytes;
+        struct stk_growth growth = begins(first);
 
         first->run_turn = first->turn;
-        while (last->next && needs_read(first) && joins(fetcher, first, end, last->next)) {
+        while (last->next && needs_read(first) && joins(first, &growth, last->next)) {
             last = last->next;
-            end = stk_max(end, last->span.offset + last->span.bytes);
             first->run_turn = stk_min(first->run_turn, last->turn);
         }
         list = last->next;
@@ -463,7 +495,7 @@ static struct stk_fetch *cut_runs(const struct stk_fetcher *fetcher, struct stk_
 /* What waits, as few large reads; those first that the oldest push waits for. */
 static void regroup(struct stk_fetcher *fetcher)
 {
-    struct stk_fetch *run = cut_runs(fetcher, sort(fetcher->own.pending, near)), *next;
+    struct stk_fetch *run = cut_runs(sort(fetcher->own.pending, near)), *next;
 
     fetcher->own.mixed = false;
     fetcher->own.pending_tail = &fetcher->own.pending;
@@ -478,14 +510,13 @@ static void regroup(struct stk_fetcher *fetcher)
 /* How far a read that begins at the first pending fetch goes. */
 static uint64_t group_end(const struct stk_fetcher *fetcher)
 {
-    const struct stk_fetch *first = fetcher->own.pending;
-    uint64_t end = first->span.offset + first->span.bytes;
+    const struct stk_fetch *first = fetcher->own.pending, *it = first->next;
+    struct stk_growth growth = begins(first);
 
-    for (const struct stk_fetch *it = first->next; it && joins(fetcher, first, end, it);
-         it = it->next) {
-        end = stk_max(end, it->span.offset + it->span.bytes);
+    while (it && joins(first, &growth, it)) {
+        it = it->next;
     }
-    return end;
+    return growth.end;
 }
 
 static void fail_all(struct stk_fetcher *fetcher, struct stk_fetch *list, int status,
@@ -499,16 +530,11 @@ static void fail_all(struct stk_fetcher *fetcher, struct stk_fetch *list, int st
     stk_fetch_deliver(fetcher->engine, list);
 }
 
-static bool is_far(const struct stk_fetcher *fetcher, const struct stk_fetch *fetch)
-{
-    return fetch->file && stk_io_far_bytes(fetcher->engine->io, fetch->file) > 0;
-}
-
 /* Whether what is first may be sent: each queue has a depth of its own. */
 static bool has_room(const struct stk_fetcher *fetcher)
 {
     const struct stoker_engine *engine = fetcher->engine;
-    bool far = is_far(fetcher, fetcher->own.pending);
+    bool far = fetcher->own.pending->far;
 
     return fetcher->own.in_flight[far] < (far ? engine->far_depth : engine->options.io_depth);
 }
@@ -529,17 +555,17 @@ static const _Atomic bool *one_loader(const struct stk_fetch *list)
 /* Where the bytes of a fetch shall stay, if they are one value as it is: then its slot is not done
  * before the read is, and the batch is there. Reads from stores come back whatever happens, and
  * need no room before and behind. NULL: they are looked into, or others come with them. */
-static uint8_t *place_of(const struct stk_fetcher *fetcher, const struct stk_fetch *fetch,
-                         uint64_t end)
+static uint8_t *place_of(const struct stk_fetch *fetch, uint64_t end)
 {
     const struct stoker_loader *loader = fetch->flight->loader;
     const struct stk_span *span = &fetch->span;
+    struct stk_growth growth = begins(fetch);
     uint32_t only = STK_BATCH_FIELDS_MAX;
     const uint64_t *offsets;
 
     /* What joined when the end was found may have been abandoned since: both are asked. */
-    if (!is_far(fetcher, fetch) || end != span->offset + span->bytes ||
-        (fetch->next && joins(fetcher, fetch, end, fetch->next))) {
+    if (!fetch->far || end != span->offset + span->bytes ||
+        (fetch->next && joins(fetch, &growth, fetch->next))) {
         return NULL;
     }
     for (uint32_t f = 0; f < loader->field_count; f++) {
@@ -562,6 +588,12 @@ static uint8_t *place_of(const struct stk_fetcher *fetcher, const struct stk_fet
                : NULL;
 }
 
+/* What a read takes where both ends are rounded out. */
+static uint64_t read_room(uint64_t begin, uint64_t end)
+{
+    return stk_round_up(end, STK_IO_ALIGN) - begin / STK_IO_ALIGN * STK_IO_ALIGN;
+}
+
 /* Begins one read for the first pending fetches. False: no room for it now. */
 static bool issue(struct stk_fetcher *fetcher)
 {
@@ -575,9 +607,9 @@ static bool issue(struct stk_fetcher *fetcher)
         return true;
     }
     end = group_end(fetcher);
-    place = place_of(fetcher, first, end);
+    place = place_of(first, end);
     chunk = place ? chunk_lend(fetcher, place, first->span.bytes)
-                  : chunk_take(fetcher, stk_read_capacity((uint32_t)(end - first->span.offset)));
+                  : chunk_take(fetcher, read_room(first->span.offset, end));
     if (!chunk) {
         if (stk_engine_trim(fetcher->engine) > 0 ||
             atomic_load_explicit(&fetcher->chunks_out, memory_order_relaxed) > 0) {
@@ -607,9 +639,10 @@ static bool issue(struct stk_fetcher *fetcher)
                                     .unwanted = one_loader(chunk->fetches),
                                     .owner = chunk};
     STK_ASSERT(stk_io_submit(fetcher->engine->io, fetcher->queue, &chunk->read) == 1);
-    chunk->far = is_far(fetcher, first);
+    chunk->far = first->far;
     fetcher->own.in_flight[chunk->far]++;
     atomic_fetch_add_explicit(&fetcher->requests, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&fetcher->bytes, end - chunk->begin, memory_order_relaxed);
     return true;
 }
 
@@ -665,16 +698,21 @@ static bool take_in(struct stk_fetcher *fetcher)
     stopping = fetcher->locked.stopping;
     pthread_mutex_unlock(&fetcher->lock);
     if (first) {
-        bool far = is_far(fetcher, first);
-
         /* Several pushes that came together count as one: they are as old. */
         fetcher->own.turn++;
-        for (struct stk_fetch *it = first; it; it = it->next) {
+        for (struct stk_fetch *it = first, *last = NULL; it; last = it, it = it->next) {
             it->turn = fetcher->own.turn;
-        }
-        fetcher->own.mixed = fetcher->own.mixed || (behind && far);
-        if (far) {
-            atomic_store_explicit(&fetcher->far, true, memory_order_relaxed);
+            if (last && last->file == it->file) {
+                it->far = last->far;
+                it->gathered = last->gathered;
+                it->reads = last->reads;
+            } else if (it->file) {
+                look_at(fetcher, it);
+            }
+            fetcher->own.mixed = fetcher->own.mixed || (behind && it->gathered);
+            if (it->far) {
+                atomic_store_explicit(&fetcher->far, true, memory_order_relaxed);
+            }
         }
     }
     return !stopping;

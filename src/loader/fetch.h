@@ -3,9 +3,11 @@
  *   worker: cold sample -> push -> fetcher: coalesce, read, split -> loader's fetched list
  *                                                             -> any worker decodes -> release
  *
- * Pushed lists are sorted by place, so neighbours become one read of up to io_bytes_max. Of stores,
- * where each read is a request, all that waits is put together by place, whatever batch it is for;
- * a value that is a read by itself comes straight to its place in the batch.
+ * Pushed lists are sorted by place, so neighbours become one read of up to io_bytes_max. Of stores
+ * and mounts, where each read is a request, all that waits is put together by place, whatever batch
+ * it is for. How far neighbours may lie apart, and how large a read is, is told by the mount
+ * (ground/reads.h) unless the engine's options do. Of stores a value that is a read by itself comes
+ * straight to its place in the batch.
  * Owner: the engine. Threads: push, release: any; the rest is the fetcher's own thread.
  * Memory: chunks by size class from the budget, kept for re-use.
  * Bound: io_depth reads in flight (far_depth of stores), the budget; fetches: slots in flight. */
@@ -13,6 +15,7 @@
 #define LOADER_FETCH_H
 
 #include "damage/damage.h"
+#include "ground/reads.h"
 #include "loader/flight.h"
 
 struct stk_chunk;
@@ -29,7 +32,10 @@ struct stk_fetch {
     uint8_t *room;           /* packed shards: where in the chunk */
     struct stk_view bytes;
     struct stoker_error error; /* status < 0: it failed */
-    /* the fetcher's: which push brought it; of the first of a run: its oldest, second, last */
+    /* the fetcher's: of a store; what waits beside it is joined, whatever push brought it; how */
+    bool far, gathered;
+    struct stk_reads reads;
+    /* which push brought it; of the first of a run: its oldest, second, last */
     uint64_t turn, run_turn;
     struct stk_fetch *run_rest, *run_last;
 };
@@ -46,7 +52,8 @@ int stk_fetch_room(struct stk_fetcher *fetcher, struct stk_fetch *fetch, uint64_
                    uint8_t **data_out, struct stoker_error *error);
 /* Hands finished fetches to their loaders. Lock not held. */
 void stk_fetch_deliver(struct stoker_engine *engine, struct stk_fetch *list);
-uint64_t stk_fetcher_requests(const struct stk_fetcher *fetcher);
+/* Reads so far, of all loaders, and their bytes. */
+uint64_t stk_fetcher_requests(const struct stk_fetcher *fetcher, uint64_t *bytes_out);
 
 /* ---- a read that failed for a reason that may pass is tried again, a few times ----
  *

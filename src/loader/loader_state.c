@@ -191,7 +191,7 @@ int stoker_loader_stats(const struct stoker_loader *loader, struct stoker_stats 
     full.run_ns = loader->locked.first_next_ns;
     full.run_ns = full.run_ns ? stk_engine_now(engine) - full.run_ns : 0;
     stk_engine_unlock(engine);
-    full.io_requests = stk_fetcher_requests(loader->fetcher);
+    full.io_requests = stk_fetcher_requests(loader->fetcher, &full.io_bytes);
     full.memory_bytes_peak = atomic_load(&engine->budget.bytes_peak);
     full.threads = engine->worker_count;
     for (uint32_t i = 0; i < engine->worker_count; i++) {
