@@ -1,10 +1,12 @@
 """A folder behind FUSE, read only: each request is written to a log, and it can fall silent.
 
 usage: fuse_server.py FOLDER POINT LOG [--type NAME] [--max-read BYTES] [--delay MS] [--threads N]
+           [--block BYTES]
 
 Speaks the kernel's protocol itself (linux/fuse.h), so it needs root and /dev/fuse, and no library.
 The log has a line "OPERATION path" a request, LOG.reads a line "OFFSET BYTES path" a read. While
-the file LOG.silent exists nothing is answered. N threads answer, one if not given.
+the file LOG.silent exists nothing is answered. N threads answer, one if not given;
+--block is what files say as st_blksize.
 It ends with the mount, and takes the mount with it. :class:`Mount` runs it for a test.
 """
 
@@ -119,7 +121,7 @@ class Server:
         return ATTR.pack(
             self.node(path), about.st_size, blocks, *(t // 10**9 for t in times),
             *(t % 10**9 for t in times), about.st_mode, about.st_nlink, about.st_uid, about.st_gid,
-            0, 4096, 0,
+            0, self.options.block, 0,
         )  # fmt: skip
 
     def lookup(self, path, body):
@@ -174,11 +176,11 @@ class Server:
 class Mount:
     """A mount for a test: a context that gives itself."""
 
-    def __init__(self, folder, point, type="fuse", max_read=0, delay=0, threads=1):
+    def __init__(self, folder, point, type="fuse", max_read=0, delay=0, threads=1, block=4096):
         self.point, self.log = pathlib.Path(point), pathlib.Path(str(point) + ".log")
         self.point.mkdir()
         words = [sys.executable, __file__, folder, point, self.log, "--type", type]
-        words += ["--max-read", max_read, "--delay", delay, "--threads", threads]
+        words += ["--max-read", max_read, "--delay", delay, "--threads", threads, "--block", block]
         self.server = subprocess.Popen([str(word) for word in words])
 
     @staticmethod
@@ -231,4 +233,5 @@ if __name__ == "__main__":
     parser.add_argument("--max-read", type=int, default=0)
     parser.add_argument("--delay", type=float, default=0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--block", type=int, default=4096)
     Server(parser.parse_args()).run()

@@ -184,6 +184,18 @@ def test_told(tmp_path):
 
 
 @fuse
+def test_block(tmp_path):
+    """Where files like larger blocks than a request of FUSE is known to be, they get them."""
+    put_tars(tmp_path / "data")
+    with Mount(tmp_path / "data", tmp_path / "m", block=4 * MIB) as mount:
+        for path in (mount.point, mount.point / "a.tar"):
+            told = ground(path)
+            assert (told["joined_gap_bytes"], told["joined_bytes_max"]) == (MIB, 4 * MIB)
+    _, stats = reads(tmp_path, DENSE, mount={"block": 4 * MIB})
+    assert stats["io_bytes"] / stats["io_requests"] > MIB
+
+
+@fuse
 def test_read_ahead(tmp_path):
     """Through the page cache a read is cut into pieces of the read-ahead window: of twice as much
     as others get."""
