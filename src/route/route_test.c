@@ -376,6 +376,21 @@ static void test_close(struct stk_io *io, const char *url)
     stk_pages_free(memory, 8 * STK_IO_ALIGN);
 }
 
+/* Tries that brought something do not count against those that bring nothing. */
+static void test_far_between(struct stk_io *io, const char *url)
+{
+    static uint8_t bytes[1u << 20];
+    struct stk_file *file;
+
+    set_fault(NONE, 0, 0);
+    T_EQ("open", stk_io_open_file(io, url, &file, NULL), 0);
+    set_fault(BREAK_RESET, 0, BREAKS + 3);
+    T_EQ("breaks, then resets", stk_io_read_wait(io, file, 0, bytes, sizeof bytes), sizeof bytes);
+    T_TRUE("breaks, then resets", memcmp(bytes, content, sizeof bytes) == 0);
+    T_EQ("breaks, then resets", atomic_load(&asked), BREAKS + 4);
+    stk_io_close_file(io, file);
+}
+
 static void test_expect(void)
 {
     struct stk_io *io = open_route(TIMEOUT_MS, NULL);
@@ -493,6 +508,7 @@ int main(void)
     test_missing(io);
     test_list(io);
     test_folder(io);
+    test_far_between(io, urls[0]);
     test_long_key(io);
     test_listed_twice(io);
     stk_io_ledger(io, &ledger);

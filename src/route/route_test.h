@@ -26,11 +26,13 @@
 #define HEAD_BYTES 16384u
 #define TIMEOUT_MS 3000u
 #define HASTY_MS 600u
+#define BREAKS 14u /* more than STK_STORE_ATTEMPTS_MAX */
 
 /* What the server does, to each request for bytes of the file whose turn it is. */
 enum fault {
     NONE = 0,
     BREAK,       /* ends after half of the body */
+    BREAK_RESET, /* BREAKS of them, then resets */
     STALL,       /* stops after half of the body */
     SILENT,      /* never answers */
     RESET,       /* ends before the answer */
@@ -172,6 +174,9 @@ static bool answer(int fd, const char *path, const char *head)
     number = atomic_fetch_add(&asked, 1);
     kind =
         number - atomic_load(&fault_from) < atomic_load(&fault_count) ? atomic_load(&fault) : NONE;
+    if (kind == BREAK_RESET) {
+        kind = number - atomic_load(&fault_from) < BREAKS ? BREAK : RESET;
+    }
     switch (kind) {
     case SILENT:
         hold(fd);

@@ -49,7 +49,7 @@ void stk_exchange_start(struct stk_store *store, struct stk_exchange *exchange)
     exchange->error.status = 0;
     exchange->good = 0;
     exchange->attempts = exchange->refreshes = exchange->moves = exchange->cost = 0;
-    exchange->quick = 0;
+    exchange->quick = exchange->settled = 0;
     exchange->damaged = 0;
     exchange->seals = (struct stk_seals){.doubtful = false};
     exchange->code = 0;
@@ -327,9 +327,10 @@ static bool try_again(struct stk_exchange *exchange, uint32_t verdict, bool vain
     } else if (exchange->ranged && exchange->request.bytes > 0 && exchange->good > 0 &&
                exchange->attempts < 1000) {
         cost = 0; /* it made progress: this is another request, for the rest */
+        exchange->settled = exchange->attempts - exchange->quick;
     } else {
         bool strange = !atomic_load_explicit(&store->answered, memory_order_relaxed);
-        uint32_t tries = exchange->attempts - exchange->quick;
+        uint32_t tries = exchange->attempts - exchange->quick - exchange->settled;
 
         if (tries >= store->config.attempts_max || exchange->quick >= QUICK_TRIES_MAX ||
             (strange && exchange->attempts >= STRANGE_ATTEMPTS_MAX)) {

@@ -140,6 +140,7 @@ struct stk_exchange {
     /* of the tries */
     uint32_t attempts, refreshes, moves;
     uint32_t quick;         /* of the attempts: such as waited for nothing */
+    uint32_t settled;       /* of the others: up to the last that brought something */
     uint32_t cost;          /* tokens taken for its tries */
     uint64_t progress_ns;   /* when a byte came last, or it began */
     uint64_t generation;    /* of the credentials that it was signed with */
