@@ -122,9 +122,6 @@ static uint32_t nearest(const struct stk_axis_plan *plan, uint32_t i)
     if (plan->source == plan->target) {
         return i;
     }
-    if (plan->target == 2 * (uint64_t)plan->source) {
-        return i >> 1;
-    }
     return (uint32_t)stk_min((uint64_t)((float)i * scale), plan->source - 1);
 }
 

@@ -5,8 +5,9 @@
 
 #define ONE 65536
 
-/* torchvision multiplies in float32, where products that should be whole come out whole; a factor
- * with 16 fraction bits can fall just short of them, so a little is added before the cut. */
+/* torchvision multiplies in float32, where products that should be whole come out whole; with a
+ * factor of 16 fraction bits they fall short by up to 255 / 2, or come as much too high: half of
+ * that is added before the cut. */
 #define NUDGE 64
 
 /* Half away from zero. */
@@ -19,7 +20,6 @@ static void hue_step(struct stk_recolor *recolor, double turns)
 {
     recolor->hue = true;
     recolor->turn = fixed(turns * 6.0);
-    recolor->reciprocal[0] = 0;
     for (int32_t range = 1; range < 256; range++) {
         recolor->reciprocal[range] = ((1 << 24) + range / 2) / range;
     }

@@ -1,7 +1,7 @@
 /* Goal: colour jitter is torchvision's within 1/255, the same on both paths, in the given order.
  * Method: rows of what torchvision 0.28 (v2, uint8 tensors) gives for eight pixels; grey against a
- * division for all colours; random pictures of every small length, plain C against AVX2.
- * usage: jitter_test [seed] */
+ * division for all colours; a digest of all steps; random pictures of every small length, plain C
+ * against AVX2. usage: jitter_test [seed] */
 #include "pixel/jitter.h"
 
 #include "base/hash.h"
@@ -116,6 +116,15 @@ static void test_order(const struct stk_kernels *kernels)
     T_EQ("contrast first", other[0][0], 77);
 }
 
+static void test_one(const struct stk_kernels *kernels)
+{
+    struct stk_jitter jitter = one_step(STK_BRIGHTNESS, 0.0);
+    uint8_t pixel[4] = {1, 2, 3, 4};
+
+    stk_jitter_apply(&jitter, kernels, pixel, 1);
+    T_TRUE("one pixel", memcmp(pixel, "\0\0\0\4", 4) == 0);
+}
+
 static void test_off(const struct stk_kernels *kernels)
 {
     struct stk_jitter jitter = one_step(STK_BRIGHTNESS, 1.0);
@@ -124,6 +133,36 @@ static void test_off(const struct stk_kernels *kernels)
     memcpy(want, pixels, sizeof(want));
     stk_jitter_apply(&jitter, kernels, pixels[0], 2);
     T_TRUE("off", memcmp(pixels, want, sizeof(want)) == 0);
+}
+
+/* Every machine gets these bytes: SHA-256, its first 8, of all steps of 4,096 colours. */
+static void test_golden(const struct stk_kernels *kernels)
+{
+    static uint8_t rgbx[4096][4];
+    struct stk_sha256 sha;
+    uint8_t digest[32];
+    char hex[17];
+
+    stk_sha256_init(&sha);
+    T_EACH(step_row, row, step_rows)
+    {
+        struct stk_jitter jitter = one_step(row->step, row->value);
+
+        for (uint32_t i = 0; i < 4096; i++) {
+            for (uint32_t c = 0; c < 4; c++) { /* half of them nearly grey */
+                uint64_t key = stk_key(i, c);
+
+                rgbx[i][c] = (uint8_t)(i % 2 ? key : stk_key(i, 4) % 251 + key % 5);
+            }
+        }
+        stk_jitter_apply(&jitter, kernels, rgbx[0], 4096);
+        stk_sha256_add(&sha, rgbx, sizeof rgbx);
+    }
+    stk_sha256_done(&sha, digest);
+    for (int i = 0; i < 8; i++) {
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    }
+    T_STR("golden", hex, "a34942edcf828f59");
 }
 
 static void test_same(const struct stk_kernels *const *kernels, uint64_t seed)
@@ -163,6 +202,8 @@ int main(int argc, char **argv)
         test_steps(kernels[path]);
         test_order(kernels[path]);
         test_off(kernels[path]);
+        test_one(kernels[path]);
+        test_golden(kernels[path]);
     }
     if (kernels[1]) {
         test_same(kernels, seed);

@@ -209,6 +209,14 @@ int main(int argc, char **argv)
     printf("seed %llu\n", (unsigned long long)seed);
     T_STR("none", kernels[0]->name, "none");
     T_EQ("no pixels", stk_pixel_bytes(STOKER_INT64), 0);
+    T_EQ("uint8", stk_pixel_bytes(STOKER_UINT8), 1);
+    T_EQ("float32", stk_pixel_bytes(STOKER_FLOAT32), 4);
+    T_EQ("float16", stk_pixel_bytes(STOKER_FLOAT16), 2);
+    T_EQ("bfloat16", stk_pixel_bytes(STOKER_BFLOAT16), 2);
+#if defined(__x86_64__)
+    T_EQ("AVX2", kernels[1] != NULL,
+         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"));
+#endif
     test_values(kernels[0]);
     for (int path = 1; path < 3; path++) {
         const struct stk_kernels *const two[2] = {kernels[0], kernels[path]};

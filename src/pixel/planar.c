@@ -112,10 +112,11 @@ uint64_t stk_planar_ticket(const struct stk_resize_plan *plan)
     return layout_of(plan).end + STK_BLOCK_ALIGN;
 }
 
+/* Of one picture: sizes follow from ratios. */
 static bool same_plane(const struct stk_plane *a, const struct stk_plane *b)
 {
-    return a->width == b->width && a->height == b->height && a->h_ratio == b->h_ratio &&
-           a->v_ratio == b->v_ratio && a->smooth_x == b->smooth_x && a->smooth_y == b->smooth_y;
+    return a->h_ratio == b->h_ratio && a->v_ratio == b->v_ratio && a->smooth_x == b->smooth_x &&
+           a->smooth_y == b->smooth_y;
 }
 
 /* The axes of plane i; those of two planes of one shape are the same. */

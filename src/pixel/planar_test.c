@@ -10,6 +10,7 @@
 #include "pixel/planar.h"
 #include "test/t.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,8 @@ static void run(struct stk_planar *planar, const struct stk_planar_plan *plan,
                 const struct plane *planes, uint8_t *out)
 {
     size_t width = plan->resize.window_width, height = plan->resize.window_height;
-    uint32_t band = 0, size = draw(4, 8) * plan->planes[plan->plane_count - 1].v_ratio;
+    /* Rows of the picture: a multiple of each ratio, of which no plane has too many. */
+    uint32_t band = 0, size = draw(1, 2) * 12;
 
     T_EQ("begin", stk_planar_begin(planar, plan, stk_planar_ticket(&plan->resize), NULL), 0);
     for (uint32_t y = 0; y < height; y++) {
@@ -188,10 +190,12 @@ static void test_sums(struct stk_planar *const *planars)
     for (int n = 0; n < 300; n++) {
         uint32_t width = draw(1, 200), height = draw(1, 200);
         uint32_t h_ratio = draw(1, 4), v_ratio = draw(1, 4);
+        uint32_t h_other = draw(0, 2) ? h_ratio : draw(1, 4);
+        uint32_t v_other = draw(0, 2) ? v_ratio : draw(1, 4);
         struct stk_planar_plan plan = draw_plan(width, height);
         struct plane planes[3] = {make_plane(width, height, 1, 1),
                                   make_plane(width, height, h_ratio, v_ratio),
-                                  make_plane(width, height, h_ratio, v_ratio)};
+                                  make_plane(width, height, h_other, v_other)};
         size_t bytes = (size_t)plan.resize.window_width * plan.resize.window_height;
         char name[64];
 
@@ -300,9 +304,14 @@ static void test_limits(struct stk_planar *planar)
     struct plane plane = make_plane(100, 100, 1, 1);
     uint64_t ticket = stk_planar_ticket(&plan.resize);
     struct stoker_error error = {0};
+    struct stk_planar *none = planar;
 
     plan.plane_count = 1;
     plan.planes[0] = plane.shape;
+    stk_mem_fail_nth(1);
+    T_EQ("no memory", stk_planar_open(&none, stk_kernels_get(0), &error), -ENOMEM);
+    T_ERROR("no memory", &error);
+    T_TRUE("none", !none);
     stk_planar_trim(planar, 0);
     T_EQ("trimmed", stk_planar_bytes(planar), 0);
     T_EQ("too much", stk_planar_begin(planar, &plan, ticket - 1, &error), STOKER_ERROR_LIMIT);

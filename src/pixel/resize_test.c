@@ -290,7 +290,7 @@ static void test_white(struct stk_resize *resize)
 static void test_limits(void)
 {
     struct stk_resize_plan plan = whole(300, 300, 20, 20, STOKER_BICUBIC);
-    struct stk_resize *resize;
+    struct stk_resize *resize = (void *)&plan;
     struct stoker_error error = {0};
     int64_t alive = stk_mem_alive();
     uint64_t ticket = stk_resize_ticket(&plan, 300);
