@@ -3,7 +3,8 @@
  * Method: pictures made here by libjpeg over sizes, samplings, qualities, restart intervals,
  * tables and fillers, and by random coefficients; each decoded by libjpeg as anyone would, and
  * by markers.c, huffman.c, segment.c, planes.c and region.c, plain, with AVX2 and with SSE2
- * or NEON (planes_simd.c), over corners and random boxes. Takes a seed as its argument. */
+ * or NEON (planes_simd.c), over corners and random boxes; planes are upsampled here by jdsample.c's
+ * words. Takes a seed as its argument. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "jpeg/entropy.h"
@@ -476,6 +477,135 @@ static void test_memory(void)
     T_EQ("no leak", stk_mem_alive(), alive);
 }
 
+/* ---- planes --------------------------------------------------------------------------------- */
+
+#define PLANE_SIDE 160u
+
+static uint8_t plane_samples[3][PLANE_SIDE][PLANE_SIDE];
+
+static int sample_at(const struct stk_jpeg_plane *planes, uint32_t c, int64_t i, int64_t j)
+{
+    i = i < 0 ? 0 : i < planes[c].height ? i : planes[c].height - 1;
+    j = j < 0 ? 0 : j < planes[c].width ? j : planes[c].width - 1;
+    return plane_samples[c][i][j];
+}
+
+/* Component c under a pixel, as jdsample.c says. */
+static uint8_t upsampled(const struct stk_jpeg_plane *planes, uint32_t c, uint32_t x, uint32_t y)
+{
+    const struct stk_jpeg_plane *plane = &planes[c];
+    int64_t i = y / plane->v_ratio, j = x / plane->h_ratio;
+    int64_t far = y % 2 ? i + 1 : i - 1, side = x % 2 ? j + 1 : j - 1;
+    int here = sample_at(planes, c, i, j), there = sample_at(planes, c, i, side);
+
+    if (plane->smooth_x && plane->smooth_y) {
+        here = 3 * here + sample_at(planes, c, far, j);
+        there = 3 * there + sample_at(planes, c, far, side);
+        return (uint8_t)((3 * here + there + (x % 2 ? 7 : 8)) >> 4);
+    }
+    if (plane->smooth_y) {
+        there = sample_at(planes, c, far, j);
+        return (uint8_t)((3 * here + there + (y % 2 ? 2 : 1)) >> 2);
+    }
+    return (uint8_t)(plane->smooth_x ? (3 * here + there + (x % 2 ? 2 : 1)) >> 2 : here);
+}
+
+/* All bands that a box needs, of them the samples under it and beside. */
+static void take_bands(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_plane *planes,
+                       uint32_t count, const struct stk_jpeg_box *box)
+{
+    bool more = true;
+
+    memset(plane_samples, 0x5a, sizeof plane_samples);
+    while (more) {
+        struct stk_jpeg_band band;
+
+        if (!T_EQ("band", stk_jpeg_decoder_band(decoder, &band, &more), STK_JPEG_FINE)) {
+            return;
+        }
+        for (uint32_t c = 0; c < count; c++) {
+            uint32_t last = (box->x + box->width - 1) / planes[c].h_ratio + 1;
+
+            last = (uint32_t)stk_min(last, planes[c].width - 1);
+            T_TRUE("rows of it",
+                   band.counts[c] == 0 || band.y[c] + band.counts[c] <= planes[c].height);
+            for (uint32_t y = 0; y < band.counts[c]; y++) {
+                memcpy(&plane_samples[c][band.y[c] + y][planes[c].first],
+                       band.rows[c] + y * band.strides[c], last + 1 - planes[c].first);
+            }
+        }
+    }
+}
+
+/* Upsampled and converted here, the planes under a box are the pixels of libjpeg. */
+static void check_planes(struct stk_jpeg_decoder *decoder, const struct stk_jpeg_box *box)
+{
+    struct stk_jpeg_plane planes[3];
+    struct stk_jpeg_frame frame;
+    uint32_t count, wrong = 0;
+    void *space;
+
+    T_EQ("one of ours", stk_jpeg_frame_read(view_of_made(), &frame), STK_JPEG_FINE);
+    space = aligned_alloc(64, stk_round_up(stk_jpeg_workspace_bytes(&frame, box), 64));
+    T_EQ("begin", stk_jpeg_decoder_begin(decoder, &frame, box, space, NULL), STK_JPEG_FINE);
+    count = stk_jpeg_decoder_planes(decoder, planes);
+    T_EQ("planes", count, made.sampling->components);
+    take_bands(decoder, planes, count, box);
+    for (uint32_t y = box->y; y < box->y + box->height; y++) {
+        uint8_t rows[3][PLANE_SIDE], pixels[4 * PLANE_SIDE];
+        const uint8_t *want = oracle.pixels + ((size_t)y * oracle.width + box->x) * 4;
+
+        for (uint32_t c = 0; c < count; c++) {
+            for (uint32_t x = 0; x < box->width; x++) {
+                rows[c][x] = upsampled(planes, c, box->x + x, y);
+            }
+        }
+        stk_jpeg_decoder_colors(decoder, rows[0], count > 1 ? rows[1] : NULL, rows[2], box->width,
+                                pixels);
+        for (uint32_t x = 0; x < box->width; x++) {
+            wrong += memcmp(pixels + 4 * (size_t)x, want + 4 * (size_t)x, 3) != 0;
+        }
+    }
+    T_EQ(describe(box), wrong, 0);
+    free(space);
+}
+
+static void test_planes(uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct stk_jpeg_box box;
+
+        draw_picture(PLANE_SIDE - 16);
+        if (i % 2) {
+            made.sampling = &samplings[i / 2 % STK_COUNT(samplings)];
+        }
+        made.rgb = false;
+        encode();
+        oracle_decode(&oracle, view_of_made(), made.height);
+        box = i % 3 ? random_box() : (struct stk_jpeg_box){0, 0, made.width, made.height};
+        check_planes(decoders[i % 2], &box);
+    }
+}
+
+/* What is stored as RGB has no planes. */
+static void test_no_planes(void)
+{
+    struct stk_jpeg_plane planes[3];
+    struct stk_jpeg_frame frame;
+    struct stk_jpeg_box box = {0, 0, 1, 1};
+    void *space;
+
+    draw_picture(40);
+    made.sampling = &samplings[2];
+    made.rgb = true;
+    encode();
+    T_EQ("one of ours", stk_jpeg_frame_read(view_of_made(), &frame), STK_JPEG_FINE);
+    space = aligned_alloc(64, stk_round_up(stk_jpeg_workspace_bytes(&frame, &box), 64));
+    T_EQ("begin", stk_jpeg_decoder_begin(decoders[0], &frame, &box, space, NULL), STK_JPEG_FINE);
+    T_EQ("none", stk_jpeg_decoder_planes(decoders[0], planes), 0);
+    free(space);
+}
+
 /* The same again by what is between the two. */
 static void test_simd(bool is_long)
 {
@@ -506,6 +636,8 @@ int main(int count, char **arguments)
     test_table_cache();
     test_boxes(is_long ? 20000 : 600, is_long ? 1100 : 300);
     test_damage(is_long ? 400000 : 6000);
+    test_planes(is_long ? 3000 : 150);
+    test_no_planes();
     test_simd(is_long);
     test_memory();
     printf("%llu boxes, %llu samples; %llu damaged ones answered\n", (unsigned long long)boxes,
