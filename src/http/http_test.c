@@ -5,7 +5,6 @@
 
 #include "base/mem.h"
 #include "http/reactor.h"
-#include "io/io.h"
 #include "io/pool.h"
 #include "test/t.h"
 
@@ -457,9 +456,8 @@ static bool wait_for(const _Atomic uint32_t *left)
 
 #define FLOOD 64u
 
-/* large: NULL, or room for a large answer, which all of them share. */
 static void flood_start(struct stk_http *http, struct flood *floods, _Atomic uint32_t *left,
-                        const char *path, uint8_t *large)
+                        const char *path)
 {
     atomic_store(left, FLOOD);
     for (uint32_t i = 0; i < FLOOD; i++) {
@@ -467,16 +465,16 @@ static void flood_start(struct stk_http *http, struct flood *floods, _Atomic uin
 
         memset(flood, 0, sizeof *flood);
         flood->left = left;
-        flood->request = (struct stk_http_request){
-            .method = STK_HTTP_GET,
-            .url = url_of(path, flood->url, 256),
-            .buffer = large ? large : flood->buffer,
-            .buffer_bytes = large ? STK_HTTP_LARGE_BYTES : sizeof flood->buffer,
-            .cut = true,
-            .prepare = i % 4 == 0 ? flood_prepare : NULL,
-            .not_before_ns = i % 8 == 0 ? stk_clock_ns() + 20 * MS : 0,
-            .done = flood_done,
-            .owner = flood};
+        flood->request =
+            (struct stk_http_request){.method = STK_HTTP_GET,
+                                      .url = url_of(path, flood->url, 256),
+                                      .buffer = flood->buffer,
+                                      .buffer_bytes = sizeof flood->buffer,
+                                      .cut = true,
+                                      .prepare = i % 4 == 0 ? flood_prepare : NULL,
+                                      .not_before_ns = i % 8 == 0 ? stk_clock_ns() + 20 * MS : 0,
+                                      .done = flood_done,
+                                      .owner = flood};
         stk_http_submit(http, &flood->request);
     }
 }
@@ -489,7 +487,7 @@ static void test_flood(struct flood *floods)
 
     T_EQ("flood", stk_http_open(&http, &options, NULL), 0);
     atomic_store(&connections, 0);
-    flood_start(http, floods, &left, "/continue", NULL);
+    flood_start(http, floods, &left, "/continue");
     T_TRUE("all done", wait_for(&left));
     for (uint32_t i = 0; i < FLOOD; i++) {
         T_EQ("flood", floods[i].request.status, 0);
@@ -499,7 +497,7 @@ static void test_flood(struct flood *floods)
     }
     T_TRUE("bounded and kept", atomic_load(&connections) <= 4);
     /* What waits and what flies is given back by cancel, and by close. */
-    flood_start(http, floods, &left, "/silent", NULL);
+    flood_start(http, floods, &left, "/silent");
     for (uint32_t i = 0; i < FLOOD / 2; i++) {
         stk_http_cancel(http, &floods[i].request);
     }
@@ -513,47 +511,6 @@ static void test_flood(struct flood *floods)
         T_EQ("cancelled", floods[i].request.status, STOKER_ERROR_CLOSED);
         T_EQ("cancelled", floods[i].done, 1);
     }
-}
-
-/* Large answers wait for each other, and nobody else waits for them. */
-static void test_large(struct flood *floods)
-{
-    struct stk_http_options options = {0};
-    struct stk_http *http = NULL;
-    uint8_t *room = stk_alloc(STK_HTTP_LARGE_BYTES, 1);
-    _Atomic uint32_t left;
-    char url[256];
-    struct stk_http_request small = {.method = STK_HTTP_GET,
-                                     .url = url_of("/empty", url, sizeof url)};
-
-    T_EQ("large", stk_http_open(&http, &options, NULL), 0);
-    T_EQ("at first", http->budget.large.count,
-         stk_min(STK_HTTP_LARGE_START * stk_io_cores(), STK_HTTP_CONNECTIONS_DEFAULT));
-    stk_climb_init(&http->budget.large, 4, 4, 4);
-    atomic_store(&connections, 0);
-    flood_start(http, floods, &left, "/continue", room);
-    T_TRUE("all done", wait_for(&left));
-    for (uint32_t i = 0; i < FLOOD; i++) {
-        T_EQ("large", floods[i].request.status, 0);
-        T_EQ("large", floods[i].prepared, i % 4 == 0 ? 3 : 0);
-    }
-    T_TRUE("few at once", atomic_load(&connections) <= 4);
-    flood_start(http, floods, &left, "/silent", room);
-    T_EQ("not held up", stk_http_call(http, &small, NULL, NULL), 0);
-    T_TRUE("few at once", atomic_load(&connections) <= 5);
-    for (uint32_t i = 0; i < FLOOD; i += 2) {
-        stk_http_cancel(http, &floods[i].request);
-    }
-    while (atomic_load(&left) > FLOOD / 2) {
-        usleep(1000);
-    }
-    T_EQ("not held up", stk_http_call(http, &small, NULL, NULL), 0);
-    stk_http_close(http);
-    T_EQ("closed", atomic_load(&left), 0);
-    for (uint32_t i = 0; i < FLOOD; i++) {
-        T_EQ("cancelled", floods[i].request.failure, STK_HTTP_CANCELLED);
-    }
-    stk_free(room);
 }
 
 static void test_refusals(struct stk_http *http)
@@ -786,7 +743,6 @@ int main(void)
     stk_http_close(http);
     test_queue();
     test_flood(floods);
-    test_large(floods);
     test_no_memory();
     options.connections_max = STK_HTTP_CONNECTIONS_MAX + 1;
     T_EQ("too many", stk_http_open(&http, &options, NULL), STOKER_ERROR_ARGUMENT);

@@ -90,14 +90,19 @@ void *stk_http_run(void *context)
     return NULL;
 }
 
+static void leave_large(struct stk_http *http, struct stk_http_request *request)
+{
+    http->large_count -= request->is_large;
+    request->is_large = false;
+}
+
 void stk_http_finish(struct stk_http *http, struct stk_http_request *request,
                      const struct stk_http_answer *answer, uint32_t failure, const char *detail)
 {
     static const struct stk_http_answer none;
     char text[256];
 
-    http->large_count -= request->is_large;
-    request->is_large = false;
+    leave_large(http, request);
     request->failure = failure;
     request->done_ns = stk_clock_ns();
     if (failure == STK_HTTP_NO_FAILURE) {
@@ -216,6 +221,7 @@ static bool start(struct stk_http *http, struct stk_http_request *request)
     request->url = request->url ? request->url : "";
     if (status == -EAGAIN) {
         give_slot(http, slot);
+        leave_large(http, request); /* to others, of another store maybe */
         request->not_before_ns = stk_clock_ns() + AGAIN_MS * MS;
         stk_http_list_add(&http->delayed, request);
         return true;
