@@ -130,6 +130,30 @@ static uint32_t await(const _Atomic uint32_t *count, uint32_t least, uint32_t mo
     return atomic_load(count);
 }
 
+/* A copy of one that is on its way (hedge() makes such) goes out beside it, and takes or gives no
+ * place. */
+static void test_urgent(struct stk_http *http)
+{
+    static uint8_t room[STK_HTTP_LARGE_BYTES];
+    static struct one copy;
+    _Atomic uint32_t left = 1;
+
+    copy = (struct one){.left = &left};
+    snprintf(copy.url, sizeof copy.url, "http://127.0.0.1:%d/now", port);
+    copy.request = (struct stk_http_request){.method = STK_HTTP_GET,
+                                             .url = copy.url,
+                                             .buffer = room,
+                                             .buffer_bytes = sizeof room,
+                                             .cut = true,
+                                             .urgent = true,
+                                             .is_large = true, /* as that one is */
+                                             .done = done,
+                                             .owner = &copy};
+    stk_http_submit(http, &copy.request);
+    T_EQ("urgent", await(&left, 0, 0), 0);
+    T_EQ("no place of theirs", http->large_count, PLACES);
+}
+
 static void test_large(struct stk_http *http)
 {
     static struct one ones[REQUESTS];
@@ -153,6 +177,7 @@ static void test_large(struct stk_http *http)
     T_EQ("all places are taken", await(&holding, PLACES, REQUESTS), PLACES);
     T_EQ("small ones go by", stk_http_call(http, &small, NULL, NULL), 0);
     T_EQ("no more than that", atomic_load(&holding), PLACES);
+    test_urgent(http);
     stk_http_cancel(http, &ones[0].request);
     T_EQ("a place is given on", await(&holding, PLACES + 1, REQUESTS), PLACES + 1);
     stk_http_close(http);

@@ -146,7 +146,7 @@ static bool take_inbox(struct stk_http *http)
 /* It is due: the large ones wait for each other before they wait for a connection. */
 static void admit(struct stk_http *http, struct stk_http_request *request)
 {
-    bool large = request->buffer_bytes >= STK_HTTP_LARGE_BYTES && !request->is_large;
+    bool large = request->buffer_bytes >= STK_HTTP_LARGE_BYTES && !request->urgent;
 
     stk_http_list_add(large ? &http->large : &http->ready, request);
 }

@@ -484,6 +484,7 @@ static void hedge(struct stk_exchange *exchange)
     late->request.not_before_ns = 0;
     late->request.slot = NULL;
     late->request.url = NULL;
+    late->request.urgent = true; /* it is late already */
     late->request.header_count = 0;
     late->request.done = on_hedge;
     late->request.owner = late;
