@@ -44,7 +44,8 @@ int stk_http_budget_open(struct stk_http *http)
         budget->sockets[i].fd = -1;
     }
     stk_climb_init(&budget->climb, STK_CLIMB_MIN, start, most);
-    stk_climb_init(&budget->large, STK_CLIMB_MIN, STK_HTTP_LARGE_START * stk_io_cores(), most);
+    stk_climb_init(&budget->large, STK_CLIMB_MIN, STK_HTTP_LARGE_START * stk_io_cores(),
+                   http->options.large_max ? http->options.large_max : most);
     tell(http);
     return budget->sockets ? 0 : -1;
 }
@@ -379,6 +380,7 @@ static void tell(struct stk_http *http)
 
     atomic_store_explicit(&http->told.open, http->budget.live, memory_order_relaxed);
     atomic_store_explicit(&http->told.limit, http->budget.climb.count, memory_order_relaxed);
+    atomic_store_explicit(&http->told.large, http->budget.large.count, memory_order_relaxed);
     atomic_store_explicit(&http->told.peak, (uint32_t)stk_max(peak, http->budget.live),
                           memory_order_relaxed);
 }
@@ -389,5 +391,6 @@ void stk_http_tell(struct stk_http *http, struct stk_http_told *told_out)
         .connections = atomic_load_explicit(&http->told.open, memory_order_relaxed),
         .connections_peak = atomic_load_explicit(&http->told.peak, memory_order_relaxed),
         .connections_max = atomic_load_explicit(&http->told.limit, memory_order_relaxed),
+        .large_max = atomic_load_explicit(&http->told.large, memory_order_relaxed),
         .waits = atomic_load_explicit(&http->told.waits, memory_order_relaxed)};
 }

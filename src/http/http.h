@@ -42,6 +42,7 @@ struct stk_http; /* the reactor and its connections */
 
 struct stk_http_options {
     uint32_t connections_max; /* of all hosts together; 0: STK_HTTP_CONNECTIONS_DEFAULT */
+    uint32_t large_max;       /* large answers on their way at once; 0: connections_max */
     const char *ca_file;      /* PEM; NULL: what libcurl was built with */
     struct stk_node *node;    /* lent: whose leases it needs for connections; NULL: none */
     /* Called on the reactor in each turn; returns when it wants to be called again at the latest,
@@ -172,6 +173,7 @@ void stk_http_hold(struct stk_http *http);
 struct stk_http_told {
     uint32_t connections, connections_peak; /* open now, in use or not; at most so far */
     uint32_t connections_max;               /* as many as bring more, by what was seen */
+    uint32_t large_max;                     /* of large answers the same */
     uint64_t waits; /* requests that waited since the node had no connection left */
 };
 void stk_http_tell(struct stk_http *http, struct stk_http_told *told_out); /* any thread */

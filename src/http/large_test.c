@@ -163,9 +163,6 @@ static void test_large(struct stk_http *http)
     struct stk_http_request small = {.method = STK_HTTP_GET, .url = url, .cut = true};
 
     snprintf(url, sizeof url, "http://127.0.0.1:%d/now", port);
-    T_EQ("at first", http->budget.large.count,
-         stk_min(STK_HTTP_LARGE_START * stk_io_cores(), STK_HTTP_CONNECTIONS_DEFAULT));
-    stk_climb_init(&http->budget.large, PLACES, PLACES, PLACES);
     start(http, ones, "/now", 0, &held, &left);
     T_EQ("one after the other", await(&left, 0, 0), 0);
     T_TRUE("few at once", atomic_load(&connections) <= PLACES);
@@ -190,7 +187,8 @@ static void test_large(struct stk_http *http)
 int main(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct stk_http_options options = {0};
+    struct stk_http_options options = {.large_max = PLACES}, usual = {0};
+    struct stk_http_told told;
     socklen_t bytes = sizeof address;
     struct stk_http *http = NULL;
     pthread_t server;
@@ -204,6 +202,12 @@ int main(void)
     pthread_create(&server, NULL, serve, NULL);
     if (T_EQ("open", stk_http_open(&http, &options, NULL), 0)) {
         test_large(http);
+    }
+    if (T_EQ("open", stk_http_open(&http, &usual, NULL), 0)) {
+        stk_http_tell(http, &told);
+        T_EQ("at first", told.large_max,
+             stk_min(STK_HTTP_LARGE_START * stk_io_cores(), STK_HTTP_CONNECTIONS_DEFAULT));
+        stk_http_close(http);
     }
     shutdown(listener, SHUT_RDWR);
     pthread_join(server, NULL);

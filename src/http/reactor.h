@@ -91,7 +91,7 @@ struct stk_http {
     uint64_t tick_ns;     /* when tick wants to be called */
     struct stk_http_budget budget;
     struct {
-        _Atomic uint32_t open, peak, limit;
+        _Atomic uint32_t open, peak, limit, large;
         _Atomic uint64_t waits;
     } told;
 };
