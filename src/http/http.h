@@ -32,7 +32,7 @@ struct stk_http; /* the reactor and its connections */
  * and the first one that is wanted comes later. So at first there are so many of them a core, then
  * as many as bring more. */
 #define STK_HTTP_LARGE_BYTES (2u << 20)
-#define STK_HTTP_LARGE_START 8u
+#define STK_HTTP_LARGE_START 16u
 
 /* What a zero in a request means. */
 #define STK_HTTP_CONNECT_MS 5000u
