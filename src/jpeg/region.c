@@ -464,7 +464,7 @@ static bool write_mark(struct stk_jpeg_decoder *decoder, uint8_t *to)
     struct stk_jpeg_mcus *mcus = decoder->streams;
     uint32_t used, place;
     const uint8_t *byte = stk_jpeg_segment_place(&mcus->segment, &used);
-    uint64_t at = (uint64_t)(byte - decoder->frame->scan.data);
+    uint64_t at = byte ? (uint64_t)(byte - decoder->frame->scan.data) : UINT64_MAX;
 
     if (at > UINT32_MAX >> 3) {
         return false;

@@ -115,7 +115,9 @@ const uint8_t *stk_jpeg_segment_place(struct stk_jpeg_segment *segment, uint32_t
     size_t consumed = (size_t)(bits->at - segment->window) * 8 - bits->count;
     const uint8_t *at = segment->window + consumed / 8;
 
-    STK_ASSERT(!stk_jpeg_segment_passed(segment));
+    if (stk_jpeg_segment_passed(segment)) {
+        return NULL;
+    }
     segment->known_from += stuffed(segment->known, at);
     segment->known = at;
     *used_out = consumed % 8;

@@ -40,8 +40,8 @@ void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view da
 /* The same, the first `used` (0..7) bits being used up. */
 void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_view data,
                                    uint32_t used, uint8_t *window);
-/* The byte of the file with the next bit, and the bits of it that are used up. Not to be asked when
- * bits were used that are not there. Looks at the bytes since it was asked last. */
+/* The byte of the file with the next bit, and the bits of it that are used up; NULL: bits were used
+ * that are not there. Looks at the bytes since it was asked last. */
 const uint8_t *stk_jpeg_segment_place(struct stk_jpeg_segment *segment, uint32_t *used_out);
 /* After `limit` was passed: false when bits were used that are not there. */
 bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment);

@@ -25,12 +25,14 @@ static int refuse(int status, const char *what, struct stoker_error *error)
                     "make them anew: stoker index --jpeg-rows", "%s", what);
 }
 
-/* What lies there, its pages checked; NULL: damaged. */
+/* What lies there, its pages checked; NULL: out of bounds or damaged. */
 static const void *touch(const struct stk_marks *marks, uint64_t at, uint64_t bytes)
 {
-    uint64_t end = at + bytes, pages_at = marks->foot.pages_at;
+    uint64_t end, pages_at = marks->foot.pages_at;
 
-    STK_ASSERT(at <= end && end <= pages_at);
+    if (!stk_add(at, bytes, &end) || end > pages_at) {
+        return NULL;
+    }
     for (uint64_t page = at / STK_MARKS_PAGE_BYTES; page * STK_MARKS_PAGE_BYTES < end; page++) {
         uint64_t from = page * STK_MARKS_PAGE_BYTES, bit = UINT64_C(1) << page % 64;
 
@@ -73,6 +75,9 @@ static int check(struct stk_marks *marks, const uint8_t *identity, struct stoker
     if (marks->head.version != STK_MARKS_VERSION ||
         marks->head.page_bytes != STK_MARKS_PAGE_BYTES) {
         return refuse(STOKER_ERROR_UNSUPPORTED, "they have another version", error);
+    }
+    if (image->bytes < sizeof marks->head + sizeof marks->foot) {
+        return refuse(STOKER_ERROR_TRUNCATED, "the file ends too early", error);
     }
     memcpy(&marks->foot, image->data + image->bytes - sizeof marks->foot, sizeof marks->foot);
     if (memcmp(marks->foot.magic, STK_MARKS_FOOT_MAGIC, 8) != 0) {
@@ -170,13 +175,18 @@ uint32_t stk_marks_mcus(const struct stk_marks *marks)
 struct stk_marks_of stk_marks_of(const struct stk_marks *marks, uint64_t sample)
 {
     struct stk_marks_of of = {marks->head.mcus, {NULL, 0}};
-    const uint64_t *place;
+    uint64_t place[2]; /* a copy: the file may be changed while it is mapped */
+    const void *row;
 
     if (sample >= marks->head.samples) {
         return of;
     }
-    place = touch(marks, marks->foot.table_at + sample * sizeof *place, 2 * sizeof *place);
-    if (place && place[0] <= place[1] && place[1] <= marks->foot.table_at) {
+    row = touch(marks, marks->foot.table_at + sample * sizeof *place, sizeof place);
+    if (!row) {
+        return of;
+    }
+    memcpy(place, row, sizeof place);
+    if (place[0] <= place[1] && place[1] <= marks->foot.table_at) {
         of.entries.data = touch(marks, place[0], place[1] - place[0]);
         of.entries.bytes = of.entries.data ? place[1] - place[0] : 0;
     }
