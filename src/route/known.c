@@ -171,37 +171,45 @@ bool stk_known_take(struct stk_known *known, const char *url, struct stk_listing
     return found;
 }
 
-bool stk_known_is_folder(struct stk_known *known, const char *url)
+/* NULL: nothing is known, or no more. With the lock. */
+static const struct entry *fresh(const struct stk_known *known, const char *url)
 {
-    struct entry *entry;
+    const struct entry *entry;
     uint64_t key[2];
     bool own;
 
     key_of(url, strlen(url), key);
-    pthread_mutex_lock(&known->lock);
     entry = place_of(known->entries, known->sets, key, &own);
-    own = own && entry->folder && entry->until_ns > stk_clock_ns();
+    return own && entry->until_ns > stk_clock_ns() ? entry : NULL;
+}
+
+bool stk_known_is_folder(struct stk_known *known, const char *url)
+{
+    const struct entry *entry;
+    bool folder;
+
+    pthread_mutex_lock(&known->lock);
+    entry = fresh(known, url);
+    folder = entry && entry->folder;
     pthread_mutex_unlock(&known->lock);
-    return own;
+    return folder;
 }
 
 bool stk_known_find(struct stk_known *known, const char *url, struct stk_about *about_out)
 {
-    struct entry *entry;
-    uint64_t key[2];
-    bool own;
+    const struct entry *entry;
+    bool object;
 
-    key_of(url, strlen(url), key);
     pthread_mutex_lock(&known->lock);
-    entry = place_of(known->entries, known->sets, key, &own);
-    own = own && !entry->folder && entry->until_ns > stk_clock_ns();
-    if (own) {
+    entry = fresh(known, url);
+    object = entry && !entry->folder;
+    if (object) {
         *about_out = (struct stk_about){.bytes = entry->bytes, .mtime_ns = entry->mtime_ns};
         memcpy(about_out->etag, entry->etag, sizeof entry->etag);
         memcpy(about_out->modified, entry->modified, sizeof entry->modified);
     }
     pthread_mutex_unlock(&known->lock);
-    return own;
+    return object;
 }
 
 /* With the lock. */

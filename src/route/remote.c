@@ -17,7 +17,6 @@ struct gathering {
     struct stk_listing_builder builder;
     size_t url_bytes;
     uint64_t count;
-    bool more; /* than what was gathered */
     char path[2 * STK_STORE_URL_BYTES_MAX];
 };
 
@@ -200,9 +199,10 @@ static int gather(void *owner, const struct stk_found *item)
     return stk_listing_add(&gathering->builder, &entry);
 }
 
-/* Gathers what lies in url: all of it, or (first) the first page that has something. */
+/* Gathers what lies in url: all of it, or (more_out: whether there is more) the first page that has
+ * something. */
 static int gather_from(struct gathering *gathering, struct stk_route *route, const char *url,
-                       bool first, struct stoker_error *error)
+                       bool *more_out, struct stoker_error *error)
 {
     struct stk_place *place = NULL;
     struct stk_store *store;
@@ -219,8 +219,8 @@ static int gather_from(struct gathering *gathering, struct stk_route *route, con
     }
     if (status == 0) {
         struct stk_search search = {.place = place,
-                                    .max = first ? 1 : 0,
-                                    .more_out = first ? &gathering->more : NULL,
+                                    .max = more_out ? 1 : 0,
+                                    .more_out = more_out,
                                     .found = gather,
                                     .owner = gathering};
 
@@ -228,51 +228,21 @@ static int gather_from(struct gathering *gathering, struct stk_route *route, con
     }
     if (status == 0 && gathering->count == 0 && place->key && place->key[0]) {
         status = stk_fail(error, -ENOENT,
-                          first ? "there is no such object, and nothing below it"
-                                : "nothing lies below this prefix",
+                          more_out ? "there is no such object, and nothing below it"
+                                   : "nothing lies below this prefix",
                           "check bucket and key with stoker ls", "'%s'", url);
     }
     stk_place_free(place);
     return status;
 }
 
-static int fail_memory(struct stoker_error *error, const char *url)
-{
-    return stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.400s'", url);
-}
-
-/* Whether it is a folder; if that told all that is in it, who lists it next need not ask again. */
-static int look_below(struct stk_route *route, const char *url, struct stoker_error *error)
+/* What lies below: see gather_from. */
+static int list_below(struct stk_route *route, const char *url, bool *more_out,
+                      struct stk_listing *listing_out, struct stoker_error *error)
 {
     struct gathering *gathering = stk_alloc(1, sizeof *gathering);
-    struct stk_listing listing = {0};
-    int status = gathering ? gather_from(gathering, route, url, true, error) : -ENOMEM;
+    int status = gathering ? gather_from(gathering, route, url, more_out, error) : -ENOMEM;
 
-    if (status == 0 && !gathering->more) {
-        status = stk_listing_build(&gathering->builder, &listing);
-    }
-    if (status == 0) {
-        merge(&listing);
-        stk_known_add_folder(route->known, url, gathering->more ? NULL : &listing);
-    }
-    if (gathering) {
-        stk_listing_builder_deinit(&gathering->builder);
-    }
-    stk_free(gathering);
-    return status == -ENOMEM ? fail_memory(error, url) : status;
-}
-
-int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing *listing_out,
-                    struct stoker_error *error)
-{
-    struct gathering *gathering;
-    int status;
-
-    if (stk_known_take(route->known, url, listing_out)) {
-        return 0;
-    }
-    gathering = stk_alloc(1, sizeof *gathering);
-    status = gathering ? gather_from(gathering, route, url, false, error) : -ENOMEM;
     if (status == 0) {
         status = stk_listing_build(&gathering->builder, listing_out);
     }
@@ -283,7 +253,33 @@ int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing
         stk_listing_builder_deinit(&gathering->builder);
     }
     stk_free(gathering);
-    return status == -ENOMEM ? fail_memory(error, url) : status;
+    return status == -ENOMEM
+               ? stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.400s'", url)
+               : status;
+}
+
+/* Whether it is a folder; if that told all that is in it, who lists it next need not ask again. */
+static int look_below(struct stk_route *route, const char *url, struct stoker_error *error)
+{
+    struct stk_listing listing = {0};
+    bool more = false;
+    int status = list_below(route, url, &more, &listing, error);
+
+    if (status == 0) {
+        stk_known_add_folder(route->known, url, more ? NULL : &listing);
+    }
+    if (more) {
+        stk_listing_free(&listing);
+    }
+    return status;
+}
+
+int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing *listing_out,
+                    struct stoker_error *error)
+{
+    return stk_known_take(route->known, url, listing_out)
+               ? 0
+               : list_below(route, url, NULL, listing_out, error);
 }
 
 /* A read that waits. */
