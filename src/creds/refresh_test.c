@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "http/http.h"
+#include "test/server.h"
 #include "test/t.h"
 
 #include <arpa/inet.h>
@@ -55,28 +56,19 @@ int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes)
 
 /* ---- the endpoint ---- */
 
-static int listener, port;
+static struct t_server server;
 static _Atomic uint32_t asked;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static uint32_t may_answer; /* so many requests; with the lock */
 
-static void *serve_one(void *context)
+static void serve(int fd)
 {
-    int fd = (int)(intptr_t)context;
-    char head[8192] = "", body[256], answer[512];
-    size_t used = 0;
-    ssize_t got;
+    char head[8192], body[256], answer[512];
 
-    while ((got = recv(fd, head + used, sizeof head - 1 - used, 0)) > 0) {
-        uint32_t number;
+    while (t_read_request(fd, head, sizeof head, NULL) > 0) {
+        uint32_t number = atomic_fetch_add(&asked, 1) + 1;
 
-        used += (size_t)got;
-        head[used] = '\0';
-        if (!strstr(head, "\r\n\r\n")) {
-            continue;
-        }
-        number = atomic_fetch_add(&asked, 1) + 1;
         pthread_mutex_lock(&lock);
         while (may_answer < number) {
             pthread_cond_wait(&changed, &lock);
@@ -89,44 +81,17 @@ static void *serve_one(void *context)
                  number, 12 + number);
         snprintf(answer, sizeof answer, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n%s",
                  strlen(body), body);
-        send(fd, answer, strlen(answer), MSG_NOSIGNAL);
-        used = 0;
+        t_send(fd, answer, strlen(answer));
     }
-    close(fd);
-    return NULL;
 }
 
-static void *serve(void *context)
+static void start_server(void)
 {
-    int fd;
-
-    (void)context;
-    while ((fd = accept(listener, NULL, NULL)) >= 0) {
-        pthread_t thread;
-
-        if (pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd) == 0) {
-            pthread_detach(thread);
-        }
-    }
-    return NULL;
-}
-
-static void start_server(pthread_t *thread)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
     char url[64];
 
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (bind(listener, (struct sockaddr *)(void *)&address, sizeof address) < 0 ||
-        listen(listener, 256) < 0 ||
-        getsockname(listener, (struct sockaddr *)(void *)&address, &bytes) < 0) {
-        t_skip("no socket on loopback can be had");
-    }
-    port = ntohs(address.sin_port);
-    snprintf(url, sizeof url, "http://127.0.0.1:%d/keys", port);
+    t_server_start(&server, serve);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/keys", server.port);
     setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
-    pthread_create(thread, NULL, serve, NULL);
 }
 
 /* So many requests may be answered from now on. */
@@ -307,11 +272,10 @@ int main(void)
     struct stk_http_options options = {.connections_max = 2 * CALLERS};
     struct timespec now;
     struct stk_http *http = NULL;
-    pthread_t server;
 
     clearenv();
     setenv("HOME", "/nonexistent", 1);
-    start_server(&server);
+    start_server();
     clock_gettime(CLOCK_MONOTONIC, &now);
     monotonic_ns = now.tv_sec * SECOND + now.tv_nsec;
     T_EQ("http", stk_http_open(&http, &options, NULL), 0);
@@ -320,9 +284,7 @@ int main(void)
     wall_ns = monotonic_ns = 0;
     test_empty_option(http);
     stk_http_close(http);
-    shutdown(listener, SHUT_RDWR);
-    pthread_join(server, NULL);
-    close(listener);
+    t_server_stop(&server);
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "http/reactor.h"
 #include "io/pool.h"
+#include "test/server.h"
 #include "test/t.h"
 
 #include <arpa/inet.h>
@@ -24,30 +25,14 @@
 #define HEAD_BYTES 32768u
 #define MS 1000000ull
 
-static int listener, port;
+static struct t_server server;
 static _Atomic uint32_t connections, requests;
 static _Atomic bool saw_secret;
 static uint8_t body[BODY_BYTES];
 
-static bool send_all(int fd, const void *data, size_t bytes)
-{
-    const char *at = data;
-
-    while (bytes > 0) {
-        ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL);
-
-        if (sent <= 0) {
-            return false;
-        }
-        at += sent;
-        bytes -= (size_t)sent;
-    }
-    return true;
-}
-
 static bool send_text(int fd, const char *text)
 {
-    return send_all(fd, text, strlen(text));
+    return t_send(fd, text, strlen(text));
 }
 
 static bool send_body(int fd, uint32_t told, uint32_t sent)
@@ -56,7 +41,7 @@ static bool send_body(int fd, uint32_t told, uint32_t sent)
 
     snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %u\r\nETag:  \"tag\" \r\n\r\n",
              told);
-    return send_text(fd, head) && send_all(fd, body, sent);
+    return send_text(fd, head) && t_send(fd, body, sent);
 }
 
 static bool send_redirect(int fd, const char *location)
@@ -95,7 +80,7 @@ static bool echo(int fd, const char *head, char *rest, size_t rest_bytes)
         done += got > 0 ? (size_t)got : 0;
     }
     snprintf(answer, sizeof answer, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n", bytes);
-    good = good && send_text(fd, answer) && send_all(fd, copy, bytes);
+    good = good && send_text(fd, answer) && t_send(fd, copy, bytes);
     free(copy);
     return good;
 }
@@ -142,7 +127,7 @@ static bool answer(int fd, const char *path, const char *head, char *rest, size_
     }
     if (strcmp(path, "/long-refusal") == 0) {
         return send_text(fd, "HTTP/1.1 500 No\r\nContent-Length: 200000\r\n\r\n") &&
-               send_all(fd, body, BODY_BYTES);
+               t_send(fd, body, BODY_BYTES);
     }
     if (strcmp(path, "/broken") == 0) {
         send_body(fd, BODY_BYTES, 1000);
@@ -175,7 +160,7 @@ static bool answer(int fd, const char *path, const char *head, char *rest, size_
         return false;
     }
     if (strcmp(path, "/away") == 0) {
-        snprintf(text, sizeof text, "http://localhost:%d/see", port);
+        snprintf(text, sizeof text, "http://localhost:%d/see", server.port);
         return send_redirect(fd, text);
     }
     if (strcmp(path, "/see") == 0) {
@@ -188,13 +173,13 @@ static bool answer(int fd, const char *path, const char *head, char *rest, size_
     return false; /* "/reset" */
 }
 
-static void *serve_one(void *context)
+static void serve(int fd)
 {
-    int fd = (int)(intptr_t)context;
     char *head = malloc(HEAD_BYTES);
     size_t used = 0;
     bool on = true;
 
+    atomic_fetch_add(&connections, 1);
     while (on) {
         char path[128] = "", *end;
         size_t head_bytes;
@@ -216,45 +201,12 @@ static void *serve_one(void *context)
         on = answer(fd, path, head, head + head_bytes, used - head_bytes);
         used = 0;
     }
-    close(fd);
     free(head);
-    return NULL;
-}
-
-static void *serve(void *context)
-{
-    int fd;
-
-    (void)context;
-    while ((fd = accept(listener, NULL, NULL)) >= 0) {
-        pthread_t thread;
-
-        atomic_fetch_add(&connections, 1);
-        if (pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd) == 0) {
-            pthread_detach(thread);
-        }
-    }
-    return NULL;
-}
-
-static void start_server(pthread_t *thread)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
-
-    listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)(void *)&address, sizeof address) < 0 ||
-        listen(listener, 256) < 0 ||
-        getsockname(listener, (struct sockaddr *)(void *)&address, &bytes) < 0) {
-        t_skip("no socket on loopback can be had");
-    }
-    port = ntohs(address.sin_port);
-    pthread_create(thread, NULL, serve, NULL);
 }
 
 static const char *url_of(const char *path, char *url, size_t url_bytes)
 {
-    snprintf(url, url_bytes, "http://127.0.0.1:%d%s?token=" CANARY, port, path);
+    snprintf(url, url_bytes, "http://127.0.0.1:%d%s?token=" CANARY, server.port, path);
     return url;
 }
 
@@ -718,13 +670,12 @@ int main(void)
     struct stk_http_options options = {0};
     static struct flood floods[FLOOD];
     struct stk_http *http = NULL;
-    pthread_t server;
 
     unsetenv("http_proxy");
     for (uint32_t i = 0; i < BODY_BYTES; i++) {
         body[i] = (uint8_t)(i * 31 + i / 251);
     }
-    start_server(&server);
+    t_server_start(&server, serve);
     T_EQ("open", stk_http_open(&http, &options, NULL), 0);
     T_EACH(row, row, rows)
     {
@@ -746,8 +697,7 @@ int main(void)
     test_no_memory();
     options.connections_max = STK_HTTP_CONNECTIONS_MAX + 1;
     T_EQ("too many", stk_http_open(&http, &options, NULL), STOKER_ERROR_ARGUMENT);
-    shutdown(listener, SHUT_RDWR);
-    pthread_join(server, NULL);
+    t_server_stop(&server);
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }

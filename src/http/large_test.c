@@ -7,9 +7,9 @@
 #include "http/reactor.h"
 #include "io/io.h"
 #include "io/pool.h"
+#include "test/server.h"
 #include "test/t.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -45,7 +45,7 @@ static bool serve_one(int fd)
     if (strstr(head, " /hold ")) {
         atomic_fetch_add(&holding, 1);
     } else if (bytes > 0) {
-        return send(fd, answer, strlen(answer), MSG_NOSIGNAL) > 0;
+        return t_send(fd, answer, strlen(answer));
     }
     return bytes > 0;
 }
@@ -186,19 +186,13 @@ static void test_large(struct stk_http *http)
 
 int main(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct stk_http_options options = {.large_max = PLACES}, usual = {0};
     struct stk_http_told told;
-    socklen_t bytes = sizeof address;
     struct stk_http *http = NULL;
     pthread_t server;
 
     unsetenv("http_proxy");
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    T_EQ("bind", bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-    T_EQ("listen", listen(listener, SOCKETS), 0);
-    getsockname(listener, (struct sockaddr *)&address, &bytes);
-    port = ntohs(address.sin_port);
+    listener = t_listen(SOCKETS, &port);
     pthread_create(&server, NULL, serve, NULL);
     if (T_EQ("open", stk_http_open(&http, &options, NULL), 0)) {
         test_large(http);

@@ -7,11 +7,11 @@
 #include "http/http.h"
 
 #include "base/mem.h"
+#include "test/server.h"
 #include "test/t.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static const struct name {
     {"metadata.test", "169.254.169.254"}, {"neighbour.test", "169.254.0.9"},
 };
 
-static int listener, port;
+static struct t_server server;
 static _Atomic uint32_t peers[FDS]; /* of sockets: where they believe to be connected to */
 static _Atomic uint32_t inner;      /* requests for /inner */
 
@@ -72,7 +72,7 @@ int connect(int fd, __CONST_SOCKADDR_ARG given, socklen_t bytes)
         memcpy(&address, to, sizeof address);
         atomic_store(&peers[fd], address.sin_addr.s_addr);
         address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        address.sin_port = htons((uint16_t)port);
+        address.sin_port = htons((uint16_t)server.port);
         return (int)syscall(SYS_connect, fd, &address, sizeof address);
     }
     return (int)syscall(SYS_connect, fd, to, bytes);
@@ -106,44 +106,16 @@ static void answer(int fd, const char *head)
         atomic_fetch_add(&inner, strncmp(head, "GET /inner ", 11) == 0);
         snprintf(text, sizeof text, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     }
-    send(fd, text, strlen(text), MSG_NOSIGNAL);
+    t_send(fd, text, strlen(text));
 }
 
-static void *serve_one(void *context)
+static void serve(int fd)
 {
-    int fd = (int)(intptr_t)context;
-    char head[8192] = "";
-    size_t used = 0;
-    ssize_t got;
+    char head[8192];
 
-    while ((got = recv(fd, head + used, sizeof head - 1 - used, 0)) > 0) {
-        used += (size_t)got;
-        head[used] = '\0';
-        if (strstr(head, "\r\n\r\n")) {
-            answer(fd, head);
-            used = 0;
-        }
+    while (t_read_request(fd, head, sizeof head, NULL) > 0) {
+        answer(fd, head);
     }
-    close(fd);
-    return NULL;
-}
-
-static void *serve(void *context)
-{
-    int fd;
-
-    (void)context;
-    while ((fd = accept(listener, NULL, NULL)) >= 0) {
-        pthread_t thread;
-
-        if (fd < FDS) {
-            atomic_store(&peers[fd], 0);
-        }
-        if (pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd) == 0) {
-            pthread_detach(thread);
-        }
-    }
-    return NULL;
 }
 
 static const struct row {
@@ -199,21 +171,11 @@ static void check(struct stk_http *http, const struct row *row)
 
 int main(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct stk_http_options options = {.connections_max = 16};
-    socklen_t bytes = sizeof address;
     struct stk_http *http = NULL;
-    pthread_t server;
 
     unsetenv("http_proxy");
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0 ||
-        listen(listener, 64) < 0 ||
-        getsockname(listener, (struct sockaddr *)&address, &bytes) < 0) {
-        t_skip("no socket on loopback can be had");
-    }
-    port = ntohs(address.sin_port);
-    pthread_create(&server, NULL, serve, NULL);
+    t_server_start(&server, serve);
     for (int kept = 0; kept < 2; kept++) { /* on new connections, then on those that are kept */
         T_EQ("open", kept ? 0 : stk_http_open(&http, &options, NULL), 0);
         T_EACH(row, row, rows)
@@ -222,9 +184,7 @@ int main(void)
         }
     }
     stk_http_close(http);
-    shutdown(listener, SHUT_RDWR);
-    pthread_join(server, NULL);
-    close(listener);
+    t_server_stop(&server);
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }

@@ -230,12 +230,11 @@ static void test_bring_no_memory(const char *url)
 
 int main(void)
 {
-    pthread_t server;
     char web[64];
 
     make_content();
-    start_server(&server);
-    snprintf(web, sizeof web, "http://127.0.0.1:%d/a/file", port);
+    start_server();
+    snprintf(web, sizeof web, "http://127.0.0.1:%d/a/file", server.port);
     urls[0] = web;
     for (size_t i = 0; i < STK_COUNT(urls); i++) {
         test_bring(urls[i]);
@@ -247,6 +246,6 @@ int main(void)
     }
     test_bring_ends(web);
     test_bring_no_memory(web);
-    end_server(server);
+    end_server();
     return t_finish();
 }

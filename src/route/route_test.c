@@ -399,7 +399,8 @@ static void test_expect(void)
 
     set_fault(NONE, 0, 0);
     for (int i = 0; i < 64; i++) {
-        at += snprintf(at, 64, "http://127.0.0.1:%d/%s%d", port, i == 7 ? "no" : "file", i) + 1;
+        at += snprintf(at, 64, "http://127.0.0.1:%d/%s%d", server.port, i == 7 ? "no" : "file", i) +
+              1;
     }
     stk_io_expect(io, names, 64);
     atomic_store(&connections, 0);
@@ -479,15 +480,14 @@ int main(void)
 {
     char local[] = "/tmp/stoker-route-test-XXXXXX", web[64];
     int fd = mkstemp(local);
-    pthread_t server;
     struct stoker_ledger ledger = {.struct_size = sizeof ledger};
     struct stk_io *io, *hasty;
 
     make_content();
     T_EQ("a local file", write(fd, content, FILE_BYTES), FILE_BYTES);
     close(fd);
-    start_server(&server);
-    snprintf(web, sizeof web, "http://127.0.0.1:%d/a/file", port);
+    start_server();
+    snprintf(web, sizeof web, "http://127.0.0.1:%d/a/file", server.port);
     urls[0] = web;
     io = open_route(TIMEOUT_MS, NULL);
     hasty = open_route(HASTY_MS, NULL);
@@ -521,6 +521,6 @@ int main(void)
     test_known();
     test_no_memory(web);
     unlink(local);
-    end_server(server);
+    end_server();
     return t_finish();
 }

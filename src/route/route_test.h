@@ -10,11 +10,10 @@
 #include "base/mem.h"
 #include "io/pool.h"
 #include "route/remote.h"
+#include "test/server.h"
 #include "test/t.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,28 +50,12 @@ enum fault {
     FLIP,        /* a byte is another */
 };
 
-static int listener, port;
+static struct t_server server;
 static _Atomic uint32_t fault, fault_from, fault_count; /* which requests have it: [from, +count) */
 static _Atomic uint32_t asked, connections, requests;   /* asked: for bytes */
 static uint8_t *content;
 static const char *list_answer = "";
 static struct stk_seal seals[2]; /* of the file, as S3 and as the web tell it */
-
-static bool send_all(int fd, const void *data, size_t bytes)
-{
-    const char *at = data;
-
-    while (bytes > 0) {
-        ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL);
-
-        if (sent <= 0) {
-            return false;
-        }
-        at += sent;
-        bytes -= (size_t)sent;
-    }
-    return true;
-}
 
 static bool send_error(int fd, const char *line, const char *code)
 {
@@ -83,7 +66,7 @@ static bool send_error(int fd, const char *line, const char *code)
              "<RequestId>REQ-42</RequestId></Error>",
              code);
     snprintf(head, sizeof head, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n", line, strlen(body));
-    return send_all(fd, head, strlen(head)) && send_all(fd, body, strlen(body));
+    return t_send(fd, head, strlen(head)) && t_send(fd, body, strlen(body));
 }
 
 static void hold(int fd)
@@ -127,8 +110,8 @@ static bool send_range(int fd, uint64_t first, uint64_t last, uint32_t kind)
     if (kind == BREAK || kind == STALL || kind == UNTOLD) {
         sent = bytes / 2;
     }
-    if (!send_all(fd, head, strlen(head)) || (kind == FLIP && !send_all(fd, &other, 1)) ||
-        !send_all(fd, content + first + (kind == FLIP), sent - (kind == FLIP))) {
+    if (!t_send(fd, head, strlen(head)) || (kind == FLIP && !t_send(fd, &other, 1)) ||
+        !t_send(fd, content + first + (kind == FLIP), sent - (kind == FLIP))) {
         return false;
     }
     if (kind == STALL) {
@@ -149,7 +132,7 @@ static bool answer(int fd, const char *path, const char *head)
 
         snprintf(text, sizeof text, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n",
                  strlen(list_answer));
-        return send_all(fd, text, strlen(text)) && send_all(fd, list_answer, strlen(list_answer));
+        return t_send(fd, text, strlen(text)) && t_send(fd, list_answer, strlen(list_answer));
     }
     if (!strstr(path, "/file")) {
         return send_error(fd, "404 Not Found", "NoSuchKey");
@@ -163,7 +146,7 @@ static bool answer(int fd, const char *path, const char *head)
                  "x-amz-checksum-crc64nvme: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n\r\n",
                  FILE_BYTES, strchr(text, ' ') + 1);
         return strcasestr(head, "\nx-amz-checksum-mode: ENABLED") &&
-               strcasestr(head, "\nIf-Match: \"one\"") && send_all(fd, told, strlen(told));
+               strcasestr(head, "\nIf-Match: \"one\"") && t_send(fd, told, strlen(told));
     }
     if (range) {
         sscanf(range + 14, "%llu-%llu", &first, &last);
@@ -198,62 +181,26 @@ static bool answer(int fd, const char *path, const char *head)
     }
 }
 
-static void *serve_one(void *context)
+static void serve(int fd)
 {
-    int fd = (int)(intptr_t)context;
-    char head[HEAD_BYTES], path[1024];
-    size_t used = 0;
-    bool on = true;
+    char head[HEAD_BYTES], path[1024] = "";
 
-    while (on) {
-        ssize_t got = recv(fd, head + used, sizeof head - 1 - used, 0);
-
-        if (got <= 0) {
-            break;
-        }
-        used += (size_t)got;
-        head[used] = '\0';
-        if (strstr(head, "\r\n\r\n")) {
-            path[0] = '\0';
-            sscanf(head, "%*s %1023s", path);
-            on = answer(fd, path, head);
-            used = 0;
+    atomic_fetch_add(&connections, 1);
+    while (t_read_request(fd, head, sizeof head, NULL) > 0) {
+        path[0] = '\0';
+        sscanf(head, "%*s %1023s", path);
+        if (!answer(fd, path, head)) {
+            return;
         }
     }
-    close(fd);
-    return NULL;
 }
 
-static void *serve(void *context)
+static void start_server(void)
 {
-    int fd;
-
-    (void)context;
-    while ((fd = accept(listener, NULL, NULL)) >= 0) {
-        pthread_t thread;
-
-        atomic_fetch_add(&connections, 1);
-        if (pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd) == 0) {
-            pthread_detach(thread);
-        }
-    }
-    return NULL;
-}
-
-static void start_server(pthread_t *thread)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
     char endpoint[64];
 
-    listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)(void *)&address, sizeof address) < 0 ||
-        listen(listener, 256) < 0 ||
-        getsockname(listener, (struct sockaddr *)(void *)&address, &bytes) < 0) {
-        t_skip("no socket on loopback can be had");
-    }
-    port = ntohs(address.sin_port);
-    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", port);
+    t_server_start(&server, serve);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", server.port);
     unsetenv("http_proxy");
     unsetenv("AWS_ENDPOINT_URL_S3");
     unsetenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
@@ -262,7 +209,6 @@ static void start_server(pthread_t *thread)
     setenv("AWS_ACCESS_KEY_ID", "AKID", 1);
     setenv("AWS_SECRET_ACCESS_KEY", CANARY, 1);
     setenv("AWS_SESSION_TOKEN", CANARY, 1);
-    pthread_create(thread, NULL, serve, NULL);
 }
 
 static struct stk_io *open_route(uint32_t timeout_ms, struct stk_budget *budget)
@@ -320,11 +266,10 @@ static void make_content(void)
     seals[1] = stk_seal_make(STK_SEAL_CRC32C, false, (struct stk_view){content, FILE_BYTES});
 }
 
-static void end_server(pthread_t server)
+static void end_server(void)
 {
     stk_pages_free(content, FILE_BYTES);
-    shutdown(listener, SHUT_RDWR);
-    pthread_join(server, NULL);
+    t_server_stop(&server);
     T_EQ("no leak", stk_mem_alive(), 0);
 }
 

@@ -6,13 +6,12 @@
 
 #include "base/mem.h"
 #include "io/pool.h"
+#include "test/server.h"
 #include "test/t.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define CANARY "canary0secret0value"
@@ -504,18 +503,13 @@ static void count_done(struct stk_exchange *exchange, const struct stk_http_answ
  * waited for when the store is closed. All are done then; a sanitizer sees what they still use. */
 static void test_close(void)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct stk_about about = {.bytes = 4096, .etag = "\"e\""};
-    socklen_t at_bytes = sizeof at;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int port, listener = t_listen(64, &port);
     struct stk_place *place = NULL;
     static struct asked asked[32];
     char endpoint[64];
 
-    T_EQ("bind", bind(listener, (struct sockaddr *)&at, sizeof at), 0);
-    T_EQ("listen", listen(listener, 64), 0);
-    T_EQ("port", getsockname(listener, (struct sockaddr *)&at, &at_bytes), 0);
-    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%u", ntohs(at.sin_port));
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", port);
     setenv("AWS_ENDPOINT_URL", endpoint, 1);
     T_EQ("place", stk_place_parse("s3://bucket/key", &place, NULL), 0);
     for (uint32_t round = 0; round < 60; round++) {

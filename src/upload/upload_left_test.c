@@ -6,18 +6,15 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "test/server.h"
 #include "test/t.h"
 #include "upload/answers.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define PART (5u << 20)
 #define PARTS 1200u
@@ -30,7 +27,6 @@ struct reply {
     const char *method, *words, *status, *body;
 };
 
-static int listener;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct reply *replies;
 static size_t reply_count;
@@ -62,50 +58,19 @@ static void answer(int fd, const char *head)
     }
     snprintf(text, sizeof text, "HTTP/1.1 %s\r\nETag: \"%s\"\r\nContent-Length: %zu\r\n\r\n",
              status, md5, strlen(body));
-    (void)!send(fd, text, strlen(text), MSG_NOSIGNAL);
-    (void)!send(fd, body, strlen(body), MSG_NOSIGNAL);
+    (void)(t_send(fd, text, strlen(text)) && t_send(fd, body, strlen(body)));
 }
 
-static void *serve_one(void *context)
+static void serve(int fd)
 {
-    int fd = (int)(intptr_t)context;
     char *head = malloc(PART + 65536);
-    size_t used = 0;
-    ssize_t got;
 
-    while ((got = recv(fd, head + used, PART + 65535 - used, 0)) > 0) {
-        const char *end, *length;
-
-        used += (size_t)got;
-        head[used] = '\0';
-        end = memmem(head, used, "\r\n\r\n", 4);
-        length = end ? strcasestr(head, "Content-Length: ") : NULL;
-        if (!end || used < (size_t)(end - head) + 4 +
-                               (length && length < end ? strtoul(length + 16, NULL, 10) : 0)) {
-            continue;
-        }
+    while (t_read_request(fd, head, PART + 65536, NULL) > 0) {
         pthread_mutex_lock(&lock);
         answer(fd, head);
         pthread_mutex_unlock(&lock);
-        used = 0;
     }
     free(head);
-    close(fd);
-    return NULL;
-}
-
-static void *serve(void *context)
-{
-    int fd;
-
-    (void)context;
-    while ((fd = accept(listener, NULL, NULL)) >= 0) {
-        pthread_t thread;
-
-        pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd);
-        pthread_detach(thread);
-    }
-    return NULL;
 }
 
 static void script(const struct reply *rows, size_t count)
@@ -460,21 +425,15 @@ static void test_answers(void)
 int main(void)
 {
     struct stk_store_options options = {.timeout_ms = 20000, .seed = 3};
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
     struct stoker_error error = {0};
     struct stk_place *place = NULL;
     struct stk_store *store = NULL;
     char endpoint[64];
-    pthread_t thread;
+    struct t_server server;
 
     write_pages();
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    T_EQ("bind", bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-    T_EQ("listen", listen(listener, 64), 0);
-    getsockname(listener, (struct sockaddr *)&address, &bytes);
-    pthread_create(&thread, NULL, serve, NULL);
-    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", ntohs(address.sin_port));
+    t_server_start(&server, serve);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", server.port);
     setenv("AWS_ENDPOINT_URL", endpoint, 1);
     setenv("AWS_ACCESS_KEY_ID", "id", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
@@ -489,7 +448,6 @@ int main(void)
     test_answers();
     stk_store_close(store);
     stk_place_free(place);
-    shutdown(listener, SHUT_RDWR);
-    pthread_join(thread, NULL);
+    t_server_stop(&server);
     return t_finish();
 }

@@ -7,10 +7,10 @@
 #include "base/crc.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "test/server.h"
 #include "test/t.h"
 #include "upload/answers.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +19,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define PART (5u << 20)
 #define BYTES (2 * PART + 1000)
@@ -30,7 +29,7 @@
 enum fault { NONE, LOST, ERROR_200, BUSY, DENIED, CORRUPTED, SWALLOWED, MUTE };
 enum what { PUT_OBJECT, CREATE, PUT_PART, COMPLETE, ABORT, DELETE_MANY, WHATS };
 
-static int listener, port;
+static struct t_server server;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct { /* with lock */
     bool exists;
@@ -305,59 +304,24 @@ static bool answer_write(int fd, const char *head, const char *path, uint32_t wh
                      : "");
 }
 
-static void *serve_one(void *context)
+static void serve(int fd)
 {
-    int fd = (int)(intptr_t)context;
     char *head = malloc(PART + 65536), method[16], path[1024];
-    size_t used = 0, body_bytes, head_bytes;
+    size_t bytes, head_bytes;
     bool on = true;
 
-    while (on) {
-        const char *end, *length;
-        ssize_t got = recv(fd, head + used, PART + 65535 - used, 0);
-
-        if (got <= 0) {
-            break;
-        }
-        used += (size_t)got;
-        head[used] = '\0';
-        end = memmem(head, used, "\r\n\r\n", 4);
-        if (!end) {
-            continue;
-        }
-        head_bytes = (size_t)(end - head) + 4;
-        length = strcasestr(head, "Content-Length: ");
-        body_bytes = length && length < end ? strtoul(length + 16, NULL, 10) : 0;
-        if (used < head_bytes + body_bytes) {
-            continue;
-        }
+    while (on && (bytes = t_read_request(fd, head, PART + 65536, &head_bytes)) > 0) {
         sscanf(head, "%15s %1023s", method, path);
         head[head_bytes - 1] = '\0';
         pthread_mutex_lock(&lock);
-        on = strcmp(method, "GET") == 0
-                 ? answer_get(fd, path)
-                 : answer_write(fd, head, path, what_of(method, path),
-                                (struct stk_view){(uint8_t *)head + head_bytes, body_bytes});
+        on =
+            strcmp(method, "GET") == 0
+                ? answer_get(fd, path)
+                : answer_write(fd, head, path, what_of(method, path),
+                               (struct stk_view){(uint8_t *)head + head_bytes, bytes - head_bytes});
         pthread_mutex_unlock(&lock);
-        used = 0;
     }
     free(head);
-    close(fd);
-    return NULL;
-}
-
-static void *serve(void *context)
-{
-    int fd;
-
-    (void)context;
-    while ((fd = accept(listener, NULL, NULL)) >= 0) {
-        pthread_t thread;
-
-        pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd);
-        pthread_detach(thread);
-    }
-    return NULL;
 }
 
 static void reset(uint32_t what, uint32_t nth, uint32_t count, uint32_t fault)
@@ -588,25 +552,17 @@ static void test_rest(struct stk_store *store, const struct stk_place *place)
 int main(void)
 {
     struct stk_store_options options = {.timeout_ms = TIMEOUT_MS, .seed = 3};
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
     struct stoker_error error = {0};
     struct stk_place *place = NULL;
     struct stk_store *store = NULL;
     char endpoint[64];
-    pthread_t thread;
 
     content = malloc(BYTES);
     for (uint32_t i = 0; i < BYTES; i++) {
         content[i] = (uint8_t)stk_key(11, i / 3);
     }
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    T_EQ("bind", bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-    T_EQ("listen", listen(listener, 64), 0);
-    getsockname(listener, (struct sockaddr *)&address, &bytes);
-    port = ntohs(address.sin_port);
-    pthread_create(&thread, NULL, serve, NULL);
-    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", port);
+    t_server_start(&server, serve);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", server.port);
     setenv("AWS_ENDPOINT_URL", endpoint, 1);
     setenv("AWS_ACCESS_KEY_ID", "id", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
@@ -619,8 +575,7 @@ int main(void)
     test_rest(store, place);
     stk_store_close(store);
     stk_place_free(place);
-    shutdown(listener, SHUT_RDWR);
-    pthread_join(thread, NULL);
+    t_server_stop(&server);
     reset(0, 0, 0, 0);
     free(content);
     return t_finish();

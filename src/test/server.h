@@ -1,0 +1,28 @@
+/* test/server.h: a server on loopback whose answers are the test's.
+ * Owner: the test. Threads: the server's, one for each connection, and one that takes them. Memory:
+ * none. Bound: as many connections as the test makes. */
+#ifndef TEST_SERVER_H
+#define TEST_SERVER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct t_server {
+    int listener, port;
+    pthread_t thread;
+    void (*serve)(int fd);
+};
+
+/* A socket that listens on a free port of 127.0.0.1; without one the test is skipped. */
+int t_listen(int backlog, int *port_out);
+/* serve: called with each connection, on a thread of its own; it is closed when that returns. */
+void t_server_start(struct t_server *server, void (*serve)(int fd));
+/* Takes no more connections. Those that are served end when their clients close them. */
+void t_server_stop(struct t_server *server);
+/* Reads a request with its body, of Content-Length bytes, and puts a 0 behind. Gives its bytes; 0:
+ * the connection is over, or there is no room. Nothing may come behind it before it is answered. */
+size_t t_read_request(int fd, char *buffer, size_t bytes, size_t *head_bytes_out);
+bool t_send(int fd, const void *data, size_t bytes);
+
+#endif
