@@ -31,6 +31,10 @@ void stk_climb_step(struct stk_climb *climb, uint64_t bytes, bool busy, bool hel
     brought = climb->bytes;
     climb->measured = 0;
     climb->bytes = 0;
+    if (brought == 0) { /* it stands still, with however many */
+        begin(climb, STK_CLIMB_STAY, climb->kept);
+        return;
+    }
     if (climb->trying == STK_CLIMB_UP && 100 * brought < GAIN_PERCENT * climb->base) {
         climb->wait = AFTER_UP;
         begin(climb, STK_CLIMB_STAY, climb->kept);

@@ -430,6 +430,11 @@ static void test_climb(void)
         stk_climb_step(&climb, i * 1000, true, true);
     }
     T_EQ("nor does a rate that holds", climb.count, 64);
+    for (uint32_t i = 0; i < 100; i++) {
+        stk_climb_step(&climb, 0, true, false);
+    }
+    T_EQ("nor does it when nothing comes", climb.kept, 64);
+    T_EQ("nor does it when nothing comes", climb.count, 64);
     while (climb.trying == STK_CLIMB_STAY) {
         stk_climb_step(&climb, 1000000, true, false);
     }
