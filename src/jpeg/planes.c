@@ -120,23 +120,35 @@ static void plain_high(const uint8_t *near, const uint8_t *far, bool below, uint
     }
 }
 
-static uint32_t column_sum(const uint8_t *near, const uint8_t *far, ptrdiff_t i)
+/* Samples at a time whose sums are kept, so that a compiler makes vectors of both loops. */
+#define WIDE_SAMPLES 64u
+
+static void sum_columns(const uint8_t *near, const uint8_t *far, size_t count, uint16_t *sums)
 {
-    return 3u * near[i] + far[i];
+    for (size_t i = 0; i < count; i++) {
+        sums[i] = (uint16_t)(3 * near[i] + far[i]);
+    }
+}
+
+static void widen(const uint16_t *sums, size_t count, uint8_t *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint16_t sum = (uint16_t)(3 * sums[i + 1]);
+
+        out[2 * i] = (uint8_t)((uint16_t)(sum + sums[i] + 8) >> 4);
+        out[2 * i + 1] = (uint8_t)((uint16_t)(sum + sums[i + 2] + 7) >> 4);
+    }
 }
 
 static void plain_wide_and_high(const uint8_t *near, const uint8_t *far, uint32_t count,
                                 uint8_t *out)
 {
-    uint32_t last = column_sum(near, far, -1), sum = column_sum(near, far, 0);
+    for (uint32_t from = 0; from < count; from += WIDE_SAMPLES) {
+        size_t part = (size_t)stk_min(count - from, WIDE_SAMPLES);
+        uint16_t sums[WIDE_SAMPLES + 2]; /* of columns, from the one before the first */
 
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t next = column_sum(near, far, (ptrdiff_t)i + 1);
-
-        out[2 * i] = (uint8_t)((3 * sum + last + 8) >> 4);
-        out[2 * i + 1] = (uint8_t)((3 * sum + next + 7) >> 4);
-        last = sum;
-        sum = next;
+        sum_columns(near + from - 1, far + from - 1, part + 2, sums);
+        widen(sums, part, out + 2 * (size_t)from);
     }
 }
 
