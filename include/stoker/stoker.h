@@ -350,6 +350,9 @@ struct stoker_dataset_info {
     uint64_t shards_indexed;  /* taken from the index, not scanned */
     uint64_t shards_foreign;  /* taken from indexes of other tools */
     const char *foreign_note; /* why one was not, or what it has otherwise; or empty. Lent too */
+    const char *marks_note;   /* why the marks of its JPEGs are not used; or empty. Lent too */
+    uint8_t marked;           /* 1: its JPEGs have marks (struct stoker_marker) */
+    uint32_t marks_mcus;      /* of them: as in stoker_marker_options */
 };
 STOKER_API int stoker_dataset_info(const struct stoker_dataset *dataset,
                                    struct stoker_dataset_info *info);

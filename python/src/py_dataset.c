@@ -154,7 +154,7 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
         stk_py_raise(status, NULL);
     } else {
         result = Py_BuildValue(
-            "{sssKsKsKsKsKsKsOsy#sNsNsKsKsN}", "kind", info.kind, "sample_count",
+            "{sssKsKsKsKsKsKsOsy#sNsNsKsKsNsNsN}", "kind", info.kind, "sample_count",
             (unsigned long long)info.sample_count, "member_count",
             (unsigned long long)info.member_count, "shard_count",
             (unsigned long long)info.shard_count, "class_count",
@@ -165,7 +165,9 @@ static PyObject *dataset_info(PyObject *object, PyObject *nothing)
             "index_note", text_or_none(info.index_note), "shards_indexed",
             (unsigned long long)info.shards_indexed, "shards_foreign",
             (unsigned long long)info.shards_foreign, "foreign_note",
-            text_or_none(info.foreign_note));
+            text_or_none(info.foreign_note), "marks",
+            info.marked ? PyLong_FromUnsignedLong(info.marks_mcus) : Py_NewRef(Py_None),
+            "marks_note", text_or_none(info.marks_note));
     }
     stk_py_dataset_leave(self);
     return result;

@@ -540,6 +540,18 @@ class Dataset(Portable):
         """Why such an index was not used, or what a JSON of wids has otherwise; or empty."""
         return str(self._info["foreign_note"] or "")
 
+    @property
+    def marks(self) -> int | None:
+        """MCUs from one mark of its JPEGs to the next (``stoker index --jpeg-rows``); 0: one a row
+        of them; ``None``: no marks are used."""
+        mcus = self._info["marks"]
+        return None if mcus is None else int(mcus)
+
+    @property
+    def marks_note(self) -> str:
+        """Why marks that are there are not used; or empty."""
+        return str(self._info["marks_note"] or "")
+
     def refresh(self, shard_count: int | None = None) -> Dataset:
         """The data set with the shards that were appended since it was opened, as another one;
         itself if there are none.

@@ -65,8 +65,14 @@ def test_the_same_pixels(data, option):
     run("index", data)
     without, marked = epoch(data)
     assert not marked
+    assert stoker.Dataset(data).marks is None and "marks " not in run("info", data)
     told = json.loads(run("index", option, "--json", data))["marks"]
     assert (told["jpegs"], told["marked"]) == (COUNT, COUNT - 2)
+    mcus = 4 if "=" in option else 0
+    dataset = stoker.Dataset(data)
+    assert (dataset.marks, dataset.marks_note) == (mcus, "")
+    assert json.loads(run("info", "--json", data))["marks_mcus"] == mcus
+    assert ("each 4 MCUs" if mcus else "each row of MCUs") in run("info", data)
     images, marked = epoch(data)
     assert marked and np.array_equal(images, without)
     assert "22 of 24 JPEGs are right" in run("verify", "--deep", data)
@@ -102,13 +108,36 @@ def test_damage_and_other_data(data, tmp_path):
         images, _ = epoch(data)
         assert np.array_equal(images, without)
         run("verify", "--deep", data, want=1)
+    assert_unused(data, "damaged")
     replace(marks, whole[:-100])
     assert not epoch(data)[1]
+    assert_unused(data, "no foot")
+    replace(marks, whole[:100])
+    assert_unused(data, "ends too early")
     other = pictures(tmp_path / "other" / "a.tar", first=100)
     run("index", "--jpeg-rows=2", other)
     replace(marks, (other.parent / "stoker.index.marks").read_bytes())
     images, marked = epoch(data)
     assert not marked and np.array_equal(images, without)
+    assert_unused(data, "of other data")
+
+
+def assert_unused(path, why):
+    dataset = stoker.Dataset(path)
+    assert dataset.marks is None and why in dataset.marks_note
+    told = json.loads(run("info", "--json", path))
+    assert "marks_mcus" not in told and why in told["marks_note"]
+    assert why in run("info", path)
+
+
+def test_refreshed(data):
+    """Shards that were appended, and marked since, are decoded by marks as well."""
+    run("index", "--jpeg-rows", data.parent)
+    dataset = stoker.Dataset(data.parent)
+    pictures(data.with_name("b.tar"), first=50)
+    assert dataset.refresh().marks is None
+    run("index", "--jpeg-rows", data.parent)
+    assert dataset.refresh().marks == 0
 
 
 def test_pack_writes_them(data, tmp_path):

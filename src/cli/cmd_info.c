@@ -24,6 +24,7 @@ struct facts {
 
 static int run(struct args *args);
 static void facts_print(const struct facts *facts);
+static void marks_print_used(const struct stoker_dataset_info *dataset);
 static void facts_print_json(const struct facts *facts, const struct mounted *mounted,
                              const struct placed *placed);
 static int print_mounts(const struct mounted *mounted, const struct args *args);
@@ -166,6 +167,7 @@ static void facts_print(const struct facts *facts)
         term_text(dataset->index_note);
     }
     printf("\n");
+    marks_print_used(dataset);
     printf("order\n");
     printf("  version     %d, %s shuffle\n", STOKER_ORDER_VERSION,
            args_shuffle_name(facts->shuffle));
@@ -191,6 +193,20 @@ static void facts_print(const struct facts *facts)
            engine->threads);
 }
 
+/* Nothing if there are none. */
+static void marks_print_used(const struct stoker_dataset_info *dataset)
+{
+    if (dataset->marked && dataset->marks_mcus) {
+        printf("  marks       of JPEGs, each %u MCUs\n", dataset->marks_mcus);
+    } else if (dataset->marked) {
+        printf("  marks       of JPEGs, each row of MCUs\n");
+    } else if (dataset->marks_note[0]) {
+        printf("  marks       ");
+        term_text(dataset->marks_note);
+        printf("\n");
+    }
+}
+
 static void facts_print_json(const struct facts *facts, const struct mounted *mounted,
                              const struct placed *placed)
 {
@@ -211,6 +227,10 @@ static void facts_print_json(const struct facts *facts, const struct mounted *mo
     }
     json_str("index_note", dataset->index_note);
     json_u64("shards_indexed", dataset->shards_indexed);
+    if (dataset->marked) {
+        json_u64("marks_mcus", dataset->marks_mcus);
+    }
+    json_str("marks_note", dataset->marks_note);
     json_u64("order_version", STOKER_ORDER_VERSION);
     json_str("shuffle", args_shuffle_name(facts->shuffle));
     json_u64("block_samples", dataset->block_samples);

@@ -555,6 +555,7 @@ void stk_dataset_release(struct stoker_dataset *dataset)
     stk_free(dataset->mtimes);
     stk_free(dataset->index_path);
     stk_free(dataset->index_note);
+    stk_free(dataset->marks_note);
     stk_index_close(dataset->index);
     stk_budget_release(&engine->budget, dataset->index_bytes);
     stk_objects_deinit(&dataset->objects);

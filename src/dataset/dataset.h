@@ -58,6 +58,7 @@ struct stoker_dataset {
     struct stk_told *told;    /* owned; NULL: foreign indexes are not used */
     struct stk_reach *reach;  /* owned */
     struct stk_marks *marks;  /* owned: of its JPEGs; NULL: none that are true */
+    char *marks_note;         /* owned: why those that are there are not used; or NULL */
     struct stk_keeper keeper; /* of reach */
     struct stk_losses losses; /* under the lock until the scan has ended */
     _Atomic uint32_t references;
@@ -91,7 +92,8 @@ static inline struct stk_open_file *stk_dataset_entry(const struct stoker_datase
 
 void stk_dataset_hold(struct stoker_dataset *dataset);
 void stk_dataset_release(struct stoker_dataset *dataset);
-/* Maps the marks beside the index that is used, if there are any and they are this data set's. */
+/* Maps the marks beside the index that is used, if there are any and they are this data set's;
+ * else marks_note says why not. */
 void stk_dataset_find_marks(struct stoker_dataset *dataset);
 struct stk_marks_of stk_dataset_marks(const struct stoker_dataset *dataset, uint64_t sample);
 /* Lends the shard's open file until unpin. */

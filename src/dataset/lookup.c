@@ -33,6 +33,9 @@ int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_data
     full.shards_indexed = dataset->shards_indexed;
     full.shards_foreign = stk_told_shards(index) + stk_told_helped(dataset->told);
     full.foreign_note = stk_told_note(dataset->told);
+    full.marks_note = dataset->marks_note ? dataset->marks_note : "";
+    full.marked = dataset->marks != NULL;
+    full.marks_mcus = dataset->marks ? stk_marks_mcus(dataset->marks) : 0;
     memcpy(full.identity, stk_index_identity(index), sizeof full.identity);
     memcpy(info, &full, info->struct_size);
     return 0;

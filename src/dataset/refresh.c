@@ -130,6 +130,7 @@ int stoker_dataset_refresh(const struct stoker_dataset *dataset, uint64_t shard_
     status = stk_dataset_new(&newer, dataset->engine, &dataset->options, error);
     status = status < 0 ? status : look(newer, dataset, shard_count, error);
     if (status == 1) {
+        stk_dataset_find_marks(newer);
         *newer_out = newer;
     } else if (newer) {
         stk_dataset_release(newer);

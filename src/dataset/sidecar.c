@@ -489,16 +489,26 @@ uint64_t stk_sidecar_block(const struct stk_sidecar *sidecar)
 void stk_dataset_find_marks(struct stoker_dataset *dataset)
 {
     char path[STK_PATH_BYTES_MAX + sizeof STK_MARKS_SUFFIX];
+    struct stoker_error why;
+    int status;
 
     if (!dataset->index_path || !dataset->index) {
         return;
     }
     snprintf(path, sizeof path, "%s%s", dataset->index_path, STK_MARKS_SUFFIX);
-    if (stk_marks_open(&dataset->marks, dataset->engine->io, path,
-                       stk_index_identity(dataset->index), NULL) == 0 &&
-        stk_marks_samples(dataset->marks) != stk_index_samples(dataset->index)) {
+    status = stk_marks_open(&dataset->marks, dataset->engine->io, path,
+                            stk_index_identity(dataset->index), &why);
+    if (status == 0 && stk_marks_samples(dataset->marks) != stk_index_samples(dataset->index)) {
         stk_marks_close(dataset->marks);
         dataset->marks = NULL;
+        status = stk_fail(&why, STOKER_ERROR_CHANGED, "the marks of JPEGs are not used", "",
+                          "they are of another number of samples");
+    }
+    if (status < 0 && status != -ENOENT) {
+        char note[sizeof why.what + sizeof why.where];
+
+        snprintf(note, sizeof note, "%s: %s", why.what, why.where);
+        dataset->marks_note = stk_strdup(note); /* without memory for it: not told */
     }
 }
 
