@@ -143,7 +143,10 @@ bool stk_copy_can_write(const char *url);
 char *stk_copy_join(const char *folder, const char *name);
 /* Makes the folders of a local destination, and checks that they lie below its root. */
 int stk_copy_make_folders(struct stoker_copy *copy, const char *path, struct stoker_error *error);
-/* Where a file is written: beside `to`, a name that tells what is in it. */
-char *stk_copy_part_path(const struct stoker_copy *copy, const struct stk_copy_file *file);
+/* Where a file is written: beside `to`, one name for all that is ever copied from `from`. note:
+ * where it stands of which version it is. */
+char *stk_copy_part_path(const struct stk_copy_file *file, bool note);
+/* Another number of another source, part size, and start of the machine. */
+uint64_t stk_copy_version(const struct stoker_copy *copy, const struct stk_copy_file *file);
 
 #endif

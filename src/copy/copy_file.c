@@ -10,6 +10,7 @@
 #define COPY_PART_BYTES (256ull << 20) /* of copies within a store: nothing of it passes here */
 #define TRIES 2u                       /* of a file that changed while it was read */
 #define ODD_TAGS_MAX 3u
+#define NOTE_BYTES 17u /* 16 digits and the end of the line */
 
 static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
                        struct stoker_error *error);
@@ -81,13 +82,24 @@ static int check_tag(struct stoker_copy *copy, struct stk_copy_file *file, struc
     return status;
 }
 
+/* Of what a killed run left, or of what is whole by now. */
+static void remove_note(struct stoker_copy *copy, const struct stk_copy_file *file)
+{
+    char *path = stk_copy_part_path(file, true);
+
+    if (path) {
+        (void)stk_io_remove(copy->io, path, NULL);
+    }
+    stk_free(path);
+}
+
 static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
                        struct stoker_error *error)
 {
     int status = stk_copy_make_folders(copy, file->to, error);
     uint64_t there;
 
-    file->part_path = status < 0 ? NULL : stk_copy_part_path(copy, file);
+    file->part_path = status < 0 ? NULL : stk_copy_part_path(file, false);
     if (status == 0 && !file->part_path) {
         status =
             stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
@@ -107,6 +119,9 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
                                             copy->options.fresh != 0, error);
         if (status < 0) {
             (void)stk_io_remove(copy->io, file->part_path, NULL);
+        }
+        if (there > 0) { /* of one that was large, maybe */
+            remove_note(copy, file);
         }
     }
     return status; /* whoever wants the same hidden file has it when close_file gave it back */
@@ -273,31 +288,90 @@ int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file, struct 
     return status;
 }
 
-/* What an earlier run wrote of the same file is gone on with, by whole parts. */
-static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
+static void note_text(const struct stoker_copy *copy, const struct stk_copy_file *file,
+                      char text[NOTE_BYTES + 1])
+{
+    snprintf(text, NOTE_BYTES + 1, "%016llx\n", (unsigned long long)stk_copy_version(copy, file));
+}
+
+/* Whether what lies there is of this version. */
+static bool is_noted(struct stoker_copy *copy, const struct stk_copy_file *file, const char *path)
+{
+    char want[NOTE_BYTES + 1], got[NOTE_BYTES + 1] = "";
+    struct stk_file *note;
+    int64_t bytes;
+
+    if (stk_io_open_file(copy->io, path, &note, NULL) < 0) {
+        return false;
+    }
+    bytes = stk_io_read_wait(copy->io, note, 0, got, NOTE_BYTES);
+    stk_io_close_file(copy->io, note);
+    note_text(copy, file, want);
+    return bytes == NOTE_BYTES && memcmp(got, want, NOTE_BYTES) == 0;
+}
+
+/* Before anything of this version is written, and after all of another one was cut off. */
+static int write_note(struct stoker_copy *copy, const struct stk_copy_file *file, const char *path,
                       struct stoker_error *error)
 {
-    uint64_t kept = 0, there = 0;
-    int status = stk_copy_make_folders(copy, file->to, error);
+    struct stk_out *out = NULL;
+    char text[NOTE_BYTES + 1];
+    int status = stk_io_create(copy->io, path, false, &out, error);
 
-    if (status < 0) {
-        return status;
+    note_text(copy, file, text);
+    if (status == 0) {
+        status = stk_io_write(copy->io, out, text, NOTE_BYTES, error);
+        stk_io_close_out(copy->io, out);
     }
-    file->part_count = (uint32_t)((file->bytes + file->part_bytes - 1) / file->part_bytes);
-    file->part_path = stk_copy_part_path(copy, file);
-    if (!file->part_path) {
-        return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
-    }
-    status = stk_io_claim(copy->io, file->part_path, &file->out, &there, error);
-    if (status == 0 && copy->boot) {
+    return status;
+}
+
+/* How much stays of `there` bytes that an earlier run wrote. Nothing of a file is lost by a power
+ * cut that did not come: the note tells of the machine's start, too. */
+static int keep_parts(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t there,
+                      struct stoker_error *error)
+{
+    char *path = stk_copy_part_path(file, true);
+    uint64_t kept = 0;
+    int status = path ? 0 : fail_buffer(file, error);
+
+    if (path && there > 0 && is_noted(copy, file, path)) {
         kept = there >= file->bytes ? file->part_count : there / file->part_bytes;
         kept = kept == file->part_count ? kept - 1 : kept; /* so that there is a last one */
         file->locked.next = file->locked.done = file->locked.turn = (uint32_t)kept;
         kept *= file->part_bytes;
         atomic_fetch_add_explicit(&copy->bytes_done, kept, memory_order_relaxed);
         atomic_fetch_add_explicit(&copy->bytes_kept, kept, memory_order_relaxed);
+        status = stk_io_cut(copy->io, file->out, kept, error);
+    } else if (path) {
+        status = stk_io_cut(copy->io, file->out, 0, error);
+        status = status < 0 ? status : write_note(copy, file, path, error);
     }
-    return status < 0 ? status : stk_io_cut(copy->io, file->out, kept, error);
+    stk_free(path);
+    return status;
+}
+
+/* What an earlier run wrote of the same file is gone on with, by whole parts. */
+static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
+                      struct stoker_error *error)
+{
+    uint64_t there = 0;
+    int status = stk_copy_make_folders(copy, file->to, error);
+
+    if (status < 0) {
+        return status;
+    }
+    file->part_count = (uint32_t)((file->bytes + file->part_bytes - 1) / file->part_bytes);
+    file->part_path = stk_copy_part_path(file, false);
+    if (!file->part_path) {
+        return stk_fail(error, -ENOMEM, "cannot write a file", "free memory", "'%.400s'", file->to);
+    }
+    status = stk_io_claim(copy->io, file->part_path, &file->out, &there, error);
+    if (status < 0) {
+        return status;
+    }
+    return copy->boot ? keep_parts(copy, file, there, error)
+                      : stk_io_cut(copy->io, file->out, 0, error);
 }
 
 /* Waits until the parts before it are written. */
@@ -423,10 +497,14 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
         status = status < 0 ? status
                             : stk_io_rename(copy->io, file->part_path, file->to,
                                             copy->options.fresh != 0, error);
+        if (status == 0) {
+            remove_note(copy, file);
+        }
     }
     /* Without a whole part there is nothing to go on with. */
     if (file->part_path && (status == STOKER_ERROR_CHANGED || (failed && file->locked.turn == 0))) {
         (void)stk_io_remove(copy->io, file->part_path, NULL);
+        remove_note(copy, file);
     }
     close_file(copy, file);
     return status;

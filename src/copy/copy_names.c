@@ -129,7 +129,7 @@ int stk_copy_make_folders(struct stoker_copy *copy, const char *to, struct stoke
     return status;
 }
 
-char *stk_copy_part_path(const struct stoker_copy *copy, const struct stk_copy_file *file)
+char *stk_copy_part_path(const struct stk_copy_file *file, bool note)
 {
     const char *slash = strrchr(file->to, '/');
     size_t folder = slash ? (size_t)(slash - file->to) + 1 : 0;
@@ -137,14 +137,19 @@ char *stk_copy_part_path(const struct stoker_copy *copy, const struct stk_copy_f
     char *path = stk_alloc(1, folder + 40);
 
     key = stk_key(key, stk_sum64(file->to, strlen(file->to)));
-    key = stk_key(stk_key(stk_key(key, file->bytes), file->mtime_ns), file->version);
-    key = stk_key(stk_key(key, file->part_bytes), copy->boot);
     if (path) {
         memcpy(path, file->to, folder);
-        snprintf(path + folder, 40, STK_VISIT_HIDDEN_FIRST "%016llx" STK_VISIT_HIDDEN_LAST,
-                 (unsigned long long)key);
+        snprintf(path + folder, 40, STK_VISIT_HIDDEN_FIRST "%016llx%s" STK_VISIT_HIDDEN_LAST,
+                 (unsigned long long)key, note ? "-of" : "");
     }
     return path;
+}
+
+uint64_t stk_copy_version(const struct stoker_copy *copy, const struct stk_copy_file *file)
+{
+    uint64_t key = stk_key(stk_key(file->bytes, file->mtime_ns), file->version);
+
+    return stk_key(stk_key(key, file->part_bytes), copy->boot);
 }
 
 bool stk_copy_can_write(const char *url)

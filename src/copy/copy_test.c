@@ -273,36 +273,73 @@ static void test_changed(void)
     T_TRUE("clean", sh("rm -r", at("changing"), "", ""));
 }
 
-/* What a killed run left of a file of four parts: two whole ones and some of the third. */
+/* Of `file` as it is now, as a killed run leaves it: two whole parts and some of the third. */
+static void leave(const struct stoker_copy *copy, struct stk_copy_file *file, const char *left,
+                  const char *note)
+{
+    struct stat stat_of;
+    FILE *out;
+
+    T_EQ("stat", stat(file->from, &stat_of), 0);
+    file->bytes = (uint64_t)stat_of.st_size;
+    file->mtime_ns =
+        (uint64_t)stat_of.st_mtim.tv_sec * 1000000000u + (uint64_t)stat_of.st_mtim.tv_nsec;
+    T_TRUE("left", sh("head -c 12000000", file->from, ">", left));
+    out = fopen(note, "w");
+    fprintf(out, "%016llx\n", (unsigned long long)stk_copy_version(copy, file));
+    fclose(out);
+}
+
+static void check_resumed(const char *what, const char *name, uint64_t bytes_kept)
+{
+    T_EQ(what, run(flat, name, "resumed"), 0);
+    T_TRUE(what, same(name, "resumed"));
+    T_EQ(what, progress.bytes_kept, bytes_kept);
+    T_TRUE(what, sh("! find", at(""), "-name '.stoker-*' | grep .", ""));
+}
+
+/* A killed run's file is gone on with if it is of this version of the source, and written since the
+ * machine started; else it is written anew under the same name, so that nothing stays of it. */
 static void test_resume(void)
 {
-    struct stoker_copy copy = {.io = engine->io};
+    struct stoker_copy copy = {.io = engine->io}, before;
     struct stk_copy_file file = {.part_bytes = PART};
-    char name[64], *left;
-    struct stat stat_of;
+    char name[64], *left, *note;
     FILE *boot = fopen("/proc/sys/kernel/random/boot_id", "r");
     char text[64];
 
     copy.boot = stk_sum64(text, fread(text, 1, sizeof text, boot)) | 1;
     fclose(boot);
     snprintf(name, sizeof name, "src/sub/%u", 3 * PART + 17);
-    file.from = at(name);
-    file.to = at("resumed");
-    T_EQ("stat", stat(file.from, &stat_of), 0);
-    file.bytes = (uint64_t)stat_of.st_size;
-    file.mtime_ns =
-        (uint64_t)stat_of.st_mtim.tv_sec * 1000000000u + (uint64_t)stat_of.st_mtim.tv_nsec;
-    left = stk_copy_part_path(&copy, &file);
-    T_TRUE("left", sh("head -c 12000000", file.from, ">", left));
-    T_EQ("resumed", run(flat, name, "resumed"), 0);
-    T_TRUE("resumed", same(name, "resumed"));
-    T_EQ("two parts", progress.bytes_kept, 2 * PART);
-    T_TRUE("left", sh("head -c 12000000", file.from, ">", left));
+    file.from = stk_strdup(at(name)); /* at() has few places */
+    file.to = stk_strdup(at("resumed"));
+    left = stk_copy_part_path(&file, false);
+    note = stk_copy_part_path(&file, true);
+    leave(&copy, &file, left, note);
+    check_resumed("two parts", name, 2 * PART);
+    leave(&copy, &file, left, note);
     T_EQ("another time", utimensat(0, file.from, NULL, 0), 0);
-    T_EQ("another file", run(flat, name, "resumed"), 0);
-    T_EQ("nothing is kept", progress.bytes_kept, 0);
+    check_resumed("another version", name, 0);
+    before = copy;
+    before.boot += 2;
+    leave(&before, &file, left, note);
+    check_resumed("another start of the machine", name, 0);
+    leave(&copy, &file, left, note);
+    T_EQ("cut", truncate(note, 16), 0);
+    check_resumed("half a note", name, 0);
+    leave(&copy, &file, left, note);
+    unlink(note);
+    check_resumed("no note", name, 0);
+    leave(&copy, &file, left, note);
     unlink(left);
+    check_resumed("only a note", name, 0);
+    leave(&copy, &file, left, note);
+    T_TRUE("a small one by now", sh("echo small >", file.from, "", ""));
+    check_resumed("a small one by now", name, 0);
     stk_free(left);
+    stk_free(note);
+    stk_free(file.from);
+    stk_free(file.to);
 }
 
 static void test_remove(void)
