@@ -59,9 +59,17 @@ def command_of(peer, arguments):
     return [str(python), str(HERE / "peers" / script), *map(str, arguments)]
 
 
+def build_folder(holds):
+    """$STOKER_BUILD, or build/; ends the program where that does not hold what is wanted."""
+    build = pathlib.Path(os.environ.get("STOKER_BUILD", ROOT / "build"))
+    if not (build / holds).exists():
+        sys.exit(f"bench: no {build / holds}: build stoker there (meson setup build && "
+                 "ninja -C build), or set STOKER_BUILD")
+    return build
+
+
 def start(command):
-    build = os.environ.get("STOKER_BUILD", ROOT / "build")
-    environment = os.environ | {"PYTHONPATH": str(pathlib.Path(build) / "python")}
+    environment = os.environ | {"PYTHONPATH": str(build_folder("python") / "python")}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env=environment)
 

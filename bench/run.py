@@ -152,7 +152,7 @@ MARKS = {"": None, "marks of rows": "--jpeg-rows", "marks of 4 MCUs": "--jpeg-ro
 
 def marked_indexes(args, folder):
     """{name of the marks: options of stoker's script}; the seconds that each took to be made."""
-    build = pathlib.Path(os.environ.get("STOKER_BUILD", measure.ROOT / "build"))
+    build = measure.build_folder("stoker")
     tars = measure.data_files(args.data, "tars/*.tar")
     data_bytes = sum(os.path.getsize(path) for path in tars)
     given, facts = {"": []}, {}
@@ -383,7 +383,7 @@ def bench_tuning(args, table):
 
 def compile_bench(name, folder, libraries=()):
     """bench/NAME.c against the build's library; the program's path."""
-    build = pathlib.Path(os.environ.get("STOKER_BUILD", measure.ROOT / "build"))
+    build = measure.build_folder("libstoker-all.a")
     program = f"{folder}/{name}"
     subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", f"-I{measure.ROOT}/include",
                     f"-I{measure.ROOT}/src", str(measure.HERE / f"{name}.c"),

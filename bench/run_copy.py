@@ -27,6 +27,8 @@ import sys
 import tempfile
 import time
 
+from measure import build_folder
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "python" / "tests"))
 import servers  # noqa: E402
@@ -177,7 +179,7 @@ def main():
     parser.add_argument("--home", type=pathlib.Path)
     parser.add_argument("--only", default=",".join(WAYS))
     args = parser.parse_args()
-    build = pathlib.Path(os.environ.get("STOKER_BUILD", HERE.parent / "build"))
+    build = build_folder("stoker")
     room = shutil.disk_usage("/dev/shm").free > 3 * args.large
     place = args.home or (pathlib.Path("/dev/shm") if room else None)
     ways = [way for way in WAYS if way in args.only.split(",")]

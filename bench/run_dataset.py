@@ -32,8 +32,7 @@ import run
 
 
 def command():
-    build = pathlib.Path(os.environ.get("STOKER_BUILD", measure.ROOT / "build"))
-    return str(build / "stoker")
+    return str(measure.build_folder("stoker") / "stoker")
 
 
 def timed(words, statuses=(0,), **options):

@@ -19,12 +19,14 @@ import subprocess
 import sys
 import tempfile
 
+from measure import build_folder
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "python" / "tests"))
 import fuse_server  # noqa: E402
 import make  # noqa: E402
 
-BUILD = pathlib.Path(os.environ.get("STOKER_BUILD", HERE.parent / "build"))
+BUILD = build_folder("stoker")
 BYTES = 200 << 20  # of a data set
 # name, bytes of a sample, options of the loader
 CLAIMS = [

@@ -23,12 +23,14 @@ import sys
 import tempfile
 import time
 
+from measure import build_folder
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "python" / "tests"))
 import make  # noqa: E402
 
 SAMPLES, SAMPLE_BYTES = 4000, 20_000
-BUILD = pathlib.Path(os.environ.get("STOKER_BUILD", HERE.parent / "build"))
+BUILD = build_folder("stoker")
 
 
 def child(url, seconds):

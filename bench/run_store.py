@@ -31,6 +31,8 @@ import tempfile
 import time
 import urllib.request
 
+from measure import build_folder
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "python" / "tests"))
 import servers  # noqa: E402
@@ -291,7 +293,7 @@ def main():
     parser.add_argument("--name", default="store")
     args = parser.parse_args()
     only = args.only.split(",")
-    build = pathlib.Path(os.environ.get("STOKER_BUILD", HERE.parent / "build"))
+    build = build_folder("stoker")
     os.environ["PYTHONPATH"] = str(build / "python")
     tars = sorted(path.name for path in (args.data / "tars").glob("*.tar"))
     results = {}
