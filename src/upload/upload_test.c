@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 
 #define PART (5u << 20)
 #define BYTES (2 * PART + 1000)
@@ -59,27 +58,13 @@ static void hex_md5(const void *data, size_t bytes, char text[33])
     }
 }
 
-static bool send_all(int fd, const char *text, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t sent = send(fd, text, bytes, MSG_NOSIGNAL);
-
-        if (sent <= 0) {
-            return false;
-        }
-        text += sent;
-        bytes -= (size_t)sent;
-    }
-    return true;
-}
-
 static bool reply(int fd, const char *line, const char *headers, const char *body)
 {
     char text[4096];
     int bytes = snprintf(text, sizeof text, "HTTP/1.1 %s\r\n%sContent-Length: %zu\r\n\r\n%s", line,
                          headers, strlen(body), body);
 
-    return send_all(fd, text, (size_t)bytes);
+    return t_send(fd, text, (size_t)bytes);
 }
 
 static void keep(uint8_t **to, size_t *to_bytes, const uint8_t *body, size_t bytes)
@@ -154,7 +139,7 @@ static bool tell_many(int fd)
     world.listed++;
     snprintf(text + used, sizeof text - used, "</ListMultipartUploadsResult>");
     snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n", strlen(text));
-    return send_all(fd, head, strlen(head)) && send_all(fd, text, strlen(text));
+    return t_send(fd, head, strlen(head)) && t_send(fd, text, strlen(text));
 }
 
 static bool tell_uploads(int fd)
