@@ -222,7 +222,11 @@ def test_full_disk(tmp_path):
     try:
         words = ("cp", "--part-size", "5M", source, f"{disk}/")
         assert "free space" in run(*words, ok=3) and list(disk.iterdir()) == []
-        subprocess.run(["mount", "-o", f"remount,size={2 * PART + 8192 + 4096}", disk], check=True)
+        (disk / "all").write_bytes(bytes(PART - 8192))
+        assert "No space left" in run(*words, ok=3)
+        assert [path.name for path in disk.iterdir()] == ["all"]
+        (disk / "all").unlink()
+        subprocess.run(["mount", "-o", f"remount,size={2 * PART + 12288}", disk], check=True)
         text = run(*words, ok=3)
         assert f"goes on with the {2 * PART} bytes that this file has" in text, text
         left, note = sorted(disk.iterdir(), key=lambda path: -path.stat().st_size)

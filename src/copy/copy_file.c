@@ -346,6 +346,10 @@ static int keep_parts(struct stoker_copy *copy, struct stk_copy_file *file, uint
     } else if (path) {
         status = stk_io_cut(copy->io, file->out, 0, error);
         status = status < 0 ? status : write_note(copy, file, path, error);
+        if (status < 0) { /* a full disk, maybe: what was begun is nothing yet */
+            (void)stk_io_remove(copy->io, file->part_path, NULL);
+            remove_note(copy, file);
+        }
     }
     stk_free(path);
     return status;
