@@ -197,8 +197,9 @@ struct stoker_engine_options {
                                    helper processes that can do nothing else */
     uint32_t decode_timeout_ms; /* CPU time for one of them in the sandbox; default 10,000 */
     const char *sandbox_helper; /* borrowed: path of stoker-decode; default: beside this library */
-    uint32_t connections_max;   /* to stores and web servers; it begins with 128, and uses as many
-                                   as bring more; default 256, at most 1,024 */
+    uint32_t connections_max;   /* to stores and web servers; it begins with 256, or 128 beside
+                                   other engines of this user, and uses as many as bring more;
+                                   default 256, at most 1,024 */
     uint32_t node_connections_max; /* of all engines of this user on this machine together; the
                                       least of those that run holds; default 256, at most 1,024 */
     uint8_t node_alone;            /* 1: shares no connections and no rates with other processes */

@@ -204,8 +204,9 @@ class Engine(Portable):
             ``info()["sandbox"]`` says what the kernel enforces. tar headers, indexes and npy are
             read in this process, by bounded code of this package.
         sandbox_helper: path of the program ``stoker-decode``; default: the installed one.
-        connections_max: to stores and web servers at once, at most 1,024. It begins with 128
-            (answers of 2 MiB and more: 16 a core) and uses as many as bring more. Default 256.
+        connections_max: to stores and web servers at once, at most 1,024. It begins with 256,
+            or 128 beside other engines of this user (answers of 2 MiB and more: 16 a core), and
+            uses as many as bring more. Default 256.
         node_connections_max: of all engines of this user on this machine together, shared fairly;
             the least of those that run holds. Default 256.
         node_shared: whether connections, and the rate below each prefix of a bucket, are shared

@@ -41,6 +41,7 @@ struct census {
 static int open_shared(struct stk_node *node, const char *folder);
 static void join(struct stk_node *node, uint32_t connections_max);
 static void forget_member(struct stk_node_file *file, uint32_t member);
+static void forget_dead(struct stk_node *node);
 static void sweep(struct stk_node *node, uint64_t now_ns);
 static void count(const struct stk_node *node, uint64_t now_ns, struct census *census);
 
@@ -108,6 +109,7 @@ static void join(struct stk_node *node, uint32_t connections_max)
             forget_member(node->file, i); /* who had it before */
             node->member = i;
             atomic_store(&node->file->members[i].connections_max, connections_max);
+            forget_dead(node); /* they are no neighbours: who is alone may begin with all */
             return;
         }
     }
@@ -160,14 +162,10 @@ static void forget_member(struct stk_node_file *file, uint32_t member)
 }
 
 /* Members whose lock nobody holds are dead. */
-static void sweep(struct stk_node *node, uint64_t now_ns)
+static void forget_dead(struct stk_node *node)
 {
     bool named[STK_NODE_MEMBERS] = {false};
 
-    if (node->fd < 0 || now_ns < node->swept_ns + SWEEP_MS * MS) {
-        return;
-    }
-    node->swept_ns = now_ns;
     for (uint32_t i = 0; i < STK_NODE_LEASES; i++) {
         uint32_t name = atomic_load_explicit(&node->file->leases[i], memory_order_relaxed);
 
@@ -181,6 +179,14 @@ static void sweep(struct stk_node *node, uint64_t now_ns)
             forget_member(node->file, i);
             stk_node_unlock_member(node->fd, i);
         }
+    }
+}
+
+static void sweep(struct stk_node *node, uint64_t now_ns)
+{
+    if (node->fd >= 0 && now_ns >= node->swept_ns + SWEEP_MS * MS) {
+        node->swept_ns = now_ns;
+        forget_dead(node);
     }
 }
 
