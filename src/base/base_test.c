@@ -86,14 +86,19 @@ static void test_memory(void)
     stk_pages_free(block, 5u << 20);
     for (size_t i = 0; i < 40; i++) {
         size_t bytes = (i % 4 + 1) * (1u << 20) + 5;
-        uint8_t *filled = i / 4 % 2 ? stk_pages_alloc_filled(bytes) : stk_pages_alloc(bytes);
+        uint8_t *filled = i / 4 % 2 ? stk_pages_reserve(bytes) : stk_pages_alloc(bytes);
 
+        if (i / 4 % 2 && filled) {
+            filled[bytes / 2] = 7;
+            stk_pages_fill(filled, bytes);
+            T_EQ("what was written stays", filled[bytes / 2], 7);
+        }
         T_TRUE("filled", filled && (uintptr_t)filled % (2u << 20) == 0 && filled[bytes - 1] == 0);
         memset(filled, 1, bytes);
         stk_pages_free(filled, bytes);
     }
     stk_mem_fail_nth(1);
-    T_TRUE("none", stk_pages_alloc_filled(2u << 20) == NULL);
+    T_TRUE("none", stk_pages_reserve(2u << 20) == NULL);
     T_TRUE("too many", stk_pages_alloc(SIZE_MAX) == NULL);
     T_EQ("no leak", stk_mem_alive(), alive);
 

@@ -257,20 +257,23 @@ void *stk_pages_alloc(size_t bytes)
     return pages;
 }
 
-void *stk_pages_alloc_filled(size_t bytes)
+void *stk_pages_reserve(size_t bytes)
 {
-    size_t rounded = bytes > SIZE_MAX / 2 ? bytes : stk_round_up(bytes ? bytes : 1, 4096);
-    uint8_t *pages = map_pages(rounded);
-    size_t at = 0;
+    return map_pages(bytes > SIZE_MAX / 2 ? bytes : stk_round_up(bytes ? bytes : 1, 4096));
+}
 
-    for (; pages && rounded - at >= HUGE_BYTES; at += HUGE_BYTES) {
-        fill_step(pages + at);
+void stk_pages_fill(void *pages, size_t bytes)
+{
+    size_t rounded = stk_round_up(bytes, 4096), at = 0;
+    uint8_t *first = pages;
+
+    for (; rounded - at >= HUGE_BYTES; at += HUGE_BYTES) {
+        fill_step(first + at);
     }
-    if (pages && at < rounded) {
-        madvise(pages + at, rounded - at, MADV_NOHUGEPAGE);
-        (void)populate(pages + at, rounded - at);
+    if (at < rounded) {
+        madvise(first + at, rounded - at, MADV_NOHUGEPAGE);
+        (void)populate(first + at, rounded - at);
     }
-    return pages;
 }
 
 void stk_pages_free(void *pages, size_t bytes)

@@ -19,8 +19,10 @@ void stk_free(void *block);
  * or more, where those were not dearer than small ones lately (the first of them is there then). */
 void *stk_pages_alloc(size_t bytes);
 void stk_pages_free(void *pages, size_t bytes);
-/* The same with its pages there already, for what is filled once, and soon. */
-void *stk_pages_alloc_filled(size_t bytes);
+/* Pages that come as they are touched; and makes them come at once, for what is filled once, and
+ * soon. Others may write to them meanwhile. */
+void *stk_pages_reserve(size_t bytes);
+void stk_pages_fill(void *pages, size_t bytes);
 /* The kernel may write to them at any time: they are never freed, and no longer counted alive. */
 void stk_pages_lose(void *pages);
 

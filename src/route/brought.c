@@ -46,9 +46,11 @@ struct object {
     struct block blocks[];
 };
 
-/* A range on its way to a block. */
+/* A range on its way to a block. It is over when it has come and the block's pages were filled:
+ * they are while it is waited for. */
 struct flight {
     struct stk_exchange exchange; /* first */
+    _Atomic uint32_t left;        /* of both */
     struct flight *next;          /* of those that are to be started */
     struct stk_brought *kept;
     struct object *object;
@@ -68,6 +70,8 @@ struct stk_brought {
 };
 
 static void take_off(struct flight *flight, struct stk_store *store);
+static void fill(struct flight *flight);
+static void land(struct flight *flight);
 static void on_came(struct stk_exchange *exchange, const struct stk_http_answer *answer);
 
 int stk_brought_open(struct stk_brought **kept_out, struct stk_budget *budget)
@@ -275,7 +279,7 @@ static struct flight *fly_locked(struct stk_brought *kept, struct object *object
         struct flight *flight = is_absent(&object->blocks[i]) ? stk_alloc(1, sizeof *flight) : NULL;
 
         if (flight) {
-            *flight = (struct flight){.kept = kept, .object = object, .block = i};
+            *flight = (struct flight){.left = 2, .kept = kept, .object = object, .block = i};
             object->blocks[i].flight = flight;
             object->references++;
             object->alive++;
@@ -310,16 +314,19 @@ void stk_brought_bring(struct stk_brought *kept, struct stk_store *store, struct
     } else {
         pthread_mutex_unlock(&kept->lock);
     }
+    for (struct flight *flight = flights; flight; flight = flight->next) {
+        take_off(flight, store);
+    }
     for (; flights; flights = next) {
-        next = flights->next; /* the flight may be over before take_off returns */
-        take_off(flights, store);
+        next = flights->next;
+        fill(flights);
     }
 }
 
 static void take_off(struct flight *flight, struct stk_store *store)
 {
     struct object *object = flight->object;
-    uint8_t *data = stk_pages_alloc_filled(pages_bytes(object, flight->block));
+    uint8_t *data = stk_pages_reserve(pages_bytes(object, flight->block));
 
     pthread_mutex_lock(&flight->kept->lock);
     object->blocks[flight->block].data = data;
@@ -334,6 +341,17 @@ static void take_off(struct flight *flight, struct stk_store *store)
     flight->exchange.cover = object->remote->cover;
     flight->exchange.done = on_came;
     stk_exchange_start(store, &flight->exchange);
+}
+
+static void fill(struct flight *flight)
+{
+    struct object *object = flight->object;
+    uint8_t *data = object->blocks[flight->block].data; /* set by this thread */
+
+    if (data) {
+        stk_pages_fill(data, pages_bytes(object, flight->block));
+    }
+    land(flight);
 }
 
 /* Whether a read wants bytes of blocks that are on their way. */
@@ -369,15 +387,17 @@ static struct stk_parts *take_waiters_locked(struct object *object, uint32_t blo
     return list;
 }
 
-/* On the reactor; without memory for it, on the thread that brings. */
-static void on_came(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+/* On the reactor, or on the thread that brings: who is the last one ends the flight. */
+static void land(struct flight *flight)
 {
-    struct flight *flight = (struct flight *)(void *)exchange;
+    struct stk_exchange *exchange = &flight->exchange;
     struct stk_brought *kept = flight->kept;
     struct object *object = flight->object;
     struct stk_parts *waiters, *next;
 
-    (void)answer;
+    if (atomic_fetch_sub_explicit(&flight->left, 1, memory_order_acq_rel) > 1) {
+        return;
+    }
     pthread_mutex_lock(&kept->lock);
     object->blocks[flight->block].flight = NULL;
     waiters = take_waiters_locked(object, flight->block, exchange->status);
@@ -399,6 +419,12 @@ static void on_came(struct stk_exchange *exchange, const struct stk_http_answer 
         pthread_cond_signal(&kept->landed);
     }
     pthread_mutex_unlock(&kept->lock);
+}
+
+static void on_came(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+{
+    (void)answer;
+    land((struct flight *)(void *)exchange);
 }
 
 /* ---- reading ---- */
