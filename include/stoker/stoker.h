@@ -491,8 +491,9 @@ struct stoker_marker_progress {
 STOKER_API int stoker_marker_open(struct stoker_marker **marker_out, struct stoker_dataset *dataset,
                                   const struct stoker_marker_options *options,
                                   struct stoker_error *error);
-/* Some hundred samples, by all of the engine's threads. 1: goes on; 0: the file is there, for data
- * sets opened from now on (or all is checked); negative: it failed, and there is no new file. */
+/* As many samples as are done in about a quarter of a second, by all of the engine's threads (16
+ * a thread at least, 512 at most). 1: goes on; 0: the file is there, for data sets opened from now
+ * on (or all is checked); negative: it failed, and there is no new file. */
 STOKER_API int stoker_marker_next(struct stoker_marker *marker,
                                   struct stoker_marker_progress *progress_out,
                                   struct stoker_error *error);

@@ -12,7 +12,11 @@
 #include <string.h>
 
 #define ROUND_SAMPLES 16u
+/* Rounds of a call: as many as are done in a quarter of a second, for the caller draws and listens
+ * to signals between calls. */
 #define ROUNDS 32u
+#define ROUNDS_FIRST 4u
+#define CALL_NS 250000000u
 #define READ_BYTES_FIRST (256u << 10)
 #define READ_BYTES_MAX (256u << 20) /* a much larger picture has no marks */
 _Static_assert(2ull * READ_BYTES_MAX <= UINT32_MAX, "an entry counts the picture's bytes");
@@ -34,6 +38,7 @@ struct stoker_marker {
     uint32_t mcus;
     bool check, done;
     uint64_t samples, next;
+    uint64_t rounds_max; /* of the next call */
     struct stoker_marker_progress progress;
     char path[STK_PATH_BYTES_MAX + sizeof STK_MARKS_SUFFIX];
     struct round rounds[ROUNDS];
@@ -319,6 +324,7 @@ int stoker_marker_open(struct stoker_marker **marker_out, struct stoker_dataset 
         return no_memory(error);
     }
     marker->dataset = dataset;
+    marker->rounds_max = stk_max(stk_min(dataset->engine->worker_count, ROUNDS), ROUNDS_FIRST);
     marker->mcus = options ? options->mcus : 0;
     marker->check = options && options->check;
     marker->progress.first_wrong = STOKER_NO_SAMPLE;
@@ -340,15 +346,31 @@ static void tell(struct stoker_marker *marker, struct stoker_marker_progress *pr
            stk_min(progress_out->struct_size, sizeof marker->progress));
 }
 
+/* A call of so many rounds took so long. Each thread has one at least. */
+static void pace(struct stoker_marker *marker, uint64_t rounds, uint64_t ns)
+{
+    uint64_t least = stk_min(marker->dataset->engine->worker_count, ROUNDS);
+
+    if (ns > CALL_NS) {
+        marker->rounds_max = stk_max(rounds / 2, least);
+    } else if (ns < CALL_NS / 2 && rounds == marker->rounds_max) {
+        marker->rounds_max = stk_min(2 * rounds, ROUNDS);
+    }
+}
+
 int stoker_marker_next(struct stoker_marker *marker, struct stoker_marker_progress *progress_out,
                        struct stoker_error *error)
 {
     uint64_t left = marker->samples - marker->next;
-    uint64_t rounds = stk_min(ROUNDS, (left + ROUND_SAMPLES - 1) / ROUND_SAMPLES);
-    int status = stk_engine_check(marker->dataset->engine, error);
+    uint64_t rounds = stk_min(marker->rounds_max, (left + ROUND_SAMPLES - 1) / ROUND_SAMPLES);
+    struct stoker_engine *engine = marker->dataset->engine;
+    int status = stk_engine_check(engine, error);
 
     if (status == 0 && rounds > 0) {
-        status = stk_engine_parallel(marker->dataset->engine, rounds, run_round, marker, error);
+        uint64_t began_ns = stk_engine_now(engine);
+
+        status = stk_engine_parallel(engine, rounds, run_round, marker, error);
+        pace(marker, rounds, stk_engine_now(engine) - began_ns);
     }
     for (uint64_t i = 0; status == 0 && i < rounds; i++) {
         status = take_round(marker, &marker->rounds[i], marker->next + i * ROUND_SAMPLES, error);
