@@ -614,6 +614,43 @@ static void test_connect(void)
     close(full);
 }
 
+/* The client's end of its one connection to the test's server; below 0: there is none. */
+static int client_socket(void)
+{
+    for (int fd = 0; fd < 1024; fd++) {
+        struct sockaddr_in peer = {0};
+        socklen_t bytes = sizeof peer;
+
+        if (getpeername(fd, (struct sockaddr *)(void *)&peer, &bytes) == 0 &&
+            peer.sin_family == AF_INET && ntohs(peer.sin_port) == server.port) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+/* A server may send 2 MiB before the client reads, and each byte that comes is told of at once. */
+static void test_window(void)
+{
+    struct stk_http_options options = {.connections_max = 1};
+    struct stk_http *http = NULL;
+    int room = 0, mark = 0, fd;
+    socklen_t bytes = sizeof room;
+    char url[256];
+    struct stk_http_request request = {.method = STK_HTTP_GET,
+                                       .url = url_of("/empty", url, sizeof url)};
+
+    T_EQ("one", stk_http_open(&http, &options, NULL), 0);
+    T_EQ("asked", stk_http_call(http, &request, NULL, NULL), 0);
+    fd = client_socket();
+    T_TRUE("kept", fd >= 0);
+    T_EQ("room", getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, &bytes), 0);
+    T_TRUE("2 MiB and more", room >= 2 << 20);
+    T_EQ("mark", getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &mark, &bytes), 0);
+    T_EQ("a byte", mark, 1);
+    stk_http_close(http);
+}
+
 /* Signals are for the program's own threads. */
 static void test_signals(void)
 {
@@ -692,6 +729,7 @@ int main(void)
     test_connect();
     test_signals();
     stk_http_close(http);
+    test_window();
     test_queue();
     test_flood(floods);
     test_no_memory();
