@@ -9,8 +9,9 @@ usage: run_store.py --data DIR [--runs N] [--only NAME,...] [--name NAME]
   far      the same by http from nginx, 30 to 50 ms away, 80 MB/s a connection
   objects  DIR/folder/*/*.jpg one by one, 46 ms away: one caller; boto3 with 10 threads takes 600
   ranges   random ranges of 128 kB of those tars, 46 ms away
-  cpu      CPU seconds a GB, plain and by TLS: the first epoch without an index, and the second
-           by one (no walk over headers, and no memory that was never touched)
+  cpu      CPU seconds a GB, plain and by TLS: the first epoch without an index, the second by one
+           (no walk over headers, and no memory that was never touched), and ranges of 8 MB into
+           memory that is used again (stoker bench store: the client without a loader)
 
 Beside objects and cpu stand their floors (bench/store_floor.c, compiled here): the same bytes to
 memory that was touched before, by recv alone, and by libcurl alone.
@@ -89,6 +90,15 @@ def stoker_later(source, limit):
         samples, size, _ = count_samples(loader, ["jpg"])
         wall = time.perf_counter() - start
     return samples, size, None, {"wall": wall, "cpu": cpu_since(before)}
+
+
+def stoker_client(source, limit):
+    """Ranges of 8 MB by `stoker bench store`, 32 at once."""
+    done = subprocess.run([build_folder("stoker") / "stoker", "bench", "store", "--json", "--sizes",
+                           "8M", "--at-once", "32", "--bytes", "2G", source],
+                          capture_output=True, check=True)
+    row = json.loads(done.stdout)["reads"][0]
+    return 0, row["bytes"], None, {"wall": row["seconds"], "cpu": row["cpu_seconds"]}
 
 
 def stoker_ranges(source, limit):
@@ -371,7 +381,9 @@ def main():
                     make_index(build, index, url + braces, environment)
                     rows += [(f"{title}: stoker", "stoker_samples", url + braces, ""),
                              (f"{title}: stoker, later epochs", "stoker_later", url + braces,
-                              index)]
+                              index),
+                             (f"{title}: stoker, ranges alone", "stoker_client",
+                              f"{url}/tars/{tars[0]}", "")]
                 sizes = [(f"tars/{name}", (args.data / "tars" / name).stat().st_size)
                          for name in tars]
                 floor = make_floor(home)
