@@ -11,7 +11,9 @@
  * Redirects are not followed unless redirects_max says so, and then without the headers that may
  * hold secrets where the host changes, and never to a link-local address.
  * Owner: the request is its submitter's, and borrowed until done is called. Threads: any.
- * Memory: an answer a connection, and what libcurl takes. Bound: connections_max in flight. */
+ * Memory: an answer a connection, what libcurl takes, and what the kernel holds of bodies that were
+ * not read yet: some 4 MiB a connection, or what net.ipv4.tcp_rmem says.
+ * Bound: connections_max in flight. */
 #ifndef HTTP_HTTP_H
 #define HTTP_HTTP_H
 
