@@ -35,6 +35,11 @@ struct lock {
 /* Dirty pages are sent to the disk so often: else the sync at the end waits for all of them (two
  * shards of 256 MiB: 3 s of packing became 1.6 s, medians of 4 pairs). */
 #define EARLY_BYTES (UINT64_C(8) << 20)
+/* Of a longer write the kernel makes folios of up to 2 MiB (ext4 and XFS), for which it takes the
+ * memory that was free for longest: the host of a virtual machine may have taken it back (free page
+ * reporting), and brings each page anew. 2 GiB from file to file, ext4: 7.3 -> 1.5 s, medians of 3
+ * pairs; of 8, 16, 32, 128 and 512 KiB and no end it was the best. */
+#define PIECE_BYTES (32u << 10)
 
 static int fail_path(struct stoker_error *error, int number, const char *what, const char *path);
 static int fail_place(struct stoker_error *error, int number, const char *what, const char *place);
@@ -158,7 +163,8 @@ static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data
 
     (void)io;
     while (out->failure == 0 && done < bytes) {
-        ssize_t count = write(out->fd, (const uint8_t *)data + done, bytes - done);
+        size_t piece = (size_t)stk_min(bytes - done, PIECE_BYTES);
+        ssize_t count = write(out->fd, (const uint8_t *)data + done, piece);
 
         if (count > 0) {
             done += (size_t)count;
