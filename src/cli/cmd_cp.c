@@ -176,6 +176,8 @@ static int wait_for_end(struct stoker_copy *copy, struct stoker_copy_progress *p
             return EXIT_FINE;
         }
         if (main_signal()) {
+            stoker_copy_stop(copy);
+            (void)stoker_copy_next(copy, 0, progress, NULL); /* with what was whole by then */
             term_live_end();
             term_fail("interrupted", "what is whole stays", "the same command goes on from here");
             return EXIT_SIGNAL + main_signal();

@@ -227,10 +227,14 @@ static int start_threads(struct stoker_copy *copy, struct stoker_error *error)
 
 /* Transfers end at once. What they leave at a store that nobody could go on with is removed, as far
  * as it answers soon. */
-static void stop(struct stoker_copy *copy)
+void stoker_copy_stop(struct stoker_copy *copy)
 {
     struct timespec until = stk_engine_after(CLEAN_MS * 1000000ull);
 
+    if (stk_engine_check(copy->engine, NULL) < 0 ||
+        atomic_load_explicit(&copy->late, memory_order_relaxed)) {
+        return;
+    }
     pthread_mutex_lock(&copy->lock);
     atomic_store_explicit(&copy->stop, true, memory_order_relaxed);
     pthread_cond_broadcast(&copy->work);
@@ -247,7 +251,7 @@ void stoker_copy_close(struct stoker_copy *copy)
     if (!copy || stk_engine_check(copy->engine, NULL) < 0) {
         return;
     }
-    stop(copy);
+    stoker_copy_stop(copy);
     if (copy->planning) {
         pthread_join(copy->planner, NULL);
     }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define PART (5u << 20)
+#define MANY 3000u
 
 static char home[64];
 static struct stoker_engine *engine;
@@ -406,6 +407,41 @@ static void test_files(void)
     stoker_walk_close(walk);
 }
 
+/* What is told when it has stopped is what is there: nothing comes to it later. */
+static void test_stop(void)
+{
+    struct stoker_copy_options options = deep;
+    struct stoker_copy *copy = NULL;
+    const char *source;
+    char name[32];
+    uint64_t there = 0;
+
+    T_TRUE("folder", sh("mkdir", at("many"), "", ""));
+    for (uint32_t i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "many/%u", i);
+        put(name, 8, i);
+    }
+    source = at("many");
+    options.struct_size = sizeof options;
+    options.sources = &source;
+    options.source_count = 1;
+    options.destination = at("few");
+    T_EQ("open", stoker_copy_open(&copy, engine, &options, &error), 0);
+    while (stoker_copy_next(copy, 1, &progress, &error) == 1 && progress.files_done == 0) {
+    }
+    stoker_copy_stop(copy);
+    T_EQ("it ended", stoker_copy_next(copy, 0, &progress, &error), STOKER_ERROR_CLOSED);
+    for (uint32_t i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "few/%u", i);
+        there += access(at(name), F_OK) == 0;
+    }
+    T_TRUE("some are there", there > 0 && there < MANY);
+    T_EQ("told", progress.files_done, there);
+    stoker_copy_stop(copy);
+    stoker_copy_close(copy);
+    T_TRUE("clean", sh("rm -r", at("many"), "", at("few")));
+}
+
 static void test_options(void)
 {
     struct stoker_copy_options bad[] = {deep, deep, same_as, deep};
@@ -494,6 +530,7 @@ int main(void)
     test_remove();
     test_names();
     test_files();
+    test_stop();
     test_options();
     test_power_cut();
     stoker_engine_close(engine);
