@@ -1587,8 +1587,8 @@ struct stoker_creds {
 
 /* Walks along the places as a store does when it is opened, and keeps nothing. Waits for services
  * that are asked, each with its deadline: some seconds where none answers. struct_size is to be
- * set; *creds is filled also on failure, as far as it came. STOKER_ERROR_UNSUPPORTED: not a URL of
- * a store. Any thread. */
+ * set; *creds is filled also on failure, as far as it came. STOKER_ERROR_ARGUMENT: not a URL of a
+ * store. Any thread. */
 STOKER_API int stoker_creds_explain(const char *url, struct stoker_creds *creds,
                                     struct stoker_error *error);
 
@@ -1617,7 +1617,7 @@ struct stoker_where {
 /* Asks the bucket (HEAD; Google: its location) and the metadata of the machine's cloud, as
  * AWS_EC2_METADATA_..., GCE_METADATA_HOST and NO_GCE_CHECK say, for a second where nobody answers.
  * Of an endpoint of one's own, of Azure, Hugging Face and the web nobody is asked: UNKNOWN.
- * UNSUPPORTED: not a URL of a store. Any thread. */
+ * STOKER_ERROR_ARGUMENT: not a URL of a store. Any thread. */
 STOKER_API int stoker_where_is(struct stoker_engine *engine, const char *url,
                                struct stoker_where *where, struct stoker_error *error);
 

@@ -121,6 +121,8 @@ WORDS = [
     ("ls without path", ["ls"], 2, "", "no path given"),
     ("cat without anything", ["cat"], 2, "", "no path given"),
     ("cat of no file", ["cat", "x"], 3, "", "cannot open the file"),
+    ("ls of no store", ["ls", "ftp://h/x"], 2, "", "no store is known for this URL: 'ftp://h/x'"),
+    ("verify of no store", ["verify", "ftp://h/x.tar"], 2, "", "no store is known"),
     ("info without path", ["info"], 2, "", "no path given"),
     ("bench without what", ["bench"], 2, "", "stoker bench data PATH"),
     ("bench of another thing", ["bench", "disk", "x"], 2, "", "say what to measure: 'disk'"),

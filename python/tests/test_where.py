@@ -323,7 +323,7 @@ def test_python(clouds, monkeypatch, tmp_path):
         monkeypatch.setenv("STOKER_PRICES", str(table))
         assert stoker.where("s3://bucket/a.tar", engine=engine).gigabyte == 0.5
         assert stoker.where("https://example.com/x", engine=engine).kind == "unknown"
-        with pytest.raises(stoker.UnsupportedError):
+        with pytest.raises(stoker.ArgumentError):
             stoker.where("/a/path", engine=engine)
 
 

@@ -40,9 +40,7 @@ static int run(struct args *args)
     if (status < 0) {
         int shown = term_error(status, &error);
 
-        return creds.step_count > 0                 ? EXIT_FINDINGS
-               : status == STOKER_ERROR_UNSUPPORTED ? EXIT_USAGE
-                                                    : shown;
+        return creds.step_count > 0 ? EXIT_FINDINGS : shown;
     }
     return EXIT_FINE;
 }

@@ -48,7 +48,7 @@ int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct sto
         row++;
     }
     if (row == STK_COUNT(schemes)) {
-        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "no store is known for this URL",
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no store is known for this URL",
                         "s3, gs, az, hf, http and https are", "'%.200s'",
                         stk_http_url_text(url, shown, sizeof shown));
     }

@@ -51,7 +51,7 @@ static const struct row {
      "HF_TOKEN", "https://huggingface.co", 1, 2},
     {"the web", "https://u:" CANARY "@host:1/p?sig=" CANARY, {NULL}, 0, "", "none", "",
      "https://host:1", 0, 0},
-    {"something else", "ftp://u:" CANARY "@host/p", {NULL}, STOKER_ERROR_UNSUPPORTED, "", "none",
+    {"something else", "ftp://u:" CANARY "@host/p", {NULL}, STOKER_ERROR_ARGUMENT, "", "none",
      "", "", 0, 0},
 };
 /* clang-format on */

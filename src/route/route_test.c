@@ -99,7 +99,7 @@ static void test_missing(struct stk_io *io)
         {"an empty bucket", "s3:///key", STOKER_ERROR_ARGUMENT},
         {"a bucket is no object", "s3://bucket", -EISDIR},
         {"no host", "http:///x", STOKER_ERROR_ARGUMENT},
-        {"another scheme", "gopher://x/y", STOKER_ERROR_UNSUPPORTED},
+        {"another scheme", "gopher://x/y", STOKER_ERROR_ARGUMENT},
         {"no such key", "s3://bucket/nothing", -ENOENT},
         {"no such local file", "/nonexistent/x", -ENOENT},
     };

@@ -45,8 +45,9 @@ int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker
     } else if (strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0) {
         status = parse_http(place, text, error);
     } else {
-        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "no store is known for this URL",
-                          "s3, gs, az, hf, http and https are read; else mount or copy the data",
+        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "no store is known for this URL",
+                          "s3, gs, az, hf, http and https are read; sftp, ftp, smb by the Python "
+                          "package; else mount or copy the data",
                           "'%.200s'", stk_http_url_text(url, shown, sizeof shown));
     }
     if (status < 0) {

@@ -76,7 +76,7 @@ struct stk_place {
     const char *target;          /* http: what is sent, encoded, with scheme and host */
 };
 
-/* Gives *place_out. ARGUMENT: no URL of a store; UNSUPPORTED: of one that is not known. */
+/* Gives *place_out. ARGUMENT: no URL of a store that is known. */
 int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker_error *error);
 void stk_place_free(struct stk_place *place);
 /* Of a store that has keys and can list them; else of a web server. */
