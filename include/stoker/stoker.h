@@ -1688,8 +1688,9 @@ STOKER_API int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_eng
  * *progress (may be NULL) in any case. */
 STOKER_API int stoker_copy_next(struct stoker_copy *copy, uint32_t timeout_ms,
                                 struct stoker_copy_progress *progress, struct stoker_error *error);
-/* Ends transfers now, and waits for a second until they have: then stoker_copy_next fails with
- * STOKER_ERROR_CLOSED, and its progress has all that was done. */
+/* Ends transfers now, and waits for that, a second at most. stoker_copy_next then fails, with
+ * STOKER_ERROR_CLOSED where nothing else failed before, and its progress has all that was done; 1
+ * or 0 as ever where it has not ended yet, or had before. Any thread, but not after close. */
 STOKER_API void stoker_copy_stop(struct stoker_copy *copy);
 /* Takes copy; stops it, and waits for what is in flight. NULL is fine. */
 STOKER_API void stoker_copy_close(struct stoker_copy *copy);
