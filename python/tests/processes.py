@@ -9,6 +9,7 @@ As a program: SCRIPT ARGUMENT..., which torchrun and others start as they would 
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pathlib
@@ -148,6 +149,15 @@ class Job:
         for process in self.ranks:
             process.join(seconds)
         assert [process.exitcode for process in self.ranks] == [0] * len(self.ranks), self.text()
+
+
+def thread_names() -> list[str]:
+    """Of this process, sorted, without those that end meanwhile."""
+    names = []
+    for path in pathlib.Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            names.append(path.read_text().strip())
+    return sorted(names)
 
 
 def ranks_of(agent: int) -> dict[int, int]:

@@ -9,7 +9,6 @@ nothing but being stopped can end in time.
 from __future__ import annotations
 
 import os
-import pathlib
 import signal
 import subprocess
 import threading
@@ -19,6 +18,7 @@ import make
 import object_server
 import pytest
 import stoker
+from processes import thread_names
 from test_cli import COMMAND
 from test_copy import PART, await_true, random_bytes, run
 from test_dialects import clean  # noqa: F401
@@ -131,8 +131,7 @@ def test_interrupted_upload_goes_on(server, clean, tmp_path):  # noqa: F811
 
 
 def threads():
-    names = (path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm"))
-    return [name for name in names if name.startswith("stoker")]
+    return [name for name in thread_names() if name.startswith("stoker")]
 
 
 @pytest.mark.parametrize("kind", ["tars", "objects"])

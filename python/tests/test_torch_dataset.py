@@ -7,7 +7,6 @@ import gc
 import io
 import json
 import os
-import pathlib
 import pickle
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import make
 import numpy as np
 import pytest
 import stoker
+from processes import thread_names
 
 torch = pytest.importorskip("torch")
 
@@ -47,9 +47,7 @@ def prepare(sample):
 
 
 def tell_process(sample):
-    tasks = pathlib.Path("/proc/self/task").glob("*/comm")
-    names = sorted(task.read_text().strip() for task in tasks)
-    return {**sample, "process": os.getpid(), "threads": json.dumps(names)}
+    return {**sample, "process": os.getpid(), "threads": json.dumps(thread_names())}
 
 
 class OddError(Exception):
