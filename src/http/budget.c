@@ -7,6 +7,7 @@
 #include "io/pool.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -247,6 +248,15 @@ void stk_http_socket_used(struct stk_http_slot *slot, const char *ip, int port, 
             slot->socket = socket;
             return;
         }
+    }
+}
+
+void stk_http_socket_acknowledge(const struct stk_http_slot *slot)
+{
+    int yes = 1;
+
+    if (slot->socket) {
+        (void)setsockopt(slot->socket->fd, IPPROTO_TCP, TCP_QUICKACK, &yes, sizeof yes);
     }
 }
 

@@ -64,9 +64,10 @@ struct stk_http_budget {
 
 /* Of the reactor: watch.c. */
 struct stk_http_watch {
-    int epoll, wake;    /* below 0: none */
-    uint64_t timer_ns;  /* when libcurl wants to be called; UINT64_MAX: whenever */
-    uint64_t looked_ns; /* what came until then was taken */
+    int epoll, wake;             /* below 0: none */
+    uint64_t timer_ns;           /* when libcurl wants to be called; UINT64_MAX: whenever */
+    uint64_t looked_ns;          /* what came until then was taken */
+    struct stk_http_slot *begun; /* whose answer began since libcurl was called; NULL: none */
 };
 
 struct stk_http {
@@ -141,12 +142,15 @@ bool stk_http_socket_gone(const struct stk_http_socket *socket, int fd);
 /* The slot's transfer goes by the socket with these ends; it is over. */
 void stk_http_socket_used(struct stk_http_slot *slot, const char *ip, int port, int local_port);
 void stk_http_socket_left(struct stk_http_slot *slot);
+/* Tells the sender at once what came so far. */
+void stk_http_socket_acknowledge(const struct stk_http_slot *slot);
 
 /* watch.c */
 int stk_http_watch_open(struct stk_http *http); /* below 0: -errno */
 void stk_http_watch_close(struct stk_http *http);
 void stk_http_wake(struct stk_http *http); /* any thread: the wait ends, or the next one does */
 void stk_http_watch_forget(struct stk_http *http, int fd); /* it is closed now */
+void stk_http_watch_begun(struct stk_http_slot *slot);     /* the first line of an answer came */
 void stk_http_watch_due(struct stk_http *http);            /* what libcurl wanted by now */
 /* Waits until something comes, or libcurl wants to be called; lets it take what came. */
 void stk_http_watch_wait(struct stk_http *http, int timeout_ms);

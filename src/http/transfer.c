@@ -216,6 +216,7 @@ static size_t take_header(char *data, size_t size, size_t count, void *user)
         answer->headers_bytes = 0;
         answer->content_bytes = UINT64_MAX;
         read_code(answer, data, bytes);
+        stk_http_watch_begun(slot);
         return given;
     }
     if (bytes == 0) {

@@ -99,6 +99,37 @@ static int on_timer(CURLM *multi, long timeout_ms, void *user)
     return 0;
 }
 
+/* Whether all of an answer came, as far as its head tells. */
+static bool is_whole(const struct stk_http_slot *slot)
+{
+    const struct stk_http_request *request = slot->request;
+
+    return !request || slot->answer.content_bytes <= slot->skipped + request->bytes;
+}
+
+/* A server whose connections have Nagle's algorithm (Ceph's gateway as it comes) keeps the last
+ * piece of an answer until we have acknowledged the one before; and who has just sent a request
+ * waits 40 ms with that, for something to send along (tcp(7), TCP_QUICKACK). */
+static void acknowledge(struct stk_http *http)
+{
+    const struct stk_http_slot *slot = http->watch.begun;
+
+    http->watch.begun = NULL;
+    if (slot && !is_whole(slot)) {
+        stk_http_socket_acknowledge(slot);
+    }
+}
+
+void stk_http_watch_begun(struct stk_http_slot *slot)
+{
+    struct stk_http_watch *watch = &slot->http->watch;
+
+    if (watch->begun != slot) {
+        acknowledge(slot->http); /* of a call by the timer, which is for several */
+    }
+    watch->begun = slot;
+}
+
 void stk_http_watch_due(struct stk_http *http)
 {
     int running = 0;
@@ -106,6 +137,7 @@ void stk_http_watch_due(struct stk_http *http)
     if (http->watch.timer_ns != UINT64_MAX && http->watch.timer_ns <= stk_clock_ns()) {
         http->watch.timer_ns = UINT64_MAX; /* it is set anew within, if there is another */
         curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+        acknowledge(http);
     }
 }
 
@@ -136,6 +168,7 @@ void stk_http_watch_wait(struct stk_http *http, int timeout_ms)
             (void)eventfd_read(watch->wake, &count);
         } else {
             curl_multi_socket_action(http->multi, events[i].data.fd, ready, &running);
+            acknowledge(http);
         }
     }
 }
