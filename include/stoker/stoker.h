@@ -1652,7 +1652,7 @@ struct stoker_copy_options {
     uint32_t remove_extra; /* SYNC: what the source does not have is removed, once all is copied */
     uint32_t leftovers;    /* REMOVE: not objects, but uploads below it that nobody ended */
     uint64_t leftover_age_s; /* of these, that are older; default a day */
-    uint32_t workers;      /* files or parts at once; default 64, between local folders 2 a core */
+    uint32_t workers;      /* files or parts at once; default 128, between local folders 2 a core */
     uint64_t part_bytes;   /* of larger files; default 8 MiB, 5 MiB at least */
     uint64_t memory_bytes; /* for parts in flight, of the engine's budget; default 256 MiB */
     uint32_t check;        /* enum stoker_copy_check */

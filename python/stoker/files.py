@@ -127,7 +127,7 @@ def cp(
         recursive: folders are taken with all below them.
         update: leave out what is there in the same size and no older.
         fresh: what is there is never replaced: :class:`FileExistsError`.
-        workers: files or parts at once. Default 64, between local folders 2 a core.
+        workers: files or parts at once. Default 128, between local folders 2 a core.
         part_bytes: of larger files; default 8 MiB. memory: for parts in flight; default 256 MiB.
         check: how a store proves what arrives: ``"auto"``, ``"crc64nvme"``, ``"crc32c"``,
             ``"sha256"`` or ``"md5"``.

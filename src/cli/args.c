@@ -76,7 +76,7 @@ static const struct option options[] = {
      "with --uploads: that are older; default a day"},
     {"yes", NULL, COMMAND_RM, OPTION_FLAG, FIELD(yes), 0, 0, "do not ask (-y)"},
     {"workers", "N", COPIES | COMMAND_RM, OPTION_NUMBER, FIELD(workers), 1, 256,
-     "files, or parts of large ones, at once; default 64, between local folders 2 a core"},
+     "files, or parts of large ones, at once; default 128, between local folders 2 a core"},
     {"part-size", "BYTES", COPIES, OPTION_BYTES, FIELD(part_bytes), 5u << 20, 1u << 30,
      "files above it are copied by parts; default 8M"},
     {"check", "crc64nvme|crc32c|sha256|md5", COPIES, OPTION_CHOICE, FIELD(check),

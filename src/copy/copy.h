@@ -23,7 +23,7 @@
 #include <stdatomic.h>
 
 #define STK_COPY_QUEUE_MAX 4096u
-#define STK_COPY_WORKERS_DEFAULT 64u
+#define STK_COPY_WORKERS_DEFAULT 128u
 #define STK_COPY_WORKERS_MAX 256u
 #define STK_COPY_PART_BYTES_MAX (1ull << 30)
 #define STK_COPY_SMALL_BYTES (1u << 20) /* a buffer that each worker may have beside the parts */
