@@ -9,6 +9,7 @@ usage: run_copy.py [--runs N] [--files N] [--file-bytes N] [--large BYTES] [--ho
 Beside stoker cp: aws s3 cp, rclone as it comes, and rclone with 32 transfers and 16 streams a file.
 The server (python/tests/servers.py; root) keeps objects in memory and shares the cores with whoever
 is measured; files lie in --home (/dev/shm if it has room for three times --large, else TMPDIR).
+Each way has a server of its own, and is told when it is done.
 Every round runs each program once, to a place of its own that is removed at once; the table has
 medians, and the ratio of each program's wall time to stoker's. What arrived is compared, once a
 program. CPU is of the program alone.
@@ -35,10 +36,6 @@ import servers  # noqa: E402
 
 BUCKET = "bench"
 WAYS = ("small-up", "small-down", "large-up", "large-down")
-
-
-def say(text):
-    print(f"run_copy: {text}", file=sys.stderr)
 
 
 def programs(stoker):
@@ -108,6 +105,11 @@ def same(source, destination):
                                   for name in names)
 
 
+def remove(path):
+    if path.exists():
+        (shutil.rmtree if path.is_dir() else os.unlink)(path)
+
+
 def one_round(way, name, command, place, env, first):
     """Up to a place of its own, or down from where the source lies; then it is removed."""
     source, home, stoker, ceph = place
@@ -117,10 +119,9 @@ def one_round(way, name, command, place, env, first):
         result = run(command(source, there, folder), env)
         if first and "failed" not in result:
             check = home / "check"
-            subprocess.run([stoker, "cp", *(["-r"] if folder else []), there, check], env=env,
-                           check=True, stdout=subprocess.DEVNULL)
-            result["right"] = same(source, check)
-            (shutil.rmtree if folder else os.unlink)(check)
+            back = run([stoker, "cp", *(["-r"] if folder else []), there, check], env)
+            result["right"] = "failed" not in back and same(source, check)
+            remove(check)
         subprocess.run([stoker, "rm", "-r", "--yes", there], env=env, capture_output=True)
         ceph.collect()
         return result
@@ -128,46 +129,50 @@ def one_round(way, name, command, place, env, first):
     result = run(command(f"s3://{BUCKET}/source/{source.name}", to, folder), env)
     if first and "failed" not in result:
         result["right"] = same(source, to)
-    if to.exists():
-        (shutil.rmtree if to.is_dir() else os.unlink)(to)
+    remove(to)
     return result
 
 
-def measure(ways, sources, home, stoker, ceph, runs):
-    env = environment(ceph)
-    results = {}
-    for way in ways:
-        source = sources[way.split("-")[0]]
+def measure(way, source, home, stoker, runs, memory):
+    """By a server of its own: what one leaves behind in memory would slow the next, or end it."""
+    folder = home / way
+    folder.mkdir()
+    ceph = servers.Ceph(folder, memory=memory)
+    try:
+        env = environment(ceph)
+        ceph.client().create_bucket(Bucket=BUCKET)
+        if way.endswith("down"):
+            subprocess.run([stoker, "cp", *(["-r"] if source.is_dir() else []), source,
+                            f"s3://{BUCKET}/source/{source.name}"], env=env, check=True,
+                           stdout=subprocess.DEVNULL)
+        results = {}
         for number in range(runs):
             found = list(programs(stoker).items())
             turn = number % len(found)  # who comes first finds the server asleep
             for name, command in found[turn:] + found[:turn]:
-                rounds = results.setdefault(way, {}).setdefault(name, [])
+                rounds = results.setdefault(name, [])
                 if rounds and "failed" in rounds[0]:
                     continue
                 rounds.append(one_round(way, name, command, (source, home, stoker, ceph),
                                         env, number == 0))
-        say(f"{way} done")
-    return results
+        return results
+    finally:
+        ceph.close()
 
 
-def show(results, sizes):
-    print("| what | program | wall s | MB/s | files/s | CPU s | stoker is faster by |\n"
-          "| --- | --- | --- | --- | --- | --- | --- |")
-    for way, found in results.items():
-        files, size = sizes[way.split("-")[0]]
-        own = statistics.median(one["wall"] for one in found["stoker"])
-        for name, rounds in found.items():
-            if "failed" in rounds[0]:
-                print(f"| {way} | {name} | {rounds[0]['failed'][:60]} | | | | |")
-                continue
-            wall = statistics.median(one["wall"] for one in rounds)
-            cpu = statistics.median(one["cpu"] for one in rounds)
-            wrong = "" if rounds[0]["right"] else " WRONG BYTES"
-            print(f"| {way} | {name}{wrong} | {wall:.2f} "
-                  f"({min(one['wall'] for one in rounds):.2f}-"
-                  f"{max(one['wall'] for one in rounds):.2f}) | {size / 1e6 / wall:,.0f} "
-                  f"| {files / wall:,.0f} | {cpu:.2f} | {wall / own:.2f} |")
+def show(way, found, files, size):
+    own = statistics.median(one.get("wall", 0) for one in found["stoker"])
+    for name, rounds in found.items():
+        if "failed" in rounds[0]:
+            print(f"| {way} | {name} | {rounds[0]['failed'][:60]} | | | | |", flush=True)
+            continue
+        wall = statistics.median(one["wall"] for one in rounds)
+        cpu = statistics.median(one["cpu"] for one in rounds)
+        wrong = "" if rounds[0]["right"] else " WRONG BYTES"
+        print(f"| {way} | {name}{wrong} | {wall:.2f} "
+              f"({min(one['wall'] for one in rounds):.2f}-"
+              f"{max(one['wall'] for one in rounds):.2f}) | {size / 1e6 / wall:,.0f} "
+              f"| {files / wall:,.0f} | {cpu:.2f} | {wall / own if own else 0:.2f} |", flush=True)
 
 
 def main():
@@ -183,31 +188,26 @@ def main():
     room = shutil.disk_usage("/dev/shm").free > 3 * args.large
     place = args.home or (pathlib.Path("/dev/shm") if room else None)
     ways = [way for way in WAYS if way in args.only.split(",")]
+    sizes = {"small": (args.files, args.files * args.file_bytes), "large": (1, args.large)}
+    results = {}
+    print("| what | program | wall s | MB/s | files/s | CPU s | stoker is faster by |\n"
+          "| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(dir=place) as temporary:
         home = pathlib.Path(temporary)
-        (home / "ceph").mkdir()
-        ceph = servers.Ceph(home / "ceph", memory=max(2 << 30, 3 * args.large))
-        try:
-            env = environment(ceph)
-            ceph.client().create_bucket(Bucket=BUCKET)
-            sources = {"small": home / "small", "large": home / "large.bin"}
-            make_files(sources["small"], args.files, args.file_bytes)
-            if any(way.startswith("large") for way in ways):
-                make_large(sources["large"], args.large)
-            for name in {way.split("-")[0] for way in ways if way.endswith("down")}:
-                source = sources[name]
-                subprocess.run([build / "stoker", "cp", *(["-r"] if source.is_dir() else []),
-                                source, f"s3://{BUCKET}/source/{source.name}"], env=env, check=True,
-                               stdout=subprocess.DEVNULL)
-            results = measure(ways, sources, home, build / "stoker", ceph, args.runs)
-        finally:
-            ceph.close()
-    show(results, {"small": (args.files, args.files * args.file_bytes), "large": (1, args.large)})
-    (HERE / "results").mkdir(exist_ok=True)
-    (HERE / "results" / "copy.json").write_text(json.dumps({
-        "machine": platform.platform(), "cores": os.cpu_count(), **{
-            name: str(value) for name, value in vars(args).items()}, "results": results},
-        indent=1) + "\n")
+        sources = {"small": home / "small", "large": home / "large.bin"}
+        make_files(sources["small"], args.files, args.file_bytes)
+        if any(way.startswith("large") for way in ways):
+            make_large(sources["large"], args.large)
+        for way in ways:
+            kind = way.split("-")[0]
+            results[way] = measure(way, sources[kind], home, build / "stoker", args.runs,
+                                   max(2 << 30, 3 * args.large))
+            show(way, results[way], *sizes[kind])
+            (HERE / "results").mkdir(exist_ok=True)
+            (HERE / "results" / "copy.json").write_text(json.dumps({
+                "machine": platform.platform(), "cores": os.cpu_count(), **{
+                    name: str(value) for name, value in vars(args).items()}, "results": results},
+                indent=1) + "\n")
 
 
 if __name__ == "__main__":
