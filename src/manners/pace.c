@@ -8,11 +8,15 @@
 
 #define MS 1000000ull
 #define SECOND 1000000000ull
+#define SHARE_MAX 500u   /* thousandths: a store that refuses more is never left alone */
+#define SHARE_NOISE 100u /* three deviations of 200 answers, which are usual */
 #define RATE_MAX (1000000ull * 1000) /* a million requests a second */
 
 static bool is_enough(const struct stk_pace *pace, uint64_t answers);
 static void begin_window(struct stk_pace *pace, uint64_t now_ns);
 static void end_window(struct stk_pace *pace, uint64_t now_ns, uint64_t answers, uint64_t good);
+static bool is_refuted(const struct stk_pace *pace);
+static bool is_chance(uint32_t share_before, uint32_t share);
 static void note(struct stk_pace *pace, uint64_t answers, uint64_t good);
 static void halve(struct stk_pace *pace, uint64_t now_ns);
 static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t good, uint64_t answered);
@@ -73,6 +77,10 @@ static void end_window(struct stk_pace *pace, uint64_t now_ns, uint64_t answers,
         return;
     }
     note(pace, answers, good);
+    if (stk_pace_is_vain(pace, now_ns) && is_refuted(pace)) {
+        pace->vain_until_ns = now_ns;
+        pace->vain_ms = 0;
+    }
     /* At the start a few questions wait for each other: a rate made of those, or of the window in
      * which the rest began, would hold up all that follows. So a limit begins with two windows, and
      * never for who asks that little. */
@@ -84,6 +92,22 @@ static void end_window(struct stk_pace *pace, uint64_t now_ns, uint64_t answers,
     } else {
         begin_window(pace, now_ns);
     }
+}
+
+/* Half as much was sent. By chance the same share of it is refused; by a limit L of a rate R the
+ * share 1 - L/R becomes 1 - 2L/R, or none. Which is nearer? */
+static bool is_chance(uint32_t share_before, uint32_t share)
+{
+    uint32_t limited = 2 * share_before > 1000 ? 2 * share_before - 1000 : 0;
+
+    return 2 * share >= share_before + limited;
+}
+
+/* By a window that is over: chance would refuse the same share of what is asked without a limit. */
+static bool is_refuted(const struct stk_pace *pace)
+{
+    return (uint64_t)pace->good + pace->too_much >= STK_PACE_ANSWERS &&
+           pace->share_last > stk_max(SHARE_MAX, pace->share_before) + SHARE_NOISE;
 }
 
 /* Enough answers to tell: also so many "too much", or as many as should have held them. */
@@ -132,8 +156,9 @@ static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t good, uint64_
     uint32_t share = (uint32_t)(1000ull * pace->too_much / stk_max(answered, 1));
 
     pace->trying = 0;
-    if (pace->too_much > 0 && share <= 500 && 4 * good <= 3 * pace->good_before &&
-        2 * share >= pace->share_before) {
+    if (pace->too_much > 0 && share <= SHARE_MAX && 4 * good <= 3 * pace->good_before &&
+        is_chance(pace->share_before, share)) {
+        pace->share_before = share;
         pace->vain_ms = (uint32_t)stk_min(pace->vain_ms ? 2ull * pace->vain_ms : STK_PACE_VAIN_MS,
                                           STK_PACE_VAIN_MAX_MS);
         pace->vain_until_ns = now_ns + pace->vain_ms * MS;
@@ -142,7 +167,7 @@ static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t good, uint64_
     } else if (pace->too_much > 0) {
         pace->vain_ms = 0;
         pace->good_before = good;
-        pace->share_before = share;
+        pace->share_before = stk_max(pace->share_before, share); /* of all halvings in a row */
         /* What came of twice as much is no measure any more. */
         pace->top = (uint32_t)stk_min(per_time(answered, now_ns - pace->window_ns), UINT32_MAX);
         pace->good_top = (uint32_t)stk_min(good, UINT32_MAX);

@@ -15,6 +15,7 @@ struct simulation {
     uint32_t flights, delay_ms;
     uint32_t capacity;          /* requests a second that the store takes; 0: any */
     uint32_t refused;           /* of a thousand, whatever is asked */
+    uint32_t phase_ms;          /* its seconds begin so much later */
     uint32_t alone_ms;          /* until then one flight at a time goes, as when a data set opens */
     uint32_t from_ms, until_ms; /* that holds then only; until 0: for ever */
     uint32_t paces;             /* 1: one for all; else each flight has its own of so many */
@@ -32,8 +33,8 @@ static bool is_refused(struct simulation *sim, uint64_t now_ns)
     uint64_t ms = now_ns / MS;
     bool on = ms >= sim->from_ms && (sim->until_ms == 0 || ms < sim->until_ms);
 
-    if (now_ns / (SECOND / 10) != sim->second) {
-        sim->second = now_ns / (SECOND / 10);
+    if ((now_ns + sim->phase_ms * MS) / (SECOND / 10) != sim->second) {
+        sim->second = (now_ns + sim->phase_ms * MS) / (SECOND / 10);
         sim->in_second = 0;
     }
     sim->in_second++;
@@ -100,6 +101,37 @@ static void test_capacity(void)
                (unsigned long long)sim.late_good, (unsigned long long)sim.late_refusals,
                sim.pace[0].halvings);
     }
+}
+
+/* A limit is not taken for chance, or not for long, wherever windows begin in the store's time. */
+static void test_no_chance(void)
+{
+    static const uint32_t capacities[] = {200, 450, 600, 800, 1000, 1300};
+    static const uint32_t delays_ms[] = {20, 35, 80};
+    static struct simulation sim;
+    uint64_t stores = 0, vain = 0, worst = 0, late;
+
+    for (size_t i = 0; i < 5 * STK_COUNT(capacities) * STK_COUNT(delays_ms); i++) {
+        uint64_t rest = i / 5;
+
+        for (uint32_t flights = 60; flights <= 240; flights += 60) {
+            sim = (struct simulation){
+                .flights = flights,
+                .delay_ms = delays_ms[rest % STK_COUNT(delays_ms)],
+                .capacity = capacities[rest / STK_COUNT(delays_ms)],
+                .phase_ms = (uint32_t)(i % 5) * 21,
+            };
+            simulate(&sim, 10000);
+            late = 1000 * sim.late_refusals / sim.late_good;
+            worst = stk_max(worst, late);
+            vain += sim.pace[0].vain_until_ns > 0;
+            stores++;
+        }
+    }
+    T_TRUE("few of them", 100 * vain <= stores);
+    T_TRUE("and not for long", worst <= 500);
+    printf("of %llu stores %llu were taken for chance, %llu refused beside 1,000 good at most\n",
+           (unsigned long long)stores, (unsigned long long)vain, (unsigned long long)worst);
 }
 
 /* Three of ten for a minute: it is not the rate, so the rate stays. */
@@ -351,6 +383,28 @@ static void test_vain_again(void)
     T_EQ("one a second at least", pace.rate, STK_PACE_FLOOR);
 }
 
+/* Left alone as chance, until it refuses more than chance does. */
+static void test_refuted(void)
+{
+    for (uint32_t refused = 4; refused < 8; refused += 3) { /* of each 8 */
+        uint64_t now_ns = 10 * SECOND, end_ns;
+        struct stk_pace pace = paced(now_ns);
+
+        pace.trying = 1;
+        answer_window(&pace, now_ns, 4, 10);
+        end_ns = pace.vain_until_ns - SECOND;
+        now_ns = end_ns - 4 * SECOND;
+        T_TRUE("left alone", pace.rate == 0 && stk_pace_is_vain(&pace, now_ns));
+        for (uint32_t i = 0; now_ns < end_ns && pace.rate == 0; i++) {
+            now_ns += MS;
+            stk_pace_answer(&pace, now_ns - MS, now_ns, i % 8 < refused);
+        }
+        T_EQ("no longer where it is more", pace.rate > 0, refused == 7);
+        T_EQ("within two windows", now_ns < end_ns - 3 * SECOND, refused == 7);
+        T_EQ("nor are waits in vain", stk_pace_is_wait_vain(&pace, now_ns), refused != 7);
+    }
+}
+
 static void test_repair(void)
 {
     struct stk_pace pace;
@@ -549,6 +603,7 @@ static void test_share(void)
 int main(void)
 {
     test_capacity();
+    test_no_chance();
     test_vain();
     test_beginning();
     test_recovery();
@@ -557,6 +612,7 @@ int main(void)
     test_silence();
     test_quiet();
     test_vain_again();
+    test_refuted();
     test_repair();
     test_climb();
     test_delays();
