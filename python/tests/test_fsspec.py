@@ -104,6 +104,12 @@ def test_what_is_there(fs, data, nginx, shelf):
             fs.cat_file(wrong)
 
 
+def asked(engine):
+    """Requests of the store; what was asked twice because it was late counts once."""
+    ledger = engine.ledger()
+    return ledger["s3"]["requests"] - ledger["manners"]["hedges"]
+
+
 def test_reads(fs, data, engine):
     root = "stoker://s3/files/"
     assert fs.cat(root, recursive=True) == {
@@ -122,11 +128,11 @@ def test_reads(fs, data, engine):
     large = data["sub/deep/large"]
     begins = list(range(0, LARGE, 50_000))
     for gap, most in ((None, 10), (0, len(begins) + 1)):
-        before = engine.ledger()["s3"]["requests"]
+        before = asked(engine)
         assert fs.cat_ranges([root + "sub/deep/large"] * len(begins), begins,
                              [begin + 2000 for begin in begins], max_gap=gap) == [
             large[begin:begin + 2000] for begin in begins]
-        assert engine.ledger()["s3"]["requests"] - before <= most
+        assert asked(engine) - before <= most
 
 
 def test_a_changed_object_is_read_anew(fs, ceph, engine):
