@@ -38,7 +38,8 @@ struct stk_pace {
     uint64_t too_much_ns; /* the last such answer */
     uint64_t vain_until_ns;
     uint64_t good_before;    /* good answers in 1,000 s, before it was halved */
-    uint32_t share_before;   /* of "too much" then, in thousandths */
+    uint32_t share_before;   /* of "too much", in thousandths: the most before the halvings in a
+                              * row; where they were in vain: after them */
     uint32_t good, too_much; /* answers in this window */
     uint32_t top, good_top;  /* most answers and most good ones in 1,000 s of late; saturated */
     uint32_t vain_ms;        /* the last time that it was left alone; 0: none */

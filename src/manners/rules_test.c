@@ -15,7 +15,7 @@ struct simulation {
     uint32_t flights, delay_ms;
     uint32_t capacity;          /* requests a second that the store takes; 0: any */
     uint32_t refused;           /* of a thousand, whatever is asked */
-    uint32_t phase_ms;          /* its seconds begin so much later */
+    uint32_t phase_ms;          /* its seconds begin so much earlier */
     uint32_t alone_ms;          /* until then one flight at a time goes, as when a data set opens */
     uint32_t from_ms, until_ms; /* that holds then only; until 0: for ever */
     uint32_t paces;             /* 1: one for all; else each flight has its own of so many */
@@ -30,11 +30,11 @@ struct simulation {
 
 static bool is_refused(struct simulation *sim, uint64_t now_ns)
 {
-    uint64_t ms = now_ns / MS;
+    uint64_t ms = now_ns / MS, second = (ms + sim->phase_ms) / 100;
     bool on = ms >= sim->from_ms && (sim->until_ms == 0 || ms < sim->until_ms);
 
-    if ((now_ns + sim->phase_ms * MS) / (SECOND / 10) != sim->second) {
-        sim->second = (now_ns + sim->phase_ms * MS) / (SECOND / 10);
+    if (second != sim->second) {
+        sim->second = second;
         sim->in_second = 0;
     }
     sim->in_second++;
