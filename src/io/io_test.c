@@ -673,6 +673,7 @@ int main(int argc, char **argv)
     seed = argc > 1 ? strtoull(argv[1], NULL, 10) : seed;
     printf("seed %llu\n", (unsigned long long)seed);
     set_up();
+    test_forbidden(); /* forks: before there are threads, which may hold locks of the sanitizers */
     test_options();
     test_backends();
     io = open_io(&(struct mode){"auto", STOKER_IO_AUTO, STOKER_DIRECT_AUTO}, 8);
@@ -686,7 +687,6 @@ int main(int argc, char **argv)
     test_holes(&(struct mode){"holes, threads", STOKER_IO_THREADS, STOKER_DIRECT_AUTO});
     stk_io_close(io);
     stk_io_close(NULL);
-    test_forbidden();
     test_memory();
     tear_down();
     return t_finish();
