@@ -498,9 +498,9 @@ class Mixed:
                 "begin the next epoch with another Loader, or take end='repeat'",
             )
 
-    def renew(self, loader: Any, state: tuple[Any, ...]) -> None:
-        """The loader goes on from there with the history that holds now."""
-        loader._replace(self._with_all(loader, state))
+    def renew(self, loader: Any, state: tuple[Any, ...] | None) -> None:
+        """The loader goes on from there, or begins, with the history that holds now."""
+        loader._replace(loader._again() if state is None else self._with_all(loader, state))
 
     def load(self, loader: Any, values: dict[str, Any], state: tuple[Any, ...]) -> None:
         """Goes to a state, with the weights that were in force until then. values: the state."""

@@ -335,7 +335,8 @@ class Samples(Iterator[Any]):
         with self._dataset._turns.mixing(mixed, self._agreed) as shared:
             if mixed.told() != before:
                 try:
-                    mixed.renew(loader, loader._native.state())
+                    # One that has begun nothing goes nowhere: blocks may be a longer run's, too.
+                    mixed.renew(loader, loader._native.state() if is_next else None)
                 except BaseException:
                     mixed.take(before)
                     raise

@@ -5,7 +5,9 @@ changes of weights; a run that was interrupted goes on as if it had not been.
 Method: three small sources; the oracle is the plain loader, and the whole run.
 """
 
+import copy
 import json
+import types
 
 import pytest
 import stoker
@@ -14,6 +16,7 @@ torch = pytest.importorskip("torch")
 
 from make import tar  # noqa: E402
 from stoker.torch import IterableDataset  # noqa: E402
+from stoker.workers import Turns  # noqa: E402
 from torch_tools import IDS, batches, ids_of, plain_ids, short_shutdown  # noqa: E402, F401
 
 try:
@@ -240,3 +243,62 @@ def test_sources_join(sources, tmp_path):
     mix = stoker.Mix([*sources, more], [*WEIGHTS, 0], changes=changes, epoch=231)
     want = plain_ids(mix, 7, epochs=7, seed=5, tail="keep")
     assert got == want and max(sum(got[3], [])) < 231 <= max(sum(got[4], []))
+
+
+class Worker:
+    """A worker of a DataLoader, in this process, that takes a step when it is told to."""
+
+    def __init__(self, dataset, number, monkeypatch):
+        self.dataset = copy.copy(dataset)
+        self.dataset._turns, self.dataset._here = dataset._turns, None  # as a child has them
+        self.number, self.patch, self.samples = number, monkeypatch, None
+
+    def open(self):
+        info = types.SimpleNamespace(id=self.number, num_workers=2, seed=self.number)
+        self.patch.setattr(torch.utils.data, "get_worker_info", lambda: info)
+        self.samples = iter(self.dataset)
+
+    def rest(self):
+        return [row["id"] for row in self.samples]
+
+
+def test_a_worker_opens_while_another_tells(sources, tmp_path, monkeypatch):
+    """Two workers go on with one more source; one has told so, and given all it has, before the
+    other begins, in the midst of its opening, or after it."""
+    more = str(tar(tmp_path / "d.tar", [(f"d{i:03}.bin", bytes(40_000)) for i in range(40)]))
+
+    def workers(number):
+        mix = stoker.Mix([*sources, more][:number], [*WEIGHTS, 0][:number])
+        dataset = IterableDataset(mix, 7, seed=5, tail="keep", fields=IDS)
+        return [Worker(dataset, number, monkeypatch) for number in range(2)]
+
+    states, want, take = [], [], Turns.take
+    for worker in workers(3):
+        worker.open()
+        for _ in range(14):
+            next(worker.samples)
+        states.append(json.loads(json.dumps(worker.samples.state_dict())))
+        want.append(worker.rest())
+        worker.dataset.close()
+    for place in ("before", "amid", "after"):
+        first, second = workers(4)
+        got = []
+
+        def tell(*taken, first=first, got=got):
+            monkeypatch.setattr(Turns, "take", take)
+            first.samples.load_state_dict(states[0])
+            got.append(first.rest())
+            return take(*taken) if taken else None
+
+        first.open()
+        if place == "amid":
+            monkeypatch.setattr(Turns, "take", tell)
+        elif place == "before":
+            tell()
+        second.open()
+        if place == "after":
+            tell()
+        second.samples.load_state_dict(states[1])
+        assert [*got, second.rest()] == want, place
+        first.dataset.close()
+        second.dataset.close()
