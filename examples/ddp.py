@@ -23,10 +23,7 @@ except ImportError as error:
 GLOBAL_BATCH, EPOCHS = 12, 2
 
 
-def main():
-    folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
-    alone = {} if "RANK" in os.environ else {"rank": 0, "world_size": 1, "store": dist.HashStore()}
-    dist.init_process_group("gloo", **alone)  # "nccl" on GPUs
+def train(folder):
     rank, world = dist.get_rank(), dist.get_world_size()
 
     loader = stoker.Loader(
@@ -69,6 +66,13 @@ def main():
                 }
                 torch.save(state, folder / "last.part")
                 os.replace(folder / "last.part", folder / "last.pt")
+
+
+def main():
+    folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    alone = {} if "RANK" in os.environ else {"rank": 0, "world_size": 1, "store": dist.HashStore()}
+    dist.init_process_group("gloo", **alone)  # "nccl" on GPUs
+    train(folder)  # a function: the model, which holds on to the group, is gone when that ends
     dist.destroy_process_group()
 
 

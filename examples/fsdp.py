@@ -44,10 +44,7 @@ class Training:
         )
 
 
-def main():
-    folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
-    alone = {} if "RANK" in os.environ else {"rank": 0, "world_size": 1, "store": dist.HashStore()}
-    dist.init_process_group("gloo", **alone)  # "nccl" on GPUs
+def train(folder):
     rank, world = dist.get_rank(), dist.get_world_size()
 
     torch.manual_seed(0)
@@ -86,6 +83,13 @@ def main():
             optimizer.step()
             if folder:
                 dcp.save(saved, checkpoint_id=folder / f"step-{step:06}")
+
+
+def main():
+    folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    alone = {} if "RANK" in os.environ else {"rank": 0, "world_size": 1, "store": dist.HashStore()}
+    dist.init_process_group("gloo", **alone)  # "nccl" on GPUs
+    train(folder)  # a function: the model, which holds on to the group, is gone when that ends
     dist.destroy_process_group()
 
 
