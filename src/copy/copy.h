@@ -48,9 +48,10 @@ struct stk_copy_file {
     struct stk_about about;
     struct stk_upload *upload;
     struct stk_out *out;
-    char *part_path; /* owned: where it is written */
+    struct stk_out *note; /* beside it: what is written; NULL: nobody goes on with it */
+    char *part_path;      /* owned: where it is written */
     uint64_t part_bytes;
-    uint32_t part_count;
+    uint32_t part_count, kept;     /* kept: of an earlier run, the first ones */
     struct {                       /* with the copy's lock */
         uint32_t next, done, turn; /* parts: to be handed out; done; to be written next */
         bool failed;
@@ -144,7 +145,7 @@ char *stk_copy_join(const char *folder, const char *name);
 /* Makes the folders of a local destination, and checks that they lie below its root. */
 int stk_copy_make_folders(struct stoker_copy *copy, const char *path, struct stoker_error *error);
 /* Where a file is written: beside `to`, one name for all that is ever copied from `from`. note:
- * where it stands of which version it is. */
+ * where it stands of which version it is, and the sum of each part. */
 char *stk_copy_part_path(const struct stk_copy_file *file, bool note);
 /* Another number of another source, part size, and start of the machine. */
 uint64_t stk_copy_version(const struct stoker_copy *copy, const struct stk_copy_file *file);

@@ -10,7 +10,7 @@
 #define COPY_PART_BYTES (256ull << 20) /* of copies within a store: nothing of it passes here */
 #define TRIES 2u                       /* of a file that changed while it was read */
 #define ODD_TAGS_MAX 3u
-#define NOTE_BYTES 17u /* 16 digits and the end of the line */
+#define NOTE_BYTES 17u /* a line of a note: 16 digits and its end */
 
 static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
                        struct stoker_error *error);
@@ -238,17 +238,30 @@ static int read_part(struct stoker_copy *copy, struct stk_copy_file *file, uint6
     return 0;
 }
 
+/* All of it, of what lies on this machine. */
+static bool read_left(struct stoker_copy *copy, struct stk_file *left, uint64_t offset,
+                      uint8_t *buffer, uint64_t bytes)
+{
+    int64_t got = 1;
+
+    for (uint64_t done = 0; done < bytes && got > 0; done += (uint64_t)stk_max(got, 0)) {
+        got = stk_io_read_wait(copy->io, left, offset + done, buffer + done, bytes - done);
+    }
+    return got > 0;
+}
+
 static void close_file(struct stoker_copy *copy, struct stk_copy_file *file)
 {
     if (file->source) {
         stk_io_close_file(copy->io, file->source);
     }
     stk_io_close_out(copy->io, file->out);
+    stk_io_close_out(copy->io, file->note);
     stk_place_free(file->from_place);
     stk_place_free(file->to_place);
     stk_free(file->part_path);
     file->source = NULL;
-    file->out = NULL;
+    file->out = file->note = NULL;
     file->from_place = file->to_place = NULL;
     file->part_path = NULL;
 }
@@ -288,40 +301,75 @@ int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file, struct 
     return status;
 }
 
-static void note_text(const struct stoker_copy *copy, const struct stk_copy_file *file,
-                      char text[NOTE_BYTES + 1])
+/* ---- what an earlier run left ----
+ *
+ * Beside what is written lies a note of lines: of which version it is, then a sum of each part. */
+
+static void line_text(uint64_t number, char text[NOTE_BYTES + 1])
 {
-    snprintf(text, NOTE_BYTES + 1, "%016llx\n", (unsigned long long)stk_copy_version(copy, file));
+    snprintf(text, NOTE_BYTES + 1, "%016llx\n", (unsigned long long)number);
 }
 
-/* Whether what lies there is of this version. */
-static bool is_noted(struct stoker_copy *copy, const struct stk_copy_file *file, const char *path)
+static bool has_line(struct stoker_copy *copy, struct stk_file *note, uint64_t index,
+                     uint64_t number)
 {
-    char want[NOTE_BYTES + 1], got[NOTE_BYTES + 1] = "";
-    struct stk_file *note;
-    int64_t bytes;
+    char want[NOTE_BYTES + 1], got[NOTE_BYTES];
 
-    if (stk_io_open_file(copy->io, path, &note, NULL) < 0) {
-        return false;
-    }
-    bytes = stk_io_read_wait(copy->io, note, 0, got, NOTE_BYTES);
-    stk_io_close_file(copy->io, note);
-    note_text(copy, file, want);
-    return bytes == NOTE_BYTES && memcmp(got, want, NOTE_BYTES) == 0;
+    line_text(number, want);
+    return read_left(copy, note, index * NOTE_BYTES, (uint8_t *)got, NOTE_BYTES) &&
+           memcmp(got, want, NOTE_BYTES) == 0;
 }
 
-/* Before anything of this version is written, and after all of another one was cut off. */
-static int write_note(struct stoker_copy *copy, const struct stk_copy_file *file, const char *path,
-                      struct stoker_error *error)
+/* A comfort for the next run: without it that begins anew. */
+static void note_line(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t number)
 {
-    struct stk_out *out = NULL;
     char text[NOTE_BYTES + 1];
-    int status = stk_io_create(copy->io, path, false, &out, error);
 
-    note_text(copy, file, text);
-    if (status == 0) {
-        status = stk_io_write(copy->io, out, text, NOTE_BYTES, error);
-        stk_io_close_out(copy->io, out);
+    line_text(number, text);
+    if (file->note && stk_io_write(copy->io, file->note, text, NOTE_BYTES, NULL) < 0) {
+        stk_io_close_out(copy->io, file->note);
+        file->note = NULL;
+    }
+}
+
+/* Whether what another run finds of the source can be told from what this one found. */
+static bool has_version(const struct stk_copy_file *file)
+{
+    return file->version != 0 || file->mtime_ns != 0;
+}
+
+/* How many parts of `there` bytes are of this version, and as they were written. CLOSED: it was
+ * stopped, and all may stay. */
+static int count_kept(struct stoker_copy *copy, const struct stk_copy_file *file, const char *path,
+                      uint64_t there, uint32_t *kept_out)
+{
+    /* The slot that was taken for this file has as much. One part is left to be the last. */
+    uint64_t most = stk_min(there / file->part_bytes, file->part_count - 1), bytes;
+    uint8_t *buffer = most > 0 ? stk_pages_alloc(file->part_bytes) : NULL;
+    struct stk_file *left = NULL, *note = NULL;
+    int status = 0;
+
+    *kept_out = 0;
+    bytes = file->part_bytes;
+    if (buffer && stk_io_open_file(copy->io, file->part_path, &left, NULL) == 0 &&
+        stk_io_open_file(copy->io, path, &note, NULL) == 0 &&
+        has_line(copy, note, 0, stk_copy_version(copy, file))) {
+        while (status == 0 && *kept_out < most &&
+               read_left(copy, left, *kept_out * bytes, buffer, bytes) &&
+               has_line(copy, note, *kept_out + 1, stk_sum64(buffer, bytes))) {
+            ++*kept_out;
+            status =
+                atomic_load_explicit(&copy->stop, memory_order_relaxed) ? STOKER_ERROR_CLOSED : 0;
+        }
+    }
+    if (note) {
+        stk_io_close_file(copy->io, note);
+    }
+    if (left) {
+        stk_io_close_file(copy->io, left);
+    }
+    if (buffer) {
+        stk_pages_free(buffer, file->part_bytes);
     }
     return status;
 }
@@ -332,24 +380,28 @@ static int keep_parts(struct stoker_copy *copy, struct stk_copy_file *file, uint
                       struct stoker_error *error)
 {
     char *path = stk_copy_part_path(file, true);
-    uint64_t kept = 0;
+    uint64_t bytes, noted;
     int status = path ? 0 : fail_buffer(file, error);
 
-    if (path && there > 0 && is_noted(copy, file, path)) {
-        kept = there >= file->bytes ? file->part_count : there / file->part_bytes;
-        kept = kept == file->part_count ? kept - 1 : kept; /* so that there is a last one */
-        file->locked.next = file->locked.done = file->locked.turn = (uint32_t)kept;
-        kept *= file->part_bytes;
-        atomic_fetch_add_explicit(&copy->bytes_done, kept, memory_order_relaxed);
-        atomic_fetch_add_explicit(&copy->bytes_kept, kept, memory_order_relaxed);
-        status = stk_io_cut(copy->io, file->out, kept, error);
-    } else if (path) {
-        status = stk_io_cut(copy->io, file->out, 0, error);
-        status = status < 0 ? status : write_note(copy, file, path, error);
-        if (status < 0) { /* a full disk, maybe: what was begun is nothing yet */
-            (void)stk_io_remove(copy->io, file->part_path, NULL);
-            remove_note(copy, file);
-        }
+    if (status == 0 && there > 0) {
+        status = count_kept(copy, file, path, there, &file->kept);
+    }
+    bytes = file->kept * file->part_bytes;
+    status = status < 0 ? status : stk_io_cut(copy->io, file->out, bytes, error);
+    status = status < 0 ? status : stk_io_claim(copy->io, path, &file->note, &noted, error);
+    if (status == 0 && file->kept > 0) {
+        file->locked.next = file->locked.done = file->locked.turn = file->kept;
+        atomic_fetch_add_explicit(&copy->bytes_done, bytes, memory_order_relaxed);
+        atomic_fetch_add_explicit(&copy->bytes_kept, bytes, memory_order_relaxed);
+        status = stk_io_cut(copy->io, file->note, (1 + (uint64_t)file->kept) * NOTE_BYTES, error);
+    } else if (status == 0) {
+        /* Before anything of this version is written, and after all of another was cut off. */
+        status = stk_io_cut(copy->io, file->note, 0, error);
+        note_line(copy, file, stk_copy_version(copy, file));
+    }
+    if (status < 0 && status != STOKER_ERROR_CLOSED && file->kept == 0) {
+        (void)stk_io_remove(copy->io, file->part_path, NULL); /* what was begun is nothing yet */
+        remove_note(copy, file);
     }
     stk_free(path);
     return status;
@@ -374,16 +426,46 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
     if (status < 0) {
         return status;
     }
-    return copy->boot ? keep_parts(copy, file, there, error)
-                      : stk_io_cut(copy->io, file->out, 0, error);
+    return copy->boot && has_version(file) ? keep_parts(copy, file, there, error)
+                                           : stk_io_cut(copy->io, file->out, 0, error);
 }
 
-/* Waits until the parts before it are written. */
-static int write_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
-                         struct stk_view part, struct stoker_error *error)
+/* What an earlier run left is a part of what the object's checksum is of. */
+static int sum_kept(struct stoker_copy *copy, struct stk_copy_file *file,
+                    struct stoker_error *error)
+{
+    uint64_t bytes = file->kept * file->part_bytes, step;
+    uint8_t *buffer = stk_pages_alloc(STK_COPY_SMALL_BYTES);
+    struct stk_file *left = NULL;
+    int status = buffer ? stk_io_open_file(copy->io, file->part_path, &left, error)
+                        : fail_buffer(file, error);
+
+    for (uint64_t done = 0; done < bytes && status == 0; done += step) {
+        step = stk_min(bytes - done, STK_COPY_SMALL_BYTES);
+        if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+            status = STOKER_ERROR_CLOSED;
+        } else if (!read_left(copy, left, done, buffer, step)) {
+            status = stk_fail(error, -EIO, "cannot read what was written", "check the disk",
+                              "'%.400s'", file->part_path);
+        } else {
+            status =
+                stk_route_sum(copy->io, file->source, done, (struct stk_view){buffer, step}, error);
+        }
+    }
+    if (left) {
+        stk_io_close_file(copy->io, left);
+    }
+    if (buffer) {
+        stk_pages_free(buffer, STK_COPY_SMALL_BYTES);
+    }
+    return status;
+}
+
+/* Waits until the parts before it had theirs. */
+static int take_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
+                     struct stoker_error *error)
 {
     bool failed;
-    int status = 0;
 
     pthread_mutex_lock(&copy->lock);
     while (file->locked.turn != index && !file->locked.failed) {
@@ -391,9 +473,30 @@ static int write_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, u
     }
     failed = file->locked.failed;
     pthread_mutex_unlock(&copy->lock);
-    if (failed) {
-        return stk_fail(error, STOKER_ERROR_CLOSED, "another part of the file failed",
-                        "see the first error", "'%.400s'", file->from);
+    return failed ? stk_fail(error, STOKER_ERROR_CLOSED, "another part of the file failed",
+                             "see the first error", "'%.400s'", file->from)
+                  : 0;
+}
+
+/* Of one that failed those that wait are told by who failed. */
+static void give_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index)
+{
+    pthread_mutex_lock(&copy->lock);
+    file->locked.turn = index + 1;
+    pthread_cond_broadcast(&copy->turn);
+    pthread_mutex_unlock(&copy->lock);
+}
+
+static int write_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
+                         struct stk_view part, struct stoker_error *error)
+{
+    int status = take_turn(copy, file, index, error);
+
+    if (status == 0 && index > 0 && index == file->kept && stk_route_sums(file->source)) {
+        status = sum_kept(copy, file, error);
+    }
+    if (status < 0) {
+        return status;
     }
     status = stk_io_write(copy->io, file->out, part.data, part.bytes, error);
     if ((status == -ENOSPC || status == -EDQUOT) && error && index > 0) {
@@ -402,11 +505,9 @@ static int write_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, u
                  "or remove it",
                  (unsigned long long)(index * file->part_bytes));
     }
-    if (status == 0) { /* else those that wait are told by who failed */
-        pthread_mutex_lock(&copy->lock);
-        file->locked.turn = index + 1;
-        pthread_cond_broadcast(&copy->turn);
-        pthread_mutex_unlock(&copy->lock);
+    if (status == 0) {
+        note_line(copy, file, stk_sum64(part.data, part.bytes));
+        give_turn(copy, file, index);
     }
     return status;
 }
@@ -505,8 +606,9 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
             remove_note(copy, file);
         }
     }
-    /* Without a whole part there is nothing to go on with. */
-    if (file->part_path && (status == STOKER_ERROR_CHANGED || (failed && file->locked.turn == 0))) {
+    /* Without a whole part there is nothing to go on with; nor with what is damaged. */
+    if (file->part_path && (status == STOKER_ERROR_CHANGED || (failed && file->locked.turn == 0) ||
+                            stk_route_is_wrong(file->source))) {
         (void)stk_io_remove(copy->io, file->part_path, NULL);
         remove_note(copy, file);
     }

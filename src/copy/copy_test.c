@@ -279,17 +279,32 @@ static void test_changed(void)
 static void leave(const struct stoker_copy *copy, struct stk_copy_file *file, const char *left,
                   const char *note)
 {
-    struct stat stat_of;
-    FILE *out;
+    static uint8_t part[PART];
+    FILE *in, *out;
 
-    T_EQ("stat", stat(file->from, &stat_of), 0);
-    file->bytes = (uint64_t)stat_of.st_size;
-    file->mtime_ns =
-        (uint64_t)stat_of.st_mtim.tv_sec * 1000000000u + (uint64_t)stat_of.st_mtim.tv_nsec;
+    stat_into(file);
     T_TRUE("left", sh("head -c 12000000", file->from, ">", left));
+    in = fopen(left, "r");
     out = fopen(note, "w");
     fprintf(out, "%016llx\n", (unsigned long long)stk_copy_version(copy, file));
+    for (uint32_t i = 0; i < 2; i++) {
+        T_EQ("part", fread(part, 1, PART, in), PART);
+        fprintf(out, "%016llx\n", (unsigned long long)stk_sum64(part, PART));
+    }
     fclose(out);
+    fclose(in);
+}
+
+static void damage(const char *path, long offset)
+{
+    FILE *file = fopen(path, "r+");
+    int byte;
+
+    fseek(file, offset, SEEK_SET);
+    byte = fgetc(file);
+    fseek(file, offset, SEEK_SET);
+    fputc(byte ^ 1, file);
+    fclose(file);
 }
 
 static void check_resumed(const char *what, const char *name, uint64_t bytes_kept)
@@ -319,6 +334,21 @@ static void test_resume(void)
     note = stk_copy_part_path(&file, true);
     leave(&copy, &file, left, note);
     check_resumed("two parts", name, 2 * PART);
+    leave(&copy, &file, left, note);
+    damage(left, PART + 1);
+    check_resumed("damage of the second part", name, PART);
+    leave(&copy, &file, left, note);
+    damage(left, PART - 1);
+    check_resumed("damage of the first part", name, 0);
+    leave(&copy, &file, left, note);
+    damage(note, 17L * 2);
+    check_resumed("damage of the second sum", name, PART);
+    leave(&copy, &file, left, note);
+    T_EQ("cut", truncate(note, 17L * 3 - 1), 0);
+    check_resumed("the second sum is not whole", name, PART);
+    leave(&copy, &file, left, note);
+    T_EQ("cut", truncate(note, 17), 0);
+    check_resumed("no sum", name, 0);
     leave(&copy, &file, left, note);
     T_EQ("another time", utimensat(0, file.from, NULL, 0), 0);
     check_resumed("another version", name, 0);

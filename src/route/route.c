@@ -568,3 +568,37 @@ void stk_route_settle(struct stk_file *file)
         stk_remote_settle(stk_remote(file));
     }
 }
+
+static struct stk_cover *cover_of(struct stk_file *file)
+{
+    return file && stk_is_remote(file) ? stk_remote(file)->cover : NULL;
+}
+
+bool stk_route_sums(struct stk_file *file)
+{
+    struct stk_cover *cover = cover_of(file);
+
+    return cover && stk_cover_sums(cover);
+}
+
+int stk_route_sum(struct stk_io *io, struct stk_file *file, uint64_t offset, struct stk_view bytes,
+                  struct stoker_error *error)
+{
+    struct stk_store *store;
+    int status;
+
+    if (!cover_of(file)) {
+        return 0;
+    }
+    status = stk_route_store(stk_route(io), &store, error);
+    return status < 0 ? status
+                      : stk_store_sum(store, stk_remote(file)->place, cover_of(file), offset, bytes,
+                                      error);
+}
+
+bool stk_route_is_wrong(struct stk_file *file)
+{
+    struct stk_cover *cover = cover_of(file);
+
+    return cover && stk_cover_is_wrong(cover);
+}

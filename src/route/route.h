@@ -49,5 +49,13 @@ bool stk_route_about(const struct stk_file *file, struct stk_about *about_out);
 /* Waits until the checksum of an open remote file is known, where the store has one: what is read
  * of it before is not compared with it. */
 void stk_route_settle(struct stk_file *file);
+/* Whether what is read of an open remote file is summed, to be compared as a whole. */
+bool stk_route_sums(struct stk_file *file);
+/* Bytes of it that are here since an earlier run: they count as read. CORRUPT: now all is here, and
+ * it is not as its checksum says. */
+int stk_route_sum(struct stk_io *io, struct stk_file *file, uint64_t offset, struct stk_view bytes,
+                  struct stoker_error *error);
+/* Whether the whole was seen not to be as its checksum says: some of its bytes are damaged. */
+bool stk_route_is_wrong(struct stk_file *file);
 
 #endif

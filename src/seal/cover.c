@@ -205,6 +205,31 @@ enum stk_covered stk_cover_add(struct stk_cover *cover, uint64_t offset, struct 
     return covered;
 }
 
+bool stk_cover_sums(struct stk_cover *cover)
+{
+    bool sums;
+
+    pthread_mutex_lock(&cover->lock);
+    sums = cover->locked.want.kind != STK_SEAL_NONE;
+    pthread_mutex_unlock(&cover->lock);
+    return sums;
+}
+
+bool stk_cover_is_wrong(struct stk_cover *cover)
+{
+    bool wrong;
+
+    pthread_mutex_lock(&cover->lock);
+    wrong = cover->locked.wrong;
+    pthread_mutex_unlock(&cover->lock);
+    return wrong;
+}
+
+uint64_t stk_cover_bytes(const struct stk_cover *cover)
+{
+    return cover->bytes;
+}
+
 void stk_cover_tell(struct stk_cover *cover, struct stk_seal *want_out, struct stk_seal *got_out)
 {
     uint32_t bytes;

@@ -88,6 +88,10 @@ void stk_cover_guess(struct stk_cover *cover, uint32_t kind);
 enum stk_covered stk_cover_expect(struct stk_cover *cover, const struct stk_seal *whole);
 /* Bytes came. What is there already, or finds no room, is left out. */
 enum stk_covered stk_cover_add(struct stk_cover *cover, uint64_t offset, struct stk_view bytes);
+/* Whether what comes is summed: by what is told, or is likely to be. */
+bool stk_cover_sums(struct stk_cover *cover);
+bool stk_cover_is_wrong(struct stk_cover *cover);
+uint64_t stk_cover_bytes(const struct stk_cover *cover); /* of the object */
 /* What the whole should be, and is: of a wrong one. */
 void stk_cover_tell(struct stk_cover *cover, struct stk_seal *want_out, struct stk_seal *got_out);
 

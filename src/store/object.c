@@ -210,27 +210,61 @@ void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http
     }
 }
 
-static uint32_t fail_damaged(struct stk_exchange *exchange, const struct stk_seal *want,
-                             const struct stk_seal *got, bool whole)
+/* Bytes first to last, of the object `whole`. */
+static int fail_sums(struct stoker_error *error, uint64_t first, uint64_t last, bool whole,
+                     const struct stk_seal *want, const struct stk_seal *got)
 {
     char wanted[STK_SEAL_TEXT_BYTES], came[STK_SEAL_TEXT_BYTES];
-    uint64_t first = whole ? 0 : exchange->offset;
-    uint64_t last = whole ? exchange->about->bytes - 1 : exchange->offset + exchange->bytes - 1;
 
     stk_seal_text(want, wanted);
     stk_seal_text(got, came);
+    return stk_fail(error, STOKER_ERROR_CORRUPT,
+                    whole ? "an object's bytes are not as its checksum says"
+                          : "the bytes are not as the server's checksum says",
+                    "look at the server, at proxies and the memory of this machine",
+                    "bytes %" PRIu64 "-%" PRIu64 ": the server tells %s, what came is %s", first,
+                    last, wanted, came);
+}
+
+static uint32_t fail_damaged(struct stk_exchange *exchange, const struct stk_seal *want,
+                             const struct stk_seal *got, bool whole)
+{
+    uint64_t first = whole ? 0 : exchange->offset;
+    uint64_t last = whole ? exchange->about->bytes - 1 : exchange->offset + exchange->bytes - 1;
+
     exchange->good = 0;
     exchange->request.failure = STK_HTTP_BROKEN;
-    exchange->request.status =
-        stk_fail(&exchange->request.error, STOKER_ERROR_CORRUPT,
-                 whole ? "an object's bytes are not as its checksum says"
-                       : "the bytes are not as the server's checksum says",
-                 "look at the server, at proxies and the memory of this machine",
-                 "bytes %" PRIu64 "-%" PRIu64 ": the server tells %s, what came is %s", first, last,
-                 wanted, came);
+    exchange->request.status = fail_sums(&exchange->request.error, first, last, whole, want, got);
     atomic_fetch_add_explicit(&exchange->store->damaged, 1, memory_order_relaxed);
     return whole || exchange->damaged >= STK_STORE_DAMAGED_MAX ? STK_VERDICT_FAILED
                                                                : STK_VERDICT_TRANSIENT;
+}
+
+int stk_store_sum(struct stk_store *store, const struct stk_place *place, struct stk_cover *cover,
+                  uint64_t offset, struct stk_view bytes, struct stoker_error *error)
+{
+    uint64_t all = stk_cover_bytes(cover);
+    struct stk_seal want, got;
+    char url[400];
+
+    switch (stk_cover_add(cover, offset, bytes)) {
+    case STK_COVER_PROVEN:
+        atomic_fetch_add_explicit(&store->checked[stk_place_store(place)], all,
+                                  memory_order_relaxed);
+        break;
+    case STK_COVER_WRONG:
+        stk_cover_tell(cover, &want, &got);
+        atomic_fetch_add_explicit(&store->damaged, 1, memory_order_relaxed);
+        fail_sums(error, 0, all - 1, true, &want, &got);
+        if (error) {
+            stk_error_place(error, stk_http_url_text(place->url, url, sizeof url), STOKER_NO_OFFSET,
+                            NULL);
+        }
+        return STOKER_ERROR_CORRUPT;
+    case STK_COVER_OPEN:
+        break;
+    }
+    return 0;
 }
 
 /* A checksum that may be of other bytes is asked for twice: if the same bytes come again they are

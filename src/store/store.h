@@ -210,6 +210,10 @@ void stk_store_seal(struct stk_exchange *exchange, const struct stk_place *place
                     const struct stk_about *about);
 void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
                       struct stk_cover *cover);
+/* Bytes of the object that came in another way than by stk_store_fetch. CORRUPT: all are there now,
+ * and not as the checksum says. */
+int stk_store_sum(struct stk_store *store, const struct stk_place *place, struct stk_cover *cover,
+                  uint64_t offset, struct stk_view bytes, struct stoker_error *error);
 
 /* What a listing tells of one name. */
 struct stk_found {
