@@ -63,8 +63,8 @@ int stk_http_open(struct stk_http **http_out, const struct stk_http_options *opt
     http->options.ca_file = options->ca_file ? stk_strdup(options->ca_file) : NULL;
     http->slots = stk_alloc(http->options.connections_max, sizeof(struct stk_http_slot *));
     http->multi = curl_multi_init();
-    if (stk_http_budget_open(http) < 0 || !http->slots || !http->multi ||
-        (options->ca_file && !http->options.ca_file)) {
+    if (stk_http_budget_open(http) < 0 || stk_http_names_open(http) < 0 || !http->slots ||
+        !http->multi || (options->ca_file && !http->options.ca_file)) {
         goto done;
     }
     status = stk_http_watch_open(http);
@@ -106,6 +106,7 @@ void stk_http_close(struct stk_http *http)
         return;
     }
     stk_http_end(http);
+    stk_http_names_close(http); /* before what a thread that still asks would wake */
     for (uint32_t i = 0; i < http->slot_count; i++) {
         curl_easy_cleanup(http->slots[i]->easy);
         stk_pages_free(http->slots[i], sizeof *http->slots[i]);

@@ -61,6 +61,9 @@ static void give_slot(struct stk_http *http, struct stk_http_slot *slot);
 static void finish_slot(struct stk_http_slot *slot, uint32_t failure);
 static void take_results(struct stk_http *http);
 static bool follow(struct stk_http_slot *slot);
+static void launch(struct stk_http_slot *slot);
+static void launch_parked(struct stk_http *http);
+static void park(struct stk_http_slot *slot, bool parked);
 static void sweep(struct stk_http *http);
 static uint32_t overdue(const struct stk_http_slot *slot, uint64_t now_ns);
 static int wait_ms(struct stk_http *http);
@@ -81,6 +84,7 @@ void *stk_http_run(void *context)
             http->tick_ns = http->options.tick(http->options.tick_owner, http->watch.looked_ns);
         }
         start_due(http);
+        launch_parked(http);
         stk_http_watch_due(http);
         take_results(http);
         sweep(http);
@@ -239,12 +243,53 @@ static bool start(struct stk_http *http, struct stk_http_request *request)
     request->sent_ns = 0;
     request->sends = 0;
     http->active++;
+    slot->started_ns = stk_clock_ns();
+    launch(slot);
+    return true;
+}
+
+/* Sends it, or parks it until its host's addresses are known, or ends it. */
+static void launch(struct stk_http_slot *slot)
+{
+    struct stk_http *http = slot->http;
+    uint32_t name;
+
+    slot->sent = false;
+    name = stk_http_name(slot);
+    if (name != STK_HTTP_NAME_READY) {
+        slot->answer.code = slot->answer.headers_bytes = slot->answer.text_bytes = 0;
+        park(slot, name == STK_HTTP_NAME_ASKED);
+        if (name == STK_HTTP_NAME_NONE) {
+            finish_slot(slot, STK_HTTP_RESOLVE);
+        }
+        return;
+    }
+    park(slot, false);
     stk_http_prepare_slot(slot);
     if (curl_multi_add_handle(http->multi, slot->easy) != CURLM_OK) {
         snprintf(slot->problem, sizeof slot->problem, "no memory for a connection");
         finish_slot(slot, STK_HTTP_OTHER);
     }
-    return true;
+}
+
+static void park(struct stk_http_slot *slot, bool parked)
+{
+    slot->http->parked += parked;
+    slot->http->parked -= slot->parked;
+    slot->parked = parked;
+}
+
+/* What waited for addresses that came. */
+static void launch_parked(struct stk_http *http)
+{
+    if (!atomic_exchange_explicit(&http->named, false, memory_order_acq_rel)) {
+        return;
+    }
+    for (uint32_t i = 0; http->parked > 0 && i < http->slot_count; i++) {
+        if (http->slots[i]->parked) {
+            launch(http->slots[i]);
+        }
+    }
 }
 
 static struct stk_http_slot *take_slot(struct stk_http *http)
@@ -292,6 +337,10 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
     uint32_t wiped;
 
     curl_multi_remove_handle(http->multi, slot->easy); /* of one that is not in it: no matter */
+    park(slot, false);
+    if (failure == STK_HTTP_CONNECT) {
+        stk_http_name_doubted(slot);
+    }
     stk_http_socket_left(slot);
     http->budget.bytes += request->bytes;
     if (request->secret) {
@@ -369,11 +418,7 @@ static bool follow(struct stk_http_slot *slot)
     slot->url = url;
     slot->redirects++;
     slot->foreign = slot->foreign || hop == STK_HTTP_HOP_FOREIGN;
-    stk_http_prepare_slot(slot);
-    if (curl_multi_add_handle(slot->http->multi, slot->easy) != CURLM_OK) {
-        slot->failure = STK_HTTP_OTHER;
-        return false;
-    }
+    launch(slot);
     return true;
 }
 
@@ -435,6 +480,7 @@ static uint32_t overdue(const struct stk_http_slot *slot, uint64_t now_ns)
     const struct stk_http_request *request = slot->request;
     uint32_t first_ms = request->first_byte_ms ? request->first_byte_ms : STK_HTTP_FIRST_BYTE_MS;
     uint32_t stall_ms = request->stall_ms ? request->stall_ms : STK_HTTP_STALL_MS;
+    uint32_t connect_ms = request->connect_ms ? request->connect_ms : STK_HTTP_CONNECT_MS;
     /* Before all of it is sent, and within the answer, something must move. */
     bool answering = slot->answer.code != 0 || slot->uploaded < request->body.bytes;
 
@@ -444,8 +490,9 @@ static uint32_t overdue(const struct stk_http_slot *slot, uint64_t now_ns)
     if (now_ns >= request->deadline_ns) {
         return STK_HTTP_TOTAL;
     }
-    if (!slot->sent) {
-        return STK_HTTP_NO_FAILURE; /* libcurl ends a connect that takes too long */
+    if (!slot->sent) { /* libcurl ends a connect that takes too long */
+        return slot->parked && now_ns >= slot->started_ns + connect_ms * MS ? STK_HTTP_RESOLVE
+                                                                            : STK_HTTP_NO_FAILURE;
     }
     if (answering && now_ns >= slot->progress_ns + stall_ms * MS) {
         return STK_HTTP_STALL;

@@ -24,6 +24,8 @@ struct stk_http_list {
 };
 
 #define STK_HTTP_LINES_MAX 40u /* headers of a request */
+#define STK_HTTP_NAMES_MAX 16u /* hosts whose addresses are kept */
+#define STK_HTTP_RESOLVE_BYTES 1152u
 
 /* One transfer; lent to the request that it serves. In pages that no core dump has. */
 struct stk_http_slot {
@@ -38,11 +40,14 @@ struct stk_http_slot {
     bool foreign;        /* a redirect led to another host: no secrets go there */
     bool first_loopback; /* the first connection was to this machine */
     bool sent, began, cut;
+    bool parked; /* until its host's addresses are known: not with libcurl yet */
     uint64_t started_ns;
     uint64_t progress_ns; /* when a byte went either way */
     uint64_t skipped;
     uint64_t uploaded;
     struct stk_http_socket *socket; /* that it uses; NULL: none yet */
+    struct curl_slist resolve_line;
+    char resolve[STK_HTTP_RESOLVE_BYTES]; /* host and addresses; "": libcurl asks */
     char problem[CURL_ERROR_SIZE];
     struct stk_http_answer answer;
     char room[STK_HTTP_ROOM_BYTES]; /* of prepare; may hold secrets */
@@ -77,7 +82,8 @@ struct stk_http {
     pthread_t thread;
     bool started;
     struct stk_http_slot **slots; /* all that were made */
-    uint32_t slot_count, active;
+    uint32_t slot_count, active, parked;
+    struct stk_http_names *names;
     struct stk_http_slot *free_slots;
     struct stk_http_list large, ready, delayed; /* of the reactor */
     uint32_t large_count;                       /* ready or on their way */
@@ -89,6 +95,7 @@ struct stk_http {
     } locked;
     _Atomic bool cancels; /* a request was cancelled since the last sweep */
     _Atomic bool held;    /* stk_http_hold was called since the last step */
+    _Atomic bool named;   /* some host's addresses came, or why they do not */
     uint64_t tick_ns;     /* when tick wants to be called */
     struct stk_http_budget budget;
     struct {
@@ -154,6 +161,19 @@ void stk_http_watch_begun(struct stk_http_slot *slot);     /* the first line of 
 void stk_http_watch_due(struct stk_http *http);            /* what libcurl wanted by now */
 /* Waits until something comes, or libcurl wants to be called; lets it take what came. */
 void stk_http_watch_wait(struct stk_http *http, int timeout_ms);
+
+/* names.c */
+int stk_http_names_open(struct stk_http *http); /* below 0: no memory */
+void stk_http_names_close(struct stk_http *http);
+enum {
+    STK_HTTP_NAME_READY, /* slot->resolve has the addresses, or libcurl finds them by itself */
+    STK_HTTP_NAME_ASKED, /* http->named will say so when they are there */
+    STK_HTTP_NAME_NONE,  /* slot->problem says why */
+};
+/* Of the host that the slot's request goes to now. */
+uint32_t stk_http_name(struct stk_http_slot *slot);
+/* None of what slot->resolve had can be connected to: it is asked for anew. */
+void stk_http_name_doubted(struct stk_http_slot *slot);
 
 /* url.c */
 enum stk_http_hop { STK_HTTP_HOP_SAME = 1, STK_HTTP_HOP_FOREIGN, STK_HTTP_HOP_BAD };

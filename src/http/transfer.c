@@ -14,10 +14,12 @@
 #define RECEIVE_BYTES_FEW (64l << 10)
 #define RECEIVE_BYTES_MIN (32l << 10)
 #define FEW_RECEIVES 8
-/* libcurl shuffles as it looks up: of a cache all would take the first address. */
-#define DNS_CACHE_S 0l
+#define DNS_CACHE_S                                                                                \
+    60l            /* of what names.c dealt out; what libcurl asks for by itself is not kept       \
+                    */
 #define IDLE_S 50l /* connections that were not used for so long are made anew */
 
+static void set_addresses(struct stk_http_slot *slot);
 static void set_headers(struct stk_http_slot *slot);
 static void set_method(struct stk_http_slot *slot);
 static size_t take_header(char *data, size_t size, size_t count, void *user);
@@ -55,8 +57,7 @@ void stk_http_prepare_slot(struct stk_http_slot *slot)
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "stoker/" STOKER_VERSION);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1l);
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1l); /* a lookup that hangs is left behind */
-    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, DNS_CACHE_S);
-    curl_easy_setopt(easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1l); /* spreads over what a name has */
+    set_addresses(slot);
     curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, IDLE_S);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1l);
     curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)stk_max(wanted, RECEIVE_BYTES_MIN));
@@ -136,6 +137,17 @@ bool stk_http_begin(struct stk_http_slot *slot)
         request->status = status;
     }
     return status >= 0;
+}
+
+/* Connections are spread over what a name has: in turns, or by chance. */
+static void set_addresses(struct stk_http_slot *slot)
+{
+    bool dealt = slot->resolve[0] != '\0';
+
+    slot->resolve_line = (struct curl_slist){.data = slot->resolve};
+    curl_easy_setopt(slot->easy, CURLOPT_RESOLVE, dealt ? &slot->resolve_line : NULL);
+    curl_easy_setopt(slot->easy, CURLOPT_DNS_CACHE_TIMEOUT, dealt ? DNS_CACHE_S : 0l);
+    curl_easy_setopt(slot->easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, dealt ? 0l : 1l);
 }
 
 /* libcurl reads the list and changes nothing of it; its own functions would copy the texts. */
