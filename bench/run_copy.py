@@ -6,7 +6,9 @@ usage: run_copy.py [--runs N] [--files N] [--file-bytes N] [--large BYTES] [--ho
   small-up, small-down   --files files of --file-bytes (6,000 of 16,000) to Ceph's gateway, and back
   large-up, large-down   one file of --large bytes (4 GiB)
 
-Beside stoker cp: aws s3 cp, rclone as it comes, and rclone with 32 transfers and 16 streams a file.
+Beside stoker cp: aws s3 cp, rclone as it comes, and rclone with 32 transfers and 16 streams a file;
+large-down also beside the system's calls alone (recv and pwrite, nothing checked: store_floor.c),
+which any program has to take.
 The server (python/tests/servers.py; root) keeps objects in memory and shares the cores with whoever
 is measured; files lie in --home (/dev/shm if it has room for three times --large, else TMPDIR).
 Each way has a server of its own, and is told when it is done.
@@ -35,6 +37,8 @@ sys.path.insert(0, str(HERE.parent / "python" / "tests"))
 import servers  # noqa: E402
 
 BUCKET = "bench"
+RANGE = 8 << 20
+FLOOR_CONNECTIONS = 4
 WAYS = ("small-up", "small-down", "large-up", "large-down")
 
 
@@ -60,6 +64,20 @@ def programs(stoker):
                                                "--s3-upload-concurrency", "16",
                                                "--multi-thread-streams", "16")
     return found
+
+
+def calls_alone(home, ceph, size):
+    """A program of recv and pwrite for the source's ranges, at FLOOR_CONNECTIONS at once."""
+    program, listed = home / "store_floor", home / "ranges"
+    subprocess.run(["cc", "-O2", "-D_GNU_SOURCE", str(HERE / "store_floor.c"), "-o", program,
+                    "-lcurl"], check=True)
+    url = ceph.client().generate_presigned_url(
+        "get_object", Params={"Bucket": BUCKET, "Key": "source/large.bin"}, ExpiresIn=36000)
+    listed.write_text("".join(f"{url} {at}-{min(at + RANGE, size) - 1}\n"
+                              for at in range(0, size, RANGE)))
+    return lambda source, destination, folder: [
+        "sh", "-c", 'exec "$0" save "$1" "$2" <"$3"', program, FLOOR_CONNECTIONS, destination,
+        listed]
 
 
 def environment(ceph):
@@ -145,9 +163,11 @@ def measure(way, source, home, stoker, runs, memory):
             subprocess.run([stoker, "cp", *(["-r"] if source.is_dir() else []), source,
                             f"s3://{BUCKET}/source/{source.name}"], env=env, check=True,
                            stdout=subprocess.DEVNULL)
-        results = {}
+        results, beside = {}, programs(stoker)
+        if way == "large-down":
+            beside["system calls alone"] = calls_alone(folder, ceph, source.stat().st_size)
         for number in range(runs):
-            found = list(programs(stoker).items())
+            found = list(beside.items())
             turn = number % len(found)  # who comes first finds the server asleep
             for name, command in found[turn:] + found[:turn]:
                 rounds = results.setdefault(name, [])

@@ -1,9 +1,12 @@
-/* What reading from a server costs without stoker: bytes to memory and no more, one thread.
+/* What reading from a server costs without stoker: bytes to memory, or to a file, and no more, by
+ * one thread.
  *
  * usage: store_floor recv|curl CONNECTIONS [CA_FILE] < LIST
+ *        store_floor save CONNECTIONS FILE < LIST
  *
  *   LIST   a line each: URL, and maybe a range like 0-8388607
  *   recv   the system's calls alone (plain HTTP): requests by send, bodies by recv into their place
+ *   save   recv, and pwrite of each piece while it is warm, to its range's place in FILE
  *   curl   libcurl's multi interface, bodies copied from its buffer to their place, as stoker does
  *
  * Each connection has one buffer of 8 MiB, touched before and used again: no fresh memory.
@@ -22,6 +25,7 @@
 #include <unistd.h>
 
 #define ROOM (8u << 20)
+#define PIECE (256u << 10) /* that save receives and writes at once */
 #define LINES_MAX 100000u
 
 struct line {
@@ -31,6 +35,7 @@ struct line {
 struct connection {
     uint8_t *buffer;
     uint64_t got, want; /* of the body; want UINT64_MAX: its head has not come */
+    uint64_t at;        /* in the file: the range's first byte */
     CURL *easy;
     char head[4096];
     size_t head_bytes;
@@ -40,6 +45,7 @@ struct connection {
 static struct line lines[LINES_MAX];
 static size_t line_count, next_line, ended;
 static uint64_t bytes;
+static int out = -1; /* the file of save */
 
 static void fail(const char *what)
 {
@@ -94,6 +100,7 @@ static void send_next(struct connection *connection)
                           line->range ? line->range : "", line->range ? "\r\n" : "");
 
     connection->head_bytes = connection->got = 0;
+    connection->at = line->range ? strtoull(line->range, NULL, 10) : 0;
     connection->want = UINT64_MAX;
     if (send(connection->fd, text, (size_t)length, MSG_NOSIGNAL) != length) {
         fail("send");
@@ -120,6 +127,16 @@ static void connect_one(struct connection *connection, int epoll)
     }
 }
 
+/* save: what was received goes on to the file. */
+static void put(struct connection *connection, const uint8_t *data, size_t count)
+{
+    uint64_t at = connection->at + connection->got;
+
+    if (out >= 0 && pwrite(out, data, count, (off_t)at) != (ssize_t)count) {
+        fail("the file");
+    }
+}
+
 /* The head into its room; what came of the body with it is moved to its place. */
 static void take_head(struct connection *connection)
 {
@@ -138,11 +155,14 @@ static void take_head(struct connection *connection)
         return;
     }
     connection->want = strtoull(length + 16, NULL, 10);
-    connection->got = connection->head_bytes - (size_t)(end + 4 - connection->head);
+    connection->got = 0;
     if (strncmp(connection->head, "HTTP/1.1 20", 11) != 0 || connection->want > ROOM) {
         fail("an answer that was not asked for");
     }
-    memcpy(connection->buffer, end + 4, connection->got);
+    length = connection->head + connection->head_bytes;
+    memcpy(connection->buffer, end + 4, (size_t)(length - end - 4));
+    put(connection, connection->buffer, (size_t)(length - end - 4));
+    connection->got = (uint64_t)(length - end - 4);
 }
 
 static void take(struct connection *connection)
@@ -151,8 +171,9 @@ static void take(struct connection *connection)
         take_head(connection);
     }
     while (connection->want != UINT64_MAX && connection->got < connection->want) {
-        ssize_t got = recv(connection->fd, connection->buffer + connection->got,
-                           connection->want - connection->got, 0);
+        size_t left = connection->want - connection->got;
+        uint8_t *place = connection->buffer + (out >= 0 ? 0 : connection->got);
+        ssize_t got = recv(connection->fd, place, out >= 0 && left > PIECE ? PIECE : left, 0);
 
         if (got < 0 && errno == EAGAIN) {
             return;
@@ -160,6 +181,7 @@ static void take(struct connection *connection)
         if (got <= 0) {
             fail("a body");
         }
+        put(connection, place, (size_t)got);
         connection->got += (uint64_t)got;
     }
     if (connection->got < connection->want) {
@@ -269,8 +291,15 @@ int main(int count, char **words)
     double wall, cpu;
 
     if (connection_count == 0 || !connections) {
-        fprintf(stderr, "usage: store_floor recv|curl CONNECTIONS [CA_FILE] < LIST\n");
+        fprintf(stderr, "usage: store_floor recv|curl CONNECTIONS [CA_FILE] < LIST\n"
+                        "       store_floor save CONNECTIONS FILE < LIST\n");
         return 2;
+    }
+    if (strcmp(words[1], "save") == 0) {
+        out = count > 3 ? open(words[3], O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
+        if (out < 0) {
+            fail("the file");
+        }
     }
     read_lines();
     for (size_t i = 0; i < connection_count; i++) {
@@ -283,7 +312,7 @@ int main(int count, char **words)
     curl_global_init(CURL_GLOBAL_DEFAULT);
     wall = seconds();
     cpu = cpu_seconds();
-    if (strcmp(words[1], "recv") == 0) {
+    if (strcmp(words[1], "curl") != 0) {
         run_recv(connections, connection_count);
     } else {
         run_curl(connections, connection_count, count > 3 ? words[3] : NULL);
