@@ -107,6 +107,12 @@ static int check_options(const struct stoker_copy_options *options, struct stoke
         return fail_options(error, "to synchronise is from one folder to another",
                             "name one source");
     }
+    if (options->kind == STOKER_SYNC && !stk_copy_can_list(options->sources[0])) {
+        /* What it tells of a folder is a page, which would be taken for the only file. */
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
+                        "name each file to 'stoker cp', with braces: http://host/{000..009}.tar",
+                        "'%.400s'", options->sources[0]);
+    }
     if (options->workers > STK_COPY_WORKERS_MAX || options->check > STOKER_CHECK_MD5 ||
         (options->part_bytes && (options->part_bytes < STK_UPLOAD_PART_BYTES_MIN ||
                                  options->part_bytes > STK_COPY_PART_BYTES_MAX))) {
@@ -609,7 +615,6 @@ static void give_buffer(struct stoker_copy *copy, uint8_t *buffer, uint64_t byte
 static void do_work(struct stoker_copy *copy, const struct work *work, uint8_t *small)
 {
     struct stk_copy_file *file = work->file;
-    bool within = copy->remote && strncmp(file->from, "s3://", 5) == 0;
     uint64_t bytes = work->open ? file->part_bytes : file->bytes;
     uint8_t *buffer = small;
 
@@ -617,7 +622,7 @@ static void do_work(struct stoker_copy *copy, const struct work *work, uint8_t *
         open_parts(copy, file);
         return;
     }
-    if (bytes > STK_COPY_SMALL_BYTES && !within && !file->keys) {
+    if (bytes > STK_COPY_SMALL_BYTES && !file->keys && !stk_copy_is_within(file)) {
         buffer = take_buffer(copy, bytes); /* NULL: who needs it fails */
     }
     if (work->open) {

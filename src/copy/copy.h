@@ -140,6 +140,8 @@ const char *stk_copy_base(const char *path, size_t *bytes_out);
 bool stk_copy_is_path(const char *name);
 /* Whether objects can be written below a URL. */
 bool stk_copy_can_write(const char *url);
+/* Whether what lies below can be told. */
+bool stk_copy_can_list(const char *path);
 /* Destination and name, owned by the caller; NULL: no memory. */
 char *stk_copy_join(const char *folder, const char *name);
 /* Makes the folders of a local destination, and checks that they lie below its root. */
@@ -147,6 +149,8 @@ int stk_copy_make_folders(struct stoker_copy *copy, const char *path, struct sto
 /* Where a file is written: beside `to`, one name for all that is ever copied from `from`. note:
  * where it stands of which version it is, and the sum of each part. */
 char *stk_copy_part_path(const struct stk_copy_file *file, bool note);
+/* Whether the store copies it by itself, so that no byte of it comes here: from S3 to S3. */
+bool stk_copy_is_within(const struct stk_copy_file *file);
 /* Another number of another source, part size, and start of the machine. */
 uint64_t stk_copy_version(const struct stoker_copy *copy, const struct stk_copy_file *file);
 

@@ -20,12 +20,6 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error);
 static void close_file(struct stoker_copy *copy, struct stk_copy_file *file);
 
-static bool is_within(const struct stk_copy_file *file)
-{
-    return file->from_place && file->to_place && file->from_place->kind == STK_PLACE_S3 &&
-           file->to_place->kind == STK_PLACE_S3;
-}
-
 static int fail_changed(const struct stk_copy_file *file, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CHANGED, "the file changed while it was read",
@@ -137,7 +131,7 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
     if (status == 0 && file->to_place) {
         status = stk_route_lend(copy->io, &store, error);
     }
-    if (status == 0 && is_within(file)) {
+    if (status == 0 && stk_copy_is_within(file)) {
         status = stk_upload_copy(store, file->from_place, &file->about, file->to_place,
                                  &copy->upload, error);
     } else if (status == 0 && !buffer) {
@@ -185,6 +179,15 @@ int stk_copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t
 
 /* ---- what both begin with ---- */
 
+/* Than was planned. The hub's listings, and some servers, tell no time. */
+static bool is_another(const struct stk_copy_file *file, const struct stk_stat *stat)
+{
+    bool told = file->mtime_ns != 0 || !file->from_place;
+
+    return stat->bytes != file->bytes || (file->version ? stat->version != file->version
+                                                        : told && stat->mtime_ns != file->mtime_ns);
+}
+
 static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
                        struct stoker_error *error)
 {
@@ -204,9 +207,11 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
         if (stat.kind != STK_ENTRY_FILE) {
             status = stk_fail(error, -EISDIR, "not a file", "name a file; folders need --recursive",
                               "'%.400s'", file->from);
-        } else if (stat.bytes != file->bytes || (file->version ? stat.version != file->version
-                                                               : stat.mtime_ns != file->mtime_ns)) {
+        } else if (is_another(file, &stat)) {
             status = fail_changed(file, error);
+        } else { /* more than the listing knew, maybe: what a killed run left is of this version */
+            file->mtime_ns = stat.mtime_ns;
+            file->version = stat.version;
         }
     }
     return status;
@@ -274,17 +279,17 @@ int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file, struct 
     struct stk_store *store;
     int status = open_source(copy, file, error);
 
-    if (status == 0 && !is_within(file)) {
+    if (status == 0 && !stk_copy_is_within(file)) {
         stk_route_settle(file->source);
     }
     file->part_bytes = options.part_bytes;
     if (status == 0 && file->to_place) {
-        if (is_within(file)) {
+        if (stk_copy_is_within(file)) {
             options.part_bytes = COPY_PART_BYTES;
             options.check = STK_CHECK_AUTO;
         }
         status = stk_route_lend(copy->io, &store, error);
-        options.resume = !is_within(file);
+        options.resume = !stk_copy_is_within(file);
         status = status < 0 ? status
                             : stk_upload_open(&file->upload, store, file->to_place, file->bytes,
                                               &options, error);
@@ -519,7 +524,7 @@ int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t
     struct stk_view part = {buffer, stk_min(file->bytes - begin, file->part_bytes)};
     int status;
 
-    if (is_within(file)) {
+    if (stk_copy_is_within(file)) {
         status = stk_upload_copy_part(file->upload, index, file->from_place, &file->about, error);
     } else if (!buffer) {
         status = fail_buffer(file, error);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 const char *stk_copy_base(const char *path, size_t *bytes_out)
 {
@@ -159,4 +160,24 @@ bool stk_copy_can_write(const char *url)
 
     stk_place_free(place);
     return can; /* what is no URL at all is told later, and better */
+}
+
+bool stk_copy_can_list(const char *path)
+{
+    struct stk_place *place = NULL;
+    bool can = !stk_io_is_url(path) || stk_place_parse(path, &place, NULL) < 0 ||
+               stk_place_is_keyed(place);
+
+    stk_place_free(place);
+    return can;
+}
+
+static bool is_s3(const char *url)
+{
+    return strncasecmp(url, "s3://", 5) == 0;
+}
+
+bool stk_copy_is_within(const struct stk_copy_file *file)
+{
+    return file->to && is_s3(file->from) && is_s3(file->to);
 }

@@ -153,25 +153,50 @@ static void resolve_near(const struct stoker_copy *copy, char *real)
     stk_free(path);
 }
 
-/* A folder that is copied into itself never ends. */
+static bool is_in(const char *path, const char *folder)
+{
+    size_t bytes = strlen(folder);
+
+    while (bytes > 0 && folder[bytes - 1] == '/') {
+        bytes--;
+    }
+    return strncmp(path, folder, bytes) == 0 && (path[bytes] == '/' || path[bytes] == '\0');
+}
+
+/* A folder that is copied into itself never ends, and one that lies in a destination where all else
+ * is removed is removed. */
 static int check_nesting(const struct stoker_copy *copy, const char *source,
                          struct stoker_error *error)
 {
     char real[STK_COPY_PATH_BYTES_MAX], near[STK_COPY_PATH_BYTES_MAX];
+    const char *from = source, *to = copy->destination;
     struct stk_stat stat;
-    size_t bytes;
 
-    if (copy->remote || stk_io_is_url(source) || !copy->options.recursive ||
-        stk_io_resolve(copy->io, source, real, sizeof real) < 0 ||
-        stk_io_stat_path(copy->io, source, &stat, NULL) < 0 || stat.kind != STK_ENTRY_DIRECTORY) {
+    if (!copy->options.recursive || copy->remote != stk_io_is_url(source)) {
         return 0;
     }
-    resolve_near(copy, near);
-    bytes = strlen(real);
-    bytes -= bytes > 0 && real[bytes - 1] == '/';
-    if (strncmp(near, real, bytes) == 0 && (near[bytes] == '/' || near[bytes] == '\0')) {
+    if (!copy->remote) {
+        if (stk_io_resolve(copy->io, source, real, sizeof real) < 0 ||
+            stk_io_stat_path(copy->io, source, &stat, NULL) < 0 ||
+            stat.kind != STK_ENTRY_DIRECTORY) {
+            return 0;
+        }
+        resolve_near(copy, near);
+        from = real;
+        to = near;
+    }
+    if (copy->remote && is_in(to, from) && is_in(from, to)) {
+        return 0; /* to other keys or another class: each object onto itself */
+    }
+    if (is_in(to, from)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination lies in the source",
                         "copy to a place outside of it", "'%.300s' into '%.300s'", source,
+                        copy->destination);
+    }
+    if (copy->options.remove_extra && is_in(from, to)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                        "the source lies in the destination, and would be removed",
+                        "synchronise to a place beside it", "'%.300s' in '%.300s'", source,
                         copy->destination);
     }
     return 0;
@@ -284,6 +309,12 @@ static int note_item(struct stoker_copy *copy, int status, const struct stoker_e
 static int check_item(struct stoker_copy *copy, const char *source, const struct stk_item *item,
                       const char *name, struct stoker_error *error)
 {
+    if (copy->options.kind == STOKER_SYNC && !item->name[0]) {
+        /* A page that a web server made of a folder, maybe: what it lacks is not to be removed. */
+        return stk_fail(error, -ENOTDIR, "the source is a file: folders are synchronised",
+                        "copy a file with 'stoker cp'; of web servers name each file", "'%.400s'",
+                        source);
+    }
     if (item->kind != STK_ENTRY_FILE || (!copy->options.recursive && item->name[0])) {
         return stk_fail(error, -EISDIR, "this is a folder", "copy it with --recursive", "'%.400s'",
                         source);
@@ -329,7 +360,7 @@ static int plan_item(struct stoker_copy *copy, const char *source, const struct 
     }
     if (status == 0 && name) {
         status = check_item(copy, source, item, name, error);
-        if (status < 0 && status != -EISDIR && status != -ENOMEM) {
+        if (status < 0 && status != -EISDIR && status != -ENOTDIR && status != -ENOMEM) {
             status = note_item(copy, status, error);
             goto done;
         }

@@ -1,0 +1,248 @@
+"""stoker cp and sync: from every kind of store to every other, and what sync must not remove.
+
+Method: servers of the tests for S3, Google's and Azure's stores, the hub and the web, all at once;
+what lies in a store after a command is what the command was given, byte for byte, and what nobody
+named to be removed is there afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import http.server
+import json
+import os
+import pathlib
+import re
+import subprocess
+import threading
+import urllib.parse
+
+import object_server
+import pytest
+import stoker
+from test_cli import COMMAND
+from test_copy import below, random_bytes
+from test_dialects import clean, run  # noqa: F401
+
+MIDDLE = (1 << 20) + 300_001  # more than a worker's own buffer, less than a part
+PARTS = (5 << 20) + 70_003  # two parts
+HUB = "datasets/org/name"
+WAIT = 120
+
+
+class Bucket(object_server.Google):
+    """S3, to be written: bodies are what their signed SHA-256 says, parts and copies of parts."""
+
+    give = object_server.S3.give
+    seals = object_server.S3.seals
+
+    def fits(self, data):
+        if self.headers.get("x-amz-content-sha256") == hashlib.sha256(data).hexdigest():
+            return True
+        self.refuse(400, "XAmzContentSHA256Mismatch")
+        return False
+
+    def generation(self, place):
+        return True
+
+    def do_PUT(self):
+        if "x-amz-copy-source" not in self.headers:
+            super().do_PUT()
+            return
+        self.body()
+        bucket, key, query = self.split()
+        source = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/")
+        data = self.server.objects[source.partition("/")[::2]]
+        part = re.fullmatch(r"bytes=(\d+)-(\d+)",
+                            self.headers.get("x-amz-copy-source-range", ""))
+        data = data[int(part[1]):int(part[2]) + 1] if part else data
+        if "uploadId" in query:
+            self.server.uploads[query["uploadId"]][1][int(query["partNumber"])] = data
+        else:
+            self.server.objects[bucket, key] = data
+        name = "CopyPartResult" if "uploadId" in query else "CopyObjectResult"
+        self.say(200, f"<{name}><ETag>\"{self.etag(data)}\"</ETag></{name}>".encode())
+
+    def do_POST(self):
+        if "delete" not in self.split()[2]:
+            super().do_POST()
+            return
+        for key in re.findall(r"<Key>([^<]*)</Key>", self.body().decode()):
+            self.server.objects.pop((self.split()[0], key), None)
+        self.say(200, b"<DeleteResult></DeleteResult>")
+
+
+class Web(object_server.Handler):
+    """Files by their paths; a path that ends in '/' is a page that lists, as web servers do."""
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        path = urllib.parse.unquote(self.path)[1:]
+        if path in self.server.objects:
+            self.give(self.server.objects[path])
+        elif any(name.startswith(path.rstrip("/") + "/") for name in self.server.objects):
+            self.say(200, b"<html>Index of /</html>", Content_Type="text/html; charset=utf-8")
+        else:
+            self.refuse(404, "NotFound")
+
+
+class World:
+    """One server of each kind; `put` and `get` go around the command."""
+
+    def __init__(self, monkeypatch):
+        self.s3 = object_server.Store(Bucket, {})
+        self.s3.keys, self.s3.token = {"a": ("b", "", float("inf"))}, None
+        self.s3.told, self.s3.again, self.s3.count, self.s3.retry_every = {}, [], 0, 0
+        self.s3.uploads, self.s3.numbers = {}, itertools.count()
+        self.gs, self.az = object_server.google({}), object_server.azure({})
+        self.gs.sums = ["crc32c"]
+        self.hf, self.web = object_server.hub({}), object_server.Store(Web, {})
+        self.web.base, self.hf.base = self.web.url, f"hf://{HUB}"
+        for name in ("s3", "gs", "az"):
+            getattr(self, name).base = f"{name}://data"
+        for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
+            monkeypatch.delenv(name)
+        for name, value in {
+            "AWS_ENDPOINT_URL": self.s3.url, "AWS_ACCESS_KEY_ID": "a", "AWS_REGION": "us-east-1",
+            "AWS_SECRET_ACCESS_KEY": "b", "AWS_EC2_METADATA_DISABLED": "true",
+            "STORAGE_EMULATOR_HOST": self.gs.url, "AZURE_STORAGE_ACCOUNT": "acc",
+            "AZURE_STORAGE_ENDPOINT": f"{self.az.url}/acc", "HF_ENDPOINT": self.hf.url,
+            "AZURE_POD_IDENTITY_AUTHORITY_HOST": "http://127.0.0.1:9",
+            "HF_TOKEN_PATH": "/nonexistent",
+        }.items():
+            monkeypatch.setenv(name, value)
+
+    def put(self, kind, name, data):
+        place = {"hf": (f"{HUB}@main", name), "web": name}.get(kind, ("data", name))
+        getattr(self, kind).objects[place] = data
+
+    def below(self, kind, prefix=""):
+        return {key[len(prefix):]: data for (_, key), data in getattr(self, kind).objects.items()
+                if key.startswith(prefix)}
+
+    def close(self):
+        for server in (self.s3, self.gs, self.az, self.hf, self.hf.far, self.web):
+            server.close()
+
+
+@pytest.fixture
+def world(clean):  # noqa: F811
+    world = World(clean)
+    yield world
+    world.close()
+
+
+def told(*words, ok=0):
+    return run(*map(str, words), ok=ok)
+
+
+@pytest.mark.parametrize("to", ["local", "s3", "gs", "az"])
+def test_from_anywhere_to_anywhere(world, tmp_path, to):
+    """One command with sources of every kind: folders where they can be listed."""
+    data = {"middle": random_bytes(MIDDLE, 1), "parts": random_bytes(PARTS, 2), "empty": b""}
+    want, sources = {}, [tmp_path / "source", "s3://data/s3", "gs://data/gs/", "az://data/az",
+                         f"hf://{HUB}/hf"]
+    (tmp_path / "source").mkdir()
+    for name, body in data.items():
+        (tmp_path / "source" / f"local-{name}").write_bytes(body)
+        want[f"local-{name}"] = body
+        for kind in ("s3", "gs", "az", "hf", "web"):
+            world.put(kind, f"{kind}/{kind}-{name}", body)
+            want[f"{kind}-{name}"] = body
+        sources.append(f"{world.web.base}/web/web-{name}")
+    there = tmp_path / "to" if to == "local" else f"{to}://data/to"
+    told("cp", "-r", "--part-size", "5M", *sources, f"{there}/")
+    found = below(there) if to == "local" else world.below(to, "to/")
+    assert found.keys() == want.keys()
+    assert [name for name in want if found[name] != want[name]] == []
+
+
+@pytest.fixture
+def full(tmp_path):
+    """A folder with something to lose."""
+    (tmp_path / "full/sub").mkdir(parents=True)
+    (tmp_path / "full/one").write_bytes(b"1")
+    (tmp_path / "full/sub/two").write_bytes(b"2")
+    return tmp_path / "full"
+
+
+def fails(*words, codes=(2, 3)):
+    done = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True,
+                          timeout=WAIT, check=False)
+    assert done.returncode in codes, (words, done.returncode, done.stderr)
+    return done.stderr
+
+
+def refused(source, destination, what):
+    """By the command and in Python."""
+    assert what in fails("sync", "--delete", source, destination)
+    with pytest.raises((stoker.Error, OSError), match=what), stoker.Engine(threads=2) as engine:
+        stoker.sync(source, destination, delete=True, engine=engine)
+
+
+def test_a_page_is_no_folder(world, full):
+    world.put("web", "dir/a.tar", b"a")
+    want = below(full)
+    for name in ("dir", "dir/", "dir/a.tar"):
+        refused(f"{world.web.base}/{name}", full, "cannot be listed")
+    assert below(full) == want
+
+
+def test_a_file_is_no_folder(world, full, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    want = below(full)
+    for kind in ("s3", "gs", "az"):
+        world.put(kind, "to/kept", b"k")
+        world.put(kind, "file", b"x")
+        refused(tmp_path / "file", f"{kind}://data/to", "the source is a file")
+        refused(f"{kind}://data/file", full, "the source is a file")
+        assert world.below(kind, "to/") == {"kept": b"k"}
+    refused(tmp_path / "file", full, "the source is a file")
+    refused(f"{tmp_path}/file", f"{full}/", "the source is a file")
+    assert below(full) == want
+
+
+def test_a_source_within_the_destination(world, full):
+    want = below(full)
+    refused(full / "sub", full, "would be removed")
+    world.put("s3", "a/b/c", b"c")
+    world.put("s3", "a/d", b"d")
+    refused("s3://data/a/b", "s3://data/a/", "would be removed")
+    refused("s3://data/a/b/", "s3://data", "would be removed")
+    refused("s3://data/a", "s3://data/a/b", "lies in the source")
+    assert below(full) == want and len(world.below("s3")) == 2
+    assert json.loads(told("sync", "--delete", "--json", "s3://data/a", "s3://data/a"))[
+        "files_removed"] == 0
+
+
+class Short(object_server.Handler):
+    """A store whose listings end before their end."""
+
+    def do_GET(self):
+        bucket, key, query = self.split()
+        if "list-type" not in query:
+            self.give(self.server.objects[bucket, key])
+            return
+        name, _ = next(iter(self.names(bucket, query["prefix"], "")))
+        self.say(200, {
+            "cut": f"<ListBucketResult><Contents><Key>{name}</Key><Size>1</Size></Contents>",
+            "no token": "<ListBucketResult><IsTruncated>true</IsTruncated><Contents><Key>"
+                        f"{name}</Key><Size>1</Size></Contents></ListBucketResult>",
+            "refused": "",
+        }[self.server.way].encode()) if self.server.way != "refused" else self.refuse(
+            403, "AccessDenied")
+
+
+@pytest.mark.parametrize("way", ["cut", "no token", "refused"])
+def test_a_listing_that_ends_early(world, clean, full, way):  # noqa: F811
+    server = object_server.Store(Short, {("data", f"x/{name}"): b"1" for name in "abc"})
+    server.way = way
+    clean.setenv("AWS_ENDPOINT_URL", server.url)
+    want = below(full)
+    try:
+        text = fails("sync", "--delete", "s3://data/x", full, codes=(1, 3))
+    finally:
+        server.close()
+    assert "s3://data/x" in text and want.items() <= below(full).items()
