@@ -245,13 +245,16 @@ enum stoker_store {
     STOKER_STORE_S3,
     STOKER_STORE_GS,
     STOKER_STORE_AZ,
+    STOKER_STORE_HF,
     STOKER_STORES,
 };
 struct stoker_ledger {
     size_t struct_size;
     uint64_t requests[STOKER_STORES]; /* sent; those that were sent again count again */
-    uint64_t lists[STOKER_STORES];    /* of them: pages of listings */
-    uint64_t bytes[STOKER_STORES];    /* of answers' bodies that arrived */
+    /* Of them: pages of listings; what writes (objects and their parts, copies, beginning and end
+     * of an upload); what removes (objects, many at once, uploads). The others read. */
+    uint64_t lists[STOKER_STORES], puts[STOKER_STORES], deletes[STOKER_STORES];
+    uint64_t bytes[STOKER_STORES]; /* of answers' bodies that arrived */
     /* Requests sent again: after 429 and 503; after resets, stalls, other 5xx and wrong answers;
      * at once, since credentials, region or clock were put right. */
     uint64_t retries_throttled, retries_transient, retries_other;

@@ -163,7 +163,7 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing)
 
 static PyObject *engine_ledger(PyObject *object, PyObject *nothing)
 {
-    static const char *const names[STOKER_STORES] = {"http", "s3", "gs", "az"};
+    static const char *const names[STOKER_STORES] = {"http", "s3", "gs", "az", "hf"};
     struct stk_py_engine *self = (struct stk_py_engine *)object;
     struct stoker_ledger ledger = {.struct_size = sizeof ledger};
     PyObject *result = NULL, *store;
@@ -192,10 +192,11 @@ static PyObject *engine_ledger(PyObject *object, PyObject *nothing)
         ledger.node_connections_max, "node_engines", ledger.node_engines, "alone",
         ledger.node_alone);
     for (uint32_t i = 0; result && i < STOKER_STORES; i++) {
-        store = Py_BuildValue("{sKsKsKsK}", "requests", (unsigned long long)ledger.requests[i],
-                              "lists", (unsigned long long)ledger.lists[i], "bytes",
-                              (unsigned long long)ledger.bytes[i], "checked",
-                              (unsigned long long)ledger.checked[i]);
+        store = Py_BuildValue(
+            "{sKsKsKsKsKsK}", "requests", (unsigned long long)ledger.requests[i], "lists",
+            (unsigned long long)ledger.lists[i], "puts", (unsigned long long)ledger.puts[i],
+            "deletes", (unsigned long long)ledger.deletes[i], "bytes",
+            (unsigned long long)ledger.bytes[i], "checked", (unsigned long long)ledger.checked[i]);
         if (!store || PyDict_SetItemString(result, names[i], store) < 0) {
             Py_CLEAR(result);
         }

@@ -163,7 +163,8 @@ def share(value: float | None, where: str) -> float:
 
 
 def prices() -> dict[str, dict[str, float]]:
-    """Dollars of a request (``get``, ``list``) and of a ``gigabyte`` received, by store."""
+    """Dollars of a request (``get``, ``list``, ``put``, ``delete``) and of a ``gigabyte``
+    received, by store."""
     path = os.environ.get("STOKER_PRICES") or os.path.join(os.path.dirname(__file__), "prices.json")
     where = f"STOKER_PRICES={path}"
     try:
@@ -287,8 +288,10 @@ class Engine(Portable):
     def ledger(self) -> dict[str, Any]:
         """What was asked of object stores and web servers since the engine was made.
 
-        For each of ``http``, ``s3``, ``gs`` and ``az`` that was asked a dict: ``requests`` sent
-        (those sent again count again), ``lists`` (of them: pages of listings), ``bytes`` received,
+        For each of ``http``, ``s3``, ``gs``, ``az`` and ``hf`` that was asked a dict: ``requests``
+        sent (those sent again count again), of them ``lists`` (pages of listings), ``puts`` (what
+        writes: objects, parts, copies, beginning and end of an upload) and ``deletes`` (what
+        removes: objects, many at once, uploads), ``bytes`` received,
         ``checked`` (of them: proven by a checksum that the server told, of the body, or of the
         whole object when all of its ranges had come), and ``cost`` in US dollars. ``damaged``:
         bodies that were not as the server's checksum says, and were asked for again. ``retries``:
@@ -318,12 +321,14 @@ class Engine(Portable):
         for name, row in ledger.items():
             if row["requests"] > 0:
                 price = table.get(name, {})
-                gets = row["requests"] - row["lists"]
-                row["cost"] = (
-                    gets * price.get("get", 0.0)
-                    + row["lists"] * price.get("list", 0.0)
-                    + row["bytes"] * price.get("gigabyte", 0.0) / 1e9
-                )
+                counts = {
+                    "list": row["lists"],
+                    "put": row["puts"],
+                    "delete": row["deletes"],
+                    "gigabyte": row["bytes"] / 1e9,
+                }
+                counts["get"] = row["requests"] - row["lists"] - row["puts"] - row["deletes"]
+                row["cost"] = sum(count * price.get(name, 0.0) for name, count in counts.items())
                 result[name] = row
                 result["cost"] += row["cost"]
         return result

@@ -93,6 +93,7 @@ class Store(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), handler)
         self.objects = objects
         self.said = collections.Counter()
+        self.lines = []  # what was answered: (method, path with query)
         self.lock = threading.Lock()
         self.port = self.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -118,6 +119,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def say(self, code, body=b"", **headers):
         self.server.said[code] += 1
+        self.server.lines.append((self.command, self.path))
         self.send_response_only(code)
         self.send_header("Date", email.utils.formatdate(usegmt=True))
         for name, value in headers.items():

@@ -273,6 +273,7 @@ def test_ledger(ceph, nginx, shelf, tmp_path, monkeypatch):
             store = loader.stats()["store"]
         s3 = store["s3"]
         assert s3["lists"] >= 1 and s3["requests"] > s3["lists"] and s3["bytes"] > 100_000
+        assert s3["puts"] == s3["deletes"] == 0
         want = (s3["requests"] - s3["lists"]) * 2 + s3["lists"] * 100 + s3["bytes"]
         assert store["cost"] == pytest.approx(want) and "gs" not in store
         table.write_text("{}")

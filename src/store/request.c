@@ -47,6 +47,7 @@ static int name_bucket(struct draft *draft, const char *region);
 static int find_keys(struct draft *draft, const char *region);
 static int add_signature(struct draft *draft, const char *region);
 static bool is_host_name(const char *bucket, bool tls);
+static void count(const struct stk_exchange *exchange);
 
 __attribute__((format(printf, 2, 3))) static const char *print(struct room *room,
                                                                const char *format, ...)
@@ -96,14 +97,33 @@ int stk_store_prepare(struct stk_http_request *request, char *room)
                           exchange->place->url);
     }
     if (status == 0) {
-        uint32_t row = stk_place_store(exchange->place);
-
-        atomic_fetch_add_explicit(&exchange->store->requests[row], 1, memory_order_relaxed);
-        if (exchange->query_count > 0 && exchange->method == STK_HTTP_GET) {
-            atomic_fetch_add_explicit(&exchange->store->lists[row], 1, memory_order_relaxed);
-        }
+        count(exchange);
     }
     return status;
+}
+
+static bool asks(const struct stk_exchange *exchange, const char *name)
+{
+    return exchange->query_count > 0 && strcmp(exchange->query[0].name, name) == 0;
+}
+
+/* By what stores charge for. Azure's list of a blob's blocks is a read there, and where a bucket is
+ * is no list. */
+static void count(const struct stk_exchange *exchange)
+{
+    struct stk_store *store = exchange->store;
+    uint32_t row = stk_place_store(exchange->place), method = exchange->method;
+    bool blocks = exchange->place->kind == STK_PLACE_AZURE && exchange->keyed;
+
+    atomic_fetch_add_explicit(&store->requests[row], 1, memory_order_relaxed);
+    if (method == STK_HTTP_DELETE || (method == STK_HTTP_POST && asks(exchange, "delete"))) {
+        atomic_fetch_add_explicit(&store->deletes[row], 1, memory_order_relaxed);
+    } else if (method == STK_HTTP_PUT || method == STK_HTTP_POST) {
+        atomic_fetch_add_explicit(&store->puts[row], 1, memory_order_relaxed);
+    } else if (exchange->tree ||
+               (exchange->query_count > 0 && !blocks && !asks(exchange, "location"))) {
+        atomic_fetch_add_explicit(&store->lists[row], 1, memory_order_relaxed);
+    }
 }
 
 /* Range, and that it is still the version which was opened. Of a whole object S3 and Google tell

@@ -67,7 +67,8 @@ struct stk_store {
     struct stk_credentials credentials;
     _Atomic int64_t skew_s; /* of the server's clock to ours */
     _Atomic uint64_t random;
-    _Atomic uint64_t requests[STOKER_STORES], lists[STOKER_STORES], bytes[STOKER_STORES];
+    _Atomic uint64_t requests[STOKER_STORES], bytes[STOKER_STORES];
+    _Atomic uint64_t lists[STOKER_STORES], puts[STOKER_STORES], deletes[STOKER_STORES];
     _Atomic uint64_t retries[4];                      /* by verdict */
     _Atomic uint64_t checked[STOKER_STORES], damaged; /* bytes; bodies */
     _Atomic uint32_t doubts;   /* checksums that were of other bytes than they seemed to be */
@@ -109,7 +110,12 @@ struct stk_refusal {
 /* Its row in the ledger: enum stoker_store. */
 static inline uint32_t stk_place_store(const struct stk_place *place)
 {
-    static_assert(STK_PLACE_AZURE - STK_PLACE_HTTP == STOKER_STORE_AZ, "in the same order");
+    static_assert(STK_PLACE_S3 - STK_PLACE_HTTP == STOKER_STORE_S3 &&
+                      STK_PLACE_GOOGLE - STK_PLACE_HTTP == STOKER_STORE_GS &&
+                      STK_PLACE_AZURE - STK_PLACE_HTTP == STOKER_STORE_AZ &&
+                      STK_PLACE_HUB - STK_PLACE_HTTP == STOKER_STORE_HF,
+                  "in the same order");
+    static_assert(STK_PLACES_END - STK_PLACE_HTTP == STOKER_STORES, "each kind has a row");
     return place->kind - STK_PLACE_HTTP;
 }
 

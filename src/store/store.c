@@ -194,9 +194,9 @@ void stk_store_ledger(struct stk_store *store, struct stoker_ledger *ledger_out)
     for (uint32_t i = 0; i < STOKER_STORES; i++) {
         ledger_out->requests[i] = atomic_load_explicit(&store->requests[i], memory_order_relaxed);
         ledger_out->lists[i] = atomic_load_explicit(&store->lists[i], memory_order_relaxed);
+        ledger_out->puts[i] = atomic_load_explicit(&store->puts[i], memory_order_relaxed);
+        ledger_out->deletes[i] = atomic_load_explicit(&store->deletes[i], memory_order_relaxed);
         ledger_out->bytes[i] = atomic_load_explicit(&store->bytes[i], memory_order_relaxed);
-    }
-    for (uint32_t i = 0; i < STOKER_STORES; i++) {
         ledger_out->checked[i] = atomic_load_explicit(&store->checked[i], memory_order_relaxed);
     }
     ledger_out->damaged = atomic_load_explicit(&store->damaged, memory_order_relaxed);

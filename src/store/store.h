@@ -55,6 +55,7 @@ enum stk_place_kind {
     STK_PLACE_GOOGLE,
     STK_PLACE_AZURE,
     STK_PLACE_HUB,
+    STK_PLACES_END,
 };
 
 /* Where a file of the hub was found: a signed URL of another host, until it is refused there. Of

@@ -1,0 +1,225 @@
+"""S3 as whoever writes to it sees it: objects, uploads by parts, conditions, archived objects, and
+a script of what goes wrong, by request.
+
+Strict where the real one is: bodies are compared with the checksums they come with, a part of an
+upload that is not there is refused, listings of uploads come in pages. `store.asked` are the
+requests, as (method, key, query); `store.script` is asked before each: it may answer instead (and
+say so), or return a function that is called when the request was carried out, before its answer."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+import urllib.parse
+from xml.sax.saxutils import escape
+
+import object_server
+
+QUOTE = urllib.parse.quote
+
+
+class Writing(object_server.S3):
+    def who(self):
+        return True
+
+    def drop(self):
+        """The connection ends, and nothing is answered."""
+        self.close_connection = True
+        self.connection.close()
+        return True
+
+    def say(self, code, body=b"", **headers):
+        """What the script wants to happen when all is done, but not yet told."""
+        after, self.after = getattr(self, "after", None), None
+        if after and code < 400 and after():
+            return
+        super().say(code, body, **headers)
+
+    def begin(self):
+        """True: the script answered."""
+        self.data = self.body()
+        bucket, self.key, self.query = self.split()
+        self.spot = (bucket, self.key)
+        server = self.server
+        with server.lock:
+            server.asked.append((self.command, self.key, self.query))
+        done = server.script(self) if server.script else None
+        self.after = done if callable(done) else None
+        return done is True
+
+    def fits(self):
+        head, data = self.headers, self.data
+        sums = {name[15:]: value for name, value in head.items()
+                if name.startswith("x-amz-checksum-") and name[15:] not in ("algorithm", "type")}
+        sums = {} if "uploadId" in self.query and self.command == "POST" else sums
+        if "Content-MD5" in head:
+            sums["md5"] = head["Content-MD5"]
+        payload = head.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
+        if any(object_server.checksum(name, data) != value for name, value in sums.items()) or \
+                payload not in ("UNSIGNED-PAYLOAD", hashlib.sha256(data).hexdigest()):
+            self.refuse(400, "BadDigest")
+            return False
+        if self.server.locked and not sums:
+            self.refuse(400, "InvalidRequest")
+            return False
+        return True
+
+    def condition(self):
+        if self.headers.get("If-None-Match") == "*" and self.spot in self.server.objects:
+            self.refuse(412, "PreconditionFailed")
+            return False
+        return True
+
+    def do_PUT(self):
+        if self.begin():
+            return
+        server, data = self.server, self.data
+        source = self.headers.get("x-amz-copy-source")
+        if source:
+            data = server.objects[tuple(urllib.parse.unquote(source).lstrip("/").split("/", 1))]
+            part = re.fullmatch(r"bytes=(\d+)-(\d+)",
+                                self.headers.get("x-amz-copy-source-range", ""))
+            data = data[int(part[1]):int(part[2]) + 1] if part else data
+        elif not self.fits():
+            return
+        if "uploadId" in self.query:
+            if self.query["uploadId"] not in server.uploads:
+                self.refuse(404, "NoSuchUpload")
+                return
+            with server.lock:
+                server.uploads[self.query["uploadId"]][2][int(self.query["partNumber"])] = data
+        elif not self.condition():
+            return
+        else:
+            server.objects[self.spot] = data
+        etag = f'"{self.etag(data)}"'
+        kind = "CopyPartResult" if "uploadId" in self.query else "CopyObjectResult"
+        body = f"<{kind}><ETag>{escape(etag)}</ETag></{kind}>".encode() if source else b""
+        self.say(200, body, ETag=etag)
+
+    def do_POST(self):
+        if self.begin():
+            return
+        server = self.server
+        if "delete" in self.query:
+            if self.fits():
+                for key in re.findall(r"<Key>([^<]*)</Key>", self.data.decode()):
+                    server.objects.pop((self.spot[0], key), None)
+                self.say(200, b"<DeleteResult></DeleteResult>")
+        elif "uploads" in self.query:
+            with server.lock:
+                server.begun += 1
+                name = f"id-{server.begun:05}"
+                server.uploads[name] = (self.spot, object_server.iso(time.time()), {})
+            self.say(200, f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId>"
+                          "</InitiateMultipartUploadResult>".encode())
+        else:
+            self.complete()
+
+    def complete(self):
+        server, name = self.server, self.query.get("uploadId")
+        if name not in server.uploads:
+            self.refuse(404, "NoSuchUpload")
+            return
+        if not self.condition():
+            return
+        parts = server.uploads[name][2]
+        wanted = [int(number) for number in re.findall(rb"<PartNumber>(\d+)<", self.data)]
+        if any(number not in parts for number in wanted):
+            self.refuse(400, "InvalidPart")
+            return
+        del server.uploads[name]
+        bodies = [parts[number] for number in wanted]
+        etag = hashlib.md5(b"".join(hashlib.md5(body).digest() for body in bodies)).hexdigest()
+        server.objects[self.spot] = b"".join(bodies)
+        server.etags[self.spot] = f"{etag}-{len(bodies)}"
+        self.say(200, b"<CompleteMultipartUploadResult><ETag>&quot;x&quot;</ETag>"
+                      b"</CompleteMultipartUploadResult>")
+
+    def do_DELETE(self):
+        if self.begin():
+            return
+        if "uploadId" in self.query and self.server.uploads.pop(self.query["uploadId"],
+                                                                None) is None:
+            self.refuse(404, "NoSuchUpload")
+            return
+        if "uploadId" not in self.query:
+            self.server.objects.pop(self.spot, None)
+        self.say(204)
+
+    def do_GET(self):
+        if self.begin():
+            return
+        if "uploads" in self.query:
+            self.list_uploads()
+        elif "uploadId" in self.query:
+            self.list_parts()
+        elif "list-type" in self.query:
+            self.list(self.spot[0], self.query)
+        elif self.spot not in self.server.objects:
+            self.refuse(404, "NoSuchKey")
+        else:
+            self.give(self.server.objects[self.spot])
+
+    def give(self, data, **more):
+        kind, restore = self.server.classes.get(self.spot, ("", ""))
+        if kind:
+            more["x-amz-storage-class"] = kind
+        if restore:
+            more["x-amz-restore"] = restore
+        if kind in ("GLACIER", "DEEP_ARCHIVE") and self.command == "GET" and \
+                "ongoing-request=\"false\"" not in restore:
+            self.say(403, "<Error><Code>InvalidObjectState</Code><Message>not valid for its class"
+                          f"</Message><StorageClass>{kind}</StorageClass></Error>".encode())
+            return
+        self.made = self.server.etags.get(self.spot) if self.spot in self.server.etags else None
+        super().give(data, **more)
+
+    def etag(self, data):
+        return getattr(self, "made", None) or hashlib.md5(data).hexdigest()
+
+    def list_uploads(self):
+        query, server = self.query, self.server
+        rows = sorted((spot[1], name, begun) for name, (spot, begun, _) in server.uploads.items()
+                      if spot[0] == self.spot[0] and spot[1].startswith(query.get("prefix", "")))
+        marker = (query.get("key-marker", ""), query.get("upload-id-marker", ""))
+        rows = [row for row in rows if row[:2] > marker]
+        some, more = rows[:server.upload_page], len(rows) > server.upload_page
+        said = QUOTE if query.get("encoding-type") == "url" else escape
+        text = "".join(f"<Upload><Key>{said(key)}</Key><UploadId>{name}</UploadId>"
+                       f"<Initiated>{begun}</Initiated></Upload>" for key, name, begun in some)
+        if more:
+            text += (f"<NextKeyMarker>{said(some[-1][0])}</NextKeyMarker>"
+                     f"<NextUploadIdMarker>{some[-1][1]}</NextUploadIdMarker>")
+        self.say(200, f"<ListMultipartUploadsResult><IsTruncated>{str(more).lower()}</IsTruncated>"
+                      f"{text}</ListMultipartUploadsResult>".encode())
+
+    def list_parts(self):
+        if self.query["uploadId"] not in self.server.uploads:
+            self.refuse(404, "NoSuchUpload")
+            return
+        parts = self.server.uploads[self.query["uploadId"]][2]
+        text = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{self.etag(data)}&quot;"
+                       f"</ETag><Size>{len(data)}</Size></Part>"
+                       for number, data in sorted(parts.items())
+                       if number > int(self.query.get("part-number-marker", 0)))
+        self.say(200, f"<ListPartsResult>{text}</ListPartsResult>".encode())
+
+
+def serve(objects=None):
+    store = object_server.Store(Writing, {} if objects is None else objects)
+    store.keys, store.retry_every = None, 0
+    store.told, store.again, store.count = {}, [], 0
+    store.asked, store.script = [], None
+    store.uploads, store.begun, store.upload_page = {}, 0, 1000  # id -> (spot, begun, parts)
+    store.etags, store.classes = {}, {}  # by spot; (class, restore)
+    store.locked = False  # the bucket wants a checksum with each body
+    return store
+
+
+def environment(store):
+    """What a client needs, and nothing of this machine's own configuration."""
+    return {"AWS_ENDPOINT_URL": store.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s",
+            "AWS_REGION": "us-east-1", "AWS_CONFIG_FILE": "/dev/null",
+            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_EC2_METADATA_DISABLED": "true"}
