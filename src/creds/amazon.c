@@ -3,6 +3,7 @@
 
 #include "creds/sts.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,9 @@
 
 #define METADATA "http://169.254.169.254"
 #define METADATA_6 "http://[fd00:ec2::254]"
-#define METADATA_MS 1000u /* as botocore: most machines have no such service */
+#define METADATA_S 1u /* as botocore: most machines have no such service */
+#define METADATA_S_MAX 30u
+#define METADATA_TRIES_MAX 10u
 #define METADATA_TTL_S "21600"
 #define CONTAINER "http://169.254.170.2"
 #define CONTAINER_MS 2000u
@@ -506,35 +509,82 @@ static int from_container(struct stk_search *search, struct stk_credentials *fou
     return status;
 }
 
-/* The service's address; NULL: it is switched off. */
-static const char *metadata_base(const struct stk_profiles *profiles)
+/* How an instance's metadata are asked. */
+struct metadata {
+    const char *base;
+    uint32_t timeout_ms, tries;
+};
+
+/* A variable, or else an option of the profile, that is a number; false: it is none. */
+static bool metadata_number(const struct stk_profiles *profiles, const char *variable,
+                            uint32_t most, uint32_t *number)
 {
+    const char *text = stk_environment(variable), *option = variable + 4; /* "AWS_" */
+    char name[64];
+    size_t used = 0;
+    long told;
+    char *end;
+
+    for (; option[used] && used + 1 < sizeof name; used++) {
+        name[used] = (char)tolower((unsigned char)option[used]);
+    }
+    name[used] = 0;
+    text = text ? text : stk_profiles_get(profiles, profiles->name, name);
+    if (!text || !text[0]) {
+        return true;
+    }
+    told = strtol(text, &end, 10);
+    *number = (uint32_t)stk_min(told > 0 ? (unsigned long)told : 0, most);
+    return *number > 0 && *end == 0;
+}
+
+/* 1: they may be asked. 0: they are switched off, or no number of the settings is one. */
+static int metadata_find(struct stk_search *search, struct metadata *service,
+                         struct stoker_error *error)
+{
+    const struct stk_profiles *profiles = &search->profiles;
     const char *off = stk_environment("AWS_EC2_METADATA_DISABLED");
     const char *base = stk_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     const char *mode = stk_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+    uint32_t seconds = METADATA_S;
 
     if (off && strcasecmp(off, "true") == 0) {
-        return NULL;
+        stk_search_say(search, "AWS_EC2_METADATA_DISABLED is true");
+        return 0;
     }
     base =
         base ? base : stk_profiles_get(profiles, profiles->name, "ec2_metadata_service_endpoint");
     mode = mode ? mode
                 : stk_profiles_get(profiles, profiles->name, "ec2_metadata_service_endpoint_mode");
-    return base && base[0] ? base : mode && strcasecmp(mode, "ipv6") == 0 ? METADATA_6 : METADATA;
+    service->base = base && base[0]                         ? base
+                    : mode && strcasecmp(mode, "ipv6") == 0 ? METADATA_6
+                                                            : METADATA;
+    service->tries = 1;
+    if (!metadata_number(profiles, "AWS_METADATA_SERVICE_TIMEOUT", METADATA_S_MAX, &seconds) ||
+        !metadata_number(profiles, "AWS_METADATA_SERVICE_NUM_ATTEMPTS", METADATA_TRIES_MAX,
+                         &service->tries)) {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "a setting is no number",
+                        "whole seconds and whole tries are, from 1 on",
+                        "AWS_METADATA_SERVICE_TIMEOUT or ..._NUM_ATTEMPTS");
+    }
+    service->timeout_ms = seconds * 1000;
+    return 1;
 }
 
-static struct stk_ask *metadata_ask(uint32_t method, const char *base, const char *path,
-                                    const char *token)
+static struct stk_ask *metadata_ask(uint32_t method, const struct metadata *service,
+                                    const char *path, const char *token)
 {
     struct stk_ask *ask = stk_ask_open(method);
-    size_t bytes = strlen(base);
+    size_t bytes = strlen(service->base);
 
     if (ask) {
-        snprintf(ask->url, sizeof ask->url, "%.*s%s", (int)(bytes - (base[bytes - 1] == '/')), base,
-                 path);
+        snprintf(ask->url, sizeof ask->url, "%.*s%s",
+                 (int)(bytes - (service->base[bytes - 1] == '/')), service->base, path);
         ask->direct = true;
-        ask->total_ms = ask->connect_ms = METADATA_MS;
-        ask->tries = method == STK_HTTP_PUT ? 1 : 0;
+        ask->total_ms = ask->connect_ms = service->timeout_ms;
+        /* Most machines have no such service; one that gave a token has. */
+        ask->tries =
+            method == STK_HTTP_PUT ? service->tries : stk_max(service->tries, STK_SEARCH_TRIES);
         stk_ask_header(ask,
                        token ? "x-aws-ec2-metadata-token" : "x-aws-ec2-metadata-token-ttl-seconds",
                        token ? token : METADATA_TTL_S);
@@ -542,56 +592,98 @@ static struct stk_ask *metadata_ask(uint32_t method, const char *base, const cha
     return ask;
 }
 
-/* Version 2 only: a token first. Version 1 gives keys to whoever makes the machine send a GET. */
+/* Version 2 only: a token first. Version 1 gives keys to whoever makes the machine send a GET.
+ * 1: its text is the token. 0: nobody is there, or nobody who says so answers. */
+static int metadata_token(struct stk_search *search, const struct metadata *service,
+                          struct stk_ask **token_out)
+{
+    struct stk_ask *token = metadata_ask(STK_HTTP_PUT, service, "/latest/api/token", NULL);
+    int status = token ? stk_ask_send(search, token, "the instance's metadata", NULL) : -ENOMEM;
+
+    *token_out = token;
+    if (status == 0 && token->code == 200 && !strpbrk(token->text, "\r\n") &&
+        token->text_bytes > 0 && token->text_bytes < STK_CREDS_KEY_BYTES_MAX) {
+        return 1;
+    }
+    if (status < 0 || stk_ask_is_busy(token)) {
+        search->silent = "the metadata service of an EC2 instance";
+        stk_search_say(search,
+                       "no metadata service of an EC2 instance answers at %s, which is asked again "
+                       "in a minute (in a container it answers only where its hop limit is 2 or "
+                       "more)",
+                       service->base);
+    } else {
+        stk_search_say(search, "no metadata of an EC2 instance are at %s: status %u", service->base,
+                       token->code);
+    }
+    return 0;
+}
+
+/* The name of the role into role->text. 1; 0: there is none. A machine that gave a token and then
+ * does not say whether it has a role is in trouble: whoever goes on unsigned would be wrong. */
+static int metadata_role(struct stk_search *search, struct stk_ask *role,
+                         struct stoker_error *error)
+{
+    int status = role ? stk_ask_send(search, role, "the instance's metadata", error)
+                      : stk_fail_errno(error, ENOMEM, "cannot ask the instance", "free memory",
+                                       "its metadata");
+
+    if (status < 0) {
+        return status;
+    }
+    if (role->code == 404 || (role->code == 200 && role->text_bytes == 0)) {
+        stk_search_say(search, "the instance has no role");
+        return 0;
+    }
+    if (role->code != 200) {
+        return stk_ask_refused(role, "the instance's metadata", "check the instance's role", error);
+    }
+    role->text[strcspn(role->text, "\r\n")] = 0;
+    if (strpbrk(role->text, " ?#%")) {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "the name of a role cannot be meant",
+                        "look what answers there", "the instance's metadata");
+    }
+    return 1;
+}
+
 static int from_metadata(struct stk_search *search, struct stk_credentials *found,
                          struct stoker_error *error)
 {
     static const char roles[] = "/latest/meta-data/iam/security-credentials/";
-    const char *base = metadata_base(&search->profiles);
     struct stk_ask *token = NULL, *role = NULL, *keys = NULL;
+    struct metadata service;
     char path[512];
-    int status = 0;
+    int status;
 
-    if (!base) {
-        stk_search_say(search, "AWS_EC2_METADATA_DISABLED is true");
-        return 0;
-    }
     if (!search->options->http) {
         stk_search_say(search, "the metadata service is not asked here");
         return 0;
     }
-    token = metadata_ask(STK_HTTP_PUT, base, "/latest/api/token", NULL);
-    if (!token || stk_ask_send(search, token, "the instance's metadata", NULL) < 0 ||
-        token->code != 200 || strpbrk(token->text, "\r\n") ||
-        token->text_bytes >= STK_CREDS_KEY_BYTES_MAX) {
-        stk_search_say(search,
-                       "no metadata service of an EC2 instance answers at %s (in a "
-                       "container it does only where its hop limit is 2 or more)",
-                       base);
+    status = metadata_find(search, &service, error);
+    status = status > 0 ? metadata_token(search, &service, &token) : status;
+    if (status > 0) {
+        role = metadata_ask(STK_HTTP_GET, &service, roles, token->text);
+        status = metadata_role(search, role, error);
+    }
+    if (status <= 0) {
         goto done;
     }
-    role = metadata_ask(STK_HTTP_GET, base, roles, token->text);
-    if (!role || stk_ask_send(search, role, "the instance's metadata", NULL) < 0 ||
-        role->code != 200 || role->text_bytes == 0) {
-        stk_search_say(search, "the instance has no role");
-        goto done;
-    }
-    role->text[strcspn(role->text, "\r\n")] = 0;
-    if ((size_t)snprintf(path, sizeof path, "%s%s", roles, role->text) >= sizeof path ||
-        strpbrk(role->text, " ?#%")) {
-        status = stk_fail(error, STOKER_ERROR_FORMAT, "the name of a role cannot be meant",
-                          "look what answers there", "the instance's metadata");
-        goto done;
-    }
-    keys = metadata_ask(STK_HTTP_GET, base, path, token->text);
-    status = keys ? stk_ask_send(search, keys, "the instance's metadata", error) : -ENOMEM;
+    snprintf(path, sizeof path, "%s%.256s", roles, role->text);
+    keys = metadata_ask(STK_HTTP_GET, &service, path, token->text);
+    status = keys ? stk_ask_send(search, keys, "the instance's metadata", error)
+                  : stk_fail_errno(error, ENOMEM, "cannot ask the instance", "free memory",
+                                   "its metadata");
     if (status == 0) {
         status = keys->code == 200 ? take_keys(keys, "the instance's metadata", found, error)
                                    : stk_ask_refused(keys, "the instance's metadata",
                                                      "check the instance's role", error);
     }
+    if (status > 0) {
+        found->stay = true;
+        found->expires_ns = stk_search_stay(found->expires_ns);
+    }
     snprintf(found->from, sizeof found->from, "role '%.100s' of the EC2 instance, by %.200s",
-             role->text, base);
+             role->text, service.base);
 
 done:
     stk_ask_close(token);
@@ -602,10 +694,10 @@ done:
 
 /* ---- where the machine is ---- */
 
-static bool metadata_place(struct stk_search *search, const char *base, const char *path,
-                           const char *token, char name[64])
+static bool metadata_place(struct stk_search *search, const struct metadata *service,
+                           const char *path, const char *token, char name[64])
 {
-    struct stk_ask *ask = metadata_ask(STK_HTTP_GET, base, path, token);
+    struct stk_ask *ask = metadata_ask(STK_HTTP_GET, service, path, token);
     bool told;
 
     if (ask) {
@@ -622,28 +714,32 @@ static bool metadata_place(struct stk_search *search, const char *base, const ch
 
 int stk_search_where_amazon(struct stk_search *search, struct stk_creds_where *where)
 {
-    const char *base = metadata_base(&search->profiles);
+    struct metadata service;
     struct stk_ask *token;
     int status = 0;
 
-    if (!base) {
-        snprintf(where->from, sizeof where->from, "AWS_EC2_METADATA_DISABLED is true");
+    if (metadata_find(search, &service, NULL) <= 0) {
+        snprintf(where->from, sizeof where->from,
+                 "AWS_EC2_METADATA_DISABLED is true, or a setting of the metadata is no number");
         return 0;
     }
-    token = metadata_ask(STK_HTTP_PUT, base, "/latest/api/token", NULL);
+    service.timeout_ms = METADATA_S * 1000; /* nobody waits for it */
+    service.tries = 1;
+    token = metadata_ask(STK_HTTP_PUT, &service, "/latest/api/token", NULL);
     if (!token || stk_ask_send(search, token, "the instance's metadata", NULL) < 0) {
         status = -ENOENT;
     } else if (token->code == 200 && !strpbrk(token->text, "\r\n") &&
                token->text_bytes < STK_CREDS_KEY_BYTES_MAX &&
-               metadata_place(search, base, "/latest/meta-data/placement/region", token->text,
+               metadata_place(search, &service, "/latest/meta-data/placement/region", token->text,
                               where->region)) {
-        (void)metadata_place(search, base, "/latest/meta-data/placement/availability-zone-id",
+        (void)metadata_place(search, &service, "/latest/meta-data/placement/availability-zone-id",
                              token->text, where->zone);
         where->cloud = "Amazon";
         status = 1;
     }
     snprintf(where->from, sizeof where->from, "%s %.200s",
-             status > 0 ? "the instance's metadata, by" : "no metadata of an instance at", base);
+             status > 0 ? "the instance's metadata, by" : "no metadata of an instance at",
+             service.base);
     stk_ask_close(token);
     return status;
 }

@@ -1,6 +1,7 @@
 /* Small requests to services that hand out credentials. */
 #include "creds/search.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "io/machine.h"
 #include "io/pool.h"
@@ -11,9 +12,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define BACKOFF_MS 200u /* doubled each time */
+#define MS UINT64_C(1000000)
+#define STAY_S 600u /* botocore's ec2_credential_refresh_window; and 2 to 10 minutes more */
 
-static bool is_worth_more(const struct stk_http_request *request, uint32_t code);
+static bool is_worth_more(const struct stk_ask *ask, const struct stk_http_request *request);
+static void take_answer(struct stk_ask *ask, const struct stk_http_answer *answer,
+                        const struct stk_http_request *request);
+static uint64_t wait_before(const struct stk_search *search, uint32_t tries);
 
 struct stk_ask *stk_ask_open(uint32_t method)
 {
@@ -66,6 +71,7 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
     struct stk_http_answer *answer = stk_alloc(1, sizeof *answer);
     uint32_t tries = ask->tries ? ask->tries : STK_SEARCH_TRIES;
     int status = STOKER_ERROR_UNSUPPORTED;
+    uint32_t silent = 0;
     uint64_t wait_ms = 0;
 
     if (!answer || !search->options->http) {
@@ -76,7 +82,10 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
         stk_free(answer);
         return status;
     }
-    for (uint32_t i = 0; i < tries; i++) {
+    for (uint32_t i = 0;; i++) {
+        uint64_t now_ns = stk_clock_ns(), begin_ns = now_ns + wait_ms * MS;
+        uint64_t left_ms = search->until_ns > begin_ns ? (search->until_ns - begin_ns) / MS : 0;
+        uint64_t most_ms = ask->total_ms ? ask->total_ms : STK_SEARCH_MS;
         struct stk_http_request request = {
             .method = ask->method,
             .url = ask->url,
@@ -88,22 +97,26 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
             .secret = true,
             .direct = ask->direct,
             .connect_ms = ask->connect_ms ? ask->connect_ms : STK_SEARCH_MS,
-            .first_byte_ms = ask->total_ms ? ask->total_ms : STK_SEARCH_MS,
-            .total_ms = (uint32_t)wait_ms + (ask->total_ms ? ask->total_ms : STK_SEARCH_MS),
-            .not_before_ns = stk_clock_ns() + wait_ms * 1000000,
+            .first_byte_ms = (uint32_t)most_ms,
+            .total_ms = (uint32_t)(wait_ms + stk_min(most_ms, left_ms)),
+            .not_before_ns = begin_ns,
         };
-        status = stk_http_call(search->options->http, &request, answer, error);
-        ask->code = status == 0 ? answer->code : 0;
-        ask->text_bytes = request.bytes;
-        if (status == 0 && answer->code / 100 != 2) {
-            ask->text_bytes = answer->text_bytes;
-            memcpy(ask->text, answer->text, answer->text_bytes);
-        }
-        ask->text[ask->text_bytes] = 0;
-        if (!is_worth_more(&request, ask->code)) {
+        if (left_ms == 0) {
+            status = i > 0 ? status
+                           : stk_fail(error, STOKER_ERROR_TIMEOUT, "credentials take too long",
+                                      "'stoker creds explain URL' tells what is asked for them",
+                                      "%s", what);
             break;
         }
-        wait_ms = BACKOFF_MS << i;
+        status = stk_http_call(search->options->http, &request, answer, error);
+        ask->code = status == 0 ? answer->code : 0;
+        take_answer(ask, answer, &request);
+        silent += status < 0;
+        if (!is_worth_more(ask, &request) || silent == tries ||
+            i + 1 == stk_max(tries, STK_SEARCH_BUSY_TRIES)) {
+            break;
+        }
+        wait_ms = wait_before(search, i);
     }
     explicit_bzero(answer, sizeof *answer);
     stk_free(answer);
@@ -178,12 +191,102 @@ bool stk_search_is_here(const char *url)
            (size_t)end == bytes && last[0] < 256 && last[1] < 256 && last[2] < 256;
 }
 
-static bool is_worth_more(const struct stk_http_request *request, uint32_t code)
+/* Its text, what it says of its server, and nothing of an answer before it. */
+static void take_answer(struct stk_ask *ask, const struct stk_http_answer *answer,
+                        const struct stk_http_request *request)
+{
+    struct stk_view value;
+    uint64_t seconds;
+
+    ask->text_bytes = request->bytes;
+    ask->google = false;
+    ask->date_ns = 0;
+    if (ask->code != 0) {
+        if (ask->code / 100 != 2) {
+            ask->text_bytes = answer->text_bytes;
+            memcpy(ask->text, answer->text, answer->text_bytes);
+        }
+        ask->google = stk_http_header(answer, "Metadata-Flavor", &value) && value.bytes == 6 &&
+                      memcmp(value.data, "Google", 6) == 0;
+        if (stk_http_header(answer, "Date", &value) && stk_tell_date(value, &seconds)) {
+            ask->date_ns = seconds * 1000 * MS;
+        }
+    }
+    ask->text[ask->text_bytes] = 0;
+}
+
+/* Doubled each time; of many who ask at once, half of it at random. */
+static uint64_t wait_before(const struct stk_search *search, uint32_t tries)
+{
+    uint32_t first_ms = search->options->backoff_ms;
+    uint64_t wait_ms = (uint64_t)(first_ms ? first_ms : STK_SEARCH_BACKOFF_MS) << stk_min(tries, 8);
+
+    return wait_ms - stk_mix(stk_clock_wall_ns()) % (wait_ms / 2 + 1);
+}
+
+/* Codes that come with 400 and 403 as well. STS says IDPCommunicationError where it did not reach
+ * the identity's own provider. */
+static bool is_throttle(const char *code)
+{
+    static const char *const codes[] = {"Throttling",
+                                        "ThrottlingException",
+                                        "ThrottledException",
+                                        "RequestThrottled",
+                                        "RequestThrottledException",
+                                        "RequestLimitExceeded",
+                                        "TooManyRequestsException",
+                                        "BandwidthLimitExceeded",
+                                        "PriorRequestNotComplete",
+                                        "EC2ThrottledException",
+                                        "SlowDown",
+                                        "IDPCommunicationError",
+                                        "RequestTimeout",
+                                        "RequestTimeoutException",
+                                        "ServiceUnavailable",
+                                        "InternalError",
+                                        "temporarily_unavailable",
+                                        "internal_failure",
+                                        "server_error",
+                                        "slow_down"};
+
+    for (size_t i = 0; i < STK_COUNT(codes); i++) {
+        if (strcmp(codes[i], code) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool stk_ask_is_busy(const struct stk_ask *ask)
+{
+    char code[STK_TELL_CODE_BYTES];
+
+    if (ask->code == 408 || ask->code == 410 || ask->code == 429 || ask->code >= 500 ||
+        (ask->code == 404 && ask->early)) {
+        return true;
+    }
+    if (ask->code / 100 != 4) {
+        return false;
+    }
+    stk_tell_code((struct stk_view){(const uint8_t *)ask->text, ask->text_bytes}, code);
+    return is_throttle(code);
+}
+
+uint64_t stk_search_stay(uint64_t expires_ns)
+{
+    uint64_t now_ns = stk_clock_wall_ns();
+    uint64_t stay_ns = (STAY_S + 120 + stk_mix(now_ns) % 481) * 1000 * MS;
+
+    return expires_ns > now_ns + stay_ns ? expires_ns : now_ns + stay_ns;
+}
+
+static bool is_worth_more(const struct stk_ask *ask, const struct stk_http_request *request)
 {
     switch ((enum stk_http_failure)request->failure) {
     case STK_HTTP_NO_FAILURE:
-        return code == 408 || code == 429 || code >= 500;
+        return stk_ask_is_busy(ask);
     case STK_HTTP_RESOLVE:
+        return !ask->direct; /* elsewhere a cloud's own names are in no directory */
     case STK_HTTP_CONNECT:
     case STK_HTTP_RESET:
     case STK_HTTP_BROKEN:

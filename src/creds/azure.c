@@ -237,51 +237,108 @@ static int from_workload(struct stk_search *search, struct stk_credentials *foun
     return status;
 }
 
-/* Of an App Service's container, or of a virtual machine. */
+/* Who gives tokens to managed identities, in azure-identity's order. */
+struct identity {
+    const char *place; /* "a virtual machine"; static */
+    const char *endpoint, *header, *secret, *version, *client_name;
+    const char *variable; /* that names the endpoint; NULL: it is where it always is */
+};
+
+static void find_identity(struct identity *identity)
+{
+    const char *endpoint = stk_environment("IDENTITY_ENDPOINT");
+    const char *secret = stk_environment("IDENTITY_HEADER");
+    const char *old = stk_environment("MSI_ENDPOINT"), *old_secret = stk_environment("MSI_SECRET");
+    const char *host = stk_environment("AZURE_POD_IDENTITY_AUTHORITY_HOST");
+
+    if (endpoint && secret) {
+        *identity = (struct identity){"the App Service", endpoint,    "X-IDENTITY-HEADER", secret,
+                                      "2019-08-01",      "client_id", "IDENTITY_ENDPOINT"};
+    } else if (old && old_secret) {
+        *identity = (struct identity){"Azure Machine Learning",
+                                      old,
+                                      "secret",
+                                      old_secret,
+                                      "2017-09-01",
+                                      "clientid",
+                                      "MSI_ENDPOINT"};
+    } else {
+        *identity = (struct identity){"the virtual machine",
+                                      host ? host : METADATA,
+                                      "Metadata",
+                                      "true",
+                                      "2018-02-01",
+                                      "client_id",
+                                      NULL};
+    }
+}
+
+/* 1: found. 0: a virtual machine's service that is not there, or knows of no identity. */
+static int send_managed(struct stk_search *search, struct stk_ask *ask,
+                        const struct identity *identity, struct stk_credentials *found,
+                        struct stoker_error *error)
+{
+    bool machine = !identity->variable;
+    int status = stk_ask_send(search, ask, "the identity service", machine ? NULL : error);
+
+    if (status < 0 && machine) {
+        search->silent = "the identity service of a virtual machine";
+        stk_search_say(search,
+                       "no identity service of a virtual machine answers at %s, which is asked "
+                       "again in a minute",
+                       identity->endpoint);
+        return 0;
+    }
+    if (status == 0 && machine && ask->code / 100 == 4 && ask->code != 429 && ask->code != 410) {
+        stk_search_say(search, "the machine has no identity: status %u of %s", ask->code,
+                       identity->endpoint);
+        return 0;
+    }
+    return status < 0 ? status : take_token(ask, "the identity service", found, error);
+}
+
+/* Of an App Service's container, a job of Azure ML, or a virtual machine. */
 static int from_managed(struct stk_search *search, struct stk_credentials *found,
                         struct stoker_error *error)
 {
-    const char *endpoint = stk_environment("IDENTITY_ENDPOINT");
-    const char *header = stk_environment("IDENTITY_HEADER");
-    const char *host = stk_environment("AZURE_POD_IDENTITY_AUTHORITY_HOST");
-    const char *client = stk_environment("AZURE_CLIENT_ID");
     struct stk_ask *ask = search->options->http ? stk_ask_open(STK_HTTP_GET) : NULL;
-    bool service = endpoint && header;
-    int status = 0;
+    const char *client = stk_environment("AZURE_CLIENT_ID");
+    struct identity identity;
+    int status;
 
+    find_identity(&identity);
+    if (!client && identity.variable && strcmp(identity.variable, "MSI_ENDPOINT") == 0) {
+        client = stk_environment("DEFAULT_IDENTITY_CLIENT_ID");
+    }
     if (!ask || (client && strpbrk(client, "&?#% "))) {
         stk_search_say(search, "the identity service is not asked here");
         stk_ask_close(ask);
         return 0;
     }
-    host = host ? host : METADATA;
-    snprintf(ask->url, sizeof ask->url, "%s%s?api-version=%s&resource=%s%s%s",
-             service ? endpoint : host, service ? "" : "/metadata/identity/oauth2/token",
-             service ? "2019-08-01" : "2018-02-01", RESOURCE, client ? "&client_id=" : "",
-             client ? client : "");
-    stk_ask_header(ask, service ? "X-IDENTITY-HEADER" : "Metadata", service ? header : "true");
+    snprintf(ask->url, sizeof ask->url, "%s%s?api-version=%s&resource=%s%s%s%s%s",
+             identity.endpoint, identity.variable ? "" : "/metadata/identity/oauth2/token",
+             identity.version, RESOURCE, client ? "&" : "", client ? identity.client_name : "",
+             client ? "=" : "", client ? client : "");
     ask->direct = true;
-    ask->tries = service ? 0 : 1;
-    ask->total_ms = ask->connect_ms = service ? 0 : METADATA_MS;
-    if (service && !stk_search_is_here(endpoint) && strncmp(endpoint, "http://169.254.", 15) != 0) {
+    ask->early = true;
+    if (!identity.variable) {
+        ask->tries = 1;
+        ask->total_ms = ask->connect_ms = METADATA_MS;
+    }
+    if (identity.variable && strncmp(identity.endpoint, "https://", 8) != 0 &&
+        !stk_search_is_here(identity.endpoint) &&
+        strncmp(identity.endpoint, "http://169.254.", 15) != 0) {
         status = stk_fail(error, STOKER_ERROR_ARGUMENT, "an identity endpoint may not be asked",
-                          "it is on this machine", "IDENTITY_ENDPOINT");
-        goto done;
-    }
-    status = stk_ask_send(search, ask, "the identity service", service ? error : NULL);
-    if (status < 0) {
-        status = service ? status : 0;
-        stk_search_say(search, "no identity service of a virtual machine answers at %s", host);
-    } else if (!service && ask->code / 100 == 4 && ask->code != 429) {
-        stk_search_say(search, "the machine has no identity: status %u of %s", ask->code, host);
+                          "https, or this machine, may be", "%s", identity.variable);
+    } else if (strpbrk(identity.secret, "\r\n") || strlen(identity.secret) > 4096) {
+        status = stk_fail(error, STOKER_ERROR_FORMAT, "a secret is not a line",
+                          "check where it was set", "IDENTITY_HEADER, or MSI_SECRET");
     } else {
-        status = take_token(ask, "the identity service", found, error);
-        snprintf(found->from, sizeof found->from, "managed identity of the %s%s%.60s",
-                 service ? "service" : "virtual machine", client ? ", client " : "",
-                 client ? client : "");
+        stk_ask_header(ask, identity.header, identity.secret);
+        status = send_managed(search, ask, &identity, found, error);
     }
-
-done:
+    snprintf(found->from, sizeof found->from, "managed identity of %s%s%.60s", identity.place,
+             client ? ", client " : "", client ? client : "");
     stk_ask_close(ask);
     return status;
 }

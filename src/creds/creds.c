@@ -22,7 +22,8 @@
 #define MARGIN_NS (10 * SECOND)     /* what lives shorter is not used, if more was given */
 #define RETRY_FIRST_NS SECOND       /* behind a failure; doubled each time */
 #define RETRY_LAST_NS (60 * SECOND)
-#define WAIT_S 180 /* for another's refresh: more than any takes */
+#define UNSURE_NS (60 * SECOND) /* as nobody, while a service that may know does not answer */
+#define WAIT_S 200              /* for another's refresh: more than any takes */
 
 struct stk_creds {
     struct stk_creds_options options; /* const after open; profile is the object's */
@@ -35,6 +36,8 @@ struct stk_creds {
         uint64_t begun_ns;          /* of their life: when they were given */
         uint64_t generation;
         bool refreshing, has_thread, stale;
+        bool known;                /* somebody was found, ever */
+        uint64_t unsure;           /* the last generation that is nobody by a guess; 0: none */
         pthread_t thread;          /* the last that refreshed; joined before the next */
         uint32_t failures;         /* since the last success */
         uint64_t retry_ns;         /* not before; monotonic */
@@ -42,14 +45,18 @@ struct stk_creds {
     } locked;
 };
 
+static bool is_alive(const struct stk_credentials *who, uint64_t begun_ns);
 static bool lives_locked(const struct stk_creds *creds);
 static bool is_due_locked(const struct stk_creds *creds);
 static int start_thread_locked(struct stk_creds *creds);
 static void *refresh_thread(void *creds);
 static void refresh_locked(struct stk_creds *creds);
+static int take_locked(struct stk_creds *creds, struct stk_credentials *found, const char *silent,
+                       struct stoker_error *error);
 static int answer_locked(struct stk_creds *creds, struct stk_credentials *credentials_out);
 static int search_chain(const struct stk_creds_options *options, struct stk_creds_trail *trail,
-                        struct stk_credentials *found, struct stoker_error *error);
+                        struct stk_credentials *found, const char **silent_out,
+                        struct stoker_error *error);
 
 int stk_creds_open(struct stk_creds **creds_out, const struct stk_creds_options *options,
                    struct stoker_error *error)
@@ -164,6 +171,20 @@ void stk_creds_refused(struct stk_creds *creds, uint64_t generation)
     pthread_mutex_unlock(&creds->lock);
 }
 
+bool stk_creds_doubted(struct stk_creds *creds, uint64_t generation)
+{
+    bool doubt;
+
+    pthread_mutex_lock(&creds->lock);
+    doubt = generation <= creds->locked.unsure; /* whoever is known once is not unsure again */
+    if (doubt && creds->locked.now.generation == generation) {
+        stk_creds_wipe(&creds->locked.now);
+        creds->locked.stale = creds->locked.refreshing;
+    }
+    pthread_mutex_unlock(&creds->lock);
+    return doubt;
+}
+
 bool stk_creds_unsigned(uint32_t service)
 {
     static const char *const names[] = {[STK_CREDS_AWS] = "AWS_NO_SIGN_REQUEST",
@@ -184,8 +205,10 @@ void stk_creds_wipe(struct stk_credentials *credentials)
 int stk_creds_explain(const struct stk_creds_options *options, struct stk_creds_trail *trail_out,
                       struct stk_credentials *credentials_out, struct stoker_error *error)
 {
+    const char *silent;
+
     *trail_out = (struct stk_creds_trail){0};
-    return search_chain(options, trail_out, credentials_out, error);
+    return search_chain(options, trail_out, credentials_out, &silent, error);
 }
 
 void stk_search_say(struct stk_search *search, const char *format, ...)
@@ -203,25 +226,29 @@ void stk_search_say(struct stk_search *search, const char *format, ...)
 /* ---- their life ---- */
 
 /* What is left of their life, and all of it. */
-static void life_locked(const struct stk_creds *creds, uint64_t *left_out, uint64_t *life_out)
+static void life_of(const struct stk_credentials *who, uint64_t begun_ns, uint64_t *left_out,
+                    uint64_t *life_out)
 {
-    const struct stk_credentials *now = &creds->locked.now;
     uint64_t wall_ns = stk_clock_wall_ns();
 
-    *left_out = now->expires_ns > wall_ns ? now->expires_ns - wall_ns : 0;
-    *life_out =
-        now->expires_ns > creds->locked.begun_ns ? now->expires_ns - creds->locked.begun_ns : 0;
+    *left_out = who->expires_ns > wall_ns ? who->expires_ns - wall_ns : 0;
+    *life_out = who->expires_ns > begun_ns ? who->expires_ns - begun_ns : 0;
+}
+
+static bool is_alive(const struct stk_credentials *who, uint64_t begun_ns)
+{
+    uint64_t left, life;
+
+    if (who->kind == 0 || who->expires_ns == STK_CREDS_NEVER) {
+        return who->kind != 0;
+    }
+    life_of(who, begun_ns, &left, &life);
+    return left > stk_min(MARGIN_NS, life / 20);
 }
 
 static bool lives_locked(const struct stk_creds *creds)
 {
-    uint64_t left, life;
-
-    if (creds->locked.now.kind == 0 || creds->locked.now.expires_ns == STK_CREDS_NEVER) {
-        return creds->locked.now.kind != 0;
-    }
-    life_locked(creds, &left, &life);
-    return left > stk_min(MARGIN_NS, life / 20);
+    return is_alive(&creds->locked.now, creds->locked.begun_ns);
 }
 
 /* Whether a refresh is to begin while they still live; of many processes not all at once. */
@@ -233,7 +260,7 @@ static bool is_due_locked(const struct stk_creds *creds)
         stk_clock_ns() < creds->locked.retry_ns) {
         return false;
     }
-    life_locked(creds, &left, &life);
+    life_of(&creds->locked.now, creds->locked.begun_ns, &left, &life);
     ahead = stk_min(AHEAD_NS, life / 4);
     ahead -= stk_mix(creds->locked.begun_ns) % (ahead / 8 + 1);
     return left < ahead;
@@ -281,36 +308,64 @@ static void refresh_locked(struct stk_creds *creds)
 {
     struct stk_credentials found = {0};
     struct stoker_error error = {0};
+    const char *silent = NULL;
     int status;
 
     creds->locked.refreshing = true;
     creds->locked.stale = false;
     pthread_mutex_unlock(&creds->lock);
-    status = search_chain(&creds->options, NULL, &found, &error);
+    status = search_chain(&creds->options, NULL, &found, &silent, &error);
     stk_wipe_stack();
     pthread_mutex_lock(&creds->lock);
     if (status == 0 && !creds->locked.stale) {
-        stk_creds_wipe(&creds->locked.now);
-        creds->locked.now = found;
-        creds->locked.now.generation = ++creds->locked.generation;
-        creds->locked.begun_ns = stk_clock_wall_ns();
-        creds->locked.failures = 0;
-        creds->locked.retry_ns = 0;
-        if (!lives_locked(creds)) { /* given too old, or our clock is wrong */
-            status = stk_fail(&error, STOKER_ERROR_CHANGED, "credentials are too old as they come",
-                              "refresh them, and check the machine's clock", "%.200s", found.from);
-            stk_creds_wipe(&creds->locked.now);
-        }
+        status = take_locked(creds, &found, silent, &error);
     }
     if (status < 0) {
         uint64_t wait_ns = RETRY_FIRST_NS << stk_min(creds->locked.failures, 6);
         creds->locked.failures++;
         creds->locked.retry_ns = stk_clock_ns() + stk_min(wait_ns, RETRY_LAST_NS);
         creds->locked.error = error;
+        if (creds->locked.now.stay && !lives_locked(creds)) {
+            creds->locked.now.expires_ns = stk_search_stay(creds->locked.now.expires_ns);
+        }
     }
     stk_creds_wipe(&found);
     creds->locked.refreshing = false;
     pthread_cond_broadcast(&creds->changed);
+}
+
+/* In place of the old ones, unless they are worse: these stay then. */
+static int take_locked(struct stk_creds *creds, struct stk_credentials *found, const char *silent,
+                       struct stoker_error *error)
+{
+    bool unsure = found->kind == STK_CREDS_ANONYMOUS && silent;
+    uint64_t now_ns = stk_clock_wall_ns();
+
+    if (found->kind == STK_CREDS_ANONYMOUS && creds->locked.known) {
+        return silent ? stk_fail(error, STOKER_ERROR_TIMEOUT,
+                                 "a service that gave credentials "
+                                 "does not answer",
+                                 "it is asked again soon", "%s", silent)
+                      : stk_fail(error, STOKER_ERROR_MISSING, "credentials are gone",
+                                 "'stoker creds explain URL' tells where they are looked for",
+                                 "where they were before");
+    }
+    if (unsure) {
+        found->expires_ns = now_ns + UNSURE_NS;
+    }
+    if (!is_alive(found, now_ns)) { /* given too old, or our clock is wrong */
+        return stk_fail(error, STOKER_ERROR_CHANGED, "credentials are too old as they come",
+                        "refresh them, and check the machine's clock", "%.200s", found->from);
+    }
+    stk_creds_wipe(&creds->locked.now);
+    creds->locked.now = *found;
+    creds->locked.now.generation = ++creds->locked.generation;
+    creds->locked.unsure = unsure ? creds->locked.generation : creds->locked.unsure;
+    creds->locked.begun_ns = now_ns;
+    creds->locked.known = found->kind != STK_CREDS_ANONYMOUS;
+    creds->locked.failures = 0;
+    creds->locked.retry_ns = 0;
+    return 0;
 }
 
 /* ---- the chain ---- */
@@ -371,17 +426,20 @@ static int walk_service(struct stk_search *search, struct stk_credentials *found
 }
 
 static int search_chain(const struct stk_creds_options *options, struct stk_creds_trail *trail,
-                        struct stk_credentials *found, struct stoker_error *error)
+                        struct stk_credentials *found, const char **silent_out,
+                        struct stoker_error *error)
 {
     struct stk_search *search = stk_alloc(1, sizeof *search);
     struct stoker_error unseen;
     int status = 0;
 
+    *silent_out = NULL;
     if (!search) {
         return stk_fail(error, -ENOMEM, "cannot look for credentials", "free memory", "creds");
     }
     search->options = options;
     search->trail = trail;
+    search->until_ns = stk_clock_ns() + STK_SEARCH_ALL_MS * UINT64_C(1000000);
     error = error ? error : &unseen;
     *found = (struct stk_credentials){0};
     if (!options->anonymous) {
@@ -395,9 +453,12 @@ static int search_chain(const struct stk_creds_options *options, struct stk_cred
     if (status == 0) {
         *found =
             (struct stk_credentials){.kind = STK_CREDS_ANONYMOUS, .expires_ns = STK_CREDS_NEVER};
-        snprintf(found->from, sizeof found->from, "%s: unsigned requests",
-                 options->anonymous ? "asked for" : "no credentials");
+        snprintf(found->from, sizeof found->from, "%s%s%s%s: unsigned requests",
+                 options->anonymous ? "asked for" : "no credentials", search->silent ? " (" : "",
+                 search->silent ? search->silent : "",
+                 search->silent ? " does not answer, and is asked again)" : "");
     }
+    *silent_out = search->silent;
     stk_profiles_close(&search->profiles);
     stk_free(search);
     return status < 0 ? status : 0;
@@ -425,6 +486,7 @@ void stk_creds_where(struct stk_http *http, struct stk_creds_where *where)
         return;
     }
     search->options = &options;
+    search->until_ns = stk_clock_ns() + STK_SEARCH_ALL_MS * UINT64_C(1000000);
     status = stk_search_where_amazon(search, where);
     if (status == 0 || (status < 0 && stk_environment("GCE_METADATA_HOST"))) {
         (void)stk_search_where_google(search, where);

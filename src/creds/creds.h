@@ -7,7 +7,9 @@
  * Looked for in the order of each service's own libraries (botocore; google-auth; azure-identity;
  * huggingface_hub).
  * A refresh begins when a quarter of their life is left, 15 minutes at most; while it fails, they
- * are used as long as they live.
+ * are used as long as they live; those of an instance's metadata beyond that, as botocore does.
+ * Whoever was somebody never becomes anonymous: a refresh that finds nobody failed. Where a service
+ * that may know did not answer at all, nobody is who we are for a minute only.
  * Owner: the store that signs. Threads: any; a refresh that nobody waits for has one of its own.
  * Memory: pages that no core dump has; secrets are wiped when they are replaced and at close.
  * Bound: STK_CREDS_TOKEN_BYTES_MAX a token; one refresh at a time. */
@@ -43,6 +45,7 @@ struct stk_credentials {
     uint32_t kind;       /* enum stk_creds_kind */
     uint64_t expires_ns; /* since 1970; STK_CREDS_NEVER */
     uint64_t generation; /* differs from that of the credentials before */
+    bool stay;           /* an instance's: good beyond their end while nobody gives others */
     char access_key[STK_CREDS_KEY_BYTES_MAX];
     char secret[STK_CREDS_KEY_BYTES_MAX];
     char token[STK_CREDS_TOKEN_BYTES_MAX]; /* empty: none */
@@ -63,6 +66,7 @@ struct stk_creds_options {
     bool anonymous;        /* do not look for any */
     struct stk_http *http; /* borrowed while it is open; NULL: only what needs no network */
     const struct stk_creds_session *session; /* of STK_CREDS_SESSION; copied */
+    uint32_t backoff_ms; /* before a service is asked once more; doubled each time; 0: 200 */
 };
 
 /* What was found in one place of the chain. */
@@ -100,6 +104,9 @@ int stk_creds_peek(struct stk_creds *creds, struct stk_credentials *credentials_
                    struct stoker_error *error);
 /* The server refused these as expired or unknown: fetched again, unless that has happened since. */
 void stk_creds_refused(struct stk_creds *creds, uint64_t generation);
+/* The server did not let in who came as nobody. True: that was a guess, since a service that may
+ * know did not answer: it is asked again, and so may be the server. */
+bool stk_creds_doubted(struct stk_creds *creds, uint64_t generation);
 void stk_creds_wipe(struct stk_credentials *credentials);
 
 /* Whether the environment asks for unsigned requests, by the names that GDAL reads:

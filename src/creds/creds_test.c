@@ -224,8 +224,10 @@ struct wanted {
 
 static void compare(struct stk_http *http, const struct wanted *want)
 {
-    struct stk_creds_options options = {
-        .service = want->service, .profile = want->profile[0] ? want->profile : NULL, .http = http};
+    struct stk_creds_options options = {.service = want->service,
+                                        .profile = want->profile[0] ? want->profile : NULL,
+                                        .http = http,
+                                        .backoff_ms = 1};
     static struct stk_creds_trail trail;
     struct stk_credentials got = {0};
     struct stoker_error error = {0};

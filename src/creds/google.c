@@ -14,7 +14,8 @@
 #define SCOPE_IAM "https://www.googleapis.com/auth/iam" /* enough to act for another */
 #define TOKEN_URI "https://oauth2.googleapis.com/token"
 #define METADATA "metadata.google.internal"
-#define METADATA_MS 1000u
+#define METADATA_MS 3000u /* as google-auth: pods of GKE are slow to be known at first */
+#define WHERE_MS 1000u
 #define LIFE_S 3600u
 #define PATH_BYTES 4096u
 
@@ -391,11 +392,16 @@ static int from_metadata(struct stk_search *search, struct stk_credentials *foun
              "https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fdevstorage."
              "read_write");
     ask->direct = true;
-    ask->tries = 1;
     ask->total_ms = ask->connect_ms = METADATA_MS;
     stk_ask_header(ask, "Metadata-Flavor", "Google");
     if (stk_ask_send(search, ask, "the metadata server", NULL) < 0) {
-        stk_search_say(search, "no metadata server of Google answers at %s",
+        search->silent = "Google's metadata server";
+        stk_search_say(search,
+                       "no metadata server of Google answers at %s, which is asked again in a "
+                       "minute",
+                       host ? host : METADATA);
+    } else if (!ask->google) {
+        stk_search_say(search, "what answers at %s does not say that it is Google's",
                        host ? host : METADATA);
     } else if (ask->code == 404) {
         stk_search_say(search, "the machine has no service account");
@@ -427,9 +433,10 @@ int stk_search_where_google(struct stk_search *search, struct stk_creds_where *w
     snprintf(ask->url, sizeof ask->url, "http://%.256s/computeMetadata/v1/instance/zone", host);
     ask->direct = true;
     ask->tries = 1;
-    ask->total_ms = ask->connect_ms = METADATA_MS;
+    ask->total_ms = ask->connect_ms = WHERE_MS;
     stk_ask_header(ask, "Metadata-Flavor", "Google");
-    if (stk_ask_send(search, ask, "the metadata server", NULL) == 0 && ask->code == 200) {
+    if (stk_ask_send(search, ask, "the metadata server", NULL) == 0 && ask->code == 200 &&
+        ask->google) {
         zone = strrchr(ask->text, '/'); /* "projects/123/zones/us-central1-a" */
         zone = zone ? zone + 1 : ask->text;
         end = strrchr(zone, '-');

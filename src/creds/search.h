@@ -5,7 +5,9 @@
  * A place that is not set up is passed over; one that is and fails ends the search with its error:
  * another identity than the one that was meant would be worse.
  * Owner: the caller, for one walk. Threads: one. Memory: the profiles; secrets are wiped.
- * Bound: STK_CREDS_STEPS_MAX places, STK_SEARCH_MS a request, STK_SEARCH_TRIES of one. */
+ * Bound: STK_CREDS_STEPS_MAX places; STK_SEARCH_MS a request, of which there are STK_SEARCH_TRIES
+ * where no answer comes and STK_SEARCH_BUSY_TRIES where one says "not now"; STK_SEARCH_ALL_MS all
+ * requests of a walk; and what a credential_process takes (70 s). */
 #ifndef CREDS_SEARCH_H
 #define CREDS_SEARCH_H
 
@@ -16,6 +18,9 @@
 
 #define STK_SEARCH_MS 5000u
 #define STK_SEARCH_TRIES 3u
+#define STK_SEARCH_BUSY_TRIES 6u
+#define STK_SEARCH_BACKOFF_MS 200u
+#define STK_SEARCH_ALL_MS 120000u
 #define STK_SEARCH_URL_BYTES 2048u
 #define STK_SEARCH_BODY_BYTES 32768u
 #define STK_SEARCH_HEADERS_MAX 8u
@@ -24,6 +29,8 @@ struct stk_search {
     const struct stk_creds_options *options;
     struct stk_profiles profiles;  /* of Amazon's files */
     struct stk_creds_trail *trail; /* lent; NULL: nobody asks why */
+    uint64_t until_ns;             /* monotonic: no request behind it */
+    const char *silent; /* who may know and did not answer: "the metadata service"; static; NULL */
 };
 
 /* Looks in one place: 1: found. 0: not here. Negative: here, and it failed. */
@@ -56,10 +63,13 @@ struct stk_ask {
     uint32_t header_count;
     char body[STK_SEARCH_BODY_BYTES];
     size_t body_bytes;
-    uint32_t connect_ms, total_ms, tries; /* 0: as above */
+    uint32_t connect_ms, total_ms, tries; /* 0: as above; tries without any answer */
     bool direct;                          /* by no proxy: metadata services */
+    bool early;                           /* 404 says "not yet": Azure's metadata */
     /* The answer. */
     uint32_t code;
+    bool google;      /* by "Metadata-Flavor: Google" */
+    uint64_t date_ns; /* the server's clock, in seconds; 0: not told */
     size_t text_bytes;
     char text[STK_TELL_BYTES_MAX + 1];
 };
@@ -70,10 +80,17 @@ void stk_ask_close(struct stk_ask *ask); /* wipes; NULL is fine */
 void stk_ask_header(struct stk_ask *ask, const char *name, const char *value);
 /* Adds "name=value" to a form, encoded; false: it is full. */
 bool stk_ask_field(struct stk_ask *ask, const char *name, const char *value);
-/* 0 with whatever code came, tried again where that may help; negative: no answer came. what: "the
- * metadata service", for the error. Without a search->options->http: UNSUPPORTED. */
+/* 0 with whatever code came, tried again where that may help (429, 5xx, codes of throttling);
+ * negative: no answer came. what: "the metadata service", for the error. Without a
+ * search->options->http: UNSUPPORTED. */
 int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *what,
                  struct stoker_error *error);
+/* Whether the answer says that the service cannot say now. */
+bool stk_ask_is_busy(const struct stk_ask *ask);
+/* When keys of an instance end, for us: botocore's rule. AWS has them live on when its metadata
+ * service cannot give new ones; so where less than 12 to 20 minutes are left (who knows how long it
+ * takes) they are used for so long from now on, and then asked for again. */
+uint64_t stk_search_stay(uint64_t expires_ns);
 /* The error of an answer that is no 2xx: names the code of the service, and no more of its text. */
 int stk_ask_refused(const struct stk_ask *ask, const char *what, const char *advice,
                     struct stoker_error *error);

@@ -315,6 +315,31 @@ static const struct {
     {"", -1},
 };
 
+static const struct {
+    const char *text;
+    int64_t seconds; /* -1: refused */
+} dates[] = {
+    {"Thu, 01 Jan 1970 00:00:00 GMT", 0},
+    {"Sat, 21 Nov 2026 22:15:03 GMT", 1795299303},
+    {"Fri, 31 Dec 9999 23:59:59 GMT", 253402300799},
+    {"Sat, 21 Now 2026 22:15:03 GMT", -1},
+    {"Sat, 00 Nov 2026 22:15:03 GMT", -1},
+    {"Sat, 21 Nov 2026 22:15:03 UTC", -1},
+    {"Sat, 21 Nov 2026 22:15:03 GMT ", -1},
+    {"Saturday, 21-Nov-26 22:15:03 GMT", -1},
+    {"2026-11-21T22:15:03Z", -1},
+    {"", -1},
+};
+
+static void test_dates(void)
+{
+    for (size_t i = 0; i < STK_COUNT(dates); i++) {
+        uint64_t seconds = 0;
+        bool good = stk_tell_date(view(dates[i].text), &seconds);
+        T_EQ(dates[i].text, good ? (int64_t)seconds : -1, dates[i].seconds);
+    }
+}
+
 static void test_times(void)
 {
     for (size_t i = 0; i < STK_COUNT(times); i++) {
@@ -384,6 +409,7 @@ int main(void)
     test_paths();
     test_answers();
     test_times();
+    test_dates();
     test_elements();
     test_codes();
     T_EQ("no leak", stk_mem_alive(), 0);

@@ -14,6 +14,7 @@
 
 #define PATH_BYTES_MAX 128u
 #define YEAR_MAX 9999
+#define DATE_BYTES 29u /* "Sat, 21 Nov 2026 22:15:03 GMT" */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local bool is_secret; /* what Jansson frees now */
@@ -203,6 +204,34 @@ bool stk_tell_time(const char *text, uint64_t *seconds_out)
     seconds = days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second -
               sign * (off_hour * 3600 + off_minute * 60);
     *seconds_out = seconds > 0 ? (uint64_t)seconds : 0;
+    return true;
+}
+
+bool stk_tell_date(struct stk_view text, uint64_t *seconds_out)
+{
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    char copy[DATE_BYTES + 1] = "";
+    const char *day_at = copy + 5, *at = copy + 12;
+    int year, day, month = 0, hour, minute, second;
+
+    if (text.bytes != DATE_BYTES) {
+        return false;
+    }
+    memcpy(copy, text.data, DATE_BYTES);
+    while (month < 12 && strncmp(copy + 8, months + 3 * month, 3) != 0) {
+        month++;
+    }
+    if (month == 12 || memcmp(copy + 3, ", ", 2) != 0 || copy[7] != ' ' || copy[11] != ' ' ||
+        !number_at(&day_at, 2, &day) || !number_at(&at, 4, &year) || *at++ != ' ' ||
+        !number_at(&at, 2, &hour) || *at++ != ':' || !number_at(&at, 2, &minute) || *at++ != ':' ||
+        !number_at(&at, 2, &second) || strcmp(at, " GMT") != 0) {
+        return false;
+    }
+    if (year < 1970 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60) {
+        return false;
+    }
+    *seconds_out =
+        (uint64_t)(days_of(year, month + 1, day) * 86400 + hour * 3600 + minute * 60 + second);
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* Fuzz of tell.c: any answer, as JSON of keys and of tokens, as XML, as a refusal and as a time. */
+/* Fuzz of tell.c: any answer, as JSON of keys and of tokens, as XML, as a refusal, as a time and as
+ * a date. */
 #include "profile/tell.h"
 
 #include <stdio.h>
@@ -34,5 +35,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     STK_ASSERT(strlen(code) < sizeof code);
     snprintf(token, sizeof token, "%.*s", (int)stk_min(bytes, sizeof token - 1), data);
     stk_tell_time(token, &time);
+    stk_tell_date(text, &time);
     return 0;
 }

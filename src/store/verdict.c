@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "io/pool.h"
+#include "profile/tell.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -20,6 +21,7 @@
 #define BACKOFF_MAX_MS 20000u
 #define BACKOFF_VAIN_MS 20u /* where to wait longer does not help */
 #define RETRY_AFTER_MAX_MS 60000u
+#define DOUBTS_MAX 3u /* how often who we are is asked anew where that was not told */
 
 static bool is_one_of(const char *code, const char *const *codes, size_t count);
 static uint32_t judge_failure(const struct stk_http_request *request);
@@ -121,6 +123,23 @@ static void leave(struct stk_landing *landing, const char *url)
     }
 }
 
+/* Whether the refusal is of who we are, and that may be another by now. */
+static bool asks_anew(struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                      const struct stk_refusal *refusal)
+{
+    static const char *const expired[] = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired",
+                                          "ExpiredTokenException", "InvalidClientTokenId"};
+    struct stk_creds *asker = stk_store_asker(exchange->store, exchange->place);
+
+    if ((is_one_of(refusal->code, expired, STK_COUNT(expired)) || answer->code == 401) &&
+        exchange->refreshes++ == 0) {
+        stk_creds_refused(asker, exchange->generation);
+        return true;
+    }
+    return answer->code == 403 && exchange->refreshes < DOUBTS_MAX &&
+           stk_creds_doubted(asker, exchange->generation) && exchange->refreshes++ < DOUBTS_MAX;
+}
+
 /* The codes are those of the S3 reference and of the SDKs' standard retry mode. */
 uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_answer *answer,
                          const struct stk_refusal *refusal)
@@ -141,8 +160,6 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
                                             "InternalError", "OperationAborted"};
     static const char *const skewed[] = {"RequestTimeTooSkewed", "RequestExpired",
                                          "RequestInTheFuture"};
-    static const char *const expired[] = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired",
-                                          "ExpiredTokenException", "InvalidClientTokenId"};
     struct stk_store *store = exchange->store;
     uint32_t code = answer->code;
 
@@ -175,9 +192,7 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
     if (!stk_place_is_keyed(exchange->place)) {
         return STK_VERDICT_FAILED;
     }
-    if ((is_one_of(refusal->code, expired, STK_COUNT(expired)) || code == 401) &&
-        exchange->refreshes++ == 0) {
-        stk_creds_refused(stk_store_asker(store, exchange->place), exchange->generation);
+    if (asks_anew(exchange, answer, refusal)) {
         return STK_VERDICT_AGAIN;
     }
     if (code == 403 || is_one_of(refusal->code, skewed, STK_COUNT(skewed))) {
@@ -458,21 +473,22 @@ static bool is_one_of(const char *code, const char *const *codes, size_t count)
 
 uint64_t stk_store_time(const char *text, size_t bytes)
 {
+    struct stk_view view = {(const uint8_t *)text, bytes};
     struct tm parts = {0};
-    char copy[64], *end;
+    uint64_t seconds = 0;
+    char copy[64];
     time_t time;
 
     if (bytes >= sizeof copy) {
         return 0;
     }
+    if (stk_tell_date(view, &seconds)) {
+        return seconds * 1000000000u;
+    }
     memcpy(copy, text, bytes);
     copy[bytes] = '\0';
-    end = strptime(copy, "%a, %d %b %Y %H:%M:%S GMT", &parts);
-    if (!end) {
-        parts = (struct tm){0};
-        end = strptime(copy, "%Y-%m-%dT%H:%M:%S", &parts); /* of a listing; parts of seconds not */
-    }
-    time = end ? timegm(&parts) : 0;
+    /* Of a listing; parts of seconds not. */
+    time = strptime(copy, "%Y-%m-%dT%H:%M:%S", &parts) ? timegm(&parts) : 0;
     return time > 0 ? (uint64_t)time * 1000000000u : 0;
 }
 

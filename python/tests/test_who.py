@@ -1,0 +1,122 @@
+"""Who asks a store, where the services that tell it are in trouble.
+
+Goal: a moment of silence does not make anybody anonymous for the rest of his days.
+Method: `stoker cat` of a store that lets nobody in unsigned, and of services whose next answers the
+test names (a status, or None: the connection is closed), all in one server of the test; what is not
+asked for in the end, and what is asked for too often, is seen by what is left of the script.
+"""
+
+import http.server
+import json
+import os
+import subprocess
+import threading
+
+import pytest
+from test_order import command
+
+BODY = b"what lies in the store" * 100
+LATER = "2126-01-02T03:04:05Z"
+KEYS = json.dumps({"Code": "Success", "AccessKeyId": "AKWHO", "Token": "t", "Expiration": LATER,
+                   "SecretAccessKey": "canary0secret0value"})
+TOKEN = ("PUT", "/latest/api/token")
+ROLES = ("GET", "/latest/meta-data/iam/security-credentials/")
+ROLE = ("GET", "/latest/meta-data/iam/security-credentials/r")
+
+
+class Services(http.server.BaseHTTPRequestHandler):
+    """Any store, and behind it a script: what is asked next, and what is said to it."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path = self.path.partition("?")[0]
+        if path.startswith("/bucket/"):
+            self.store()
+            return
+        with self.server.lock:
+            wanted, code, text = self.server.script.pop(0) if self.server.script else (0, 599, "")
+        if wanted and wanted != (self.command, path):
+            self.server.wrong.append((wanted, self.command, path, body))
+            code = 599
+        if code is None:
+            self.close_connection = True
+            return
+        self.say(code, text.encode(), Connection="close")
+        self.close_connection = True
+
+    do_GET = do_PUT = do_POST = do_HEAD = do
+
+    def store(self):
+        if self.server.lets_in not in self.headers.get("Authorization", ""):
+            self.server.unsigned += 1
+            self.say(403, b"<Error><Code>AccessDenied</Code></Error>")
+        else:
+            self.say(200, BODY, ETag='"e"')
+
+    def say(self, code, body, **headers):
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def services():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Services) as server:
+        server.daemon_threads = True
+        server.lock, server.script, server.wrong, server.unsigned = threading.Lock(), [], [], 0
+        server.lets_in = "Credential=AKWHO/"
+        server.url = f"http://127.0.0.1:{server.server_address[1]}"
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server
+        server.shutdown()
+        assert not server.wrong and not server.script
+
+
+def stoker(*words, home, **variables):
+    done = subprocess.run(
+        [command(), *words], capture_output=True, check=False, timeout=120,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "AWS_EC2_METADATA_DISABLED": "true",
+             "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""), "NO_GCE_CHECK": "true",
+             **{name: str(value) for name, value in variables.items()}})
+    assert b"canary0secret" not in done.stdout + done.stderr
+    return done
+
+
+def of_instance(server):
+    return {"AWS_ENDPOINT_URL_S3": server.url, "AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url,
+            "AWS_EC2_METADATA_DISABLED": "false"}
+
+
+GOOD = [(TOKEN, 200, "token"), (ROLES, 200, "r"), (ROLE, 200, KEYS)]
+
+
+@pytest.mark.parametrize("trouble", [
+    [(TOKEN, None, "")],
+    [(TOKEN, 503, ""), (TOKEN, 500, "")],
+    [(TOKEN, 200, "token"), (ROLES, None, ""), (ROLES, 503, "")],
+], ids=["silent", "busy", "silent later"])
+def test_hiccup_of_metadata(services, tmp_path, trouble):
+    """The bucket is not public: whoever took silence for "nobody" would be refused for ever."""
+    services.script = trouble + (GOOD[1:] if trouble[0][1] == 200 else GOOD)
+    done = stoker("cat", "s3://bucket/key", home=tmp_path, **of_instance(services))
+    assert done.stdout == BODY, done.stderr
+    # Each request that went out unsigned before somebody was known has been sent again.
+    assert (services.unsigned > 0) == (trouble[0][1] is None)
+
+
+def test_silence_is_told(services, tmp_path):
+    services.script = [(TOKEN, None, "")]
+    done = stoker("creds", "explain", "--json", "s3://bucket/key", home=tmp_path,
+                  **of_instance(services))
+    told = json.loads(done.stdout)
+    assert told["credentials"] == "anonymous" and "does not answer" in told["from"]
+    assert "asked again" in told["steps"][-1]["why"]
