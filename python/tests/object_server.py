@@ -602,6 +602,16 @@ class Hub(Handler):
             quoted = urllib.parse.quote(f"{repository.replace('/', '|')}/{path}")
             self.say(302, Location=f"{server.far.url}/{quoted}?Signature={server.signed}")
 
+    @staticmethod
+    def told(name, data):
+        """Small ones are git's own; of others git has a pointer."""
+        item = {"type": "file", "size": len(data), "path": name}
+        if name.endswith(".json"):
+            blob = b"blob %d\0" % len(data) + data
+            return {**item, "oid": hashlib.sha1(blob).hexdigest()}
+        return {**item, "oid": "0" * 40, "lfs": {"oid": hashlib.sha256(data).hexdigest(),
+                                                 "size": len(data), "pointerSize": 134}}
+
     def tree(self, repository, folder, query):
         prefix = folder + "/" if folder else ""
         items = self.names(repository, prefix, "" if "recursive=true" in query else "/")
@@ -612,8 +622,8 @@ class Hub(Handler):
         if not items:
             self.fail(404, "EntryNotFound", "no such folder")
             return
-        told = [{"type": "directory" if data is None else "file", "oid": "x",
-                 "size": len(data or b""), "path": name.rstrip("/")} for name, data in items]
+        told = [{"type": "directory", "oid": "x", "size": 0, "path": name.rstrip("/")}
+                if data is None else self.told(name, data) for name, data in items]
         link = {}
         if more:
             cursor = urllib.parse.quote(items[-1][0], safe="")

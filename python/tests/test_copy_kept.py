@@ -246,3 +246,30 @@ def test_a_listing_that_ends_early(world, clean, full, way):  # noqa: F811
     finally:
         server.close()
     assert "s3://data/x" in text and want.items() <= below(full).items()
+
+
+def test_the_hub_tells_hashes(world, tmp_path):
+    """A file of the same size and other bytes is copied: the hub tells no time. One that has the
+    hash is not read from the hub again."""
+    data = {"a/small.json": b"{1}", "a/other.json": b"{2}", "a/empty.json": b"",
+            "a/large.bin": random_bytes(MIDDLE, 4), "b.bin": random_bytes(PARTS, 5)}
+    for name, body in data.items():
+        world.put("hf", name, body)
+    for there in (str(tmp_path / "to"), "s3://data/to"):
+        first = json.loads(told("sync", "--json", f"hf://{HUB}", there))
+        assert (first["files_done"], first["files_kept"]) == (5, 0)
+        if "://" in there:
+            places = {name: ("data", f"to/{name}") for name in data}
+            world.s3.objects[places["a/small.json"]] = b"{x}"
+            world.s3.objects[places["b.bin"]] = bytes(PARTS)
+        else:
+            (tmp_path / "to/a/small.json").write_bytes(b"{x}")
+            (tmp_path / "to/b.bin").write_bytes(bytes(PARTS))
+        asked = len(world.hf.far.seen), world.hf.signed
+        second = json.loads(told("sync", "--json", "--part-size", "5M", f"hf://{HUB}", there))
+        assert (second["files_done"], second["files_kept"]) == (5, 3)
+        assert second["bytes_kept"] == MIDDLE + 3 and second["bytes_done"] == second["bytes"]
+        found = below(tmp_path / "to") if there.startswith("/") else world.below("s3", "to/")
+        assert found == data
+        assert world.hf.far.seen[asked[0]:] and all(
+            "b.bin" in path for path, _ in world.hf.far.seen[asked[0]:])

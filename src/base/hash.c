@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(struct stk_sha256), "the context fits");
+_Static_assert(sizeof(SHA_CTX) <= sizeof(struct stk_sha1), "as the other one");
 _Static_assert(_Alignof(SHA256_CTX) <= _Alignof(struct stk_sha256), "and lies well");
 
 uint64_t stk_sum64(const void *data, size_t bytes)
@@ -58,6 +59,21 @@ void stk_sha256_add(struct stk_sha256 *sha, const void *data, size_t bytes)
 void stk_sha256_done(struct stk_sha256 *sha, uint8_t digest_out[32])
 {
     SHA256_Final(digest_out, (SHA256_CTX *)sha->context);
+}
+
+void stk_sha1_init(struct stk_sha1 *sha)
+{
+    SHA1_Init((SHA_CTX *)sha->context);
+}
+
+void stk_sha1_add(struct stk_sha1 *sha, const void *data, size_t bytes)
+{
+    SHA1_Update((SHA_CTX *)sha->context, data, bytes);
+}
+
+void stk_sha1_done(struct stk_sha1 *sha, uint8_t digest_out[20])
+{
+    SHA1_Final(digest_out, (SHA_CTX *)sha->context);
 }
 
 void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16])

@@ -42,6 +42,15 @@ void stk_sha256_init(struct stk_sha256 *sha);
 void stk_sha256_add(struct stk_sha256 *sha, const void *data, size_t bytes);
 void stk_sha256_done(struct stk_sha256 *sha, uint8_t digest_out[32]);
 
+/* SHA-1 likewise: what git names its files by. */
+struct stk_sha1 {
+    uint64_t context[12]; /* a SHA_CTX */
+};
+
+void stk_sha1_init(struct stk_sha1 *sha);
+void stk_sha1_add(struct stk_sha1 *sha, const void *data, size_t bytes);
+void stk_sha1_done(struct stk_sha1 *sha, uint8_t digest_out[20]);
+
 /* MD5 (RFC 1321) and SHA-1 (FIPS 180-4), which object stores use against damage; and base64 of at
  * most 64 bytes. */
 void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16]);

@@ -561,6 +561,25 @@ static void open_parts(struct stoker_copy *copy, struct stk_copy_file *file)
     }
 }
 
+/* What is there is right: it counts as kept. */
+static bool do_kept(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer)
+{
+    bool slot = file->bytes > STK_COPY_SMALL_BYTES;
+
+    if (!buffer || !stk_copy_is_same(copy, file, buffer)) {
+        return false;
+    }
+    atomic_fetch_add_explicit(&copy->files_kept, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&copy->bytes_kept, file->bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&copy->bytes_done, file->bytes, memory_order_relaxed);
+    finish_file(copy, file, 0, NULL);
+    pthread_mutex_lock(&copy->lock);
+    copy->locked.parts_in_flight -= slot;
+    pthread_cond_signal(&copy->work);
+    pthread_mutex_unlock(&copy->lock);
+    return true;
+}
+
 static void do_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer)
 {
     bool slot = !file->keys && file->bytes > STK_COPY_SMALL_BYTES;
@@ -618,6 +637,9 @@ static void do_work(struct stoker_copy *copy, const struct work *work, uint8_t *
     uint64_t bytes = work->open ? file->part_bytes : file->bytes;
     uint8_t *buffer = small;
 
+    if (!work->open && file->hash[0] && do_kept(copy, file, small)) {
+        return;
+    }
     if (!work->open && !is_small(copy, file)) {
         open_parts(copy, file);
         return;

@@ -42,6 +42,7 @@ struct stk_copy_file {
     uint64_t bytes, mtime_ns, version;
     char *keys; /* owned: of objects to be removed, NUL-ended, one after the other */
     uint32_t key_count;
+    char hash[72]; /* of what has its size at the destination: if it has this one, too, it stays */
     /* Of one with parts; const once it is in the list of open ones: */
     struct stk_file *source;
     struct stk_place *from_place, *to_place; /* NULL: of this machine */
@@ -124,6 +125,8 @@ int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t
                   uint8_t *buffer, struct stoker_error *error);
 /* Whether the same command may get on where this failed: what was sent stays for it. */
 bool stk_copy_may_pass(int status);
+/* Whether what lies at the destination has the file's hash; buffer of STK_COPY_SMALL_BYTES. */
+bool stk_copy_is_same(struct stoker_copy *copy, const struct stk_copy_file *file, uint8_t *buffer);
 /* After all parts are done or one failed: commits, or cleans up. */
 int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error);
 

@@ -262,7 +262,15 @@ static int plan_source(struct stoker_copy *copy, const char *source, struct stok
     return status;
 }
 
-/* What is there already and need not be copied again. */
+static void count_kept(struct stoker_copy *copy, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&copy->files_kept, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&copy->files_done, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&copy->bytes_kept, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&copy->bytes_done, bytes, memory_order_relaxed);
+}
+
+/* What is there already, and need not be copied again if its hash is right, where one is told. */
 static bool is_kept(struct stoker_copy *copy, const char *to, const char *name,
                     const struct stk_item *item)
 {
@@ -284,10 +292,6 @@ static bool is_kept(struct stoker_copy *copy, const char *to, const char *name,
         (stat.bytes > 0 && (int64_t)stat.mtime_ns + 999999999 < (int64_t)item->mtime_ns)) {
         return false;
     }
-    atomic_fetch_add_explicit(&copy->files_kept, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&copy->files_done, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&copy->bytes_kept, item->bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&copy->bytes_done, item->bytes, memory_order_relaxed);
     return true;
 }
 
@@ -346,6 +350,7 @@ static int plan_item(struct stoker_copy *copy, const char *source, const struct 
     struct stk_copy_file *file = NULL;
     char *from = stk_copy_join(source, item->name), *to = NULL, *base = NULL;
     const char *name = item->name;
+    bool kept = false;
     int status = from ? 0 : -ENOMEM;
 
     if (status == 0 && !name[0]) { /* the source itself */
@@ -372,7 +377,9 @@ static int plan_item(struct stoker_copy *copy, const char *source, const struct 
     if (status == 0 && to) {
         atomic_fetch_add_explicit(&copy->files, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&copy->bytes, item->bytes, memory_order_relaxed);
-        if (is_kept(copy, to, name, item)) {
+        kept = is_kept(copy, to, name, item);
+        if (kept && !item->hash[0]) {
+            count_kept(copy, item->bytes);
             goto done;
         }
         file = stk_copy_file_new(from, to);
@@ -384,6 +391,10 @@ static int plan_item(struct stoker_copy *copy, const char *source, const struct 
     file->bytes = item->bytes;
     file->mtime_ns = item->mtime_ns;
     file->version = item->version;
+    if (kept) {
+        snprintf(file->hash, sizeof file->hash, "%s",
+                 item->hash); /* a worker reads what is there */
+    }
     status = stk_copy_put(copy, file);
 done:
     stk_free(base);

@@ -158,6 +158,20 @@ int stk_dialect_hub(struct stk_wish *wish, struct stoker_error *error)
     return 0;
 }
 
+static bool is_hex(const char *text, size_t digits)
+{
+    return text && strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
+}
+
+/* A large file's oid is that of a pointer to it, which tells the file's own. */
+static const char *hash_of(const json_t *item)
+{
+    const json_t *lfs = json_object_get(item, "lfs");
+    const char *own = json_string_value(json_object_get(json_is_object(lfs) ? lfs : item, "oid"));
+
+    return is_hex(own, json_is_object(lfs) ? 64 : 40) ? own : NULL;
+}
+
 int stk_hub_tree(struct stk_view page, int (*found)(void *owner, const struct stk_hub_entry *entry),
                  void *owner)
 {
@@ -174,6 +188,7 @@ int stk_hub_tree(struct stk_view page, int (*found)(void *owner, const struct st
             .path = json_string_value(json_object_get(item, "path")),
             .folder = type && strcmp(type, "directory") == 0,
             .bytes = bytes > 0 ? (uint64_t)bytes : 0,
+            .hash = hash_of(item),
         };
         if (!entry.path || !type || strlen(entry.path) >= PATH_BYTES ||
             (!entry.folder && (!json_is_integer(size) || bytes < 0))) {

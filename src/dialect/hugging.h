@@ -29,6 +29,8 @@ struct stk_hub_entry {
     const char *path; /* from the repository's root; lent for the call */
     bool folder;
     uint64_t bytes;
+    const char *hash; /* hex, of the file's bytes: 64 digits are SHA-256, 40 are the SHA-1 of a git
+                         blob, "blob N", NUL, the bytes; NULL: none is told */
 };
 /* Calls found for each entry; below 0 ends it. FORMAT: it is no such page. */
 int stk_hub_tree(struct stk_view page, int (*found)(void *owner, const struct stk_hub_entry *entry),

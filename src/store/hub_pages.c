@@ -89,7 +89,8 @@ static int give(void *owner, const struct stk_hub_entry *entry)
 {
     struct listing *listing = owner;
     const struct stk_search *search = listing->search;
-    struct stk_found item = {.folder = entry->folder, .bytes = entry->bytes, .etag = ""};
+    struct stk_found item = {
+        .folder = entry->folder, .bytes = entry->bytes, .etag = "", .hash = entry->hash};
 
     listing->count++;
     stk_rounds_name(&listing->rounds, entry->path, entry->folder);

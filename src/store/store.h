@@ -222,6 +222,7 @@ struct stk_found {
     bool folder;      /* a common prefix; name without its '/' */
     uint64_t bytes, mtime_ns;
     const char *etag;
+    const char *hash; /* the hub: as dialect/hugging.h has it; NULL: none */
 };
 /* What is to be listed, and who is told. */
 struct stk_search {

@@ -28,7 +28,8 @@ static int found(void *owner, const struct stk_found *item)
     struct stk_about about = {.bytes = item->bytes, .mtime_ns = item->mtime_ns};
     struct stk_item told = {.bytes = item->bytes,
                             .mtime_ns = item->mtime_ns,
-                            .kind = item->folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE};
+                            .kind = item->folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE,
+                            .hash = item->hash};
     bool marker = bytes > 0 && item->name[bytes - 1] == '/';
 
     if (bytes >= sizeof stretch->last) {

@@ -184,7 +184,8 @@ bool stk_visit_is_hidden(const char *name)
 int stk_visit_put(struct stk_visit *walk, const struct stk_item *given, const char *name)
 {
     size_t bytes = strlen(name), etag_bytes = given->etag ? strlen(given->etag) : 0;
-    struct stk_item *item = stk_alloc(1, sizeof *item + bytes + etag_bytes + 2);
+    size_t hash_bytes = given->hash ? strlen(given->hash) : 0;
+    struct stk_item *item = stk_alloc(1, sizeof *item + bytes + etag_bytes + hash_bytes + 3);
     bool stop;
 
     if (!item) {
@@ -195,6 +196,8 @@ int stk_visit_put(struct stk_visit *walk, const struct stk_item *given, const ch
     memcpy(item->name, name, bytes + 1);
     memcpy(item->name + bytes + 1, given->etag ? given->etag : "", etag_bytes + 1);
     item->etag = item->name + bytes + 1;
+    memcpy(item->name + bytes + etag_bytes + 2, given->hash ? given->hash : "", hash_bytes + 1);
+    item->hash = item->name + bytes + etag_bytes + 2;
     pthread_mutex_lock(&walk->lock);
     while (walk->locked.waiting >= STK_VISIT_QUEUE_MAX &&
            !atomic_load_explicit(&walk->stop, memory_order_relaxed)) {

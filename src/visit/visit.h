@@ -41,6 +41,7 @@ struct stk_item {
     uint64_t bytes, mtime_ns, version; /* of files */
     uint32_t kind;                     /* enum stk_entry_kind: files, and if not deep folders */
     const char *etag;                  /* as it is sent; empty: none */
+    const char *hash;                  /* hex, of its bytes: SHA-256, or git's; empty: none */
     char name[];                       /* below the root; empty: the root itself is a file */
 };
 
