@@ -123,7 +123,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response_only(code)
         self.send_header("Date", email.utils.formatdate(usegmt=True))
         for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
+            self.send_header(name if "-" in name else name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
@@ -417,13 +417,18 @@ class Google(S3):
 
 
 class Azure(Handler):
-    """Blob Storage: `server.keys`: account -> key in base64; `server.token`; `server.sas`."""
+    """Blob Storage: `server.keys`: account -> key in base64; `server.token`; `server.sas`. What is
+    in `server.folders` (place -> "type" or "metadata") is an empty blob that stands for a folder: of
+    an account with a hierarchical namespace, or as Hadoop leaves it."""
 
     def do_PUT(self):
         self.data = self.body()
         self.do_GET()
 
     def do_DELETE(self):
+        self.do_GET()
+
+    def do_HEAD(self):
         self.do_GET()
 
     def do_GET(self):
@@ -492,7 +497,10 @@ class Azure(Handler):
         elif data is None:
             self.refuse(404, "BlobNotFound", x_ms_error_code="BlobNotFound")
         else:
-            self.give(data, x_ms_blob_type="BlockBlob")
+            kind = self.server.folders.get((container, key))
+            self.give(data, x_ms_blob_type="BlockBlob", **{
+                "type": {"x-ms-resource-type": "directory", "x-ms-meta-hdi_isfolder": "true"},
+                "metadata": {"x-ms-meta-Hdi_isfolder": "true"}}.get(kind, {}))
 
     def put(self, place, query):
         """A blob, a block of one, or the list of its blocks."""
@@ -549,10 +557,15 @@ class Azure(Handler):
                 text.append(f"<BlobPrefix>{shown}</BlobPrefix>")
             else:
                 date = email.utils.formatdate(MODIFIED, usegmt=True)
+                kind = self.server.folders.get((container, name))
+                folder = "<ResourceType>directory</ResourceType>" if kind == "type" else ""
+                more = ("<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>"
+                        if kind == "metadata" and query.get("include") == "metadata" else
+                        "<Metadata><ResourceType>directory</ResourceType></Metadata>")
                 text.append(f"<Blob>{shown}<Properties><Last-Modified>{date}</Last-Modified>"
                             f"<Etag>{self.etag(data)}</Etag><Content-Length>{len(data)}"
-                            "</Content-Length><BlobType>BlockBlob</BlobType></Properties>"
-                            "<OrMetadata /></Blob>")
+                            f"</Content-Length><BlobType>BlockBlob</BlobType>{folder}</Properties>"
+                            f"{more}<OrMetadata /></Blob>")
         self.say(200, ('<?xml version="1.0" encoding="utf-8"?><EnumerationResults '
                        f'ServiceEndpoint="x" ContainerName="{container}"><Blobs>{"".join(text)}'
                        f"</Blobs><NextMarker>{marker.decode()}</NextMarker></EnumerationResults>"
@@ -716,7 +729,7 @@ def azure(objects, keys=None, token=None, sas=None, account="acc"):
     store = Store(Azure, objects)
     store.keys, store.token, store.sas, store.account = keys, token, sas, account
     store.archived = set()
-    store.blocks, store.committed = {}, {}
+    store.blocks, store.committed, store.folders = {}, {}, {}
     return store
 
 

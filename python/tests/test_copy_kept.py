@@ -273,3 +273,26 @@ def test_the_hub_tells_hashes(world, tmp_path):
         assert found == data
         assert world.hf.far.seen[asked[0]:] and all(
             "b.bin" in path for path, _ in world.hf.far.seen[asked[0]:])
+
+
+@pytest.mark.parametrize("kind", ["type", "metadata"])
+def test_folders_of_azure_are_no_files(world, tmp_path, kind):
+    """Blobs without bytes that stand for folders: of Data Lake Gen2, and as Hadoop leaves them."""
+    want = {"a/b/one": b"1", "a/b-c": b"2", "a/empty": b"", "d": b"3"}
+    for name, body in want.items():
+        world.put("az", f"x/{name}", body)
+    for name in ("x", "x/a", "x/a/b", "x/void"):
+        world.put("az", name, b"")
+        world.az.folders["data", name] = kind
+    world.az.page = 2
+    for verb in (("cp", "-r"), ("sync", "--delete")):
+        told(*verb, "az://data/x", tmp_path / "to")
+        assert below(tmp_path / "to") == want
+        assert (tmp_path / "to/a/b").is_dir() and not (tmp_path / "to/void").exists()
+    assert "folder" in fails("cp", "az://data/x/a/b", tmp_path / "no")
+    assert "folder" in fails("cat", "az://data/x/a/b")
+    assert "folder" in told("stat", "az://data/x/a/b")
+    assert json.loads(told("sync", "--json", "--delete", tmp_path / "to", "az://data/x"))[
+        "files_removed"] == 0
+    assert json.loads(told("rm", "-r", "--yes", "--json", "az://data/x"))["files_failed"] == 0
+    assert world.az.objects.keys() == world.az.folders.keys()

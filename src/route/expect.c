@@ -108,7 +108,9 @@ static void on_told(struct stk_exchange *exchange, const struct stk_http_answer 
 
     if (exchange->status == 0) {
         stk_store_told(&about, answer);
-        if (about.bytes != UINT64_MAX) {
+        /* Whether one without bytes is a folder of Azure's, who wants it asks. */
+        if (about.bytes != UINT64_MAX &&
+            (about.bytes > 0 || asked->place->kind != STK_PLACE_AZURE)) {
             stk_known_add(expecting->known, asked->place->url, &about);
         }
     }

@@ -59,6 +59,9 @@ int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **
             stk_fail(error, -EISDIR, "a bucket is not an object", "name a key in it", "'%s'", url);
     }
     status = status < 0 ? status : find(route, remote->place, &remote->about, error);
+    if (status == 0 && remote->about.folder) {
+        status = stk_fail(error, -EISDIR, "this is a folder", "name a blob in it", "'%s'", url);
+    }
     if (status < 0) {
         stk_remote_release(remote);
         return status;
@@ -100,7 +103,7 @@ static int find(struct stk_route *route, const struct stk_place *place, struct s
     }
     status = stk_route_store(route, &store, error);
     status = status < 0 ? status : stk_store_head(store, place, about_out, error);
-    if (status == 0) {
+    if (status == 0 && !about_out->folder) {
         stk_known_add(route->known, place->url, about_out);
     }
     return status;
@@ -128,7 +131,7 @@ int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *s
         return 0;
     }
     status = folder ? -ENOENT : find(route, place, &about, &why);
-    if (status == 0) {
+    if (status == 0 && !about.folder) {
         stat_out->kind = STK_ENTRY_FILE;
         stat_out->bytes = about.bytes;
         stat_out->mtime_ns = about.mtime_ns;

@@ -6,6 +6,15 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
+
+static bool is_header(const struct stk_http_answer *answer, const char *name, const char *value)
+{
+    struct stk_view told;
+
+    return stk_http_header(answer, name, &told) && told.bytes == strlen(value) &&
+           strncasecmp((const char *)told.data, value, told.bytes) == 0;
+}
 
 void stk_store_told(struct stk_about *about, const struct stk_http_answer *answer)
 {
@@ -26,6 +35,8 @@ void stk_store_told(struct stk_about *about, const struct stk_http_answer *answe
         memcpy(about->modified, value.data, value.bytes);
         about->mtime_ns = stk_store_time(about->modified, value.bytes);
     }
+    about->folder = about->bytes == 0 && (is_header(answer, "x-ms-resource-type", "directory") ||
+                                          is_header(answer, "x-ms-meta-hdi_isfolder", "true"));
 }
 
 void stk_store_probe(struct stk_exchange *exchange, const struct stk_place *place, uint8_t *byte)
@@ -35,6 +46,24 @@ void stk_store_probe(struct stk_exchange *exchange, const struct stk_place *plac
     exchange->probe = true;
     exchange->buffer = byte;
     exchange->buffer_bytes = 1;
+}
+
+/* Of a blob without bytes a range cannot be told from a folder. */
+static int ask_folder(struct stk_store *store, const struct stk_place *place,
+                      struct stk_about *about, struct stk_http_answer *answer,
+                      struct stoker_error *error)
+{
+    struct stk_exchange exchange = {.place = place, .method = STK_HTTP_HEAD};
+    struct stk_about whole;
+    int status = stk_exchange_call(store, &exchange, answer, error);
+
+    if (status == 0) {
+        stk_store_told(&whole, answer);
+        about->folder = whole.folder;
+        memcpy(about->etag, whole.etag, sizeof about->etag);
+        about->mtime_ns = whole.mtime_ns;
+    }
+    return status;
 }
 
 /* By a byte of it instead of HEAD: a refusal then has a body that says why, and URLs that were
@@ -59,6 +88,8 @@ int stk_store_head(struct stk_store *store, const struct stk_place *place,
             status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the server tells no size",
                               "serve the file as it is: with Content-Length and ranges", "'%s'",
                               stk_http_url_text(place->url, shown, sizeof shown));
+        } else if (place->kind == STK_PLACE_AZURE && about_out->bytes == 0) {
+            status = ask_folder(store, place, about_out, answer, error);
         }
     }
     stk_free(answer);

@@ -10,12 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define TEXT_BYTES_MAX 4096u /* of one element: a key of 1,024 bytes, encoded */
 #define PAGES_MAX 4000000u   /* 4 billion keys */
 #define IDLE_PAGES_MAX 2000u /* in a row: stores pass over what was removed by such pages */
 #define DEPTH_MAX 8u
-#define LIST_QUERY_MAX 7u
+#define LIST_QUERY_MAX 8u
 #define AFTER_BYTES (2 * STK_STORE_URL_BYTES_MAX)
 
 /* One page, and what is carried on to the next. */
@@ -29,7 +30,8 @@ struct page {
     void *owner;
     int status;
     uint32_t depth;
-    bool in_contents, in_prefixes, is_list, truncated, encoded, name_encoded, too_long;
+    bool in_contents, in_prefixes, in_metadata, is_folder, is_list, truncated, encoded,
+        name_encoded, too_long;
     uint32_t items; /* the depth at which items stand: 2, Azure's 3 */
     struct stk_rounds rounds;
     uint64_t count;
@@ -186,6 +188,7 @@ static uint32_t ask_for(const struct stk_search *search, const char *prefix, con
         query[count++] = (struct stk_sign_pair){"delimiter", "/"};
     }
     if (azure) {
+        query[count++] = (struct stk_sign_pair){"include", "metadata"}; /* tells folders */
         if (token[0]) {
             query[count++] = (struct stk_sign_pair){"marker", token};
         }
@@ -288,7 +291,9 @@ static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **
         page->in_prefixes = strcmp(name, "CommonPrefixes") == 0 || strcmp(name, "BlobPrefix") == 0;
         page->name[0] = page->etag[0] = '\0';
         page->bytes = page->mtime_ns = 0;
-        page->name_encoded = false;
+        page->name_encoded = page->in_metadata = page->is_folder = false;
+    } else if (page->depth == page->items + 1 && strcmp(name, "Metadata") == 0) {
+        page->in_metadata = true; /* whose names are the user's */
     } else if (page->depth == page->items + 1 && strcmp(name, "Name") == 0) {
         /* Azure: a name that XML cannot hold. */
         page->name_encoded = attributes[0] && strcmp(attributes[0], "Encoded") == 0 &&
@@ -354,8 +359,15 @@ static void take_field(struct page *page, const char *name)
         take(page, page->name, sizeof page->name);
     } else if (below == 1 && page->in_prefixes && strcmp(name, azure ? "Name" : "Prefix") == 0) {
         take(page, page->name, sizeof page->name);
+    } else if (azure && below == 1 && strcmp(name, "Metadata") == 0) {
+        page->in_metadata = false;
     } else if (below != (azure ? 2 : 1) || !page->in_contents) {
         return;
+    } else if (page->in_metadata) {
+        page->is_folder = page->is_folder || (strcasecmp(name, "hdi_isfolder") == 0 &&
+                                              strcasecmp(page->text, "true") == 0);
+    } else if (azure && strcmp(name, "ResourceType") == 0) {
+        page->is_folder = page->is_folder || strcmp(page->text, "directory") == 0;
     } else if (strcmp(name, azure ? "Etag" : "ETag") == 0) {
         bool bare = azure && page->text[0] != '"';
         if (bare && page->text_bytes < sizeof page->etag - 2) {
@@ -392,8 +404,9 @@ static void give(struct page *page, bool folder)
         XML_StopParser(page->parser, XML_FALSE);
         return;
     }
-    /* The prefix itself is the mark of an empty folder, as consoles make them. */
-    if (page->status < 0 || bytes <= page->prefix_bytes) {
+    /* The prefix itself is the mark of an empty folder, as consoles make them; and Azure's folders,
+     * or what Hadoop leaves for them, come as blobs without bytes. */
+    if (page->status < 0 || bytes <= page->prefix_bytes || (page->is_folder && !folder)) {
         return;
     }
     item.name = page->name + page->prefix_bytes;

@@ -96,6 +96,7 @@ struct stk_about {
     uint64_t mtime_ns;
     char etag[STK_STORE_ETAG_BYTES_MAX]; /* as it is sent, with its quotes; empty: none */
     char modified[64];                   /* http: Last-Modified as it was told; empty: none */
+    bool folder;                         /* Azure: a folder, which is a blob without bytes */
 };
 
 /* What one request wants, with all of its tries. Private to the room, but for the fields of a
