@@ -63,9 +63,44 @@ bool stk_site_zone(const char *zone, char region[64])
     return false;
 }
 
+const char *stk_site_bucket_zone(const char *bucket, size_t bytes, size_t *zone_bytes_out)
+{
+    static const char last[] = "--x-s3";
+    size_t last_bytes = sizeof last - 1, end, zone;
+
+    if (bytes <= last_bytes || memcmp(bucket + bytes - last_bytes, last, last_bytes) != 0) {
+        return NULL;
+    }
+    zone = end = bytes - last_bytes;
+    while (zone > 0 && !(bucket[zone - 1] == '-' && zone > 1 && bucket[zone - 2] == '-')) {
+        zone--;
+    }
+    *zone_bytes_out = end - zone;
+    return zone < 3 || zone == end ? NULL : bucket + zone;
+}
+
+bool stk_site_amazon_host(const struct stk_site_host *host, char *out, size_t out_bytes)
+{
+    const char *dual = host->dual_stack ? ".dualstack" : "", *fips = host->fips ? "-fips" : "";
+    const char *bucket = host->bucket ? host->bucket : "", *zone = host->zone ? host->zone : "";
+
+    return (size_t)snprintf(out, out_bytes, "%s%s%s%s%s%s%s.%s.%s", bucket, bucket[0] ? "." : "",
+                            zone[0] ? "s3express" : "s3", fips, zone[0] ? "-" : "", zone, dual,
+                            host->region, stk_profiles_domain(host->region)) < out_bytes;
+}
+
 bool stk_site_is_private(const char *endpoint)
 {
     return strncasecmp(endpoint, "https://", 8) == 0 || stk_search_is_here(endpoint);
+}
+
+static bool is_set(const struct stk_profiles *profiles, const char *variable, const char *name)
+{
+    const char *value = stk_environment(variable);
+
+    value = value ? value : stk_profiles_get(profiles, profiles->name, name);
+    return value && (strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0 ||
+                     strcasecmp(value, "yes") == 0);
 }
 
 static int find_amazon(struct stk_site *site, struct stoker_error *error)
@@ -89,6 +124,8 @@ static int find_amazon(struct stk_site *site, struct stoker_error *error)
     }
     snprintf(site->region, sizeof site->region, "%s", region ? region : "us-east-1");
     stk_profiles_region_where(&profiles, site->region_from, sizeof site->region_from);
+    site->dual_stack = is_set(&profiles, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint");
+    site->fips = is_set(&profiles, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
     stk_profiles_close(&profiles);
     return status;
 }

@@ -65,6 +65,35 @@ int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct sto
     return status;
 }
 
+/* One of Amazon's own: of the bucket's zone, if it is of S3 Express. Who says so. */
+static const char *tell_host(const char *url, const struct stk_site *site,
+                             struct stoker_creds *told)
+{
+    struct stk_site_host host = {
+        .region = told->region, .dual_stack = site->dual_stack, .fips = site->fips};
+    size_t bytes = strcspn(url + 5, "/"), zone_bytes; /* "s3://" */
+    const char *zone = stk_site_bucket_zone(url + 5, bytes, &zone_bytes);
+    char bucket[256], name[64], region[64];
+
+    if (zone && bytes < sizeof bucket && zone_bytes < sizeof name) {
+        snprintf(bucket, sizeof bucket, "%.*s", (int)bytes, url + 5);
+        snprintf(name, sizeof name, "%.*s", (int)zone_bytes, zone);
+        host.bucket = bucket;
+        host.zone = name;
+        if (stk_site_zone(name, region)) {
+            memcpy(told->region, region, sizeof region);
+            snprintf(told->region_from, sizeof told->region_from, "the zone in the bucket's name");
+        } else if (!site->region_from[0]) {
+            return "the region of the bucket's zone is not known: set AWS_REGION";
+        }
+    }
+    memcpy(told->endpoint, "https://", 9);
+    if (!stk_site_amazon_host(&host, told->endpoint + 8, sizeof told->endpoint - 8)) {
+        told->endpoint[0] = 0;
+    }
+    return host.zone ? "the bucket's zone of S3 Express" : "the service's own";
+}
+
 /* Nobody says: the service's own. Of the web it is the URL's host. */
 static void tell_site(const char *url, uint32_t service, const struct stk_site *site,
                       struct stoker_creds *told)
@@ -78,8 +107,7 @@ static void tell_site(const char *url, uint32_t service, const struct stk_site *
         snprintf(told->region_from, sizeof told->region_from, "%s",
                  site->region_from[0] ? site->region_from : "nobody says: the default");
         if (!site->endpoint[0]) {
-            snprintf(told->endpoint, sizeof told->endpoint, "https://s3.%s.amazonaws.com",
-                     site->region);
+            from = tell_host(url, site, told);
         }
     } else if (service == STK_CREDS_AZURE && !site->endpoint[0]) {
         from = "no account is named: set AZURE_STORAGE_ACCOUNT";

@@ -205,6 +205,23 @@ const char *stk_profiles_region_where(const struct stk_profiles *profiles, char 
                : text;
 }
 
+/* As botocore's partitions.json has it. */
+const char *stk_profiles_domain(const char *region)
+{
+    static const char *const domains[][2] = {
+        {"cn-", "amazonaws.com.cn"},    {"eusc-", "amazonaws.eu"},
+        {"us-iso-", "c2s.ic.gov"},      {"us-isob-", "sc2s.sgov.gov"},
+        {"eu-isoe-", "cloud.adc-e.uk"}, {"us-isof-", "csp.hci.ic.gov"},
+    };
+
+    for (size_t i = 0; i < STK_COUNT(domains); i++) {
+        if (strncmp(region, domains[i][0], strlen(domains[i][0])) == 0) {
+            return domains[i][1];
+        }
+    }
+    return "amazonaws.com";
+}
+
 const char *stk_environment(const char *name)
 {
     const char *value = getenv(name);

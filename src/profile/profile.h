@@ -49,6 +49,8 @@ bool stk_profiles_endpoint(const struct stk_profiles *profiles, const char *serv
                            size_t out_bytes);
 /* AWS_REGION, AWS_DEFAULT_REGION or the profile's; NULL: none. */
 const char *stk_profiles_region(const struct stk_profiles *profiles);
+/* Of the partition that a region is in: "amazonaws.com", "amazonaws.com.cn" ...; static. */
+const char *stk_profiles_domain(const char *region);
 /* The variable, or file and line, which says so; "": nothing does. Returns text. */
 const char *stk_profiles_endpoint_where(const struct stk_profiles *profiles, const char *service,
                                         char *text, size_t text_bytes);

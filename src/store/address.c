@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "dialect/hugging.h"
+#include "dialect/site.h"
 
 #include <errno.h>
 #include <string.h>
@@ -115,23 +116,16 @@ static int parse_keyed(struct stk_place *place, char *text, struct stoker_error 
 /* "name--usw2-az1--x-s3": the zone, copied behind the bucket; NULL: a usual bucket. */
 static const char *zone_of(char *bucket, size_t bytes)
 {
-    static const char last[] = "--x-s3";
-    size_t last_bytes = sizeof last - 1, zone;
+    char *copy = bucket + bytes + 1;
+    size_t zone_bytes;
+    const char *zone = stk_site_bucket_zone(bucket, bytes, &zone_bytes);
 
-    if (bytes <= last_bytes || memcmp(bucket + bytes - last_bytes, last, last_bytes + 1) != 0) {
+    if (!zone) {
         return NULL;
     }
-    zone = bytes - last_bytes;
-    while (zone > 0 && !(bucket[zone - 1] == '-' && zone > 1 && bucket[zone - 2] == '-')) {
-        zone--;
-    }
-    if (zone < 3 || zone == bytes - last_bytes) {
-        return NULL;
-    }
-    bytes -= last_bytes + zone;
-    memcpy(bucket + strlen(bucket) + 1, bucket + zone, bytes);
-    bucket[strlen(bucket) + 1 + bytes] = '\0';
-    return bucket + strlen(bucket) + 1;
+    memcpy(copy, zone, zone_bytes);
+    copy[zone_bytes] = '\0';
+    return copy;
 }
 
 static int parse_hub(struct stk_place *place, char *text, struct stoker_error *error)

@@ -389,40 +389,41 @@ static int name_bucket(struct draft *draft, const char *region)
     const struct stk_store_config *config = &draft->store->config;
     const struct stk_place *place = draft->exchange->place;
     const char *key = draft->exchange->query_count && !draft->exchange->keyed ? "" : place->key;
-    const char *dual = config->dual_stack ? ".dualstack" : "", *fips = config->fips ? "-fips" : "";
-    const char *china = strncmp(region, "cn-", 3) == 0 ? ".cn" : "";
+    struct stk_site_host name = {
+        .region = region, .dual_stack = config->dual_stack, .fips = config->fips};
+    char host[512];
 
     draft->scheme = "https";
     draft->tls = true;
     if (config->endpoint[0]) {
-        const char *host = strstr(config->endpoint, "://") + 3;
-        size_t host_bytes = strcspn(host, "/"), path_bytes = strlen(host + host_bytes);
+        const char *own = strstr(config->endpoint, "://") + 3;
+        size_t host_bytes = strcspn(own, "/"), path_bytes = strlen(own + host_bytes);
 
         draft->tls = strncasecmp(config->endpoint, "https", 5) == 0;
         draft->scheme = draft->tls ? "https" : "http";
-        while (path_bytes > 0 && host[host_bytes + path_bytes - 1] == '/') {
+        while (path_bytes > 0 && own[host_bytes + path_bytes - 1] == '/') {
             path_bytes--;
         }
-        draft->path = print(&draft->room, "%.*s/%s/%s", (int)path_bytes, host + host_bytes,
+        draft->path = print(&draft->room, "%.*s/%s/%s", (int)path_bytes, own + host_bytes,
                             place->bucket, key);
         draft->root_bytes = path_bytes + strlen(place->bucket) + 2;
-        if (host_bytes > 3 && !draft->tls && strncmp(host + host_bytes - 3, ":80", 3) == 0) {
+        if (host_bytes > 3 && !draft->tls && strncmp(own + host_bytes - 3, ":80", 3) == 0) {
             host_bytes -= 3; /* as it is sent */
-        } else if (host_bytes > 4 && draft->tls && strncmp(host + host_bytes - 4, ":443", 4) == 0) {
+        } else if (host_bytes > 4 && draft->tls && strncmp(own + host_bytes - 4, ":443", 4) == 0) {
             host_bytes -= 4;
         }
-        draft->host = print(&draft->room, "%.*s", (int)host_bytes, host);
-    } else if (place->zone) {
-        draft->host = print(&draft->room, "%s.s3express%s-%s%s.%s.amazonaws.com%s", place->bucket,
-                            fips, place->zone, dual, region, china);
-        draft->path = print(&draft->room, "/%s", key);
-    } else if (is_host_name(place->bucket, draft->tls)) {
-        draft->host = print(&draft->room, "%s.s3%s%s.%s.amazonaws.com%s", place->bucket, fips, dual,
-                            region, china);
-        draft->path = print(&draft->room, "/%s", key);
+        draft->host = print(&draft->room, "%.*s", (int)host_bytes, own);
     } else {
-        draft->host = print(&draft->room, "s3%s%s.%s.amazonaws.com%s", fips, dual, region, china);
-        draft->path = print(&draft->room, "/%s/%s", place->bucket, key);
+        name.zone = place->zone;
+        name.bucket = place->zone || is_host_name(place->bucket, draft->tls) ? place->bucket : NULL;
+        if (!stk_site_amazon_host(&name, host, sizeof host)) {
+            return stk_fail(&draft->exchange->request.error, STOKER_ERROR_LIMIT,
+                            "the name of a host is too long", "check bucket and region", "'%.200s'",
+                            place->url);
+        }
+        draft->host = print(&draft->room, "%s", host);
+        draft->path = name.bucket ? print(&draft->room, "/%s", key)
+                                  : print(&draft->room, "/%s/%s", place->bucket, key);
     }
     return 0;
 }

@@ -304,8 +304,8 @@ static int configure(struct stk_store_config *config, struct stoker_error *error
     memcpy(config->endpoint, site.endpoint, sizeof config->endpoint);
     memcpy(config->region, site.region, sizeof config->region);
     config->region_named = site.region_from[0] != '\0';
-    config->dual_stack = is_set("AWS_USE_DUALSTACK_ENDPOINT");
-    config->fips = is_set("AWS_USE_FIPS_ENDPOINT");
+    config->dual_stack = site.dual_stack;
+    config->fips = site.fips;
     config->sessionless = is_set("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH");
     config->requester_pays = strcasecmp(first_set(payers, STK_COUNT(payers)), "requester") == 0;
     config->unsealed =
