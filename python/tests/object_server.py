@@ -117,11 +117,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    @staticmethod
+    def now():
+        """By this server's clock."""
+        return time.time()
+
     def say(self, code, body=b"", **headers):
         self.server.said[code] += 1
         self.server.lines.append((self.command, self.path))
         self.send_response_only(code)
-        self.send_header("Date", email.utils.formatdate(usegmt=True))
+        self.send_header("Date", email.utils.formatdate(self.now(), usegmt=True))
         for name, value in headers.items():
             self.send_header(name if "-" in name else name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(body)))

@@ -6,6 +6,7 @@ x-amz-s3session-token; signatures are computed anew by botocore's own signers; a
 asked to start somewhere, or below half a name, is refused. boto3 reads and writes by the same
 server, so that it is not only we who think that this is how it is done."""
 
+import calendar
 import hashlib
 import html
 import json
@@ -56,9 +57,20 @@ class Express(Sealing):
     def etag(data):  # it looks like an MD5, and is none
         return hashlib.md5(data + b"!").hexdigest()
 
+    def now(self):
+        return time.time() + self.server.ahead
+
+    def is_timely(self):
+        """Whether it is signed by this server's clock, as Amazon's look at it: by 15 minutes."""
+        told = self.headers.get("x-amz-date", "20000101T000000Z")
+        told = calendar.timegm(time.strptime(told, "%Y%m%dT%H%M%SZ"))
+        return abs(told - self.now()) < 900
+
     def session(self):
         server = self.server
-        if not signed_by(self, *KEYS, None):
+        if not self.is_timely():
+            self.refuse(403, "RequestTimeTooSkewed")
+        elif not signed_by(self, *KEYS, None):
             self.refuse(403, "SignatureDoesNotMatch")
         elif server.mode and self.headers.get("x-amz-create-session-mode") != server.mode:
             self.refuse(403, "AccessDenied")
@@ -69,12 +81,15 @@ class Express(Sealing):
             self.say(200, f"""<?xml version="1.0" encoding="UTF-8"?>
 <CreateSessionResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Credentials>
 <SessionToken>token{number}</SessionToken><SecretAccessKey>secret{number}</SecretAccessKey>
-<AccessKeyId>AK{number}</AccessKeyId><Expiration>{object_server.iso(time.time() + 300)}</Expiration>
+<AccessKeyId>AK{number}</AccessKeyId><Expiration>{object_server.iso(self.now() + 300)}</Expiration>
 </Credentials></CreateSessionResult>""".encode())
 
     def who(self):
         token = self.headers.get("x-amz-s3session-token", "token0")
         number = int(token.removeprefix("token"))
+        if not self.is_timely():
+            self.refuse(403, "RequestTimeTooSkewed")
+            return False
         with self.server.lock:
             if number:
                 self.server.sessions[number - 1] += 1
@@ -138,7 +153,7 @@ def express(clean):  # noqa: F811
     server = object_server.s3({}, {})
     server.RequestHandlerClass = Express
     server.sealed, server.kms, server.uploads, server.asked = {}, {}, {}, []
-    server.classes = {}
+    server.classes, server.ahead = {}, 0
     server.sessions, server.mode, server.uses, server.page = [], None, 10**9, 7
     for name, value in {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": KEYS[0],
                         "AWS_SECRET_ACCESS_KEY": KEYS[1], "AWS_REGION": "us-west-2",
@@ -203,6 +218,15 @@ def test_loader(express, uses):
     sessions = len(express.sessions)
     assert sessions == (1 if uses > 1000 else 2)
     assert not any("start-after" in path for _, path in express.asked)
+
+
+@pytest.mark.parametrize("ahead", [3600, -3600], ids=["ahead", "behind"])
+def test_another_clock(express, ahead):
+    """The server's clock is an hour off: sessions are asked for by its time and end by its time."""
+    express.ahead = ahead
+    express.objects.update(objects(8))
+    assert len(read()[0]) == 8
+    assert len(express.sessions) == 1
 
 
 def test_read_only(express):

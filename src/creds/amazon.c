@@ -415,7 +415,7 @@ static int take_keys(struct stk_ask *ask, const char *what, struct stk_credentia
     int status = stk_tell_json((struct stk_view){(uint8_t *)ask->text, ask->text_bytes}, fields,
                                STK_COUNT(fields), what, error);
 
-    found->expires_ns = expires ? expires * 1000000000u : STK_CREDS_NEVER;
+    found->expires_ns = expires ? stk_ask_our_time(ask, expires) : STK_CREDS_NEVER;
     return status < 0 ? status : 1;
 }
 

@@ -9,10 +9,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define MS UINT64_C(1000000)
+#define SKEW_S 30   /* clocks that are no further apart go together */
 #define STAY_S 600u /* botocore's ec2_credential_refresh_window; and 2 to 10 minutes more */
 
 static bool is_worth_more(const struct stk_ask *ask, const struct stk_http_request *request);
@@ -270,6 +272,27 @@ bool stk_ask_is_busy(const struct stk_ask *ask)
     }
     stk_tell_code((struct stk_view){(const uint8_t *)ask->text, ask->text_bytes}, code);
     return is_throttle(code);
+}
+
+int64_t stk_ask_skew_s(const struct stk_ask *ask)
+{
+    int64_t ours_s = (int64_t)(stk_clock_wall_ns() / (1000 * MS));
+    int64_t theirs_s = (int64_t)(ask->date_ns / (1000 * MS));
+
+    return theirs_s == 0 || llabs(theirs_s - ours_s) <= SKEW_S ? 0 : theirs_s - ours_s;
+}
+
+uint64_t stk_ask_our_time(const struct stk_ask *ask, uint64_t theirs_s)
+{
+    int64_t skew_s = stk_ask_skew_s(ask);
+    uint64_t most_s = UINT64_MAX / 2 / (1000 * MS), ours_s = stk_min(theirs_s, most_s);
+
+    if (skew_s > 0) {
+        ours_s -= stk_min(ours_s, (uint64_t)skew_s);
+    } else {
+        ours_s += (uint64_t)-skew_s;
+    }
+    return ours_s * 1000 * MS;
 }
 
 uint64_t stk_search_stay(uint64_t expires_ns)

@@ -521,6 +521,134 @@ static void test_too_old(void)
     close_creds(creds);
 }
 
+/* ---- clocks that do not go together ---- */
+
+#define SESSION_ "GET /b/?session|"
+#define SESSION(key, time)                                                                         \
+    "<R><SessionToken>t</SessionToken><SecretAccessKey>s</SecretAccessKey><AccessKeyId>" key       \
+    "</AccessKeyId><Expiration>2100-01-01T" time "Z</Expiration></R>"
+#define DATE(time) "Date: Fri, 01 Jan 2100 " time " GMT"
+
+static const struct session_row {
+    const char *name;
+    int64_t skew_s; /* that the store knows already */
+    int64_t learned_s;
+    struct step script[STEPS_MAX];
+} sessions[] = {
+    {"together",
+     0,
+     0,
+     {{SESSION_ "x-amz-date: 21000101T1200", 200, DATE("12:00:02"), SESSION("AK1", "12:05:00")}}},
+    {"no clock told",
+     0,
+     0,
+     {{SESSION_ "x-amz-date: 21000101T1200", 200, NULL, SESSION("AK1", "12:05:00")}}},
+    {"ahead",
+     0,
+     3600,
+     {{SESSION_ "x-amz-date: 21000101T1200", 403, DATE("13:00:00"),
+       REFUSAL("RequestTimeTooSkewed")},
+      {SESSION_ "x-amz-date: 21000101T1300", 200, DATE("13:00:00"), SESSION("AK1", "13:05:00")}}},
+    {"ahead, and known",
+     3600,
+     3600,
+     {{SESSION_ "x-amz-date: 21000101T1300", 200, DATE("13:00:00"), SESSION("AK1", "13:05:00")}}},
+    {"behind",
+     0,
+     -3600,
+     {{SESSION_ "x-amz-date: 21000101T1200", 403, DATE("11:00:00"),
+       REFUSAL("RequestTimeTooSkewed")},
+      {SESSION_ "x-amz-date: 21000101T1100", 200, DATE("11:00:00"), SESSION("AK1", "11:05:00")}}},
+    {"set right since",
+     3600,
+     0,
+     {{SESSION_ "x-amz-date: 21000101T1300", 403, DATE("12:00:00"),
+       REFUSAL("RequestTimeTooSkewed")},
+      {SESSION_ "x-amz-date: 21000101T1200", 200, DATE("12:00:00"), SESSION("AK1", "12:05:00")}}},
+    {"not to write",
+     0,
+     0,
+     {{SESSION_, 403, DATE("12:00:00"), REFUSAL("AccessDenied")},
+      {SESSION_ "x-amz-create-session-mode: ReadOnly", 200, DATE("12:00:00"),
+       SESSION("AK1", "12:05:00")}}},
+    {"the keys behind it have ended",
+     0,
+     0,
+     {{SESSION_, 400, DATE("12:00:00"), REFUSAL("ExpiredToken")},
+      {SESSION_, 200, DATE("12:00:00"), SESSION("AK1", "12:05:00")}}},
+};
+
+/* A session lives for five minutes of the server's, whose clock is an hour ahead of ours or behind;
+ * both are learned from its answers, by the one that refuses a signature of the wrong time. */
+static void test_session(void)
+{
+    T_EACH(session_row, row, sessions)
+    {
+        struct stk_creds *base = open_creds(STK_CREDS_AWS), *creds = NULL;
+        _Atomic int64_t skew_s = row->skew_s;
+        struct stk_creds_session session = {.base = base,
+                                            .scheme = "http",
+                                            .path = "/b/",
+                                            .region = "us-west-2",
+                                            .skew_s = &skew_s};
+        struct stk_creds_options options = {
+            .service = STK_CREDS_SESSION, .http = http, .session = &session, .backoff_ms = 1};
+        struct stk_credentials got = {0};
+        struct stoker_error error = {0};
+
+        clear_environment();
+        setenv("AWS_ACCESS_KEY_ID", "AK0", 1);
+        setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
+        snprintf(session.host, sizeof session.host, "%s", url + strlen("http://"));
+        play(row->script);
+        T_EQ(row->name, stk_creds_open(&creds, &options, NULL), 0);
+        T_EQ(row->name, stk_creds_get(creds, &got, &error), 0);
+        T_STR(row->name, got.access_key, "AK1");
+        T_EQ(row->name, got.expires_ns, NOON + 300 * SECOND);
+        T_EQ(row->name, atomic_load(&skew_s), row->learned_s);
+        played(row->name);
+        stk_creds_close(creds);
+        close_creds(base);
+    }
+}
+
+/* A role's keys likewise, whether or not they are asked for with a signature. */
+static void test_skewed_role(void)
+{
+    static const struct step signed_[] = {
+        {"POST /|x-amz-date: 21000101T1200", 403, DATE("13:00:00"),
+         REFUSAL("SignatureDoesNotMatch")},
+        {"POST /|x-amz-date: 21000101T1300", 200, DATE("13:00:00"),
+         "<R><AccessKeyId>AK1</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t"
+         "</SessionToken><Expiration>2100-01-01T14:00:00Z</Expiration></R>"},
+        {0}};
+    char path[] = "/tmp/stoker-hiccup-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+    struct stk_creds_options options = {
+        .service = STK_CREDS_AWS, .http = http, .profile = "default", .backoff_ms = 1};
+    struct stk_creds *creds = NULL;
+    struct stk_credentials got = {0};
+    struct stoker_error error = {0};
+
+    wall_ns = NOON;
+    T_TRUE("file",
+           file && fputs("[default]\nrole_arn = r\ncredential_source = Environment\n", file) >= 0 &&
+               fclose(file) == 0);
+    clear_environment();
+    setenv("AWS_CONFIG_FILE", path, 1);
+    setenv("AWS_ENDPOINT_URL_STS", url, 1);
+    setenv("AWS_ACCESS_KEY_ID", "AK0", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
+    play(signed_);
+    T_EQ("open", stk_creds_open(&creds, &options, NULL), 0);
+    T_EQ("role", stk_creds_get(creds, &got, &error), 0);
+    T_STR("role", got.access_key, "AK1");
+    T_EQ("role", got.expires_ns, NOON + 3600 * SECOND);
+    played("role");
+    close_creds(creds);
+    unlink(path);
+}
+
 int main(void)
 {
     struct stk_http_options options = {.connections_max = 8};
@@ -533,6 +661,8 @@ int main(void)
     test_known();
     test_beyond();
     test_too_old();
+    test_session();
+    test_skewed_role();
     stk_http_close(http);
     t_server_stop(&server);
     T_EQ("no leak", stk_mem_alive(), 0);

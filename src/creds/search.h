@@ -87,6 +87,11 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
                  struct stoker_error *error);
 /* Whether the answer says that the service cannot say now. */
 bool stk_ask_is_busy(const struct stk_ask *ask);
+/* Seconds from our clock to that of the server that answered; 0 where it did not tell, or they go
+ * together (30 s). */
+int64_t stk_ask_skew_s(const struct stk_ask *ask);
+/* A time that the server named, by our clock. */
+uint64_t stk_ask_our_time(const struct stk_ask *ask, uint64_t theirs_s);
 /* When keys of an instance end, for us: botocore's rule. AWS has them live on when its metadata
  * service cannot give new ones; so where less than 12 to 20 minutes are left (who knows how long it
  * takes) they are used for so long from now on, and then asked for again. */

@@ -15,6 +15,7 @@
 
 #define SECOND 1000000000u
 #define PATH_BYTES 4096u
+#define CLOCK_S 30
 
 static stk_search_place from_session;
 
@@ -30,10 +31,15 @@ struct place {
 
 static int find_place(const struct stk_profiles *profiles, struct place *place,
                       struct stoker_error *error);
+static int ask_role(struct stk_search *search, const struct stk_sts_role *role,
+                    const struct place *place, int64_t *skew_s, struct stk_credentials *found,
+                    struct stoker_error *error);
 static int fill_form(struct stk_ask *ask, const struct stk_sts_role *role,
                      struct stoker_error *error);
 static int sign_form(struct stk_ask *ask, const struct place *place,
-                     const struct stk_credentials *source, struct stoker_error *error);
+                     const struct stk_credentials *source, int64_t skew_s,
+                     struct stoker_error *error);
+static uint64_t their_time_s(int64_t skew_s);
 static int take_role(const struct stk_ask *ask, const char *from, struct stk_credentials *found,
                      struct stoker_error *error);
 static int sso_token(const struct stk_sts_sso *sso, char *token, size_t token_bytes,
@@ -42,34 +48,51 @@ static int sso_token(const struct stk_sts_sso *sso, char *token, size_t token_by
 int stk_sts_assume(struct stk_search *search, struct stk_sts_role *role,
                    struct stk_credentials *found, struct stoker_error *error)
 {
-    struct stk_ask *ask = stk_ask_open(STK_HTTP_POST);
     struct place place;
+    int64_t skew_s = 0;
+    int status = find_place(&search->profiles, &place, error);
+
+    if (status < 0) {
+        return status;
+    }
+    snprintf(role->asked, sizeof role->asked, "%s", place.host);
+    status = ask_role(search, role, &place, &skew_s, found, error);
+    if (status < 0 && skew_s != 0 && !role->token_file) { /* signed by a clock that is wrong */
+        status = ask_role(search, role, &place, &skew_s, found, error);
+    }
+    return status < 0 ? status : 1;
+}
+
+/* *skew_s: from our clock to the server's, as far as is known; told anew by a refusal. */
+static int ask_role(struct stk_search *search, const struct stk_sts_role *role,
+                    const struct place *place, int64_t *skew_s, struct stk_credentials *found,
+                    struct stoker_error *error)
+{
+    struct stk_ask *ask = stk_ask_open(STK_HTTP_POST);
     int status =
         ask ? 0 : stk_fail_errno(error, ENOMEM, "cannot ask for a role", "free memory", "STS");
 
-    status = status < 0 ? status : find_place(&search->profiles, &place, error);
-    if (status == 0) {
-        snprintf(role->asked, sizeof role->asked, "%s", place.host);
-    }
     status = status < 0 ? status : fill_form(ask, role, error);
     if (status == 0) {
-        memcpy(ask->url, place.url, sizeof ask->url);
+        memcpy(ask->url, place->url, sizeof ask->url);
         stk_ask_header(ask, "Content-Type", "application/x-www-form-urlencoded; charset=utf-8");
-        status = role->token_file ? 0 : sign_form(ask, &place, found, error);
+        status = role->token_file ? 0 : sign_form(ask, place, found, *skew_s, error);
     }
+    *skew_s = 0;
     status = status < 0 ? status : stk_ask_send(search, ask, "STS", error);
-    if (status == 0) {
+    if (status == 0 && ask->code == 200) {
         stk_creds_wipe(found);
-        status = ask->code == 200
-                     ? take_role(ask, "STS", found, error)
-                     : stk_ask_refused(ask, "STS",
-                                       role->token_file
-                                           ? "check the role's trust, and the identity's token"
-                                           : "check the role's trust, and the source's keys",
-                                       error);
+        status = take_role(ask, "STS", found, error);
+    } else if (status == 0) {
+        *skew_s = stk_ask_skew_s(ask);
+        status =
+            stk_ask_refused(ask, "STS",
+                            role->token_file ? "check the role's trust, and the identity's token"
+                                             : "check the role's trust, and the source's keys",
+                            error);
     }
     stk_ask_close(ask);
-    return status < 0 ? status : 1;
+    return status;
 }
 
 int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
@@ -107,7 +130,7 @@ int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
                      : stk_tell_json((struct stk_view){(uint8_t *)ask->text, ask->text_bytes},
                                      fields, STK_COUNT(fields), "the answer of SSO", error);
     }
-    found->expires_ns = expires_s * SECOND;
+    found->expires_ns = ask ? stk_ask_our_time(ask, expires_s) : 0;
     explicit_bzero(token, sizeof token);
     stk_ask_close(ask);
     return status < 0 ? status : 1;
@@ -118,12 +141,11 @@ static int find_place(const struct stk_profiles *profiles, struct place *place,
                       struct stoker_error *error)
 {
     const char *region = stk_profiles_region(profiles), *host, *slash;
-    bool china = region && strncmp(region, "cn-", 3) == 0;
 
     snprintf(place->region, sizeof place->region, "%s", region ? region : "us-east-1");
     if (!stk_profiles_endpoint(profiles, "sts", place->url, sizeof place->url)) {
-        snprintf(place->url, sizeof place->url, "https://sts%s%s.amazonaws.com%s",
-                 region ? "." : "", region ? region : "", china ? ".cn" : "");
+        snprintf(place->url, sizeof place->url, "https://sts%s%s.%s", region ? "." : "",
+                 region ? region : "", stk_profiles_domain(place->region));
     }
     host = strstr(place->url, "://");
     if (!host || strpbrk(place->url, "?#@ \r\n")) {
@@ -181,8 +203,14 @@ static int fill_form(struct stk_ask *ask, const struct stk_sts_role *role,
     return status;
 }
 
+static uint64_t their_time_s(int64_t skew_s)
+{
+    return (uint64_t)((int64_t)(stk_clock_wall_ns() / SECOND) + skew_s);
+}
+
 static int sign_form(struct stk_ask *ask, const struct place *place,
-                     const struct stk_credentials *source, struct stoker_error *error)
+                     const struct stk_credentials *source, int64_t skew_s,
+                     struct stoker_error *error)
 {
     struct stk_sign_headers *headers = stk_alloc(1, sizeof *headers);
     struct stk_sign_pair type = {"content-type",
@@ -204,7 +232,7 @@ static int sign_form(struct stk_ask *ask, const struct place *place,
             .access_key = source->access_key,
             .secret = source->secret,
             .token = source->token,
-            .time_s = stk_clock_wall_ns() / SECOND,
+            .time_s = their_time_s(skew_s),
         };
         status = stk_sign_headers(&request, headers);
     }
@@ -241,7 +269,7 @@ static int take_role(const struct stk_ask *ask, const char *from, struct stk_cre
         return stk_fail(error, STOKER_ERROR_FORMAT, "an answer has no credentials",
                         "look what answers there", "%s", from);
     }
-    found->expires_ns = seconds * SECOND;
+    found->expires_ns = stk_ask_our_time(ask, seconds);
     return 0;
 }
 
@@ -315,7 +343,7 @@ static int sign_session(struct stk_ask *ask, const struct stk_creds_session *ses
             .access_key = source->access_key,
             .secret = source->secret,
             .token = source->token,
-            .time_s = (uint64_t)((int64_t)(stk_clock_wall_ns() / SECOND) + skew_s),
+            .time_s = their_time_s(skew_s),
         };
         status = stk_sign_headers(&request, headers);
     }
@@ -342,8 +370,32 @@ static int sign_session(struct stk_ask *ask, const struct stk_creds_session *ses
     return status;
 }
 
+/* What else may be asked for behind a refusal, each once. */
+enum turn { TURN_NONE, TURN_CLOCK, TURN_KEYS, TURN_MODE, TURNS };
+
+static enum turn turn_of(const struct stk_ask *ask, const struct stk_creds_session *session)
+{
+    static const char *const expired[] = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired",
+                                          "ExpiredTokenException", "InvalidClientTokenId"};
+    int64_t known_s = atomic_load_explicit(session->skew_s, memory_order_relaxed);
+    int64_t skew_s = stk_ask_skew_s(ask);
+    char code[STK_TELL_CODE_BYTES];
+
+    stk_tell_code((struct stk_view){(const uint8_t *)ask->text, ask->text_bytes}, code);
+    for (size_t i = 0; i < STK_COUNT(expired); i++) {
+        if (strcmp(code, expired[i]) == 0) {
+            return TURN_KEYS;
+        }
+    }
+    if (ask->code / 100 == 4 && ask->date_ns != 0 && llabs(skew_s - known_s) > CLOCK_S) {
+        atomic_store_explicit(session->skew_s, skew_s, memory_order_relaxed);
+        return TURN_CLOCK; /* of all requests of the store from now on */
+    }
+    return ask->code == 403 ? TURN_MODE : TURN_NONE;
+}
+
 static int ask_session(struct stk_search *search, const struct stk_credentials *source,
-                       bool read_only, uint32_t *code_out, struct stk_credentials *found,
+                       bool read_only, enum turn *turn_out, struct stk_credentials *found,
                        struct stoker_error *error)
 {
     const struct stk_creds_session *session = search->options->session;
@@ -352,24 +404,40 @@ static int ask_session(struct stk_search *search, const struct stk_credentials *
                      : stk_fail_errno(error, ENOMEM, "cannot ask for a session", "free memory",
                                       "S3 Express");
 
+    *turn_out = TURN_NONE;
     status = status < 0 ? status : stk_ask_send(search, ask, "the bucket", error);
-    *code_out = status < 0 ? 0 : ask->code;
-    if (status == 0) {
-        status = ask->code == 200
-                     ? take_role(ask, session->host, found, error)
-                     : stk_ask_refused(ask, session->host,
-                                       "allow s3express:CreateSession on the bucket", error);
+    if (status == 0 && ask->code == 200) {
+        status = take_role(ask, session->host, found, error);
+    } else if (status == 0) {
+        *turn_out = turn_of(ask, session);
+        status = stk_ask_refused(ask, session->host, "allow s3express:CreateSession on the bucket",
+                                 error);
     }
     stk_ask_close(ask);
     return status;
 }
 
+static int find_source(const struct stk_creds_session *session, struct stk_credentials *source,
+                       struct stoker_error *error)
+{
+    int status = stk_creds_get(session->base, source, error);
+
+    if (status == 0 && source->kind != STK_CREDS_KEYS) {
+        status = stk_fail(error, STOKER_ERROR_MISSING, "a bucket of S3 Express wants credentials",
+                          "'stoker creds explain URL' tells where they are looked for", "%s",
+                          session->host);
+    }
+    return status;
+}
+
+/* By the server's clock, by keys that live, and to read where one may not write. */
 static int from_session(struct stk_search *search, struct stk_credentials *found,
                         struct stoker_error *error)
 {
     const struct stk_creds_session *session = search->options->session;
     struct stk_credentials *source = stk_pages_alloc(sizeof *source);
-    uint32_t code = 0;
+    bool turned[TURNS] = {[TURN_NONE] = true};
+    enum turn turn = TURN_NONE;
     int status;
 
     if (!source) {
@@ -377,16 +445,22 @@ static int from_session(struct stk_search *search, struct stk_credentials *found
                               "S3 Express");
     }
     madvise(source, sizeof *source, MADV_DONTDUMP);
-    status = stk_creds_get(session->base, source, error);
-    if (status == 0 && source->kind != STK_CREDS_KEYS) {
-        status = stk_fail(error, STOKER_ERROR_MISSING, "a bucket of S3 Express wants credentials",
-                          "'stoker creds explain URL' tells where they are looked for", "%s",
-                          session->host);
+    status = find_source(session, source, error);
+    if (status < 0 && source->kind == STK_CREDS_ANONYMOUS &&
+        stk_creds_doubted(session->base, source->generation)) {
+        status = find_source(session, source, error);
     }
-    for (uint32_t i = 0; i < 2 && (status == 0 || (i == 1 && code == 403)); i++) {
-        status = ask_session(search, source, i == 1, &code, found, error);
-        if (status == 0) {
+    while (status == 0) {
+        status = ask_session(search, source, turned[TURN_MODE], &turn, found, error);
+        if (status == 0 || turned[turn]) {
             break;
+        }
+        turned[turn] = true;
+        if (turn == TURN_KEYS) {
+            stk_creds_refused(session->base, source->generation);
+            status = find_source(session, source, error);
+        } else {
+            status = 0;
         }
     }
     snprintf(found->from, sizeof found->from, "a session of %.400s", session->host);
