@@ -1,7 +1,7 @@
 /* Digests, by the libraries that do them best. */
 #include "base/hash.h"
 
-/* The three calls below allocate nothing and cannot fail, unlike the EVP ones that replace them. */
+/* The calls below allocate nothing and cannot fail, unlike the EVP ones that replace them. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/evp.h>
 #include <openssl/md5.h>
@@ -9,8 +9,11 @@
 #include <xxhash.h>
 
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(struct stk_sha256), "the context fits");
-_Static_assert(sizeof(SHA_CTX) <= sizeof(struct stk_sha1), "as the other one");
 _Static_assert(_Alignof(SHA256_CTX) <= _Alignof(struct stk_sha256), "and lies well");
+_Static_assert(sizeof(SHA_CTX) <= sizeof(struct stk_sha1), "the context fits");
+_Static_assert(_Alignof(SHA_CTX) <= _Alignof(struct stk_sha1), "and lies well");
+_Static_assert(sizeof(MD5_CTX) <= sizeof(struct stk_md5), "the context fits");
+_Static_assert(_Alignof(MD5_CTX) <= _Alignof(struct stk_md5), "and lies well");
 
 uint64_t stk_sum64(const void *data, size_t bytes)
 {
@@ -84,6 +87,21 @@ void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16])
 void stk_sha1(const void *data, size_t bytes, uint8_t digest_out[20])
 {
     SHA1(data, bytes, digest_out);
+}
+
+void stk_md5_init(struct stk_md5 *md5)
+{
+    MD5_Init((MD5_CTX *)md5->context);
+}
+
+void stk_md5_add(struct stk_md5 *md5, const void *data, size_t bytes)
+{
+    MD5_Update((MD5_CTX *)md5->context, data, bytes);
+}
+
+void stk_md5_done(struct stk_md5 *md5, uint8_t digest_out[16])
+{
+    MD5_Final(digest_out, (MD5_CTX *)md5->context);
 }
 
 void stk_base64(const uint8_t *data, size_t bytes, char text_out[STK_BASE64_BYTES])

@@ -42,7 +42,7 @@ void stk_sha256_init(struct stk_sha256 *sha);
 void stk_sha256_add(struct stk_sha256 *sha, const void *data, size_t bytes);
 void stk_sha256_done(struct stk_sha256 *sha, uint8_t digest_out[32]);
 
-/* SHA-1 likewise: what git names its files by. */
+/* SHA-1 (FIPS 180-4) likewise: what git names its files by, and some object stores sum by. */
 struct stk_sha1 {
     uint64_t context[12]; /* a SHA_CTX */
 };
@@ -51,8 +51,16 @@ void stk_sha1_init(struct stk_sha1 *sha);
 void stk_sha1_add(struct stk_sha1 *sha, const void *data, size_t bytes);
 void stk_sha1_done(struct stk_sha1 *sha, uint8_t digest_out[20]);
 
-/* MD5 (RFC 1321) and SHA-1 (FIPS 180-4), which object stores use against damage; and base64 of at
- * most 64 bytes. */
+/* MD5 (RFC 1321) likewise, which object stores use against damage. */
+struct stk_md5 {
+    uint64_t context[12]; /* an MD5_CTX */
+};
+
+void stk_md5_init(struct stk_md5 *md5);
+void stk_md5_add(struct stk_md5 *md5, const void *data, size_t bytes);
+void stk_md5_done(struct stk_md5 *md5, uint8_t digest_out[16]);
+
+/* Of all at once; and base64 of at most 64 bytes. */
 void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16]);
 void stk_sha1(const void *data, size_t bytes, uint8_t digest_out[20]);
 #define STK_BASE64_BYTES 92u

@@ -83,7 +83,9 @@ static void on_part(struct stk_exchange *part, const struct stk_http_answer *ans
     struct stk_parts *parts = part->owner;
 
     (void)answer;
-    if (part->status < 0 && parts->status == 0) {
+    if (part->status == 0) {
+        stk_remote_told(parts->remote, &part->seals);
+    } else if (parts->status == 0) {
         parts->status = part->status;
         stk_remote_note(parts->remote, &part->error);
     }

@@ -67,7 +67,7 @@ int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **
         return status;
     }
     remote->key = stk_brought_key(remote->place, &remote->about);
-    stk_remote_seal(route, remote);
+    stk_remote_seal(route, remote, false);
     *file_out = (struct stk_file *)((uintptr_t)remote | 1);
     return 0;
 }

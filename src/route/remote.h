@@ -48,6 +48,7 @@ struct stk_remote {
     pthread_mutex_t lock;
     pthread_cond_t told;
     bool asking;               /* for its checksum; with lock */
+    struct stk_seal whole;     /* its checksum, if it is one that cannot be joined; with lock */
     struct stoker_error error; /* of the read that failed last; with lock */
 };
 
@@ -91,8 +92,10 @@ int64_t stk_remote_read(struct stk_route *route, struct stk_remote *remote, uint
 int stk_remote_map(struct stk_route *route, struct stk_remote *remote, struct stk_view *view_out,
                    struct stoker_error *error);
 
-/* seals.c: asks, without waiting, for a checksum that is told of itself to nobody; and waits. */
-void stk_remote_seal(struct stk_route *route, struct stk_remote *remote);
+/* seals.c: asks, without waiting, for a checksum that is told of itself to nobody (sure: also where
+ * there is hardly one); and waits. */
+void stk_remote_seal(struct stk_route *route, struct stk_remote *remote, bool sure);
+void stk_remote_told(struct stk_remote *remote, const struct stk_seals *seals);
 void stk_remote_settle(struct stk_remote *remote);
 
 /* expect.c: asks for many at once, and waits. */

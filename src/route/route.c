@@ -569,6 +569,30 @@ void stk_route_settle(struct stk_file *file)
     }
 }
 
+void stk_route_ask(struct stk_io *io, struct stk_file *file)
+{
+    if (!stk_is_remote(file)) {
+        return;
+    }
+    if (!stk_remote(file)->cover) { /* nothing of it was read yet */
+        stk_remote_seal(stk_route(io), stk_remote(file), true);
+    }
+    stk_remote_settle(stk_remote(file));
+}
+
+bool stk_route_whole(struct stk_file *file, struct stk_seal *whole)
+{
+    struct stk_remote *remote = stk_is_remote(file) ? stk_remote(file) : NULL;
+
+    if (!remote) {
+        return false;
+    }
+    pthread_mutex_lock(&remote->lock);
+    *whole = remote->whole;
+    pthread_mutex_unlock(&remote->lock);
+    return whole->kind != STK_SEAL_NONE;
+}
+
 static struct stk_cover *cover_of(struct stk_file *file)
 {
     return file && stk_is_remote(file) ? stk_remote(file)->cover : NULL;

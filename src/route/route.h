@@ -40,6 +40,7 @@ int stk_route_open(struct stk_io **io_out, struct stk_io *real,
 
 struct stk_store;
 struct stk_about; /* store/store.h */
+struct stk_seal;  /* seal/seal.h */
 /* The store behind it, lent as long as the io; of a simulated world UNSUPPORTED. */
 int stk_route_lend(struct stk_io *io, struct stk_store **store_out, struct stoker_error *error);
 /* An object is this now; about NULL: it is another than before, or gone. */
@@ -49,6 +50,11 @@ bool stk_route_about(const struct stk_file *file, struct stk_about *about_out);
 /* Waits until the checksum of an open remote file is known, where the store has one: what is read
  * of it before is not compared with it. */
 void stk_route_settle(struct stk_file *file);
+/* The same of one of which all will be read: the store is asked where opening it did not, too. */
+void stk_route_ask(struct stk_io *io, struct stk_file *file);
+/* The checksum that the store tells of the whole, where reads cannot be compared with it: it is not
+ * made of sums of ranges. False: there is none, or it is not known yet. */
+bool stk_route_whole(struct stk_file *file, struct stk_seal *whole_out);
 /* Whether what is read of an open remote file is summed, to be compared as a whole. */
 bool stk_route_sums(struct stk_file *file);
 /* Bytes of it that are here since an earlier run: they count as read. CORRUPT: now all is here, and

@@ -15,7 +15,7 @@ struct asked {
 
 static void on_told(struct stk_exchange *exchange, const struct stk_http_answer *answer);
 
-void stk_remote_seal(struct stk_route *route, struct stk_remote *remote)
+void stk_remote_seal(struct stk_route *route, struct stk_remote *remote, bool sure)
 {
     struct stk_store *store;
     struct asked *asked;
@@ -24,7 +24,7 @@ void stk_remote_seal(struct stk_route *route, struct stk_remote *remote)
     if (stk_route_store(route, &store, NULL) < 0) {
         return;
     }
-    remote->cover = stk_store_cover(store, remote->place, &remote->about, &ask);
+    remote->cover = stk_store_cover(store, remote->place, &remote->about, sure, &ask);
     asked = remote->cover && ask ? stk_alloc(1, sizeof *asked) : NULL;
     if (!asked) {
         return; /* it goes without */
@@ -43,14 +43,29 @@ static void on_told(struct stk_exchange *exchange, const struct stk_http_answer 
 {
     struct asked *asked = exchange->owner;
     struct stk_remote *remote = asked->remote;
+    struct stk_seal whole;
 
-    stk_store_sealed(exchange, answer, remote->cover);
+    stk_store_sealed(exchange, answer, remote->cover, &whole);
     pthread_mutex_lock(&remote->lock);
+    if (whole.kind != STK_SEAL_NONE) {
+        remote->whole = whole;
+    }
     remote->asking = false;
     pthread_cond_broadcast(&remote->told);
     pthread_mutex_unlock(&remote->lock);
     stk_free(asked);
     stk_remote_release(remote);
+}
+
+/* Of any answer. One that was compared with the answer's body already is nothing new. */
+void stk_remote_told(struct stk_remote *remote, const struct stk_seals *seals)
+{
+    if (seals->whole.kind != STK_SEAL_NONE && !stk_seal_joins(&seals->whole) &&
+        !stk_seal_is(&seals->whole, &seals->body)) {
+        pthread_mutex_lock(&remote->lock);
+        remote->whole = seals->whole;
+        pthread_mutex_unlock(&remote->lock);
+    }
 }
 
 void stk_remote_settle(struct stk_remote *remote)

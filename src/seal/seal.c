@@ -3,7 +3,6 @@
 #include "seal/seal.h"
 
 #include "base/crc.h"
-#include "base/hash.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,9 +62,9 @@ static bool is(struct stk_view name, const char *text)
 }
 
 /* The better of what is there and what is new. */
-static void take(struct stk_seal *seal, uint32_t kind, struct stk_view text, bool twice)
+static void take(struct stk_seal *seal, uint32_t kind, struct stk_view text, uint32_t parts)
 {
-    struct stk_seal found = {.kind = kind, .twice = twice};
+    struct stk_seal found = {.kind = kind, .parts = parts};
 
     if (stk_seal_base64(text, found.sum, kinds[kind].bytes) &&
         (seal->kind == STK_SEAL_NONE || kind < seal->kind)) {
@@ -107,7 +106,7 @@ static void take_list(struct stk_seal *seal, struct stk_view list)
                 last--;
             }
             if (kind != STK_SEAL_NONE && last > equals) {
-                take(seal, kind, (struct stk_view){equals, (size_t)(last - equals)}, false);
+                take(seal, kind, (struct stk_view){equals, (size_t)(last - equals)}, 0);
             }
         }
         at = next + (next < end);
@@ -121,16 +120,41 @@ struct reading {
     struct stk_seals *seals;
     bool all, tag;
     bool composite;         /* the type that S3 tells */
+    struct stk_seal joined; /* of more than one part's sums: not of the body as it comes */
     bool stored_gzip, gzip; /* Google: as it is stored, as it comes */
     bool sealed_otherwise;  /* encrypted: then an ETag is no MD5 */
     struct stk_view etag;
 };
 
+/* "c29tZQ==-12": of how many parts it is, which is cut off; 0: of none. False: of a strange number.
+ */
+static bool take_parts(struct stk_view *value, uint32_t *parts)
+{
+    const uint8_t *dash = value->bytes ? memchr(value->data, '-', value->bytes) : NULL;
+    const uint8_t *end = value->data + value->bytes;
+
+    *parts = 0;
+    if (!dash) {
+        return true;
+    }
+    value->bytes = (size_t)(dash - value->data);
+    if (end - dash < 2 || end - dash > 10) {
+        return false;
+    }
+    for (const uint8_t *at = dash + 1; at < end; at++) {
+        if (*at < '0' || *at > '9') {
+            return false;
+        }
+        *parts = *parts * 10 + (uint32_t)(*at - '0');
+    }
+    return *parts > 0;
+}
+
 static void read_amazon(struct reading *reading, struct stk_view name, struct stk_view value)
 {
     static const char prefix[] = "x-amz-checksum-";
     size_t bytes = sizeof prefix - 1;
-    uint32_t kind;
+    uint32_t kind, parts;
 
     if (is(name, "ETag")) {
         reading->etag = value;
@@ -143,11 +167,8 @@ static void read_amazon(struct reading *reading, struct stk_view name, struct st
         name.bytes -= bytes;
         reading->composite = reading->composite || (is(name, "type") && is(value, "COMPOSITE"));
         kind = kind_of(name);
-        if (kind != STK_SEAL_NONE && kind != STK_SEAL_MD5) {
-            bool one = value.bytes > 2 && memcmp(value.data + value.bytes - 2, "-1", 2) == 0;
-
-            value.bytes -= one ? 2 : 0; /* of more parts: who knows where they end */
-            take(&reading->seals->body, kind, value, one);
+        if (kind != STK_SEAL_NONE && kind != STK_SEAL_MD5 && take_parts(&value, &parts)) {
+            take(parts > 1 ? &reading->joined : &reading->seals->body, kind, value, parts);
         }
     }
 }
@@ -174,7 +195,7 @@ static void read_azure(struct reading *reading, struct stk_view name, struct stk
             reading->seals->body.sum[i] = turned[7 - i];
         }
     } else if (is(name, "Content-MD5")) {
-        take(&reading->seals->body, STK_SEAL_MD5, value, false);
+        take(&reading->seals->body, STK_SEAL_MD5, value, 0);
     }
 }
 
@@ -187,7 +208,7 @@ static void read_web(struct reading *reading, struct stk_view name, struct stk_v
     } else if (is(name, "Repr-Digest") || is(name, "Digest")) {
         take_list(&seals->whole, value);
     } else if (is(name, "Content-MD5")) {
-        take(reading->all ? &seals->whole : &seals->body, STK_SEAL_MD5, value, false);
+        take(reading->all ? &seals->whole : &seals->body, STK_SEAL_MD5, value, 0);
     } else if (is(name, "ETag")) {
         reading->etag = value;
     }
@@ -201,15 +222,18 @@ static void settle(struct reading *reading, uint32_t dialect)
         /* Of a range S3 tells the sum of a part which the range is, if it is one, and of what was
          * put together of sums a sum of sums. Other servers tell that of the whole. */
         seals->doubtful =
-            seals->body.kind && (reading->composite ? !seals->body.twice : !reading->all);
+            seals->body.kind && (reading->composite ? seals->body.parts == 0 : !reading->all);
         seals->whole = reading->all && !seals->doubtful ? seals->body : seals->whole;
+        if (reading->all && seals->whole.kind == STK_SEAL_NONE) {
+            seals->whole = reading->joined;
+        }
     } else {
         seals->doubtful = seals->body.kind == STK_SEAL_MD5 && !reading->all; /* or of the whole */
         if (reading->stored_gzip && !reading->gzip) {
             seals->whole = (struct stk_seal){0}; /* unpacked on the way: it is of other bytes */
         }
     }
-    if (reading->all && seals->whole.kind &&
+    if (reading->all && seals->whole.kind && seals->whole.parts <= 1 &&
         (!seals->body.kind || seals->doubtful || seals->whole.kind < seals->body.kind)) {
         seals->body = seals->whole;
         seals->doubtful = false;
@@ -286,56 +310,110 @@ static void put(struct stk_seal *seal, uint64_t value)
     }
 }
 
-struct stk_seal stk_seal_make(uint32_t kind, bool twice, struct stk_view bytes)
+uint32_t stk_seal_bytes(uint32_t kind)
 {
-    struct stk_seal seal = {.kind = kind};
-    struct stk_sha256 sha;
+    return kinds[kind].bytes;
+}
 
+void stk_seal_begin(struct stk_seal_sum *sum, uint32_t kind)
+{
+    sum->kind = kind;
     switch (kind) {
-    case STK_SEAL_CRC64:
-        put(&seal, stk_crc64(0, bytes.data, bytes.bytes));
-        break;
-    case STK_SEAL_CRC32C:
-        put(&seal, stk_crc32c(0, bytes.data, bytes.bytes));
-        break;
-    case STK_SEAL_CRC32:
-        put(&seal, stk_crc32(0, bytes.data, bytes.bytes));
-        break;
     case STK_SEAL_SHA256:
-        stk_sha256_init(&sha);
-        stk_sha256_add(&sha, bytes.data, bytes.bytes);
-        stk_sha256_done(&sha, seal.sum);
+        stk_sha256_init(&sum->so_far.sha256);
         break;
     case STK_SEAL_SHA1:
-        stk_sha1(bytes.data, bytes.bytes, seal.sum);
+        stk_sha1_init(&sum->so_far.sha1);
+        break;
+    case STK_SEAL_MD5:
+        stk_md5_init(&sum->so_far.md5);
         break;
     default:
-        stk_md5(bytes.data, bytes.bytes, seal.sum);
+        sum->so_far.crc = 0;
         break;
     }
-    if (twice) {
-        struct stk_seal inner = seal;
+}
 
-        seal = stk_seal_make(kind, false, (struct stk_view){inner.sum, kinds[kind].bytes});
-        seal.twice = true;
+void stk_seal_add(struct stk_seal_sum *sum, struct stk_view bytes)
+{
+    uint64_t *crc = &sum->so_far.crc;
+
+    switch (sum->kind) {
+    case STK_SEAL_CRC64:
+        *crc = stk_crc64(*crc, bytes.data, bytes.bytes);
+        break;
+    case STK_SEAL_CRC32C:
+        *crc = stk_crc32c((uint32_t)*crc, bytes.data, bytes.bytes);
+        break;
+    case STK_SEAL_CRC32:
+        *crc = stk_crc32((uint32_t)*crc, bytes.data, bytes.bytes);
+        break;
+    case STK_SEAL_SHA256:
+        stk_sha256_add(&sum->so_far.sha256, bytes.data, bytes.bytes);
+        break;
+    case STK_SEAL_SHA1:
+        stk_sha1_add(&sum->so_far.sha1, bytes.data, bytes.bytes);
+        break;
+    default:
+        stk_md5_add(&sum->so_far.md5, bytes.data, bytes.bytes);
+        break;
+    }
+}
+
+struct stk_seal stk_seal_end(struct stk_seal_sum *sum)
+{
+    struct stk_seal seal = {.kind = sum->kind};
+
+    switch (sum->kind) {
+    case STK_SEAL_SHA256:
+        stk_sha256_done(&sum->so_far.sha256, seal.sum);
+        break;
+    case STK_SEAL_SHA1:
+        stk_sha1_done(&sum->so_far.sha1, seal.sum);
+        break;
+    case STK_SEAL_MD5:
+        stk_md5_done(&sum->so_far.md5, seal.sum);
+        break;
+    default:
+        put(&seal, sum->so_far.crc);
+        break;
+    }
+    return seal;
+}
+
+struct stk_seal stk_seal_make(uint32_t kind, bool twice, struct stk_view bytes)
+{
+    struct stk_seal_sum sum;
+    struct stk_seal seal;
+
+    stk_seal_begin(&sum, kind);
+    stk_seal_add(&sum, bytes);
+    seal = stk_seal_end(&sum);
+    if (twice) {
+        stk_seal_begin(&sum, kind);
+        stk_seal_add(&sum, (struct stk_view){seal.sum, kinds[kind].bytes});
+        seal = stk_seal_end(&sum);
+        seal.parts = 1;
     }
     return seal;
 }
 
 bool stk_seal_is(const struct stk_seal *a, const struct stk_seal *b)
 {
-    return a->kind == b->kind && a->twice == b->twice && memcmp(a->sum, b->sum, sizeof a->sum) == 0;
+    return a->kind == b->kind && a->parts == b->parts && memcmp(a->sum, b->sum, sizeof a->sum) == 0;
 }
 
 void stk_seal_text(const struct stk_seal *seal, char text[STK_SEAL_TEXT_BYTES])
 {
-    char sum[STK_BASE64_BYTES] = "";
+    char sum[STK_BASE64_BYTES] = "", parts[12] = "";
 
     if (seal->kind == STK_SEAL_NONE || seal->kind >= STK_SEAL_KINDS) {
         snprintf(text, STK_SEAL_TEXT_BYTES, "none");
         return;
     }
     stk_base64(seal->sum, kinds[seal->kind].bytes, sum);
-    snprintf(text, STK_SEAL_TEXT_BYTES, "%s %.60s%s", kinds[seal->kind].name, sum,
-             seal->twice ? "-1" : "");
+    if (seal->parts > 0) {
+        snprintf(parts, sizeof parts, "-%u", seal->parts);
+    }
+    snprintf(text, STK_SEAL_TEXT_BYTES, "%s %.60s%s", kinds[seal->kind].name, sum, parts);
 }

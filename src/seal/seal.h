@@ -15,6 +15,7 @@
 #ifndef SEAL_SEAL_H
 #define SEAL_SEAL_H
 
+#include "base/hash.h"
 #include "http/http.h"
 
 #define STK_COVER_PIECES_MAX 4096u
@@ -34,7 +35,7 @@ enum stk_seal_kind {
 
 struct stk_seal {
     uint32_t kind;   /* enum stk_seal_kind */
-    bool twice;      /* the sum of the sum: what S3 keeps of an object of one part */
+    uint32_t parts;  /* 0: of the bytes; else of so many parts' sums, one after the other */
     uint8_t sum[32]; /* big-endian; the rest is 0 */
 };
 
@@ -57,14 +58,31 @@ struct stk_seals {
  * an MD5 counts, too, where there is nothing better. */
 void stk_seals_read(struct stk_seals *seals_out, const struct stk_http_answer *answer,
                     uint32_t dialect, bool all, bool tag);
-/* The seal of that kind of these bytes. */
+/* The seal of that kind of these bytes; twice: the sum of their sum, as of an object of one part.
+ */
 struct stk_seal stk_seal_make(uint32_t kind, bool twice, struct stk_view bytes);
+uint32_t stk_seal_bytes(uint32_t kind); /* of its sum */
+
+/* The same over pieces: begin -add-> ... -end. */
+struct stk_seal_sum {
+    uint32_t kind;
+    union {
+        uint64_t crc;
+        struct stk_sha256 sha256;
+        struct stk_sha1 sha1;
+        struct stk_md5 md5;
+    } so_far;
+};
+void stk_seal_begin(struct stk_seal_sum *sum, uint32_t kind);
+void stk_seal_add(struct stk_seal_sum *sum, struct stk_view bytes);
+struct stk_seal stk_seal_end(struct stk_seal_sum *sum);
+
 bool stk_seal_is(const struct stk_seal *a, const struct stk_seal *b);
 /* "crc64nvme 3q2+7w==": for people. */
 void stk_seal_text(const struct stk_seal *seal, char text_out[STK_SEAL_TEXT_BYTES]);
 static inline bool stk_seal_joins(const struct stk_seal *seal)
 {
-    return seal->kind >= STK_SEAL_CRC64 && seal->kind <= STK_SEAL_CRC32 && !seal->twice;
+    return seal->kind >= STK_SEAL_CRC64 && seal->kind <= STK_SEAL_CRC32 && seal->parts == 0;
 }
 /* Base64 of exactly `bytes` bytes; false: it is something else. */
 bool stk_seal_base64(struct stk_view text, uint8_t *data_out, size_t bytes);

@@ -2,6 +2,7 @@
  * its text is read back as it was. */
 #include "seal/seal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -20,7 +21,8 @@ static void look(const struct stk_seal *seal)
     stk_seal_text(seal, text);
     sum = strchr(text, ' ');
     if (seal->kind != STK_SEAL_NONE) {
-        length = strlen(++sum) - (seal->twice ? 2 : 0);
+        length = strcspn(++sum, "-");
+        STK_ASSERT(strtoul(sum + length + (sum[length] == '-'), NULL, 10) == seal->parts);
         STK_ASSERT(
             stk_seal_base64((struct stk_view){(uint8_t *)sum, length}, back, lengths[seal->kind]));
         STK_ASSERT(memcmp(back, seal->sum, sizeof back) == 0);
@@ -43,6 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     stk_seals_read(&seals, &answer, mode & 3, mode & 4, mode & 8);
     look(&seals.body);
     look(&seals.whole);
+    STK_ASSERT(seals.body.parts <= 1);
     STK_ASSERT(!seals.doubtful || seals.body.kind != STK_SEAL_NONE);
     return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -181,19 +182,19 @@ uint32_t stk_place_dialect(const struct stk_place *place)
                                              : STK_SEAL_OF_WEB;
 }
 
-/* A small object of S3 comes whole, with its checksum. */
+/* A small object of S3 comes whole, with its checksum, unless somebody reads it by ranges. */
 struct stk_cover *stk_store_cover(struct stk_store *store, const struct stk_place *place,
-                                  const struct stk_about *about, bool *ask_out)
+                                  const struct stk_about *about, bool sure, bool *ask_out)
 {
     bool amazon = place->kind == STK_PLACE_S3;
+    bool vain =
+        about->bytes <= STK_STORE_RANGE_BYTES ||
+        atomic_load_explicit(&store->unsealed, memory_order_relaxed) >= STK_STORE_UNSEALED_MAX;
     struct stk_cover *cover;
 
     *ask_out = amazon;
     if (about->bytes == 0 || !about->etag[0] || place->kind == STK_PLACE_AZURE ||
-        place->kind == STK_PLACE_HUB ||
-        (amazon && (about->bytes <= STK_STORE_RANGE_BYTES || store->config.unsealed ||
-                    atomic_load_explicit(&store->unsealed, memory_order_relaxed) >=
-                        STK_STORE_UNSEALED_MAX))) {
+        place->kind == STK_PLACE_HUB || (amazon && (store->config.unsealed || (vain && !sure)))) {
         return NULL;
     }
     cover = stk_cover_new(about->bytes); /* NULL: goes without */
@@ -213,11 +214,12 @@ void stk_store_seal(struct stk_exchange *exchange, const struct stk_place *place
 }
 
 void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
-                      struct stk_cover *cover)
+                      struct stk_cover *cover, struct stk_seal *whole)
 {
     struct stk_store *store = exchange->store;
     struct stk_seals seals;
 
+    *whole = (struct stk_seal){.kind = STK_SEAL_NONE};
     if (exchange->status < 0) {
         stk_cover_expect(cover, &(struct stk_seal){.kind = STK_SEAL_NONE});
         return;
@@ -226,6 +228,7 @@ void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http
     if (stk_seal_joins(&seals.whole)) {
         atomic_store_explicit(&store->unsealed, 0, memory_order_relaxed);
     } else {
+        *whole = seals.whole;
         atomic_fetch_add_explicit(&store->unsealed, 1, memory_order_relaxed);
     }
     switch (stk_cover_expect(cover, &seals.whole)) {
@@ -239,6 +242,77 @@ void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http
     case STK_COVER_OPEN:
         break;
     }
+}
+
+/* The size of the body that a GET would have, its place in the object, and the seal of it. What
+ * cannot be is no answer. */
+static bool take_part(struct stk_whole_part *part, const struct stk_http_answer *answer,
+                      const struct stk_about *about)
+{
+    uint64_t first, last, total;
+    struct stk_seals seals;
+    struct stk_view value;
+
+    stk_seals_read(&seals, answer, STK_SEAL_OF_AMAZON, false, false);
+    *part = (struct stk_whole_part){
+        .offset = UINT64_MAX, .bytes = answer->content_bytes, .seal = seals.body};
+    if (stk_http_header(answer, "Content-Range", &value)) {
+        if (!stk_store_content_range(value, &first, &last, &total) ||
+            (total != UINT64_MAX && total != about->bytes)) {
+            return false;
+        }
+        part->offset = first;
+        part->bytes = part->bytes == UINT64_MAX ? last - first + 1 : part->bytes;
+        if (part->bytes != last - first + 1) {
+            return false;
+        }
+    }
+    return part->bytes != UINT64_MAX;
+}
+
+/* HEAD of a part: https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html */
+int stk_store_part(struct stk_store *store, const struct stk_place *place,
+                   const struct stk_about *about, uint32_t number, struct stk_whole_part *part,
+                   struct stoker_error *error)
+{
+    struct stk_http_answer *answer = stk_alloc(1, sizeof *answer);
+    struct stk_exchange exchange = {.status = 0};
+    struct stk_sign_pair query = {"partNumber", NULL};
+    char text[12];
+    int status;
+
+    if (place->kind != STK_PLACE_S3) {
+        stk_free(answer);
+        return STOKER_ERROR_UNSUPPORTED;
+    }
+    if (!answer) {
+        return stk_fail(error, -ENOMEM, "cannot ask for a part", "free memory", "store");
+    }
+    snprintf(text, sizeof text, "%u", number);
+    query.value = text;
+    stk_store_seal(&exchange, place, about);
+    exchange.query = &query;
+    exchange.query_count = 1;
+    exchange.keyed = true;
+    status = stk_exchange_call(store, &exchange, answer, error);
+    if (status == 0 && !take_part(part, answer, about)) {
+        status = STOKER_ERROR_UNSUPPORTED;
+    } else if (status < 0 && status != STOKER_ERROR_CHANGED && exchange.code != 412 &&
+               exchange.code != 429 && (exchange.code / 100 == 4 || exchange.code == 501)) {
+        status = STOKER_ERROR_UNSUPPORTED; /* it does not know parts, or does not tell us */
+    }
+    stk_free(answer);
+    return status;
+}
+
+void stk_store_proven(struct stk_store *store, const struct stk_place *place, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&store->checked[stk_place_store(place)], bytes, memory_order_relaxed);
+}
+
+void stk_store_damaged(struct stk_store *store)
+{
+    atomic_fetch_add_explicit(&store->damaged, 1, memory_order_relaxed);
 }
 
 /* Bytes first to last, of the object `whole`. */
@@ -311,7 +385,7 @@ static uint32_t prove_body(struct stk_exchange *exchange, bool *proven)
          atomic_load_explicit(&store->doubts, memory_order_relaxed) >= STK_STORE_DOUBTS_MAX)) {
         return STK_VERDICT_GOOD;
     }
-    got = stk_seal_make(want->kind, want->twice,
+    got = stk_seal_make(want->kind, want->parts == 1,
                         (struct stk_view){exchange->buffer, exchange->bytes});
     if (stk_seal_is(&got, want)) {
         *proven = true;

@@ -22,6 +22,7 @@
 #include "http/http.h"
 #include "manners/node.h"
 #include "seal/seal.h"
+#include "whole/whole.h"
 
 #include <stdatomic.h>
 
@@ -203,15 +204,25 @@ void stk_store_fetch(struct stk_exchange *exchange, const struct stk_place *plac
 /* Larger reads are cut into ranges of so many bytes. */
 uint32_t stk_store_range_bytes(const struct stk_place *place);
 /* A cover for an object that will be fetched by ranges, or NULL: no checksum of the whole can be
- * learnt. *ask_out: nobody tells it unless he is asked by stk_store_seal. */
+ * learnt; or, but where it is wanted for sure, it is unlikely. *ask_out: nobody tells it unless he
+ * is asked by stk_store_seal. */
 struct stk_cover *stk_store_cover(struct stk_store *store, const struct stk_place *place,
-                                  const struct stk_about *about, bool *ask_out);
+                                  const struct stk_about *about, bool sure, bool *ask_out);
 /* Readies *exchange to ask for the checksum of the version *about (lent); done has
  * stk_store_sealed of it. */
 void stk_store_seal(struct stk_exchange *exchange, const struct stk_place *place,
                     const struct stk_about *about);
+/* whole_out: the checksum where it is one that cannot be joined; kind NONE: it is not. */
 void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
-                      struct stk_cover *cover);
+                      struct stk_cover *cover, struct stk_seal *whole_out);
+/* Of an object that was written by parts: of part `number`, from 1. Waits. UNSUPPORTED: the server
+ * does not tell. */
+int stk_store_part(struct stk_store *store, const struct stk_place *place,
+                   const struct stk_about *about, uint32_t number, struct stk_whole_part *part_out,
+                   struct stoker_error *error);
+/* For the ledger: so many bytes were proven by others, or are damaged. */
+void stk_store_proven(struct stk_store *store, const struct stk_place *place, uint64_t bytes);
+void stk_store_damaged(struct stk_store *store);
 /* Bytes of the object that came in another way than by stk_store_fetch. CORRUPT: all are there now,
  * and not as the checksum says. */
 int stk_store_sum(struct stk_store *store, const struct stk_place *place, struct stk_cover *cover,
