@@ -253,20 +253,45 @@ class S3(Handler):
         return True
 
     def seals(self, data, body, ranged=False):
-        """Of a range none, but where it is a part: `server.parts` is the size of the parts."""
+        """Of a range none, but where it is a part: `server.parts` is their size, or all sizes."""
         if self.headers.get("x-amz-checksum-mode") != "ENABLED":
             return {}
-        of, kind, parts = data, "FULL_OBJECT", getattr(self.server, "parts", 0)
+        kind, spans = "FULL_OBJECT", self.spans(data, getattr(self.server, "parts", 0))
+        if spans:
+            kind = "COMPOSITE"
         if ranged:
             first = int(re.match(r"bytes=(\d+)-", self.headers["Range"])[1])
-            if not parts or first % parts or body != data[first : first + parts]:
+            if (first, first + len(body)) not in spans:
                 return {}
-            of, kind = body, "COMPOSITE"
-        told = {f"x-amz-checksum-{name}": checksum(name, of) for name in self.server.sums}
-        if parts and not ranged:  # sums of sums
-            kind = "COMPOSITE"
-            told = {name: f"{value}-{-(-len(data) // parts)}" for name, value in told.items()}
+        make = ((lambda name: self.joined(name, data, spans)) if spans and not ranged
+                else (lambda name: checksum(name, body)))
+        told = {f"x-amz-checksum-{name}": make(name) for name in self.server.sums}
         return {**told, "x-amz-checksum-type": kind} if told else {}
+
+    @staticmethod
+    def spans(data, sizes):
+        """Where parts begin and end; none: it was written at once."""
+        if isinstance(sizes, int):
+            sizes = [sizes] * -(-len(data) // sizes) if sizes else []
+        ends = [min(end, len(data)) for end in itertools.accumulate(sizes)]
+        return list(zip([0, *ends], ends, strict=False))
+
+    @staticmethod
+    def joined(name, data, spans):
+        sums = b"".join(base64.b64decode(checksum(name, data[begin:end])) for begin, end in spans)
+        return f"{checksum(name, sums)}-{len(spans)}"
+
+    def give_part(self, data, number):
+        spans = self.spans(data, getattr(self.server, "parts", 0))
+        if not 1 <= number <= max(len(spans), 1):
+            self.refuse(416, "InvalidPartNumber")
+            return
+        begin, end = spans[number - 1] if spans else (0, len(data))
+        told = {f"x-amz-checksum-{name}": checksum(name, data[begin:end])
+                for name in self.server.sums}
+        self.say(206, data[begin:end], ETag=f'"{self.etag(data)}"',
+                 Content_Range=f"bytes {begin}-{end - 1}/{len(data)}",
+                 x_amz_mp_parts_count=str(len(spans)), **told)
 
     def do_HEAD(self):
         self.do_GET()
@@ -277,10 +302,12 @@ class S3(Handler):
         bucket, key, query = self.split()
         if "list-type" in query:
             self.list(bucket, query)
-        elif (bucket, key) in self.server.objects:
-            self.give(self.server.objects[bucket, key])
-        else:
+        elif (bucket, key) not in self.server.objects:
             self.refuse(404, "NoSuchKey")
+        elif "partNumber" in query:
+            self.give_part(self.server.objects[bucket, key], int(query["partNumber"]))
+        else:
+            self.give(self.server.objects[bucket, key])
 
     def list(self, bucket, query):
         quote = urllib.parse.quote

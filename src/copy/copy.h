@@ -2,7 +2,8 @@
  *
  *   planner: walks --names--> files --a bounded queue--> workers
  *   worker: a small file, or a part of a large one --last part--> commit
- *   a large file for this machine: parts come in any order, and wait for their turn to be written
+ *   a large file for this machine, or of a checksum that is made in order: parts come in any order,
+ *   and wait for their turn to be summed and written
  *
  * Each unit of work waits in the file system or for an answer, so each has a thread; how many are
  * in flight is bounded by workers and, of parts, by memory.
@@ -18,6 +19,7 @@
 #include "route/route.h"
 #include "upload/upload.h"
 #include "visit/visit.h"
+#include "whole/whole.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -47,6 +49,11 @@ struct stk_copy_file {
     struct stk_file *source;
     struct stk_place *from_place, *to_place; /* NULL: of this machine */
     struct stk_about about;
+    /* The source's checksum, where it has to be made in order; of whoever has the turn. */
+    struct stk_whole *whole;
+    struct stk_store *store;    /* lent: the source's */
+    struct stoker_error *error; /* lent, while whole asks */
+    bool ordered, wrong;        /* parts take turns; it is not as its checksum says */
     struct stk_upload *upload;
     struct stk_out *out;
     struct stk_out *note; /* beside it: what is written; NULL: nobody goes on with it */

@@ -10,7 +10,8 @@
 #define COPY_PART_BYTES (256ull << 20) /* of copies within a store: nothing of it passes here */
 #define TRIES 2u                       /* of a file that changed while it was read */
 #define ODD_TAGS_MAX 3u
-#define NOTE_BYTES 17u /* a line of a note: 16 digits and its end */
+#define DAMAGED_TRIES 3u /* of a small one */
+#define NOTE_BYTES 17u   /* a line of a note: 16 digits and its end */
 
 static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
                        struct stoker_error *error);
@@ -18,6 +19,8 @@ static int read_part(struct stoker_copy *copy, struct stk_copy_file *file, uint6
                      struct stk_view *part, struct stoker_error *error);
 static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error);
+static int add_again(struct stoker_copy *copy, struct stk_copy_file *file,
+                     struct stoker_error *error);
 static void close_file(struct stoker_copy *copy, struct stk_copy_file *file);
 
 static int fail_changed(const struct stk_copy_file *file, struct stoker_error *error)
@@ -72,6 +75,99 @@ static int check_tag(struct stoker_copy *copy, struct stk_copy_file *file, struc
                             "look at the server and proxies between", "'%.400s'", file->from);
         }
         atomic_fetch_add_explicit(&copy->odd_tags, 1, memory_order_relaxed);
+    }
+    return status;
+}
+
+static int ask_part(void *owner, uint32_t number, struct stk_whole_part *part)
+{
+    struct stk_copy_file *file = owner;
+
+    return stk_store_part(file->store, file->from_place, &file->about, number, part, file->error);
+}
+
+/* If the source has a checksum with which no read compares what it brings. */
+static int open_whole(struct stoker_copy *copy, struct stk_copy_file *file,
+                      struct stoker_error *error)
+{
+    struct stk_seal want;
+    int status;
+
+    if (!file->from_place || !stk_route_whole(file->source, &want)) {
+        return 0;
+    }
+    status = stk_route_lend(copy->io, &file->store, error);
+    if (status == 0) {
+        stk_whole_free(file->whole);
+        file->whole = stk_whole_new(&want, file->bytes, ask_part, file);
+        status = file->whole ? 0 : fail_buffer(file, error);
+    }
+    return status;
+}
+
+static int add_whole(struct stk_copy_file *file, struct stk_view bytes, struct stoker_error *error)
+{
+    file->error = error;
+    return file->whole ? stk_whole_add(file->whole, bytes) : 0;
+}
+
+static int fail_wrong(struct stk_copy_file *file, struct stoker_error *error)
+{
+    char want[STK_SEAL_TEXT_BYTES], got[STK_SEAL_TEXT_BYTES], part[32] = "";
+    struct stk_whole_told told;
+
+    stk_whole_tell(file->whole, &told);
+    stk_seal_text(&told.want, want);
+    stk_seal_text(&told.got, got);
+    if (told.part > 0) {
+        snprintf(part, sizeof part, " part %u,", told.part);
+    }
+    file->wrong = true;
+    stk_store_damaged(file->store);
+    return stk_fail(error, STOKER_ERROR_CORRUPT, "an object's bytes are not as its checksum says",
+                    "look at the server, at proxies and the memory of this machine",
+                    "'%.400s'%s bytes %llu-%llu: the server tells %s, what came is %s", file->from,
+                    part, (unsigned long long)told.first, (unsigned long long)told.last, want, got);
+}
+
+/* After all was added. body: all of it; NULL: it is read again, where that is needed. */
+static int judge_whole(struct stoker_copy *copy, struct stk_copy_file *file,
+                       const struct stk_view *body, struct stoker_error *error)
+{
+    int verdict = STK_WHOLE_UNKNOWN, status;
+
+    if (!file->whole) {
+        return 0;
+    }
+    file->error = error;
+    verdict = stk_whole_judge(file->whole);
+    if (verdict == STK_WHOLE_AGAIN) {
+        status = body ? add_whole(file, *body, error) : add_again(copy, file, error);
+        verdict = status < 0 ? status : stk_whole_judge(file->whole);
+    }
+    if (verdict == STK_WHOLE_WRONG) {
+        return fail_wrong(file, error);
+    }
+    if (verdict == STK_WHOLE_PROVEN) {
+        stk_store_proven(file->store, file->from_place, file->bytes);
+    }
+    return verdict < 0 ? verdict : 0;
+}
+
+/* What is damaged is read again. */
+static int prove_small(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view body,
+                       struct stoker_error *error)
+{
+    int status = 0;
+
+    for (uint32_t tries = 0; tries < DAMAGED_TRIES; tries++) {
+        status = tries > 0 ? read_part(copy, file, 0, &body, error) : 0;
+        status = status < 0 ? status : open_whole(copy, file, error);
+        status = status < 0 ? status : add_whole(file, body, error);
+        status = status < 0 ? status : judge_whole(copy, file, &body, error);
+        if (status != STOKER_ERROR_CORRUPT) {
+            break;
+        }
     }
     return status;
 }
@@ -138,8 +234,12 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
         status = fail_buffer(file, error);
     } else if (status == 0) {
         body.bytes = file->bytes;
+        if (body.bytes > STK_STORE_RANGE_BYTES) { /* it comes by ranges */
+            stk_route_ask(copy->io, file->source);
+        }
         status = read_part(copy, file, 0, &body, error);
         status = status < 0 ? status : check_tag(copy, file, body, error);
+        status = status < 0 ? status : prove_small(copy, file, body, error);
         if (status == 0) {
             status = file->to_place
                          ? stk_upload_put(store, file->to_place, body, &copy->upload, error)
@@ -262,11 +362,13 @@ static void close_file(struct stoker_copy *copy, struct stk_copy_file *file)
     }
     stk_io_close_out(copy->io, file->out);
     stk_io_close_out(copy->io, file->note);
+    stk_whole_free(file->whole);
     stk_place_free(file->from_place);
     stk_place_free(file->to_place);
     stk_free(file->part_path);
     file->source = NULL;
     file->out = file->note = NULL;
+    file->whole = NULL;
     file->from_place = file->to_place = NULL;
     file->part_path = NULL;
 }
@@ -277,10 +379,15 @@ int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file, struct 
 {
     struct stk_upload_options options = copy->upload;
     struct stk_store *store;
+    struct stk_seal whole;
     int status = open_source(copy, file, error);
 
     if (status == 0 && !stk_copy_is_within(file)) {
-        stk_route_settle(file->source);
+        stk_route_ask(copy->io, file->source);
+        /* S3 has told by now; others do so with the first part. */
+        file->ordered =
+            !file->to_place || (file->from_place && (file->from_place->kind != STK_PLACE_S3 ||
+                                                     stk_route_whole(file->source, &whole)));
     }
     file->part_bytes = options.part_bytes;
     if (status == 0 && file->to_place) {
@@ -435,33 +542,69 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                                            : stk_io_cut(copy->io, file->out, 0, error);
 }
 
-/* What an earlier run left is a part of what the object's checksum is of. */
-static int sum_kept(struct stoker_copy *copy, struct stk_copy_file *file,
-                    struct stoker_error *error)
+/* The first `bytes` of what lies there are added to the whole's sum; kept: to that of ranges, too.
+ */
+static int add_left(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_file *left,
+                    uint64_t bytes, bool kept, struct stoker_error *error)
 {
-    uint64_t bytes = file->kept * file->part_bytes, step;
-    uint8_t *buffer = stk_pages_alloc(STK_COPY_SMALL_BYTES);
-    struct stk_file *left = NULL;
-    int status = buffer ? stk_io_open_file(copy->io, file->part_path, &left, error)
-                        : fail_buffer(file, error);
+    uint8_t *buffer = stk_pages_alloc(STK_STORE_RANGE_BYTES);
+    int status = buffer ? 0 : fail_buffer(file, error);
+    uint64_t step;
 
     for (uint64_t done = 0; done < bytes && status == 0; done += step) {
-        step = stk_min(bytes - done, STK_COPY_SMALL_BYTES);
+        struct stk_view view = {buffer, stk_min(bytes - done, STK_STORE_RANGE_BYTES)};
+
+        step = view.bytes;
         if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
             status = STOKER_ERROR_CLOSED;
         } else if (!read_left(copy, left, done, buffer, step)) {
-            status = stk_fail(error, -EIO, "cannot read what was written", "check the disk",
-                              "'%.400s'", file->part_path);
+            status = stk_fail(error, -EIO, "cannot read again what was copied",
+                              "check the disk, or the server", "'%.400s' offset %llu", file->from,
+                              (unsigned long long)done);
         } else {
-            status =
-                stk_route_sum(copy->io, file->source, done, (struct stk_view){buffer, step}, error);
+            status = add_whole(file, view, error);
         }
+        if (status == 0 && kept) {
+            status = stk_route_sum(copy->io, file->source, done, view, error);
+        }
+    }
+    if (buffer) {
+        stk_pages_free(buffer, STK_STORE_RANGE_BYTES);
+    }
+    return status;
+}
+
+/* What was written, or, of an upload, what was sent: as far as one can look at it. */
+static int add_again(struct stoker_copy *copy, struct stk_copy_file *file,
+                     struct stoker_error *error)
+{
+    struct stk_file *left = NULL;
+    int status = file->upload ? 0 : stk_io_open_file(copy->io, file->part_path, &left, error);
+
+    if (status == 0) {
+        status = add_left(copy, file, left ? left : file->source, file->bytes, false, error);
     }
     if (left) {
         stk_io_close_file(copy->io, left);
     }
-    if (buffer) {
-        stk_pages_free(buffer, STK_COPY_SMALL_BYTES);
+    return status;
+}
+
+/* In the turn of the first part that comes: what an earlier run left is before it. */
+static int begin_sums(struct stoker_copy *copy, struct stk_copy_file *file,
+                      struct stoker_error *error)
+{
+    uint64_t bytes = file->kept * file->part_bytes;
+    struct stk_file *left;
+    int status = open_whole(copy, file, error);
+
+    if (status < 0 || bytes == 0 || (!file->whole && !stk_route_sums(file->source))) {
+        return status;
+    }
+    status = stk_io_open_file(copy->io, file->part_path, &left, error);
+    if (status == 0) {
+        status = add_left(copy, file, left, bytes, true, error);
+        stk_io_close_file(copy->io, left);
     }
     return status;
 }
@@ -492,18 +635,12 @@ static void give_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint
     pthread_mutex_unlock(&copy->lock);
 }
 
-static int write_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
-                         struct stk_view part, struct stoker_error *error)
+/* In its turn. */
+static int write_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
+                      struct stk_view part, struct stoker_error *error)
 {
-    int status = take_turn(copy, file, index, error);
+    int status = stk_io_write(copy->io, file->out, part.data, part.bytes, error);
 
-    if (status == 0 && index > 0 && index == file->kept && stk_route_sums(file->source)) {
-        status = sum_kept(copy, file, error);
-    }
-    if (status < 0) {
-        return status;
-    }
-    status = stk_io_write(copy->io, file->out, part.data, part.bytes, error);
     if ((status == -ENOSPC || status == -EDQUOT) && error && index > 0) {
         snprintf(error->advice, sizeof error->advice,
                  "free space, and the same command goes on with the %llu bytes that this file has; "
@@ -512,6 +649,24 @@ static int write_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, u
     }
     if (status == 0) {
         note_line(copy, file, stk_sum64(part.data, part.bytes));
+    }
+    return status;
+}
+
+/* What is done of a part after those before it: summed, and, if it is for this machine, written. */
+static int do_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
+                      struct stk_view part, struct stoker_error *error)
+{
+    int status = take_turn(copy, file, index, error);
+
+    if (status == 0 && index == file->kept) {
+        status = begin_sums(copy, file, error);
+    }
+    status = status < 0 ? status : add_whole(file, part, error);
+    if (status == 0 && !file->upload) {
+        status = write_part(copy, file, index, part, error);
+    }
+    if (status == 0) {
         give_turn(copy, file, index);
     }
     return status;
@@ -530,14 +685,15 @@ int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t
         status = fail_buffer(file, error);
     } else {
         status = read_part(copy, file, begin, &part, error);
+        if (status == 0 && file->ordered) {
+            status = do_in_turn(copy, file, index, part, error);
+        }
         if (status == 0 && file->upload) {
             status = stk_upload_part(file->upload, index, part, error);
             if (status == 1) {
                 atomic_fetch_add_explicit(&copy->bytes_kept, part.bytes, memory_order_relaxed);
                 status = 0;
             }
-        } else if (status == 0) {
-            status = write_in_turn(copy, file, index, part, error);
         }
     }
     if (status == 0) {
@@ -596,6 +752,7 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
     bool failed = file->locked.failed; /* by now it is this thread's alone */
     int status = failed ? STOKER_ERROR_CLOSED : check_source(copy, file, error);
 
+    status = status < 0 ? status : judge_whole(copy, file, NULL, error);
     if (file->upload) {
         status = status < 0 ? status : stk_upload_commit(file->upload, error);
         if (status == 0) {
@@ -613,7 +770,7 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
     }
     /* Without a whole part there is nothing to go on with; nor with what is damaged. */
     if (file->part_path && (status == STOKER_ERROR_CHANGED || (failed && file->locked.turn == 0) ||
-                            stk_route_is_wrong(file->source))) {
+                            file->wrong || stk_route_is_wrong(file->source))) {
         (void)stk_io_remove(copy->io, file->part_path, NULL);
         remove_note(copy, file);
     }
