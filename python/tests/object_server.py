@@ -449,9 +449,9 @@ class Google(S3):
 
 
 class Azure(Handler):
-    """Blob Storage: `server.keys`: account -> key in base64; `server.token`; `server.sas`. What is
-    in `server.folders` (place -> "type" or "metadata") is an empty blob that stands for a folder: of
-    an account with a hierarchical namespace, or as Hadoop leaves it."""
+    """Blob Storage: `server.keys`: account -> key in base64; `server.token`; `server.sas`. What
+    `server.folders` has (place -> "type" or "metadata") is an empty blob that stands for a folder:
+    of an account with a hierarchical namespace, or as Hadoop leaves it."""
 
     def do_PUT(self):
         self.data = self.body()
