@@ -164,10 +164,11 @@ def test_of_the_web(clean, target):  # noqa: F811
     server.keys, server.RequestHandlerClass = None, Web
     server = faulty(server)
     try:
-        source = f"{reached(clean, 'http', server)}/large"
+        source = f"{reached(clean, 'http', server)}/large?Signature=canary0secret"
         server.flips = 1
         text = copy(source, target, ok=1)
-        assert source in text and text.count("sha256 ") == 2, text
+        assert source.partition("?")[0] in text and text.count("sha256 ") == 2, text
+        assert "canary" not in text
         assert not list(target.parent.iterdir())
         copy(source, target)
         assert target.read_bytes() == DATA

@@ -111,7 +111,7 @@ static int check_options(const struct stoker_copy_options *options, struct stoke
         /* What it tells of a folder is a page, which would be taken for the only file. */
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
                         "name each file to 'stoker cp', with braces: http://host/{000..009}.tar",
-                        "'%.400s'", options->sources[0]);
+                        "'%.400s'", STK_COPY_SHOWN(options->sources[0]));
     }
     if (options->workers > STK_COPY_WORKERS_MAX || options->check > STOKER_CHECK_MD5 ||
         (options->part_bytes && (options->part_bytes < STK_UPLOAD_PART_BYTES_MIN ||

@@ -137,6 +137,24 @@ bool stk_copy_is_same(struct stoker_copy *copy, const struct stk_copy_file *file
 /* After all parts are done or one failed: commits, or cleans up. */
 int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error);
 
+/* copy_sums.c: the source's checksum, where it is made of its bytes in order: by whoever has the
+ * turn. All do nothing where there is none. */
+int stk_copy_open_whole(struct stoker_copy *copy, struct stk_copy_file *file,
+                        struct stoker_error *error);
+int stk_copy_add_whole(struct stk_copy_file *file, struct stk_view bytes,
+                       struct stoker_error *error);
+/* After all was added. CORRUPT: it is wrong. body: all of it; NULL: it is read again, where that is
+ * needed. */
+int stk_copy_judge_whole(struct stoker_copy *copy, struct stk_copy_file *file,
+                         const struct stk_view *body, struct stoker_error *error);
+/* In the turn of the first part that comes: what an earlier run left is before it. */
+int stk_copy_begin_sums(struct stoker_copy *copy, struct stk_copy_file *file,
+                        struct stoker_error *error);
+/* All of it, of what an earlier run left. */
+bool stk_copy_read_left(struct stoker_copy *copy, struct stk_file *left, uint64_t offset,
+                        uint8_t *buffer, uint64_t bytes);
+int stk_copy_fail_buffer(const struct stk_copy_file *file, struct stoker_error *error);
+
 /* copy_there.c: what lies at a destination that is far: listed once, instead of asked for by name.
  * Owner: the planner's. Bound: STK_COPY_THERE_MAX names. */
 #define STK_COPY_THERE_MAX (1u << 28)
@@ -146,6 +164,10 @@ bool stk_copy_there_find(const struct stoker_copy *copy, const char *name, uint6
 
 /* copy_names.c: what a source's last part is called; lent by path. bytes_out: of it. */
 const char *stk_copy_base(const char *path, size_t *bytes_out);
+/* A path or URL for people: without the signature that a URL of the web may have. */
+#define STK_COPY_SHOWN_BYTES 400u
+const char *stk_copy_shown(const char *path, char text[STK_COPY_SHOWN_BYTES]);
+#define STK_COPY_SHOWN(path) stk_copy_shown(path, (char[STK_COPY_SHOWN_BYTES]){0})
 /* Whether a name of a store can be a path below a folder: no "..", no empty part. */
 bool stk_copy_is_path(const char *name);
 /* Whether objects can be written below a URL. */

@@ -19,23 +19,25 @@ static int read_part(struct stoker_copy *copy, struct stk_copy_file *file, uint6
                      struct stk_view *part, struct stoker_error *error);
 static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error);
-static int add_again(struct stoker_copy *copy, struct stk_copy_file *file,
-                     struct stoker_error *error);
 static void close_file(struct stoker_copy *copy, struct stk_copy_file *file);
 
 static int fail_changed(const struct stk_copy_file *file, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CHANGED, "the file changed while it was read",
-                    "copy it again when nobody writes to it", "'%.400s'", file->from);
-}
-
-static int fail_buffer(const struct stk_copy_file *file, struct stoker_error *error)
-{
-    return stk_fail(error, -ENOMEM, "cannot copy", "free memory, or use fewer workers", "'%.400s'",
-                    file->from);
+                    "copy it again when nobody writes to it", "'%.400s'",
+                    STK_COPY_SHOWN(file->from));
 }
 
 /* ---- small ones ---- */
+
+/* Than was planned. The hub's listings, and some servers, tell no time. */
+static bool is_another(const struct stk_copy_file *file, const struct stk_stat *stat)
+{
+    bool told = file->mtime_ns != 0 || !file->from_place;
+
+    return stat->bytes != file->bytes || (file->version ? stat->version != file->version
+                                                        : told && stat->mtime_ns != file->mtime_ns);
+}
 
 /* An MD5 as a store made it of the whole object: 32 hex digits in quotes. */
 static bool tag_differs(const char *etag, struct stk_view body)
@@ -72,86 +74,12 @@ static int check_tag(struct stoker_copy *copy, struct stk_copy_file *file, struc
     if (status == 0 && tag_differs(file->about.etag, body)) {
         if (stk_sum64(body.data, body.bytes) != before) {
             return stk_fail(error, STOKER_ERROR_CORRUPT, "an object comes damaged",
-                            "look at the server and proxies between", "'%.400s'", file->from);
+                            "look at the server and proxies between", "'%.400s'",
+                            STK_COPY_SHOWN(file->from));
         }
         atomic_fetch_add_explicit(&copy->odd_tags, 1, memory_order_relaxed);
     }
     return status;
-}
-
-static int ask_part(void *owner, uint32_t number, struct stk_whole_part *part)
-{
-    struct stk_copy_file *file = owner;
-
-    return stk_store_part(file->store, file->from_place, &file->about, number, part, file->error);
-}
-
-/* If the source has a checksum with which no read compares what it brings. */
-static int open_whole(struct stoker_copy *copy, struct stk_copy_file *file,
-                      struct stoker_error *error)
-{
-    struct stk_seal want;
-    int status;
-
-    if (!file->from_place || !stk_route_whole(file->source, &want)) {
-        return 0;
-    }
-    status = stk_route_lend(copy->io, &file->store, error);
-    if (status == 0) {
-        stk_whole_free(file->whole);
-        file->whole = stk_whole_new(&want, file->bytes, ask_part, file);
-        status = file->whole ? 0 : fail_buffer(file, error);
-    }
-    return status;
-}
-
-static int add_whole(struct stk_copy_file *file, struct stk_view bytes, struct stoker_error *error)
-{
-    file->error = error;
-    return file->whole ? stk_whole_add(file->whole, bytes) : 0;
-}
-
-static int fail_wrong(struct stk_copy_file *file, struct stoker_error *error)
-{
-    char want[STK_SEAL_TEXT_BYTES], got[STK_SEAL_TEXT_BYTES], part[32] = "";
-    struct stk_whole_told told;
-
-    stk_whole_tell(file->whole, &told);
-    stk_seal_text(&told.want, want);
-    stk_seal_text(&told.got, got);
-    if (told.part > 0) {
-        snprintf(part, sizeof part, " part %u,", told.part);
-    }
-    file->wrong = true;
-    stk_store_damaged(file->store);
-    return stk_fail(error, STOKER_ERROR_CORRUPT, "an object's bytes are not as its checksum says",
-                    "look at the server, at proxies and the memory of this machine",
-                    "'%.400s'%s bytes %llu-%llu: the server tells %s, what came is %s", file->from,
-                    part, (unsigned long long)told.first, (unsigned long long)told.last, want, got);
-}
-
-/* After all was added. body: all of it; NULL: it is read again, where that is needed. */
-static int judge_whole(struct stoker_copy *copy, struct stk_copy_file *file,
-                       const struct stk_view *body, struct stoker_error *error)
-{
-    int verdict = STK_WHOLE_UNKNOWN, status;
-
-    if (!file->whole) {
-        return 0;
-    }
-    file->error = error;
-    verdict = stk_whole_judge(file->whole);
-    if (verdict == STK_WHOLE_AGAIN) {
-        status = body ? add_whole(file, *body, error) : add_again(copy, file, error);
-        verdict = status < 0 ? status : stk_whole_judge(file->whole);
-    }
-    if (verdict == STK_WHOLE_WRONG) {
-        return fail_wrong(file, error);
-    }
-    if (verdict == STK_WHOLE_PROVEN) {
-        stk_store_proven(file->store, file->from_place, file->bytes);
-    }
-    return verdict < 0 ? verdict : 0;
 }
 
 /* What is damaged is read again. */
@@ -162,9 +90,9 @@ static int prove_small(struct stoker_copy *copy, struct stk_copy_file *file, str
 
     for (uint32_t tries = 0; tries < DAMAGED_TRIES; tries++) {
         status = tries > 0 ? read_part(copy, file, 0, &body, error) : 0;
-        status = status < 0 ? status : open_whole(copy, file, error);
-        status = status < 0 ? status : add_whole(file, body, error);
-        status = status < 0 ? status : judge_whole(copy, file, &body, error);
+        status = status < 0 ? status : stk_copy_open_whole(copy, file, error);
+        status = status < 0 ? status : stk_copy_add_whole(file, body, error);
+        status = status < 0 ? status : stk_copy_judge_whole(copy, file, &body, error);
         if (status != STOKER_ERROR_CORRUPT) {
             break;
         }
@@ -217,6 +145,17 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
     return status; /* whoever wants the same hidden file has it when close_file gave it back */
 }
 
+/* A local file that somebody wrote to while it was read may be half of each. */
+static int check_read(struct stoker_copy *copy, struct stk_copy_file *file,
+                      struct stoker_error *error)
+{
+    struct stk_stat stat;
+    int status = file->from_place ? 0 : stk_io_stat_file(copy->io, file->source, &stat, error);
+
+    return status == 0 && !file->from_place && is_another(file, &stat) ? fail_changed(file, error)
+                                                                       : status;
+}
+
 static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,
                       struct stoker_error *error)
 {
@@ -231,7 +170,7 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
         status = stk_upload_copy(store, file->from_place, &file->about, file->to_place,
                                  &copy->upload, error);
     } else if (status == 0 && !buffer) {
-        status = fail_buffer(file, error);
+        status = stk_copy_fail_buffer(file, error);
     } else if (status == 0) {
         body.bytes = file->bytes;
         if (body.bytes > STK_STORE_RANGE_BYTES) { /* it comes by ranges */
@@ -240,6 +179,7 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
         status = read_part(copy, file, 0, &body, error);
         status = status < 0 ? status : check_tag(copy, file, body, error);
         status = status < 0 ? status : prove_small(copy, file, body, error);
+        status = status < 0 ? status : check_read(copy, file, error);
         if (status == 0) {
             status = file->to_place
                          ? stk_upload_put(store, file->to_place, body, &copy->upload, error)
@@ -279,15 +219,6 @@ int stk_copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t
 
 /* ---- what both begin with ---- */
 
-/* Than was planned. The hub's listings, and some servers, tell no time. */
-static bool is_another(const struct stk_copy_file *file, const struct stk_stat *stat)
-{
-    bool told = file->mtime_ns != 0 || !file->from_place;
-
-    return stat->bytes != file->bytes || (file->version ? stat->version != file->version
-                                                        : told && stat->mtime_ns != file->mtime_ns);
-}
-
 static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
                        struct stoker_error *error)
 {
@@ -306,7 +237,7 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
         stk_route_about(file->source, &file->about);
         if (stat.kind != STK_ENTRY_FILE) {
             status = stk_fail(error, -EISDIR, "not a file", "name a file; folders need --recursive",
-                              "'%.400s'", file->from);
+                              "'%.400s'", STK_COPY_SHOWN(file->from));
         } else if (is_another(file, &stat)) {
             status = fail_changed(file, error);
         } else { /* more than the listing knew, maybe: what a killed run left is of this version */
@@ -334,25 +265,14 @@ static int read_part(struct stoker_copy *copy, struct stk_copy_file *file, uint6
         if (got < 0) {
             if (!error || !stk_io_explain(copy->io, file->source, (int)got, error)) {
                 stk_fail(error, (int)got, "cannot read the file", "check the disk, or the server",
-                         "'%.400s' offset %llu", file->from, (unsigned long long)offset);
+                         "'%.400s' offset %llu", STK_COPY_SHOWN(file->from),
+                         (unsigned long long)offset);
             }
             return (int)got;
         }
         done += (size_t)got;
     }
     return 0;
-}
-
-/* All of it, of what lies on this machine. */
-static bool read_left(struct stoker_copy *copy, struct stk_file *left, uint64_t offset,
-                      uint8_t *buffer, uint64_t bytes)
-{
-    int64_t got = 1;
-
-    for (uint64_t done = 0; done < bytes && got > 0; done += (uint64_t)stk_max(got, 0)) {
-        got = stk_io_read_wait(copy->io, left, offset + done, buffer + done, bytes - done);
-    }
-    return got > 0;
 }
 
 static void close_file(struct stoker_copy *copy, struct stk_copy_file *file)
@@ -428,7 +348,7 @@ static bool has_line(struct stoker_copy *copy, struct stk_file *note, uint64_t i
     char want[NOTE_BYTES + 1], got[NOTE_BYTES];
 
     line_text(number, want);
-    return read_left(copy, note, index * NOTE_BYTES, (uint8_t *)got, NOTE_BYTES) &&
+    return stk_copy_read_left(copy, note, index * NOTE_BYTES, (uint8_t *)got, NOTE_BYTES) &&
            memcmp(got, want, NOTE_BYTES) == 0;
 }
 
@@ -467,7 +387,7 @@ static int count_kept(struct stoker_copy *copy, const struct stk_copy_file *file
         stk_io_open_file(copy->io, path, &note, NULL) == 0 &&
         has_line(copy, note, 0, stk_copy_version(copy, file))) {
         while (status == 0 && *kept_out < most &&
-               read_left(copy, left, *kept_out * bytes, buffer, bytes) &&
+               stk_copy_read_left(copy, left, *kept_out * bytes, buffer, bytes) &&
                has_line(copy, note, *kept_out + 1, stk_sum64(buffer, bytes))) {
             ++*kept_out;
             status =
@@ -493,7 +413,7 @@ static int keep_parts(struct stoker_copy *copy, struct stk_copy_file *file, uint
 {
     char *path = stk_copy_part_path(file, true);
     uint64_t bytes, noted;
-    int status = path ? 0 : fail_buffer(file, error);
+    int status = path ? 0 : stk_copy_fail_buffer(file, error);
 
     if (status == 0 && there > 0) {
         status = count_kept(copy, file, path, there, &file->kept);
@@ -542,73 +462,6 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                                            : stk_io_cut(copy->io, file->out, 0, error);
 }
 
-/* The first `bytes` of what lies there are added to the whole's sum; kept: to that of ranges, too.
- */
-static int add_left(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_file *left,
-                    uint64_t bytes, bool kept, struct stoker_error *error)
-{
-    uint8_t *buffer = stk_pages_alloc(STK_STORE_RANGE_BYTES);
-    int status = buffer ? 0 : fail_buffer(file, error);
-    uint64_t step;
-
-    for (uint64_t done = 0; done < bytes && status == 0; done += step) {
-        struct stk_view view = {buffer, stk_min(bytes - done, STK_STORE_RANGE_BYTES)};
-
-        step = view.bytes;
-        if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
-            status = STOKER_ERROR_CLOSED;
-        } else if (!read_left(copy, left, done, buffer, step)) {
-            status = stk_fail(error, -EIO, "cannot read again what was copied",
-                              "check the disk, or the server", "'%.400s' offset %llu", file->from,
-                              (unsigned long long)done);
-        } else {
-            status = add_whole(file, view, error);
-        }
-        if (status == 0 && kept) {
-            status = stk_route_sum(copy->io, file->source, done, view, error);
-        }
-    }
-    if (buffer) {
-        stk_pages_free(buffer, STK_STORE_RANGE_BYTES);
-    }
-    return status;
-}
-
-/* What was written, or, of an upload, what was sent: as far as one can look at it. */
-static int add_again(struct stoker_copy *copy, struct stk_copy_file *file,
-                     struct stoker_error *error)
-{
-    struct stk_file *left = NULL;
-    int status = file->upload ? 0 : stk_io_open_file(copy->io, file->part_path, &left, error);
-
-    if (status == 0) {
-        status = add_left(copy, file, left ? left : file->source, file->bytes, false, error);
-    }
-    if (left) {
-        stk_io_close_file(copy->io, left);
-    }
-    return status;
-}
-
-/* In the turn of the first part that comes: what an earlier run left is before it. */
-static int begin_sums(struct stoker_copy *copy, struct stk_copy_file *file,
-                      struct stoker_error *error)
-{
-    uint64_t bytes = file->kept * file->part_bytes;
-    struct stk_file *left;
-    int status = open_whole(copy, file, error);
-
-    if (status < 0 || bytes == 0 || (!file->whole && !stk_route_sums(file->source))) {
-        return status;
-    }
-    status = stk_io_open_file(copy->io, file->part_path, &left, error);
-    if (status == 0) {
-        status = add_left(copy, file, left, bytes, true, error);
-        stk_io_close_file(copy->io, left);
-    }
-    return status;
-}
-
 /* Waits until the parts before it had theirs. */
 static int take_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
                      struct stoker_error *error)
@@ -622,7 +475,7 @@ static int take_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint3
     failed = file->locked.failed;
     pthread_mutex_unlock(&copy->lock);
     return failed ? stk_fail(error, STOKER_ERROR_CLOSED, "another part of the file failed",
-                             "see the first error", "'%.400s'", file->from)
+                             "see the first error", "'%.400s'", STK_COPY_SHOWN(file->from))
                   : 0;
 }
 
@@ -660,9 +513,9 @@ static int do_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint
     int status = take_turn(copy, file, index, error);
 
     if (status == 0 && index == file->kept) {
-        status = begin_sums(copy, file, error);
+        status = stk_copy_begin_sums(copy, file, error);
     }
-    status = status < 0 ? status : add_whole(file, part, error);
+    status = status < 0 ? status : stk_copy_add_whole(file, part, error);
     if (status == 0 && !file->upload) {
         status = write_part(copy, file, index, part, error);
     }
@@ -682,7 +535,7 @@ int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t
     if (stk_copy_is_within(file)) {
         status = stk_upload_copy_part(file->upload, index, file->from_place, &file->about, error);
     } else if (!buffer) {
-        status = fail_buffer(file, error);
+        status = stk_copy_fail_buffer(file, error);
     } else {
         status = read_part(copy, file, begin, &part, error);
         if (status == 0 && file->ordered) {
@@ -752,7 +605,7 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
     bool failed = file->locked.failed; /* by now it is this thread's alone */
     int status = failed ? STOKER_ERROR_CLOSED : check_source(copy, file, error);
 
-    status = status < 0 ? status : judge_whole(copy, file, NULL, error);
+    status = status < 0 ? status : stk_copy_judge_whole(copy, file, NULL, error);
     if (file->upload) {
         status = status < 0 ? status : stk_upload_commit(file->upload, error);
         if (status == 0) {

@@ -2,7 +2,7 @@
  * what cannot be copied is an error, and costs nobody else its place. Method: real folders, parts
  * small enough that files have several; the parts of a killed run are laid out by hand. Stores:
  * python/tests/test_copy.py. Covers copy_file.c, copy_plan.c, copy_names.c, copy_remove.c,
- * copy_there.c, copy_look.c; of copy_ranges.c what it does with files of this machine. */
+ * copy_there.c, of copy_look.c and copy_sums.c what they do with files of this machine. */
 #include "copy/copy.h"
 
 #include "base/hash.h"
@@ -220,6 +220,45 @@ static void stat_into(struct stk_copy_file *file)
     file->bytes = (uint64_t)stat_of.st_size;
     file->mtime_ns =
         (uint64_t)stat_of.st_mtim.tv_sec * 1000000000u + (uint64_t)stat_of.st_mtim.tv_nsec;
+}
+
+/* Reads of the engine's io, by halves, between which somebody writes to the source. */
+static const struct stk_io_table *true_table;
+static uint32_t writes;
+
+static int64_t read_half(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                         size_t bytes)
+{
+    int64_t got = true_table->read_wait(io, file, offset, buffer, bytes > 1 ? bytes / 2 : bytes);
+
+    if (writes > 0 && bytes == 1000) { /* the first half */
+        put("changing/from", 1000, 100 + writes);
+        set_time("changing/from", 2000 + writes, 0);
+        writes--;
+    }
+    return got;
+}
+
+/* One that changes while it is read: the next one is copied, whole; or, of one that changes all the
+ * time, none. */
+static void test_changed_meanwhile(void)
+{
+    struct stk_io_table halves = *engine->io->table;
+
+    true_table = engine->io->table;
+    halves.read_wait = read_half;
+    mkdir(at("changing"), 0755);
+    put("changing/from", 1000, 1);
+    engine->io->table = &halves;
+    writes = 1;
+    T_EQ("once", run(flat, "changing/from", "changing/to"), 0);
+    T_TRUE("once", same("changing/from", "changing/to") && writes == 0);
+    T_EQ("away", unlink(at("changing/to")), 0);
+    writes = 1000;
+    T_EQ("always", run(flat, "changing/from", "changing/to"), STOKER_ERROR_CHANGED);
+    T_TRUE("always", access(at("changing/to"), F_OK) < 0);
+    engine->io->table = true_table;
+    T_TRUE("clean", sh("rm -r", at("changing"), "", ""));
 }
 
 /* A source that changes after it was listed, or while its parts are read. */
@@ -571,6 +610,7 @@ int main(void)
     test_failures();
     test_sync_rule();
     test_changed();
+    test_changed_meanwhile();
     test_resume();
     test_remove();
     test_names();
