@@ -102,6 +102,7 @@ struct stk_http_request {
     bool cut;               /* a body longer than the buffer is no error: the rest is not read */
     bool direct;            /* by no proxy, whatever the environment says */
     bool urgent;            /* waits for no other large answer */
+    const char *ca_file;    /* PEM, instead of the reactor's; NULL: that. Lent */
     uint32_t redirects_max; /* 0: an answer 3xx is given as it is; GET and HEAD only */
     /* The url was told by a server, which was on this machine or not: it may lead only to where a
      * redirect of that server may. */

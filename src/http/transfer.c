@@ -73,8 +73,9 @@ void stk_http_prepare_slot(struct stk_http_slot *slot)
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, slot->http);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, stk_http_close_socket);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, slot->http);
-    if (options->ca_file) {
-        curl_easy_setopt(easy, CURLOPT_CAINFO, options->ca_file);
+    if (request->ca_file || options->ca_file) {
+        curl_easy_setopt(easy, CURLOPT_CAINFO,
+                         request->ca_file ? request->ca_file : options->ca_file);
     }
     if (request->direct) {
         curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
