@@ -12,6 +12,7 @@
 #include <strings.h>
 
 static int find_amazon(struct stk_site *site, struct stoker_error *error);
+static bool cut(char *text, const char *part);
 static void find_google(struct stk_site *site);
 static void find_azure(struct stk_site *site);
 static int check(struct stk_site *site, struct stoker_error *error);
@@ -65,10 +66,17 @@ bool stk_site_zone(const char *zone, char region[64])
 
 const char *stk_site_bucket_zone(const char *bucket, size_t bytes, size_t *zone_bytes_out)
 {
-    static const char last[] = "--x-s3";
-    size_t last_bytes = sizeof last - 1, end, zone;
+    static const char *const lasts[] = {"--x-s3", "--xa-s3"};
+    size_t last_bytes = 0, end, zone;
 
-    if (bytes <= last_bytes || memcmp(bucket + bytes - last_bytes, last, last_bytes) != 0) {
+    for (size_t i = 0; i < STK_COUNT(lasts); i++) {
+        size_t length = strlen(lasts[i]);
+
+        if (bytes > length && memcmp(bucket + bytes - length, lasts[i], length) == 0) {
+            last_bytes = length;
+        }
+    }
+    if (last_bytes == 0) {
         return NULL;
     }
     zone = end = bytes - last_bytes;
@@ -79,55 +87,52 @@ const char *stk_site_bucket_zone(const char *bucket, size_t bytes, size_t *zone_
     return zone < 3 || zone == end ? NULL : bucket + zone;
 }
 
-bool stk_site_amazon_host(const struct stk_site_host *host, char *out, size_t out_bytes)
-{
-    const char *dual = host->dual_stack ? ".dualstack" : "", *fips = host->fips ? "-fips" : "";
-    const char *bucket = host->bucket ? host->bucket : "", *zone = host->zone ? host->zone : "";
-
-    return (size_t)snprintf(out, out_bytes, "%s%s%s%s%s%s%s.%s.%s", bucket, bucket[0] ? "." : "",
-                            zone[0] ? "s3express" : "s3", fips, zone[0] ? "-" : "", zone, dual,
-                            host->region, stk_profiles_domain(host->region)) < out_bytes;
-}
-
 bool stk_site_is_private(const char *endpoint)
 {
     return strncasecmp(endpoint, "https://", 8) == 0 || stk_search_is_here(endpoint);
 }
 
-static bool is_set(const struct stk_profiles *profiles, const char *variable, const char *name)
-{
-    const char *value = stk_environment(variable);
-
-    value = value ? value : stk_profiles_get(profiles, profiles->name, name);
-    return value && (strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0 ||
-                     strcasecmp(value, "yes") == 0);
-}
-
 static int find_amazon(struct stk_site *site, struct stoker_error *error)
 {
     struct stk_profiles profiles;
+    struct stk_endpoint endpoint;
     const char *region;
-    int status = stk_profiles_open(&profiles, NULL, error);
+    int status = stk_profiles_open(&profiles, NULL, error), found;
 
     if (status < 0) {
         return status;
     }
-    region = stk_profiles_region(&profiles);
-    if (stk_profiles_endpoint(&profiles, "s3", site->endpoint, sizeof site->endpoint)) {
-        stk_profiles_endpoint_where(&profiles, "s3", site->endpoint_from,
-                                    sizeof site->endpoint_from);
+    status = stk_settings_read(&profiles, &site->settings, error);
+    found = status < 0 ? status : stk_settings_endpoint(&profiles, "s3", &endpoint, error);
+    status = found < 0 ? found : status;
+    if (found > 0) {
+        memcpy(site->endpoint, endpoint.url, sizeof site->endpoint);
+        memcpy(site->endpoint_from, endpoint.from, sizeof site->endpoint_from);
     }
-    if (region && strlen(region) >= sizeof site->region) {
+    region = stk_profiles_region(&profiles);
+    if (status == 0 && region && strlen(region) >= sizeof site->region) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "the name of a region is too long",
                           "check AWS_REGION, and region in the config file", "%zu bytes",
                           strlen(region));
     }
     snprintf(site->region, sizeof site->region, "%s", region ? region : "us-east-1");
     stk_profiles_region_where(&profiles, site->region_from, sizeof site->region_from);
-    site->dual_stack = is_set(&profiles, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint");
-    site->fips = is_set(&profiles, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
+    if (cut(site->region, "fips-") | cut(site->region, "-fips")) {
+        site->settings.fips = STK_SAID_YES;
+    }
     stk_profiles_close(&profiles);
     return status;
+}
+
+/* "fips-us-east-1" is not the name of a region, but people wrote it so for long. */
+static bool cut(char *text, const char *part)
+{
+    char *at = strstr(text, part);
+
+    if (at) {
+        memmove(at, at + strlen(part), strlen(at + strlen(part)) + 1);
+    }
+    return at != NULL;
 }
 
 static void find_google(struct stk_site *site)

@@ -1,7 +1,7 @@
 /* Who a URL is asked as, for people: nothing is kept, and no secret is given on. */
 #include "base/mem.h"
 #include "creds/creds.h"
-#include "dialect/site.h"
+#include "dialect/s3.h"
 #include "http/http.h"
 #include "io/pool.h"
 
@@ -65,21 +65,23 @@ int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct sto
     return status;
 }
 
-/* One of Amazon's own: of the bucket's zone, if it is of S3 Express. Who says so. */
+/* One of Amazon's own: of the bucket's zone, if it is of S3 Express, or without a bucket in its
+ * name. Who says so. */
 static const char *tell_host(const char *url, const struct stk_site *site,
                              struct stoker_creds *told)
 {
-    struct stk_site_host host = {
-        .region = told->region, .dual_stack = site->dual_stack, .fips = site->fips};
     size_t bytes = strcspn(url + 5, "/"), zone_bytes; /* "s3://" */
     const char *zone = stk_site_bucket_zone(url + 5, bytes, &zone_bytes);
+    /* No host begins with a '-': by its path. */
+    struct stk_s3_target target = {.site = site, .bucket = "-", .region = told->region};
+    struct stk_s3_address address;
     char bucket[256], name[64], region[64];
 
     if (zone && bytes < sizeof bucket && zone_bytes < sizeof name) {
         snprintf(bucket, sizeof bucket, "%.*s", (int)bytes, url + 5);
         snprintf(name, sizeof name, "%.*s", (int)zone_bytes, zone);
-        host.bucket = bucket;
-        host.zone = name;
+        target.bucket = bucket;
+        target.zone = name;
         if (stk_site_zone(name, region)) {
             memcpy(told->region, region, sizeof region);
             snprintf(told->region_from, sizeof told->region_from, "the zone in the bucket's name");
@@ -87,11 +89,11 @@ static const char *tell_host(const char *url, const struct stk_site *site,
             return "the region of the bucket's zone is not known: set AWS_REGION";
         }
     }
-    memcpy(told->endpoint, "https://", 9);
-    if (!stk_site_amazon_host(&host, told->endpoint + 8, sizeof told->endpoint - 8)) {
-        told->endpoint[0] = 0;
+    if (stk_s3_address(&target, &address, NULL) < 0) {
+        return "settings that do not go together";
     }
-    return host.zone ? "the bucket's zone of S3 Express" : "the service's own";
+    snprintf(told->endpoint, sizeof told->endpoint, "https://%.500s", address.host);
+    return target.zone ? "the bucket's zone of S3 Express" : "the service's own";
 }
 
 /* Nobody says: the service's own. Of the web it is the URL's host. */

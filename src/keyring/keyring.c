@@ -207,10 +207,12 @@ const struct stk_keyring_key *stk_keyring_find(const struct stk_keyring *ring, c
     size_t bucket_bytes = strlen(bucket), best_bytes = 0;
 
     for (uint32_t i = 0; i < ring->count; i++) {
-        const char *prefix = ring->keys[i].prefix, *slash = strchr(prefix, '/');
-        size_t bytes = strlen(prefix), name = slash ? (size_t)(slash - prefix) : bytes;
-        bool fits = bytes == 0 || (name == bucket_bytes && memcmp(prefix, bucket, name) == 0 &&
-                                   (!slash || strncmp(key, slash + 1, bytes - name - 1) == 0));
+        const char *prefix = ring->keys[i].prefix, *rest = prefix + bucket_bytes;
+        size_t bytes = strlen(prefix);
+        /* An ARN in a bucket's stead may have a '/' of its own. */
+        bool fits = bytes == 0 ||
+                    (strncmp(prefix, bucket, bucket_bytes) == 0 &&
+                     (!*rest || (*rest == '/' && strncmp(key, rest + 1, strlen(rest + 1)) == 0)));
 
         if (fits && (!best || bytes > best_bytes)) {
             best = &ring->keys[i];

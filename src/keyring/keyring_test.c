@@ -71,12 +71,20 @@ static void test_find(void)
 {
     static const char text[] = "s3://b/a/ " BASE_A "\n" HEX_0 "\n"
                                "s3://b/a/b 0000000000000000000000000000000000000000000000000000000"
-                               "000000000\ns3://bb " BASE_A "\n";
+                               "000000000\ns3://bb " BASE_A "\ns3://arn:x:p/q/k " BASE_A "\n";
     static const struct {
         const char *bucket, *key, *prefix;
-    } rows[] = {{"b", "a/x", "b/a/"}, {"b", "a/b", "b/a/b"}, {"b", "a/bc/d", "b/a/b"},
-                {"b", "a", ""},       {"b", "", ""},         {"bb", "a/b", "bb"},
-                {"c", "a/b", ""},     {"bbb", "a", ""}};
+    } rows[] = {{"b", "a/x", "b/a/"},
+                {"b", "a/b", "b/a/b"},
+                {"b", "a/bc/d", "b/a/b"},
+                {"b", "a", ""},
+                {"b", "", ""},
+                {"bb", "a/b", "bb"},
+                {"c", "a/b", ""},
+                {"bbb", "a", ""},
+                {"arn:x:p/q", "k1", "arn:x:p/q/k"},
+                {"arn:x:p/q", "j", ""},
+                {"arn:x:p", "q/k", "arn:x:p/q/k"}};
     struct stk_keyring ring = {.count = 0};
     struct stk_view raw = {(const uint8_t *)text + 10, 44};
 
@@ -85,7 +93,7 @@ static void test_find(void)
          stk_keyring_add(&ring, (struct stk_view){(const uint8_t *)text, sizeof text - 1}, "from",
                          NULL),
          0);
-    T_EQ("all", ring.count, 4);
+    T_EQ("all", ring.count, 5);
     T_STR("its MD5", ring.keys[1].md5, MD5_0);
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
         const struct stk_keyring_key *found = stk_keyring_find(&ring, rows[i].bucket, rows[i].key);

@@ -1,6 +1,7 @@
 /* Line by line, into one text: each name and value NUL-ended, a value's lines joined. */
 #include "profile/ini.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@ static int begin_section(struct reader *reader, struct stk_view line, struct sto
 static int begin_option(struct reader *reader, struct stk_view line, struct stoker_error *error);
 static void go_on(struct reader *reader, struct stk_view line);
 static int add_entry(struct reader *reader, const char *name, const char *value);
+static int grow(struct stk_ini *ini);
 static const char *keep(struct reader *reader, struct stk_view text, bool lower);
 static struct stk_view strip(struct stk_view text);
 static int refuse(const struct reader *reader, struct stoker_error *error, const char *what);
@@ -61,29 +63,46 @@ void stk_ini_deinit(struct stk_ini *ini)
     }
     stk_free(ini->text);
     stk_free(ini->entries);
+    stk_free(ini->slots);
     *ini = (struct stk_ini){0};
+}
+
+/* Where the entry is, or would be. A file of nothing but names would take minutes, were each sought
+ * among all. */
+static uint32_t *slot_of(const struct stk_ini *ini, const char *section, const char *name)
+{
+    uint64_t hash = stk_sum64(section, strlen(section));
+    size_t at = (hash ^ (name ? stk_sum64(name, strlen(name)) * 3 : 0)) & (ini->slot_count - 1);
+
+    while (ini->slots[at]) {
+        const struct stk_ini_entry *entry = &ini->entries[ini->slots[at] - 1];
+
+        if (!entry->name == !name && strcmp(entry->section, section) == 0 &&
+            (!name || strcmp(entry->name, name) == 0)) {
+            break;
+        }
+        at = (at + 1) & (ini->slot_count - 1);
+    }
+    return &ini->slots[at];
+}
+
+static const struct stk_ini_entry *find(const struct stk_ini *ini, const char *section,
+                                        const char *name)
+{
+    uint32_t *slot = ini->slot_count > 0 ? slot_of(ini, section, name) : NULL;
+
+    return slot && *slot ? &ini->entries[*slot - 1] : NULL;
 }
 
 bool stk_ini_has(const struct stk_ini *ini, const char *section)
 {
-    for (size_t i = 0; i < ini->count; i++) {
-        if (strcmp(ini->entries[i].section, section) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return find(ini, section, NULL) != NULL;
 }
 
 const struct stk_ini_entry *stk_ini_find(const struct stk_ini *ini, const char *section,
                                          const char *name)
 {
-    for (size_t i = 0; i < ini->count; i++) {
-        const struct stk_ini_entry *entry = &ini->entries[i];
-        if (entry->name && strcmp(entry->section, section) == 0 && strcmp(entry->name, name) == 0) {
-            return entry;
-        }
-    }
-    return NULL;
+    return find(ini, section, name);
 }
 
 const char *stk_ini_get(const struct stk_ini *ini, const char *section, const char *name)
@@ -93,8 +112,10 @@ const char *stk_ini_get(const struct stk_ini *ini, const char *section, const ch
     return entry ? entry->value : NULL;
 }
 
-bool stk_ini_nested(const char *value, const char *name, char *out, size_t out_bytes)
+int stk_ini_nested(const char *value, const char *name, char *out, size_t out_bytes)
 {
+    int found = 0;
+
     while (value[0] == '\n') {
         size_t bytes = strcspn(++value, "\n");
         struct stk_view line = {(const uint8_t *)value, bytes};
@@ -105,16 +126,15 @@ bool stk_ini_nested(const char *value, const char *name, char *out, size_t out_b
             struct stk_view text =
                 strip((struct stk_view){equal + 1, bytes - (size_t)(equal - line.data) - 1});
             if (key.bytes == strlen(name) && memcmp(key.data, name, key.bytes) == 0) {
-                if (text.bytes >= out_bytes) {
-                    return false;
+                found = text.bytes < out_bytes ? 1 : STOKER_ERROR_LIMIT;
+                if (found == 1) {
+                    memcpy(out, text.data, text.bytes);
+                    out[text.bytes] = 0;
                 }
-                memcpy(out, text.data, text.bytes);
-                out[text.bytes] = 0;
-                return true;
             }
         }
     }
-    return false;
+    return found;
 }
 
 static int read_line(struct reader *reader, struct stk_view line, struct stoker_error *error)
@@ -202,20 +222,40 @@ static void go_on(struct reader *reader, struct stk_view line)
 static int add_entry(struct reader *reader, const char *name, const char *value)
 {
     struct stk_ini *ini = reader->ini;
+    struct stk_ini_entry entry = {reader->section, name, value, reader->line};
 
-    if (ini->count == ini->capacity) {
-        size_t capacity = 2 * ini->capacity + 32;
-        struct stk_ini_entry *entries =
-            ini->count < STK_INI_ENTRIES_MAX
-                ? stk_realloc(ini->entries, ini->count, capacity, sizeof *entries)
-                : NULL;
-        if (!entries) {
-            return -1;
-        }
-        ini->entries = entries;
-        ini->capacity = capacity;
+    if (ini->count == ini->capacity && grow(ini) < 0) {
+        return -1;
     }
-    ini->entries[ini->count++] = (struct stk_ini_entry){reader->section, name, value, reader->line};
+    *slot_of(ini, entry.section, entry.name) = (uint32_t)ini->count + 1;
+    ini->entries[ini->count++] = entry;
+    return 0;
+}
+
+/* Room for twice as many, and four slots for each, so that few are full. */
+static int grow(struct stk_ini *ini)
+{
+    size_t capacity = ini->capacity ? 2 * ini->capacity : 32;
+    struct stk_ini_entry *entries;
+    uint32_t *slots;
+
+    if (capacity > STK_INI_ENTRIES_MAX) {
+        return -1;
+    }
+    slots = stk_alloc(4 * capacity, sizeof *slots);
+    entries = slots ? stk_realloc(ini->entries, ini->count, capacity, sizeof *entries) : NULL;
+    if (!entries) {
+        stk_free(slots);
+        return -1;
+    }
+    stk_free(ini->slots);
+    ini->entries = entries;
+    ini->slots = slots;
+    ini->capacity = capacity;
+    ini->slot_count = 4 * capacity;
+    for (size_t i = 0; i < ini->count; i++) {
+        *slot_of(ini, entries[i].section, entries[i].name) = (uint32_t)i + 1;
+    }
     return 0;
 }
 

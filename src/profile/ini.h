@@ -26,6 +26,8 @@ struct stk_ini { /* zeroed: empty */
     size_t text_bytes;
     struct stk_ini_entry *entries;
     size_t count, capacity;
+    uint32_t *slots; /* owned: places of entries and 1, by hash; 0: free */
+    size_t slot_count;
 };
 
 /* FORMAT with the line where it is none, never with its text; -ENOMEM; LIMIT. */
@@ -37,8 +39,8 @@ const struct stk_ini_entry *stk_ini_find(const struct stk_ini *ini, const char *
                                          const char *name);
 /* NULL: it is not there. Lent until deinit. */
 const char *stk_ini_get(const struct stk_ini *ini, const char *section, const char *name);
-/* Of a value that is itself "name = value" lines: the value of a name; false: it is not there, or
- * does not fit. */
-bool stk_ini_nested(const char *value, const char *name, char *out, size_t out_bytes);
+/* Of a value that is itself "name = value" lines: the value of a name, of the last such line. 1: it
+ * is there; 0: it is not; LIMIT: it does not fit. */
+int stk_ini_nested(const char *value, const char *name, char *out, size_t out_bytes);
 
 #endif

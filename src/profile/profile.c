@@ -3,13 +3,13 @@
 
 #include "base/mem.h"
 #include "io/machine.h"
+#include "profile/settings.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static int load(struct stk_ini *ini, const char *path, struct stoker_error *error);
 static const char *section_of(const struct stk_profiles *profiles, const char *kind,
@@ -119,67 +119,13 @@ const char *stk_profiles_where(const struct stk_profiles *profiles, const char *
     return text;
 }
 
-/* "AWS_ENDPOINT_URL_S3" */
-static void endpoint_variable(const char *service, char *variable, size_t variable_bytes)
-{
-    size_t used = (size_t)snprintf(variable, variable_bytes, "AWS_ENDPOINT_URL_");
-
-    for (size_t i = 0; service[i] && used + 1 < variable_bytes; i++) {
-        char c = service[i];
-        bool letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-        variable[used++] = !letter ? '_' : c >= 'a' ? (char)(c - 32) : c;
-        variable[used] = 0;
-    }
-}
-
-/* The value, and the text of where it was found. False: nowhere. */
-static bool find_endpoint(const struct stk_profiles *profiles, const char *service, char *out,
-                          size_t out_bytes, char *where, size_t where_bytes)
-{
-    char variable[64];
-    const char *ignore = stk_environment("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"), *value, *section;
-
-    if (ignore && (strcasecmp(ignore, "true") == 0 || strcmp(ignore, "1") == 0)) {
-        return false;
-    }
-    endpoint_variable(service, variable, sizeof variable);
-    value = stk_environment(variable);
-    snprintf(where, where_bytes, "%s", value ? variable : "AWS_ENDPOINT_URL");
-    value = value ? value : stk_environment("AWS_ENDPOINT_URL");
-    if (!value) {
-        const char *name = stk_profiles_get(profiles, profiles->name, "services");
-        section = name ? stk_profiles_section(profiles, "services", name, service) : NULL;
-        if (section && stk_ini_nested(section, "endpoint_url", out, out_bytes)) {
-            snprintf(where, where_bytes, "[services %s] of %s", name, profiles->config_path);
-            return true;
-        }
-        value = stk_profiles_get(profiles, profiles->name, "endpoint_url");
-        stk_profiles_where(profiles, profiles->name, "endpoint_url", where, where_bytes);
-    }
-    if (!value || strlen(value) >= out_bytes) {
-        return false;
-    }
-    memcpy(out, value, strlen(value) + 1);
-    return true;
-}
-
 bool stk_profiles_endpoint(const struct stk_profiles *profiles, const char *service, char *out,
                            size_t out_bytes)
 {
-    char where[1];
+    struct stk_endpoint endpoint;
 
-    return find_endpoint(profiles, service, out, out_bytes, where, sizeof where);
-}
-
-const char *stk_profiles_endpoint_where(const struct stk_profiles *profiles, const char *service,
-                                        char *text, size_t text_bytes)
-{
-    char endpoint[STK_PROFILE_PATH_BYTES];
-
-    if (!find_endpoint(profiles, service, endpoint, sizeof endpoint, text, text_bytes)) {
-        text[0] = 0;
-    }
-    return text;
+    return stk_settings_endpoint(profiles, service, &endpoint, NULL) > 0 &&
+           (size_t)snprintf(out, out_bytes, "%s", endpoint.url) < out_bytes;
 }
 
 const char *stk_profiles_region(const struct stk_profiles *profiles)
@@ -205,21 +151,9 @@ const char *stk_profiles_region_where(const struct stk_profiles *profiles, char 
                : text;
 }
 
-/* As botocore's partitions.json has it. */
 const char *stk_profiles_domain(const char *region)
 {
-    static const char *const domains[][2] = {
-        {"cn-", "amazonaws.com.cn"},    {"eusc-", "amazonaws.eu"},
-        {"us-iso-", "c2s.ic.gov"},      {"us-isob-", "sc2s.sgov.gov"},
-        {"eu-isoe-", "cloud.adc-e.uk"}, {"us-isof-", "csp.hci.ic.gov"},
-    };
-
-    for (size_t i = 0; i < STK_COUNT(domains); i++) {
-        if (strncmp(region, domains[i][0], strlen(domains[i][0])) == 0) {
-            return domains[i][1];
-        }
-    }
-    return "amazonaws.com";
+    return stk_cloud_of(region)->domain;
 }
 
 const char *stk_environment(const char *name)
@@ -243,14 +177,15 @@ bool stk_path_expand(const char *path, char *out, size_t out_bytes)
 static int load(struct stk_ini *ini, const char *path, struct stoker_error *error)
 {
     char *text = stk_alloc(STK_INI_BYTES_MAX + 2, 1);
+    int64_t bytes = text ? stk_machine_bytes(path, (uint8_t *)text, STK_INI_BYTES_MAX + 1) : 0;
     int status = 0;
 
     if (!text) {
         return stk_fail_errno(error, ENOMEM, "cannot read a configuration file", "free memory",
                               "'%s'", path);
     }
-    if (stk_machine_text(path, text, STK_INI_BYTES_MAX + 2)) {
-        status = stk_ini_parse(ini, (struct stk_view){(uint8_t *)text, strlen(text)}, error);
+    if (bytes > 0) { /* a file that cannot be read is empty, as botocore has it */
+        status = stk_ini_parse(ini, (struct stk_view){(uint8_t *)text, (size_t)bytes}, error);
         if (status < 0 && error) {
             size_t used = strlen(error->where);
             snprintf(error->where + used, sizeof error->where - used, " of '%s'", path);

@@ -1,10 +1,11 @@
 /* Goal: configuration files mean what botocore makes of them, or are refused; answers of services
  * give the fields that are asked for, or nothing; no error cites what may be a secret.
- * Method: rows for ini.c, tell.c and profile.c; allocations that fail. creds_test.c asks botocore.
- */
+ * Method: rows for ini.c, tell.c, profile.c and settings.c; allocations that fail. creds_test.c and
+ * src/store/settings_test.c ask botocore. */
 #include "profile/profile.h"
 
 #include "base/mem.h"
+#include "profile/settings.h"
 #include "profile/tell.h"
 #include "test/t.h"
 
@@ -97,19 +98,46 @@ static void test_limits(void)
          STOKER_ERROR_LIMIT);
 }
 
+/* Of as many names as there may be each is found, and soon; of one more there is an error. */
+static void test_many(void)
+{
+    static char text[STK_INI_BYTES_MAX];
+    size_t used = 0;
+    char name[16];
+    struct stk_ini ini;
+
+    for (uint32_t i = 0; i < STK_INI_ENTRIES_MAX / 2; i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "[s%u]\nx=%u\n", i, i);
+    }
+    T_EQ("many", stk_ini_parse(&ini, (struct stk_view){(uint8_t *)text, used}, NULL), 0);
+    for (uint32_t i = 0; i < STK_INI_ENTRIES_MAX / 2; i += 7) {
+        snprintf(name, sizeof name, "s%u", i);
+        if (!T_STR(name, stk_ini_get(&ini, name, "x"), name + 1)) {
+            break;
+        }
+    }
+    T_TRUE("none", !stk_ini_get(&ini, "s1", "y") && !stk_ini_has(&ini, "t1"));
+    stk_ini_deinit(&ini);
+    used += (size_t)snprintf(text + used, sizeof text - used, "[more]\n");
+    T_EQ("too many", stk_ini_parse(&ini, (struct stk_view){(uint8_t *)text, used}, NULL),
+         STOKER_ERROR_FORMAT);
+}
+
 static void test_nested(void)
 {
     char out[8];
 
-    T_TRUE("first", stk_ini_nested("\na = 1\nb=2 3", "a", out, sizeof out));
+    T_EQ("first", stk_ini_nested("\na = 1\nb=2 3", "a", out, sizeof out), 1);
     T_STR("first", out, "1");
-    T_TRUE("last", stk_ini_nested("\na = 1\nb=2 3", "b", out, sizeof out));
+    T_EQ("last", stk_ini_nested("\na = 1\nb=2 3", "b", out, sizeof out), 1);
     T_STR("last", out, "2 3");
-    T_TRUE("none", !stk_ini_nested("\na = 1\nb=2 3", "c", out, sizeof out));
-    T_TRUE("all of a name", stk_ini_nested("\n=3\na = 1\nab=2", "ab", out, sizeof out));
+    T_EQ("twice", stk_ini_nested("\na = 1\na = 2", "a", out, sizeof out), 1);
+    T_STR("twice", out, "2"); /* as botocore, whose dict it is */
+    T_EQ("none", stk_ini_nested("\na = 1\nb=2 3", "c", out, sizeof out), 0);
+    T_EQ("all of a name", stk_ini_nested("\n=3\na = 1\nab=2", "ab", out, sizeof out), 1);
     T_STR("all of a name", out, "2");
-    T_TRUE("not nested", !stk_ini_nested("a = 1", "a", out, sizeof out));
-    T_TRUE("too long", !stk_ini_nested("\na = 12345678", "a", out, sizeof out));
+    T_EQ("not nested", stk_ini_nested("a = 1", "a", out, sizeof out), 0);
+    T_EQ("too long", stk_ini_nested("\na = 12345678", "a", out, sizeof out), STOKER_ERROR_LIMIT);
 }
 
 static void put(const char *folder, const char *name, const char *text, const char *variable)
@@ -172,6 +200,219 @@ static void test_profiles(void)
         snprintf(path, sizeof path, "%s/%s", folder, i ? "config" : "credentials");
         unlink(path);
     }
+    rmdir(folder);
+}
+
+/* ---- settings ---- */
+
+#define AT(field) offsetof(struct stk_settings, field)
+
+/* clang-format off */
+static const struct setting {
+    const char *name, *variable, *lines; /* "NAME=value" or NULL; of the profile */
+    size_t at;
+    uint32_t value; /* UINT32_MAX: refused */
+} settings[] = {
+    {"attempts", NULL, "max_attempts = 5", AT(attempts_max), 5},
+    {"a variable goes first", "AWS_MAX_ATTEMPTS=3", "max_attempts = 5", AT(attempts_max), 3},
+    {"an empty one does not", "AWS_MAX_ATTEMPTS=", "max_attempts = 5", AT(attempts_max), 5},
+    {"very many", NULL, "max_attempts = 99999999999999999999", AT(attempts_max), 100},
+    {"none", NULL, "max_attempts = 0", AT(attempts_max), UINT32_MAX},
+    {"fewer", NULL, "max_attempts = -1", AT(attempts_max), UINT32_MAX},
+    {"no number", "AWS_MAX_ATTEMPTS=5x", "", AT(attempts_max), UINT32_MAX},
+    {"nothing", NULL, "max_attempts =", AT(attempts_max), UINT32_MAX},
+    {"mode", NULL, "retry_mode = adaptive", AT(attempts_max), 0},
+    {"no mode", "AWS_RETRY_MODE=" CANARY, "", AT(attempts_max), UINT32_MAX},
+    {"FIPS", NULL, "use_fips_endpoint = TRUE", AT(fips), STK_SAID_YES},
+    {"FIPS, a variable", "AWS_USE_FIPS_ENDPOINT=1", "", AT(fips), STK_SAID_YES},
+    {"FIPS, off", "AWS_USE_FIPS_ENDPOINT=false", "use_fips_endpoint = true", AT(fips),
+     STK_SAID_NO},
+    {"FIPS, written wrong", NULL, "use_fips_endpoint = " CANARY, AT(fips), UINT32_MAX},
+    {"dual stack", NULL, "use_dualstack_endpoint = true", AT(dual_stack), STK_SAID_YES},
+    {"dual stack of S3", "AWS_USE_DUALSTACK_ENDPOINT=false",
+     "s3 =\n  use_dualstack_endpoint = true", AT(dual_stack), STK_SAID_YES},
+    {"no dual stack of S3", "AWS_USE_DUALSTACK_ENDPOINT=true",
+     "s3 =\n  use_dualstack_endpoint = false", AT(dual_stack), STK_SAID_YES},
+    {"path", NULL, "s3 =\n  addressing_style = path", AT(addressing), STK_ADDRESSING_PATH},
+    {"virtual", NULL, "s3 =\n  addressing_style = virtual", AT(addressing),
+     STK_ADDRESSING_VIRTUAL},
+    {"auto", NULL, "s3 =\n  addressing_style = auto", AT(addressing), STK_ADDRESSING_AUTO},
+    {"no style", NULL, "s3 =\n  addressing_style = " CANARY, AT(addressing), UINT32_MAX},
+    {"a long one", NULL, "s3 =\n  addressing_style = " CANARY CANARY CANARY CANARY CANARY CANARY,
+     AT(addressing), UINT32_MAX},
+    {"not below s3", NULL, "addressing_style = path", AT(addressing), STK_ADDRESSING_AUTO},
+    {"accelerate", NULL, "s3 =\n  use_accelerate_endpoint = true", AT(accelerate), STK_SAID_YES},
+    {"payload", NULL, "s3 =\n  payload_signing_enabled = true", AT(sign_payload), STK_SAID_YES},
+    {"no payload", NULL, "s3 =\n  payload_signing_enabled = false", AT(sign_payload),
+     STK_SAID_NO},
+    {"payload, unsaid", NULL, "", AT(sign_payload), STK_UNSAID},
+    {"ARN's region", NULL, "s3 =\n  use_arn_region = false", AT(arn_region), STK_SAID_NO},
+    {"ARN's region, plain", NULL, "s3_use_arn_region = false\ns3 =\n  use_arn_region = true",
+     AT(arn_region), STK_SAID_NO},
+    {"ARN's region, variable", "AWS_S3_USE_ARN_REGION=true", "s3_use_arn_region = false",
+     AT(arn_region), STK_SAID_YES},
+    {"us-east-1", NULL, "s3_us_east_1_regional_endpoint = regional", AT(regional), STK_SAID_YES},
+    {"us-east-1 of S3", NULL, "s3 =\n  us_east_1_regional_endpoint = regional", AT(regional),
+     STK_SAID_YES},
+    {"us-east-1, variable", "AWS_S3_US_EAST_1_REGIONAL_ENDPOINT=legacy",
+     "s3_us_east_1_regional_endpoint = regional", AT(regional), STK_SAID_NO},
+    {"us-east-1, neither", "AWS_S3_US_EAST_1_REGIONAL_ENDPOINT=true", "", AT(regional),
+     UINT32_MAX},
+    {"several regions", NULL, "s3 =\n  s3_disable_multiregion_access_points = true",
+     AT(no_multi_region), STK_SAID_YES},
+    {"several regions, variable", "AWS_S3_DISABLE_MULTIREGION_ACCESS_POINTS=true", "",
+     AT(no_multi_region), STK_SAID_YES},
+    {"sessions", NULL, "s3_disable_express_session_auth = true", AT(sessionless), STK_SAID_YES},
+    {"sessions, variable", "AWS_S3_DISABLE_EXPRESS_SESSION_AUTH=true", "", AT(sessionless),
+     STK_SAID_YES},
+    {"sums", NULL, "request_checksum_calculation = WHEN_REQUIRED", AT(lazy_sums), STK_SAID_YES},
+    {"checks", NULL, "response_checksum_validation = when_required", AT(lazy_checks),
+     STK_SAID_YES},
+    {"checks, variable", "AWS_RESPONSE_CHECKSUM_VALIDATION=when_supported",
+     "response_checksum_validation = when_required", AT(lazy_checks), STK_SAID_NO},
+    {"no checks", NULL, "response_checksum_validation = never", AT(lazy_checks), UINT32_MAX},
+    {"another's", NULL, "[profile other]\nmax_attempts = 5", AT(attempts_max), 0},
+};
+/* clang-format on */
+
+/* A profile "p" of these lines, in hand. */
+static int open_lines(const char *folder, const char *lines, struct stk_profiles *profiles)
+{
+    char text[1024];
+
+    snprintf(text, sizeof text, "[profile p]\n%s\n", lines);
+    put(folder, "config", text, "AWS_CONFIG_FILE");
+    return stk_profiles_open(profiles, "p", NULL);
+}
+
+static void set(const char *variable)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(variable, "="), variable);
+    setenv(name, strchr(variable, '=') + 1, 1);
+}
+
+static void test_settings(void)
+{
+    char folder[64] = "/tmp/stoker-profile-XXXXXX", path[256];
+
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    T_EACH(setting, row, settings)
+    {
+        struct stk_profiles profiles;
+        struct stk_settings got;
+        struct stoker_error error = {0};
+        bool refused = row->value == UINT32_MAX;
+        int status;
+
+        clearenv();
+        setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere/x", 1);
+        if (row->variable) {
+            set(row->variable);
+        }
+        T_EQ(row->name, open_lines(folder, row->lines, &profiles), 0);
+        status = stk_settings_read(&profiles, &got, &error);
+        T_EQ(row->name, status < 0, refused);
+        T_TRUE(row->name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
+        if (refused) {
+            T_ERROR(row->name, &error);
+            T_HAS(row->name, error.where, row->variable ? "AWS_" : "/config:2");
+        } else {
+            T_EQ(row->name, *(uint32_t *)(void *)((char *)&got + row->at), row->value);
+        }
+        stk_profiles_close(&profiles);
+    }
+    snprintf(path, sizeof path, "%s/config", folder);
+    unlink(path);
+    rmdir(folder);
+}
+
+/* Whose certificates, and where to ask: what names nothing that is there is an error. */
+static void test_endpoints(void)
+{
+    static const struct {
+        const char *name, *variable, *lines, *url, *ca_file; /* url NULL: refused */
+    } rows[] = {
+        {"nothing", NULL, "", "", ""},
+        {"the profile's", NULL, "endpoint_url = http://h\nca_bundle = ~/ca.pem", "http://h",
+         "/h/ca.pem"},
+        {"variables", "AWS_CA_BUNDLE=/a", "endpoint_url = http://h\nca_bundle = /b", "http://h",
+         "/a"},
+        {"ignored", NULL, "endpoint_url = http://h\nignore_configured_endpoint_urls = true", "",
+         ""},
+        {"not ignored", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=false",
+         "endpoint_url = http://h\nignore_configured_endpoint_urls = true", "http://h", ""},
+        {"services", NULL,
+         "endpoint_url = http://h\nservices = s\n[services s]\ns3 =\n"
+         "  endpoint_url = http://s3",
+         "http://s3", ""},
+        {"other services", NULL,
+         "endpoint_url = http://h\nservices = s\n[services s]\nsts =\n"
+         "  endpoint_url = http://sts",
+         "http://h", ""},
+        {"no services", NULL, "endpoint_url = http://h\nservices = t\n[services s]\nx = 1", NULL,
+         ""},
+        {"nobody asks", "AWS_ENDPOINT_URL_S3=http://v", "services = t", "http://v", ""},
+    };
+    char folder[64] = "/tmp/stoker-profile-XXXXXX", path[256], text[600];
+    struct stk_profiles profiles;
+    struct stk_endpoint endpoint;
+    struct stoker_error error = {0};
+
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stk_settings got;
+        int status;
+
+        clearenv();
+        setenv("HOME", "/h", 1);
+        if (rows[i].variable) {
+            set(rows[i].variable);
+        }
+        T_EQ(rows[i].name, open_lines(folder, rows[i].lines, &profiles), 0);
+        T_EQ(rows[i].name, stk_settings_read(&profiles, &got, NULL), 0);
+        T_STR(rows[i].name, got.ca_file, rows[i].ca_file);
+        status = stk_settings_endpoint(&profiles, "s3", &endpoint, &error);
+        T_EQ(rows[i].name, status, !rows[i].url ? STOKER_ERROR_FORMAT : rows[i].url[0] ? 1 : 0);
+        T_STR(rows[i].name, endpoint.url, rows[i].url ? rows[i].url : "");
+        stk_profiles_close(&profiles);
+    }
+    T_ERROR("no services", &error);
+    clearenv();
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    memcpy(text, "endpoint_url = http://", 22);
+    T_EQ("long", open_lines(folder, text, &profiles), 0);
+    T_EQ("long", stk_settings_endpoint(&profiles, "s3", &endpoint, &error), STOKER_ERROR_LIMIT);
+    stk_profiles_close(&profiles);
+    snprintf(path, sizeof path, "%s/config", folder);
+    unlink(path);
+    rmdir(folder);
+}
+
+/* Files as nobody writes them by hand: an error, soon, and not the half of them. */
+static void test_hostile(void)
+{
+    static const char line[] = "region = r\0\n";
+    char folder[64] = "/tmp/stoker-profile-XXXXXX", path[256];
+    struct stk_profiles profiles;
+    struct stoker_error error = {0};
+    FILE *file;
+
+    clearenv();
+    T_TRUE("folder", mkdtemp(folder) != NULL);
+    put(folder, "config", "[default]\n", "AWS_CONFIG_FILE");
+    snprintf(path, sizeof path, "%s/config", folder);
+    file = fopen(path, "a");
+    T_EQ("zero byte", fwrite(line, 1, sizeof line - 1, file), sizeof line - 1);
+    fclose(file);
+    T_EQ("zero byte", stk_profiles_open(&profiles, NULL, &error), STOKER_ERROR_FORMAT);
+    T_ERROR("zero byte", &error);
+    T_EQ("10 MB in a line", truncate(path, 10 << 20), 0);
+    T_EQ("10 MB in a line", stk_profiles_open(&profiles, NULL, &error), STOKER_ERROR_LIMIT);
+    T_HAS("10 MB in a line", error.where, "/config'");
+    unlink(path);
     rmdir(folder);
 }
 
@@ -403,9 +644,13 @@ int main(void)
 {
     test_files();
     test_limits();
+    test_many();
     test_nested();
     test_profiles();
     test_choice();
+    test_settings();
+    test_endpoints();
+    test_hostile();
     test_paths();
     test_answers();
     test_times();

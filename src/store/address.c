@@ -14,6 +14,7 @@
 static uint32_t kind_of(const char *url);
 static int parse_keyed(struct stk_place *place, char *text, struct stoker_error *error);
 static const char *zone_of(char *bucket, size_t bytes);
+static int parse_arn(struct stk_place *place, char *text, struct stoker_error *error);
 static int parse_hub(struct stk_place *place, char *text, struct stoker_error *error);
 static int parse_http(struct stk_place *place, char *text, struct stoker_error *error);
 
@@ -21,6 +22,7 @@ int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker
 {
     size_t bytes = strlen(url);
     struct stk_place *place = NULL;
+    bool arn = kind_of(url) == STK_PLACE_S3 && stk_s3_is_arn(url + 5);
     char *text, shown[512];
     int status;
 
@@ -31,12 +33,17 @@ int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker
                         stk_http_url_text(url, shown, sizeof shown));
     }
     /* The URL, and behind it its parts: encoded they are up to three times as long. */
-    place = stk_alloc(1, sizeof *place + sizeof *place->landing + bytes + 1 + 3 * bytes + 2);
+    place = stk_alloc(1, sizeof *place + sizeof *place->landing + (arn ? sizeof *place->arn : 0) +
+                             bytes + 1 + 3 * bytes + 2);
     if (!place) {
         return stk_fail(error, -ENOMEM, "cannot read a URL", "free memory", "url");
     }
     place->landing = (struct stk_landing *)(place + 1);
     text = (char *)(place->landing + 1);
+    if (arn) {
+        place->arn = (struct stk_s3_arn *)text;
+        text += sizeof *place->arn;
+    }
     memcpy(text, url, bytes + 1);
     place->url = text;
     text += bytes + 1;
@@ -95,6 +102,9 @@ static int parse_keyed(struct stk_place *place, char *text, struct stoker_error 
     if (place->kind == STK_PLACE_HUB) {
         return parse_hub(place, text, error);
     }
+    if (place->arn) {
+        return parse_arn(place, text, error);
+    }
     if (bytes == 0 || bytes > BUCKET_BYTES_MAX || strcspn(bucket, "@?#% \\:") < bytes) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no bucket",
                         place->kind == STK_PLACE_S3
@@ -113,7 +123,27 @@ static int parse_keyed(struct stk_place *place, char *text, struct stoker_error 
     return 0;
 }
 
-/* "name--usw2-az1--x-s3": the zone, copied behind the bucket; NULL: a usual bucket. */
+/* Its '/' and ':' are of the ARN up to the name of the access point. */
+static int parse_arn(struct stk_place *place, char *text, struct stoker_error *error)
+{
+    const char *name = place->url + 5;
+    size_t bytes = stk_s3_arn_parse(name, (struct stk_s3_arn *)(uintptr_t)place->arn);
+
+    if (bytes == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no access point",
+                        "write s3://arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/key, or "
+                        "arn:aws:s3-outposts:REGION:ACCOUNT:outpost/ID/accesspoint/NAME",
+                        "'%.200s'", place->url);
+    }
+    memcpy(text, name, bytes);
+    text[bytes] = '\0';
+    place->bucket = text;
+    place->key = name + bytes + (name[bytes] == '/');
+    return 0;
+}
+
+/* "name--usw2-az1--x-s3", of an access point "--xa-s3": the zone, copied behind the bucket; NULL: a
+ * usual bucket. */
 static const char *zone_of(char *bucket, size_t bytes)
 {
     char *copy = bucket + bytes + 1;

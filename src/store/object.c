@@ -187,6 +187,7 @@ struct stk_cover *stk_store_cover(struct stk_store *store, const struct stk_plac
                                   const struct stk_about *about, bool sure, bool *ask_out)
 {
     bool amazon = place->kind == STK_PLACE_S3;
+    bool lazy = store->config.site.settings.lazy_checks == STK_SAID_YES;
     bool vain =
         about->bytes <= STK_STORE_RANGE_BYTES ||
         atomic_load_explicit(&store->unsealed, memory_order_relaxed) >= STK_STORE_UNSEALED_MAX;
@@ -194,7 +195,7 @@ struct stk_cover *stk_store_cover(struct stk_store *store, const struct stk_plac
 
     *ask_out = amazon;
     if (about->bytes == 0 || !about->etag[0] || place->kind == STK_PLACE_AZURE ||
-        place->kind == STK_PLACE_HUB || (amazon && (store->config.unsealed || (vain && !sure)))) {
+        place->kind == STK_PLACE_HUB || (amazon && (lazy || (vain && !sure)))) {
         return NULL;
     }
     cover = stk_cover_new(about->bytes); /* NULL: goes without */

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 /* Text that is made for one sending. */
 struct room {
@@ -26,9 +25,8 @@ struct draft {
     struct stk_sign_pair signed_headers[12 + STK_STORE_MORE_MAX];
     uint32_t signed_count;
     uint32_t header_count;
-    const char *scheme, *host, *path; /* of S3; path is raw */
-    size_t root_bytes;                /* of path: the bucket's, with the '/' at its end */
-    bool tls;
+    struct stk_s3_address s3;
+    const char *path;            /* of S3, raw: that of the address, and the key */
     struct stk_session *session; /* S3 Express; NULL: the store's own keys sign */
 };
 
@@ -44,9 +42,8 @@ static void add_conditions(struct draft *draft, bool to_sign);
 static void add_header(struct draft *draft, const char *name, const char *value, bool to_sign);
 static int add_customer_keys(struct draft *draft);
 static int name_bucket(struct draft *draft, const char *region);
-static int find_keys(struct draft *draft, const char *region);
-static int add_signature(struct draft *draft, const char *region);
-static bool is_host_name(const char *bucket, bool tls);
+static int find_keys(struct draft *draft);
+static int add_signature(struct draft *draft);
 static void count(const struct stk_exchange *exchange);
 
 __attribute__((format(printf, 2, 3))) static const char *print(struct room *room,
@@ -168,18 +165,18 @@ static void add_header(struct draft *draft, const char *name, const char *value,
  * configured. */
 static int find_region(struct draft *draft, char *region)
 {
-    const struct stk_store_config *config = &draft->store->config;
+    const struct stk_site *site = &draft->store->config.site;
     const struct stk_place *place = draft->exchange->place;
-    bool own = config->endpoint[0] != '\0';
+    bool own = site->endpoint[0] != '\0', named = site->region_from[0] != '\0';
     char found[STK_STORE_REGION_BYTES];
 
     stk_store_region(draft->store, place->bucket, region);
-    if (!place->zone || (own && config->region_named)) {
+    if (!place->zone || (own && named)) {
         return 0;
     }
     if (stk_site_zone(place->zone, found)) {
         memcpy(region, found, sizeof found);
-    } else if (!own && !config->region_named) {
+    } else if (!own && !named) {
         return stk_fail(&draft->exchange->request.error, STOKER_ERROR_ARGUMENT,
                         "the region of a bucket of S3 Express is not known",
                         "set AWS_REGION to the region of the bucket's zone",
@@ -193,18 +190,25 @@ static int prepare_s3(struct draft *draft)
     struct stk_exchange *exchange = draft->exchange;
     struct stk_store *store = draft->store;
     struct stk_http_request *request = &exchange->request;
+    const struct stk_settings *settings = &store->config.site.settings;
     char region[STK_STORE_REGION_BYTES];
-    int status;
+    int status = store->config.status;
 
+    if (status < 0) {
+        request->error = store->config.error;
+        return status;
+    }
     status = find_region(draft, region);
     status = status < 0 ? status : name_bucket(draft, region);
-    status = status < 0 ? status : find_keys(draft, region);
+    status = status < 0 ? status : find_keys(draft);
     if (status < 0) {
         return status;
     }
+    request->ca_file = settings->ca_file[0] ? settings->ca_file : NULL;
     add_conditions(draft, true);
-    if (!store->config.unsealed && (exchange->seal || (exchange->method == STK_HTTP_GET &&
-                                                       exchange->ranged && exchange->good == 0))) {
+    if (settings->lazy_checks != STK_SAID_YES &&
+        (exchange->seal ||
+         (exchange->method == STK_HTTP_GET && exchange->ranged && exchange->good == 0))) {
         add_header(draft, "x-amz-checksum-mode", "ENABLED", true);
     }
     for (uint32_t i = 0; i < exchange->more_count; i++) {
@@ -221,11 +225,12 @@ static int prepare_s3(struct draft *draft)
         add_header(draft, "Authorization",
                    print(&draft->room, "Bearer %s", store->credentials.token), false);
     } else if (store->credentials.kind == STK_CREDS_KEYS) {
-        status = add_signature(draft, region);
+        status = add_signature(draft);
     }
     if (status == 0) {
         size_t used = 0;
-        char *url = (char *)(uintptr_t)print(&draft->room, "%s://%s", draft->scheme, draft->host);
+        char *url = (char *)(uintptr_t)print(&draft->room, "%s://%s",
+                                             draft->s3.tls ? "https" : "http", draft->s3.host);
         size_t start = strlen(url);
 
         if (!draft->room.full) { /* the path goes on where the host ends */
@@ -244,26 +249,24 @@ static int prepare_s3(struct draft *draft)
 }
 
 /* Fills store->credentials: the store's own, or those of a session. */
-static int find_keys(struct draft *draft, const char *region)
+static int find_keys(struct draft *draft)
 {
     struct stk_store *store = draft->store;
     const struct stk_place *place = draft->exchange->place;
     struct stoker_error *error = &draft->exchange->request.error;
-    bool own = store->config.endpoint[0] != '\0';
+    const struct stk_s3_address *s3 = &draft->s3;
     struct stk_creds_session given = {.base = store->creds, .skew_s = &store->skew_s};
     int status;
 
-    if (place->zone && !store->config.sessionless && !stk_creds_unsigned(STK_CREDS_AWS)) {
-        snprintf(given.scheme, sizeof given.scheme, "%s", draft->scheme);
-        snprintf(given.region, sizeof given.region, "%s", region);
+    if (place->zone && store->config.site.settings.sessionless != STK_SAID_YES &&
+        !stk_creds_unsigned(STK_CREDS_AWS)) {
+        snprintf(given.scheme, sizeof given.scheme, "%s", s3->tls ? "https" : "http");
+        snprintf(given.region, sizeof given.region, "%s", s3->region);
         /* As the bucket's URL: the path without the key. */
-        if ((size_t)snprintf(given.host, sizeof given.host, "%s", draft->host) >=
-                sizeof given.host ||
-            (size_t)snprintf(given.path, sizeof given.path, "%.*s",
-                             own ? (int)(draft->root_bytes) : 1,
-                             draft->path) >= sizeof given.path) {
+        if ((size_t)snprintf(given.host, sizeof given.host, "%s", s3->host) >= sizeof given.host ||
+            (size_t)snprintf(given.path, sizeof given.path, "%s", s3->root) >= sizeof given.path) {
             return stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long",
-                            "use a shorter one", "'%.100s'", draft->host);
+                            "use a shorter one", "'%.100s'", s3->host);
         }
         status = stk_store_session(store, place->bucket, &given, &draft->session, error);
         if (status < 0) {
@@ -298,11 +301,11 @@ static int add_customer_keys(struct draft *draft)
             places[i] ? stk_keyring_find(&draft->store->keyring, places[i]->bucket, places[i]->key)
                       : NULL;
 
-        if (key && !draft->tls && !stk_site_is_private(draft->store->config.endpoint)) {
+        if (key && !draft->s3.tls && !stk_site_is_private(draft->store->config.site.endpoint)) {
             return stk_fail(&draft->exchange->request.error, STOKER_ERROR_ARGUMENT,
                             "a customer's key would go out in plain text",
                             "use an endpoint of https", "'%.400s': %.300s", exchange->place->url,
-                            draft->store->config.endpoint);
+                            draft->store->config.site.endpoint);
         }
         if (key) {
             add_header(draft, names[i][0], "AES256", true);
@@ -382,71 +385,44 @@ static int prepare_other(struct draft *draft)
     return status;
 }
 
-/* Path style for servers of one's own and for names that no certificate is for, else the bucket
- * is the host's first part. */
 static int name_bucket(struct draft *draft, const char *region)
 {
-    const struct stk_store_config *config = &draft->store->config;
     const struct stk_place *place = draft->exchange->place;
-    const char *key = draft->exchange->query_count && !draft->exchange->keyed ? "" : place->key;
-    struct stk_site_host name = {
-        .region = region, .dual_stack = config->dual_stack, .fips = config->fips};
-    char host[512];
+    struct stk_s3_target target = {.site = &draft->store->config.site,
+                                   .bucket = place->bucket,
+                                   .zone = place->zone,
+                                   .arn = place->arn,
+                                   .region = region};
+    int status = stk_s3_address(&target, &draft->s3, &draft->exchange->request.error);
 
-    draft->scheme = "https";
-    draft->tls = true;
-    if (config->endpoint[0]) {
-        const char *own = strstr(config->endpoint, "://") + 3;
-        size_t host_bytes = strcspn(own, "/"), path_bytes = strlen(own + host_bytes);
-
-        draft->tls = strncasecmp(config->endpoint, "https", 5) == 0;
-        draft->scheme = draft->tls ? "https" : "http";
-        while (path_bytes > 0 && own[host_bytes + path_bytes - 1] == '/') {
-            path_bytes--;
-        }
-        draft->path = print(&draft->room, "%.*s/%s/%s", (int)path_bytes, own + host_bytes,
-                            place->bucket, key);
-        draft->root_bytes = path_bytes + strlen(place->bucket) + 2;
-        if (host_bytes > 3 && !draft->tls && strncmp(own + host_bytes - 3, ":80", 3) == 0) {
-            host_bytes -= 3; /* as it is sent */
-        } else if (host_bytes > 4 && draft->tls && strncmp(own + host_bytes - 4, ":443", 4) == 0) {
-            host_bytes -= 4;
-        }
-        draft->host = print(&draft->room, "%.*s", (int)host_bytes, own);
-    } else {
-        name.zone = place->zone;
-        name.bucket = place->zone || is_host_name(place->bucket, draft->tls) ? place->bucket : NULL;
-        if (!stk_site_amazon_host(&name, host, sizeof host)) {
-            return stk_fail(&draft->exchange->request.error, STOKER_ERROR_LIMIT,
-                            "the name of a host is too long", "check bucket and region", "'%.200s'",
-                            place->url);
-        }
-        draft->host = print(&draft->room, "%s", host);
-        draft->path = name.bucket ? print(&draft->room, "/%s", key)
-                                  : print(&draft->room, "/%s/%s", place->bucket, key);
+    if (status == 0) {
+        draft->path =
+            print(&draft->room, "%s%s", draft->s3.root,
+                  draft->exchange->query_count && !draft->exchange->keyed ? "" : place->key);
     }
-    return 0;
+    return status;
 }
 
-static int add_signature(struct draft *draft, const char *region)
+static int add_signature(struct draft *draft)
 {
     const struct stk_exchange *exchange = draft->exchange;
     struct stk_store *store = draft->store;
+    uint32_t sign_payload = store->config.site.settings.sign_payload;
     int64_t skew_s = atomic_load_explicit(&store->skew_s, memory_order_relaxed);
     const char *token_name = draft->session ? "x-amz-s3session-token" : "x-amz-security-token";
     char *hash = draft->room.at;
     struct stk_sign_headers made;
     struct stk_sign_request request = {
         .method = methods[exchange->method],
-        .host = draft->host,
+        .host = draft->s3.host,
         .path = draft->path,
         .query = exchange->query,
         .query_count = exchange->query_count,
         .headers = draft->signed_headers,
         .header_count = draft->signed_count,
         .payload = STK_SIGN_EMPTY,
-        .region = region,
-        .service = exchange->place->zone ? "s3express" : "s3",
+        .region = draft->s3.region,
+        .service = draft->s3.service,
         .access_key = store->credentials.access_key,
         .secret = store->credentials.secret,
         .token = store->credentials.token,
@@ -459,8 +435,9 @@ static int add_signature(struct draft *draft, const char *region)
 
     if (exchange->payload) {
         request.payload = exchange->payload;
-    } else if (exchange->request.body.bytes > 0 && draft->tls) {
-        request.payload = STK_SIGN_UNSIGNED; /* TLS proves it */
+    } else if (exchange->request.body.bytes > 0 && sign_payload != STK_SAID_YES &&
+               (draft->s3.tls || sign_payload == STK_SAID_NO)) {
+        request.payload = STK_SIGN_UNSIGNED; /* TLS proves it, or nobody is to */
     } else if (exchange->request.body.bytes > 0 && draft->room.left > 65) {
         stk_sign_hash(exchange->request.body, hash);
         request.payload = hash;
@@ -480,15 +457,4 @@ static int add_signature(struct draft *draft, const char *region)
     }
     add_header(draft, "Authorization", made.authorization, false);
     return 0;
-}
-
-/* A bucket that may be a part of a host name: small letters, digits, '-', and '.' only without
- * TLS, whose certificates are for one part. */
-static bool is_host_name(const char *bucket, bool tls)
-{
-    size_t bytes = strlen(bucket);
-
-    return bytes >= 3 && bytes <= 63 &&
-           strspn(bucket, tls ? "abcdefghijklmnopqrstuvwxyz0123456789-"
-                              : "abcdefghijklmnopqrstuvwxyz0123456789-.") == bytes;
 }

@@ -9,6 +9,7 @@
 
 #include "creds/creds.h"
 #include "dialect/dialect.h"
+#include "dialect/s3.h"
 #include "keyring/keyring.h"
 #include "sign/sign.h"
 #include "store/store.h"
@@ -24,12 +25,10 @@
 #define STK_STORE_UNSEALED_MAX 3u /* then no more objects are asked for theirs */
 
 struct stk_store_config {
-    char endpoint[512]; /* "http://127.0.0.1:9000"; empty: Amazon's */
-    char region[STK_STORE_REGION_BYTES];
-    bool region_named; /* somebody did; else it is the default */
-    bool dual_stack, fips, requester_pays;
-    bool sessionless; /* buckets of S3 Express are asked without sessions */
-    bool unsealed;    /* checksums are not asked for */
+    int status; /* below 0: with its error: what is said of S3 cannot be meant */
+    struct stoker_error error;
+    struct stk_site site; /* S3's */
+    bool requester_pays;
     uint32_t attempts_max;
 };
 

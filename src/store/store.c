@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
@@ -17,13 +16,14 @@
 
 static int open_service(struct stk_store *store, struct stk_service *service, uint32_t kind,
                         struct stoker_error *error);
-static int configure(struct stk_store_config *config, struct stoker_error *error);
+static void configure(struct stk_store_config *config);
+static const char *authorities(void);
 
 int stk_store_open(struct stk_store **store_out, const struct stk_store_options *options,
                    struct stoker_error *error)
 {
     struct stk_http_options http = {.connections_max = options->connections_max,
-                                    .ca_file = getenv("AWS_CA_BUNDLE")};
+                                    .ca_file = authorities()};
     struct stk_node_options node = {.connections_max = options->node_connections_max,
                                     .alone = options->alone};
     struct stk_creds_options creds = {.service = STK_CREDS_AWS};
@@ -35,17 +35,15 @@ int stk_store_open(struct stk_store **store_out, const struct stk_store_options 
     }
     madvise(store, sizeof *store, MADV_DONTDUMP); /* it holds credentials */
     memset(store, 0, sizeof *store);
-    http.ca_file = http.ca_file && http.ca_file[0] ? http.ca_file : getenv("SSL_CERT_FILE");
-    http.ca_file = http.ca_file && http.ca_file[0] ? http.ca_file : NULL;
     store->options = *options;
     store->options.hedge_percent_max =
         options->hedge_percent_max ? options->hedge_percent_max : STK_HEDGE_MAX_PERCENT;
     store->locked.tokens = TOKENS_MAX;
     atomic_init(&store->random, options->seed);
     pthread_mutex_init(&store->lock, NULL);
-    status = configure(&store->config, error);
-    status = status < 0 ? status : stk_keyring_open(&store->keyring, error);
-    store->where = stk_sum64(store->config.endpoint, strlen(store->config.endpoint));
+    configure(&store->config);
+    status = stk_keyring_open(&store->keyring, error);
+    store->where = stk_sum64(store->config.site.endpoint, strlen(store->config.site.endpoint));
     status = status < 0 ? status : stk_node_open(&store->node, &node, error);
     http.node = store->node;
     http.tick = options->no_hedges ? NULL : stk_store_tick;
@@ -156,8 +154,15 @@ void stk_store_stop(struct stk_store *store)
 
 void stk_store_kind(const struct stk_store *store, bool *own_out, bool *tls_out)
 {
-    *own_out = store->config.endpoint[0] != '\0';
-    *tls_out = !*own_out || strncasecmp(store->config.endpoint, "https", 5) == 0;
+    const char *endpoint = store->config.site.endpoint;
+
+    *own_out = endpoint[0] != '\0';
+    *tls_out = !*own_out || strncasecmp(endpoint, "https", 5) == 0;
+}
+
+const struct stk_settings *stk_store_settings(const struct stk_store *store)
+{
+    return &store->config.site.settings;
 }
 
 bool stk_store_has_key(const struct stk_store *store, const struct stk_place *place)
@@ -210,7 +215,7 @@ void stk_store_ledger(struct stk_store *store, struct stoker_ledger *ledger_out)
 
 void stk_store_region(struct stk_store *store, const char *bucket, char *region_out)
 {
-    const char *region = store->config.region;
+    const char *region = store->config.site.region;
 
     pthread_mutex_lock(&store->lock);
     for (uint32_t i = 0; i < store->locked.bucket_count; i++) {
@@ -267,49 +272,26 @@ uint64_t stk_store_random(struct stk_store *store, uint64_t bound)
     return stk_key(store->options.seed, count) % (bound + 1);
 }
 
-static bool is_set(const char *name)
+/* What is wrong is told to who asks S3 for something: it is no matter to who uses another store. */
+static void configure(struct stk_store_config *config)
 {
-    const char *value = getenv(name);
+    const char *payer = stk_environment("AWS_REQUEST_PAYER");
+    uint32_t asked;
 
-    return value && (strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0 ||
-                     strcasecmp(value, "yes") == 0);
+    config->status = stk_site_find(STK_CREDS_AWS, &config->site, &config->error);
+    asked = config->site.settings.attempts_max;
+    config->requester_pays = payer && strcasecmp(payer, "requester") == 0;
+    config->attempts_max = asked > 0 ? asked : STK_STORE_ATTEMPTS_MAX;
 }
 
-/* The first of the variables that is set and not empty. */
-static const char *first_set(const char *const *names, size_t count)
+/* Whose certificates are believed; NULL: the system's. What a profile says counts for S3 alone. */
+static const char *authorities(void)
 {
-    for (size_t i = 0; i < count; i++) {
-        const char *value = getenv(names[i]);
+    static const char *const names[] = {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"};
+    const char *found = NULL;
 
-        if (value && value[0]) {
-            return value;
-        }
+    for (size_t i = 0; i < STK_COUNT(names) && !found; i++) {
+        found = stk_environment(names[i]);
     }
-    return "";
-}
-
-static int configure(struct stk_store_config *config, struct stoker_error *error)
-{
-    static const char *const attempts[] = {"AWS_MAX_ATTEMPTS"};
-    static const char *const payers[] = {"AWS_REQUEST_PAYER"};
-    static const char *const validations[] = {"AWS_RESPONSE_CHECKSUM_VALIDATION"};
-    struct stk_site site;
-    unsigned long asked = strtoul(first_set(attempts, STK_COUNT(attempts)), NULL, 10);
-
-    int status = stk_site_find(STK_CREDS_AWS, &site, error);
-
-    if (status < 0) {
-        return status;
-    }
-    memcpy(config->endpoint, site.endpoint, sizeof config->endpoint);
-    memcpy(config->region, site.region, sizeof config->region);
-    config->region_named = site.region_from[0] != '\0';
-    config->dual_stack = site.dual_stack;
-    config->fips = site.fips;
-    config->sessionless = is_set("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH");
-    config->requester_pays = strcasecmp(first_set(payers, STK_COUNT(payers)), "requester") == 0;
-    config->unsealed =
-        strcasecmp(first_set(validations, STK_COUNT(validations)), "when_required") == 0;
-    config->attempts_max = asked > 0 ? (uint32_t)stk_min(asked, 100) : STK_STORE_ATTEMPTS_MAX;
-    return 0;
+    return found;
 }

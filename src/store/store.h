@@ -19,6 +19,7 @@
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
+#include "dialect/s3.h"
 #include "http/http.h"
 #include "manners/node.h"
 #include "seal/seal.h"
@@ -68,10 +69,12 @@ struct stk_landing {
 
 /* Where something is. One block; freed by stk_place_free. */
 struct stk_place {
-    uint32_t kind;      /* enum stk_place_kind */
-    bool tls;           /* http */
-    const char *url;    /* as it was named: what errors show */
-    const char *zone;   /* S3 Express: of the bucket's zone ("usw2-az1"); NULL: a usual bucket */
+    uint32_t kind;    /* enum stk_place_kind */
+    bool tls;         /* http */
+    const char *url;  /* as it was named: what errors show */
+    const char *zone; /* S3 Express: of the bucket's zone ("usw2-az1"); NULL: a usual bucket */
+    /* S3: what the ARN that stands for a bucket names; NULL: a bucket. Within the block. */
+    const struct stk_s3_arn *arn;
     const char *bucket; /* not http; Azure: the container; the hub: "datasets/org/name@revision" */
     const char *key;    /* not http: raw, without a first '/'; may be empty */
     struct stk_landing *landing; /* the hub; within the block */
@@ -179,6 +182,8 @@ int stk_exchange_call(struct stk_store *store, struct stk_exchange *exchange,
 
 /* What S3 is here: a server of one's own (AWS_ENDPOINT_URL), and whether requests go by TLS. */
 void stk_store_kind(const struct stk_store *store, bool *own_out, bool *tls_out);
+/* How S3 is to be asked. Lent until close. */
+const struct stk_settings *stk_store_settings(const struct stk_store *store);
 
 /* Whether requests for the object go out with a customer's key. */
 bool stk_store_has_key(const struct stk_store *store, const struct stk_place *place);

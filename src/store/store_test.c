@@ -396,7 +396,7 @@ static const struct {
      "http://host/a/b--usw2-az1--x-s3/k"},
     {"express, one's own", "s3://b--euw1-az1--x-s3/k", "http://host/a", NULL,
      "http://host/a/b--euw1-az1--x-s3/k"},
-    {"no express", "s3://--x-s3/k", NULL, NULL, "https://--x-s3.s3.eu-west-1.amazonaws.com/k"},
+    {"no express", "s3://--x-s3/k", NULL, NULL, "https://s3.eu-west-1.amazonaws.com/--x-s3/k"},
     {"no zone", "s3://b--x-s3/k", NULL, NULL, "https://b--x-s3.s3.eu-west-1.amazonaws.com/k"},
     {"an empty zone", "s3://b----x-s3/k", NULL, NULL,
      "https://b----x-s3.s3.eu-west-1.amazonaws.com/k"},
@@ -534,6 +534,85 @@ static void test_close(void)
     close(listener);
 }
 
+/* A body is signed where nothing else proves it, or as it is said. */
+static void test_payload(void)
+{
+    static const struct payload {
+        const char *name, *endpoint;
+        uint32_t said; /* enum stk_said */
+        bool is_signed;
+    } rows[] = {{"TLS", "https://host", STK_UNSAID, false},
+                {"plain", "http://host", STK_UNSAID, true},
+                {"TLS, signed", "https://host", STK_SAID_YES, true},
+                {"TLS, unsigned", "https://host", STK_SAID_NO, false},
+                {"plain, unsigned", "http://host", STK_SAID_NO, false}};
+    static struct stk_exchange exchange;
+    static char room[STK_HTTP_ROOM_BYTES];
+
+    T_EACH(payload, row, rows)
+    {
+        struct stk_place *place = NULL;
+        struct stk_store *store;
+
+        setenv("AWS_ENDPOINT_URL", row->endpoint, 1);
+        store = open_store();
+        store->config.site.settings.sign_payload = row->said;
+        T_EQ(row->name, stk_place_parse("s3://bucket/k", &place, NULL), 0);
+        T_EQ(row->name, stk_creds_get(store->creds, &store->credentials, NULL), 0);
+        memset(&exchange, 0, sizeof exchange);
+        exchange.store = store;
+        exchange.place = place;
+        exchange.method = STK_HTTP_PUT;
+        exchange.request.owner = &exchange;
+        exchange.request.body = (struct stk_view){(const uint8_t *)"abc", 3};
+        T_EQ(row->name, stk_store_prepare(&exchange.request, room), 0);
+        T_TRUE(row->name,
+               sends(&exchange, row->is_signed
+                                    ? "x-amz-content-sha256: ba7816bf8f01cfea414140de5dae2223"
+                                      "b00361a396177a9cb410ff61f20015ad"
+                                    : "x-amz-content-sha256: UNSIGNED-PAYLOAD"));
+        stk_place_free(place);
+        stk_store_close(store);
+    }
+    unsetenv("AWS_ENDPOINT_URL");
+}
+
+/* What is said of S3 and cannot be meant is an error of who asks S3, and of nobody else. */
+static void test_no_endpoint(void)
+{
+    static const struct {
+        const char *url;
+        int status;
+    } rows[] = {{"s3://bucket/k", STOKER_ERROR_ARGUMENT}, {"gs://bucket/k", 0}};
+    static struct stk_exchange exchange;
+    static char room[STK_HTTP_ROOM_BYTES];
+    struct stk_store *store;
+
+    setenv("AWS_ENDPOINT_URL", "no url", 1);
+    setenv("GS_ACCESS_KEY_ID", "a", 1);
+    setenv("GS_SECRET_ACCESS_KEY", "b", 1);
+    store = open_store();
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stk_place *place = NULL;
+
+        T_EQ(rows[i].url, stk_place_parse(rows[i].url, &place, NULL), 0);
+        memset(&exchange, 0, sizeof exchange);
+        exchange.store = store;
+        exchange.place = place;
+        exchange.method = STK_HTTP_GET;
+        exchange.request.owner = &exchange;
+        if (rows[i].status == 0) {
+            T_EQ("keys", stk_creds_get(store->google.creds, &store->google.credentials, NULL), 0);
+        }
+        T_EQ(rows[i].url, stk_store_prepare(&exchange.request, room), rows[i].status);
+        if (rows[i].status < 0) {
+            T_ERROR(rows[i].url, &exchange.request.error);
+        }
+        stk_place_free(place);
+    }
+    stk_store_close(store);
+}
+
 int main(void)
 {
     static const char *const clean[] = {
@@ -554,11 +633,8 @@ int main(void)
     test_conditions();
     test_range_checks();
     test_close();
-    setenv("AWS_ENDPOINT_URL", "no url", 1);
-    T_EQ("no endpoint",
-         stk_store_open(&(struct stk_store *){NULL}, &(struct stk_store_options){.timeout_ms = 1},
-                        NULL),
-         STOKER_ERROR_ARGUMENT);
+    test_payload();
+    test_no_endpoint();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }

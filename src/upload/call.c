@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 struct stk_call *stk_call_open(const struct stk_place *place, uint32_t method, bool document,
                                struct stoker_error *error)
@@ -121,15 +120,23 @@ uint32_t stk_place_check(const struct stk_place *place, uint32_t check)
 
 uint32_t stk_proof_check(const struct stk_store *store, uint32_t check)
 {
-    const char *when = getenv("AWS_REQUEST_CHECKSUM_CALCULATION");
     bool own, tls;
 
     if (check != STK_CHECK_AUTO) {
         return check;
     }
     stk_store_kind(store, &own, &tls);
-    return own || (when && strcasecmp(when, "when_required") == 0) ? STK_CHECK_AUTO
-                                                                   : STK_CHECK_CRC64NVME;
+    return own || stk_store_settings(store)->lazy_sums == STK_SAID_YES ? STK_CHECK_AUTO
+                                                                       : STK_CHECK_CRC64NVME;
+}
+
+bool stk_call_source(const struct stk_place *from, char *source, size_t source_bytes)
+{
+    size_t used = 0;
+
+    return stk_sign_encode(from->bucket, true, source, source_bytes, &used) &&
+           stk_sign_encode(from->arn ? "/object/" : "/", true, source, source_bytes, &used) &&
+           stk_sign_encode(from->key, true, source, source_bytes, &used);
 }
 
 static void put_number(struct stk_proof *proof, uint64_t value, uint32_t bytes)
@@ -143,12 +150,14 @@ static void put_number(struct stk_proof *proof, uint64_t value, uint32_t bytes)
 void stk_proof_make(struct stk_proof *proof, const struct stk_store *store, uint32_t check,
                     struct stk_view body)
 {
+    uint32_t sign = stk_store_settings(store)->sign_payload;
     bool own, tls;
 
     *proof = (struct stk_proof){.check = stk_proof_check(store, check)};
     stk_store_kind(store, &own, &tls);
     if (check < STK_CHECK_GOOGLE &&
-        (!tls || proof->check == STK_CHECK_AUTO || proof->check == STK_CHECK_SHA256)) {
+        (sign == STK_SAID_YES || (sign == STK_UNSAID && (!tls || proof->check == STK_CHECK_AUTO)) ||
+         proof->check == STK_CHECK_SHA256)) {
         stk_sign_hash(body, proof->payload); /* and signed: who changes the body is found out */
     }
     switch (proof->check) {

@@ -36,6 +36,8 @@ bool stk_call_says(const struct stk_call *call, const char *root);
 /* The ETag of the answer without its quotes; empty: none that fits. */
 void stk_call_etag(const struct stk_call *call, char *etag, size_t etag_bytes);
 void stk_call_close(struct stk_call *call); /* NULL is fine */
+/* The value of x-amz-copy-source and x-goog-copy-source; false: there is no room. */
+bool stk_call_source(const struct stk_place *from, char *source, size_t source_bytes);
 
 /* How a body is proven: made by stk_proof_make, lent to the call until it ran. */
 struct stk_proof {

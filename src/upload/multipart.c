@@ -240,12 +240,9 @@ int stk_upload_copy_part(struct stk_upload *upload, uint32_t index, const struct
     struct stk_answer *answer = stk_alloc(1, sizeof *answer);
     uint64_t begin = index * upload->part_bytes;
     char number[12], range[64], source[4096];
-    size_t used = 0;
     int status = call && answer ? 0 : -ENOMEM;
 
-    if (status < 0 || !stk_sign_encode(from->bucket, true, source, sizeof source, &used) ||
-        !stk_sign_encode("/", true, source, sizeof source, &used) ||
-        !stk_sign_encode(from->key, true, source, sizeof source, &used)) {
+    if (status < 0 || !stk_call_source(from, source, sizeof source)) {
         status = stk_fail(error, status < 0 ? status : STOKER_ERROR_LIMIT, "cannot copy an object",
                           "free memory, or shorten the key", "'%.400s'", from->url);
         goto done;

@@ -69,15 +69,12 @@ int stk_upload_copy(struct stk_store *store, const struct stk_place *from,
 {
     struct stk_call *call = stk_call_open(place, STK_HTTP_PUT, true, error);
     char source[SOURCE_BYTES_MAX];
-    size_t used = 0;
     int status;
 
     if (!call) {
         return -ENOMEM;
     }
-    if (!stk_sign_encode(from->bucket, true, source, sizeof source, &used) ||
-        !stk_sign_encode("/", true, source, sizeof source, &used) ||
-        !stk_sign_encode(from->key, true, source, sizeof source, &used)) {
+    if (!stk_call_source(from, source, sizeof source)) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a key is too long", "shorten it", "'%.400s'",
                           from->url);
         goto done;

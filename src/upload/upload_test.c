@@ -10,6 +10,7 @@
 #include "test/server.h"
 #include "test/t.h"
 #include "upload/answers.h"
+#include "upload/call.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -534,6 +535,54 @@ static void test_rest(struct stk_store *store, const struct stk_place *place)
     T_EQ("denied", stk_upload_remove_many(store, place, "a\0", 1, &error), -EACCES);
 }
 
+/* How a body is proven, as it is said; and what names the object that is to be copied. */
+static void test_proofs(void)
+{
+    static const struct proof {
+        const char *name, *endpoint, *variable; /* of the checksums of requests */
+        uint32_t check;
+        bool is_signed;
+    } proofs[] = {
+        {"Amazon's", "", "", STK_CHECK_CRC64NVME, false},
+        {"where it must", "", "when_required", STK_CHECK_AUTO, true},
+        {"one's own", "https://host", "", STK_CHECK_AUTO, true},
+    };
+    static const struct source {
+        const char *url, *text;
+    } sources[] = {
+        {"s3://b/a b", "b/a%20b"},
+        {"s3://arn:aws:s3:us-west-2:123456789012:accesspoint/p/a/b",
+         "arn%3Aaws%3As3%3Aus-west-2%3A123456789012%3Aaccesspoint/p/object/a/b"},
+    };
+    const struct stk_store_options options = {.timeout_ms = TIMEOUT_MS, .alone = true};
+
+    T_EACH(proof, row, proofs)
+    {
+        struct stk_store *store = NULL;
+        struct stk_proof proof;
+
+        setenv("AWS_ENDPOINT_URL", row->endpoint, 1);
+        setenv("AWS_REQUEST_CHECKSUM_CALCULATION", row->variable, 1);
+        T_EQ(row->name, stk_store_open(&store, &options, NULL), 0);
+        stk_proof_make(&proof, store, STK_CHECK_AUTO, (struct stk_view){content, 10});
+        T_EQ(row->name, proof.check, row->check);
+        T_EQ(row->name, proof.payload[0] != 0, row->is_signed);
+        stk_store_close(store);
+    }
+    unsetenv("AWS_REQUEST_CHECKSUM_CALCULATION");
+    T_EACH(source, row, sources)
+    {
+        struct stk_place *place = NULL;
+        char text[128];
+
+        T_EQ(row->url, stk_place_parse(row->url, &place, NULL), 0);
+        T_TRUE(row->url, stk_call_source(place, text, sizeof text));
+        T_STR(row->url, text, row->text);
+        T_TRUE(row->url, !stk_call_source(place, text, strlen(row->text)));
+        stk_place_free(place);
+    }
+}
+
 int main(void)
 {
     struct stk_store_options options = {.timeout_ms = TIMEOUT_MS, .seed = 3};
@@ -546,6 +595,7 @@ int main(void)
     for (uint32_t i = 0; i < BYTES; i++) {
         content[i] = (uint8_t)stk_key(11, i / 3);
     }
+    test_proofs();
     t_server_start(&server, serve);
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", server.port);
     setenv("AWS_ENDPOINT_URL", endpoint, 1);

@@ -1,0 +1,172 @@
+"""Settings of ~/.aws/config at servers: what a profile says is what goes over the wire.
+
+Goal: tries, hosts, styles of URLs, checksums and certificates are as the profile has them, and what
+it says wrong is told. Method: a small server that counts, named by the endpoint, or as a proxy, so
+that hosts which this machine cannot find can be seen; nginx with TLS for ca_bundle. What botocore
+makes of thousands of set-ups is compared in src/store/settings_test.c.
+"""
+
+import contextlib
+import http.server
+import os
+import subprocess
+import threading
+
+import pytest
+import servers
+from test_cli import COMMAND
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Says 503 to all, or gives the same ten bytes; notes what was asked."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self):
+        self.server.asked.append((self.command, self.path, dict(self.headers)))
+        length = int(self.headers.get("Content-Length") or 0)
+        self.rfile.read(length)
+        if self.command == "CONNECT" or self.server.refusing:
+            body, status = b"<Error><Code>SlowDown</Code></Error>", 503
+        else:
+            body, status = b"0123456789", 200
+        self.send_response(status)
+        self.send_header("ETag", '"e"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_HEAD = do_PUT = do_CONNECT = answer
+
+
+@contextlib.contextmanager
+def serving(refusing=False):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.asked, server.refusing, server.daemon_threads = [], refusing, True
+    server.handle_error = lambda *_: None  # who was refused goes
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def run(folder, lines, *words, **environment):
+    """The command, by a profile of these lines."""
+    config = folder / "config"
+    config.write_text("\n".join(["[profile team]", "region = us-west-2", *lines, ""]))
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith("AWS_") and not name.lower().endswith("_proxy")
+            and name not in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")}
+    return subprocess.run(
+        [COMMAND, *words], capture_output=True, check=False, timeout=120,
+        env={**kept, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_PROFILE": "team",
+             "AWS_CONFIG_FILE": str(config), "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+             **{name: str(value) for name, value in environment.items()}})
+
+
+@pytest.mark.parametrize("lines, environment, tries", [
+    (["max_attempts = 1"], {}, 1),
+    (["max_attempts = 3"], {}, 3),
+    (["max_attempts = 3"], {"AWS_MAX_ATTEMPTS": "2"}, 2),
+])
+def test_attempts(tmp_path, lines, environment, tries):
+    with serving(refusing=True) as server:
+        done = run(tmp_path, [*lines, f"endpoint_url = {server.url}"], "cat", "s3://bucket/key",
+                   **environment)
+        assert done.returncode == 3, done.stderr
+        assert len(server.asked) == tries
+
+
+@pytest.mark.parametrize("lines, url", [
+    ([], "http://store.example/bucket/key"),
+    (["s3 =", "  addressing_style = virtual"], "http://bucket.store.example/key"),
+    (["s3 =", "  addressing_style = path"], "http://store.example/bucket/key"),
+])
+def test_addressing_style(tmp_path, lines, url):
+    with serving() as server:
+        done = run(tmp_path, ["services = ours", *lines, "[services ours]", "s3 =",
+                              "  endpoint_url = http://store.example"],
+                   "cat", "s3://bucket/key", http_proxy=server.url)
+        assert done.returncode == 0 and done.stdout == b"0123456789", done.stderr
+        assert {path for _, path, _ in server.asked} == {url}
+
+
+@pytest.mark.parametrize("lines, url, host", [
+    ([], "s3://bucket/key", "bucket.s3.us-west-2.amazonaws.com"),
+    (["use_fips_endpoint = true"], "s3://bucket/key", "bucket.s3-fips.us-west-2.amazonaws.com"),
+    (["use_dualstack_endpoint = true"], "s3://bucket/key",
+     "bucket.s3.dualstack.us-west-2.amazonaws.com"),
+    (["s3 =", "  use_accelerate_endpoint = true"], "s3://bucket/key",
+     "bucket.s3-accelerate.amazonaws.com"),
+    ([], "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/point/a/key",
+     "point-123456789012.s3-accesspoint.eu-west-1.amazonaws.com"),
+])
+def test_hosts(tmp_path, lines, url, host):
+    with serving() as server:
+        done = run(tmp_path, ["max_attempts = 1", *lines], "cat", url, https_proxy=server.url)
+        assert done.returncode != 0
+        assert {(way, path) for way, path, _ in server.asked} == {("CONNECT", f"{host}:443")}
+
+
+def test_checksums(tmp_path):
+    for value, asked in (("when_supported", True), ("when_required", False)):
+        with serving() as server:
+            done = run(tmp_path, [f"endpoint_url = {server.url}",
+                                  f"response_checksum_validation = {value}"],
+                       "cat", "s3://bucket/key")
+            assert done.returncode == 0, done.stderr
+            assert any("x-amz-checksum-mode" in headers for _, _, headers in server.asked) == asked
+
+
+@pytest.mark.parametrize("line, word", [
+    ("use_fips_endpoint = on", "config:3"),
+    ("max_attempts = many", "config:3"),
+    ("services = nowhere", "nowhere"),
+    ("ca_bundle = " + "x" * 5000, "too long"),
+])
+def test_mistakes(tmp_path, line, word):
+    """Told, and nothing goes out; who asks another store is not held up."""
+    (tmp_path / "file").write_bytes(b"x")
+    with serving() as server:
+        done = run(tmp_path, [line], "cat", "s3://bucket/key", https_proxy=server.url)
+        assert done.returncode != 0 and word in done.stderr.decode()
+        assert not server.asked
+        done = run(tmp_path, [line], "cat", f"{server.url}/key")
+        assert done.returncode == 0 and done.stdout == b"0123456789", done.stderr
+
+
+def test_ca_bundle(tmp_path):
+    data = tmp_path / "data" / "bucket"
+    data.mkdir(parents=True)
+    (data / "key").write_bytes(b"abc" * 1000)
+    home = tmp_path / "tls"
+    home.mkdir()
+    try:
+        server = servers.Nginx(home, data.parent, tls=True)
+    except servers.Absent as why:
+        pytest.skip(str(why))
+    try:
+        named = [f"endpoint_url = {server.tls_url}"]
+        bundle = f"ca_bundle = {server.certificate}"
+        for lines, environment in (
+                ([*named, bundle], {}),
+                (named, {"REQUESTS_CA_BUNDLE": server.certificate}),
+                ([*named, bundle], {"REQUESTS_CA_BUNDLE": os.devnull}),
+                ([*named, f"ca_bundle = {os.devnull}"], {"AWS_CA_BUNDLE": server.certificate})):
+            done = run(tmp_path, lines, "cat", "s3://bucket/key", **environment)
+            assert done.returncode == 0 and done.stdout == b"abc" * 1000, (lines, done.stderr)
+        for lines, url in ((named, "s3://bucket/key"),  # the profile's is of S3 alone
+                           ([*named, bundle], f"{server.tls_url}/bucket/key")):
+            done = run(tmp_path, lines, "cat", url)
+            assert done.returncode == 3 and b"certificate is not trusted" in done.stderr
+    finally:
+        server.close()
