@@ -19,6 +19,10 @@ import object_server
 QUOTE = urllib.parse.quote
 
 
+def now():
+    return object_server.iso(time.time())
+
+
 class Writing(object_server.S3):
     def who(self):
         return True
@@ -52,7 +56,8 @@ class Writing(object_server.S3):
         head, data = self.headers, self.data
         sums = {name[15:]: value for name, value in head.items()
                 if name.startswith("x-amz-checksum-") and name[15:] not in ("algorithm", "type")}
-        sums = {} if "uploadId" in self.query and self.command == "POST" else sums
+        sums = {name: value for name, value in sums.items()
+                if len(data) < 65536 or name[:3] != "crc"}  # which takes seconds
         if "Content-MD5" in head:
             sums["md5"] = head["Content-MD5"]
         payload = head.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
@@ -111,7 +116,7 @@ class Writing(object_server.S3):
             with server.lock:
                 server.begun += 1
                 name = f"id-{server.begun:05}"
-                server.uploads[name] = (self.spot, object_server.iso(time.time()), {})
+                server.uploads[name] = (self.spot, now(), {})
             self.say(200, f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId>"
                           "</InitiateMultipartUploadResult>".encode())
         else:
@@ -133,7 +138,9 @@ class Writing(object_server.S3):
         bodies = [parts[number] for number in wanted]
         etag = hashlib.md5(b"".join(hashlib.md5(body).digest() for body in bodies)).hexdigest()
         server.objects[self.spot] = b"".join(bodies)
-        server.etags[self.spot] = f"{etag}-{len(bodies)}"
+        server.etags[self.spot] = server.etag or f"{etag}-{len(bodies)}"
+        server.kept[self.spot] = {name: value for name, value in self.headers.items()
+                                  if name.startswith("x-amz-checksum-")}
         self.say(200, b"<CompleteMultipartUploadResult><ETag>&quot;x&quot;</ETag>"
                       b"</CompleteMultipartUploadResult>")
 
@@ -179,6 +186,10 @@ class Writing(object_server.S3):
     def etag(self, data):
         return getattr(self, "made", None) or hashlib.md5(data).hexdigest()
 
+    def seals(self, data, body, ranged=False):
+        asked = self.headers.get("x-amz-checksum-mode") == "ENABLED" and not ranged
+        return self.server.kept.get(self.spot, {}) if asked else {}
+
     def list_uploads(self):
         query, server = self.query, self.server
         rows = sorted((spot[1], name, begun) for name, (spot, begun, _) in server.uploads.items()
@@ -200,11 +211,15 @@ class Writing(object_server.S3):
             self.refuse(404, "NoSuchUpload")
             return
         parts = self.server.uploads[self.query["uploadId"]][2]
+        some = [row for row in sorted(parts.items())
+                if row[0] > int(self.query.get("part-number-marker", 0))]
+        more = len(some) > self.server.part_page
+        some = some[:self.server.part_page]
         text = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{self.etag(data)}&quot;"
                        f"</ETag><Size>{len(data)}</Size></Part>"
-                       for number, data in sorted(parts.items())
-                       if number > int(self.query.get("part-number-marker", 0)))
-        self.say(200, f"<ListPartsResult>{text}</ListPartsResult>".encode())
+                       for number, data in some)
+        self.say(200, f"<ListPartsResult><IsTruncated>{str(more).lower()}</IsTruncated>{text}"
+                      "</ListPartsResult>".encode())
 
 
 def serve(objects=None):
@@ -213,7 +228,9 @@ def serve(objects=None):
     store.told, store.again, store.count = {}, [], 0
     store.asked, store.script = [], None
     store.uploads, store.begun, store.upload_page = {}, 0, 1000  # id -> (spot, begun, parts)
+    store.part_page = 1000
     store.etags, store.classes = {}, {}  # by spot; (class, restore)
+    store.etag, store.kept = None, {}  # of objects by parts; their checksums, by spot
     store.locked = False  # the bucket wants a checksum with each body
     return store
 

@@ -502,24 +502,53 @@ static void finish_file(struct stoker_copy *copy, struct stk_copy_file *file, in
     stk_copy_file_free(file);
 }
 
+static bool may_begin_again(const struct stoker_copy *copy, const struct stk_copy_file *file)
+{
+    return !file->anew && !file->locked.told &&
+           !atomic_load_explicit(&copy->stop, memory_order_relaxed);
+}
+
+/* All of a file whose upload the store has lost, once. */
+static void begin_again(struct stoker_copy *copy, struct stk_copy_file *file)
+{
+    atomic_fetch_sub_explicit(&copy->bytes_done, get(&file->bytes_done), memory_order_relaxed);
+    atomic_fetch_sub_explicit(&copy->bytes_kept, get(&file->bytes_kept), memory_order_relaxed);
+    atomic_store_explicit(&file->bytes_done, 0, memory_order_relaxed);
+    atomic_store_explicit(&file->bytes_kept, 0, memory_order_relaxed);
+    file->anew = true;
+    pthread_mutex_lock(&copy->lock);
+    memset(&file->locked, 0, sizeof file->locked);
+    file->next = copy->locked.first;
+    copy->locked.first = file;
+    if (!file->next) {
+        copy->locked.last = &file->next;
+    }
+    copy->locked.waiting++;
+    pthread_cond_broadcast(&copy->work);
+    pthread_mutex_unlock(&copy->lock);
+}
+
 /* One part; who does the last one ends the file. */
 static void do_part(struct stoker_copy *copy, const struct work *work, uint8_t *buffer)
 {
     struct stk_copy_file *file = work->file, **link = &copy->locked.open;
     struct stoker_error error = {0};
     int status = stk_copy_part(copy, file, work->part, buffer, &error);
-    bool last;
+    bool last, gone = status < 0 && file->upload && stk_upload_is_gone(file->upload);
 
     pthread_mutex_lock(&copy->lock);
     copy->locked.parts_in_flight--;
     file->locked.done++;
     if (status < 0) {
-        if (!file->locked.failed && status != STOKER_ERROR_CLOSED) {
-            atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
-        }
         file->locked.failed = true;
         file->locked.refused = file->locked.refused || !stk_copy_may_pass(status);
-        note_failure(copy, status, &error);
+        if (!gone || !may_begin_again(copy, file)) {
+            if (!file->locked.told && status != STOKER_ERROR_CLOSED) {
+                atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
+                file->locked.told = true;
+            }
+            note_failure(copy, status, &error);
+        }
         pthread_cond_broadcast(&copy->turn);
     }
     last = file->locked.done ==
@@ -539,7 +568,11 @@ static void do_part(struct stoker_copy *copy, const struct work *work, uint8_t *
         bool failed = file->locked.failed;
 
         status = stk_copy_end(copy, file, &error);
-        finish_file(copy, file, failed ? STOKER_ERROR_CLOSED : status, &error);
+        if (file->gone && may_begin_again(copy, file)) {
+            begin_again(copy, file);
+        } else {
+            finish_file(copy, file, failed ? STOKER_ERROR_CLOSED : status, &error);
+        }
     }
 }
 

@@ -59,10 +59,13 @@ struct stk_copy_file {
     struct stk_out *note; /* beside it: what is written; NULL: nobody goes on with it */
     char *part_path;      /* owned: where it is written */
     uint64_t part_bytes;
-    uint32_t part_count, kept;     /* kept: of an earlier run, the first ones */
+    uint32_t part_count, kept;               /* kept: of an earlier run, the first ones */
+    _Atomic uint64_t bytes_done, bytes_kept; /* of the copy's */
+    bool gone, anew;               /* the store lost its upload; it was begun again since it did */
     struct {                       /* with the copy's lock */
         uint32_t next, done, turn; /* parts: to be handed out; done; to be written next */
         bool failed;
+        bool told;    /* and counted */
         bool refused; /* and the same would fail again: what was sent is removed */
     } locked;
 };

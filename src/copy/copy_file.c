@@ -316,7 +316,7 @@ int stk_copy_begin(struct stoker_copy *copy, struct stk_copy_file *file, struct 
             options.check = STK_CHECK_AUTO;
         }
         status = stk_route_lend(copy->io, &store, error);
-        options.resume = !stk_copy_is_within(file);
+        options.resume = !stk_copy_is_within(file) && !file->anew;
         status = status < 0 ? status
                             : stk_upload_open(&file->upload, store, file->to_place, file->bytes,
                                               &options, error);
@@ -545,12 +545,14 @@ int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t
             status = stk_upload_part(file->upload, index, part, error);
             if (status == 1) {
                 atomic_fetch_add_explicit(&copy->bytes_kept, part.bytes, memory_order_relaxed);
+                atomic_fetch_add_explicit(&file->bytes_kept, part.bytes, memory_order_relaxed);
                 status = 0;
             }
         }
     }
     if (status == 0) {
         atomic_fetch_add_explicit(&copy->bytes_done, part.bytes, memory_order_relaxed);
+        atomic_fetch_add_explicit(&file->bytes_done, part.bytes, memory_order_relaxed);
     }
     return status;
 }
@@ -611,6 +613,7 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
         if (status == 0) {
             stk_route_know(copy->io, file->to, NULL);
         }
+        file->gone = status < 0 && stk_upload_is_gone(file->upload);
         close_upload(copy, file, status);
     } else if (status == 0) {
         status = stk_io_sync_out(copy->io, file->out, error);

@@ -49,10 +49,11 @@ void stk_exchange_start(struct stk_store *store, struct stk_exchange *exchange)
     exchange->error.status = 0;
     exchange->good = 0;
     exchange->attempts = exchange->refreshes = exchange->moves = exchange->cost = 0;
-    exchange->quick = exchange->settled = 0;
+    exchange->quick = exchange->settled = exchange->sends = 0;
     exchange->damaged = 0;
     exchange->seals = (struct stk_seals){.doubtful = false};
     exchange->code = 0;
+    exchange->refused[0] = '\0';
     exchange->progress_ns = stk_clock_ns();
     exchange->request.not_before_ns = 0;
     exchange->prefix = prefix_of(store, exchange->place);
@@ -271,6 +272,7 @@ static void settle(struct stk_exchange *exchange, const struct stk_http_answer *
     uint32_t verdict;
 
     exchange->code = answer->code;
+    exchange->sends += request->sends;
     if (answer->code != 0) {
         atomic_store_explicit(&store->answered, true, memory_order_relaxed);
     }
@@ -287,6 +289,7 @@ static void settle(struct stk_exchange *exchange, const struct stk_http_answer *
         exchange->buffer[request->bytes] = '\0';
         stk_refusal_of(&refusal, (const char *)exchange->buffer);
     }
+    memcpy(exchange->refused, refusal.code, sizeof exchange->refused);
     verdict = stk_store_judge(exchange, answer, &refusal);
     told = learn(exchange, answer, verdict == STK_VERDICT_THROTTLED);
     if (verdict == STK_VERDICT_GOOD && exchange->ranged && exchange->good < exchange->bytes) {

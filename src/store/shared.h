@@ -102,7 +102,8 @@ enum stk_verdict {
 
 /* What a refusal says: <Error><Code>..</Code><Message>..</Message></Error>, cut, or empty. */
 struct stk_refusal {
-    char code[64], message[160], request_id[80], region[STK_STORE_REGION_BYTES];
+    char code[sizeof((struct stk_exchange *)0)->refused], message[160], request_id[80],
+        region[STK_STORE_REGION_BYTES];
     char storage[32], tier[32]; /* of an archived object; the tier of INTELLIGENT_TIERING */
 };
 

@@ -142,9 +142,11 @@ struct stk_exchange {
     /* told */
     int status;
     struct stoker_error error;
-    uint32_t code; /* of the last answer; 0: none */
+    uint32_t code;    /* of the last answer; 0: none */
+    char refused[64]; /* the word that it said no with ("NoSuchKey"); empty: none */
     /* of the tries */
     uint32_t attempts, refreshes, moves;
+    uint32_t sends;         /* of the attempts: libcurl may send one again by itself */
     uint32_t quick;         /* of the attempts: such as waited for nothing */
     uint32_t settled;       /* of the others: up to the last that brought something */
     uint32_t cost;          /* tokens taken for its tries */

@@ -157,7 +157,8 @@ uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_an
                                             "PriorRequestNotComplete",
                                             "EC2ThrottledException"};
     static const char *const transient[] = {"RequestTimeout", "RequestTimeoutException",
-                                            "InternalError", "OperationAborted"};
+                                            "InternalError", "OperationAborted",
+                                            "ConditionalRequestConflict"};
     static const char *const skewed[] = {"RequestTimeTooSkewed", "RequestExpired",
                                          "RequestInTheFuture"};
     struct stk_store *store = exchange->store;

@@ -83,6 +83,12 @@ static void XMLCALL on_end(void *user, const XML_Char *name)
                 memcpy(answer->texts[i], reading->text, strlen(reading->text) + 1);
             }
         }
+    } else if (reading->depth == 2 && reading->item_depth == 0) {
+        for (size_t i = 0; i < STK_COUNT(answer->outer_names) && answer->outer_names[i]; i++) {
+            if (strcmp(answer->outer_names[i], name) == 0) {
+                memcpy(answer->outer[i], reading->text, strlen(reading->text) + 1);
+            }
+        }
     } else if (reading->item_depth != 0 && reading->depth == reading->item_depth) {
         int status = answer->found(answer->owner, answer);
 
@@ -105,6 +111,9 @@ int stk_answer_read(struct stk_answer *answer, struct stk_view document)
         return -ENOMEM;
     }
     forget(answer);
+    for (size_t i = 0; i < STK_COUNT(answer->outer); i++) {
+        answer->outer[i][0] = '\0';
+    }
     XML_SetUserData(reading.parser, &reading);
     XML_SetElementHandler(reading.parser, on_start, on_end);
     XML_SetCharacterDataHandler(reading.parser, on_text);

@@ -20,6 +20,8 @@ struct stk_answer {
     const char *item;     /* "Part"; NULL: only the document */
     const char *names[6]; /* of elements whose texts are wanted, in items and in the document */
     char texts[6][STK_ANSWER_TEXT_BYTES + 1];
+    const char *outer_names[3]; /* with items: of elements beside them */
+    char outer[3][STK_ANSWER_TEXT_BYTES + 1];
     /* An item is whole; below 0 ends it. Its texts are empty again afterwards. */
     int (*found)(void *owner, const struct stk_answer *answer);
     void *owner;

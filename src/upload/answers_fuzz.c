@@ -49,6 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         answer.names[0] = i < 3 ? "Key" : "UploadId";
         answer.names[1] = "ETag";
         answer.names[2] = NULL;
+        answer.outer_names[0] = "IsTruncated";
+        answer.outer_names[1] = "NextKeyMarker";
         answer.found = found;
         answer.owner = &count;
         (void)stk_answer_read(&answer, (struct stk_view){data, bytes});

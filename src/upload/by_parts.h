@@ -32,8 +32,11 @@ struct stk_upload {
     uint32_t part_count, check;
     char id[STK_UPLOAD_ID_BYTES];
     /* When the store began it, by its clock, and for how long it was asked to before: 0 but where
-     * an answer may have been lost, and there may be two of it. */
-    uint64_t begun_ns, doubt_ns;
+     * an answer may have been lost, and there may be two of it. begun_ns 0: it was asked to at
+     * asked_ns, by ours, and did not tell. */
+    uint64_t begun_ns, doubt_ns, asked_ns;
+    uint32_t tries;         /* such as may have begun one */
+    _Atomic bool gone;      /* the store says that there is none: it was ended, or removed */
     struct stk_part *parts; /* each written by one thread */
 };
 
@@ -46,6 +49,21 @@ static inline uint64_t stk_part_bytes_of(const struct stk_upload *upload, uint32
 
 /* The sum of the whole out of those of the parts; false: there is none. */
 bool stk_upload_join(const struct stk_upload *upload, struct stk_proof *proof);
+
+/* listed.c: an upload that nobody ended, as a listing tells it: texts are lent, and empty where
+ * nothing is told. */
+struct stk_left {
+    const char *key, *id, *begun, *check, *class;
+};
+struct stk_uploads {
+    struct stk_store *store;
+    const struct stk_place *place;
+    bool exact;       /* of this key only; else all below it */
+    uint64_t *now_ns; /* told: the server's clock; left alone where it tells none; NULL */
+    int (*found)(void *owner, const struct stk_left *left); /* below 0 ends it */
+    void *owner;
+};
+int stk_uploads_list(const struct stk_uploads *wanted, struct stoker_error *error);
 
 /* leftover.c: aborts the upload, again where a part may come behind that. */
 void stk_upload_drop(const struct stk_upload *upload);

@@ -62,6 +62,27 @@ bool stk_call_is_doubtful(const struct stk_call *call)
            call->exchange.code == 0;
 }
 
+bool stk_call_is_refused(const struct stk_call *call, const char *word)
+{
+    return strcmp(call->exchange.refused, word) == 0;
+}
+
+bool stk_call_may_be_done(const struct stk_call *call)
+{
+    switch (call->exchange.request.failure) {
+    case STK_HTTP_RESET:
+    case STK_HTTP_BROKEN:
+    case STK_HTTP_FIRST_BYTE:
+    case STK_HTTP_STALL:
+    case STK_HTTP_TOTAL:
+    case STK_HTTP_LIMIT:
+    case STK_HTTP_OTHER:
+        return true;
+    default:
+        return call->exchange.code != 0 && call->exchange.attempts > 1;
+    }
+}
+
 struct stk_view stk_call_document(const struct stk_call *call)
 {
     return (struct stk_view){call->document, call->exchange.request.bytes};
@@ -334,12 +355,8 @@ void stk_call_fresh(struct stk_call *call)
 
 bool stk_call_was_there(const struct stk_call *call)
 {
-    struct stk_view code;
-
-    return call->exchange.code == 412 ||
-           (call->exchange.code == 409 &&
-            stk_http_header(&call->answer, "x-ms-error-code", &code) && code.bytes == 17 &&
-            memcmp(code.data, "BlobAlreadyExists", 17) == 0);
+    return call->exchange.code == 412 || stk_call_is_refused(call, "PreconditionFailed") ||
+           stk_call_is_refused(call, "BlobAlreadyExists");
 }
 
 bool stk_call_is_body(struct stk_store *store, const struct stk_place *place, struct stk_view body)

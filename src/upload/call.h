@@ -28,6 +28,10 @@ struct stk_call *stk_call_open(const struct stk_place *place, uint32_t method, b
 void stk_call_more(struct stk_call *call, const char *name, const char *value); /* lent */
 void stk_call_query(struct stk_call *call, const char *name, const char *value);
 int stk_call_run(struct stk_call *call, struct stk_store *store, struct stoker_error *error);
+/* After it failed: whether the server said so by this word, whatever the status. */
+bool stk_call_is_refused(const struct stk_call *call, const char *word);
+/* After it failed: whether the server may have done it all the same. */
+bool stk_call_may_be_done(const struct stk_call *call);
 /* After it ran: whether the server may have got it more than once, or get it later. */
 bool stk_call_is_doubtful(const struct stk_call *call);
 struct stk_view stk_call_document(const struct stk_call *call);

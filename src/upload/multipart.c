@@ -26,6 +26,20 @@ static int fail_answer(const struct stk_upload *upload, struct stoker_error *err
                     "look at the server and proxies between", "'%.400s'", upload->place.url);
 }
 
+static int fail_gone(struct stk_upload *upload, struct stoker_error *error)
+{
+    atomic_store_explicit(&upload->gone, true, memory_order_relaxed);
+    return stk_fail(error, STOKER_ERROR_CHANGED, "the store knows this upload no more",
+                    "look who ends or removes uploads there (a rule of the bucket, another copy of "
+                    "the same), and start it again",
+                    "'%.400s'", upload->place.url);
+}
+
+bool stk_upload_is_gone(const struct stk_upload *upload)
+{
+    return atomic_load_explicit(&upload->gone, memory_order_relaxed);
+}
+
 int stk_upload_open(struct stk_upload **upload_out, struct stk_store *store,
                     const struct stk_place *place, uint64_t bytes,
                     const struct stk_upload_options *options, struct stoker_error *error)
@@ -131,7 +145,6 @@ static int create(struct stk_upload *upload, struct stoker_error *error)
     struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_POST, true, error);
     struct stk_answer *answer = stk_alloc(1, sizeof *answer);
     const char *name = stk_proof_name(upload->check);
-    uint64_t asked_ns = stk_clock_ns();
     struct stk_view date;
     int status = call && answer ? 0 : -ENOMEM;
 
@@ -147,7 +160,9 @@ static int create(struct stk_upload *upload, struct stoker_error *error)
         stk_call_more(call, "x-amz-checksum-type",
                       upload->check == STK_CHECK_SHA256 ? "COMPOSITE" : "FULL_OBJECT");
     }
+    upload->asked_ns = stk_clock_ns();
     status = stk_call_run(call, upload->store, error);
+    upload->tries = call->exchange.sends;
     if (status == 0) {
         *answer =
             (struct stk_answer){.root = "InitiateMultipartUploadResult", .names = {"UploadId"}};
@@ -157,9 +172,18 @@ static int create(struct stk_upload *upload, struct stoker_error *error)
         } else {
             memcpy(upload->id, answer->texts[0], strlen(answer->texts[0]) + 1);
         }
-        if (stk_call_is_doubtful(call) && stk_http_header(&call->answer, "Date", &date)) {
+        if (status == 0 && stk_call_is_doubtful(call) &&
+            stk_http_header(&call->answer, "Date", &date)) {
             upload->begun_ns = stk_store_time((const char *)date.data, date.bytes);
-            upload->doubt_ns = upload->begun_ns > 0 ? stk_clock_ns() - asked_ns : 0;
+            upload->doubt_ns = upload->begun_ns > 0 ? stk_clock_ns() - upload->asked_ns : 0;
+        }
+    }
+    if (status == STOKER_ERROR_CORRUPT || (status < 0 && stk_call_may_be_done(call))) {
+        upload->doubt_ns = 1; /* what it began, maybe, is looked for, and removed */
+        if (error) {
+            snprintf(error->advice, sizeof error->advice,
+                     "look at the server and proxies between; it may have begun an upload all the "
+                     "same: 'stoker rm --uploads' removes such");
         }
     }
 done:
@@ -222,6 +246,9 @@ int stk_upload_part(struct stk_upload *upload, uint32_t index, struct stk_view b
     call->exchange.request.body = body;
     status = stk_call_run(call, upload->store, error);
     part->again = stk_call_is_doubtful(call);
+    if (status < 0 && stk_call_is_refused(call, "NoSuchUpload")) {
+        status = fail_gone(upload, error);
+    }
     if (status == 0) {
         stk_call_etag(call, part->etag, sizeof part->etag);
         if (!part->etag[0]) {
@@ -261,6 +288,9 @@ int stk_upload_copy_part(struct stk_upload *upload, uint32_t index, const struct
     call->exchange.patience = STK_COMMIT_PATIENCE;
     status = stk_call_run(call, upload->store, error);
     part->again = stk_call_is_doubtful(call);
+    if (status < 0 && stk_call_is_refused(call, "NoSuchUpload")) {
+        status = fail_gone(upload, error);
+    }
     if (status == 0) {
         *answer = (struct stk_answer){.root = "CopyPartResult", .names = {"ETag"}};
         status = stk_answer_read(answer, stk_call_document(call));
@@ -359,12 +389,39 @@ static void expect_etag(const struct stk_upload *upload, char *etag, size_t etag
     stk_free(digests);
 }
 
+/* Whether the object at its name is what was sent: by the checksum of the whole that the store
+ * keeps with it, or by an ETag that is made of the parts' MD5s. */
+static bool is_there(const struct stk_upload *upload)
+{
+    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_HEAD, false, NULL);
+    struct stk_proof whole;
+    struct stk_seals seals;
+    char etag[64];
+    bool is = false;
+
+    expect_etag(upload, etag, sizeof etag);
+    if (etag[0] && stk_call_is_there(upload->store, &upload->place, upload->bytes, etag)) {
+        is = true;
+    } else if (call && stk_upload_join(upload, &whole)) {
+        call->exchange.seal = true;
+        if (stk_call_run(call, upload->store, NULL) == 0) {
+            stk_seals_read(&seals, &call->answer, STK_SEAL_OF_AMAZON, true, false);
+            is = call->answer.content_bytes == upload->bytes &&
+                 seals.whole.kind ==
+                     (whole.check == STK_CHECK_CRC64NVME ? STK_SEAL_CRC64 : STK_SEAL_CRC32C) &&
+                 memcmp(seals.whole.sum, whole.sum, whole.sum_bytes) == 0;
+        }
+    }
+    stk_call_close(call);
+    return is;
+}
+
 static int commit(struct stk_upload *upload, struct stoker_error *error)
 {
     struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_POST, true, error);
-    char *xml = write_parts(upload), etag[64];
+    char *xml = write_parts(upload);
     struct stk_proof proof, whole;
-    bool google = upload->place.kind == STK_PLACE_GOOGLE;
+    bool google = upload->place.kind == STK_PLACE_GOOGLE, gone, there;
     int status;
 
     if (!call || !xml) {
@@ -395,14 +452,17 @@ static int commit(struct stk_upload *upload, struct stoker_error *error)
     if (status == 0 && !stk_call_says(call, "CompleteMultipartUploadResult")) {
         status = fail_answer(upload, error);
     }
-    if (status == STOKER_ERROR_CORRUPT ||
-        (status < 0 && (call->exchange.code == 404 || call->exchange.code == 412))) {
+    /* Said with 200, too, where the server had begun to answer. */
+    gone = call->exchange.code == 404 || stk_call_is_refused(call, "NoSuchUpload");
+    there = call->exchange.code == 412 || stk_call_is_refused(call, "PreconditionFailed");
+    if (status == STOKER_ERROR_CORRUPT || (status < 0 && (gone || there))) {
         /* Ended already: by a try whose answer was lost, or by another run of the same copy. */
-        expect_etag(upload, etag, sizeof etag);
-        if (etag[0] && stk_call_is_there(upload->store, &upload->place, upload->bytes, etag)) {
+        if (is_there(upload)) {
             status = 0;
-        } else if (call->exchange.code == 412) {
+        } else if (there) {
             status = stk_call_fail_fresh(&upload->place, error);
+        } else if (stk_call_is_refused(call, "NoSuchUpload")) {
+            status = fail_gone(upload, error);
         }
     }
 done:
@@ -428,25 +488,18 @@ struct finding {
     char begun[40]; /* of the youngest so far */
 };
 
-static int on_upload(void *owner, const struct stk_answer *answer)
+static int on_upload(void *owner, const struct stk_left *left)
 {
     struct finding *finding = owner;
     struct stk_upload *upload = finding->upload;
     const char *name = stk_proof_name(upload->check);
     const char *class = upload->options.storage_class;
-    char key[STK_ANSWER_TEXT_BYTES + 1];
 
-    memcpy(key, answer->texts[0], sizeof key);
-    if (!stk_sign_decode(key)) { /* keys come encoded as in URLs */
-        return 0;
-    }
-    if (strcmp(key, upload->place.key) == 0 && strlen(answer->texts[1]) < STK_UPLOAD_ID_BYTES &&
-        strcmp(answer->texts[3], name ? name : "") == 0 &&
-        strcmp(answer->texts[4][0] ? answer->texts[4] : "STANDARD", class ? class : "STANDARD") ==
-            0 &&
-        strcmp(answer->texts[2], finding->begun) > 0) {
-        snprintf(finding->begun, sizeof finding->begun, "%s", answer->texts[2]);
-        memcpy(upload->id, answer->texts[1], strlen(answer->texts[1]) + 1);
+    if (strcmp(left->check, name ? name : "") == 0 &&
+        strcmp(left->class[0] ? left->class : "STANDARD", class ? class : "STANDARD") == 0 &&
+        strcmp(left->begun, finding->begun) > 0) {
+        snprintf(finding->begun, sizeof finding->begun, "%s", left->begun);
+        memcpy(upload->id, left->id, strlen(left->id) + 1);
     }
     return 0;
 }
@@ -454,40 +507,19 @@ static int on_upload(void *owner, const struct stk_answer *answer)
 /* To be refused here is no failure: then it begins anew. */
 static int find_left(struct stk_upload *upload, struct stoker_error *error)
 {
-    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_GET, true, error);
-    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
     struct finding finding = {.upload = upload};
-    int status = 0;
+    struct stk_uploads same = {.store = upload->store,
+                               .place = &upload->place,
+                               .exact = true,
+                               .found = on_upload,
+                               .owner = &finding};
 
-    if (!call || !answer) {
-        status = stk_fail(error, -ENOMEM, "cannot write an object", "free memory", "'%.400s'",
-                          upload->place.url);
-        goto done;
-    }
     if (upload->options.encryption || upload->place.zone ||
         stk_store_has_key(upload->store, &upload->place)) {
-        goto done; /* which a listing does not tell, and ETags of parts prove nothing */
+        return 0; /* which a listing does not tell, and ETags of parts prove nothing */
     }
-    call->exchange.keyed = false;
-    stk_call_query(call, "encoding-type", "url");
-    stk_call_query(call, "prefix", upload->place.key);
-    stk_call_query(call, "uploads", NULL);
-    if (stk_call_run(call, upload->store, NULL) == 0) {
-        *answer = (struct stk_answer){
-            .root = "ListMultipartUploadsResult",
-            .item = "Upload",
-            .names = {"Key", "UploadId", "Initiated", "ChecksumAlgorithm", "StorageClass"},
-            .found = on_upload,
-            .owner = &finding};
-        (void)stk_answer_read(answer, stk_call_document(call));
-    }
-    if (upload->id[0]) {
-        status = find_parts(upload, error);
-    }
-done:
-    stk_free(answer);
-    stk_call_close(call);
-    return status;
+    (void)stk_uploads_list(&same, NULL);
+    return upload->id[0] ? find_parts(upload, error) : 0;
 }
 
 /* Parts of a page. */
@@ -542,12 +574,15 @@ static int find_parts(struct stk_upload *upload, struct stoker_error *error)
             *answer = (struct stk_answer){.root = "ListPartsResult",
                                           .item = "Part",
                                           .names = {"PartNumber", "ETag", "Size"},
+                                          .outer_names = {"IsTruncated"},
                                           .found = on_part,
                                           .owner = &counting};
             (void)stk_answer_read(answer, stk_call_document(call));
         }
         stk_call_close(call);
-    } while (upload->id[0] && counting.count >= 1000 && counting.last > before);
+    } while (
+        upload->id[0] && counting.last > before &&
+        (answer->outer[0][0] ? strcmp(answer->outer[0], "true") == 0 : counting.count >= 1000));
     stk_free(answer);
     return status;
 }

@@ -114,7 +114,7 @@ int stk_upload_remove(struct stk_store *store, const struct stk_place *place,
     int status = call ? stk_call_run(call, store, error) : -ENOMEM;
 
     if (call && status < 0 && call->exchange.code == 404 &&
-        (strstr(call->answer.text, "NoSuchKey") || strstr(call->answer.text, "BlobNotFound"))) {
+        (stk_call_is_refused(call, "NoSuchKey") || stk_call_is_refused(call, "BlobNotFound"))) {
         status = 0;
     }
     stk_call_close(call);

@@ -72,6 +72,9 @@ int stk_upload_copy_part(struct stk_upload *upload, uint32_t index, const struct
                          const struct stk_about *about, struct stoker_error *error);
 /* After all parts: the object is there. */
 int stk_upload_commit(struct stk_upload *upload, struct stoker_error *error);
+/* Whether a part, or the commit, failed since the store knows the upload no more: all of it can be
+ * sent again, in another. */
+bool stk_upload_is_gone(const struct stk_upload *upload);
 /* Whether none of its parts is there: nothing that a next run could go on with. */
 bool stk_upload_is_empty(const struct stk_upload *upload);
 /* Takes; NULL is fine. abort: what was sent is removed from the store, else it is there for the

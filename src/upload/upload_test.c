@@ -480,11 +480,16 @@ static void test_left(struct stk_store *store, const struct stk_place *place)
     int kept;
 
     reset(CREATE, 0, 1, LOST);
-    world.upload = 0xf0; /* of others: empty, with a part, of a minute later, and before */
+    world.upload = 0xe0; /* of others: with a part, of a minute later, and before */
     world.part_of = 0x20;
     T_EQ("begun twice", upload(store, place, &options, &kept, &error), 0);
     T_TRUE("whole", is_there(BYTES));
     T_EQ("the empty one of then goes", world.upload, 0xe0);
+    reset(CREATE, 0, 1, LOST);
+    world.upload = 0xf0; /* and an empty one of then: only one can be ours */
+    world.part_of = 0x20;
+    T_EQ("begun twice", upload(store, place, &options, &kept, &error), 0);
+    T_EQ("whose they are nobody tells", world.upload, 0xf1);
     reset(WHATS, 0, 0, NONE);
     world.upload = 0xf0;
     T_EQ("begun once", upload(store, place, &options, &kept, &error), 0);
