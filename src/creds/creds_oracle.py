@@ -19,6 +19,7 @@ import random
 import re
 import sys
 import threading
+import time
 import urllib.parse
 
 FOLDER = pathlib.Path(sys.argv[1])
@@ -77,6 +78,9 @@ class Services(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/token":
+            self.refresh(json.loads(body))
+            return
         form = dict(urllib.parse.parse_qsl(body.decode()))
         action = form["Action"]
         source = self.is_signed(body, form)
@@ -97,6 +101,17 @@ class Services(http.server.BaseHTTPRequestHandler):
   <Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>{secret_of(key)}</SecretAccessKey>
   <SessionToken>token+of/{key}=</SessionToken><Expiration>{LATER}</Expiration></Credentials>
   </{action}Result></{action}Response>""".encode(), "text/xml")
+
+    def refresh(self, wish):
+        """A token of SSO for another."""
+        if wish["refreshToken"] == "refused":
+            self.answer(400, {"error": "invalid_grant", "error_description": "secret-of-it"})
+        else:
+            parts = [wish[name] for name in ("clientId", "clientSecret", "grantType",
+                                             "refreshToken")]
+            self.answer(200, {"accessToken": keys_of("token", *parts), "expiresIn": 28800,
+                              "refreshToken": "next-" + wish["refreshToken"],
+                              "tokenType": "Bearer"})
 
     def do_PUT(self):
         good = self.path == "/latest/api/token" and \
@@ -142,20 +157,46 @@ def static(key, token=None):
             + (f"aws_session_token = {token}\n" if token else ""))
 
 
+PAST = "2020-01-01T00:00:00Z"
+# Tokens of SSO near or past their end. Both botocore and we refresh them, and rewrite their files.
+REFRESHED = {
+    "past": {"accessToken": "t4", "expiresAt": PAST, "refreshToken": 'r"4\\',
+             "clientId": "c4", "clientSecret": "s4", "registrationExpiresAt": LATER},
+    "refused": {"accessToken": "t5", "expiresAt": PAST, "refreshToken": "refused",
+                "clientId": "c", "clientSecret": "s", "registrationExpiresAt": LATER},
+    "near": {"accessToken": "t6", "expiresAt": "soon", "refreshToken": "refused",
+             "clientId": "c", "clientSecret": "s", "registrationExpiresAt": LATER},
+    "unregistered": {"accessToken": "t7", "expiresAt": PAST, "refreshToken": "r7",
+                     "clientId": "c", "clientSecret": "s", "registrationExpiresAt": PAST},
+    "no refresh": {"accessToken": "t8", "expiresAt": PAST},
+}
+
+
+def cached(name):
+    return FOLDER / ".aws/sso/cache" / (hashlib.sha1(name.encode()).hexdigest() + ".json")
+
+
+def log_in(name):
+    """As `aws sso login` left it, some time ago."""
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 600))
+    cached(name).write_text(json.dumps(REFRESHED[name]).replace("soon", soon))
+
+
 def named(url):
     """(name, variables, config, credentials, profile)"""
     sts = {"AWS_ENDPOINT_URL_STS": url, "AWS_DEFAULT_REGION": "eu-west-1"}
     role = "role_arn = arn:aws:iam::1:role/r\n"
     token = FOLDER / "identity"
     token.write_text("header.claims.signature+/=")
-    sso = {"AWS_ENDPOINT_URL_SSO": url}
+    sso = {"AWS_ENDPOINT_URL_SSO": url, "AWS_ENDPOINT_URL_SSO_OIDC": url}
     cache = FOLDER / ".aws/sso/cache"
     cache.mkdir(parents=True)
     for name, text in (("mine", {"accessToken": "sso-token", "expiresAt": LATER}),
                        ("https://old.example/start", {"accessToken": "t2", "expiresAt": LATER}),
                        ("stale", {"accessToken": "t3", "expiresAt": "2020-01-01T00:00:00Z"})):
-        path = cache / (hashlib.sha1(name.encode()).hexdigest() + ".json")
-        path.write_text(json.dumps(text))
+        cached(name).write_text(json.dumps(text))
+    for name in REFRESHED:
+        log_in(name)
     sso_role = "sso_account_id = 123\nsso_role_name = My Role+\n"
     session = ("[sso-session mine]\nsso_region = us-east-1\n"
                "sso_start_url = https://x.example/start\n")
@@ -242,6 +283,9 @@ def named(url):
     yield "SSO with half", sso, "[default]\nsso_account_id = 1\n", "", None
     yield "SSO not logged in", sso, ("[default]\nsso_region = us-east-1\n"
                                      "sso_start_url = https://no.example\n" + sso_role), "", None
+    for name in REFRESHED:
+        yield "SSO, " + name, sso, (f"[default]\nsso_session = {name}\n" + sso_role +
+                                    session.replace("mine", name)), "", None
     yield "container", {"AWS_CONTAINER_CREDENTIALS_FULL_URI": url + "/container?a=b"}, "", "", None
     yield "container with a token", {
         "AWS_CONTAINER_CREDENTIALS_FULL_URI": url + "/container",
@@ -302,6 +346,19 @@ def ask(profile):
         return "error", "", "", ""
 
 
+def check_cache(theirs):
+    """We left the files as botocore did: what is refreshed for its owner alone, the rest untouched,
+    and nothing beside them."""
+    for name, told in theirs.items():
+        ours = json.loads(cached(name).read_text())
+        ends = [time.mktime(time.strptime(each.pop("expiresAt"), "%Y-%m-%dT%H:%M:%SZ"))
+                for each in (ours, told)]
+        assert ours == told and abs(ends[0] - ends[1]) < 600, (name, ours, told, ends)
+        assert (ours["accessToken"] != REFRESHED[name]["accessToken"]) == (name == "past")
+    assert cached("past").stat().st_mode & 0o777 == 0o600
+    assert all(path.suffix == ".json" for path in cached("past").parent.iterdir())
+
+
 def main():
     rng = random.Random(int(sys.argv[2]))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Services)
@@ -309,6 +366,7 @@ def main():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     rows = list(named(f"http://127.0.0.1:{server.server_address[1]}"))
     rows += [(f"mixed {i}", *mixed(rng)) for i in range(int(sys.argv[3]))]
+    theirs = {}
     print("home", str(FOLDER).encode().hex())
     for number, (name, variables, config, credentials, profile) in enumerate(rows):
         paths = FOLDER / f"config{number}", FOLDER / f"credentials{number}"
@@ -318,6 +376,10 @@ def main():
                      "AWS_SHARED_CREDENTIALS_FILE": str(paths[1]), **variables}
         os.environ.update(variables)
         want = ask(profile)
+        sso = name.removeprefix("SSO, ")
+        if sso in REFRESHED:  # from the same beginning
+            theirs[sso] = json.loads(cached(sso).read_text())
+            log_in(sso)
         print("setup", name.encode().hex())
         for key, value in variables.items():
             print("set", key, value.encode().hex())
@@ -327,6 +389,7 @@ def main():
         print("want", want[0], *(word.encode().hex() or "-" for word in want[1:]))
     print("end", flush=True)
     sys.stdin.read()
+    check_cache(theirs)
 
 
 main()

@@ -6,6 +6,7 @@
 #include "creds/creds.h"
 
 #include "base/mem.h"
+#include "creds/sts.h"
 #include "http/http.h"
 #include "test/server.h"
 #include "test/t.h"
@@ -649,6 +650,21 @@ static void test_skewed_role(void)
     unlink(path);
 }
 
+static void test_sso_hosts(void)
+{
+    struct stk_search search = {.silent = NULL};
+    char out[256];
+
+    clear_environment();
+    stk_sts_sso_url(&search, "oidc", "eu-west-1", out, sizeof out);
+    T_STR("oidc", out, "https://oidc.eu-west-1.amazonaws.com");
+    stk_sts_sso_url(&search, "portal.sso", "cn-north-1", out, sizeof out);
+    T_STR("China", out, "https://portal.sso.cn-north-1.amazonaws.com.cn");
+    setenv("AWS_ENDPOINT_URL_SSO_OIDC", "http://here/", 1);
+    stk_sts_sso_url(&search, "oidc", "eu-west-1", out, sizeof out);
+    T_STR("by a variable", out, "http://here");
+}
+
 int main(void)
 {
     struct stk_http_options options = {.connections_max = 8};
@@ -663,6 +679,7 @@ int main(void)
     test_too_old();
     test_session();
     test_skewed_role();
+    test_sso_hosts();
     stk_http_close(http);
     t_server_stop(&server);
     T_EQ("no leak", stk_mem_alive(), 0);

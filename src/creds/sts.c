@@ -3,10 +3,10 @@
 
 #include "base/mem.h"
 #include "io/pool.h"
+#include "profile/sso.h"
 #include "sign/sign.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 
 #define SECOND 1000000000u
-#define PATH_BYTES 4096u
+#define SSO_AHEAD_S 900u /* as botocore: refreshed so long before its end */
 #define CLOCK_S 30
 
 static stk_search_place from_session;
@@ -42,8 +42,11 @@ static int sign_form(struct stk_ask *ask, const struct place *place,
 static uint64_t their_time_s(int64_t skew_s);
 static int take_role(const struct stk_ask *ask, const char *from, struct stk_credentials *found,
                      struct stoker_error *error);
-static int sso_token(const struct stk_sts_sso *sso, char *token, size_t token_bytes,
-                     struct stoker_error *error);
+static int sso_token(struct stk_search *search, const struct stk_sts_sso *sso,
+                     struct stk_sso_token *token, struct stoker_error *error);
+static int sso_refresh(struct stk_search *search, const struct stk_sts_sso *sso,
+                       struct stk_sso_token *token, struct stoker_error *error);
+static bool add_member(struct stk_ask *ask, const char *text, const char *value);
 
 int stk_sts_assume(struct stk_search *search, struct stk_sts_role *role,
                    struct stk_credentials *found, struct stoker_error *error)
@@ -106,20 +109,21 @@ int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
         {"roleCredentials.expiration", STK_TELL_MS, &expires_s, 0},
     };
     struct stk_ask *ask = stk_ask_open(STK_HTTP_GET);
-    char token[STK_CREDS_TOKEN_BYTES_MAX], base[STK_SEARCH_URL_BYTES / 2];
-    int status = ask ? sso_token(sso, token, sizeof token, error) : -ENOMEM;
+    struct stk_sso_token *token = stk_sso_open();
+    char base[STK_SEARCH_URL_BYTES / 2];
+    int status = ask && token
+                     ? sso_token(search, sso, token, error)
+                     : stk_fail_errno(error, ENOMEM, "cannot ask for a role", "free memory", "SSO");
 
     if (status == 0) {
-        if (!stk_profiles_endpoint(&search->profiles, "sso", base, sizeof base)) {
-            snprintf(base, sizeof base, "https://portal.sso.%.32s.amazonaws.com", sso->region);
-        }
+        stk_sts_sso_url(search, "portal.sso", sso->region, base, sizeof base);
         size_t used = (size_t)snprintf(ask->url, sizeof ask->url,
                                        "%s/federation/credentials?role_name=", base);
         bool fits = stk_sign_encode(sso->role, false, ask->url, sizeof ask->url, &used) &&
                     used + 12 < sizeof ask->url;
         used += fits ? (size_t)snprintf(ask->url + used, 13, "&account_id=") : 0;
         fits = fits && stk_sign_encode(sso->account, false, ask->url, sizeof ask->url, &used);
-        stk_ask_header(ask, "x-amz-sso_bearer_token", token);
+        stk_ask_header(ask, "x-amz-sso_bearer_token", token->access);
         status = fits ? stk_ask_send(search, ask, "SSO's portal", error)
                       : stk_fail(error, STOKER_ERROR_LIMIT, "a role's name is too long",
                                  "correct the profile", "sso_role_name");
@@ -131,7 +135,7 @@ int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
                                      fields, STK_COUNT(fields), "the answer of SSO", error);
     }
     found->expires_ns = ask ? stk_ask_our_time(ask, expires_s) : 0;
-    explicit_bzero(token, sizeof token);
+    stk_sso_close(token);
     stk_ask_close(ask);
     return status < 0 ? status : 1;
 }
@@ -273,44 +277,105 @@ static int take_role(const struct stk_ask *ask, const char *from, struct stk_cre
     return 0;
 }
 
-/* Cached by `aws sso login` under the SHA-1 of the session's name, or of the start URL. */
-static int sso_token(const struct stk_sts_sso *sso, char *token, size_t token_bytes,
-                     struct stoker_error *error)
+/* The token in SSO's cache; of a session, and near its end, refreshed first. */
+static int sso_token(struct stk_search *search, const struct stk_sts_sso *sso,
+                     struct stk_sso_token *token, struct stoker_error *error)
 {
     const char *name = sso->session ? sso->session : sso->start_url;
-    uint64_t expires_s = 0;
-    const struct stk_tell_field fields[] = {
-        {"accessToken", STK_TELL_TEXT, token, token_bytes},
-        {"expiresAt", STK_TELL_TIME, &expires_s, 0},
-    };
-    uint8_t digest[20];
-    char file[64] = "", path[PATH_BYTES];
-    char *text = stk_alloc(STK_TELL_BYTES_MAX, 1);
-    int status = 0;
+    uint64_t now_s = stk_clock_wall_ns() / SECOND;
+    struct stoker_error why = {0};
+    int status = stk_sso_load(name, token, error);
 
-    EVP_Digest(name, strlen(name), digest, NULL, EVP_sha1(), NULL);
-    for (size_t i = 0; i < sizeof digest; i++) {
-        snprintf(file + 2 * i, 3, "%02x", digest[i]);
+    if (status == 0 && sso->session && token->expires_s < now_s + SSO_AHEAD_S) {
+        status = sso_refresh(search, sso, token, &why);
+        /* Where another process was quicker its token is there by now; else the old one may do. */
+        status = status < 0 ? stk_sso_load(name, token, error) : 0;
     }
-    snprintf(path, sizeof path, "~/.aws/sso/cache/%s.json", file);
-    char expanded[PATH_BYTES];
-    if (!text || !stk_path_expand(path, expanded, sizeof expanded) ||
-        stk_search_file(expanded, text, STK_TELL_BYTES_MAX, "SSO's token", NULL) < 0) {
-        status = stk_fail(error, STOKER_ERROR_MISSING, "there is no token of SSO",
-                          "run 'aws sso login'", "'%s'", path);
-    } else {
-        status = stk_tell_json((struct stk_view){(uint8_t *)text, strlen(text)}, fields,
-                               STK_COUNT(fields), "SSO's cached token", error);
-    }
-    if (status == 0 && expires_s <= stk_clock_wall_ns() / SECOND) {
+    if (status == 0 && token->expires_s <= now_s) {
         status = stk_fail(error, STOKER_ERROR_CHANGED, "the token of SSO is too old",
-                          "run 'aws sso login'", "'%s'", path);
+                          "run 'aws sso login'", "'%s'%s%s%s%.120s", token->shown,
+                          why.status ? ": " : "", why.status ? why.what : "",
+                          why.status ? ", " : "", why.where);
     }
-    if (text) {
-        explicit_bzero(text, STK_TELL_BYTES_MAX);
-    }
-    stk_free(text);
     return status;
+}
+
+/* https://docs.aws.amazon.com/singlesignon/latest/OIDCAPIReference/API_CreateToken.html */
+static int sso_refresh(struct stk_search *search, const struct stk_sts_sso *sso,
+                       struct stk_sso_token *token, struct stoker_error *error)
+{
+    uint64_t now_s = stk_clock_wall_ns() / SECOND, life_s = 0;
+    const struct stk_tell_field fields[] = {
+        {"accessToken", STK_TELL_TEXT, token->access, sizeof token->access},
+        {"expiresIn", STK_TELL_SECONDS, &life_s, 0},
+        {"refreshToken", STK_TELL_OPTION, token->refresh, sizeof token->refresh},
+    };
+    struct stk_ask *ask;
+    int status;
+
+    if (!token->refresh[0] || !token->client_id[0] || !token->client_secret[0] ||
+        token->registration_expires_s <= now_s) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "it cannot be refreshed",
+                        "run 'aws sso login'", "no refresh token, or its client has ended");
+    }
+    ask = stk_ask_open(STK_HTTP_POST);
+    if (!ask) {
+        return stk_fail_errno(error, ENOMEM, "cannot refresh it", "free memory", "SSO");
+    }
+    stk_sts_sso_url(search, "oidc", sso->region, ask->url, sizeof ask->url / 2);
+    memcpy(ask->url + strlen(ask->url), "/token", 7);
+    stk_ask_header(ask, "Content-Type", "application/json");
+    status = add_member(ask, "{\"grantType\":\"refresh_token\",\"clientId\":", token->client_id) &&
+                     add_member(ask, ",\"clientSecret\":", token->client_secret) &&
+                     add_member(ask, ",\"refreshToken\":", token->refresh) &&
+                     add_member(ask, "}", NULL)
+                 ? 0
+                 : stk_fail(error, STOKER_ERROR_LIMIT, "it cannot be refreshed",
+                            "run 'aws sso login'", "'%s'", token->shown);
+    status = status < 0 ? status : stk_ask_send(search, ask, "SSO", error);
+    if (status == 0) {
+        status = ask->code == 200
+                     ? stk_tell_json((struct stk_view){(uint8_t *)ask->text, ask->text_bytes},
+                                     fields, STK_COUNT(fields), "the answer of SSO", error)
+                     : stk_ask_refused(ask, "SSO", "run 'aws sso login'", error);
+    }
+    stk_ask_close(ask);
+    if (status == 0) {
+        token->expires_s = now_s + stk_min(life_s, 10 * 365 * 86400u);
+        snprintf(token->start_url, sizeof token->start_url, "%s", sso->start_url);
+        snprintf(token->region, sizeof token->region, "%s", sso->region);
+        (void)stk_sso_save(token); /* where nothing may be written it is good for us all the same */
+    }
+    return status;
+}
+
+/* Adds text, and a string of JSON behind it. */
+static bool add_member(struct stk_ask *ask, const char *text, const char *value)
+{
+    size_t bytes = strlen(text);
+
+    if (bytes >= sizeof ask->body - ask->body_bytes) {
+        return false;
+    }
+    memcpy(ask->body + ask->body_bytes, text, bytes);
+    ask->body_bytes += bytes;
+    return !value || stk_tell_quote(value, ask->body, sizeof ask->body, &ask->body_bytes);
+}
+
+void stk_sts_sso_url(struct stk_search *search, const char *service, const char *region, char *out,
+                     size_t out_bytes)
+{
+    const char *name = strcmp(service, "oidc") == 0 ? "sso_oidc" : "sso";
+    size_t bytes;
+
+    if (!stk_profiles_endpoint(&search->profiles, name, out, out_bytes)) {
+        snprintf(out, out_bytes, "https://%s.%.32s.%s", service, region,
+                 stk_profiles_domain(region));
+    }
+    bytes = strlen(out);
+    if (bytes > 0 && out[bytes - 1] == '/') {
+        out[bytes - 1] = 0;
+    }
 }
 
 /* ---- sessions of S3 Express ----

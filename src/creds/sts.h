@@ -2,7 +2,7 @@
  * buckets of S3 Express (stk_search_session).
  *
  *   keys, or a web identity's token --stk_sts_assume--> keys of a role, for an hour
- *   SSO's token in its cache        --stk_sts_sso-----> likewise
+ *   SSO's token in its cache        --stk_sts_sso-----> likewise; the token is refreshed if need be
  *   keys                            --CreateSession---> keys of a bucket, for five minutes
  *
  * Owner: the search. Threads: one. Memory: a request. Bound: as a search's requests. */
@@ -30,6 +30,9 @@ struct stk_sts_sso {
 /* *found: the source's keys in, the role's out. 1, or an error. */
 int stk_sts_assume(struct stk_search *search, struct stk_sts_role *role,
                    struct stk_credentials *found, struct stoker_error *error);
+/* Where a service of SSO ("oidc", "portal.sso") is asked: what the profile says, or its region. */
+void stk_sts_sso_url(struct stk_search *search, const char *service, const char *region, char *out,
+                     size_t out_bytes);
 int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
                 struct stk_credentials *found, struct stoker_error *error);
 

@@ -16,6 +16,10 @@ bool stk_machine_text(const char *path, char *text, size_t text_bytes);
 /* The same of any bytes: how many, or -errno. */
 int64_t stk_machine_bytes(const char *path, uint8_t *data, size_t bytes_max);
 
+/* Writes a small file for its owner alone (0600), whole or not at all, through a file beside it; a
+ * link is replaced. 0 or -errno. */
+int stk_machine_save(const char *path, const void *data, size_t bytes);
+
 /* The path from the root on, its text else untouched. False: too long, or no working directory. */
 bool stk_machine_absolute(const char *path, char *text, size_t text_bytes);
 /* The user's cache folder: $STOKER_CACHE, $XDG_CACHE_HOME/stoker or $HOME/.cache/stoker, with no

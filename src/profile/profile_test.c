@@ -1,16 +1,19 @@
 /* Goal: configuration files mean what botocore makes of them, or are refused; answers of services
  * give the fields that are asked for, or nothing; no error cites what may be a secret.
- * Method: rows for ini.c, tell.c, profile.c and settings.c; allocations that fail. creds_test.c and
- * src/store/settings_test.c ask botocore. */
+ * Method: rows for ini.c, tell.c, profile.c, sso.c and settings.c; allocations that fail.
+ * creds_test.c and src/store/settings_test.c ask botocore. */
 #include "profile/profile.h"
 
 #include "base/mem.h"
 #include "profile/settings.h"
+#include "profile/sso.h"
 #include "profile/tell.h"
 #include "test/t.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define CANARY "canary0secret"
@@ -640,6 +643,68 @@ static void test_codes(void)
     }
 }
 
+/* ---- SSO's cache ---- */
+
+static void test_sso(void)
+{
+    char folder[] = "/tmp/stoker-sso-XXXXXX", path[128], text[512] = "";
+    struct stk_sso_token *token = stk_sso_open(), *again = stk_sso_open();
+    struct stoker_error error = {0};
+    struct stat stat;
+    FILE *file;
+
+    T_TRUE("folder", mkdtemp(folder) && token && again);
+    setenv("HOME", folder, 1);
+    T_EQ("nobody logged in", stk_sso_load("mine", token, &error), STOKER_ERROR_MISSING);
+    T_ERROR("nobody logged in", &error);
+    snprintf(text, sizeof text, "mkdir -p %s/.aws/sso/cache", folder);
+    T_EQ("folders", system(text), 0);
+    /* printf %s mine | sha1sum */
+    snprintf(path, sizeof path, "%s/.aws/sso/cache/%s.json", folder,
+             "8034c43d15bb7ef42e2cc24255217acfc5f4b2f4");
+    snprintf(token->path, sizeof token->path, "%s", path);
+    snprintf(token->access, sizeof token->access, "%s", CANARY " \"a\\");
+    snprintf(token->refresh, sizeof token->refresh, "r");
+    token->expires_s = 1795299303;
+    token->registration_expires_s = 951827696;
+    T_EQ("save", stk_sso_save(token), 0);
+    T_EQ("for its owner", lstat(path, &stat) == 0 ? stat.st_mode & 0777 : 0, 0600);
+    file = fopen(path, "r");
+    T_TRUE("file", file && fgets(text, sizeof text, file) && fclose(file) == 0);
+    T_HAS("as botocore", text, "\"expiresAt\": \"2026-11-21T22:15:03Z\"");
+    memcpy(again->path, path, sizeof path);
+    T_EQ("again",
+         stk_tell_json(view(text),
+                       &(struct stk_tell_field){"accessToken", STK_TELL_TEXT, again->access,
+                                                sizeof again->access},
+                       1, "it", NULL),
+         0);
+    T_STR("again", again->access, token->access);
+    token->access[0] = '\n';
+    T_TRUE("no token", stk_sso_save(token) < 0);
+    snprintf(token->path, sizeof token->path, "%s/none/x", folder);
+    token->access[0] = 'x';
+    T_EQ("no folder", stk_sso_save(token), -ENOENT);
+    stk_sso_close(token);
+    stk_sso_close(again);
+    snprintf(text, sizeof text, "rm -rf %s", folder);
+    T_EQ("clean", system(text), 0);
+}
+
+static void test_domains(void)
+{
+    static const char *const rows[][2] = {
+        {"us-east-1", "amazonaws.com"},        {"us-gov-west-1", "amazonaws.com"},
+        {"cn-north-1", "amazonaws.com.cn"},    {"eusc-de-east-1", "amazonaws.eu"},
+        {"us-iso-east-1", "c2s.ic.gov"},       {"us-isob-east-1", "sc2s.sgov.gov"},
+        {"us-isof-south-1", "csp.hci.ic.gov"}, {"eu-isoe-west-1", "cloud.adc-e.uk"},
+    };
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        T_STR(rows[i][0], stk_profiles_domain(rows[i][0]), rows[i][1]);
+    }
+}
+
 int main(void)
 {
     test_files();
@@ -657,6 +722,8 @@ int main(void)
     test_dates();
     test_elements();
     test_codes();
+    test_sso();
+    test_domains();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();
 }

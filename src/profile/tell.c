@@ -207,6 +207,26 @@ bool stk_tell_time(const char *text, uint64_t *seconds_out)
     return true;
 }
 
+bool stk_tell_quote(const char *text, char *out, size_t out_bytes, size_t *used)
+{
+    if (*used + 3 > out_bytes) {
+        return false;
+    }
+    out[(*used)++] = '"';
+    for (; *text; text++) {
+        if ((uint8_t)*text < ' ' || *used + 4 > out_bytes) {
+            return false;
+        }
+        if (*text == '"' || *text == '\\') {
+            out[(*used)++] = '\\';
+        }
+        out[(*used)++] = *text;
+    }
+    out[(*used)++] = '"';
+    out[*used] = 0;
+    return true;
+}
+
 bool stk_tell_date(struct stk_view text, uint64_t *seconds_out)
 {
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";

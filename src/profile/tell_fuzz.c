@@ -7,6 +7,23 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
+/* What is quoted is read again as it was. */
+static void quote(const char *text)
+{
+    char object[300] = "{\"a\":", read[128] = "";
+    const struct stk_tell_field field = {"a", STK_TELL_OPTION, read, sizeof read};
+    size_t used = strlen(object);
+
+    if (stk_tell_quote(text, object, sizeof object - 1, &used)) {
+        STK_ASSERT(used < sizeof object - 1 && object[used] == 0);
+        object[used] = '}';
+        if (stk_tell_json((struct stk_view){(uint8_t *)object, used + 1}, &field, 1, "it", NULL) ==
+            0) {
+            STK_ASSERT(strcmp(read, text) == 0);
+        }
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct stk_view text = {data, bytes};
@@ -36,5 +53,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     snprintf(token, sizeof token, "%.*s", (int)stk_min(bytes, sizeof token - 1), data);
     stk_tell_time(token, &time);
     stk_tell_date(text, &time);
+    quote(token);
     return 0;
 }

@@ -1,0 +1,128 @@
+/* One file a session, named by the SHA-1 of its name. */
+#include "profile/sso.h"
+
+#include "base/mem.h"
+#include "io/machine.h"
+#include "profile/profile.h"
+#include "profile/tell.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+static bool add_time(const char *name, uint64_t seconds, char *text, size_t *used);
+static bool add_text(const char *name, const char *value, char *text, size_t *used);
+
+struct stk_sso_token *stk_sso_open(void)
+{
+    struct stk_sso_token *token = stk_pages_alloc(sizeof *token);
+
+    if (token) {
+        madvise(token, sizeof *token, MADV_DONTDUMP);
+        memset(token, 0, sizeof *token);
+    }
+    return token;
+}
+
+void stk_sso_close(struct stk_sso_token *token)
+{
+    if (token) {
+        explicit_bzero(token, sizeof *token);
+        stk_pages_free(token, sizeof *token);
+    }
+}
+
+int stk_sso_load(const char *name, struct stk_sso_token *token, struct stoker_error *error)
+{
+    const struct stk_tell_field fields[] = {
+        {"accessToken", STK_TELL_TEXT, token->access, sizeof token->access},
+        {"expiresAt", STK_TELL_TIME, &token->expires_s, 0},
+        {"refreshToken", STK_TELL_OPTION, token->refresh, sizeof token->refresh},
+        {"clientId", STK_TELL_OPTION, token->client_id, sizeof token->client_id},
+        {"clientSecret", STK_TELL_OPTION, token->client_secret, sizeof token->client_secret},
+        {"registrationExpiresAt", STK_TELL_TIME, &token->registration_expires_s, 0},
+        {"startUrl", STK_TELL_OPTION, token->start_url, sizeof token->start_url},
+        {"region", STK_TELL_OPTION, token->region, sizeof token->region},
+    };
+    char *text = stk_pages_alloc(STK_TELL_BYTES_MAX);
+    uint8_t digest[20];
+    size_t used;
+    int status;
+
+    *token = (struct stk_sso_token){.expires_s = 0};
+    EVP_Digest(name, strlen(name), digest, NULL, EVP_sha1(), NULL);
+    used = (size_t)snprintf(token->shown, sizeof token->shown, "~/.aws/sso/cache/");
+    for (size_t i = 0; i < sizeof digest; i++) {
+        used +=
+            (size_t)snprintf(token->shown + used, sizeof token->shown - used, "%02x", digest[i]);
+    }
+    snprintf(token->shown + used, sizeof token->shown - used, ".json");
+    if (!text) {
+        return stk_fail_errno(error, ENOMEM, "cannot read SSO's token", "free memory", "'%s'",
+                              token->shown);
+    }
+    madvise(text, STK_TELL_BYTES_MAX, MADV_DONTDUMP);
+    if (!stk_path_expand(token->shown, token->path, sizeof token->path) ||
+        !stk_machine_text(token->path, text, STK_TELL_BYTES_MAX)) {
+        status = stk_fail(error, STOKER_ERROR_MISSING, "there is no token of SSO",
+                          "run 'aws sso login'", "'%s'", token->shown);
+    } else {
+        status = stk_tell_json((struct stk_view){(uint8_t *)text, strlen(text)}, fields,
+                               STK_COUNT(fields), "SSO's cached token", error);
+    }
+    explicit_bzero(text, STK_TELL_BYTES_MAX);
+    stk_pages_free(text, STK_TELL_BYTES_MAX);
+    return status;
+}
+
+int stk_sso_save(const struct stk_sso_token *token)
+{
+    char *text = stk_pages_alloc(STK_TELL_BYTES_MAX);
+    size_t used = 0;
+    int status = -ENOMEM;
+
+    if (!text) {
+        return status;
+    }
+    madvise(text, STK_TELL_BYTES_MAX, MADV_DONTDUMP);
+    if (add_text("{\"startUrl\": ", token->start_url, text, &used) &&
+        add_text(", \"region\": ", token->region, text, &used) &&
+        add_text(", \"accessToken\": ", token->access, text, &used) &&
+        add_time(", \"expiresAt\": ", token->expires_s, text, &used) &&
+        add_text(", \"clientId\": ", token->client_id, text, &used) &&
+        add_text(", \"clientSecret\": ", token->client_secret, text, &used) &&
+        add_time(", \"registrationExpiresAt\": ", token->registration_expires_s, text, &used) &&
+        add_text(", \"refreshToken\": ", token->refresh, text, &used) &&
+        used + 1 < STK_TELL_BYTES_MAX) {
+        text[used++] = '}';
+        status = stk_machine_save(token->path, text, used);
+    }
+    explicit_bzero(text, STK_TELL_BYTES_MAX);
+    stk_pages_free(text, STK_TELL_BYTES_MAX);
+    return status;
+}
+
+static bool add_text(const char *name, const char *value, char *text, size_t *used)
+{
+    size_t bytes = strlen(name);
+
+    if (bytes >= STK_TELL_BYTES_MAX - *used) {
+        return false;
+    }
+    memcpy(text + *used, name, bytes);
+    *used += bytes;
+    return stk_tell_quote(value, text, STK_TELL_BYTES_MAX, used);
+}
+
+static bool add_time(const char *name, uint64_t seconds, char *text, size_t *used)
+{
+    time_t time = (time_t)seconds;
+    char value[64];
+    struct tm parts;
+
+    return gmtime_r(&time, &parts) && strftime(value, sizeof value, "%Y-%m-%dT%H:%M:%SZ", &parts) &&
+           add_text(name, value, text, used);
+}
