@@ -17,6 +17,10 @@ import servers
 from test_cli import COMMAND
 
 
+ROLE = ["role_arn = arn:aws:iam::123456789012:role/r", "source_profile = base",
+        "[profile base]", "aws_access_key_id = a", "aws_secret_access_key = b"]
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     """Says 503 to all, or gives the same ten bytes; notes what was asked."""
 
@@ -62,7 +66,8 @@ def serving(refusing=False):
 def run(folder, lines, *words, **environment):
     """The command, by a profile of these lines."""
     config = folder / "config"
-    config.write_text("\n".join(["[profile team]", "region = us-west-2", *lines, ""]))
+    region = [] if any(line.startswith("region") for line in lines) else ["region = us-west-2"]
+    config.write_text("\n".join(["[profile team]", *region, *lines, ""]))
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("AWS_") and not name.lower().endswith("_proxy")
             and name not in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")}
@@ -113,6 +118,23 @@ def test_addressing_style(tmp_path, lines, url):
 def test_hosts(tmp_path, lines, url, host):
     with serving() as server:
         done = run(tmp_path, ["max_attempts = 1", *lines], "cat", url, https_proxy=server.url)
+        assert done.returncode != 0
+        assert {(way, path) for way, path, _ in server.asked} == {("CONNECT", f"{host}:443")}
+
+
+@pytest.mark.parametrize("lines, host", [
+    ([], "sts.us-west-2.amazonaws.com"),
+    (["use_fips_endpoint = true"], "sts-fips.us-west-2.amazonaws.com"),
+    (["use_dualstack_endpoint = true"], "sts.us-west-2.api.aws"),
+    (["use_fips_endpoint = true", "region = us-gov-west-1"], "sts.us-gov-west-1.amazonaws.com"),
+    (["use_dualstack_endpoint = true", "region = cn-north-1"],
+     "sts.cn-north-1.api.amazonwebservices.com.cn"),
+])
+def test_roles(tmp_path, lines, host):
+    """Where a role is asked for; botocore's hosts."""
+    with serving() as server:
+        done = run(tmp_path, [*lines, *ROLE], "creds", "explain", "s3://bucket/key",
+                   https_proxy=server.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
         assert done.returncode != 0
         assert {(way, path) for way, path, _ in server.asked} == {("CONNECT", f"{host}:443")}
 
@@ -168,5 +190,10 @@ def test_ca_bundle(tmp_path):
                            ([*named, bundle], f"{server.tls_url}/bucket/key")):
             done = run(tmp_path, lines, "cat", url)
             assert done.returncode == 3 and b"certificate is not trusted" in done.stderr
+        for lines, trusted in ((ROLE, False), ([bundle, *ROLE], True)):
+            done = run(tmp_path, lines, "creds", "explain", "s3://bucket/key", AWS_ACCESS_KEY_ID="",
+                       AWS_SECRET_ACCESS_KEY="", AWS_ENDPOINT_URL_STS=server.tls_url)
+            assert done.returncode != 0  # it is no STS
+            assert (b"STS: status 40" in done.stderr) == trusted, done.stderr
     finally:
         server.close()

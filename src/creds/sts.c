@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "io/pool.h"
+#include "profile/settings.h"
 #include "profile/sso.h"
 #include "sign/sign.h"
 
@@ -141,15 +142,35 @@ int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
 }
 
 /* The region's own endpoint; without a region the one of all, in us-east-1. */
+static int name_host(const struct stk_profiles *profiles, struct place *place,
+                     struct stoker_error *error)
+{
+    const char *region = stk_profiles_region(profiles);
+    const struct stk_cloud *cloud = stk_cloud_of(region ? region : "");
+    struct stk_settings settings;
+    int status = stk_settings_read(profiles, &settings, error);
+    bool fips = settings.fips == STK_SAID_YES, dual = settings.dual_stack == STK_SAID_YES;
+    /* The government's usual hosts are FIPS's. */
+    bool plain = !fips || (!dual && strcmp(cloud->name, "aws-us-gov") == 0);
+
+    region = region || (!fips && !dual) ? region : "us-east-1";
+    snprintf(place->url, sizeof place->url, "https://sts%s%s%s.%s", plain ? "" : "-fips",
+             region ? "." : "", region ? region : "", dual ? cloud->dual_domain : cloud->domain);
+    return status;
+}
+
 static int find_place(const struct stk_profiles *profiles, struct place *place,
                       struct stoker_error *error)
 {
     const char *region = stk_profiles_region(profiles), *host, *slash;
+    struct stk_endpoint endpoint;
+    int status = stk_settings_endpoint(profiles, "sts", &endpoint, error);
 
     snprintf(place->region, sizeof place->region, "%s", region ? region : "us-east-1");
-    if (!stk_profiles_endpoint(profiles, "sts", place->url, sizeof place->url)) {
-        snprintf(place->url, sizeof place->url, "https://sts%s%s.%s", region ? "." : "",
-                 region ? region : "", stk_profiles_domain(place->region));
+    snprintf(place->url, sizeof place->url, "%s", endpoint.url);
+    status = status == 0 ? name_host(profiles, place, error) : status;
+    if (status < 0) {
+        return status;
     }
     host = strstr(place->url, "://");
     if (!host || strpbrk(place->url, "?#@ \r\n")) {

@@ -247,11 +247,10 @@ static int check(const struct making *making)
                     "S3 Accelerate goes neither with an endpoint of one's own nor with FIPS",
                     "take out use_accelerate_endpoint below s3 in the profile");
     }
-    if (making->target->arn || making->target->zone || strcmp(making->cloud->name, "aws-cn") == 0) {
-        return fail(making, "S3 Accelerate is for usual buckets, and not there in China",
-                    "take out use_accelerate_endpoint below s3 in the profile");
-    }
-    return 0;
+    return making->target->arn || making->target->zone
+               ? fail(making, "S3 Accelerate is for usual buckets",
+                      "take out use_accelerate_endpoint below s3 in the profile")
+               : 0;
 }
 
 /* The host's name, at its end. */
@@ -429,8 +428,8 @@ static int of_bucket(struct making *making)
     if (making->authority) {
         print_own(making);
     } else if (making->settings->accelerate == STK_SAID_YES) {
-        if (!is_host(making->target->bucket, false)) {
-            return fail(making, "a bucket of this name cannot be asked by S3 Accelerate",
+        if (!is_host(making->target->bucket, false) || strcmp(making->cloud->name, "aws-cn") == 0) {
+            return fail(making, "a bucket of this name, or in China, is not known to S3 Accelerate",
                         "take out use_accelerate_endpoint below s3 in the profile");
         }
         print(making, "s3-accelerate%s.%s", making->dual ? ".dualstack" : "",

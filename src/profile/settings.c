@@ -10,14 +10,15 @@
 #define ATTEMPTS_MAX 100u
 
 /* As botocore's partitions have them. */
-static const struct stk_cloud clouds[] = {{"cn-", "aws-cn", "amazonaws.com.cn", false},
-                                          {"us-gov-", "aws-us-gov", "amazonaws.com", false},
-                                          {"eusc-de-", "aws-eusc", "amazonaws.eu", false},
-                                          {"us-iso-", "aws-iso", "c2s.ic.gov", false},
-                                          {"us-isob-", "aws-iso-b", "sc2s.sgov.gov", false},
-                                          {"eu-isoe-", "aws-iso-e", "cloud.adc-e.uk", true},
-                                          {"us-isof-", "aws-iso-f", "csp.hci.ic.gov", true}};
-static const struct stk_cloud usual = {"", "aws", "amazonaws.com", false};
+static const struct stk_cloud clouds[] = {
+    {"cn-", "aws-cn", "amazonaws.com.cn", "api.amazonwebservices.com.cn", false},
+    {"us-gov-", "aws-us-gov", "amazonaws.com", "api.aws", false},
+    {"eusc-de-", "aws-eusc", "amazonaws.eu", "api.amazonwebservices.eu", false},
+    {"us-iso-", "aws-iso", "c2s.ic.gov", "api.aws.ic.gov", false},
+    {"us-isob-", "aws-iso-b", "sc2s.sgov.gov", "api.aws.scloud", false},
+    {"eu-isoe-", "aws-iso-e", "cloud.adc-e.uk", "api.cloud-aws.adc-e.uk", true},
+    {"us-isof-", "aws-iso-f", "csp.hci.ic.gov", "api.aws.hci.ic.gov", true}};
+static const struct stk_cloud usual = {"", "aws", "amazonaws.com", "api.aws", false};
 
 /* The texts of a setting, and what each means; NULL ends it. */
 struct word {
@@ -80,8 +81,6 @@ static int find_inner(const struct stk_profiles *profiles, const char *name, str
                       struct stoker_error *error);
 static int take(const struct row *row, const struct said *said, struct stk_settings *settings,
                 struct stoker_error *error);
-static int find_authority(const struct stk_profiles *profiles, struct stk_settings *settings,
-                          struct stoker_error *error);
 
 int stk_settings_read(const struct stk_profiles *profiles, struct stk_settings *settings,
                       struct stoker_error *error)
@@ -102,7 +101,7 @@ int stk_settings_read(const struct stk_profiles *profiles, struct stk_settings *
     if (more.dual_stack == STK_SAID_YES) {
         settings->dual_stack = STK_SAID_YES;
     }
-    return status < 0 ? status : find_authority(profiles, settings, error);
+    return status < 0 ? status : stk_settings_authority(profiles, settings->ca_file, error);
 }
 
 static int find(const struct stk_profiles *profiles, const struct row *row, struct said *said,
@@ -174,16 +173,17 @@ static int take(const struct row *row, const struct said *said, struct stk_setti
                     "correct it", "%s: one of %s", said->where, known);
 }
 
-/* Whose certificates are believed: AWS_CA_BUNDLE, or the profile. */
-static int find_authority(const struct stk_profiles *profiles, struct stk_settings *settings,
-                          struct stoker_error *error)
+int stk_settings_authority(const struct stk_profiles *profiles, char out[STK_PROFILE_PATH_BYTES],
+                           struct stoker_error *error)
 {
     static const struct row row = {"AWS_CA_BUNDLE", "ca_bundle", NULL, NULL, NOWHERE};
     struct said said;
     int status = find(profiles, &row, &said, error);
 
+    out[0] = 0;
     if (status == 0 && said.text && said.text[0] &&
-        !stk_path_expand(said.text, settings->ca_file, sizeof settings->ca_file)) {
+        !stk_path_expand(said.text, out, STK_PROFILE_PATH_BYTES)) {
+        out[0] = 0;
         status = stk_fail(error, STOKER_ERROR_LIMIT, "the path of a file is too long", "shorten it",
                           "%s", said.where);
     }

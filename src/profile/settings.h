@@ -16,7 +16,8 @@
 struct stk_cloud {
     const char *begins; /* names of its regions, the rest being word-number; "": the usual one */
     const char *name, *domain;
-    bool single; /* S3 has no hosts of dual stack in it */
+    const char *dual_domain; /* of dual stack, for all but S3 */
+    bool single;             /* S3 has no hosts of dual stack in it */
 };
 const struct stk_cloud *stk_cloud_of(const char *region);
 
@@ -41,6 +42,11 @@ struct stk_settings {      /* zeroed: nobody says anything */
 /* ARGUMENT: a value that its setting does not know, with where it stands; LIMIT: one too long. */
 int stk_settings_read(const struct stk_profiles *profiles, struct stk_settings *settings_out,
                       struct stoker_error *error);
+
+/* The file of certificates that are believed: AWS_CA_BUNDLE, or the profile's ca_bundle; empty:
+ * nobody says. LIMIT. */
+int stk_settings_authority(const struct stk_profiles *profiles, char out[STK_PROFILE_PATH_BYTES],
+                           struct stoker_error *error);
 
 /* Where a service is to be asked, "s3" say, and who says so: 1: told. 0: nobody says. FORMAT: the
  * profile names a services section that is not there; LIMIT: the text is too long. */
