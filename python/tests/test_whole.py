@@ -177,7 +177,7 @@ def test_of_the_web(clean, target):  # noqa: F811
 
 
 @pytest.mark.parametrize("lie", ["0 parts", "10^9 parts", "-1 parts", "no sizes", "overlap",
-                                 "the whole", "other kinds"])
+                                 "the whole", "no range", "other kinds"])
 def test_lies(clean, target, lie):  # noqa: F811
     """Of its parts: then nothing is proven, and the copy is what came, or there is an error."""
     class Liar(object_server.S3):
@@ -195,6 +195,8 @@ def test_lies(clean, target, lie):  # noqa: F811
             begin, end = {"overlap": (number * MIB, number * MIB + 9 * MIB),
                           "no sizes": (0, 0)}.get(lie, (0, len(data)))
             headers = {"Content_Range": f"bytes {begin}-{end - 1}/{len(data)}"} if end else {}
+            if lie == "no range":
+                headers = {"Content_Range": "bytes -1-99999999999999999999/-5"}
             self.say(206, data[begin:end], ETag=f'"{self.etag(data)}"', **headers)
 
     server = serve("s3", {"large": DATA[:SMALL]}, [])
@@ -224,8 +226,8 @@ def test_second_run(clean, target, kind, sums):  # noqa: F811
         server.close()
 
 
-@pytest.mark.parametrize("sums", [[], ["crc32"]], ids=["no sum", "crc32"])
-@pytest.mark.parametrize("place", [PART - 1, PART], ids=str)
+@pytest.mark.parametrize(("place", "sums"), [(PART - 1, []), (PART, []), (PART, ["crc32"]),
+                                             (PART, ["sha256"])], ids=str)
 def test_damage_of_the_disk(clean, target, sums, place):  # noqa: F811
     """Between a kill and the next run."""
     server = faulty(serve("s3", {"large": DATA}, sums))
@@ -241,16 +243,17 @@ def test_damage_of_the_disk(clean, target, sums, place):  # noqa: F811
         server.close()
 
 
-def test_damage_before_a_kill(clean, target):  # noqa: F811
+@pytest.mark.parametrize("kind", ["crc32", "sha256"])
+def test_damage_before_a_kill(clean, target, kind):  # noqa: F811
     """What came damaged and was kept is a part of the whole's sum in the next run."""
-    server = faulty(serve("s3", {"large": DATA}, ["crc32"]))
+    server = faulty(serve("s3", {"large": DATA}, [kind]))
     try:
         source = f"{reached(clean, 's3', server)}/large"
         server.flips = 1
         kill(server, source, target)
         assert server.flips == 0
         text = copy(source, target, ok=1)
-        assert source in text and text.count("crc32 ") == 2, text
+        assert source in text and text.count(f"{kind} ") == 2, text
         assert not list(target.parent.iterdir())
         copy(source, target)
         assert target.read_bytes() == DATA
