@@ -194,6 +194,26 @@ def test_leftovers_come_in_short_pages(store, page):
     assert report.files_removed == 10
 
 
+@pytest.mark.parametrize("kind", ["GLACIER", "DEEP_ARCHIVE", "forbidden"])
+def test_what_cannot_be_read_can_be_removed(store, kind):
+    """By the request that removes it; whether that is allowed its answer tells."""
+    store.objects[SPOT] = SMALL
+    if kind == "forbidden":
+        store.script = Script("GET", says(403, "AccessDenied"), -1)
+    else:
+        store.classes[SPOT] = (kind, "")
+    with stoker.Engine(threads=1, node_shared=False) as engine:
+        with pytest.raises(PermissionError):
+            stoker.cat("s3://b/k", engine=engine)
+        assert stoker.rm("s3://b/k", engine=engine).files_removed == 1
+        assert not store.objects
+        store.objects[SPOT] = SMALL
+        store.script = lambda request: says(403, "AccessDenied")(request)
+        with pytest.raises(PermissionError, match="s3://b/k"):
+            stoker.rm("s3://b/k", engine=engine)
+    assert store.objects == {SPOT: SMALL}
+
+
 def test_parts_come_in_short_pages(store, files):
     """What an earlier run left is known to its end: here the second part."""
     store.part_page = 1

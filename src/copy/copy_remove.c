@@ -241,6 +241,11 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
     options.folder = bytes > 0 && path[bytes - 1] == '/' && copy->options.recursive;
     stat.kind = STK_ENTRY_DIRECTORY;
     status = options.folder ? 0 : stk_io_stat_path(copy->io, path, &stat, error);
+    if (status == -EACCES && stk_io_is_url(path) && !copy->options.recursive) {
+        /* What may be removed may not be read, or not yet: an archived object. */
+        stat.kind = STK_ENTRY_FILE;
+        status = 0;
+    }
     if (status == 0 && stat.kind == STK_ENTRY_DIRECTORY && !copy->options.recursive) {
         return stk_fail(error, -EISDIR, "this is a folder", "remove it with --recursive",
                         "'%.400s'", path);
