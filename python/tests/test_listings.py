@@ -132,6 +132,17 @@ def test_a_listing_without_an_end(server, store, case, deep):
 
 
 @pytest.mark.parametrize("store", STORES)
+def test_names_without_an_end(server, store, monkeypatch):
+    """Ever other ones, in order: of those that are kept in memory only so many are."""
+    monkeypatch.setenv("STOKER_LIST_NAMES_MAX", "50")
+    server.page = lambda n, asked: ([f"{n:09}.tar"], n + 1)
+    done = subprocess.run([COMMAND, "ls", STORES[store]], capture_output=True, timeout=120,
+                          check=False, text=True)
+    assert done.returncode != 0 and "STOKER_LIST_NAMES_MAX" in done.stderr, done.stderr
+    assert STORES[store] in done.stderr and server.asked <= 60
+
+
+@pytest.mark.parametrize("store", STORES)
 def test_a_long_way(server, store):
     """Pages of nothing, as stores give them for what was removed; folders that are told twice."""
 
