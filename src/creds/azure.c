@@ -83,6 +83,10 @@ static int from_account_key(struct stk_search *search, struct stk_credentials *f
     const char *key = stk_environment("AZURE_STORAGE_KEY");
     int status;
 
+    /* As adlfs and object_store name them. */
+    account = account ? account : stk_environment("AZURE_STORAGE_ACCOUNT_NAME");
+    key = key ? key : stk_environment("AZURE_STORAGE_ACCOUNT_KEY");
+
     if (!key) {
         stk_search_say(search, "AZURE_STORAGE_KEY is not set");
         return 0;
@@ -146,10 +150,15 @@ static int send_form(struct stk_search *search, struct stk_ask *ask, const char 
                      struct stk_credentials *found, struct stoker_error *error)
 {
     const char *authority = stk_environment("AZURE_AUTHORITY_HOST");
+    char whole[256];
     size_t bytes;
     int status;
 
     authority = authority ? authority : AUTHORITY;
+    if (!strstr(authority, "://")) { /* as azure-identity takes it, too */
+        snprintf(whole, sizeof whole, "https://%.200s", authority);
+        authority = whole;
+    }
     bytes = strlen(authority);
     bytes -= authority[bytes - 1] == '/';
     if (strncmp(authority, "https://", 8) != 0 && !stk_search_is_here(authority)) {

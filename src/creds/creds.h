@@ -49,6 +49,7 @@ struct stk_credentials {
     char access_key[STK_CREDS_KEY_BYTES_MAX];
     char secret[STK_CREDS_KEY_BYTES_MAX];
     char token[STK_CREDS_TOKEN_BYTES_MAX]; /* empty: none */
+    char project[128];                     /* Google: whose quota it is; empty: nobody says */
     char from[512]; /* "environment variables AWS_ACCESS_KEY_ID ...": no secrets; for people */
 };
 

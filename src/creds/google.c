@@ -36,7 +36,12 @@ struct file {
     char email[512], key_id[256], key[8192];                      /* service_account */
     char audience[1024], subject_type[256], token_url[512];       /* external_account */
     char source_file[1024], source_url[1024], format[32], field[64], impersonation[1024];
-    char token_uri[512];
+    char authorization[8192]; /* that the source's URL wants */
+    char token_uri[512], project[128];
+    char delegates[2048]; /* each behind a '\n' */
+    uint64_t life_s;      /* of who is impersonated */
+    const char *scope;    /* that is asked for */
+    bool inner;           /* it is the source of another */
 };
 
 static int from_file(struct stk_search *search, const char *path, struct stk_credentials *found,
@@ -160,8 +165,9 @@ static int as_service(struct stk_search *search, const struct file *file, struct
     bool fits = strpbrk(file->email, "\"\\") == NULL && strpbrk(url, "\"\\") == NULL;
 
     snprintf(claims, sizeof claims,
-             "{\"iss\":\"%s\",\"scope\":\"" SCOPE "\",\"aud\":\"%s\",\"iat\":%llu,\"exp\":%llu}",
-             file->email, url, (unsigned long long)now_s, (unsigned long long)(now_s + LIFE_S));
+             "{\"iss\":\"%s\",\"scope\":\"%s\",\"aud\":\"%s\",\"iat\":%llu,\"exp\":%llu}",
+             file->email, file->scope, url, (unsigned long long)now_s,
+             (unsigned long long)(now_s + LIFE_S));
     if (assertion) {
         status = stk_jwt_rs256(file->key, file->key_id, claims, assertion,
                                STK_SEARCH_BODY_BYTES / 2, error);
@@ -195,6 +201,9 @@ static int subject_token(struct stk_search *search, const struct file *file, cha
     } else if (status == 0) {
         snprintf(ask->url, sizeof ask->url, "%s", file->source_url);
         stk_ask_header(ask, "Metadata", "True"); /* Azure's service wants it; others overlook it */
+        if (file->authorization[0]) {            /* GitHub's */
+            stk_ask_header(ask, "Authorization", file->authorization);
+        }
         status = stk_ask_send(search, ask, "the identity's token service", error);
         if (status == 0 && ask->code != 200) {
             status = stk_ask_refused(ask, "the identity's token service", "check credential_source",
@@ -211,12 +220,40 @@ static int subject_token(struct stk_search *search, const struct file *file, cha
     return status;
 }
 
-/* The token of a federated identity for one of a service account. */
-static int impersonate(struct stk_search *search, const char *url, struct stk_credentials *found,
-                       struct stoker_error *error)
+/* What impersonation is asked for. False: no room. */
+static bool make_wish(const struct file *file, struct stk_ask *ask)
 {
-    static const char wish[] = "{\"delegates\":null,\"scope\":[\"" SCOPE "\"],"
-                               "\"lifetime\":\"3600s\"}";
+    uint64_t life_s = file->life_s ? file->life_s : LIFE_S;
+    size_t used = (size_t)snprintf(ask->body, sizeof ask->body, "{\"delegates\":%s",
+                                   file->delegates[0] ? "" : "null");
+    const char *delegate = file->delegates;
+    char one[512];
+    int more;
+
+    while (delegate[0]) {
+        size_t bytes = strcspn(++delegate, "\n");
+        ask->body[used++] = delegate == file->delegates + 1 ? '[' : ',';
+        if (bytes >= sizeof one || used + 2 * bytes + 200 > sizeof ask->body) {
+            return false;
+        }
+        snprintf(one, sizeof one, "%.*s", (int)bytes, delegate);
+        if (!stk_tell_quote(one, ask->body, sizeof ask->body, &used)) {
+            return false;
+        }
+        delegate += bytes;
+    }
+    more = snprintf(ask->body + used, sizeof ask->body - used,
+                    "%s,\"scope\":[\"" SCOPE "\"],\"lifetime\":\"%llus\"}",
+                    file->delegates[0] ? "]" : "", (unsigned long long)life_s);
+    ask->body_bytes = used + (size_t)more;
+    return ask->body_bytes < sizeof ask->body;
+}
+
+/* The token of a federated identity, or of another account, for one of a service account. */
+static int impersonate(struct stk_search *search, const struct file *file,
+                       struct stk_credentials *found, struct stoker_error *error)
+{
+    const char *url = file->impersonation;
     struct stk_ask *ask = stk_ask_open(STK_HTTP_POST);
     uint64_t expires_s = 0;
     char bearer[STK_CREDS_TOKEN_BYTES_MAX + 8];
@@ -232,9 +269,10 @@ static int impersonate(struct stk_search *search, const char *url, struct stk_cr
         stk_ask_header(ask, "Content-Type", "application/json");
         explicit_bzero(bearer, sizeof bearer);
         snprintf(ask->url, sizeof ask->url, "%s", url);
-        memcpy(ask->body, wish, sizeof wish - 1);
-        ask->body_bytes = sizeof wish - 1;
-        status = stk_ask_send(search, ask, "Google's impersonation", error);
+        status = make_wish(file, ask)
+                     ? stk_ask_send(search, ask, "Google's impersonation", error)
+                     : stk_fail(error, STOKER_ERROR_LIMIT, "there are too many delegates",
+                                "look what the file of credentials is", "delegates");
     }
     if (status == 0) {
         status =
@@ -243,7 +281,7 @@ static int impersonate(struct stk_search *search, const char *url, struct stk_cr
                                   "may the identity act for the service account?", error)
                 : stk_tell_json((struct stk_view){(uint8_t *)ask->text, ask->text_bytes}, fields,
                                 STK_COUNT(fields), "the answer of impersonation", error);
-        found->expires_ns = expires_s * SECOND;
+        found->expires_ns = stk_ask_our_time(ask, expires_s);
     }
     stk_ask_close(ask);
     return status;
@@ -275,18 +313,16 @@ static int as_external(struct stk_search *search, const struct file *file, struc
     }
     explicit_bzero(token, sizeof token);
     if (status == 0 && file->impersonation[0]) {
-        status = impersonate(search, file->impersonation, found, error);
+        status = impersonate(search, file, found, error);
     }
     return status;
 }
 
-static int read_file(const char *path, struct file *file, struct stoker_error *error)
+/* below: what its fields are below, with a '.'; or empty. */
+static int read_file(const char *path, const char *below, struct file *file,
+                     struct stoker_error *error)
 {
-    char *text = stk_alloc(STK_TELL_BYTES_MAX, 1);
-    int status =
-        text ? stk_search_file(path, text, STK_TELL_BYTES_MAX, "Google's credentials", error)
-             : -ENOMEM;
-    const struct stk_tell_field fields[] = {
+    struct stk_tell_field fields[] = {
         {"type", STK_TELL_TEXT, file->type, sizeof file->type},
         {"client_id", STK_TELL_OPTION, file->client_id, sizeof file->client_id},
         {"client_secret", STK_TELL_OPTION, file->client_secret, sizeof file->client_secret},
@@ -300,13 +336,27 @@ static int read_file(const char *path, struct file *file, struct stoker_error *e
         {"token_url", STK_TELL_OPTION, file->token_url, sizeof file->token_url},
         {"credential_source.file", STK_TELL_OPTION, file->source_file, sizeof file->source_file},
         {"credential_source.url", STK_TELL_OPTION, file->source_url, sizeof file->source_url},
+        {"credential_source.headers.Authorization", STK_TELL_OPTION, file->authorization,
+         sizeof file->authorization},
         {"credential_source.format.type", STK_TELL_OPTION, file->format, sizeof file->format},
         {"credential_source.format.subject_token_field_name", STK_TELL_OPTION, file->field,
          sizeof file->field},
         {"service_account_impersonation_url", STK_TELL_OPTION, file->impersonation,
          sizeof file->impersonation},
+        {"service_account_impersonation.token_lifetime_seconds", STK_TELL_SECONDS, &file->life_s,
+         0},
+        {"delegates", STK_TELL_LIST, file->delegates, sizeof file->delegates},
+        {"quota_project_id", STK_TELL_OPTION, file->project, sizeof file->project},
     };
+    char *text = stk_alloc(STK_TELL_BYTES_MAX, 1), names[STK_COUNT(fields)][96];
+    int status =
+        text ? stk_search_file(path, text, STK_TELL_BYTES_MAX, "Google's credentials", error)
+             : -ENOMEM;
 
+    for (size_t i = 0; i < STK_COUNT(fields); i++) {
+        snprintf(names[i], sizeof names[i], "%s%s", below, fields[i].path);
+        fields[i].path = names[i];
+    }
     if (status == 0) {
         status = stk_tell_json((struct stk_view){(uint8_t *)text, strlen(text)}, fields,
                                STK_COUNT(fields), path, error);
@@ -315,6 +365,62 @@ static int read_file(const char *path, struct file *file, struct stoker_error *e
         explicit_bzero(text, STK_TELL_BYTES_MAX);
     }
     stk_free(text);
+    file->scope = SCOPE;
+    return status;
+}
+
+static int as_another(struct stk_search *search, const struct file *file, const char *path,
+                      struct stk_credentials *found, struct stoker_error *error);
+
+/* By the type of what was read. */
+static int as_file(struct stk_search *search, const struct file *file, const char *path,
+                   struct stk_credentials *found, struct stoker_error *error)
+{
+    struct stk_ask *ask = stk_ask_open(STK_HTTP_POST);
+    int status = -ENOMEM;
+
+    if (!ask) {
+        return stk_fail_errno(error, ENOMEM, "cannot read credentials", "free memory", "'%s'",
+                              path);
+    }
+    if (strcmp(file->type, "authorized_user") == 0) {
+        status = as_user(search, file, ask, found, error);
+    } else if (strcmp(file->type, "service_account") == 0) {
+        status = as_service(search, file, ask, found, error);
+    } else if (strcmp(file->type, "external_account") == 0) {
+        status = as_external(search, file, ask, found, error);
+    } else if (strcmp(file->type, "impersonated_service_account") == 0 && !file->inner) {
+        status = as_another(search, file, path, found, error);
+    } else {
+        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a type of credentials is not read",
+                          "authorized_user, service_account, external_account and "
+                          "impersonated_service_account are",
+                          "'%s'", path);
+    }
+    stk_ask_close(ask);
+    return status;
+}
+
+/* What `gcloud auth application-default login --impersonate-service-account` leaves: an account,
+ * and in it whose credentials ask for its token. */
+static int as_another(struct stk_search *search, const struct file *file, const char *path,
+                      struct stk_credentials *found, struct stoker_error *error)
+{
+    struct file *source = stk_alloc(1, sizeof *source);
+    int status = source ? read_file(path, "source_credentials.", source, error)
+                        : stk_fail_errno(error, ENOMEM, "cannot read credentials", "free memory",
+                                         "'%s'", path);
+
+    if (status == 0) {
+        source->scope = SCOPE_IAM;
+        source->inner = true;
+        status = as_file(search, source, path, found, error);
+    }
+    status = status < 0 ? status : impersonate(search, file, found, error);
+    if (source) {
+        explicit_bzero(source, sizeof *source);
+    }
+    stk_free(source);
     return status;
 }
 
@@ -322,21 +428,14 @@ static int from_file(struct stk_search *search, const char *path, struct stk_cre
                      struct stoker_error *error)
 {
     struct file *file = stk_alloc(1, sizeof *file);
-    struct stk_ask *ask = stk_ask_open(STK_HTTP_POST);
-    int status = file && ask ? read_file(path, file, error)
-                             : stk_fail_errno(error, ENOMEM, "cannot read credentials",
-                                              "free memory", "'%s'", path);
+    const char *project = stk_environment("GOOGLE_CLOUD_QUOTA_PROJECT");
+    int status = file ? read_file(path, "", file, error)
+                      : stk_fail_errno(error, ENOMEM, "cannot read credentials", "free memory",
+                                       "'%s'", path);
 
-    if (status == 0 && strcmp(file->type, "authorized_user") == 0) {
-        status = as_user(search, file, ask, found, error);
-    } else if (status == 0 && strcmp(file->type, "service_account") == 0) {
-        status = as_service(search, file, ask, found, error);
-    } else if (status == 0 && strcmp(file->type, "external_account") == 0) {
-        status = as_external(search, file, ask, found, error);
-    } else if (status == 0) {
-        status =
-            stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a type of credentials is not read",
-                     "authorized_user, service_account and external_account are", "'%s'", path);
+    status = status < 0 ? status : as_file(search, file, path, found, error);
+    if (status == 0 && strpbrk(project ? project : file->project, "\r\n") == NULL) {
+        snprintf(found->project, sizeof found->project, "%s", project ? project : file->project);
     }
     if (status < 0 && error && !strstr(error->where, path)) {
         size_t used = strlen(error->where);
@@ -350,7 +449,6 @@ static int from_file(struct stk_search *search, const char *path, struct stk_cre
         explicit_bzero(file, sizeof *file);
     }
     stk_free(file);
-    stk_ask_close(ask);
     return status < 0 ? status : 1;
 }
 

@@ -311,6 +311,18 @@ static const struct look {
       {AZURE_, 429, NULL, ""},
       {AZURE_, 500, NULL, ""},
       {AZURE_, 200, NULL, BEARER}}},
+    {"Azure ML",
+     "MSI_ENDPOINT=%/msi\nMSI_SECRET=s3\nDEFAULT_IDENTITY_CLIENT_ID=me",
+     STK_CREDS_AZURE,
+     "given",
+     {{"GET /msi?api-version=2017-09-01&resource=https%3A%2F%2Fstorage.azure.com%2F&clientid=me "
+       "|secret: s3",
+       200, NULL, BEARER}}},
+    {"Azure ML elsewhere",
+     "MSI_ENDPOINT=http://192.0.2.1/\nMSI_SECRET=s3",
+     STK_CREDS_AZURE,
+     NULL,
+     {{0}}},
     {"nobody of Azure answers",
      "AZURE_POD_IDENTITY_AUTHORITY_HOST=%",
      STK_CREDS_AZURE,
@@ -665,6 +677,39 @@ static void test_sso_hosts(void)
     T_STR("by a variable", out, "http://here");
 }
 
+/* ---- Google: whose quota it is ---- */
+
+static void test_project(void)
+{
+    static const struct step good[] = {{"POST /token|grant_type=refresh_token", 200, NULL, BEARER},
+                                       {0}};
+    char path[] = "/tmp/stoker-hiccup-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+
+    T_TRUE("file", file &&
+                       fprintf(file,
+                               "{\"type\": \"authorized_user\", \"client_id\": \"c\", "
+                               "\"client_secret\": \"s\", \"refresh_token\": \"r\", "
+                               "\"token_uri\": \"%s/token\", "
+                               "\"quota_project_id\": \"of-file\"}",
+                               url) > 0 &&
+                       fclose(file) == 0);
+    for (int named = 0; named < 2; named++) {
+        struct stk_creds *creds = open_creds(STK_CREDS_GOOGLE);
+        struct stk_credentials got = {0};
+
+        clear_environment();
+        setenv("GOOGLE_APPLICATION_CREDENTIALS", path, 1);
+        setenv("GOOGLE_CLOUD_QUOTA_PROJECT", named ? "of-variable" : "", 1);
+        play(good);
+        T_EQ("project", stk_creds_get(creds, &got, NULL), 0);
+        T_STR("project", got.project, named ? "of-variable" : "of-file");
+        played("project");
+        close_creds(creds);
+    }
+    unlink(path);
+}
+
 int main(void)
 {
     struct stk_http_options options = {.connections_max = 8};
@@ -680,6 +725,7 @@ int main(void)
     test_session();
     test_skewed_role();
     test_sso_hosts();
+    test_project();
     stk_http_close(http);
     t_server_stop(&server);
     T_EQ("no leak", stk_mem_alive(), 0);

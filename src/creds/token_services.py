@@ -81,7 +81,7 @@ class Services(http.server.BaseHTTPRequestHandler):
             wish = json.loads(body)
             self.answer(200, {
                 "accessToken": token_of("as", self.headers["Authorization"], wish["scope"],
-                                        wish["lifetime"]),
+                                        wish["lifetime"], *(wish["delegates"] or [])),
                 "expireTime": "2126-01-02T03:04:05Z"})
             return
         form = dict(urllib.parse.parse_qsl(body))
@@ -100,7 +100,9 @@ class Services(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         url = urllib.parse.urlsplit(self.path)
         query = sorted(urllib.parse.parse_qsl(url.query))
-        if url.path == "/subject":
+        if url.path == "/closed" and self.headers.get("Authorization") != "Bearer of-github":
+            self.answer(401, {})
+        elif url.path in ("/subject", "/closed"):
             self.answer(200, {"my_token": "subject-of-url"})
         elif url.path.startswith("/computeMetadata/v1/instance/service-accounts/default"):
             if self.headers.get("Metadata-Flavor") != "Google":
@@ -162,6 +164,24 @@ def google(url, key):
     yield "external, as another", {}, {
         **external, **source, "service_account_impersonation_url": other}, place, token_of(
         "as", "Bearer " + exchanged("subject-of-file", scope=IAM), [READ_WRITE], "3600s")
+    closed = {"url": url + "/closed", "format": how,
+              "headers": {"Authorization": "Bearer of-github"}}
+    yield "external, URL with a header", {}, {**external, "credential_source": closed}, place, (
+        exchanged("subject-of-url"))
+    yield "external, as another for a while", {}, {
+        **external, **source, "service_account_impersonation_url": other,
+        "service_account_impersonation": {"token_lifetime_seconds": 600}}, place, token_of(
+        "as", "Bearer " + exchanged("subject-of-file", scope=IAM), [READ_WRITE], "600s")
+    another = {"type": "impersonated_service_account", "service_account_impersonation_url": other}
+    yield "user as another", {}, {**another, "source_credentials": user}, place, token_of(
+        "as", "Bearer " + refreshed, [READ_WRITE], "3600s")
+    yield "account as another", {}, {**another, "source_credentials": service, "delegates": [
+        "b@x", 'c"@x']}, place, token_of(
+        "as", "Bearer " + token_of("service", "sa@x.iam", IAM), [READ_WRITE], "3600s", "b@x",
+        'c"@x')
+    yield "another of another", {}, {**another, "source_credentials": {
+        **another, "source_credentials": user}}, "error", ""
+    yield "another of nobody", {}, another, "error", ""
     yield "machine", {"NO_GCE_CHECK": "", "GCE_METADATA_HOST": url[7:],
                       "GCE_METADATA_IP": url[7:]}, None, "metadata-server", token_of(
         "machine", READ_WRITE)
@@ -198,6 +218,9 @@ def azure(url):
     yield "connection string, nothing", {"AZURE_STORAGE_CONNECTION_STRING": "a=b"}, "error", (
         ""), "", ""
     yield "key", {**key, **entra, "AZURE_CLIENT_SECRET": "x"}, "account-key", "acc", "a2V5==", ""
+    yield "key, by other names", {"AZURE_STORAGE_ACCOUNT_NAME": "acc",
+                                  "AZURE_STORAGE_ACCOUNT_KEY": "a2V5=="}, "account-key", "acc", (
+        "a2V5=="), ""
     yield "key without account", {"AZURE_STORAGE_KEY": "a2V5=="}, "error", "", "", ""
     yield "SAS", {"AZURE_STORAGE_SAS_TOKEN": "?" + sas}, "sas-token", "", "", sas
     yield "SAS without signature", {"AZURE_STORAGE_SAS_TOKEN": "sv=1"}, "error", "", "", ""
@@ -223,6 +246,8 @@ def ask_google(variables, file, want):
         import google.auth.transport.requests
     except ImportError:
         return
+    if file["type"] == "impersonated_service_account":
+        return  # it asks Google's own host, whatever the file names
     os.environ.update(variables)
     user = file["type"] == "authorized_user"
     if file["type"] == "external_account":  # default() asks the network for the project's name

@@ -14,6 +14,7 @@ static int sign(struct stk_wish *wish, const char *host, const char *path,
 int stk_dialect_google(struct stk_wish *wish, struct stoker_error *error)
 {
     const char *endpoint = wish->site->endpoint, *payer = stk_environment("GS_USER_PROJECT");
+    const char *project = wish->who->project; /* whose quota it is */
     const char *rest = strstr(endpoint, "://") + 3;
     size_t host_bytes = strcspn(rest, "/");
     char *host = stk_wish_print(wish, "%.*s", (int)host_bytes, rest), *path, *url;
@@ -26,6 +27,7 @@ int stk_dialect_google(struct stk_wish *wish, struct stoker_error *error)
     }
     /* Objects that are stored as gzip come as they are stored: else lengths are not theirs. */
     stk_wish_line(wish, "Accept-Encoding", "gzip");
+    payer = payer || !project[0] ? payer : project;
     if (payer && !strpbrk(payer, "\r\n")) {
         stk_wish_line(wish, "x-goog-user-project", payer);
     }

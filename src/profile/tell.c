@@ -300,6 +300,28 @@ static bool take_seconds(const struct stk_tell_field *field, json_t *value)
     return true;
 }
 
+static bool take_list(const struct stk_tell_field *field, json_t *value)
+{
+    char *out = field->out;
+    size_t used = 0, index;
+    json_t *inner;
+
+    json_array_foreach(value, index, inner)
+    {
+        const char *text = json_string_value(inner);
+        size_t bytes = json_string_length(inner);
+
+        if (!text || bytes + 2 > field->out_bytes - used || strpbrk(text, "\r\n") ||
+            strlen(text) != bytes) {
+            return false;
+        }
+        out[used] = '\n';
+        memcpy(out + used + 1, text, bytes + 1);
+        used += bytes + 1;
+    }
+    return json_is_array(value);
+}
+
 static bool take(const struct stk_tell_field *field, json_t *value)
 {
     bool missing = !value || json_is_null(value);
@@ -320,6 +342,8 @@ static bool take(const struct stk_tell_field *field, json_t *value)
         return missing || take_seconds(field, value);
     case STK_TELL_ONE:
         return json_integer_value(value) == 1;
+    case STK_TELL_LIST:
+        return missing || take_list(field, value);
     }
     return false;
 }

@@ -22,6 +22,7 @@ enum stk_tell_kind {
     STK_TELL_MS,       /* a number of milliseconds since 1970, into uint64_t: seconds */
     STK_TELL_SECONDS,  /* a number, or text of one, into uint64_t; may be missing: untouched */
     STK_TELL_ONE,      /* the number 1 */
+    STK_TELL_LIST,     /* of strings, into char[]: each behind a '\n'; may be missing */
 };
 
 /* A value that is asked for: "roleCredentials.accessKeyId" is inside another object. */

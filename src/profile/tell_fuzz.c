@@ -27,7 +27,7 @@ static void quote(const char *text)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct stk_view text = {data, bytes};
-    char key[32], secret[64], token[128], code[STK_TELL_CODE_BYTES];
+    char key[32], secret[64], token[128], list[64] = "", code[STK_TELL_CODE_BYTES];
     uint64_t time = 0, ms = 0, seconds = 0, one = 0;
     const struct stk_tell_field fields[] = {
         {"AccessKeyId", STK_TELL_TEXT, key, sizeof key},
@@ -37,6 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         {"expires_in", STK_TELL_SECONDS, &seconds, 0},
         {"Version", STK_TELL_ONE, &one, 0},
         {"expiration", STK_TELL_MS, &ms, 0},
+        {"delegates", STK_TELL_LIST, list, sizeof list},
     };
     struct stoker_error error = {0};
 
