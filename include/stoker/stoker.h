@@ -1713,6 +1713,14 @@ struct stoker_file_info {
 STOKER_API int stoker_stat(struct stoker_engine *engine, const char *path,
                            struct stoker_file_info *info_out, struct stoker_error *error);
 
+/* What a path or URL with braces or globs stands for: a{000..009}, {a,b}, * ? [a-z] **. 0: itself:
+ * something has that very name, or it is no pattern. 1: what matches it, in the order of braces and
+ * names. Of http(s):// braces only. Gives *names_out: *count_out names, NUL-ended, one after the
+ * other, to be freed by stoker_names_free. STOKER_ERROR_EMPTY: a glob matches nothing. */
+STOKER_API int stoker_names_match(struct stoker_engine *engine, const char *path, char **names_out,
+                                  size_t *count_out, struct stoker_error *error);
+STOKER_API void stoker_names_free(char *names); /* takes; NULL is fine */
+
 /* All that lies below a path or URL, in no certain order. Threads: one a walk. */
 struct stoker_walk;
 /* recursive 0: what lies directly there, and folders. A file is one item with an empty name. */

@@ -200,6 +200,7 @@ PyObject *stk_py_rows(PyObject *module, PyObject *arguments);
 
 /* stat(engine, path) -> (name, kind, bytes, mtime_ns, etag) */
 PyObject *stk_py_stat(PyObject *module, PyObject *arguments);
+PyObject *stk_py_match(PyObject *module, PyObject *arguments);
 PyObject *stk_py_where(PyObject *module, PyObject *arguments);
 /* expect(engine, paths) */
 PyObject *stk_py_expect(PyObject *module, PyObject *arguments);

@@ -78,6 +78,40 @@ PyObject *stk_py_stat(PyObject *module, PyObject *arguments)
     return result;
 }
 
+/* (whether it is a pattern, names) */
+PyObject *stk_py_match(PyObject *module, PyObject *arguments)
+{
+    struct stoker_error error = {0};
+    struct stk_py_engine *engine;
+    PyObject *list = NULL;
+    char *names = NULL;
+    const char *path;
+    size_t count = 0;
+    int status;
+
+    if (!PyArg_ParseTuple(arguments, "O!y:match", module_of(module)->engine_type, &engine, &path) ||
+        !stk_py_gate_enter(&engine->gate, "engine")) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status =
+        stoker_names_match(engine->engine, path, &names, &count, &error);
+    Py_END_ALLOW_THREADS stk_py_engine_leave(engine);
+    if (status < 0) {
+        return stk_py_raise(status, &error);
+    }
+    list = PyList_New(0);
+    for (const char *name = names; list && count > 0; count--, name += strlen(name) + 1) {
+        PyObject *item = PyBytes_FromString(name);
+
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    stoker_names_free(names);
+    return list ? Py_BuildValue("ON", status == 1 ? Py_True : Py_False, list) : NULL;
+}
+
 PyObject *stk_py_expect(PyObject *module, PyObject *arguments)
 {
     struct stk_py_engine *engine;

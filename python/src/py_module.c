@@ -29,6 +29,7 @@ static PyMethodDef functions[] = {
     {"rows", stk_py_rows, METH_VARARGS, "Documents in memory as one batch of rows."},
     {"where", stk_py_where, METH_VARARGS, "Where a bucket and this machine are."},
     {"stat", stk_py_stat, METH_VARARGS, "What a path or URL names."},
+    {"match", stk_py_match, METH_VARARGS, "What a path with braces or globs stands for."},
     {"expect", stk_py_expect, METH_VARARGS, "Asks for many files at once, ahead."},
     {"read_ranges", stk_py_read_ranges, METH_VARARGS, "Many ranges of files, side by side."},
     {NULL, NULL, 0, NULL},

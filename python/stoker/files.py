@@ -13,7 +13,7 @@ Names are paths, ``s3://bucket/key``, ``gs://``, ``az://``, ``hf://`` and ``http
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from . import _stoker
@@ -121,7 +121,8 @@ def cp(
     parts of large files that it had.
 
     Args:
-        source: a path or URL, or several. A folder comes below the destination with what is in it,
+        source: a path or URL, or several; with braces and globs (``{00..09}``, ``*.tar``), unless
+            something has that very name. A folder comes below the destination with what is in it,
             without its own name.
         destination: a name; or a folder, if it is one, ends in ``/``, or several sources are named.
         recursive: folders are taken with all below them.
@@ -205,7 +206,7 @@ def rm(
     """Removes files and objects; asks nobody.
 
     Args:
-        recursive: folders and prefixes with all below them.
+        recursive: folders and prefixes with all below them, and what patterns match.
         leftovers: not objects, but uploads below the paths that nobody ended and that are older
             than ``older`` seconds (default a day).
     """
@@ -316,7 +317,23 @@ def _run(
 ) -> CopyReport:
     where = {_stoker.COPY: "cp", _stoker.SYNC: "sync"}.get(kind, "rm")
     to = b"" if destination is None else paths_of(destination)[0]
-    native = _stoker.Copy(native_of(engine, where), kind, tuple(paths_of(source)), to, **options)
+    own = native_of(engine, where)
+    sources = paths_of(source)
+    if not options.get("leftovers"):
+        sources = _matches(own, sources, where, kind == _stoker.REMOVE and not options["recursive"])
+    return run(own, kind, sources, to, progress, **options)
+
+
+def run(
+    own: _stoker.Engine,
+    kind: int,
+    sources: Sequence[bytes],
+    to: bytes,
+    progress: Progress | None = None,
+    **options: Any,
+) -> CopyReport:
+    """Of these very names."""
+    native = _stoker.Copy(own, kind, tuple(sources), to, **options)
     try:
         while True:
             goes_on, told, failure = native.next(_TICK_MS)
@@ -330,6 +347,25 @@ def _run(
                 return report
     finally:
         native.close()
+
+
+def _matches(
+    native: _stoker.Engine, paths: Sequence[bytes], where: str, exact: bool
+) -> list[bytes]:
+    """What braces and globs stand for. exact: each must be the name of something."""
+    found: list[bytes] = []
+    for path in paths:
+        if not any(sign in path for sign in b"{*?["):
+            found.append(path)
+            continue
+        pattern, names = interruptible(lambda path=path: _stoker.match(native, path))
+        if pattern and exact:
+            raise ArgumentError(
+                f"nothing is named {os.fsdecode(path)!r}, which is a pattern", where,
+                "recursive=True removes what matches it",
+            )
+        found += names
+    return found
 
 
 def _walk(native: _stoker.Walk) -> Iterator[FileInfo]:

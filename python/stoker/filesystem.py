@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable
+from glob import has_magic
 from typing import Any
 
 from fsspec.caching import BaseCache, register_cache
@@ -360,11 +361,20 @@ class StokerFileSystem(AbstractFileSystem):
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         if maxdepth is not None:
             return super().rm(path, recursive, maxdepth)
-        names = [path] if isinstance(path, str) else path
-        urls = [self.url_of(name) for name in names]
+        given = [path] if isinstance(path, str) else path
+        names: list[str] = []
+        for name in given:  # what has that very name is meant; else, as fsspec has it, a glob
+            if has_magic(name) and not self.exists(name):
+                matches = self.glob(name)
+                if not matches:
+                    raise FileNotFoundError(errno.ENOENT, "no path matches the glob", name)
+                names += matches
+            else:
+                names.append(name)
         for name in [] if recursive else names:
             self.info(name)  # S3 takes what is not there for removed
-        files.rm(urls, recursive=recursive, engine=self.engine)
+        urls = [os.fsencode(self.url_of(name)) for name in names]
+        files.run(self._native, _stoker.REMOVE, urls, b"", recursive=bool(recursive))
 
     def rm_file(self, path: str) -> None:
         self.rm(path)

@@ -3,6 +3,7 @@
 
 #include "cli/bench_store.h"
 #include "cli/main.h"
+#include "cli/named.h"
 #include "cli/term.h"
 
 #include <stdlib.h>
@@ -241,15 +242,15 @@ static void clean(struct bench *bench)
 
 /* ---- what is read ---- */
 
-static int find_objects(struct bench *bench)
+/* Those at and below a URL. */
+static int add_objects(struct bench *bench, const char *source, char names[][NAME_BYTES],
+                       uint32_t *count_out)
 {
     static struct stoker_file_info info;
-    static char names[OBJECTS_MAX][NAME_BYTES];
-    const char *lent[OBJECTS_MAX];
     struct stoker_walk *walk = NULL;
     struct stoker_error error = {0};
-    uint32_t count = 0;
-    int status = stoker_walk_open(&walk, bench->engine, bench->source, 1, &error);
+    uint32_t count = *count_out;
+    int status = stoker_walk_open(&walk, bench->engine, source, 1, &error);
 
     for (uint32_t seen = 0; (status >= 0 || status == STOKER_ERROR_AGAIN) && count < OBJECTS_MAX &&
                             seen < WALK_MAX && !main_signal();) {
@@ -260,20 +261,36 @@ static int find_objects(struct bench *bench)
         }
         seen += status == 1;
         if (status == 1 && info.kind == STOKER_FILE && info.bytes > 0) {
-            size_t used = strlen(bench->source);
-            bool slash = used > 0 && bench->source[used - 1] == '/';
+            size_t used = strlen(source);
+            bool slash = used > 0 && source[used - 1] == '/';
 
-            if ((size_t)snprintf(names[count], sizeof names[count], "%s%s%s", bench->source,
-                                 slash || !info.name[0] ? "" : "/",
-                                 info.name) < sizeof names[count]) {
-                lent[count] = names[count];
-                count++;
-            }
+            count += (size_t)snprintf(names[count], NAME_BYTES, "%s%s%s", source,
+                                      slash || !info.name[0] ? "" : "/", info.name) < NAME_BYTES;
         }
     }
     stoker_walk_close(walk);
-    if (status < 0 && status != STOKER_ERROR_AGAIN) {
-        return term_error(status, &error);
+    *count_out = count;
+    return status < 0 && status != STOKER_ERROR_AGAIN ? term_error(status, &error) : EXIT_FINE;
+}
+
+static int find_objects(struct bench *bench)
+{
+    static struct stoker_file_info info;
+    static char names[OBJECTS_MAX][NAME_BYTES];
+    const char *lent[OBJECTS_MAX], *source = bench->source;
+    struct stoker_error error = {0};
+    struct named named;
+    uint32_t count = 0;
+    int status = named_find(&named, bench->engine, &source, 1);
+
+    for (size_t i = 0; i < named.count && status == EXIT_FINE && count < OBJECTS_MAX; i++) {
+        status = add_objects(bench, named.paths[i], names, &count);
+    }
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        lent[i] = names[i];
     }
     stoker_files_expect(bench->engine, lent, count);
     for (uint32_t i = 0; i < count; i++) {

@@ -2,6 +2,7 @@
 #include "cli/args.h"
 
 #include "cli/cmd_stat.h"
+#include "cli/named.h"
 #include "cli/term.h"
 
 #include <errno.h>
@@ -57,8 +58,9 @@ static int run(struct args *args)
     }
     if (args->path_count == 1) {
         status = args_open_engine(args, &engine);
-        if (status == EXIT_FINE) {
-            status = stat_write_file(engine, args->paths[0]);
+        status = status == EXIT_FINE ? named_args(args, engine) : status;
+        for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
+            status = stat_write_file(engine, args->paths[i]);
         }
         stoker_engine_close(engine);
         return status;

@@ -2,6 +2,7 @@
 #include "cli/args.h"
 
 #include "cli/main.h"
+#include "cli/named.h"
 #include "cli/term.h"
 
 #include <string.h>
@@ -28,7 +29,8 @@ const struct command command_cp = {
             "DST, or below it where that is a folder, ends in '/', or there are several SRC. No\n"
             "name ever holds half a file. A copy that was killed goes on with the parts of large\n"
             "files that it had, when the same command is given again; --update leaves out what\n"
-            "is whole.\n",
+            "is whole. SRC may have braces and globs, in URLs too: 's3://b/{00..09}/*.tar'. What\n"
+            "has that very name is meant itself.\n",
     .run = run_cp,
 };
 
@@ -47,7 +49,8 @@ const struct command command_rm = {
     .bit = COMMAND_RM,
     .usage = "[options] PATH...",
     .summary = "Remove files and objects, or uploads that nobody ended",
-    .more = "Asks before it removes folders, unless --yes is given.\n",
+    .more = "Asks before it removes folders, or what a pattern (braces, globs) stands for, unless\n"
+            "--yes is given. What has the very name of a pattern is meant itself.\n",
     .run = run_rm,
 };
 
@@ -104,40 +107,67 @@ static int run_sync(struct args *args)
     return run(args, &options);
 }
 
-/* Whether somebody at a terminal says yes; nobody there is no. */
-static bool ask(const struct args *args)
+/* EXIT_FINE: --yes, or somebody at a terminal says so; nobody there is no. */
+static int ask(const struct args *args, const char *what, const char *const *paths, size_t count)
 {
     char answer[16] = "";
 
-    fprintf(stderr, "remove all below");
-    for (size_t i = 0; i < args->path_count && i < 3; i++) {
-        fprintf(stderr, " '%s'", args->paths[i]);
+    if (args->yes) {
+        return EXIT_FINE;
     }
-    fprintf(stderr, args->path_count > 3 ? " and %zu more? [y/N] " : "? [y/N] ",
-            args->path_count - 3);
+    if (!isatty(STDIN_FILENO)) {
+        return term_usage("rm", "nobody can be asked", args->paths[0],
+                          "--yes removes without asking");
+    }
+    fprintf(stderr, "remove %s", what);
+    for (size_t i = 0; i < count && i < 3; i++) {
+        fprintf(stderr, " '%s'", paths[i]);
+    }
+    if (count > 3) {
+        fprintf(stderr, " and %zu more", count - 3);
+    }
+    fprintf(stderr, "? [y/N] ");
     fflush(stderr);
-    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+    if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y')) {
+        return EXIT_FINE;
+    }
+    term_fail("nothing was removed", args->paths[0], "--yes removes without asking");
+    return EXIT_FINDINGS;
 }
 
 static int run_rm(struct args *args)
 {
     struct stoker_copy_options options;
+    int status = EXIT_FINE;
 
     if (args->path_count == 0) {
         return term_usage("rm", "no path given", NULL, "usage: stoker rm [options] PATH...");
     }
-    if ((args->recursive || args->leftovers) && !args->yes) {
-        if (!isatty(STDIN_FILENO)) {
-            return term_usage("rm", "nobody can be asked", args->paths[0],
-                              "--yes removes without asking");
-        }
-        if (!ask(args)) {
-            term_fail("nothing was removed", args->paths[0], "--yes removes without asking");
-            return EXIT_FINDINGS;
-        }
+    if (args->recursive || args->leftovers) {
+        status = ask(args, "all below", args->paths, args->path_count);
     }
     options = options_of(args, STOKER_REMOVE);
-    return run(args, &options);
+    return status == EXIT_FINE ? run(args, &options) : status;
+}
+
+/* Braces and globs in what is named; the destination is meant as it is written. */
+static int name_sources(struct args *args, struct stoker_engine *engine,
+                        struct stoker_copy_options *options)
+{
+    struct named named;
+    int status;
+
+    if (options->leftovers) {
+        return EXIT_FINE;
+    }
+    status = named_find(&named, engine, options->sources, options->source_count);
+    if (status == EXIT_FINE && options->kind == STOKER_REMOVE && named.pattern &&
+        !options->recursive) {
+        status = ask(args, "what matches:", named.paths, named.count);
+    }
+    options->sources = named.paths;
+    options->source_count = named.count;
+    return status;
 }
 
 static int run(struct args *args, struct stoker_copy_options *options)
@@ -148,7 +178,11 @@ static int run(struct args *args, struct stoker_copy_options *options)
     struct stoker_error error = {0};
     int status = args_open_engine(args, &engine);
 
+    if (status == EXIT_FINE) {
+        status = name_sources(args, engine, options);
+    }
     if (status != EXIT_FINE) {
+        stoker_engine_close(engine);
         return status;
     }
     main_graceful(true);

@@ -2,6 +2,7 @@
 #include "cli/args.h"
 
 #include "cli/cmd_stat.h"
+#include "cli/named.h"
 #include "cli/term.h"
 
 #include <string.h>
@@ -56,6 +57,7 @@ static int run(struct args *args)
     }
     if (args->files) {
         status = args_open_engine(args, &engine);
+        status = status == EXIT_FINE ? named_args(args, engine) : status;
         for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
             status = stat_list_files(engine, args, args->paths[i]);
         }

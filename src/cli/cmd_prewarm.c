@@ -2,6 +2,7 @@
 #include "cli/args.h"
 
 #include "cli/main.h"
+#include "cli/named.h"
 #include "cli/term.h"
 
 #include <string.h>
@@ -39,8 +40,6 @@ static int run(struct args *args)
     struct stoker_prewarm_progress progress = {.struct_size = sizeof progress};
     struct stoker_prewarm_options options = {
         .struct_size = sizeof options,
-        .paths = args->paths,
-        .path_count = args->path_count,
         .workers = (uint32_t)args->workers,
         .piece_bytes = (uint32_t)args->piece_bytes,
         .timeout_s = (uint32_t)args->seconds + (args->seconds > (uint32_t)args->seconds),
@@ -58,9 +57,13 @@ static int run(struct args *args)
                           "usage: stoker prewarm [options] PATH...");
     }
     status = args_open_engine(args, &engine);
+    status = status == EXIT_FINE ? named_args(args, engine) : status;
     if (status != EXIT_FINE) {
+        stoker_engine_close(engine);
         return status;
     }
+    options.paths = args->paths;
+    options.path_count = args->path_count;
     main_graceful(true);
     status = stoker_prewarm_open(&prewarm, engine, &options, &error);
     status = status < 0 ? term_error(status, &error)

@@ -1,6 +1,7 @@
 /* stoker stat, ls --files, cat of one file: files and objects by their names. */
 #include "cli/cmd_stat.h"
 
+#include "cli/named.h"
 #include "cli/term.h"
 
 #include <stdlib.h>
@@ -68,6 +69,7 @@ static int run(struct args *args)
         return term_usage("stat", "no path given", NULL, "usage: stoker stat [options] PATH...");
     }
     status = args_open_engine(args, &engine);
+    status = status == EXIT_FINE ? named_args(args, engine) : status;
     for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
         struct stoker_error error = {0};
         char when[32], bytes[TERM_NUMBER_BYTES];

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "copy/copy.h"
 #include "copy/look.h"
+#include "source/source.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -67,6 +68,21 @@ int stoker_stat(struct stoker_engine *engine, const char *path, struct stoker_fi
     }
     tell(info, &full);
     return 0;
+}
+
+int stoker_names_match(struct stoker_engine *engine, const char *path, char **names_out,
+                       size_t *count_out, struct stoker_error *error)
+{
+    int status = stk_engine_check(engine, error);
+
+    *names_out = NULL;
+    *count_out = 0;
+    return status < 0 ? status : stk_source_match(engine->io, path, names_out, count_out, error);
+}
+
+void stoker_names_free(char *names)
+{
+    stk_free(names);
 }
 
 int stoker_walk_open(struct stoker_walk **walk_out, struct stoker_engine *engine, const char *path,

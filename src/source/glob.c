@@ -27,6 +27,7 @@ static int list_here(struct glob *glob, struct stk_listing *listing_out);
 static int push(struct glob *glob, const char *name, size_t bytes, size_t *before_out);
 static void pop(struct glob *glob, size_t before);
 static int add(struct glob *glob);
+static int add_listed(struct glob *glob, const struct stk_entry *entry);
 static bool bracket(const char **pattern, const char *end, uint32_t letter, bool *matches_out);
 static uint32_t letter_at(const char **cursor, const char *end);
 
@@ -161,7 +162,8 @@ static int expand_part(struct glob *glob, const char *part, size_t part_bytes, c
         }
         status = push(glob, entry->name, strlen(entry->name), &before);
         if (status == 0) {
-            status = expand(glob, rest, depth);
+            status = rest[0] || !stk_io_is_url(glob->path) ? expand(glob, rest, depth)
+                                                           : add_listed(glob, entry);
             pop(glob, before);
         }
     }
@@ -272,6 +274,17 @@ static int add(struct glob *glob)
         return status < 0 ? stk_names_fail(glob->error, status, glob->path) : 0;
     }
     return status;
+}
+
+/* The listing has just told: of a store nobody is asked again. */
+static int add_listed(struct glob *glob, const struct stk_entry *entry)
+{
+    int status = 0;
+
+    if (!glob->folders_only || entry->kind == STK_ENTRY_DIRECTORY) {
+        status = stk_names_add(glob->names, glob->path, glob->bytes);
+    }
+    return status < 0 ? stk_names_fail(glob->error, status, glob->path) : 0;
 }
 
 /* "[a-z]" or "[!a-z]" at *pattern: moves behind it. False: it is no bracket. A ']' in front is

@@ -39,6 +39,12 @@ int stk_source_list(struct stk_io *io, const char *const *urls, size_t url_count
                     struct stk_objects *objects_out, struct stoker_error *error);
 void stk_objects_deinit(struct stk_objects *objects); /* zeroed is fine */
 
+/* The files and folders that a path stands for: itself, if something has that very name, or it is
+ * no pattern (0); else what its braces and globs match, in that order (1). Of http(s):// only
+ * braces. Gives *text_out: names, NUL-ended, one after the other. EMPTY: a glob matches nothing. */
+int stk_source_match(struct stk_io *io, const char *path, char **text_out, size_t *count_out,
+                     struct stoker_error *error);
+
 /* "a{000..002}b{x,y}" -> names; leading zeros kept; at most STK_SOURCE_BRACES_MAX. Gives
  * *text_out: NUL-ended names one after the other. Pure. */
 int stk_braces_expand(const char *pattern, char **text_out, size_t *count_out,
