@@ -162,7 +162,7 @@ static bool test_oracle(const char *path)
     const char *python = getenv("STOKER_PYTHON"), *is_long = getenv("STOKER_TEST_LONG");
     const char *given = getenv("STOKER_TEST_SEED");
     unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)getpid();
-    unsigned count = is_long && is_long[0] ? 5000 : 120, lines = 0;
+    unsigned count = is_long && is_long[0] ? 5000 : 100, lines = 0;
     char command[512], *line = malloc(LINE_BYTES);
     bool good = true, named = python != NULL;
     FILE *pipe;
