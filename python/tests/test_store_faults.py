@@ -196,9 +196,11 @@ SCENARIOS = {
     "XML bomb": ({"fault": "xml-bomb", **ALWAYS}, FAILS),
     "deep XML": ({"fault": "deep-xml", **ALWAYS}, FAILS),
     "the same list for ever": ({"fault": "stuck-list", **ALWAYS}, FAILS),
+    "ever other lists": ({"fault": "endless-list", **ALWAYS}, FAILS),
+    "slow loris": ({"fault": "slow", "rate": 2000, **ONCE}, EITHER),
 }
 # What is done to bytes, where no list is meant, or the reverse, may leave the other alone.
-LISTS_ONLY = {"XML bomb", "deep XML", "the same list for ever",
+LISTS_ONLY = {"XML bomb", "deep XML", "the same list for ever", "ever other lists",
               *(f"list: {name}" for name in LISTS)}
 BYTES_ONLY = {"a range of another unit", "other ETag", "wrong range", "wrong range, once",
               "no range", "no range, once"}
