@@ -292,6 +292,9 @@ static int of_arn(struct making *making)
     const struct stk_s3_arn *arn = making->target->arn;
     const char *client = making->target->site->region;
     bool point = arn->kind == STK_S3_ACCESS_POINT, own = making->authority != NULL;
+    /* Then botocore has no region at all, but one without a name. */
+    bool unnamed =
+        !making->target->site->region_from[0] && making->settings->regional == STK_SAID_YES;
 
     if (arn->kind == STK_S3_MULTI_REGION) {
         return stk_fail(making->error, STOKER_ERROR_UNSUPPORTED,
@@ -301,7 +304,8 @@ static int of_arn(struct making *making)
                         "name the access point of one region, or its bucket", "'s3://%.200s'",
                         making->target->bucket);
     }
-    if (making->settings->arn_region == STK_SAID_NO && strcmp(arn->region, client) != 0) {
+    if (making->settings->arn_region == STK_SAID_NO &&
+        (strcmp(arn->region, client) != 0 || unnamed)) {
         return fail(making, "the ARN is of another region than is configured",
                     "set AWS_REGION to its region, or AWS_S3_USE_ARN_REGION=true");
     }

@@ -188,9 +188,15 @@ static void test_no_region(void)
     struct stk_site site = {.region = "us-east-1", .settings = {.regional = STK_SAID_YES}};
     struct stk_s3_target target = {.site = &site, .bucket = "bucket", .region = "us-east-1"};
     struct stk_s3_address address;
+    struct stk_s3_arn arn;
 
     T_EQ("no region", stk_s3_address(&target, &address, NULL), 0);
     T_STR("no region", address.host, "bucket.s3.amazonaws.com");
+    site.settings.arn_region = STK_SAID_NO;
+    T_TRUE("an ARN", stk_s3_arn_parse("arn:aws:s3:us-east-1:" ACCOUNT ":accesspoint/p", &arn) > 0);
+    target.arn = &arn;
+    T_EQ("an ARN's region", stk_s3_address(&target, &address, NULL), STOKER_ERROR_ARGUMENT);
+    target.arn = NULL;
     target.region = "eu-west-1"; /* as was learned */
     T_EQ("learned", stk_s3_address(&target, &address, NULL), 0);
     T_STR("learned", address.host, "bucket.s3.eu-west-1.amazonaws.com");
