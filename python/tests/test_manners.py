@@ -353,7 +353,7 @@ def test_three_of_ten_refused(shelf, tmp_path):
 def test_alone(shelf, tmp_path, monkeypatch):
     """Without a place to share it works, and says so."""
     _, objects, _ = shelf
-    (tmp_path / f"stoker-1-{os.geteuid()}").symlink_to("/etc/passwd")
+    (tmp_path / f"stoker-2-{os.geteuid()}").symlink_to("/etc/passwd")
     with Store(objects) as store:
         told = finish(start(f"{store.url}/bucket/a.tar", node_connections_max=5))
         assert "link" in told[0]["manners"]["alone"]

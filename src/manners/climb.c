@@ -65,6 +65,13 @@ void stk_climb_step(struct stk_climb *climb, uint64_t bytes, bool busy, bool hel
     }
 }
 
+void stk_climb_fewer(struct stk_climb *climb)
+{
+    climb->kept = (uint32_t)stk_max(climb->kept / 2, climb->min);
+    climb->wait = AFTER_UP;
+    begin(climb, STK_CLIMB_STAY, climb->kept);
+}
+
 static void begin(struct stk_climb *climb, uint32_t trying, uint32_t count)
 {
     climb->trying = trying;

@@ -396,6 +396,7 @@ struct stk_node_verdict stk_node_answer(struct stk_node *node, uint64_t prefix, 
     stk_pace_answer(&pace, sent_ns, now_ns, too_much);
     verdict.throttled = stk_pace_is_throttled(&pace, now_ns);
     verdict.vain = stk_pace_is_wait_vain(&pace, now_ns);
+    verdict.out = stk_pace_is_out(&pace);
     let_go(place, &pace);
     return verdict;
 }

@@ -60,6 +60,7 @@ bool stk_node_admit(struct stk_node *node, uint64_t prefix, uint64_t now_ns);
 struct stk_node_verdict {
     bool throttled; /* stk_pace_is_throttled */
     bool vain;      /* stk_pace_is_wait_vain */
+    bool out;       /* stk_pace_is_out */
 };
 struct stk_node_verdict stk_node_answer(struct stk_node *node, uint64_t prefix, uint64_t sent_ns,
                                         uint64_t now_ns, bool too_much);

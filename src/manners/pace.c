@@ -1,7 +1,9 @@
 /* The rate of requests below a prefix. A store that is asked too much says so to more or less of
  * what it is asked; half as much then brings as many good answers as before, or fewer "too much".
  * Where it brings half as many good answers and as many of the other kind, the store does not say
- * no because of the rate, and to halve it again would only be slow. */
+ * no because of the rate, and to halve it again would only be slow. A store that says no to all for
+ * a while tells nothing of the rate that it allows when it is well: a few ask whether it is, and
+ * then what held before holds again. */
 #include "manners/rules.h"
 
 #include <string.h>
@@ -21,6 +23,8 @@ static void note(struct stk_pace *pace, uint64_t answers, uint64_t good);
 static void halve(struct stk_pace *pace, uint64_t now_ns);
 static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t good, uint64_t answered);
 static void grow(struct stk_pace *pace, uint64_t now_ns);
+static bool begins_outage(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much);
+static void probe(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much);
 
 /* In 1,000 s. */
 static uint64_t per_time(uint64_t count, uint64_t ns)
@@ -46,8 +50,13 @@ bool stk_pace_take(struct stk_pace *pace, uint64_t now_ns)
 void stk_pace_answer(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much)
 {
     uint64_t elapsed_ns, answers;
+    bool begins = !pace->out && begins_outage(pace, sent_ns, now_ns, too_much);
 
     pace->too_much_ns = too_much ? now_ns : pace->too_much_ns;
+    if (pace->out) {
+        probe(pace, begins ? 0 : sent_ns, now_ns, too_much);
+        return;
+    }
     if (pace->trying && sent_ns < pace->window_ns) {
         return;
     }
@@ -200,6 +209,109 @@ static void grow(struct stk_pace *pace, uint64_t now_ns)
     }
 }
 
+/* ---- outages ---- */
+
+/* What was asked most of late, where there was no limit. */
+static uint64_t goal_of(const struct stk_pace *pace)
+{
+    return pace->held > 0 ? pace->held : pace->held_top;
+}
+
+static uint64_t probes_of(const struct stk_pace *pace)
+{
+    uint64_t part = goal_of(pace) / STK_PACE_PROBE_PART;
+
+    return stk_min(stk_max(part, STK_PACE_PROBE_MIN), STK_PACE_PROBE_MAX);
+}
+
+/* True: it has begun, and the pace is that of probes. */
+static bool begins_outage(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much)
+{
+    if (!too_much) {
+        if (sent_ns >= pace->refused_ns) { /* else it tells how it was before */
+            pace->held = pace->rate;
+            pace->held_top = pace->top;
+            pace->refused_ns = 0;
+            pace->refused = 0;
+        }
+        return false;
+    }
+    if (pace->refused_ns == 0 || now_ns >= pace->too_much_ns + STK_PACE_WINDOW_MAX_MS * MS) {
+        pace->refused_ns = now_ns; /* nobody asked for long: it begins anew */
+        pace->refused = 0;
+    }
+    pace->refused++;
+    if (pace->refused < STK_PACE_OUT_ANSWERS || now_ns < pace->refused_ns + STK_PACE_OUT_MS * MS) {
+        return false;
+    }
+    if (pace->out_ended_ns > 0 &&
+        pace->refused_ns < pace->out_ended_ns + STK_PACE_OUT_AGAIN_MS * MS) {
+        pace->held = stk_max(goal_of(pace) / 2, STK_PACE_FLOOR);
+    }
+    pace->out = 1;
+    pace->trying = pace->vain_ms = 0;
+    pace->vain_until_ns = 0;
+    pace->rate = probes_of(pace);
+    pace->next_ns = now_ns;
+    pace->share_last = 0;
+    begin_window(pace, now_ns);
+    return true;
+}
+
+/* As before the outage. */
+static void end_outage(struct stk_pace *pace, uint64_t now_ns)
+{
+    pace->out = 0;
+    pace->out_ended_ns = now_ns;
+    pace->refused = 0;
+    pace->refused_ns = 0;
+    pace->rate = pace->held;
+    pace->peak = stk_max(pace->peak, pace->held);
+    pace->top = (uint32_t)pace->held_top;
+    pace->share_last = 0;
+    pace->grown_ns = now_ns;
+    begin_window(pace, now_ns);
+}
+
+/* An answer to what was sent in an outage. Of a window in which the store came back some were
+ * refused; of two such windows in a row one can tell that it does not take even so much. */
+static void probe(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much)
+{
+    uint64_t answers, share;
+    bool again = pace->share_last > SHARE_MAX;
+
+    if (sent_ns < pace->window_ns) {
+        return;
+    }
+    pace->good += too_much ? 0 : 1;
+    pace->too_much += too_much ? 1 : 0;
+    answers = (uint64_t)pace->good + pace->too_much;
+    if (answers < STK_PACE_PROBE_ANSWERS || now_ns < pace->window_ns + STK_PACE_WINDOW_MS * MS) {
+        return;
+    }
+    share = 1000ull * pace->too_much / answers;
+    pace->share_last = pace->good > 0 ? (uint32_t)share : 0;
+    if (share <= SHARE_MAX) {
+        pace->rate *= STK_PACE_PROBE_TIMES;
+        if (pace->rate >= goal_of(pace)) {
+            end_outage(pace, now_ns);
+            return;
+        }
+    } else if (pace->good == 0) {
+        pace->rate = probes_of(pace);
+    } else if (again) { /* it is there, and has a limit */
+        uint64_t elapsed_ns = now_ns - pace->window_ns;
+
+        pace->out = 0;
+        pace->top = (uint32_t)stk_min(per_time(answers, elapsed_ns), UINT32_MAX);
+        pace->good_before = per_time(pace->good, elapsed_ns);
+        pace->share_before = (uint32_t)share;
+        halve(pace, now_ns);
+        return;
+    }
+    begin_window(pace, now_ns);
+}
+
 bool stk_pace_is_throttled(const struct stk_pace *pace, uint64_t now_ns)
 {
     return pace->rate > 0 ||
@@ -216,7 +328,9 @@ void stk_pace_repair(struct stk_pace *pace, uint64_t now_ns)
         pace->share_before > 1000 || pace->share_last > 1000 ||
         pace->vain_ms > STK_PACE_VAIN_MAX_MS || pace->trying > 1 || pace->good > 1u << 30 ||
         pace->too_much > 1u << 30 || (pace->rate > 0 && pace->rate < STK_PACE_FLOOR) ||
-        (pace->trying && pace->rate == 0)) {
+        (pace->trying && pace->rate == 0) || (pace->out && pace->rate == 0) || pace->out > 1 ||
+        pace->held > RATE_MAX || pace->held_top > UINT32_MAX || pace->refused_ns > far_ns ||
+        pace->out_ended_ns > far_ns || pace->refused > 1u << 30) {
         memset(pace, 0, sizeof *pace);
     }
 }

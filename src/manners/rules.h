@@ -2,7 +2,8 @@
  * and a time in, numbers out.
  *
  *   pace    "too much" --halves--> rate --good answers: grows--> ... --quiet--> no limit
- *              `-- half did not help: no limit for a while --'
+ *              |-- half did not help: no limit for a while --'
+ *              `-- and nothing else for long: an outage --probes, good ones--> what held before
  *   climb   goodput of a number of connections -> the next number
  *   delays  times to the first byte -> from when on another request is worth it
  *   purse   requests sent -> hedges that may be
@@ -27,6 +28,15 @@
 #define STK_PACE_VAIN_MS 10000u      /* for so long, and twice as long each time again, */
 #define STK_PACE_VAIN_MAX_MS 60000u  /* up to this, it is left alone when halving is in vain */
 #define STK_PACE_BURST_MS 50u        /* of requests that were not sent may be sent at once */
+/* An outage: for so long, and of so many answers, none was good. */
+#define STK_PACE_OUT_MS 500u
+#define STK_PACE_OUT_AGAIN_MS 4000u /* so soon after another it shows a limit: half is asked */
+#define STK_PACE_OUT_ANSWERS 32u
+#define STK_PACE_PROBE_PART 16u   /* then a part in so many is asked of what held before, */
+#define STK_PACE_PROBE_MIN 5000u  /* but not less than this, */
+#define STK_PACE_PROBE_MAX 20000u /* and not more */
+#define STK_PACE_PROBE_ANSWERS 4u /* good ones of so many at least, in a window: */
+#define STK_PACE_PROBE_TIMES 4u   /* so many times more is asked, up to what held before */
 
 /* All rates are requests in 1,000 seconds. Zeroed: no limit, nothing known. */
 struct stk_pace {
@@ -46,6 +56,12 @@ struct stk_pace {
     uint32_t trying;         /* 1: it was halved, and this window shows whether that helps */
     uint32_t halvings;       /* so far */
     uint32_t share_last;     /* of "too much" in the last whole window, in thousandths */
+    /* What held when the last good answer came, and the answers without one since. */
+    uint64_t held, held_top; /* rate (0: no limit) and top, as above */
+    uint64_t refused_ns;     /* the first of them; 0: none */
+    uint64_t out_ended_ns;   /* the last outage */
+    uint32_t refused;
+    uint32_t out; /* 1: an outage; rate is how much is asked meanwhile */
 };
 
 /* True: a request may be sent now, and has taken its turn. */
@@ -63,6 +79,11 @@ static inline bool stk_pace_is_vain(const struct stk_pace *pace, uint64_t now_ns
 static inline bool stk_pace_is_wait_vain(const struct stk_pace *pace, uint64_t now_ns)
 {
     return pace->vain_ms > 0 && now_ns < pace->vain_until_ns + STK_PACE_VAIN_MS * 1000000ull;
+}
+/* The store said no to everything, and has not been seen well again. */
+static inline bool stk_pace_is_out(const struct stk_pace *pace)
+{
+    return pace->out != 0;
 }
 /* Within the last STK_PACE_VAIN_MS somebody was told "too much", or the rate is limited. */
 bool stk_pace_is_throttled(const struct stk_pace *pace, uint64_t now_ns);
@@ -93,6 +114,8 @@ void stk_climb_init(struct stk_climb *climb, uint32_t min, uint32_t start, uint3
 /* An interval is over, in which so many bytes came. busy: all connections were used, and requests
  * waited. held: something else decides now (a rate, another process): nothing is learned. */
 void stk_climb_step(struct stk_climb *climb, uint64_t bytes, bool busy, bool held);
+/* So many at once did not get on: half of them, and more only as far as they bring more. */
+void stk_climb_fewer(struct stk_climb *climb);
 
 /* ---- hedges: a second request for what is late ---- */
 

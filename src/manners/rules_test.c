@@ -14,11 +14,14 @@
 struct simulation {
     uint32_t flights, delay_ms;
     uint32_t capacity;          /* requests a second that the store takes; 0: any */
+    uint32_t tenths;            /* of a second, in which it counts what it takes; 0: 1 */
     uint32_t refused;           /* of a thousand, whatever is asked */
     uint32_t phase_ms;          /* its seconds begin so much earlier */
     uint32_t alone_ms;          /* until then one flight at a time goes, as when a data set opens */
     uint32_t from_ms, until_ms; /* that holds then only; until 0: for ever */
-    uint32_t paces;             /* 1: one for all; else each flight has its own of so many */
+    uint32_t outage_ms, outage_end_ms; /* between them all is refused */
+    uint64_t end_ms;                   /* simulated until then */
+    uint32_t paces;                    /* 1: one for all; else each flight has its own of so many */
     uint64_t seed;
     struct {
         uint64_t sent_ns, done_ns;
@@ -30,7 +33,8 @@ struct simulation {
 
 static bool is_refused(struct simulation *sim, uint64_t now_ns)
 {
-    uint64_t ms = now_ns / MS, second = (ms + sim->phase_ms) / 100;
+    uint32_t tenths = sim->tenths ? sim->tenths : 1;
+    uint64_t ms = now_ns / MS, second = (ms + sim->phase_ms) / (100ull * tenths);
     bool on = ms >= sim->from_ms && (sim->until_ms == 0 || ms < sim->until_ms);
 
     if (second != sim->second) {
@@ -38,17 +42,22 @@ static bool is_refused(struct simulation *sim, uint64_t now_ns)
         sim->in_second = 0;
     }
     sim->in_second++;
-    if (on && sim->capacity > 0 && sim->in_second > sim->capacity / 10) {
+    if (ms >= sim->outage_ms && ms < sim->outage_end_ms) {
+        return true;
+    }
+    if (on && sim->capacity > 0 && sim->in_second > sim->capacity * tenths / 10) {
         return true;
     }
     return on && stk_key(sim->seed, sim->good + sim->refusals) % 1000 < sim->refused;
 }
 
-static void simulate(struct simulation *sim, uint64_t ms)
+static void go_on(struct simulation *sim, uint64_t more_ms)
 {
     uint32_t paces = sim->paces ? sim->paces : 1;
+    uint64_t begin_ms = stk_max(sim->end_ms, 1000), ms = begin_ms + more_ms - 1000;
 
-    for (uint64_t t = 1000; t < ms + 1000; t++) {
+    sim->end_ms = begin_ms + more_ms;
+    for (uint64_t t = begin_ms; t < sim->end_ms; t++) {
         uint64_t now_ns = t * MS;
 
         for (uint32_t i = 0; i < sim->flights; i++) {
@@ -71,6 +80,11 @@ static void simulate(struct simulation *sim, uint64_t ms)
         }
         sim->peak_rate = stk_max(sim->peak_rate, sim->pace[0].rate);
     }
+}
+
+static void simulate(struct simulation *sim, uint64_t ms)
+{
+    go_on(sim, ms - (sim->end_ms ? sim->end_ms - 1000 : 0));
 }
 
 /* 100 in flight at 50 ms are 2,000 a second. */
@@ -211,6 +225,126 @@ static void test_recovery(void)
     T_TRUE("it was at full rate before and behind", good > 2000 * 30);
 }
 
+/* Everything is refused for a while, of a store that takes all it is asked or has a limit: probes
+ * only, and then what was before, at once. */
+static void test_outage(void)
+{
+    static const struct row {
+        const char *name;
+        uint32_t capacity, refused, until_ms;
+        uint64_t fast; /* good answers a second that were usual */
+    } rows[] = {
+        {"a brownout of 3 s", 0, 0, 8000, 2000},
+        {"of 2 s, of which the rules for a rate see most", 0, 0, 7000, 2000},
+        {"a second", 0, 0, 6000, 2000},
+        {"half a second", 0, 0, 5500, 1000},
+        {"20 s", 0, 0, 25000, 2000},
+        {"a store with a limit", 600, 0, 8000, 400},
+        {"a store that refuses three of ten anyway", 0, 300, 12000, 1300},
+    };
+
+    T_EACH(row, row, rows)
+    {
+        static struct simulation sim;
+        uint64_t start, probes = 0;
+
+        sim = (struct simulation){.flights = 100,
+                                  .delay_ms = 50,
+                                  .capacity = row->capacity,
+                                  .refused = row->refused,
+                                  .outage_ms = 5000,
+                                  .outage_end_ms = row->until_ms,
+                                  .seed = 7};
+        simulate(&sim, row->until_ms - 2000); /* its time begins with 1,000 */
+        start = sim.good + sim.refusals;
+        go_on(&sim, 1000);
+        probes = sim.good + sim.refusals - start;
+        start = sim.good;
+        go_on(&sim, 2000);
+        T_TRUE(row->name, sim.good - start >= 256); /* the samples of a batch */
+        printf("%s: %llu asked in its last second, %llu good in the 2 s behind it,", row->name,
+               (unsigned long long)probes, (unsigned long long)(sim.good - start));
+        go_on(&sim, 2000);
+        start = sim.good;
+        go_on(&sim, 2000);
+        T_TRUE(row->name, 10 * (sim.good - start) >= 2 * 9 * row->fast);
+        T_TRUE(row->name, row->until_ms < 8000 || 10 * probes <= 2000);
+        printf(" %llu a second then\n", (unsigned long long)(sim.good - start) / 2);
+    }
+}
+
+/* A store that counts by the second, and says no to all for the rest of it, has a limit: to take
+ * each rest for an outage would be a storm each second. */
+static void test_seconds(void)
+{
+    static const uint32_t capacities[] = {200, 500, 1000};
+    static struct simulation sim;
+
+    for (size_t i = 0; i < STK_COUNT(capacities); i++) {
+        for (uint32_t periods = 1; periods <= 4; periods *= 2) {
+            sim = (struct simulation){
+                .flights = 100, .delay_ms = 50, .capacity = capacities[i], .tenths = 10 * periods};
+            simulate(&sim, 60000);
+            T_TRUE("half of it at least", 2 * sim.late_good >= 30ull * capacities[i]);
+            T_TRUE("few are refused", 2 * sim.late_refusals <= sim.late_good);
+            printf("%u in each %u s: %llu good, %llu refused of 30 s\n", capacities[i] * periods,
+                   periods, (unsigned long long)sim.late_good,
+                   (unsigned long long)sim.late_refusals);
+        }
+    }
+}
+
+/* An answer to what was asked before an outage does not end it, nor does it hide one. */
+static void test_before_an_outage(void)
+{
+    struct stk_pace pace = {0};
+    uint64_t now_ns = 10 * SECOND, sent_ns = now_ns - SECOND;
+
+    for (uint32_t i = 0; i < 600; i++, now_ns += 2 * MS) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns, false);
+    }
+    for (uint32_t i = 0; i < 1000; i++, now_ns += 2 * MS) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+        if (i % 100 == 50) {
+            stk_pace_answer(&pace, sent_ns, now_ns, false); /* a large body is whole now */
+        }
+    }
+    T_TRUE("an outage", stk_pace_is_out(&pace) && stk_pace_is_throttled(&pace, now_ns));
+    T_EQ("what held", pace.held, 0);
+    for (uint32_t i = 0; i < 100; i++, now_ns += 5 * MS) {
+        stk_pace_answer(&pace, sent_ns, now_ns, false);
+    }
+    T_TRUE("still", stk_pace_is_out(&pace) && pace.rate <= STK_PACE_PROBE_MAX);
+    for (uint32_t i = 0; i < 3; i++, now_ns += 10 * SECOND) { /* not what was long ago */
+        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+    }
+    T_TRUE("still", stk_pace_is_out(&pace));
+    for (uint32_t i = 0; i < 200; i++, now_ns += 10 * MS) {
+        stk_pace_answer(&pace, now_ns, now_ns, i % 4 > 0);
+    }
+    T_TRUE("back with a limit: by the usual rules", !stk_pace_is_out(&pace) && pace.rate > 0);
+    T_TRUE("they halve it", pace.halvings > 0);
+}
+
+/* Few refusals, or few in a row, are no outage. */
+static void test_no_outage(void)
+{
+    struct stk_pace pace = {0};
+    uint64_t now_ns = 10 * SECOND;
+
+    for (uint32_t i = 0; i < STK_PACE_OUT_ANSWERS - 1; i++, now_ns += 100 * MS) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+    }
+    T_TRUE("few", !stk_pace_is_out(&pace));
+    now_ns += 10 * SECOND;
+    for (uint32_t i = 0; i < STK_PACE_OUT_ANSWERS; i++, now_ns += MS) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+    }
+    T_TRUE("at once", !stk_pace_is_out(&pace));
+    stk_pace_answer(&pace, now_ns, now_ns + 2 * SECOND, true);
+    T_TRUE("for long", stk_pace_is_out(&pace));
+}
+
 /* Once a window, whatever comes of what was on its way. */
 static void test_once(void)
 {
@@ -266,8 +400,8 @@ static void test_silence(void)
     struct stk_pace pace = {0};
     uint64_t now_ns = 10 * SECOND;
 
-    while (pace.halvings == 0 && now_ns < 20 * SECOND) {
-        stk_pace_answer(&pace, now_ns - MS, now_ns, true);
+    for (uint32_t i = 0; pace.halvings == 0 && i < 3000; i++) {
+        stk_pace_answer(&pace, now_ns - MS, now_ns, i % 10 != 0); /* if all: an outage */
         now_ns += 3 * MS;
     }
     while (pace.trying && now_ns < 40 * SECOND) {
@@ -497,6 +631,14 @@ static void test_climb(void)
     T_EQ("a try that is not used ends", climb.count, 64);
     stk_climb_init(&climb, STK_CLIMB_MIN, 64, 4);
     T_EQ("a bound below the least", climb.count, 4);
+    stk_climb_init(&climb, STK_CLIMB_MIN, 64, 256);
+    for (uint32_t want = 32; want >= STK_CLIMB_MIN; want /= 2) {
+        stk_climb_fewer(&climb);
+        T_EQ("half", climb.count, want);
+        T_EQ("to stay", climb.kept, want);
+    }
+    stk_climb_fewer(&climb);
+    T_EQ("not below the least", climb.count, STK_CLIMB_MIN);
 }
 
 /* ---- hedges ---- */
@@ -607,6 +749,10 @@ int main(void)
     test_vain();
     test_beginning();
     test_recovery();
+    test_outage();
+    test_seconds();
+    test_before_an_outage();
+    test_no_outage();
     test_once();
     test_two_windows();
     test_silence();
