@@ -106,7 +106,7 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
             .ca_file = ca_file[0] ? ca_file : NULL,
             .connect_ms = ask->connect_ms ? ask->connect_ms : STK_SEARCH_MS,
             .first_byte_ms = (uint32_t)most_ms,
-            .total_ms = (uint32_t)(wait_ms + stk_min(most_ms, left_ms)),
+            .total_ms = (uint32_t)stk_min(most_ms, left_ms),
             .not_before_ns = begin_ns,
         };
         if (left_ms == 0) {
@@ -321,6 +321,7 @@ static bool is_worth_more(const struct stk_ask *ask, const struct stk_http_reque
     case STK_HTTP_BROKEN:
     case STK_HTTP_FIRST_BYTE:
     case STK_HTTP_STALL:
+    case STK_HTTP_SLOW:
     case STK_HTTP_TOTAL:
         return true;
     case STK_HTTP_TLS:

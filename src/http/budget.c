@@ -16,16 +16,7 @@
 #define UNUSED_MS 50000u  /* leases that were not needed for so long are given back */
 #define SPARE_SOCKETS 64u /* a name with addresses of two kinds is tried at both at once */
 #define WINDOW_BYTES (2 << 20)
-
-/* The connection of a socket: enough to find it again when libcurl tells whom it speaks to. */
-struct stk_http_socket {
-    int fd;                    /* below 0: none */
-    uint64_t cookie;           /* the kernel's own number of it; 0: not told */
-    uint16_t port, local_port; /* local 0: not looked at yet */
-    char ip[46];
-    bool idle, ended;
-    struct stk_http_slot *slot; /* that uses it */
-};
+#define LATE_MS 5000u /* two large bodies within so long: it is the link, not one connection */
 
 static void tell(struct stk_http *http);
 
@@ -331,15 +322,29 @@ bool stk_http_may_start(struct stk_http *http)
     return false;
 }
 
-/* What came so far, also of answers that are not whole yet. */
+/* What came and went so far, also of bodies that are not whole yet. */
 static uint64_t bytes_so_far(const struct stk_http *http)
 {
     uint64_t bytes = http->budget.bytes;
 
     for (uint32_t i = 0; i < http->slot_count; i++) {
-        bytes += http->slots[i]->request ? http->slots[i]->request->bytes : 0;
+        const struct stk_http_slot *slot = http->slots[i];
+
+        bytes += slot->request ? slot->request->bytes + slot->uploaded : 0;
     }
     return bytes;
+}
+
+void stk_http_budget_late(struct stk_http *http, uint64_t now_ns)
+{
+    struct stk_http_budget *budget = &http->budget;
+
+    if (budget->late_ns > 0 && now_ns < budget->late_ns + LATE_MS * MS) {
+        stk_climb_fewer(&budget->large);
+        budget->late_ns = 0;
+    } else {
+        budget->late_ns = now_ns;
+    }
 }
 
 void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns)

@@ -132,7 +132,7 @@ void stk_http_submit(struct stk_http *http, struct stk_http_request *request)
     request->bytes = 0;
     request->is_large = false; /* also of a copy of one that is on its way */
     request->error.status = 0;
-    request->deadline_ns = stk_clock_ns() + total_ms * 1000000ull;
+    request->deadline_ns = stk_max(stk_clock_ns(), request->not_before_ns) + total_ms * 1000000ull;
     atomic_store_explicit(&request->cancelled, false, memory_order_relaxed);
     pthread_mutex_lock(&http->lock);
     closing = http->locked.closing;

@@ -30,9 +30,9 @@ struct stk_http; /* the reactor and its connections */
 #define STK_HTTP_CONNECTIONS_START 128u /* at first; then as many as bring more */
 #define STK_HTTP_CONNECTIONS_ALONE 256u /* the same where no other process of the node asks */
 #define STK_HTTP_CONNECTIONS_MAX 1024u
-/* Answers of so many bytes keep a core busy by few connections; more of them only share its caches,
- * and the first one that is wanted comes later. So at first there are so many of them a core, then
- * as many as bring more. */
+/* Bodies of so many bytes, either way, keep a core busy by few connections; more of them only share
+ * its caches, and the first one that is wanted comes later. So at first there are so many of them a
+ * core, then as many as bring more. */
 #define STK_HTTP_LARGE_BYTES (2u << 20)
 #define STK_HTTP_LARGE_START 16u
 
@@ -42,9 +42,14 @@ struct stk_http; /* the reactor and its connections */
 #define STK_HTTP_STALL_MS 10000u
 #define STK_HTTP_TOTAL_MS 300000u
 
+/* Bytes a second below which a body crawls: no link that data are trained from is so slow. One that
+ * does while each of the others of its group brings so many times more is ended after stall_ms. */
+#define STK_HTTP_CRAWL_BYTES_S 1024u
+#define STK_HTTP_CRAWL_TIMES 8u
+
 struct stk_http_options {
     uint32_t connections_max; /* of all hosts together; 0: STK_HTTP_CONNECTIONS_DEFAULT */
-    uint32_t large_max;       /* large answers on their way at once; 0: connections_max */
+    uint32_t large_max;       /* large bodies on their way at once; 0: connections_max */
     const char *ca_file;      /* PEM; NULL: what libcurl was built with */
     struct stk_node *node;    /* lent: whose leases it needs for connections; NULL: none */
     /* Called on the reactor in each turn; returns when it wants to be called again at the latest,
@@ -71,6 +76,7 @@ enum stk_http_failure {
     STK_HTTP_BROKEN,         /* it ended in the answer: `bytes` of the body are good */
     STK_HTTP_FIRST_BYTE,     /* no answer in time */
     STK_HTTP_STALL,          /* the body stopped: `bytes` of it are good */
+    STK_HTTP_SLOW,           /* the body crawls and others do not: `bytes` of it are good */
     STK_HTTP_TOTAL,          /* total_ms, waiting for a connection included */
     STK_HTTP_CANCELLED,
     STK_HTTP_REFUSED,  /* by prepare or begin, whose error it has */
@@ -101,14 +107,18 @@ struct stk_http_request {
     bool secret;            /* the answer has one: nothing of it stays in libcurl's memory */
     bool cut;               /* a body longer than the buffer is no error: the rest is not read */
     bool direct;            /* by no proxy, whatever the environment says */
-    bool urgent;            /* waits for no other large answer */
+    bool urgent;            /* waits for no other large body */
     const char *ca_file;    /* PEM, instead of the reactor's; NULL: that. Lent */
     uint32_t redirects_max; /* 0: an answer 3xx is given as it is; GET and HEAD only */
     /* The url was told by a server, which was on this machine or not: it may lead only to where a
      * redirect of that server may. */
     bool led, led_here;
     uint32_t connect_ms, first_byte_ms, stall_ms, total_ms; /* 0: STK_HTTP_..._MS */
-    uint64_t not_before_ns;                                 /* monotonic; sent no earlier */
+    /* The whole may take as long as it gets on. total_ms is then for how long its body may crawl,
+     * and for how long no byte may move of any request while it waits for its turn. */
+    bool by_progress;
+    uint64_t group;         /* a hash of the host: whose speeds may be compared; 0: of nobody's */
+    uint64_t not_before_ns; /* monotonic; sent no earlier */
     /* Before each sending: makes url and headers (signs), in `room` of STK_HTTP_ROOM_BYTES if it
      * likes, which is lent to it until done; the first room_bytes of it are wiped then. 0;
      * -EAGAIN: not yet, asked again soon; else the request fails of it. NULL: they are made. */
@@ -176,7 +186,7 @@ void stk_http_hold(struct stk_http *http);
 struct stk_http_told {
     uint32_t connections, connections_peak; /* open now, in use or not; at most so far */
     uint32_t connections_max;               /* as many as bring more, by what was seen */
-    uint32_t large_max;                     /* of large answers the same */
+    uint32_t large_max;                     /* of large bodies the same */
     uint64_t waits; /* requests that waited since the node had no connection left */
 };
 void stk_http_tell(struct stk_http *http, struct stk_http_told *told_out); /* any thread */

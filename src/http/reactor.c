@@ -37,6 +37,8 @@ static const struct told {
                              "try again later, or with fewer requests at a time"},
     [STK_HTTP_STALL] = {STOKER_ERROR_TIMEOUT, "the answer stopped coming",
                         "try again later, or with fewer requests at a time"},
+    [STK_HTTP_SLOW] = {STOKER_ERROR_TIMEOUT, "the answer comes too slowly, and others do not",
+                       "look at the server and proxies between"},
     [STK_HTTP_TOTAL] = {STOKER_ERROR_TIMEOUT, "the request was not done in time",
                         "try again later, or with fewer requests at a time"},
     [STK_HTTP_CANCELLED] = {STOKER_ERROR_CLOSED, "the request was cancelled",
@@ -65,7 +67,6 @@ static void launch(struct stk_http_slot *slot);
 static void launch_parked(struct stk_http *http);
 static void park(struct stk_http_slot *slot, bool parked);
 static void sweep(struct stk_http *http);
-static uint32_t overdue(const struct stk_http_slot *slot, uint64_t now_ns);
 static int wait_ms(struct stk_http *http);
 
 void *stk_http_run(void *context)
@@ -147,12 +148,16 @@ static bool take_inbox(struct stk_http *http)
     return closing;
 }
 
+static bool is_large(const struct stk_http_request *request)
+{
+    return stk_max(request->buffer_bytes, request->body.bytes) >= STK_HTTP_LARGE_BYTES &&
+           !request->urgent;
+}
+
 /* It is due: the large ones wait for each other before they wait for a connection. */
 static void admit(struct stk_http *http, struct stk_http_request *request)
 {
-    bool large = request->buffer_bytes >= STK_HTTP_LARGE_BYTES && !request->urgent;
-
-    stk_http_list_add(large ? &http->large : &http->ready, request);
+    stk_http_list_add(is_large(request) ? &http->large : &http->ready, request);
 }
 
 static void cancel_all(struct stk_http *http)
@@ -243,6 +248,7 @@ static bool start(struct stk_http *http, struct stk_http_request *request)
     request->sent_ns = 0;
     request->sends = 0;
     http->active++;
+    stk_http_crowd_of(slot)->active++;
     slot->started_ns = stk_clock_ns();
     launch(slot);
     return true;
@@ -342,7 +348,12 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
         stk_http_name_doubted(slot);
     }
     stk_http_socket_left(slot);
-    http->budget.bytes += request->bytes;
+    http->budget.bytes += request->bytes + slot->uploaded;
+    stk_http_crowd_of(slot)->active--;
+    if (request->is_large && (failure == STK_HTTP_STALL || failure == STK_HTTP_FIRST_BYTE) &&
+        http->large_count > 1) {
+        stk_http_budget_late(http, stk_clock_ns());
+    }
     if (request->secret) {
         curl_easy_cleanup(slot->easy); /* and what it received, which is wiped */
         slot->easy = NULL;
@@ -422,16 +433,6 @@ static bool follow(struct stk_http_slot *slot)
     return true;
 }
 
-static bool is_true(const _Atomic bool *flag)
-{
-    return flag && atomic_load_explicit(flag, memory_order_relaxed);
-}
-
-static bool is_cancelled(const struct stk_http_request *request)
-{
-    return is_true(&request->cancelled) || is_true(request->stop) || is_true(request->stop_too);
-}
-
 void stk_http_drop(struct stk_http *http, struct stk_http_request *request)
 {
     (void)http;
@@ -455,49 +456,23 @@ static void sweep(struct stk_http *http)
     stk_http_budget_sweep(http, now_ns);
     for (size_t i = 0; i < STK_COUNT(lists); i++) {
         for (request = lists[i]->first; request; request = next) {
-            bool cancelled = is_cancelled(request);
+            uint32_t failure = stk_http_overwaited(http, request, now_ns);
 
             next = request->next;
-            if (cancelled || now_ns >= request->deadline_ns) {
+            if (failure != STK_HTTP_NO_FAILURE) {
                 stk_http_list_remove(lists[i], request);
-                stk_http_finish(http, request, NULL,
-                                cancelled ? STK_HTTP_CANCELLED : STK_HTTP_TOTAL, NULL);
+                stk_http_finish(http, request, NULL, failure, NULL);
             }
         }
     }
     for (uint32_t i = 0; i < http->slot_count; i++) {
         struct stk_http_slot *slot = http->slots[i];
-        uint32_t failure = slot->request ? overdue(slot, now_ns) : STK_HTTP_NO_FAILURE;
+        uint32_t failure = slot->request ? stk_http_overdue(slot, now_ns) : STK_HTTP_NO_FAILURE;
 
         if (failure != STK_HTTP_NO_FAILURE) {
             finish_slot(slot, failure);
         }
     }
-}
-
-static uint32_t overdue(const struct stk_http_slot *slot, uint64_t now_ns)
-{
-    const struct stk_http_request *request = slot->request;
-    uint32_t first_ms = request->first_byte_ms ? request->first_byte_ms : STK_HTTP_FIRST_BYTE_MS;
-    uint32_t stall_ms = request->stall_ms ? request->stall_ms : STK_HTTP_STALL_MS;
-    uint32_t connect_ms = request->connect_ms ? request->connect_ms : STK_HTTP_CONNECT_MS;
-    /* Before all of it is sent, and within the answer, something must move. */
-    bool answering = slot->answer.code != 0 || slot->uploaded < request->body.bytes;
-
-    if (is_cancelled(request)) {
-        return STK_HTTP_CANCELLED;
-    }
-    if (now_ns >= request->deadline_ns) {
-        return STK_HTTP_TOTAL;
-    }
-    if (!slot->sent) { /* libcurl ends a connect that takes too long */
-        return slot->parked && now_ns >= slot->started_ns + connect_ms * MS ? STK_HTTP_RESOLVE
-                                                                            : STK_HTTP_NO_FAILURE;
-    }
-    if (answering && now_ns >= slot->progress_ns + stall_ms * MS) {
-        return STK_HTTP_STALL;
-    }
-    return now_ns >= slot->progress_ns + first_ms * MS ? STK_HTTP_FIRST_BYTE : STK_HTTP_NO_FAILURE;
 }
 
 /* Until the next thing that no wakeup tells of. */

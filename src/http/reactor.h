@@ -2,7 +2,7 @@
  *
  *   inbox --take--> delayed --due--> ready --a free slot--> active --libcurl--> done
  *                       `------------- -EAGAIN of prepare ----'
- *   large answers wait before ready until few enough of them are on their way
+ *   large bodies wait before ready until few enough of them are on their way
  *   a free slot is one for which there is a lease of the node, too: budget.c
  *
  * Owner: struct stk_http. Threads: the reactor; `locked` with its lock: any.
@@ -44,13 +44,38 @@ struct stk_http_slot {
     uint64_t started_ns;
     uint64_t progress_ns; /* when a byte went either way */
     uint64_t skipped;
-    uint64_t uploaded;
+    uint64_t uploaded; /* of a long body: handed to the socket */
+    uint64_t unsent;   /* of that: at the last look not yet acknowledged */
+    uint64_t moved;    /* of bodies, both ways */
+    /* Since when it is looked whether it crawls, and how it was then. */
+    uint64_t window_ns, window_went, window_others, long_ns, long_went;
+    uint32_t window_active;
+    bool window_answers;
     struct stk_http_socket *socket; /* that it uses; NULL: none yet */
     struct curl_slist resolve_line;
     char resolve[STK_HTTP_RESOLVE_BYTES]; /* host and addresses; "": libcurl asks */
     char problem[CURL_ERROR_SIZE];
     struct stk_http_answer answer;
     char room[STK_HTTP_ROOM_BYTES]; /* of prepare; may hold secrets */
+};
+
+/* The connection of a socket: enough to find it again when libcurl tells whom it speaks to. */
+struct stk_http_socket {
+    int fd;                    /* below 0: none */
+    uint64_t cookie;           /* the kernel's own number of it; 0: not told */
+    uint16_t port, local_port; /* local 0: not looked at yet */
+    char ip[46];
+    bool idle, ended;
+    struct stk_http_slot *slot; /* that uses it */
+};
+
+#define STK_HTTP_CROWDS 64u
+#define STK_HTTP_LONG_BODY_BYTES 32768u /* of a request: how it leaves is looked at */
+
+/* The requests of a group (or of two that happen to share a place: it is only a measure). */
+struct stk_http_crowd {
+    uint64_t moved;
+    uint32_t active;
 };
 
 /* Of the reactor: budget.c. */
@@ -62,9 +87,10 @@ struct stk_http_budget {
     bool is_short;    /* since the last step something waited for a lease */
     bool is_untried;  /* there may be sockets that no transfer has gone by yet */
     uint64_t refused_ns, full_ns, climbed_ns, climbed_bytes;
-    uint64_t bytes; /* of requests that are done */
+    uint64_t late_ns; /* when a large body came too late last; 0: it did not, of late */
+    uint64_t bytes;   /* of requests that are done */
     uint32_t sweeps, busy, large_busy;
-    struct stk_climb climb, large; /* of connections; of large answers at once */
+    struct stk_climb climb, large; /* of connections; of large bodies at once */
 };
 
 /* Of the reactor: watch.c. */
@@ -88,6 +114,8 @@ struct stk_http {
     struct stk_http_list large, ready, delayed; /* of the reactor */
     uint32_t large_count;                       /* ready or on their way */
     uint64_t swept_ns;
+    uint64_t moved_ns; /* when a byte of any request went either way */
+    struct stk_http_crowd crowds[STK_HTTP_CROWDS];
     pthread_mutex_t lock;
     struct {
         struct stk_http_list inbox;
@@ -132,12 +160,28 @@ uint32_t stk_http_judge(const struct stk_http_slot *slot, CURLcode result);
 /* begin, if it was not called yet: false when it refused. */
 bool stk_http_begin(struct stk_http_slot *slot);
 
+/* progress.c */
+bool stk_http_is_cancelled(const struct stk_http_request *request);
+/* A byte came, or went: body_bytes of a body. */
+void stk_http_moved(struct stk_http_slot *slot, uint64_t body_bytes);
+static inline struct stk_http_crowd *stk_http_crowd_of(const struct stk_http_slot *slot)
+{
+    return &slot->http->crowds[slot->request->group % STK_HTTP_CROWDS];
+}
+/* What a transfer fails of now: enum stk_http_failure. */
+uint32_t stk_http_overdue(struct stk_http_slot *slot, uint64_t now_ns);
+/* The same of a request that waits for its turn. */
+uint32_t stk_http_overwaited(const struct stk_http *http, const struct stk_http_request *request,
+                             uint64_t now_ns);
+
 /* budget.c */
 int stk_http_budget_open(struct stk_http *http); /* below 0: no memory */
 void stk_http_budget_close(struct stk_http *http);
 /* Whether one more of what is ready may be sent. */
 bool stk_http_may_start(struct stk_http *http);
 void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns);
+/* A large body did not get on: where that is no exception they are too many for the link. */
+void stk_http_budget_late(struct stk_http *http, uint64_t now_ns);
 /* How long to sleep when there is nothing to do. */
 uint32_t stk_http_budget_idle_ms(const struct stk_http *http, uint32_t most_ms);
 /* Called by libcurl; user: the struct stk_http. */

@@ -44,7 +44,7 @@ void stk_http_prepare_slot(struct stk_http_slot *slot)
     slot->answer.content_bytes = UINT64_MAX;
     slot->sent = slot->began = slot->cut = false;
     slot->failure = STK_HTTP_NO_FAILURE;
-    slot->skipped = slot->uploaded = 0;
+    slot->skipped = slot->uploaded = slot->unsent = slot->moved = slot->window_ns = 0;
     slot->started_ns = slot->progress_ns = stk_clock_ns();
     set_headers(slot);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, slot);
@@ -195,7 +195,7 @@ static void set_method(struct stk_http_slot *slot)
         if (request->method == STK_HTTP_PUT) {
             curl_easy_setopt(slot->easy, CURLOPT_CUSTOMREQUEST, "PUT");
         }
-        if (request->body.bytes > (size_t)RECEIVE_BYTES_MIN) {
+        if (request->body.bytes > STK_HTTP_LONG_BODY_BYTES) {
             curl_easy_setopt(slot->easy, CURLOPT_UPLOAD_BUFFERSIZE, RECEIVE_BYTES_MAX);
             curl_easy_setopt(slot->easy, CURLOPT_XFERINFOFUNCTION, on_progress);
             curl_easy_setopt(slot->easy, CURLOPT_XFERINFODATA, slot);
@@ -218,7 +218,7 @@ static size_t take_header(char *data, size_t size, size_t count, void *user)
     struct stk_http_answer *answer = &slot->answer;
     size_t given = size * count, bytes = given;
 
-    slot->progress_ns = stk_clock_ns();
+    stk_http_moved(slot, 0);
     if (slot->request->first_byte_ns == 0) {
         slot->request->first_byte_ns = slot->progress_ns;
     }
@@ -266,7 +266,7 @@ static size_t take_body(char *data, size_t size, size_t count, void *user)
     struct stk_http_request *request = slot->request;
     size_t given = size * count, bytes = given, room;
 
-    slot->progress_ns = stk_clock_ns();
+    stk_http_moved(slot, bytes);
     if (slot->answer.code / 100 != 2) {
         slot->cut = take_text(&slot->answer, data, bytes) < bytes;
         return slot->cut ? 0 : given;
@@ -328,8 +328,8 @@ static int on_progress(void *user, curl_off_t down_total, curl_off_t down, curl_
     (void)down;
     (void)up_total;
     if ((uint64_t)up != slot->uploaded) {
+        stk_http_moved(slot, (uint64_t)up - stk_min((uint64_t)up, slot->uploaded));
         slot->uploaded = (uint64_t)up;
-        slot->progress_ns = stk_clock_ns();
     }
     return 0;
 }
