@@ -19,6 +19,7 @@
 #define STRANGE_ATTEMPTS_MAX 4u
 #define QUICK_TRIES_MAX 48u /* without a wait, since waiting helps nobody: not of the others */
 #define POOR_MS 1000u       /* a retry for which there are no tokens waits for so much longer */
+#define OUT_MS 1000u        /* in an outage nobody waits longer: few are let through anyway */
 
 /* Waits of stk_exchange_call. */
 struct waiter {
@@ -28,14 +29,13 @@ struct waiter {
     struct stk_http_answer *answer;
 };
 
-static uint64_t prefix_of(const struct stk_store *store, const struct stk_place *place);
 static void submit(struct stk_exchange *exchange);
 static int admit(struct stk_http_request *request, char *room);
 static int on_begin(struct stk_http_request *request, const struct stk_http_answer *answer);
 static void on_done(struct stk_http_request *request, const struct stk_http_answer *answer);
 static void settle(struct stk_exchange *exchange, const struct stk_http_answer *answer);
-static bool try_again(struct stk_exchange *exchange, uint32_t verdict, bool vain,
-                      const struct stk_http_answer *answer);
+static bool try_again(struct stk_exchange *exchange, uint32_t verdict,
+                      const struct stk_node_verdict *told, const struct stk_http_answer *answer);
 static void watch(struct stk_exchange *exchange);
 static void unwatch(struct stk_exchange *exchange);
 static bool may_hedge(const struct stk_exchange *exchange);
@@ -55,8 +55,10 @@ void stk_exchange_start(struct stk_store *store, struct stk_exchange *exchange)
     exchange->code = 0;
     exchange->refused[0] = '\0';
     exchange->progress_ns = stk_clock_ns();
+    exchange->waited_ns = 0;
+    exchange->out = false;
     exchange->request.not_before_ns = 0;
-    exchange->prefix = prefix_of(store, exchange->place);
+    exchange->prefix = stk_store_prefix(store, exchange->place, &exchange->group);
     exchange->row = stk_place_store(exchange->place);
     exchange->hedge = exchange->of = NULL;
     exchange->watched = exchange->won = exchange->left = exchange->ended = false;
@@ -90,21 +92,23 @@ int stk_exchange_call(struct stk_store *store, struct stk_exchange *exchange,
 
 /* The bucket, and what its keys begin with up to the first '/': stores count by something like it.
  * Of the web the host and the first part of the path. */
-static uint64_t prefix_of(const struct stk_store *store, const struct stk_place *place)
+uint64_t stk_store_prefix(const struct stk_store *store, const struct stk_place *place,
+                          uint64_t *group_out)
 {
-    const char *text = place->kind == STK_PLACE_HTTP ? place->target : place->key, *end = text;
-    uint64_t bucket = store->where;
+    const char *text = place->key, *end;
 
     if (place->kind == STK_PLACE_HTTP) { /* scheme://host/part/ */
-        end = strstr(text, "://");
-        end = end ? strchr(end + 3, '/') : text;
-        end = end ? end + 1 : text;
+        text = strstr(place->target, "://");
+        text = text ? text + 3 : place->target;
+        text += strcspn(text, "/?#");
+        *group_out = stk_key(place->kind, stk_sum64(place->target, (size_t)(text - place->target)));
+        text += *text == '/';
     } else {
-        bucket = stk_key(place->kind == STK_PLACE_S3 ? store->where : place->kind,
-                         stk_sum64(place->bucket, strlen(place->bucket)));
+        *group_out = stk_key(place->kind == STK_PLACE_S3 ? store->where : place->kind,
+                             stk_sum64(place->bucket, strlen(place->bucket)));
     }
-    end = strchr(end, '/');
-    return stk_key(bucket, end ? stk_sum64(text, (size_t)(end - text)) : 0);
+    end = strchr(text, '/');
+    return stk_key(*group_out, end ? stk_sum64(text, (size_t)(end - text)) : 0);
 }
 
 /* One try, for what has not come yet. A third of the time for each of the ways to be slow, so that
@@ -118,6 +122,7 @@ static void submit(struct stk_exchange *exchange)
     struct stk_view body = request->body;
 
     exchange->attempts++;
+    exchange->due_ns = stk_max(stk_clock_ns(), not_before_ns);
     *request = (struct stk_http_request){
         .method = exchange->method,
         .body = body,
@@ -131,7 +136,9 @@ static void submit(struct stk_exchange *exchange)
         .connect_ms = (uint32_t)stk_min(stk_max(timeout_ms / 3, 1), STK_HTTP_CONNECT_MS),
         .first_byte_ms = stk_max(timeout_ms / 3, 1) * patience,
         .stall_ms = stk_max(timeout_ms / 3, 1),
-        /* While bytes come it may go on. */
+        /* While bytes come it may go on; a document is short. */
+        .by_progress = !exchange->document,
+        .group = exchange->group,
         .total_ms = (uint32_t)stk_min(10ull * patience * stk_max(timeout_ms, 1000), UINT32_MAX),
         .cut = exchange->probe,
         .stop = &exchange->cancelled,
@@ -144,6 +151,16 @@ static void submit(struct stk_exchange *exchange)
     };
     exchange->paced = false;
     stk_http_submit(exchange->store->http, request);
+}
+
+void stk_exchange_turn(struct stk_exchange *exchange, uint64_t now_ns)
+{
+    uint64_t waited_ns = now_ns - stk_min(now_ns, exchange->due_ns);
+
+    exchange->waited_ns += waited_ns;
+    exchange->progress_ns += exchange->out ? 0 : waited_ns;
+    exchange->progress_ns = stk_min(exchange->progress_ns, now_ns);
+    exchange->due_ns = now_ns;
 }
 
 /* On the reactor, as all below: lets it go when it is its turn. */
@@ -159,6 +176,14 @@ static int admit(struct stk_http_request *request, char *room)
         return stk_fail(&request->error, STOKER_ERROR_CLOSED, "it is not wanted any more",
                         "nothing is wrong", "a hedge");
     }
+    if (now_ns >= exchange->due_ns &&
+        exchange->waited_ns + (now_ns - exchange->due_ns) >= STK_STORE_WAIT_MAX_MS * MS) {
+        return stk_fail(&request->error, STOKER_ERROR_TIMEOUT,
+                        "a request had to wait for its turn for too long",
+                        "the store takes few requests a second: use fewer processes, or spread "
+                        "the data over more prefixes",
+                        "%u s", STK_STORE_WAIT_MAX_MS / 1000);
+    }
     if (!stk_node_admit(store->node, exchange->prefix, now_ns)) {
         if (!exchange->paced) {
             atomic_fetch_add_explicit(&store->paced, 1, memory_order_relaxed);
@@ -169,6 +194,7 @@ static int admit(struct stk_http_request *request, char *room)
     }
     status = stk_store_prepare(request, room);
     if (status == 0) {
+        stk_exchange_turn(exchange, now_ns);
         exchange->turn_ns = now_ns;
         if (!exchange->of) {
             stk_purse_earn(&store->purse, store->options.hedge_percent_max);
@@ -279,6 +305,7 @@ static void settle(struct stk_exchange *exchange, const struct stk_http_answer *
     if (exchange->ranged && answer->code / 100 == 2 && request->bytes > 0) {
         exchange->good += request->bytes;
         exchange->progress_ns = stk_clock_ns();
+        exchange->waited_ns = 0;
     }
     if (request->sent_bytes > 0) {
         exchange->progress_ns = stk_clock_ns(); /* a long body moved, whatever came of it */
@@ -308,49 +335,67 @@ static void settle(struct stk_exchange *exchange, const struct stk_http_answer *
         exchange->done(exchange, answer);
         return;
     }
-    if (verdict == STK_VERDICT_FAILED || !try_again(exchange, verdict, told.vain, answer)) {
+    if (verdict == STK_VERDICT_FAILED || !try_again(exchange, verdict, &told, answer)) {
         stk_store_fail(exchange, answer, &refusal);
         exchange->done(exchange, answer);
     }
 }
 
-/* False: it has been tried for long enough. vain: waiting longer since it is too much for the store
- * would not help it. */
-static bool try_again(struct stk_exchange *exchange, uint32_t verdict, bool vain,
-                      const struct stk_http_answer *answer)
+/* What a try that brought nothing costs and waits; false: it was the last. */
+static bool wait_for_next(struct stk_exchange *exchange, uint32_t verdict,
+                          const struct stk_node_verdict *told, uint64_t *wait_ms)
 {
     struct stk_store *store = exchange->store;
-    uint64_t now_ns = stk_clock_ns(), wait_ms = 0;
-    uint32_t cost = verdict != STK_VERDICT_THROTTLED ? COST_TRANSIENT
-                    : vain                           ? COST_VAIN
-                                                     : COST_THROTTLED;
+    bool strange = !atomic_load_explicit(&store->answered, memory_order_relaxed);
+    bool throttled = verdict == STK_VERDICT_THROTTLED;
+    uint32_t tries = exchange->attempts - exchange->quick - exchange->settled, cost;
 
-    if (verdict == STK_VERDICT_AGAIN) {
-        cost = 0;
-    } else if (exchange->ranged && exchange->request.bytes > 0 && exchange->good > 0 &&
-               exchange->attempts < 1000) {
-        cost = 0; /* it made progress: this is another request, for the rest */
-        exchange->settled = exchange->attempts - exchange->quick;
-    } else {
-        bool strange = !atomic_load_explicit(&store->answered, memory_order_relaxed);
-        uint32_t tries = exchange->attempts - exchange->quick - exchange->settled;
-
-        if (tries >= store->config.attempts_max || exchange->quick >= QUICK_TRIES_MAX ||
-            (strange && exchange->attempts >= STRANGE_ATTEMPTS_MAX)) {
-            return false;
-        }
-        wait_ms = stk_store_backoff(store, verdict, vain ? 0 : tries, answer);
-        exchange->quick += vain && verdict == STK_VERDICT_THROTTLED;
-        if (!stk_store_take_tokens(store, cost)) {
-            cost = 0;
-            wait_ms += stk_store_random(store, POOR_MS) + POOR_MS;
-        }
-    }
-    if (now_ns + wait_ms * MS >= exchange->progress_ns + store->options.timeout_ms * MS) {
+    if (tries >= store->config.attempts_max || exchange->quick >= QUICK_TRIES_MAX ||
+        (strange && exchange->attempts >= STRANGE_ATTEMPTS_MAX)) {
         return false;
     }
+    exchange->out = throttled && told->out;
+    if (exchange->out) { /* all are refused, and few are let through: it ends by time */
+        exchange->settled++;
+        *wait_ms = stk_store_random(store, OUT_MS);
+        return true;
+    }
+    *wait_ms = stk_store_backoff(store, verdict, told->vain ? 0 : tries);
+    exchange->quick += told->vain && throttled;
+    cost = !throttled ? COST_TRANSIENT : told->vain ? COST_VAIN : COST_THROTTLED;
+    if (stk_store_take_tokens(store, cost)) {
+        exchange->cost += cost; /* all of it comes back with a good answer */
+    } else {
+        *wait_ms += stk_store_random(store, POOR_MS) + POOR_MS;
+    }
+    return true;
+}
+
+/* False: it has been tried for long enough. */
+static bool try_again(struct stk_exchange *exchange, uint32_t verdict,
+                      const struct stk_node_verdict *told, const struct stk_http_answer *answer)
+{
+    struct stk_store *store = exchange->store;
+    uint64_t now_ns = stk_clock_ns(), wait_ms = 0, end_ns;
+    uint64_t told_ms = verdict == STK_VERDICT_AGAIN ? 0 : stk_store_retry_after(answer);
+    bool got_on = exchange->ranged && exchange->request.bytes > 0 && exchange->good > 0 &&
+                  exchange->request.failure != STK_HTTP_SLOW && exchange->attempts < 1000;
+
+    if (verdict != STK_VERDICT_AGAIN && got_on) { /* this is another request, for the rest */
+        exchange->settled = exchange->attempts - exchange->quick;
+    } else if (verdict != STK_VERDICT_AGAIN && !wait_for_next(exchange, verdict, told, &wait_ms)) {
+        return false;
+    }
+    end_ns = exchange->progress_ns + store->options.timeout_ms * MS;
+    if (now_ns >= end_ns || told_ms > STK_STORE_RETRY_AFTER_MAX_MS ||
+        exchange->waited_ns + told_ms * MS >= STK_STORE_WAIT_MAX_MS * MS) {
+        return false;
+    }
+    wait_ms = stk_min(wait_ms, (end_ns - now_ns) / MS); /* at its end it is tried once more */
+    exchange->progress_ns += told_ms * MS;
+    exchange->waited_ns += told_ms * MS;
+    wait_ms += told_ms;
     atomic_fetch_add_explicit(&store->retries[verdict - 1], 1, memory_order_relaxed);
-    exchange->cost += cost; /* all of it comes back with a good answer */
     exchange->request.not_before_ns = wait_ms ? now_ns + wait_ms * MS : 0;
     exchange->ended = false;
     submit(exchange);
@@ -480,6 +525,7 @@ static void hedge(struct stk_exchange *exchange)
     late->bytes = exchange->bytes - exchange->good;
     late->good = 0;
     late->hedge = NULL;
+    late->due_ns = stk_clock_ns();
     late->watched = late->won = late->left = late->ended = false;
     late->attempts = 1;
     late->of = exchange;

@@ -139,6 +139,14 @@ int stk_store_session(struct stk_store *store, const char *bucket,
                       const struct stk_creds_session *given, struct stk_session **session_out,
                       struct stoker_error *error);
 
+/* exchange.c: whose rate a request for the place keeps to, and whose others' speed it may be
+ * compared with: the bucket's, or the host's of the web. */
+uint64_t stk_store_prefix(const struct stk_store *store, const struct stk_place *place,
+                          uint64_t *group_out);
+
+/* Its turn has come. Who waited for it is not without progress, unless nobody makes any. */
+void stk_exchange_turn(struct stk_exchange *exchange, uint64_t now_ns);
+
 /* request.c: fills url and headers of exchange->request in room. 0, -EAGAIN or a filled error. */
 int stk_store_prepare(struct stk_http_request *request, char *room);
 
@@ -185,8 +193,9 @@ int stk_store_check(struct stk_http_request *request, const struct stk_http_answ
 uint64_t stk_store_tick(void *store, uint64_t now_ns);
 /* How long to wait before the try number `attempt` (from 1), in ms; 0: the store says no to a part
  * of whatever it is asked, and waiting longer does not help. */
-uint64_t stk_store_backoff(struct stk_store *store, uint32_t verdict, uint32_t attempt,
-                           const struct stk_http_answer *answer);
+uint64_t stk_store_backoff(struct stk_store *store, uint32_t verdict, uint32_t attempt);
+/* How long the server asks us to wait, in ms; 0: it does not say. Saturated. */
+uint64_t stk_store_retry_after(const struct stk_http_answer *answer);
 /* "bytes 0-9/10": false if it is not. total UINT64_MAX: "*". */
 bool stk_store_content_range(struct stk_view text, uint64_t *first, uint64_t *last,
                              uint64_t *total);

@@ -34,6 +34,11 @@
 #define STK_STORE_RANGE_BYTES (8u << 20)    /* larger reads are cut into ranges of so many bytes */
 #define STK_STORE_RANGE_SEALED (4u << 20)   /* Azure tells a checksum of ranges up to it */
 #define STK_STORE_MORE_MAX 8u
+/* A server may have us come back in so long; one that says a longer time has failed. */
+#define STK_STORE_RETRY_AFTER_MAX_MS 300000u
+/* So long may a request wait for its turn (a rate, a connection, a time that the server said),
+ * which is no lack of progress, from one byte that it brings to the next. */
+#define STK_STORE_WAIT_MAX_MS 600000u
 #define STK_STORE_LANDINGS_MAX 3u /* signed URLs of the hub, refused one after the other */
 #define STK_STORE_DAMAGED_MAX 3u  /* bodies of a fetch that do not match the server's checksum */
 
@@ -146,11 +151,14 @@ struct stk_exchange {
     char refused[64]; /* the word that it said no with ("NoSuchKey"); empty: none */
     /* of the tries */
     uint32_t attempts, refreshes, moves;
-    uint32_t sends;         /* of the attempts: libcurl may send one again by itself */
-    uint32_t quick;         /* of the attempts: such as waited for nothing */
-    uint32_t settled;       /* of the others: up to the last that brought something */
-    uint32_t cost;          /* tokens taken for its tries */
-    uint64_t progress_ns;   /* when a byte came last, or it began */
+    uint32_t sends;   /* of the attempts: libcurl may send one again by itself */
+    uint32_t quick;   /* of the attempts: such as waited for nothing */
+    uint32_t settled; /* of the others: up to the last that brought something, or in an outage */
+    uint32_t cost;    /* tokens taken for its tries */
+    uint64_t progress_ns;   /* when a byte came last, or it began; later by what it waited for */
+    uint64_t due_ns;        /* since when the try in hand waits for its turn */
+    uint64_t waited_ns;     /* for turns, since it brought something */
+    bool out;               /* the store said no to all when it was refused last */
     uint64_t generation;    /* of the credentials that it was signed with */
     struct stk_seals seals; /* what the server told of the wanted bytes */
     struct stk_seal odd;    /* of the last body that was not as it told */
@@ -158,7 +166,7 @@ struct stk_exchange {
     _Atomic bool cancelled;
     const char *headers[32];
     /* of manners; of the reactor */
-    uint64_t prefix;                      /* whose rate it keeps to */
+    uint64_t prefix, group;               /* whose rate it keeps to; whose others' speed counts */
     uint64_t turn_ns;                     /* when the try in flight was admitted */
     bool paced;                           /* it had to wait for its turn */
     struct stk_exchange *later, *earlier; /* of those that have no first byte yet */

@@ -193,6 +193,137 @@ static void test_judging(void)
     stk_place_free(place);
 }
 
+/* Hosts of the web are not one store: what one of them says of too much is nothing to another. */
+static void test_each_host_has_its_rate(void)
+{
+    static const struct row {
+        const char *a, *b;
+        bool same, same_host;
+    } rows[] = {
+        {"http://a/file", "http://b/file", false, false},
+        {"http://a", "http://b", false, false},
+        {"http://a/file", "http://a/other", true, true},
+        {"http://a/one/x", "http://a/two/x", false, true},
+        {"http://a/one/x", "http://a/one/y/z", true, true},
+        {"http://a:80/one/x", "http://a:81/one/x", false, false},
+        {"https://a/one/x", "http://a/one/x", false, false},
+        {"http://a?q=1", "http://a/file", true, true},
+        {"s3://a/one/x", "s3://b/one/x", false, false},
+        {"s3://a/one/x", "s3://a/two/x", false, true},
+        {"s3://a/x", "s3://a/y", true, true},
+        {"s3://a/x", "gs://a/x", false, false},
+        {"s3://a/x", "http://a/x", false, false},
+    };
+    struct stk_store *store = open_store();
+
+    T_EACH(row, row, rows)
+    {
+        struct stk_place *a = NULL, *b = NULL;
+        uint64_t group_a, group_b;
+
+        T_EQ(row->a, stk_place_parse(row->a, &a, NULL), 0);
+        T_EQ(row->b, stk_place_parse(row->b, &b, NULL), 0);
+        T_EQ(row->b, stk_store_prefix(store, a, &group_a) == stk_store_prefix(store, b, &group_b),
+             row->same);
+        T_EQ(row->b, group_a == group_b, row->same_host);
+        stk_place_free(a);
+        stk_place_free(b);
+    }
+    stk_store_close(store);
+}
+
+/* To wait for a turn is no lack of progress of the server, but for one that says no to all. */
+static void test_turns(void)
+{
+    static struct stk_exchange exchange;
+
+    for (int out = 0; out < 2; out++) {
+        exchange = (struct stk_exchange){.progress_ns = 1000, .due_ns = 1200, .out = out};
+        stk_exchange_turn(&exchange, 5200);
+        T_EQ("progress", exchange.progress_ns, out ? 1000 : 5000);
+        T_EQ("counted", exchange.waited_ns, 4000);
+        stk_exchange_turn(&exchange, 5200);
+        T_EQ("once", exchange.waited_ns, 4000);
+        stk_exchange_turn(&exchange, 4000);
+        T_EQ("nor is it less", exchange.waited_ns, 4000);
+    }
+    exchange = (struct stk_exchange){.progress_ns = 5000, .due_ns = 1000};
+    stk_exchange_turn(&exchange, 6000);
+    T_EQ("not ahead of the clock", exchange.progress_ns, 6000);
+}
+
+static _Atomic uint32_t came;
+static const char *refusal;
+
+/* The first request is refused. */
+static void refuse_once(int fd)
+{
+    char request[4096];
+    size_t head_bytes;
+
+    while (t_read_request(fd, request, sizeof request, &head_bytes) > 0) {
+        const char *answer = atomic_fetch_add(&came, 1) < 1
+                                 ? refusal
+                                 : "HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\n"
+                                   "Content-Range: bytes 0-4/5\r\n\r\nhello";
+
+        if (!t_send(fd, answer, strlen(answer))) {
+            return;
+        }
+    }
+}
+
+#define REFUSAL(when) "HTTP/1.1 503 No\r\n" when "\r\nContent-Length: 0\r\n\r\n"
+
+/* A server that has us come back later than we would have waited is waited for; not for ever. */
+static void test_retry_after(void)
+{
+    static const struct row {
+        const char *name, *refusal;
+        uint32_t came;
+        int status;
+    } rows[] = {
+        {"in time", REFUSAL("x-amz-retry-after: 5"), 2, 0},
+        {"longer than no byte may come", REFUSAL("Retry-After: 2"), 2, 0},
+        {"longer than anybody waits", REFUSAL("Retry-After: 301"), 1, -EBUSY},
+        {"a year", REFUSAL("Retry-After: 31536000"), 1, -EBUSY},
+    };
+    struct stk_store_options options = {.timeout_ms = 2000, .seed = 1};
+    static struct stk_exchange exchange;
+    struct t_server server;
+    struct stk_about about = {.bytes = 5};
+
+    t_server_start(&server, refuse_once);
+    T_EACH(row, row, rows)
+    {
+        struct stk_store *store = NULL;
+        struct stk_place *place = NULL;
+        struct stoker_error error = {0};
+        uint8_t buffer[6] = "";
+        char url[64];
+
+        refusal = row->refusal;
+        atomic_store(&came, 0);
+        snprintf(url, sizeof url, "http://127.0.0.1:%d/x", server.port);
+        T_EQ(row->name, stk_store_open(&store, &options, NULL), 0);
+        T_EQ(row->name, stk_place_parse(url, &place, NULL), 0);
+        memset(&exchange, 0, sizeof exchange);
+        stk_store_fetch(&exchange, place, &about, 0, 5, buffer);
+        T_EQ(row->name, stk_exchange_call(store, &exchange, NULL, &error), row->status);
+        T_EQ(row->name, atomic_load(&came), row->came);
+        T_STR(row->name, (const char *)buffer, row->status ? "" : "hello");
+        T_TRUE("a range may take as long as it gets on", exchange.request.by_progress);
+        T_TRUE("whose speed is compared", exchange.request.group != 0);
+        if (row->status) {
+            T_ERROR(row->name, &error);
+            T_HAS(row->name, error.advice, "come back in 3");
+        }
+        stk_place_free(place);
+        stk_store_close(store);
+    }
+    t_server_stop(&server);
+}
+
 static void test_waits(void)
 {
     static struct stk_http_answer answer;
@@ -200,21 +331,21 @@ static void test_waits(void)
     uint64_t most = 0, least = UINT64_MAX;
 
     for (uint32_t i = 0; i < 1000; i++) {
-        uint64_t wait = stk_store_backoff(store, STK_VERDICT_TRANSIENT, 3, &answer);
+        uint64_t wait = stk_store_backoff(store, STK_VERDICT_TRANSIENT, 3);
 
         most = stk_max(most, wait);
         least = stk_min(least, wait);
         T_TRUE("full jitter", wait <= 200);
-        T_TRUE("bounded",
-               stk_store_backoff(store, STK_VERDICT_THROTTLED, 4000000, &answer) <= 20000);
+        T_TRUE("bounded", stk_store_backoff(store, STK_VERDICT_THROTTLED, 4000000) <= 20000);
     }
     T_TRUE("spread", most > 150 && least < 50);
+    T_EQ("nothing told", stk_store_retry_after(&answer), 0);
     answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "Retry-After: 7\n");
-    T_TRUE("as told", stk_store_backoff(store, STK_VERDICT_THROTTLED, 1, &answer) >= 7000);
+    T_EQ("as told", stk_store_retry_after(&answer), 7000);
     answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "Retry-After: 99999999999\n");
-    T_TRUE("within reason", stk_store_backoff(store, STK_VERDICT_THROTTLED, 1, &answer) <= 61000);
+    T_TRUE("not for ever", stk_store_retry_after(&answer) > STK_STORE_RETRY_AFTER_MAX_MS);
     answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "x-amz-retry-after: 700\n");
-    T_TRUE("in milliseconds", stk_store_backoff(store, STK_VERDICT_THROTTLED, 1, &answer) <= 900);
+    T_EQ("in milliseconds", stk_store_retry_after(&answer), 700);
     for (uint32_t i = 0; i < 100; i++) {
         T_TRUE("tokens", stk_store_take_tokens(store, 5));
     }
@@ -626,7 +757,10 @@ int main(void)
     test_ranges();
     test_times();
     test_judging();
+    test_each_host_has_its_rate();
     test_waits();
+    test_turns();
+    test_retry_after();
     test_hosts();
     test_unknown_zone();
     test_tries();

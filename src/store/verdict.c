@@ -20,8 +20,7 @@
 #define THROTTLE_BASE_MS 200u /* of what is too much for the server */
 #define BACKOFF_MAX_MS 20000u
 #define BACKOFF_VAIN_MS 20u /* where to wait longer does not help */
-#define RETRY_AFTER_MAX_MS 60000u
-#define DOUBTS_MAX 3u /* how often who we are is asked anew where that was not told */
+#define DOUBTS_MAX 3u       /* how often who we are is asked anew where that was not told */
 
 static bool is_one_of(const char *code, const char *const *codes, size_t count);
 static uint32_t judge_failure(const struct stk_http_request *request);
@@ -217,6 +216,7 @@ static uint32_t judge_failure(const struct stk_http_request *request)
     case STK_HTTP_BROKEN:
     case STK_HTTP_FIRST_BYTE:
     case STK_HTTP_STALL:
+    case STK_HTTP_SLOW:
         return STK_VERDICT_TRANSIENT;
     case STK_HTTP_REFUSED: /* a wrong answer may be a proxy's: once more, but it counts as a try */
         return request->status == STOKER_ERROR_CORRUPT ? STK_VERDICT_TRANSIENT : STK_VERDICT_FAILED;
@@ -307,6 +307,18 @@ static int fail_archived(struct stk_exchange *exchange, const struct stk_refusal
     return exchange->error.status;
 }
 
+/* It is not for now: the user is to know for how long. */
+static void tell_retry_after(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+{
+    uint64_t told_ms = stk_store_retry_after(answer);
+
+    if (told_ms > STK_STORE_RETRY_AFTER_MAX_MS) {
+        snprintf(exchange->error.advice, sizeof exchange->error.advice,
+                 "the server asks to come back in %" PRIu64 " s: use fewer connections then",
+                 told_ms / 1000);
+    }
+}
+
 int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,
                    const struct stk_refusal *refusal)
 {
@@ -347,6 +359,7 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
                          "HTTP %u%s%s%s%s%s%s", answer->code, refusal->code[0] ? " " : "",
                          refusal->code, refusal->message[0] ? ": " : "", refusal->message,
                          refusal->request_id[0] ? ", request " : "", refusal->request_id);
+            tell_retry_after(exchange, answer);
         }
     }
     stk_error_place(&exchange->error, stk_http_url_text(exchange->place->url, url, sizeof url),
@@ -440,26 +453,28 @@ int stk_store_check(struct stk_http_request *request, const struct stk_http_answ
     return 0;
 }
 
-uint64_t stk_store_backoff(struct stk_store *store, uint32_t verdict, uint32_t attempt,
-                           const struct stk_http_answer *answer)
+uint64_t stk_store_backoff(struct stk_store *store, uint32_t verdict, uint32_t attempt)
 {
     uint64_t base = verdict == STK_VERDICT_THROTTLED ? THROTTLE_BASE_MS : BACKOFF_BASE_MS;
     uint64_t most =
         attempt == 0 ? BACKOFF_VAIN_MS : stk_min(base << stk_min(attempt - 1, 20), BACKOFF_MAX_MS);
-    uint64_t wait = stk_store_random(store, most), told = 0;
-    struct stk_view value;
-    bool in_ms;
 
-    /* Seconds; the date that it may be as well is not worth a clock that may be off. */
-    in_ms = stk_http_header(answer, "x-amz-retry-after", &value);
+    return stk_store_random(store, most);
+}
+
+/* Seconds; the date that it may be as well is not worth a clock that may be off. */
+uint64_t stk_store_retry_after(const struct stk_http_answer *answer)
+{
+    struct stk_view value;
+    uint64_t told = 0;
+    bool in_ms = stk_http_header(answer, "x-amz-retry-after", &value);
+
     if (in_ms || stk_http_header(answer, "Retry-After", &value)) {
-        for (size_t i = 0; i < value.bytes && isdigit(value.data[i]) && told < 1000000; i++) {
+        for (size_t i = 0; i < value.bytes && isdigit(value.data[i]) && told < 1000000000; i++) {
             told = told * 10 + (uint64_t)(value.data[i] - '0');
         }
-        told = stk_min(in_ms ? told : told * 1000, RETRY_AFTER_MAX_MS);
-        wait = told > 0 ? told + stk_store_random(store, most) : wait;
     }
-    return wait;
+    return in_ms ? told : told * 1000;
 }
 
 static bool is_one_of(const char *code, const char *const *codes, size_t count)
