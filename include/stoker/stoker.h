@@ -1588,6 +1588,13 @@ struct stoker_creds {
     struct stoker_creds_step steps[16]; /* in the order in which they are looked at */
 };
 
+/* What a URL is called wherever it is shown, listed, hashed or written, with a NUL and cut if it
+ * must be: without fragment, user, password and what signs it (docs/stores.md); of all else that is
+ * no URL of http:// or https:// what was given. In this process the name is as good as the URL from
+ * now on, and all of this library's functions take both. The bytes of the whole name, or -ENOMEM.
+ * Any thread. */
+STOKER_API int64_t stoker_url_name(const char *url, char *name, size_t name_bytes);
+
 /* Walks along the places as a store does when it is opened, and keeps nothing. Waits for services
  * that are asked, each with its deadline: some seconds where none answers. struct_size is to be
  * set; *creds is filled also on failure, as far as it came. STOKER_ERROR_ARGUMENT: not a URL of a

@@ -101,6 +101,10 @@ def native(path: bytes) -> bytes:
     return os.fsencode(told)
 
 
+_WHOLES_MAX = 65536
+_wholes: dict[str, str] = {}  # of http:// behind a chain: what a name stands for
+
+
 def _is_scheme(head: bytes) -> bool:
     return head.replace(b"+", b"").replace(b"-", b"").replace(b".", b"").isalnum()
 
@@ -117,6 +121,14 @@ def _turned(url: str) -> str:
     placed = next(i for i, bit in enumerate(bits) if "://" in bit)
     if placed == len(bits) - 1:
         scheme, _, rest = url.partition("://")
+        if bits[placed].lower().startswith(("http://", "https://")):
+            shown = os.fsdecode(_stoker.url_name(os.fsencode(url)))
+            with _lock:
+                while len(_wholes) >= _WHOLES_MAX:
+                    del _wholes[next(iter(_wholes))]
+                if shown != url:
+                    _wholes[shown] = url
+            return shown
         login, slash, path = rest.partition("/")
         user, at, host = login.rpartition("@")
         if ":" in user:
@@ -136,6 +148,9 @@ def _returned(told: str) -> str:
     if not inside and told.endswith("!"):
         base, inside = told[:-1], _INSIDE
     with _lock:
+        at = [at for at in range(len(base)) if base[at:] in _wholes]
+        if at:
+            base = base[: at[0]] + _wholes[base[at[0] :]]
         logins = sorted(_logins.items(), key=lambda item: -len(item[0]))
     for shown, login in logins:
         end = base.find(shown) + len(shown)

@@ -100,6 +100,15 @@ class StokerFileSystem(AbstractFileSystem):
         return f"{store}://{rest}"
 
     @classmethod
+    def _shown(cls, path: str) -> str:
+        """Without a password or a signature; in this process it is as good."""
+        store, _, rest = path.partition("/")
+        if not store.startswith("http"):
+            return path
+        name = os.fsdecode(_stoker.url_name(os.fsencode(f"{store}://{rest}")))
+        return name.replace("://", "/", 1)
+
+    @classmethod
     def _parent(cls, path: str) -> str:
         return cls._strip_protocol(path).rpartition("/")[0]
 
@@ -109,7 +118,7 @@ class StokerFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         if path == "" or path in STORES:
             return {"name": path, "size": 0, "type": "directory"}
-        return _entry(path, files.stat(self.url_of(path), engine=self.engine))
+        return _entry(self._shown(path), files.stat(self.url_of(path), engine=self.engine))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         path = self._strip_protocol(path)
@@ -127,7 +136,7 @@ class StokerFileSystem(AbstractFileSystem):
     def _below(self, path: str, recursive: bool) -> list[dict[str, Any]]:
         walk = files.ls(self.url_of(path), recursive=recursive, engine=self.engine)
         found = [
-            _entry(f"{path}/{item.name}" if item.name else path, item)
+            _entry(f"{path}/{item.name}" if item.name else self._shown(path), item)
             for item in walk
         ]
         if not found and self.url_of(path).count("/") > 2:
@@ -532,6 +541,11 @@ class StokerFile(AbstractBufferedFile):
         if mode == "rb":
             options["size"] = self._handle().info()[2]
         super().__init__(fs, path, mode, *args, **options)
+
+    def __str__(self) -> str:
+        return f"<StokerFile {self.fs._shown(self.fs._strip_protocol(self.path))}>"
+
+    __repr__ = __str__
 
     def _handle(self) -> _stoker.File:
         """The open object; after a fork opened anew, as the same version."""

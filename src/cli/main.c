@@ -4,6 +4,7 @@
 #include "cli/term.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@ static const struct command *command_find(const char *name, const char *next);
 static int command_unknown(const char *typed);
 static int help(int argc, char **argv);
 static void overview(FILE *out);
+static bool name_urls(int argc, char **argv);
 
 int main(int argc, char **argv)
 {
@@ -51,6 +53,9 @@ int main(int argc, char **argv)
     if (command->run_words) {
         return term_finish(command->run_words(argc - 2, argv + 2));
     }
+    if (!name_urls(argc, argv)) {
+        return term_usage(NULL, "there is no memory", argv[1], "free some");
+    }
     int status = args_parse(&args, command, argc - 2, argv + 2);
     if (status == EXIT_FINE && args.help) {
         args_help(stdout, command);
@@ -58,6 +63,38 @@ int main(int argc, char **argv)
         status = command->run(&args);
     }
     return term_finish(status);
+}
+
+/* URLs by their names, which hold no secret: nothing that is printed does then, and ps, and a core
+ * dump of this process, no longer show what they were. */
+static bool name_urls(int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++) {
+        char *url = strncmp(argv[i], "--", 2) == 0 && strchr(argv[i], '=')
+                        ? strchr(argv[i], '=') + 1
+                        : argv[i];
+        size_t head = (size_t)(url - argv[i]), bytes = strlen(url);
+        int64_t want = stoker_url_name(url, NULL, 0);
+        char *named = want < 0 ? NULL : malloc(head + (size_t)want + 1);
+
+        if (!named) {
+            return false;
+        }
+        memcpy(named, argv[i], head);
+        stoker_url_name(url, named + head, (size_t)want + 1);
+        if (strcmp(named, argv[i]) == 0) {
+            free(named);
+            continue;
+        }
+        explicit_bzero(url, bytes);
+        if ((size_t)want <= bytes) {
+            memcpy(url, named + head, (size_t)want);
+            free(named);
+        } else {
+            argv[i] = named; /* as long as the process */
+        }
+    }
+    return true;
 }
 
 int main_signal(void)

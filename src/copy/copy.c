@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -140,21 +141,23 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *g
         return fail_options(error, "no options are given", "set struct_size, kind and sources");
     }
     memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    if (options->destination && stk_vault_name(options->destination, &copy->destination) < 0) {
+        return fail_memory(error);
+    }
+    options->destination = copy->destination;
     status = check_options(options, error);
     if (status < 0) {
         return status;
     }
     copy->sources = stk_alloc(options->source_count, sizeof *copy->sources);
-    copy->destination = options->destination ? stk_strdup(options->destination) : NULL;
-    if (!copy->sources || (options->destination && !copy->destination)) {
+    if (!copy->sources) {
         return fail_memory(error);
     }
     for (size_t i = 0; i < options->source_count; i++) {
-        copy->sources[i] = stk_strdup(options->sources[i]);
-        if (!copy->sources[i]) {
+        if (stk_vault_name(options->sources[i], &copy->sources[i]) < 0) {
             return fail_memory(error);
         }
-        remote = remote || stk_io_is_url(options->sources[i]);
+        remote = remote || stk_io_is_url(copy->sources[i]);
     }
     copy->remote = options->destination && stk_io_is_url(options->destination);
     options->recursive = options->recursive || options->kind == STOKER_SYNC;

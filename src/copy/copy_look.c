@@ -4,6 +4,7 @@
 #include "copy/copy.h"
 #include "copy/look.h"
 #include "source/source.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -43,17 +44,22 @@ static void put_text(char *to, size_t to_bytes, const char *text)
     memcpy(to, bytes < to_bytes ? text : "", bytes < to_bytes ? bytes + 1 : 1);
 }
 
-int stoker_stat(struct stoker_engine *engine, const char *path, struct stoker_file_info *info,
+static int name(const char *path, char **name_out, struct stoker_error *error)
+{
+    return stk_vault_name(path, name_out) < 0
+               ? stk_fail(error, -ENOMEM, "cannot look at a file", "free memory", "files")
+               : 0;
+}
+
+static int look(struct stoker_engine *engine, const char *path, struct stoker_file_info *info,
                 struct stoker_error *error)
 {
     struct stoker_file_info full = {0};
     struct stk_about about;
     struct stk_file *file;
     struct stk_stat stat;
-    int status = stk_engine_check(engine, error);
+    int status = stk_io_stat_path(engine->io, path, &stat, error);
 
-    status = status < 0 ? status : check_info(info, error);
-    status = status < 0 ? status : stk_io_stat_path(engine->io, path, &stat, error);
     if (status < 0) {
         return status;
     }
@@ -73,11 +79,15 @@ int stoker_stat(struct stoker_engine *engine, const char *path, struct stoker_fi
 int stoker_names_match(struct stoker_engine *engine, const char *path, char **names_out,
                        size_t *count_out, struct stoker_error *error)
 {
+    char *named = NULL;
     int status = stk_engine_check(engine, error);
 
     *names_out = NULL;
     *count_out = 0;
-    return status < 0 ? status : stk_source_match(engine->io, path, names_out, count_out, error);
+    status = status < 0 ? status : name(path, &named, error);
+    status = status < 0 ? status : stk_source_match(engine->io, named, names_out, count_out, error);
+    stk_free(named);
+    return status;
 }
 
 void stoker_names_free(char *names)
@@ -85,23 +95,38 @@ void stoker_names_free(char *names)
     stk_free(names);
 }
 
+int stoker_stat(struct stoker_engine *engine, const char *path, struct stoker_file_info *info,
+                struct stoker_error *error)
+{
+    char *named = NULL;
+    int status = stk_engine_check(engine, error);
+
+    status = status < 0 ? status : check_info(info, error);
+    status = status < 0 ? status : name(path, &named, error);
+    status = status < 0 ? status : look(engine, named, info, error);
+    stk_free(named);
+    return status;
+}
+
 int stoker_walk_open(struct stoker_walk **walk_out, struct stoker_engine *engine, const char *path,
                      uint32_t recursive, struct stoker_error *error)
 {
-    struct stk_visit_options options = {.io = engine->io, .path = path, .deep = recursive != 0};
+    struct stk_visit_options options = {.io = engine->io, .deep = recursive != 0};
     struct stoker_walk *walk;
+    char *named = NULL;
     int status = stk_engine_check(engine, error);
 
     *walk_out = NULL;
+    status = status < 0 ? status : name(path, &named, error);
     if (status < 0) {
         return status;
     }
     walk = stk_alloc(1, sizeof *walk);
-    if (!walk) {
-        return stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.400s'", path);
-    }
-    options.folder = path[0] && path[strlen(path) - 1] == '/';
-    status = stk_visit_open(&walk->walk, &options, error);
+    options.path = named;
+    options.folder = named[0] && named[strlen(named) - 1] == '/';
+    status = walk ? stk_visit_open(&walk->walk, &options, error)
+                  : stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.400s'", named);
+    stk_free(named);
     if (status < 0) {
         stk_free(walk);
         return status;
@@ -141,20 +166,15 @@ void stoker_walk_close(struct stoker_walk *walk)
     }
 }
 
-int stoker_file_open(struct stoker_file **file_out, struct stoker_engine *engine, const char *path,
-                     struct stoker_file_info *info, struct stoker_error *error)
+static int open_named(struct stoker_file **file_out, struct stoker_engine *engine, const char *path,
+                      struct stoker_file_info *info, struct stoker_error *error)
 {
     struct stoker_file_info full = {.kind = STOKER_FILE};
     struct stk_about about = {0};
     struct stoker_file *file;
     struct stk_stat stat;
-    int status = stk_engine_check(engine, error);
+    int status;
 
-    *file_out = NULL;
-    status = status < 0 || !info ? status : check_info(info, error);
-    if (status < 0) {
-        return status;
-    }
     file = stk_alloc(1, sizeof *file + strlen(path) + 1);
     if (!file) {
         return stk_fail(error, -ENOMEM, "cannot open a file", "free memory", "'%.400s'", path);
@@ -184,18 +204,37 @@ int stoker_file_open(struct stoker_file **file_out, struct stoker_engine *engine
     return 0;
 }
 
+int stoker_file_open(struct stoker_file **file_out, struct stoker_engine *engine, const char *path,
+                     struct stoker_file_info *info, struct stoker_error *error)
+{
+    char *named = NULL;
+    int status = stk_engine_check(engine, error);
+
+    *file_out = NULL;
+    status = status < 0 || !info ? status : check_info(info, error);
+    status = status < 0 ? status : name(path, &named, error);
+    status = status < 0 ? status : open_named(file_out, engine, named, info, error);
+    stk_free(named);
+    return status;
+}
+
 void stoker_files_expect(struct stoker_engine *engine, const char *const *paths, size_t count)
 {
     size_t bytes = 0, used = 0;
-    char *names;
+    char *names, *named;
 
     for (size_t i = 0; i < count; i++) {
-        bytes += strlen(paths[i]) + 1;
+        bytes += STK_URL_NAME_BYTES(strlen(paths[i]));
     }
     names = stk_engine_check(engine, NULL) == 0 && count > 1 ? stk_alloc(1, bytes) : NULL;
     for (size_t i = 0; names && i < count; i++) {
-        memcpy(names + used, paths[i], strlen(paths[i]) + 1);
-        used += strlen(paths[i]) + 1;
+        if (stk_vault_name(paths[i], &named) < 0) {
+            count = i;
+            break;
+        }
+        memcpy(names + used, named, strlen(named) + 1);
+        used += strlen(named) + 1;
+        stk_free(named);
     }
     if (names) {
         stk_io_expect(engine->io, names, count);

@@ -7,6 +7,7 @@
 #include "ground/ground.h"
 #include "io/machine.h"
 #include "turn/turn.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -63,8 +64,7 @@ static int keep_options(struct stoker_dataset *dataset, const struct stoker_data
     dataset->options.index_path = given->index_path ? stk_strdup(given->index_path) : NULL;
     complete = complete && (!given->index_path || dataset->options.index_path);
     for (size_t i = 0; urls && i < given->url_count; i++) {
-        urls[i] = stk_strdup(given->urls[i]);
-        complete = complete && urls[i];
+        complete = stk_vault_name(given->urls[i], &urls[i]) == 0 && complete;
     }
     return complete ? 0 : no_memory(error);
 }

@@ -4,6 +4,7 @@
 #include "dialect/s3.h"
 #include "http/http.h"
 #include "io/pool.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -30,17 +31,12 @@ static int search(uint32_t service, struct stoker_creds *told, struct stoker_err
 static void tell_trail(const struct stk_creds_trail *trail, struct stoker_creds *told);
 static void tell_credentials(const struct stk_credentials *found, struct stoker_creds *told);
 
-int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct stoker_error *error)
+static int explain(const char *url, struct stoker_creds *creds, struct stoker_error *error)
 {
     struct stk_site site = {.account = ""};
-    char shown[512];
     size_t row = 0;
     int status = 0;
 
-    if (!url || !creds || creds->struct_size < sizeof *creds) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is nothing to explain into",
-                        "set struct_size", "stoker_creds_explain");
-    }
     *creds = (struct stoker_creds){.struct_size = sizeof *creds, .service = "", .kind = "none"};
     creds->expires_ns = UINT64_MAX;
     while (row < STK_COUNT(schemes) &&
@@ -49,8 +45,7 @@ int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct sto
     }
     if (row == STK_COUNT(schemes)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "no store is known for this URL",
-                        "s3, gs, az, hf, http and https are", "'%.200s'",
-                        stk_http_url_text(url, shown, sizeof shown));
+                        "s3, gs, az, hf, http and https are", "'%.200s'", url);
     }
     creds->service = schemes[row].name;
     if (schemes[row].service) {
@@ -94,6 +89,22 @@ static const char *tell_host(const char *url, const struct stk_site *site,
     }
     snprintf(told->endpoint, sizeof told->endpoint, "https://%.500s", address.host);
     return target.zone ? "the bucket's zone of S3 Express" : "the service's own";
+}
+
+int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct stoker_error *error)
+{
+    char *name = NULL;
+    int status;
+
+    if (!url || !creds || creds->struct_size < sizeof *creds) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is nothing to explain into",
+                        "set struct_size", "stoker_creds_explain");
+    }
+    status = stk_vault_name(url, &name) < 0
+                 ? stk_fail(error, -ENOMEM, "cannot look for credentials", "free memory", "explain")
+                 : explain(name, creds, error);
+    stk_free(name);
+    return status;
 }
 
 /* Nobody says: the service's own. Of the web it is the URL's host. */

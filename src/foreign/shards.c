@@ -2,6 +2,7 @@
 #include "foreign/shards.h"
 
 #include "base/mem.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <string.h>
@@ -32,10 +33,13 @@ int stk_shards_add(struct stk_shards *shards, const char *path, uint64_t samples
         }
         shards->capacity = capacity;
     }
-    shards->paths[shards->count] = stk_strdup(path);
+    if (stk_vault_name(path, &shards->paths[shards->count]) < 0) {
+        return -ENOMEM;
+    }
     shards->samples[shards->count] = samples;
     shards->bytes[shards->count] = bytes;
-    return shards->paths[shards->count++] ? 0 : -ENOMEM;
+    shards->count++;
+    return 0;
 }
 
 /* The file's text, to be freed. */

@@ -119,7 +119,7 @@ int stoker_where_is(struct stoker_engine *engine, const char *url, struct stoker
             where->machine_known = status == 0;
         }
     }
-    stk_near_judge(where, url);
+    stk_near_judge(where, place ? place->url : "");
     stk_place_free(place);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "prewarm/prewarm.h"
 
 #include "base/mem.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -48,8 +49,7 @@ static int resolve(struct stoker_prewarm *prewarm, const struct stoker_prewarm_o
     }
     prewarm->paths = stk_alloc(options->path_count, sizeof *prewarm->paths);
     for (size_t i = 0; prewarm->paths && i < options->path_count; i++) {
-        prewarm->paths[i] = stk_strdup(given->paths[i]);
-        if (!prewarm->paths[i]) {
+        if (stk_vault_name(given->paths[i], &prewarm->paths[i]) < 0) {
             return fail_memory(error);
         }
         prewarm->path_count++;

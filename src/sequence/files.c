@@ -2,6 +2,7 @@
 #include "sequence/sequence.h"
 
 #include "base/hash.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -147,10 +148,10 @@ static int open_file(struct stoker_tokens *tokens, struct stk_token_file *file, 
     char idx[STK_TOKEN_PATH_BYTES_MAX], bin[STK_TOKEN_PATH_BYTES_MAX];
     int status;
 
-    file->path = stk_strdup(path);
-    if (!file->path) {
-        return stk_fail(error, -ENOMEM, "cannot open token files", "free memory", "'%.400s'", path);
+    if (stk_vault_name(path, &file->path) < 0) {
+        return stk_fail(error, -ENOMEM, "cannot open token files", "free memory", "token files");
     }
+    path = file->path;
     status = find_megatron(tokens->engine->io, path, idx, bin)
                  ? open_megatron(tokens, file, idx, bin, error)
                  : open_run(tokens, file, dtype, error);

@@ -101,7 +101,7 @@ int stk_source_match(struct stk_io *io, const char *path, char **text_out, size_
     } else if (!braces) {
         status = add_matches(io, path, &names, error);
     } else {
-        status = stk_braces_expand(path, &text, &count, error);
+        status = stk_names_expand(path, &text, &count, error);
         if (status == 0 && !has_glob(path)) {
             stk_io_expect(io, text, count);
         }

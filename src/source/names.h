@@ -48,6 +48,10 @@ void stk_folder_deinit(struct stk_folder *folder);
 bool stk_name_is_tar(const char *name);
 bool stk_name_is_picture(const char *name);
 
+/* stk_braces_expand of a name, or of what it stands for (vault/vault.h): gives names. */
+int stk_names_expand(const char *name, char **text_out, size_t *count_out,
+                     struct stoker_error *error);
+
 /* braces.c: stk_braces_expand with another bound than STK_SOURCE_BRACES_MAX. Pure. */
 int stk_braces_expand_max(const char *pattern, uint64_t count_max, char **text_out,
                           size_t *count_out, struct stoker_error *error);

@@ -1,8 +1,10 @@
 /* From what the user named to the objects to read: braces, globs, folders, in a fixed order. */
 #include "source/source.h"
 
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "source/names.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -124,12 +126,88 @@ int stk_names_fail(struct stoker_error *error, int status, const char *path)
                           "give the process more memory", "'%.400s'", path);
 }
 
+/* The names of what a pattern stands for: all of it is signed alike. */
+static int name_all(char *text, size_t count, struct stk_names *names)
+{
+    char *at = text, *made = NULL;
+    int status = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = strlen(at);
+
+        status = status < 0 ? status : stk_vault_name(at, &made);
+        status = status < 0 ? status : stk_names_add(names, made, strlen(made));
+        stk_free(made);
+        made = NULL;
+        explicit_bzero(at, bytes);
+        at += bytes + 1;
+    }
+    return status;
+}
+
+static int expand(const char *name, const char *whole, char **text_out, size_t *count_out,
+                  struct stoker_error *error)
+{
+    struct stk_names names = {0};
+    char *text = NULL;
+    int status = stk_braces_expand(whole, &text, count_out, NULL);
+
+    if (status < 0) {
+        return stk_fail(error, status, "the braces of a URL cannot be expanded",
+                        "close each, and write those of its query as %7B and %7D", "'%.400s'",
+                        name);
+    }
+    status = name_all(text, *count_out, &names);
+    stk_free(text);
+    if (status == 0) {
+        *text_out = names.text;
+        names.text = NULL;
+    } else {
+        status = stk_names_fail(error, status, name);
+    }
+    stk_names_deinit(&names);
+    return status;
+}
+
+int stk_names_expand(const char *name, char **text_out, size_t *count_out,
+                     struct stoker_error *error)
+{
+    char *whole = NULL;
+    int status;
+
+    if (stk_vault_whole(name, &whole) < 0) {
+        return stk_names_fail(error, -ENOMEM, name);
+    }
+    status = strcmp(whole, name) == 0 ? stk_braces_expand(name, text_out, count_out, error)
+                                      : expand(name, whole, text_out, count_out, error);
+    stk_hidden_free(whole);
+    return status;
+}
+
+/* Also in what a name stands for: a parameter may have them, which the name does not show. */
+static int has_braces(const char *name, bool *has_out)
+{
+    char *whole = NULL;
+
+    *has_out = strchr(name, '{') != NULL;
+    if (*has_out || !stk_io_is_url(name)) {
+        return 0;
+    }
+    if (stk_vault_whole(name, &whole) < 0) {
+        return -ENOMEM;
+    }
+    *has_out = strchr(whole, '{') != NULL;
+    stk_hidden_free(whole);
+    return 0;
+}
+
 /* A name that exists is meant as it is, whatever characters it has. */
 static int list_url(struct listing *listing, const char *url)
 {
     struct stk_stat stat = {0};
     char *text = NULL;
     size_t count = 0;
+    bool braces;
     int status;
 
     if (strncmp(url, "file://", 7) == 0) {
@@ -141,11 +219,13 @@ static int list_url(struct listing *listing, const char *url)
                         "name the path or the URL of the data", "'%.400s'", url);
     }
     /* A URL with braces is a pattern: to ask whether there is such an object takes a while. */
-    if (!strchr(url, '{') ||
-        (!stk_io_is_url(url) && stk_io_stat_path(listing->io, url, &stat, NULL) == 0)) {
+    if (has_braces(url, &braces) < 0) {
+        return stk_names_fail(listing->error, -ENOMEM, url);
+    }
+    if (!braces || (!stk_io_is_url(url) && stk_io_stat_path(listing->io, url, &stat, NULL) == 0)) {
         return list_name(listing, url);
     }
-    status = stk_braces_expand(url, &text, &count, listing->error);
+    status = stk_names_expand(url, &text, &count, listing->error);
     if (status == 0 && !stk_glob_has_magic(url)) {
         stk_io_expect(listing->io, text, count);
     }

@@ -1,9 +1,11 @@
 /* From what users write to where it is. */
 #include "store/store.h"
 
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "dialect/hugging.h"
 #include "dialect/site.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <string.h>
@@ -16,28 +18,27 @@ static int parse_keyed(struct stk_place *place, char *text, struct stoker_error 
 static const char *zone_of(char *bucket, size_t bytes);
 static int parse_arn(struct stk_place *place, char *text, struct stoker_error *error);
 static int parse_hub(struct stk_place *place, char *text, struct stoker_error *error);
-static int parse_http(struct stk_place *place, char *text, struct stoker_error *error);
+static int parse_http(struct stk_place *place, struct stoker_error *error);
 
-int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker_error *error)
+static int fail_memory(struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot read a URL", "free memory", "url");
+}
+
+/* By its name, of which it has the parts: encoded they are up to three times as long. */
+static int parse_name(const char *url, struct stk_place **place_out, struct stoker_error *error)
 {
     size_t bytes = strlen(url);
-    struct stk_place *place = NULL;
     bool arn = kind_of(url) == STK_PLACE_S3 && stk_s3_is_arn(url + 5);
-    char *text, shown[512];
-    int status;
+    struct stk_place *place =
+        stk_alloc(1, sizeof *place + sizeof *place->landing + (arn ? sizeof *place->arn : 0) +
+                         bytes + 1 + 3 * bytes + 2);
+    char *text;
 
-    *place_out = NULL;
-    if (bytes >= STK_STORE_URL_BYTES_MAX) {
-        return stk_fail(error, STOKER_ERROR_LIMIT, "a URL is too long",
-                        "shorten it to less than 4096 bytes", "'%.200s'",
-                        stk_http_url_text(url, shown, sizeof shown));
-    }
-    /* The URL, and behind it its parts: encoded they are up to three times as long. */
-    place = stk_alloc(1, sizeof *place + sizeof *place->landing + (arn ? sizeof *place->arn : 0) +
-                             bytes + 1 + 3 * bytes + 2);
     if (!place) {
-        return stk_fail(error, -ENOMEM, "cannot read a URL", "free memory", "url");
+        return fail_memory(error);
     }
+    *place_out = place;
     place->landing = (struct stk_landing *)(place + 1);
     text = (char *)(place->landing + 1);
     if (arn) {
@@ -49,15 +50,34 @@ int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker
     text += bytes + 1;
     place->kind = kind_of(url);
     if (stk_place_is_keyed(place)) {
-        status = parse_keyed(place, text, error);
-    } else if (strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0) {
-        status = parse_http(place, text, error);
-    } else {
-        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "no store is known for this URL",
-                          "s3, gs, az, hf, http and https are read; sftp, ftp, smb by the Python "
-                          "package; else mount or copy the data",
-                          "'%.200s'", stk_http_url_text(url, shown, sizeof shown));
+        return parse_keyed(place, text, error);
     }
+    if (strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0) {
+        return parse_http(place, error);
+    }
+    return stk_fail(error, STOKER_ERROR_ARGUMENT, "no store is known for this URL",
+                    "s3, gs, az, hf, http and https are read; sftp, ftp, smb by the Python "
+                    "package; else mount or copy the data",
+                    "'%.200s'", url);
+}
+
+int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker_error *error)
+{
+    struct stk_place *place = NULL;
+    char *name = NULL;
+    int status;
+
+    *place_out = NULL;
+    if (stk_vault_name(url, &name) < 0) {
+        return fail_memory(error);
+    }
+    if (strlen(url) >= STK_STORE_URL_BYTES_MAX) {
+        status = stk_fail(error, STOKER_ERROR_LIMIT, "a URL is too long",
+                          "shorten it to less than 4096 bytes", "'%.200s'", name);
+    } else {
+        status = parse_name(name, &place, error);
+    }
+    stk_free(name);
     if (status < 0) {
         stk_place_free(place);
         return status;
@@ -68,9 +88,9 @@ int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker
 
 void stk_place_free(struct stk_place *place)
 {
-    if (place && place->landing->url) {
-        explicit_bzero(place->landing->url, strlen(place->landing->url)); /* it is signed */
-        stk_free(place->landing->url);
+    if (place) {
+        stk_hidden_free(place->landing->url); /* it is signed */
+        stk_hidden_free(place->target);
     }
     stk_free(place);
 }
@@ -177,20 +197,13 @@ static int parse_hub(struct stk_place *place, char *text, struct stoker_error *e
 }
 
 /* Percent signs are taken as encodings; what may not stand in a URL at all is encoded. */
-static int parse_http(struct stk_place *place, char *text, struct stoker_error *error)
+static char *encode(const char *whole)
 {
     static const char digits[] = "0123456789ABCDEF";
-    const char *host = strstr(place->url, "://") + 3;
-    char shown[512];
+    char *text = stk_hidden_alloc(3 * strlen(whole) + 1);
     size_t used = 0;
 
-    if (strcspn(host, "/?#") == 0) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no host",
-                        "write http://host/path", "'%.200s'",
-                        stk_http_url_text(place->url, shown, sizeof shown));
-    }
-    place->tls = strncasecmp(place->url, "https", 5) == 0;
-    for (const char *at = place->url; *at && *at != '#'; at++) {
+    for (const char *at = whole; text && *at && *at != '#'; at++) {
         uint8_t byte = (uint8_t)*at;
 
         if (byte <= ' ' || byte >= 0x7f || strchr("\"<>\\^`{|}", byte)) {
@@ -201,7 +214,28 @@ static int parse_http(struct stk_place *place, char *text, struct stoker_error *
             text[used++] = (char)byte;
         }
     }
-    text[used] = '\0';
-    place->target = text;
-    return 0;
+    return text;
+}
+
+static int parse_http(struct stk_place *place, struct stoker_error *error)
+{
+    struct stk_url_parts parts;
+    char *whole = NULL;
+
+    stk_url_split(place->url, &parts);
+    if (parts.broken) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the user or password of a URL is unclear",
+                        "write '/', '?', '#' and '@' in it as %2F, %3F, %23 and %40", "'%.200s'",
+                        place->url);
+    }
+    if (parts.rest.bytes == 0 || parts.rest.data[0] == '/') {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no host",
+                        "write http://host/path", "'%.200s'", place->url);
+    }
+    place->tls = strncasecmp(place->url, "https", 5) == 0;
+    if (stk_vault_whole(place->url, &whole) == 0) {
+        place->target = encode(whole);
+    }
+    stk_hidden_free(whole);
+    return place->target ? 0 : fail_memory(error);
 }

@@ -98,10 +98,10 @@ uint64_t stk_store_prefix(const struct stk_store *store, const struct stk_place 
     const char *text = place->key, *end;
 
     if (place->kind == STK_PLACE_HTTP) { /* scheme://host/part/ */
-        text = strstr(place->target, "://");
-        text = text ? text + 3 : place->target;
+        text = strstr(place->url, "://");
+        text = text ? text + 3 : place->url;
         text += strcspn(text, "/?#");
-        *group_out = stk_key(place->kind, stk_sum64(place->target, (size_t)(text - place->target)));
+        *group_out = stk_key(place->kind, stk_sum64(place->url, (size_t)(text - place->url)));
         text += *text == '/';
     } else {
         *group_out = stk_key(place->kind == STK_PLACE_S3 ? store->where : place->kind,

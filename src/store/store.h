@@ -68,7 +68,7 @@ enum stk_place_kind {
 /* Where a file of the hub was found: a signed URL of another host, until it is refused there. Of
  * the reactor. */
 struct stk_landing {
-    char *url;
+    char *url; /* hidden */
     bool here; /* as http/http.h has it */
 };
 
@@ -76,14 +76,14 @@ struct stk_landing {
 struct stk_place {
     uint32_t kind;    /* enum stk_place_kind */
     bool tls;         /* http */
-    const char *url;  /* as it was named: what errors show */
+    const char *url;  /* its name: what errors show (vault/vault.h) */
     const char *zone; /* S3 Express: of the bucket's zone ("usw2-az1"); NULL: a usual bucket */
     /* S3: what the ARN that stands for a bucket names; NULL: a bucket. Within the block. */
     const struct stk_s3_arn *arn;
     const char *bucket; /* not http; Azure: the container; the hub: "datasets/org/name@revision" */
     const char *key;    /* not http: raw, without a first '/'; may be empty */
     struct stk_landing *landing; /* the hub; within the block */
-    const char *target;          /* http: what is sent, encoded, with scheme and host */
+    char *target; /* http: what is sent, encoded, with scheme and host; owned, hidden */
 };
 
 /* Gives *place_out. ARGUMENT: no URL of a store that is known. */

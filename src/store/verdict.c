@@ -2,6 +2,7 @@
  */
 #include "store/shared.h"
 
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "io/pool.h"
 #include "profile/tell.h"
@@ -107,7 +108,7 @@ static void land(struct stk_exchange *exchange)
 
     if (exchange->place->kind == STK_PLACE_HUB && !exchange->tree && !exchange->landed &&
         exchange->request.landed && !landing->url) {
-        landing->url = stk_strdup(exchange->request.landed);
+        landing->url = stk_hidden_strdup(exchange->request.landed);
         landing->here = exchange->request.here;
     }
 }
@@ -116,8 +117,7 @@ static void land(struct stk_exchange *exchange)
 static void leave(struct stk_landing *landing, const char *url)
 {
     if (landing->url && strcmp(landing->url, url) == 0) {
-        explicit_bzero(landing->url, strlen(landing->url));
-        stk_free(landing->url);
+        stk_hidden_free(landing->url);
         landing->url = NULL;
     }
 }

@@ -89,6 +89,9 @@ static int prepare(struct stoker_verify *verify, struct stoker_error *error)
                                            .url_count = verify->options.url_count};
     int status = stk_dataset_new(&verify->named, verify->engine, &named, error);
 
+    if (status == 0) { /* they are shown */
+        verify->options.urls = verify->named->options.urls;
+    }
     status = status < 0 ? status : stk_dataset_list(verify->named, error);
     if (status == 0) {
         verify->objects = verify->named->objects;

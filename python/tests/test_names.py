@@ -1,0 +1,219 @@
+"""URLs that hold secrets, wherever the command and the package show them or write them down.
+
+Goal: nothing that is printed, raised or written has the password, the token or the signature of a
+URL; an index fits a URL that was signed anew; two objects that a parameter tells apart stay two.
+Method: a web server of this test that gives its files only to who asks with the password, or with
+a signature that is good at the time; all that comes out, and each file that was written, is
+searched for the secrets.
+"""
+
+import base64
+import http.server
+import io
+import json
+import os
+import re
+import subprocess
+import tarfile
+import threading
+import urllib.parse
+
+import pytest
+from test_order import command
+
+import stoker
+
+SIGNATURE = "c4n4ry0signature"
+PASSWORD = "p@ss:c4n4ry0!word"
+TOKEN = "c4n4ry0token"
+SECRETS = ("c4n4ry0", urllib.parse.quote(PASSWORD, safe=""), PASSWORD)
+
+
+def tar(names):
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as file:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 2
+            file.addfile(member, io.BytesIO(b"7\n"))
+    return data.getvalue()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self):
+        url = urllib.parse.urlsplit(self.path)
+        query = urllib.parse.parse_qs(url.query)
+        login = base64.b64decode(self.headers.get("Authorization", "").partition(" ")[2]).decode()
+        good = login in (f"me:{PASSWORD}", f"{TOKEN}:") or query.get("X-Amz-Signature") == [
+            self.server.signature]
+        body = self.server.files.get(url.path + "".join(query.get("id", [])))
+        body = body if good or body is None else b"no"
+        first, code = 0, 200 if good else 403
+        if body is None:
+            code, body = 404, b""
+        elif good and (match := re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))):
+            first, last = int(match[1]), min(int(match[2]), len(body) - 1)
+            code = 206
+        self.send_response(code)
+        if code == 206:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(body)}")
+            body = body[first : last + 1]
+        self.send_header("ETag", '"e"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    do_GET = do_HEAD
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def web():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.signature = SIGNATURE
+        server.files = {"/d/0.tar": tar(["a.cls", "b.cls"]), "/d/1.tar": tar(["c.cls"]),
+                        "/one1": tar(["x.cls"]), "/one2": tar(["y.cls", "z.cls"])}
+        server.host = f"127.0.0.1:{server.server_address[1]}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def signed(web, path, signature=SIGNATURE, more=""):
+    return (f"http://{web.host}{path}?{more}X-Amz-Credential={TOKEN}%2Fx&X-Amz-Signature="
+            f"{signature}&X-Amz-Expires=600")
+
+
+def ways(web, path):
+    return {
+        "signed": signed(web, path),
+        "password": f"http://me:{urllib.parse.quote(PASSWORD, safe='')}@{web.host}{path}",
+        "raw password": f"http://me:{PASSWORD}@{web.host}{path}",
+        "token": f"http://{TOKEN}@{web.host}{path}",
+    }
+
+
+def clean(*texts):
+    for text in texts:
+        data = text if isinstance(text, bytes) else str(text).encode()
+        for secret in SECRETS:
+            assert secret.encode() not in data, data[:4000]
+
+
+def run(folder, *words, status=0, **variables):
+    done = subprocess.run(
+        [command(), *words], capture_output=True, timeout=120, cwd=folder, check=False,
+        env={**os.environ, "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"),
+             **variables})
+    clean(done.stdout, done.stderr)
+    assert done.returncode == status, done
+    return done.stdout.decode()
+
+
+def written(folder):
+    for root, _, names in os.walk(folder):
+        for name in names:
+            clean(name)
+            with open(os.path.join(root, name), "rb") as file:
+                clean(file.read())
+
+
+WAYS = ["signed", "password", "raw password", "token"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_command_shows_it(web, tmp_path, way):
+    url = ways(web, "/d/{0,1}.tar")[way]
+    one = ways(web, "/d/0.tar")[way]
+    assert len(run(tmp_path, "ls", "--json", url).splitlines()) >= 3
+    assert web.host in run(tmp_path, "ls", "--shards", "--json", url)
+    run(tmp_path, "index", "--json", url, "--out", "x.index")
+    run(tmp_path, "info", "--json", url)
+    run(tmp_path, "verify", "--json", url)
+    run(tmp_path, "diff", "--json", url, url)
+    run(tmp_path, "sample", "--json", url, "--subset", "size > 0", status=1)  # no table beside
+    run(tmp_path, "stat", "--json", one)
+    run(tmp_path, "cp", "--json", one, "here.tar")
+    assert (tmp_path / "here.tar").read_bytes() == web.files["/d/0.tar"]
+    (tmp_path / "all").mkdir()
+    run(tmp_path, "cp", "--json", url, "all/")
+    assert (tmp_path / "all" / "1.tar").read_bytes() == web.files["/d/1.tar"]
+    run(tmp_path, "creds", "explain", "--json", one)
+    run(tmp_path, "bench", "store", "--json", one, "--seconds", "0.1", "--sizes", "1K",
+        "--at-once", "1", "--plot", "page.html")
+    run(tmp_path, "pack", url, "packed")
+    written(tmp_path)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_refusal_shows_it(web, tmp_path, way):
+    gone = ways(web, "/gone.tar")[way]
+    for words in (["ls", gone], ["ls", "--files", gone], ["cp", gone, "x"], ["stat", gone],
+                  ["verify", gone], ["prewarm", gone], ["index", gone, "--out", "x"],
+                  ["cat", gone], ["ls", f"--index={gone}", gone], ["cp", "x", gone],
+                  ["rm", "--yes", gone], ["sync", gone, gone], ["bench", gone],
+                  ["ls", ways(web, "/gone")["password"].replace("http", "ftp", 1)],
+                  ["ls", gone.replace("/gone", "/{gone")]):
+        done = subprocess.run([command(), *words], capture_output=True, timeout=120, cwd=tmp_path,
+                              check=False, env={**os.environ, "HOME": str(tmp_path)})
+        assert done.returncode in (1, 2, 3), done
+        clean(done.stdout, done.stderr)
+    with pytest.raises(Exception) as caught:
+        stoker.Loader(gone, batch_size=1)
+    clean(caught.value, repr(caught.value), vars(caught.value))
+    written(tmp_path)
+
+
+def test_signed_anew(web, tmp_path):
+    """The index fits, and no header is read again; who asks with the old one is refused."""
+    out = str(tmp_path / "x.index")
+    run(tmp_path, "index", signed(web, "/d/{0,1}.tar"), "--out", out)
+    old, web.signature = web.signature, "another"
+    with pytest.raises(Exception) as caught:
+        stoker.Dataset(signed(web, "/d/{0,1}.tar", old), index=out)
+    clean(caught.value)
+    anew = signed(web, "/d/{0,1}.tar", "another")
+    with stoker.Dataset(anew, index=out) as dataset:
+        assert len(dataset) == 3 and dataset.shards_indexed == 2, dataset.index_note
+
+
+def test_objects_of_one_path(web, tmp_path):
+    urls = [signed(web, "/one", more=f"id={number}&") for number in (1, 2)]
+    with stoker.Dataset(urls) as dataset:
+        assert len(dataset) == 3
+    listed = [json.loads(line) for line in run(tmp_path, "ls", "--json", *urls).splitlines()]
+    assert [row["key"] for row in listed if "key" in row] == ["x", "y", "z"]
+
+
+def test_unclear_logins(web, tmp_path):
+    """A password with a raw '/' could be a host with a path: nobody is asked."""
+    for raw in "/?#":
+        url = f"http://me:c4n4ry0{raw}c4n4ry0@{web.host}/d/0.tar"
+        done = subprocess.run([command(), "ls", url], capture_output=True, check=False, timeout=60)
+        assert done.returncode == 2, done
+        assert b"%2F" in done.stderr
+        clean(done.stdout, done.stderr)
+
+
+def test_fsspec(web):
+    pytest.importorskip("fsspec")
+    from stoker.filesystem import StokerFileSystem
+
+    system = StokerFileSystem(skip_instance_cache=True)
+    for url in ways(web, "/d/0.tar").values():
+        path = url.replace("://", "/", 1)
+        info = system.info(path)
+        clean(json.dumps(info))
+        assert system.cat_file(path) == system.cat_file(info["name"]) == web.files["/d/0.tar"]
+        with system.open(path) as file:
+            clean(repr(file), str(file))
+        with pytest.raises(FileNotFoundError) as caught:
+            system.info(path.replace("0.tar", "gone"))
+        clean(caught.value)
+    assert stoker.stat(url).bytes == len(web.files["/d/0.tar"])

@@ -1,0 +1,46 @@
+/* vault/vault.h: URLs that hold secrets are known by names without them.
+ *
+ *   URL --name--> shown, listed, hashed, written         http://user:word@host/a?sig=x&id=1
+ *    `--kept--> asked for, where a request is made    -> http://~5f0c...@host/a?id=1
+ *
+ * Of http:// and https://, alone or behind a chain of fsspec's. A name lacks the fragment, who asks
+ * (a hash of the user stays: two users may see two things there; "~" is a user who is a token) and
+ * the parameters that sign; of other parameters whose value may be a secret, or is long, a hash
+ * stays. So a URL that was signed anew has the same name, and different objects have different
+ * ones. A name is its own name.
+ * What a name stands for is the process's: whoever named the URL last. A name below the host of
+ * another one is asked as that one's user.
+ * Owner: nobody. Threads: any; fork in any thread is fine. Memory: base/hidden.h; freed never.
+ * Bound: STK_VAULT_NAMES_MAX names and STK_VAULT_BYTES_MAX of what they stand for, twice; then the
+ * ones that were not used for longest are forgotten. STK_VAULT_LOGINS_MAX hosts, likewise. */
+#ifndef VAULT_VAULT_H
+#define VAULT_VAULT_H
+
+#include "base/base.h"
+
+#define STK_VAULT_NAMES_MAX (2u << 20)
+#define STK_VAULT_BYTES_MAX (64u << 20)
+#define STK_VAULT_LOGINS_MAX 256u
+
+/* Gives *name_out, to be freed by stk_free: the URL's name, which stands for it from now on; of all
+ * else what was given. 0 or -ENOMEM, without an error filled. */
+int stk_vault_name(const char *url, char **name_out);
+/* Gives *url_out, to be freed by stk_hidden_free: what a name stands for, or else what was given,
+ * named before if it has secrets itself. */
+int stk_vault_whole(const char *name, char **url_out);
+
+/* name.c: where the parts of a URL are. Pure. */
+struct stk_url_parts {
+    struct stk_view head;  /* what stands before the host: "https://", or "a::https://" */
+    struct stk_view login; /* without its '@'; data NULL: none */
+    struct stk_view rest;  /* host and path */
+    struct stk_view query; /* without its '?'; data NULL: none */
+    bool broken;           /* its login is not kept: nobody is asked by it */
+};
+/* False: it is no such URL. */
+bool stk_url_split(const char *url, struct stk_url_parts *parts_out);
+/* The name; told whether login and query are other ones in the URL. */
+#define STK_URL_NAME_BYTES(url_bytes) (5 * (url_bytes) + 64) /* room that is enough */
+void stk_url_name(const struct stk_url_parts *parts, char *room, bool *login_out, bool *query_out);
+
+#endif
