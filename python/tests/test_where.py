@@ -91,8 +91,10 @@ class Machine(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def say(self, code, text=""):
+    def say(self, code, text="", **headers):
         self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(text.encode())
 
@@ -108,7 +110,7 @@ class Machine(http.server.BaseHTTPRequestHandler):
         google = "/computeMetadata/v1/instance/zone"
         if self.path == google and self.headers["Metadata-Flavor"] == "Google" and (
                 not self.server.zone):
-            self.say(200, f"projects/1/zones/{self.server.region}-b")
+            self.say(200, f"projects/1/zones/{self.server.region}-b", Metadata_Flavor="Google")
         elif self.headers.get("x-aws-ec2-metadata-token") == "the token" and self.path in told:
             self.say(200, told[self.path])
         else:
