@@ -292,11 +292,13 @@ def test_hedges_are_paid_for(shelf, percent, throttled):
         asked = [(file, begin, 100) for begin in range(0, 250 * 4096, 4096)]
         want = [data[begin:begin + 100] for _, begin, _ in asked]
         assert [_stoker.read_ranges(asked, 1) for _ in range(2)] == [want] * 2
+        # On a busy machine some are late already, and their hedges cross the answers.
+        before, seen = engine.ledger()["manners"]["hedges"], store.hedges
         slow.set()
         assert _stoker.read_ranges(asked[:60], 1) == want[:60]
         hedges = engine.ledger()["manners"]["hedges"]
-    assert store.hedges == hedges <= percent / 100 * len(store.asked)
-    assert (hedges == 0) == throttled
+    assert store.hedges - seen == hedges - before and hedges <= percent / 100 * len(store.asked)
+    assert hedges == before if throttled else hedges > 0
 
 
 def test_one_rate_for_all(shelf):
