@@ -21,6 +21,7 @@ import hashlib
 import importlib
 import logging
 import os
+import re
 import threading
 import time
 from typing import Any
@@ -101,10 +102,6 @@ def native(path: bytes) -> bytes:
     return os.fsencode(told)
 
 
-_WHOLES_MAX = 65536
-_wholes: dict[str, str] = {}  # of http:// behind a chain: what a name stands for
-
-
 def _is_scheme(head: bytes) -> bool:
     return head.replace(b"+", b"").replace(b"-", b"").replace(b".", b"").isalnum()
 
@@ -115,6 +112,11 @@ def _has_place(path: bytes) -> bool:
     return len(parts) == 2 and all(map(_is_scheme, parts[0].split(b"::")))
 
 
+def _shown(url: str) -> str:
+    """The name of one of http://, or of a chain to it: errands for it come with the whole."""
+    return os.fsdecode(_stoker.url_name(os.fsencode(url)))
+
+
 def _turned(url: str) -> str:
     """With what grows at its end, and without a password."""
     bits = url.split("::")
@@ -122,13 +124,7 @@ def _turned(url: str) -> str:
     if placed == len(bits) - 1:
         scheme, _, rest = url.partition("://")
         if bits[placed].lower().startswith(("http://", "https://")):
-            shown = os.fsdecode(_stoker.url_name(os.fsencode(url)))
-            with _lock:
-                while len(_wholes) >= _WHOLES_MAX:
-                    del _wholes[next(iter(_wholes))]
-                if shown != url:
-                    _wholes[shown] = url
-            return shown
+            return _shown(url)
         login, slash, path = rest.partition("/")
         user, at, host = login.rpartition("@")
         if ":" in user:
@@ -148,9 +144,6 @@ def _returned(told: str) -> str:
     if not inside and told.endswith("!"):
         base, inside = told[:-1], _INSIDE
     with _lock:
-        at = [at for at in range(len(base)) if base[at:] in _wholes]
-        if at:
-            base = base[: at[0]] + _wholes[base[at[0] :]]
         logins = sorted(_logins.items(), key=lambda item: -len(item[0]))
     for shown, login in logins:
         end = base.find(shown) + len(shown)
@@ -441,6 +434,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
     else:
         status = -errno.EIO
     what = f"fsspec: {type(error).__name__}: {error}"
+    what = re.sub(r"https?://[^\s'\"<>)]+", lambda found: _shown(found[0]), what)
     with _lock:
         for shown, login in _logins.items():
             password = login.rpartition("@")[0].rpartition("/")[2].partition(":")[2]

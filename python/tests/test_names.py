@@ -17,6 +17,7 @@ import subprocess
 import tarfile
 import threading
 import urllib.parse
+import zipfile
 
 import pytest
 from test_order import command
@@ -199,6 +200,34 @@ def test_unclear_logins(web, tmp_path):
         assert done.returncode == 2, done
         assert b"%2F" in done.stderr
         clean(done.stdout, done.stderr)
+
+
+def zipped(files):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, body in files.items():
+            archive.writestr(name, body)
+    return data.getvalue()
+
+
+def test_chains(web):
+    """fsspec is given the whole, and what it says of it is shown without."""
+    pytest.importorskip("aiohttp")
+    web.files["/a.zip"] = zipped({"d/0#1.tar": tar(["u.cls"]), "d/1.tar": tar(["v.cls"])})
+    more = "v=" + 20 * "1" + "&"
+    for url, keys in ((f"simplecache::{signed(web, '/d/0.tar', more=more)}", 2),
+                      (f"simplecache::{signed(web, '/d/{0,1}.tar')}", 3),
+                      (f"simplecache::{ways(web, '/d/1.tar')['password']}", 1),
+                      (f"zip://d/1.tar::{signed(web, '/a.zip', more=more)}", 1),
+                      (f"zip://d/0#1.tar::{signed(web, '/a.zip')}", 1),
+                      (f"zip://d::{signed(web, '/a.zip')}", 2)):
+        with stoker.Dataset(url) as dataset:
+            assert len(dataset) == keys, url
+        web.signature = "another"
+        with pytest.raises(Exception) as caught:
+            stoker.Dataset(url.replace("simplecache", "filecache").replace("me:", "you:x"))
+        clean(caught.value, repr(caught.value), vars(caught.value))
+        web.signature = SIGNATURE
 
 
 def test_fsspec(web):

@@ -1,8 +1,10 @@
 /* The desk itself: errands that wait, that are taken, and what is answered. */
 #include "desk/desk.h"
 
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "io/pool.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -21,6 +23,7 @@ struct stk_errand {
     struct stk_reply reply;
     void (*done)(struct stk_errand *errand, void *owner);
     void *owner;
+    char *whole; /* what url stands for, which is what its reader asks for; hidden */
     char url[];
 };
 
@@ -58,6 +61,7 @@ static void errand_free(struct stk_errand *errand)
 {
     if (errand) {
         stk_listing_builder_deinit(&errand->reply.listing);
+        stk_hidden_free(errand->whole);
         stk_free(errand->bytes);
         stk_free(errand);
     }
@@ -159,7 +163,7 @@ static void lend(struct stk_errand *errand, struct stoker_errand *errand_out)
 {
     errand_out->kind = errand->wish.kind;
     errand_out->number = errand->number;
-    errand_out->url = errand->url;
+    errand_out->url = errand->whole;
     errand_out->offset = errand->wish.offset;
     errand_out->bytes = errand->wish.bytes;
     errand_out->buffer = errand->bytes;
@@ -316,6 +320,10 @@ struct stk_errand *stk_errand_new(const struct stk_wish *wish)
         errand->wish = *wish;
         memcpy(errand->url, wish->url, bytes);
         errand->wish.url = errand->url;
+    }
+    if (errand && stk_vault_whole(wish->url, &errand->whole) < 0) {
+        stk_free(errand);
+        return NULL;
     }
     return errand;
 }

@@ -112,9 +112,27 @@ static bool begins(const char *text, const char *head)
     return strncasecmp(text, head, strlen(head)) == 0;
 }
 
+/* Bytes of "scheme", or of "a::scheme", before "://" or "::"; 0: a path, whatever stands in it. */
+static size_t find_scheme(const char *url)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.:";
+    size_t bytes = strspn(url, letters);
+
+    return bytes > 2 && url[bytes - 1] == ':' && strncmp(url + bytes, "//", 2) == 0 ? bytes - 1 : 0;
+}
+
+static bool is_keyed(const char *url)
+{
+    return begins(url, "s3://") || begins(url, "gs://") || begins(url, "az://");
+}
+
 /* Behind "http://" or "https://", also of a chain: "filecache::https://". */
 static const char *find_host(const char *url)
 {
+    if (find_scheme(url) == 0 || is_keyed(url) || begins(url, "hf://") || begins(url, "file://")) {
+        return NULL;
+    }
     for (const char *at = url; at; at = strstr(at, "::") ? strstr(at, "::") + 2 : NULL) {
         if (begins(at, "http://") || begins(at, "https://")) {
             return strstr(at, "://") + 3;
@@ -143,8 +161,7 @@ static bool is_host(const char *host, size_t bytes)
 /* s3://KEY:SECRET@bucket is nothing that is understood, but is written. */
 static bool split_keyed(const char *url, struct stk_url_parts *parts_out)
 {
-    bool keyed = begins(url, "s3://") || begins(url, "gs://") || begins(url, "az://");
-    const char *bucket = keyed ? url + 5 : "", *at = strrchr(bucket, '@');
+    const char *bucket = is_keyed(url) ? url + 5 : "", *at = strrchr(bucket, '@');
 
     if (!at || begins(bucket, "arn:") ||
         find_any(bucket, (size_t)(at - bucket), ":@") > strcspn(bucket, "/")) {
@@ -163,9 +180,9 @@ static bool split_keyed(const char *url, struct stk_url_parts *parts_out)
  * alone, and keeps the word itself. */
 static bool split_other(const char *url, struct stk_url_parts *parts_out)
 {
-    const char *host = strstr(url, "://"), *at, *word;
+    const char *host = url + find_scheme(url), *at, *word;
 
-    if (!host || begins(url, "hf://") || begins(url, "file://")) {
+    if (host == url || begins(url, "hf://") || begins(url, "file://")) {
         return false;
     }
     host += 3;
@@ -182,18 +199,33 @@ static bool split_other(const char *url, struct stk_url_parts *parts_out)
     return true;
 }
 
+/* Where "!/" of a chain begins, or its '!' at the end: "zip://b::https://host/a.zip" is told as
+ * "zip::https://host/a.zip!/b", whose '?' and '#' behind it are of names in the archive. */
+static size_t find_tail(const char *host, bool chain)
+{
+    size_t bytes = strlen(host);
+    const char *tail = chain ? strstr(host, "!/") : NULL;
+
+    if (chain && !tail && bytes > 0 && host[bytes - 1] == '!') {
+        return bytes - 1;
+    }
+    return tail ? (size_t)(tail - host) : bytes;
+}
+
 /* Where a password's raw '/', '?' or '#' ended the host too early, the last '@' of all ends the
  * login: so what belongs to it is not shown, whatever it was meant to be. */
 bool stk_url_split(const char *url, struct stk_url_parts *parts_out)
 {
     const char *host = find_host(url), *at;
-    size_t bytes, rest;
+    size_t bytes, rest, end;
+    bool chain;
 
     if (!host) {
         return split_keyed(url, parts_out) || split_other(url, parts_out);
     }
     *parts_out = (struct stk_url_parts){.head = {(const uint8_t *)url, (size_t)(host - url)}};
-    bytes = strcspn(host, "/?#");
+    chain = parts_out->head.bytes > strlen("https://");
+    bytes = find_any(host, find_tail(host, chain), "/?#");
     at = memrchr(host, '@', bytes);
     if (!at && !is_host(host, bytes) && strchr(host, '@')) {
         at = strrchr(host, '@');
@@ -204,11 +236,13 @@ bool stk_url_split(const char *url, struct stk_url_parts *parts_out)
         parts_out->broken = parts_out->broken || strncmp(host, BROKEN "@", 4) == 0;
         host = at + 1;
     }
-    rest = strcspn(host, "?#");
+    end = find_tail(host, chain);
+    rest = find_any(host, end, "?#");
+    parts_out->tail = (struct stk_view){(const uint8_t *)host + end, strlen(host + end)};
     parts_out->rest = (struct stk_view){(const uint8_t *)host, rest};
-    if (host[rest] == '?') {
-        parts_out->query =
-            (struct stk_view){(const uint8_t *)host + rest + 1, strcspn(host + rest + 1, "#")};
+    if (rest < end && host[rest] == '?') {
+        parts_out->query = (struct stk_view){(const uint8_t *)host + rest + 1,
+                                             find_any(host + rest + 1, end - rest - 1, "#")};
     }
     return true;
 }
@@ -351,6 +385,9 @@ void stk_url_name(const struct stk_url_parts *parts, char *room, bool *login_out
     add(&text, parts->rest.data, parts->rest.bytes);
     if (parts->query.data) {
         *query_out = add_query(&text, parts->query);
+    }
+    if (parts->tail.data) {
+        add(&text, parts->tail.data, parts->tail.bytes);
     }
     *text.at = '\0';
 }

@@ -31,10 +31,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         STK_ASSERT(strcmp(room, name) == 0);
         stk_free(room);
         STK_ASSERT(stk_url_split(whole, &of_whole) || parts.broken);
-        STK_ASSERT(parts.broken ||
+        /* A last '!' of a chain is of none of its parts, though one of them may end in it. */
+        STK_ASSERT(parts.broken || strstr(name, "::") ||
                    (parts.rest.bytes == of_whole.rest.bytes &&
                     memcmp(parts.rest.data, of_whole.rest.data, parts.rest.bytes) == 0));
-        STK_ASSERT(!query || parts.broken ||
+        STK_ASSERT(!query || parts.broken || strstr(name, "::") ||
                    (parts.query.bytes == of_whole.query.bytes &&
                     memcmp(parts.query.data, of_whole.query.data, parts.query.bytes) == 0));
     } else {

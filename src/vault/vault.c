@@ -167,13 +167,26 @@ static struct query *find_locked(const uint64_t hash[2])
     return query;
 }
 
+/* "http://host/a" of a name that is split, without what a chain has around it. */
+static struct stk_view asked_of(const struct stk_url_parts *parts)
+{
+    const uint8_t *at = parts->head.data + parts->head.bytes - strlen("://");
+
+    while (at > parts->head.data && at[-1] != ':') {
+        at--;
+    }
+    return (struct stk_view){at, strlen((const char *)at) - parts->tail.bytes};
+}
+
 static int keep_query(const char *name, struct stk_view text)
 {
+    struct stk_url_parts parts;
     struct query *query = NULL;
     uint64_t hash[2];
     int status;
 
-    hash_of((struct stk_view){(const uint8_t *)name, strlen(name)}, hash);
+    stk_url_split(name, &parts);
+    hash_of(asked_of(&parts), hash);
     pthread_mutex_lock(&lock);
     query = locked.last;
     if (!query || query->bytes != text.bytes || memcmp(query->text, text.data, text.bytes) != 0) {
@@ -248,12 +261,17 @@ static struct login **find_login_locked(struct stk_view host)
     return NULL;
 }
 
-/* Scheme, mark and host of a name. */
-static struct stk_view host_of(const char *name)
+/* Scheme, mark and host of a name that is split. */
+static struct stk_view host_of(const struct stk_url_parts *parts)
 {
-    const char *host = strstr(name, "://") + 3;
+    struct stk_view asked = asked_of(parts);
+    const char *host = (const char *)parts->rest.data;
+    size_t bytes = parts->rest.bytes;
+    const char *slash = memchr(host, '/', bytes);
 
-    return (struct stk_view){(const uint8_t *)name, (size_t)(host - name) + strcspn(host, "/?#")};
+    asked.bytes =
+        (size_t)((const uint8_t *)host - asked.data) + (slash ? (size_t)(slash - host) : bytes);
+    return asked;
 }
 
 /* A place of its own, or that of the one which was used longest ago. */
@@ -272,13 +290,16 @@ static struct login **make_room_locked(void)
 
 static int keep_login(const char *name, struct stk_view word)
 {
-    struct login *login = new_login(host_of(name), word), **place;
+    struct stk_url_parts parts;
+    struct login *login, **place;
 
+    stk_url_split(name, &parts);
+    login = new_login(host_of(&parts), word);
     if (!login) {
         return -ENOMEM;
     }
     pthread_mutex_lock(&lock);
-    place = find_login_locked(host_of(name));
+    place = find_login_locked(host_of(&parts));
     place = place ? place : make_room_locked();
     if (*place) {
         stk_hidden_free((*place)->word);
@@ -336,9 +357,9 @@ static int join(const char *name, const struct stk_url_parts *parts, char **url_
     size_t used;
     char *url;
 
-    hash_of((struct stk_view){(const uint8_t *)name, strlen(name)}, hash);
+    hash_of(asked_of(parts), hash);
     pthread_mutex_lock(&lock);
-    if (word.data && (login = find_login_locked(host_of(name))) != NULL) {
+    if (word.data && (login = find_login_locked(host_of(parts))) != NULL) {
         word = (struct stk_view){(const uint8_t *)(*login)->word, strlen((*login)->word)};
     }
     query = find_locked(hash);
@@ -352,7 +373,8 @@ static int join(const char *name, const struct stk_url_parts *parts, char **url_
         used = append(url, used, "@", word.data != NULL);
         used = append(url, used, parts->rest.data, parts->rest.bytes);
         used = append(url, used, "?", text.data != NULL);
-        append(url, used, text.data, text.bytes);
+        used = append(url, used, text.data, text.bytes);
+        append(url, used, parts->tail.data, parts->tail.bytes);
     }
     pthread_mutex_unlock(&lock);
     *url_out = url;

@@ -35,6 +35,7 @@ struct stk_url_parts {
     struct stk_view login; /* without its '@'; data NULL: none */
     struct stk_view rest;  /* host and path */
     struct stk_view query; /* without its '?'; data NULL: none */
+    struct stk_view tail;  /* of a chain: "!/a/b", what is meant within an archive */
     bool broken;           /* its login is not kept: nobody is asked by it */
 };
 /* False: it is no such URL. */

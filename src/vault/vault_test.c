@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define CANARY "c4n4ry"
+#define LONG "a-name-of-more-than-fifteen-bytes"
 
 static const struct name_row {
     const char *name, *url, *want;
@@ -24,6 +25,9 @@ static const struct name_row {
     {"nothing", "http://h/a.tar", "http://h/a.tar"},
     {"a path", "/data/a?sig=x@y", "/data/a?sig=x@y"},
     {"a key", "s3://b/k?sig=x@y", "s3://b/k?sig=x@y"},
+    {"a path in a path", "/d/a::http://h/b?sig=x#1", "/d/a::http://h/b?sig=x#1"},
+    {"a folder of URLs", "/d/ftp://me:x@h/b", "/d/ftp://me:x@h/b"},
+    {"a key of URLs", "s3://b/k::http://h/b?sig=x#1", "s3://b/k::http://h/b?sig=x#1"},
     {"the hub", "hf://datasets/o/n@rev/a", "hf://datasets/o/n@rev/a"},
     {"sigv4",
      "https://h/a?X-Amz-Algorithm=A&X-Amz-Credential=" CANARY "&X-Amz-Signature=" CANARY
@@ -63,6 +67,10 @@ static const struct name_row {
     {"an ARN", "s3://arn:aws:s3:r:1:accesspoint/n/a@b", "s3://arn:aws:s3:r:1:accesspoint/n/a@b"},
     {"a chain", "filecache::http://me:" CANARY "@h/a?sig=" CANARY,
      "filecache::http://~2744ccd10c7533b@h/a"},
+    {"in an archive", "zip::http://h/a.zip?id=1&sig=" CANARY "!/d/" LONG "#1?.tar",
+     "zip::http://h/a.zip?id=1!/d/" LONG "#1?.tar"},
+    {"all of it", "zip::http://h/a.zip?sig=" CANARY "!", "zip::http://h/a.zip!"},
+    {"no chain", "http://h/a!/b?sig=" CANARY, "http://h/a!/b"},
     {"braces", "http://h/{0..9}.tar?sig=" CANARY, "http://h/{0..9}.tar"},
 };
 
@@ -169,6 +177,11 @@ static void test_wholes(void)
     want_whole("http://~2744ccd10c7533b@w/b/c", "http://me:a%40b:c%7Cd@w/b/c");
     want_whole("http://~2744ccd10c7533b@w:1/b", "http://~2744ccd10c7533b@w:1/b");
     want_whole("http://w/b/c", "http://w/b/c");
+    /* An archive is asked for as it was named, whatever of it. */
+    stk_free(name_of("http://w/z.zip?sig=one"));
+    want_whole("zip::http://w/z.zip!/a#1", "zip::http://w/z.zip?sig=one!/a#1");
+    stk_free(name_of("zip://a::http://me:x@w/"));
+    want_whole("zip://a::http://~2744ccd10c7533b@v/", "zip://a::http://~2744ccd10c7533b@v/");
 }
 
 /* Many names share a signature; the ones used last are known when it is too much. */
