@@ -48,18 +48,24 @@ static const char *const signing[] = {"access_token",
                                       "session_token",
                                       "sessiontoken",
                                       "sig",
+                                      "q-ak",
+                                      "q-header-list",
+                                      "q-key-time",
+                                      "q-url-param-list",
                                       "sign",
                                       "signature",
-                                      "token",
                                       "__gda__",
                                       "__token__"};
 static const char *const signing_heads[] = {"x-amz-", "x-goog-", "x-oss-", "x-cos-",
-                                            "x-obs-", "x-tos-",  "q-",     "x-xet-"};
+                                            "x-obs-", "x-tos-",  "q-sign", "x-xet-"};
 /* The same beside one of those only: of Azure's SAS, and of links that end. */
 static const char *const beside[] = {
     "e",   "exp", "expiration", "expires", "saoid", "scid",  "sdd", "se",  "ses", "si",  "sip",
     "skd", "ske", "skoid",      "sks",     "sktid", "skt",   "skv", "sp",  "spk", "spr", "sr",
-    "srk", "srt", "ss",         "st",      "sv",    "suoid", "tn",  "epk", "erk", "md5"};
+    "srk", "srt", "ss",         "st",      "sv",    "suoid", "tn",  "epk", "erk", "md5", "token"};
+/* A token may be all that tells which object is asked for, unless it ends. */
+static const char *const ends[] = {"e", "exp", "expiration", "expires"};
+#define END_BYTES_MIN 10u /* seconds since 1970, or a date */
 /* What has one of these in its name may be a secret, or the key of an object. */
 static const char *const doubtful[] = {"auth", "cred", "key",    "pass", "secret",
                                        "sess", "sig",  "ticket", "token"};
@@ -318,15 +324,29 @@ static bool add_value(struct text *text, struct stk_view value, bool doubt)
     return true;
 }
 
+static bool signed_by(struct stk_view query)
+{
+    struct stk_view name, value;
+    bool signs = false, token = false, end = false;
+
+    while (next_parameter(&query, &name, &value)) {
+        const char *word = (const char *)name.data;
+
+        if (value.data) {
+            signs = signs || is_signing(word, name.bytes);
+            token = token || (name.bytes == 5 && strncasecmp(word, "token", 5) == 0);
+            end = end ||
+                  (value.bytes >= END_BYTES_MIN && is_in(ends, STK_COUNT(ends), word, name.bytes));
+        }
+    }
+    return signs || (token && end);
+}
+
 static bool add_query(struct text *text, struct stk_view query)
 {
     struct stk_view left = query, name, value;
-    bool signs = false, hidden = false, first = true;
+    bool signs = signed_by(query), hidden = false, first = true;
 
-    while (next_parameter(&left, &name, &value)) {
-        signs = signs || (value.data && is_signing((const char *)name.data, name.bytes));
-    }
-    left = query;
     while (next_parameter(&left, &name, &value)) {
         const char *word = (const char *)name.data;
 
