@@ -43,8 +43,8 @@ static struct {
     struct query *last;
     struct login *logins[STK_VAULT_LOGINS_MAX];
     uint32_t login_count;
-    uint64_t turn;
-} locked;
+    uint64_t turn, bytes_max;
+} locked = {.bytes_max = STK_VAULT_BYTES_MAX};
 
 static void take_lock(void)
 {
@@ -127,7 +127,7 @@ static int put_locked(const uint64_t hash[2], struct query *query)
 {
     struct slot *slot;
 
-    if (locked.young.count >= STK_VAULT_NAMES_MAX || locked.young.bytes >= STK_VAULT_BYTES_MAX) {
+    if (locked.young.count >= STK_VAULT_NAMES_MAX || locked.young.bytes >= locked.bytes_max) {
         drop(&locked.old);
         locked.old = locked.young;
         locked.young = (struct table){.slots = NULL};
@@ -309,6 +309,17 @@ static int keep_login(const char *name, struct stk_view word)
     *place = login;
     pthread_mutex_unlock(&lock);
     return 0;
+}
+
+uint64_t stk_vault_bound(uint64_t bytes_max)
+{
+    uint64_t before;
+
+    pthread_mutex_lock(&lock);
+    before = locked.bytes_max;
+    locked.bytes_max = bytes_max;
+    pthread_mutex_unlock(&lock);
+    return before;
 }
 
 int stk_vault_name(const char *url, char **name_out)

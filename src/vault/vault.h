@@ -19,7 +19,7 @@
 #include "base/base.h"
 
 #define STK_VAULT_NAMES_MAX (2u << 20)
-#define STK_VAULT_BYTES_MAX (64u << 20)
+#define STK_VAULT_BYTES_MAX (512u << 20) /* 260 thousand that are signed with a token of STS */
 #define STK_VAULT_LOGINS_MAX 256u
 
 /* Gives *name_out, to be freed by stk_free: the URL's name, which stands for it from now on; of all
@@ -28,6 +28,9 @@ int stk_vault_name(const char *url, char **name_out);
 /* Gives *url_out, to be freed by stk_hidden_free: what a name stands for, or else what was given,
  * named before if it has secrets itself. */
 int stk_vault_whole(const char *name, char **url_out);
+
+/* For tests: instead of STK_VAULT_BYTES_MAX; returns what it was. */
+uint64_t stk_vault_bound(uint64_t bytes_max);
 
 /* name.c: where the parts of a URL are. Pure. */
 struct stk_url_parts {
