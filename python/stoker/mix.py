@@ -73,7 +73,8 @@ class Source:
         return Sampling(*self._settings)
 
     def __repr__(self) -> str:
-        return f"<stoker.Source {[os.fsdecode(url) for url in self.urls]!r:.200}>"
+        shown = [os.fsdecode(_stoker.url_name(url)) for url in self.urls]
+        return f"<stoker.Source {shown!r:.200}>"
 
 
 class Mix:
@@ -134,7 +135,7 @@ class Mix:
         epoch: int | None = None,
     ) -> None:
         if isinstance(sources, (str, bytes)) or not isinstance(sources, Sequence) or not sources:
-            raise ArgumentError(f"sources {sources!r}", "Mix", "give a list of sources")
+            raise ArgumentError(f"sources: a {type(sources).__name__}", "Mix", "give a list")
         if sum(given is not None for given in (weights, repeats, counts)) > 1:
             raise ArgumentError(
                 "more than one of weights, repeats and counts", "Mix", "give one of them"

@@ -632,7 +632,8 @@ def _files(paths: Sequence[bytes]) -> list[bytes]:
     """Globs by their files, sorted; of a Megatron set that was met twice the .bin alone."""
     files: list[bytes] = []
     for path in paths:
-        if not glob.has_magic(path) or os.path.exists(path):
+        # The '?' of a URL is no glob.
+        if b"://" in path or not glob.has_magic(path) or os.path.exists(path):
             files.append(path)
             continue
         found = sorted(glob.glob(path, recursive=True))

@@ -230,6 +230,17 @@ def test_chains(web):
         web.signature = SIGNATURE
 
 
+def test_tokens_and_mixes(web):
+    web.files["/t.bin"] = bytes(range(64))
+    for url in ways(web, "/t.bin").values():
+        tokens = stoker.Tokens(url, stored="uint16")
+        assert len(tokens) == 32
+        clean(repr(tokens), repr(stoker.Source(url)))
+        with pytest.raises(stoker.ArgumentError) as caught:
+            stoker.Mix(url)
+        clean(caught.value)
+
+
 def test_fsspec(web):
     pytest.importorskip("fsspec")
     from stoker.filesystem import StokerFileSystem
