@@ -16,8 +16,8 @@ for path in sorted((root / "src").glob("*/*.c")):
         this = "test"
     elif name.endswith("_fuzz"):
         this = "fuzz"
-    elif room in ("cli", "helper", "fault"):
-        this = room
+    elif room in ("cli", "helper", "fault", "tls"):
+        this = "fault" if room == "tls" else room
     elif name.endswith("_avx2"):
         this = "avx2"
     else:

@@ -28,7 +28,8 @@ class Proxy:
         script = json.dumps({"rules": list(rules), **({"seed": seed} if seed else {})})
         self.process = subprocess.Popen([COMMAND, "fault", "--rules", script, *map(str, words)],
                                         stdout=subprocess.PIPE, text=True)
-        self.host, _, port = json.loads(self.process.stdout.readline())["listening"].rpartition(":")
+        self.first = json.loads(self.process.stdout.readline())
+        self.host, _, port = self.first["listening"].rpartition(":")
         self.port = int(port)
 
     def __enter__(self):

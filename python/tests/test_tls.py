@@ -3,15 +3,22 @@
 Goal: with the authority that is named data come exactly; with another host's certificate, none that
 is trusted, or none at all there is one error that says so, soon, and nothing was asked for.
 Method: nginx with a certificate of this test's own for "localhost"; the command and the package.
+Then `stoker fault --tls`, whose certificate is for any host, and which fails within TLS as it does
+without: seen by Python's ssl, and by the command.
 """
 
+import http.client
 import os
+import socket
+import ssl
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import servers
 import stoker
 from test_cli import COMMAND
+from test_fault import BODY, WAIT, Proxy, behind
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +34,11 @@ def place(tmp_path_factory):
     server.close()
 
 
-def cat(url, **environment):
+def cat(url, *words, **environment):
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("AWS_") and name != "SSL_CERT_FILE"}
     return subprocess.run(
-        [COMMAND, "cat", url], capture_output=True, check=False, timeout=60,
+        [COMMAND, "cat", *words, url], capture_output=True, check=False, timeout=60,
         env={**kept, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
              "AWS_CONFIG_FILE": os.devnull, **{name: str(v) for name, v in environment.items()}})
 
@@ -70,3 +77,178 @@ def test_plain_and_tls_confused(place, monkeypatch):
             stoker.Dataset(url, engine=engine)
         assert url in str(raised.value) or "localhost" in str(raised.value)
         assert raised.value.advice
+
+
+class TlsProxy(Proxy):
+    def __init__(self, folder, *words, **more):
+        self.certificate = folder / "certificate.pem"
+        super().__init__("--tls", "--tls-cert-out", self.certificate, *words, **more)
+        self.place = f"localhost:{self.port}"
+
+    def connect(self):
+        context = ssl.create_default_context(cafile=self.certificate)
+        return http.client.HTTPSConnection("localhost", self.port, timeout=WAIT, context=context)
+
+    def ask_raw(self, path):
+        """All that comes, and its end: told, as TLS has it, cut, or reset (which Python's sockets
+        of TLS do not tell from cut)."""
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+        came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(came, goes, server_hostname="localhost")
+        got = b""
+        with socket.create_connection((self.host, self.port), WAIT) as plain:
+
+            def finish(call, *words):
+                while True:
+                    try:
+                        return call(*words)
+                    except ssl.SSLWantReadError:
+                        if goes.pending:  # to send nothing tells of a reset before its time
+                            plain.sendall(goes.read())
+                        more = plain.recv(65536)
+                        came.write(more) if more else came.write_eof()
+
+            finish(client.do_handshake)
+            client.write(f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+            try:
+                while more := finish(client.read, 65536):
+                    got += more
+                return got, "told"
+            except ConnectionResetError:
+                return got, "reset"
+            except ssl.SSLError as error:  # in words that differ by version
+                assert "EOF" in str(error)
+                return got, "cut"
+
+
+def test_fault_passes_both_ways(tmp_path):
+    body = BODY * 20  # far more than a socket holds
+    with behind() as (server, url), TlsProxy(tmp_path, "--to", url) as proxy:
+        connection = proxy.connect()
+        for path in ("/a", "/chunks", "/end"):
+            connection.request("GET", path)
+            assert connection.getresponse().read() == BODY
+        connection.request("PUT", "/p", body)
+        assert connection.getresponse().read() == b""
+        connection.close()
+        log = proxy.stop()
+    assert server.seen[-1] == ("PUT", "/p", body)
+    assert [line["end"] for line in log] == ["done"] * 4
+    assert "PRIVATE" not in proxy.certificate.read_text()
+
+
+def test_fault_ends(tmp_path):
+    """Cut and reset where the rule says, and neither is an end that TLS has told."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/k").write_bytes(BODY)
+    rules = [{"path": "/b/k", "fault": "truncate", "at": 100_000, "count": 1},
+             {"path": "/b/k", "fault": "reset", "at": 100_000, "count": 1},
+             {"path": "/b/k", "fault": "close"}]
+    with TlsProxy(tmp_path, "--folder", tmp_path, rules=rules) as proxy:
+        for want, bytes_wanted in (("cut", 100_000), ("reset", 100_000), ("told", len(BODY))):
+            got, end = proxy.ask_raw("/b/k")
+            assert end == want
+            assert got.partition(b"\r\n\r\n")[2] == BODY[:bytes_wanted], want
+        assert [line["end"] for line in proxy.stop()] == ["truncated", "reset", "done"]
+
+
+FAULTS = {
+    "none": {"fault": "pass"},
+    "reset": {"fault": "reset", "count": 1},
+    "reset later": {"fault": "reset", "at": 700_000, "count": 1},
+    "truncate": {"fault": "truncate", "at": 700_000, "count": 2},
+    "stall": {"fault": "stall", "at": 700_000, "count": 1},
+    "503": {"fault": "status", "status": 503, "count": 2},
+    "gone": {"fault": "status", "status": 404, "code": "NoSuchKey"},
+}
+
+
+def test_fault_within_tls(tmp_path):
+    data = os.urandom(3_000_000)
+    rows = [("s3", name) for name in FAULTS] + [("https", "reset"), ("https", "truncate")]
+    rules = []
+    for way, name in rows:
+        bucket = f"{way}-{name.replace(' ', '-')}"
+        (tmp_path / bucket).mkdir()
+        (tmp_path / bucket / "key").write_bytes(data)
+        rules.append({"path": f"/{bucket}/key", "method": "GET", **FAULTS[name]})
+    with TlsProxy(tmp_path, "--folder", tmp_path, rules=rules) as proxy:
+
+        def read(row):
+            way, name = row
+            bucket = f"{way}-{name.replace(' ', '-')}"
+            url = f"s3://{bucket}/key" if way == "s3" else f"https://{proxy.place}/{bucket}/key"
+            return cat(url, "--read-timeout=6", AWS_CA_BUNDLE=proxy.certificate,
+                       AWS_ENDPOINT_URL=f"https://{proxy.place}"), url
+
+        with ThreadPoolExecutor(len(rows)) as pool:
+            for (way, name), (done, url) in zip(rows, pool.map(read, rows), strict=True):
+                status, wanted = (3, b"") if name == "gone" else (0, data)
+                assert done.returncode == status, (way, name, done.stderr)
+                assert done.stdout == wanted, (way, name)
+                assert name != "gone" or url in done.stderr.decode()
+        fired = {line["path"] for line in proxy.stop() if line.get("fault")}
+    assert fired == {rule["path"] for rule in rules}
+
+
+def test_fault_with_a_wrong_host(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/key").write_bytes(b"data")
+    with TlsProxy(tmp_path, "--tls-name", "other.test", "--tls-name=::1", "--folder",
+                  tmp_path) as proxy:
+        for url in (f"https://{proxy.place}/b/key", f"https://127.0.0.1:{proxy.port}/b/key",
+                    "s3://b/key"):
+            done = cat(url, AWS_CA_BUNDLE=proxy.certificate,
+                       AWS_ENDPOINT_URL=f"https://{proxy.place}")
+            assert done.returncode == 3 and not done.stdout, url
+            assert b"certificate is not trusted" in done.stderr, url
+        assert not [line for line in proxy.stop() if "request" in line]  # nobody asked
+
+
+def test_fault_that_nobody_trusts(tmp_path):
+    """One line tells of each client that did not get so far as to ask."""
+    with TlsProxy(tmp_path, "--folder", tmp_path) as proxy:
+        done = cat(f"https://{proxy.place}/b/key")
+        assert done.returncode == 3 and b"certificate is not trusted" in done.stderr
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            plain = http.client.HTTPConnection(proxy.host, proxy.port, timeout=WAIT)
+            plain.request("GET", "/b/key")
+            plain.getresponse()
+        plain.close()
+        refused, confused = proxy.stop()
+    assert refused["end"] == confused["end"] == "no TLS"
+    assert "unknown ca" in refused["reason"] and confused["reason"] == "http request"
+
+
+def test_fault_with_files(tmp_path):
+    certificate, key = tmp_path / "own.pem", tmp_path / "own.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", certificate,
+                    "-subj", "/CN=x", "-addext", "subjectAltName=DNS:localhost"],
+                   check=True, capture_output=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/key").write_bytes(BODY)
+    with Proxy("--tls-cert", certificate, "--tls-key", key, "--folder", tmp_path) as proxy:
+        done = cat(f"https://localhost:{proxy.port}/b/key", AWS_CA_BUNDLE=certificate)
+        assert done.returncode == 0 and done.stdout == BODY, done.stderr
+
+
+def test_fault_options(tmp_path):
+    none, there = tmp_path / "none" / "file", tmp_path / "there"
+    there.write_text("no PEM\n")
+    for words, status in (
+            (["--tls=yes"], 2), (["--tls-name", "x"], 2), (["--tls-cert-out", there], 2),
+            (["--tls", "--tls-name"], 2), (["--tls", *["--tls-name=x"] * 17], 2),
+            (["--tls-cert", there], 2), (["--tls-key", there], 2),
+            (["--tls", "--tls-cert", there, "--tls-key", there], 2),
+            (["--tls-cert-out", there, "--tls-cert", there, "--tls-key", there], 2),
+            (["--tls", "--tls-name", "a b"], 3), (["--tls", "--tls-cert-out", none], 3),
+            (["--tls-cert", none, "--tls-key", there], 3),
+            (["--tls-cert", there, "--tls-key", there], 3)):
+        done = subprocess.run([COMMAND, "fault", *map(str, words)], capture_output=True, text=True,
+                              timeout=WAIT, check=False)
+        assert done.returncode == status and done.stderr and not done.stdout, (words, done)
+    assert there.read_text() == "no PEM\n"
+    with TlsProxy(tmp_path) as proxy, Proxy() as plain:
+        assert proxy.first["tls"] is True and "tls" not in plain.first

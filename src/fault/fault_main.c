@@ -21,8 +21,10 @@
 
 struct given {
     const char *listen, *to, *folder, *script, *rules, *log;
+    const char *certificate, *key, *certificate_out;
+    struct stk_tls_names names;
     uint64_t seed, links, idle_seconds;
-    bool has_seed;
+    bool has_seed, tls;
 };
 
 static volatile sig_atomic_t stopped;
@@ -43,7 +45,15 @@ static const char usage[] =
     "  --log FILE       a JSON line for each exchange; default: standard output, where lines that\n"
     "                   nobody takes are left out, and counted in the next: lost_before\n"
     "  --connections N  at once; default 256\n"
-    "  --idle SECONDS   a connection on which nothing moves for so long ends; default 600\n\n"
+    "  --idle SECONDS   a connection on which nothing moves for so long ends; default 600\n"
+    "  --tls            clients speak TLS, with a certificate that is made now, for a day\n"
+    "  --tls-name NAME  a host or address that it is for, up to 16; default localhost and "
+    "127.0.0.1.\n"
+    "                   Another one than clients ask is a wrong host\n"
+    "  --tls-cert-out FILE\n"
+    "                   where it is written, as PEM, for clients to trust (AWS_CA_BUNDLE=FILE)\n"
+    "  --tls-cert FILE --tls-key FILE\n"
+    "                   clients speak TLS, with this certificate and its key, both PEM\n\n"
     "The first line of the output says where it listens. A script:\n\n"
     "  {\"seed\": 7, \"rules\": [\n"
     "    {\"method\": \"GET\", \"path\": \"/bucket/*\", \"nth\": 3, \"fault\": \"reset\", \"at\": "
@@ -84,18 +94,51 @@ static int misused(const char *what, const char *where)
     return EXIT_USAGE;
 }
 
+/* What does not go together. */
+static int check(const struct given *given)
+{
+    bool own = given->names.count > 0 || given->certificate_out;
+
+    if (given->links == 0 || given->links > STK_PROXY_LINKS_MAX || given->idle_seconds == 0 ||
+        given->idle_seconds > 1000000) {
+        return misused("out of range", "--connections 1..1024, --idle 1..1000000");
+    }
+    if ((given->to && given->folder) || (given->script && given->rules)) {
+        return misused("only one of them", given->to ? "--to, --folder" : "--script, --rules");
+    }
+    if (!given->certificate != !given->key) {
+        return misused("one needs the other", "--tls-cert, --tls-key");
+    }
+    if (given->certificate && (given->tls || own)) {
+        return misused("only one of them", "--tls-cert, --tls");
+    }
+    return own && !given->tls
+               ? misused("of a certificate that --tls makes", "--tls-name, --tls-cert-out")
+               : 0;
+}
+
 static int parse(struct given *given, int argc, char **argv)
 {
+    const char *name = NULL;
     const struct {
         const char *name;
-        const char **text;
+        const char **text; /* both NULL: --tls, which has no value */
         uint64_t *number;
     } options[] = {
-        {"--listen", &given->listen, NULL},     {"--to", &given->to, NULL},
-        {"--folder", &given->folder, NULL},     {"--script", &given->script, NULL},
-        {"--rules", &given->rules, NULL},       {"--log", &given->log, NULL},
-        {"--seed", NULL, &given->seed},         {"--connections", NULL, &given->links},
+        {"--listen", &given->listen, NULL},
+        {"--to", &given->to, NULL},
+        {"--folder", &given->folder, NULL},
+        {"--script", &given->script, NULL},
+        {"--rules", &given->rules, NULL},
+        {"--log", &given->log, NULL},
+        {"--seed", NULL, &given->seed},
+        {"--connections", NULL, &given->links},
         {"--idle", NULL, &given->idle_seconds},
+        {"--tls", NULL, NULL},
+        {"--tls-name", &name, NULL},
+        {"--tls-cert-out", &given->certificate_out, NULL},
+        {"--tls-cert", &given->certificate, NULL},
+        {"--tls-key", &given->key, NULL},
     };
 
     for (int i = 1; i < argc; i++) {
@@ -106,6 +149,13 @@ static int parse(struct given *given, int argc, char **argv)
         }
         if (o == STK_COUNT(options)) {
             return misused("unknown option", argv[i]);
+        }
+        if (!options[o].text && !options[o].number) {
+            if (argv[i][bytes] == '=') {
+                return misused("an option takes no value", argv[i]);
+            }
+            given->tls = true;
+            continue;
         }
         const char *value = argv[i][bytes] == '=' ? argv[i] + bytes + 1 : argv[++i];
         if (!value) {
@@ -118,15 +168,14 @@ static int parse(struct given *given, int argc, char **argv)
             return misused("not a number", value);
         }
         given->has_seed = given->has_seed || options[o].number == &given->seed;
+        if (options[o].text == &name) {
+            if (given->names.count == STK_TLS_NAMES_MAX) {
+                return misused("a name too many", name);
+            }
+            given->names.of[given->names.count++] = name;
+        }
     }
-    if (given->links == 0 || given->links > STK_PROXY_LINKS_MAX || given->idle_seconds == 0 ||
-        given->idle_seconds > 1000000) {
-        return misused("out of range", "--connections 1..1024, --idle 1..1000000");
-    }
-    if ((given->to && given->folder) || (given->script && given->rules)) {
-        return misused("only one of them", given->to ? "--to, --folder" : "--script, --rules");
-    }
-    return 0;
+    return check(given);
 }
 
 /* The whole file, at most STK_FAULT_SCRIPT_BYTES_MAX + 1 of it. */
@@ -199,6 +248,18 @@ static int open_behind(struct stk_link_world *world, const struct given *given,
     return stk_proxy_resolve(place, &world->to, &world->to_bytes, error);
 }
 
+static int open_tls(struct stk_tls **tls_out, const struct given *given, struct stoker_error *error)
+{
+    static const struct stk_tls_names usual = {.of = {"localhost", "127.0.0.1"}, .count = 2};
+
+    if (given->certificate) {
+        return stk_tls_open_files(tls_out, given->certificate, given->key, error);
+    }
+    return given->tls ? stk_tls_open_own(tls_out, given->names.count > 0 ? &given->names : &usual,
+                                         given->certificate_out, error)
+                      : 0;
+}
+
 /* Where the log goes. */
 struct log {
     int fd;
@@ -259,6 +320,7 @@ static int run(const struct given *given, struct stoker_error *error)
     int status = open_script(&proxy.world.script, given, error);
 
     status = status < 0 ? status : open_behind(&proxy.world, given, error);
+    status = status < 0 ? status : open_tls(&proxy.world.tls, given, error);
     status = status < 0 ? status : stk_proxy_open(&proxy, given->listen, place, error);
     proxy.world.owner = &log;
     proxy.world.log = log_line;
@@ -270,7 +332,7 @@ static int run(const struct given *given, struct stoker_error *error)
                                 given->log);
     }
     if (status == 0) {
-        printf("{\"listening\":\"%s\"}\n", place);
+        printf("{\"listening\":\"%s\"%s}\n", place, proxy.world.tls ? ",\"tls\":true" : "");
         fflush(stdout);
         status = stk_proxy_run(&proxy, &stopped, error);
     }

@@ -43,15 +43,18 @@ int stk_link_open(struct stk_link **link_out, struct stk_link_world *world, int 
 {
     struct stk_link *link = stk_alloc(1, sizeof *link);
     uint8_t *memory = link ? stk_alloc(4, STK_LINK_BUFFER_BYTES) : NULL;
+    struct stk_tls_end *tls = memory && world->tls ? stk_tls_accept(world->tls, client) : NULL;
     int on = 1;
 
-    if (!memory) {
+    if (!memory || (world->tls && !tls)) {
+        stk_free(memory);
         stk_free(link);
         close(client);
         return -ENOMEM;
     }
     setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    *link = (struct stk_link){.world = world, .client = client, .upstream = -1, .number = number};
+    *link = (struct stk_link){
+        .world = world, .client = client, .upstream = -1, .tls = tls, .number = number};
     link->in.data = memory;
     link->up.data = memory + STK_LINK_BUFFER_BYTES;
     link->got.data = memory + 2 * STK_LINK_BUFFER_BYTES;
@@ -70,6 +73,7 @@ void stk_link_close(struct stk_link *link)
     finish(link, link->last_ns, "broken off");
     forget(&link->now);
     stk_pump_close(link);
+    stk_tls_end_free(link->tls);
     if (link->client >= 0) {
         close(link->client);
     }
@@ -85,6 +89,9 @@ void stk_link_events(const struct stk_link *link, short *client_out, short *upst
                   (forwards || link->phase == STK_LINK_ANSWER) && link->wake_ns == 0;
 
     *client_out = (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0));
+    if (link->tls) {
+        *client_out |= stk_tls_events(link->tls, reads, writes);
+    }
     *upstream_out = 0;
     if (link->upstream >= 0) {
         bool takes = link->got.end - link->got.at < STK_LINK_BUFFER_BYTES && !link->upstream_done;
@@ -116,13 +123,28 @@ void stk_link_step(struct stk_link *link, uint64_t now_ns, int64_t wall_seconds)
 
 /* ---- one turn ---- */
 
+/* A client that does not trust us, or speaks no TLS, asks for nothing: one line tells why. */
+static void tell_handshake(struct stk_link *link)
+{
+    const char *reason = stk_tls_reason(link->tls);
+    json_t *line = json_pack("{s:I, s:s, s:s}", "connection", (json_int_t)link->number, "end",
+                             "no TLS", "reason", reason[0] ? reason : "the client left");
+
+    if (line) {
+        link->world->log(link->world->owner, line);
+    }
+}
+
 /* What the client sends is read in every phase: so it is seen when it leaves. */
 static bool read_client(struct stk_link *link)
 {
-    int64_t got = link->client_done ? -1 : stk_pump_receive(link->client, &link->in);
+    int64_t got = link->client_done ? -1 : stk_pump_receive(link->client, link->tls, &link->in);
 
     if (got == 0) {
         link->client_done = true;
+        if (link->tls && !stk_tls_is_open(link->tls)) {
+            tell_handshake(link);
+        }
     }
     return got >= 0;
 }
@@ -158,7 +180,7 @@ static bool read_head(struct stk_link *link, uint64_t now_ns)
     struct stk_fault_head head;
     int status;
 
-    if (link->upstream >= 0 && stk_pump_receive(link->upstream, &link->got) >= 0) {
+    if (link->upstream >= 0 && stk_pump_receive(link->upstream, NULL, &link->got) >= 0) {
         stk_pump_close(link); /* it ended, or spoke unasked */
     }
     status = stk_fault_head_parse(&head, stk_pump_waiting(&link->in), true, NULL);
@@ -396,7 +418,8 @@ static bool send_out(struct stk_link *link, uint64_t now_ns)
     if (bytes.bytes == 0) {
         return false;
     }
-    sent = send(link->client, bytes.data, bytes.bytes, MSG_NOSIGNAL);
+    sent = link->tls ? stk_tls_send(link->tls, bytes.data, bytes.bytes)
+                     : send(link->client, bytes.data, bytes.bytes, MSG_NOSIGNAL);
     if (sent > 0) {
         link->out.at += (size_t)sent;
         now->sent += (uint64_t)sent;
@@ -441,6 +464,9 @@ static bool end_reached(struct stk_link *link, uint64_t now_ns)
     link->phase = close_now ? STK_LINK_LINGER : STK_LINK_HEAD;
     link->left_ns = now_ns;
     if (close_now) {
+        if (link->tls) {
+            stk_tls_finish(link->tls);
+        }
         shutdown(link->client, SHUT_WR);
     }
     return true;

@@ -13,6 +13,7 @@
 #define FAULT_LINK_H
 
 #include "fault/folder.h"
+#include "tls/tls.h"
 
 #include <netinet/in.h>
 
@@ -41,7 +42,8 @@ struct stk_link_world {
     struct stk_fault_script script;
     struct sockaddr_storage to; /* where requests go on to; family 0: nowhere */
     socklen_t to_bytes;
-    int folder; /* or this one is served; -1: none */
+    int folder;          /* or this one is served; -1: none */
+    struct stk_tls *tls; /* what clients speak; NULL: plain HTTP */
     uint64_t idle_ms, start_ns, requests;
     /* One line about an exchange that is over. */
     void (*log)(void *owner, json_t *line); /* takes the line */
@@ -66,7 +68,8 @@ struct stk_link_exchange {
 
 struct stk_link {
     struct stk_link_world *world;
-    int client, upstream; /* -1: none */
+    int client, upstream;    /* -1: none */
+    struct stk_tls_end *tls; /* on the client's; NULL: none */
     uint64_t number;
     uint32_t phase; /* enum stk_link_phase */
     bool connecting, client_done, upstream_done, upstream_kept;

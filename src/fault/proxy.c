@@ -129,6 +129,7 @@ void stk_proxy_close(struct stk_proxy *proxy)
     if (proxy->world.folder >= 0) {
         close(proxy->world.folder);
     }
+    stk_tls_close(proxy->world.tls);
     stk_fault_script_deinit(&proxy->world.script);
     *proxy = (struct stk_proxy){.listener = -1, .world = {.folder = -1}};
 }

@@ -26,13 +26,17 @@ size_t stk_pump_room(struct stk_link_buffer *buffer)
     return STK_LINK_BUFFER_BYTES - buffer->end;
 }
 
-/* Below 0: nothing there now, 0: the other end is done (or gone). */
-int64_t stk_pump_receive(int descriptor, struct stk_link_buffer *buffer)
+int64_t stk_pump_receive(int descriptor, struct stk_tls_end *tls, struct stk_link_buffer *buffer)
 {
     size_t space = stk_pump_room(buffer);
-    ssize_t got = space == 0 ? -1 : recv(descriptor, buffer->data + buffer->end, space, 0);
+    uint8_t *data = buffer->data + buffer->end;
+    ssize_t got;
 
-    if (space == 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) {
+    if (space == 0) {
+        return -1;
+    }
+    got = tls ? stk_tls_receive(tls, data, space) : recv(descriptor, data, space, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return -1;
     }
     if (got <= 0) {
@@ -246,7 +250,7 @@ bool stk_pump_forward(struct stk_link *link, int64_t wall_seconds)
         return moved;
     }
     moved = send_up(link) || moved;
-    got = link->upstream_done ? -1 : stk_pump_receive(link->upstream, &link->got);
+    got = link->upstream_done ? -1 : stk_pump_receive(link->upstream, NULL, &link->got);
     link->upstream_done = link->upstream_done || got == 0;
     link->connecting = link->connecting && got < 0;
     moved = got > 0 || moved;

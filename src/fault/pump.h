@@ -13,8 +13,9 @@
 struct stk_view stk_pump_waiting(const struct stk_link_buffer *buffer);
 /* How much more it takes. */
 size_t stk_pump_room(struct stk_link_buffer *buffer);
-/* Below 0: nothing is there now, 0: the other end is done (or gone). */
-int64_t stk_pump_receive(int descriptor, struct stk_link_buffer *buffer);
+/* Below 0: nothing is there now, 0: the other end is done (or gone). tls: on that descriptor; NULL:
+ * none. */
+int64_t stk_pump_receive(int descriptor, struct stk_tls_end *tls, struct stk_link_buffer *buffer);
 
 /* Begins to connect: 0, or a negative errno. */
 int stk_pump_connect(struct stk_link *link);
