@@ -228,10 +228,20 @@ static void test_bound(void)
 static void *name_on(void *stop)
 {
     while (!*(volatile _Atomic bool *)stop) {
-        stk_free(name_of("http://me:x@f/a?sig=1"));
+        char *name = NULL;
+
+        stk_vault_name("http://me:x@f/a?sig=1", &name);
+        stk_free(name);
     }
     return NULL;
 }
+
+/* The sanitizers' own locks may stay taken in the child of a fork beside threads. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#    define CAN_FORK false
+#else
+#    define CAN_FORK true
+#endif
 
 static void test_forks(void)
 {
@@ -241,8 +251,13 @@ static void test_forks(void)
     T_EQ("thread", pthread_create(&thread, NULL, name_on, &stop), 0);
     for (int i = 0; i < 50; i++) {
         int state = 0;
-        pid_t child = fork();
+        pid_t child;
 
+        if (!CAN_FORK) {
+            want_whole("http://~2744ccd10c7533b@l500/", "http://me:x@l500/");
+            continue;
+        }
+        child = fork();
         if (child == 0) {
             char *whole = NULL;
 
