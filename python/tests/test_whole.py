@@ -64,6 +64,9 @@ def kill(server, source, target):
                                 target])
     try:
         await_true(lambda: sum(path.stat().st_size for path in left(target)) == 2 * PART)
+        # Behind its first line the note, where there is one, has the sum of each part.
+        notes = list(target.parent.glob(".stoker-*-of.part"))
+        await_true(lambda: all(note.stat().st_size == 3 * 17 for note in notes))
     finally:
         process.kill()
         process.wait()
