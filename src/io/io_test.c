@@ -420,17 +420,37 @@ static void test_list(struct stk_io *io)
     T_EQ("absent", stk_io_list(io, in_folder("absent"), &listing, &error), -ENOENT);
 }
 
-/* Out of the page cache; false where that cannot be asked for. More than once: the kernel passes
- * over a page that it has in hand itself just then (DAMON, write-back). */
+/* Whether none of it is in memory; bytes 0: to the end of a big file. */
+static bool is_out(int fd, off_t offset, off_t bytes)
+{
+    static unsigned char pages[BIG_BYTES / 4096];
+    size_t count = (size_t)((bytes > 0 ? bytes : BIG_BYTES - offset) / 4096);
+    void *map = mmap(NULL, count * 4096, PROT_READ, MAP_SHARED, fd, offset);
+    bool out = map != MAP_FAILED && mincore(map, count * 4096, pages) == 0;
+
+    for (size_t i = 0; i < count && out; i++) {
+        out = (pages[i] & 1) == 0;
+    }
+    if (map != MAP_FAILED) {
+        munmap(map, count * 4096);
+    }
+    return out;
+}
+
+/* The kernel keeps what is on its way, or in a list of another core: so until it is seen to be out,
+ * twice, 2 s at most. */
 static bool drop(int fd, off_t offset, off_t bytes)
 {
-    bool dropped = true;
+    int seen = 0;
 
-    for (int i = 0; i < 10 && dropped; i++) {
-        dropped = posix_fadvise(fd, offset, bytes, POSIX_FADV_DONTNEED) == 0;
-        usleep(1000);
+    for (int i = 0; i < 400 && seen < 2; i++) {
+        if (posix_fadvise(fd, offset, bytes, POSIX_FADV_DONTNEED) != 0) {
+            return false;
+        }
+        usleep(5000);
+        seen = is_out(fd, offset, bytes) ? seen + 1 : 0;
     }
-    return dropped;
+    return seen == 2;
 }
 
 /* What is not in memory is neither waited for nor, for a big file, read ahead. */
