@@ -545,6 +545,15 @@ static int on_part(void *owner, const struct stk_answer *answer)
     return 0;
 }
 
+/* It is gone meanwhile, and with it the parts that earlier pages told of. */
+static void forget_left(struct stk_upload *upload)
+{
+    upload->id[0] = '\0';
+    for (uint32_t i = 0; i < upload->part_count; i++) {
+        upload->parts[i].left[0] = '\0';
+    }
+}
+
 static int find_parts(struct stk_upload *upload, struct stoker_error *error)
 {
     struct stk_answer *answer = stk_alloc(1, sizeof *answer);
@@ -569,7 +578,7 @@ static int find_parts(struct stk_upload *upload, struct stoker_error *error)
         stk_call_query(call, "part-number-marker", marker);
         stk_call_query(call, "uploadId", upload->id);
         if (stk_call_run(call, upload->store, NULL) < 0) {
-            upload->id[0] = '\0'; /* it is gone meanwhile */
+            forget_left(upload);
         } else {
             *answer = (struct stk_answer){.root = "ListPartsResult",
                                           .item = "Part",
