@@ -30,9 +30,7 @@ static void test_digests(void)
         stk_sha256_init(&sha);
         stk_sha256_add(&sha, row->text, strlen(row->text));
         stk_sha256_done(&sha, digest);
-        for (int i = 0; i < 32; i++) {
-            snprintf(hex + 2 * i, 3, "%02x", digest[i]);
-        }
+        stk_hex(digest, sizeof digest, hex);
         T_STR(row->name, hex, row->want_hex);
     }
 }

@@ -109,3 +109,14 @@ void stk_base64(const uint8_t *data, size_t bytes, char text_out[STK_BASE64_BYTE
     STK_ASSERT(bytes <= 64);
     EVP_EncodeBlock((unsigned char *)text_out, data, (int)bytes);
 }
+
+void stk_hex(const uint8_t *data, size_t bytes, char *text_out)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < bytes; i++) {
+        text_out[2 * i] = digits[data[i] >> 4];
+        text_out[2 * i + 1] = digits[data[i] & 15];
+    }
+    text_out[2 * bytes] = '\0';
+}

@@ -60,6 +60,9 @@ void stk_md5_init(struct stk_md5 *md5);
 void stk_md5_add(struct stk_md5 *md5, const void *data, size_t bytes);
 void stk_md5_done(struct stk_md5 *md5, uint8_t digest_out[16]);
 
+/* In lower-case digits, text_out of 2 * bytes + 1. */
+void stk_hex(const uint8_t *data, size_t bytes, char *text_out);
+
 /* Of all at once; and base64 of at most 64 bytes. */
 void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16]);
 void stk_sha1(const void *data, size_t bytes, uint8_t digest_out[20]);

@@ -1,6 +1,7 @@
 /* The manifest: JSON by jansson, checked entry by entry. */
 #include "manifest/manifest.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -141,17 +142,6 @@ int stk_manifest_text(struct stk_manifest *manifest, char **text_out, size_t *by
     *text_out = text;
     *bytes_out = bytes + 1;
     return 0;
-}
-
-void stk_hex(const uint8_t *bytes, size_t count, char *text)
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < count; i++) {
-        text[2 * i] = digits[bytes[i] >> 4];
-        text[2 * i + 1] = digits[bytes[i] & 15];
-    }
-    text[2 * count] = 0;
 }
 
 bool stk_unhex(const char *text, uint8_t *bytes, size_t count)

@@ -54,8 +54,7 @@ uint64_t stk_manifest_left(const struct stk_manifest *manifest);
 int stk_manifest_text(struct stk_manifest *manifest, char **text_out, size_t *bytes_out,
                       struct stoker_error *error);
 
-/* 64 digits, lower case; and back (false: they are not). */
-void stk_hex(const uint8_t *bytes, size_t count, char *text); /* 2 * count + 1 bytes */
+/* Digits, lower case, of stk_hex; false: they are not. */
 bool stk_unhex(const char *text, uint8_t *bytes, size_t count);
 
 #endif

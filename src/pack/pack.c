@@ -1,4 +1,5 @@
 /* The packing of a data set: a thread that plans, has whole shards written in parallel, commits. */
+#include "base/hash.h"
 #include "base/mem.h"
 #include "pack/draft.h"
 #include "pack/gather.h"

@@ -1,5 +1,6 @@
 /* Objects that are written by parts. */
 #include "base/crc.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "io/pool.h"
 #include "upload/answers.h"
@@ -207,9 +208,7 @@ static bool is_same(const char *etag, struct stk_view body)
         return false;
     }
     stk_md5(body.data, body.bytes, digest);
-    for (uint32_t i = 0; i < 16; i++) {
-        snprintf(text + 2 * i, 3, "%02x", digest[i]);
-    }
+    stk_hex(digest, sizeof digest, text);
     return strcasecmp(text, etag) == 0;
 }
 
@@ -365,7 +364,7 @@ bool stk_upload_join(const struct stk_upload *upload, struct stk_proof *proof)
 static void expect_etag(const struct stk_upload *upload, char *etag, size_t etag_bytes)
 {
     uint8_t *digests = stk_alloc(upload->part_count, 16), digest[16];
-    size_t used = 0;
+    char text[33];
 
     etag[0] = '\0';
     for (uint32_t i = 0; digests && i < upload->part_count; i++) {
@@ -381,10 +380,8 @@ static void expect_etag(const struct stk_upload *upload, char *etag, size_t etag
     }
     if (digests) {
         stk_md5(digests, 16 * (size_t)upload->part_count, digest);
-        for (uint32_t i = 0; i < 16; i++) {
-            used += (size_t)snprintf(etag + used, etag_bytes - used, "%02x", digest[i]);
-        }
-        snprintf(etag + used, etag_bytes - used, "-%u", upload->part_count);
+        stk_hex(digest, sizeof digest, text);
+        snprintf(etag, etag_bytes, "%s-%u", text, upload->part_count);
     }
     stk_free(digests);
 }

@@ -1,4 +1,5 @@
 /* Whole objects: written, copied, removed. */
+#include "base/hash.h"
 #include "base/mem.h"
 #include "upload/answers.h"
 #include "upload/call.h"
@@ -13,13 +14,6 @@ static int fail_answer(const struct stk_place *place, struct stoker_error *error
 {
     return stk_fail(error, STOKER_ERROR_CORRUPT, "the server's answer cannot be read",
                     "look at the server and proxies between", "'%.400s'", place->url);
-}
-
-static void hex(const uint8_t *data, size_t bytes, char *text)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        snprintf(text + 2 * i, 3, "%02x", data[i]);
-    }
 }
 
 int stk_upload_put(struct stk_store *store, const struct stk_place *place, struct stk_view body,
@@ -53,7 +47,7 @@ int stk_upload_put(struct stk_store *store, const struct stk_place *place, struc
     } else if (options->fresh && call->exchange.code == 412) {
         /* It may be ours, by a try whose answer was lost: libcurl's own tries are not counted. */
         stk_md5(body.data, body.bytes, digest);
-        hex(digest, sizeof digest, etag);
+        stk_hex(digest, sizeof digest, etag);
         status = stk_call_is_there(store, place, body.bytes, etag) ||
                          stk_call_is_body(store, place, body) /* encrypted: its ETag is no MD5 */
                      ? 0

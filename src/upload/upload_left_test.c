@@ -123,9 +123,7 @@ static void write_pages(void)
     char number[12];
 
     stk_md5(part, PART, digest);
-    for (int i = 0; i < 16; i++) {
-        snprintf(md5 + 2 * i, 3, "%02x", digest[i]);
-    }
+    stk_hex(digest, sizeof digest, md5);
     snprintf(first_page, sizeof first_page, "<ListPartsResult>");
     for (uint32_t i = 1; i <= 1000; i++) { /* of the second the size is another, others differ */
         snprintf(number, sizeof number, "%u", i);

@@ -54,9 +54,7 @@ static void hex_md5(const void *data, size_t bytes, char text[33])
     uint8_t digest[16];
 
     stk_md5(data, bytes, digest);
-    for (int i = 0; i < 16; i++) {
-        snprintf(text + 2 * i, 3, "%02x", digest[i]);
-    }
+    stk_hex(digest, sizeof digest, text);
 }
 
 static bool reply(int fd, const char *line, const char *headers, const char *body)
