@@ -4,6 +4,7 @@ Method: servers of the tests that turn a bit of the bytes that they send, or sto
 until the command is killed; what a run left is damaged on the disk. Then the file is exact, or
 there is an error and none; what was wrong does not stay for the next run."""
 
+import json
 import subprocess
 import threading
 
@@ -152,6 +153,41 @@ def test_to_another_store(clean, shape):  # noqa: F811
         assert not other.objects and not other.uploads
         copy(source, "gs://data/copy", workers=8)
         assert other.objects == {("data", "copy"): DATA[:SMALL]}
+    finally:
+        server.close()
+        other.close()
+
+
+def test_busy_when_it_is_read_again(clean):  # noqa: F811
+    """The store's own error is told, and what was sent stays for the next run: so it is with each
+    other read."""
+    class Busy(object_server.S3):
+        def give_part(self, data, number):
+            self.server.busy = self.server.busy is not False  # once its parts are asked for
+            super().give_part(data, number)
+
+        def give(self, data, **more):
+            if self.server.busy:
+                self.refuse(503, "SlowDown")
+            else:
+                super().give(data, **more)
+
+    name, parts, _ = SHAPES["crc32, seems even"]
+    server, other = serve("s3", {"large": DATA[:SMALL]}, [name]), serve("gs", {}, ["crc32c"])
+    server.RequestHandlerClass, server.parts, server.busy = Busy, parts, None
+    try:
+        words = ["cp", "--json", "--part-size", "5M", "--read-timeout", "2",
+                 f"{reached(clean, 's3', server)}/large", "gs://data/copy"]
+        clean.setenv("STORAGE_EMULATOR_HOST", other.url)
+        done = subprocess.run([COMMAND, *words], capture_output=True, text=True, timeout=WAIT,
+                              check=False)
+        assert done.returncode == 3 and "503" in done.stderr, done.stderr
+        assert len(other.uploads) == 1 and not other.objects
+        server.busy = False
+        done = subprocess.run([COMMAND, *words], capture_output=True, text=True, timeout=WAIT,
+                              check=True)
+        assert json.loads(done.stdout)["bytes_kept"] == SMALL
+        assert other.objects == {("data", "copy"): DATA[:SMALL]} and not other.uploads
     finally:
         server.close()
         other.close()

@@ -442,6 +442,12 @@ static bool is_small(const struct stoker_copy *copy, const struct stk_copy_file 
     return file->keys || file->bytes <= copy->options.part_bytes;
 }
 
+/* What is more than small is one of the parts in flight. */
+static bool needs_slot(const struct stk_copy_file *file)
+{
+    return !file->keys && file->bytes > STK_COPY_SMALL_BYTES;
+}
+
 /* Parts of files that are open come first: so few are open. */
 static bool take_locked(struct stoker_copy *copy, struct work *work)
 {
@@ -455,7 +461,7 @@ static bool take_locked(struct stoker_copy *copy, struct work *work)
             return true;
         }
     }
-    if (!file || (!slot && !file->keys && file->bytes > STK_COPY_SMALL_BYTES)) {
+    if (!file || (!slot && needs_slot(file))) {
         return false;
     }
     *work = (struct work){.file = file};
@@ -466,7 +472,7 @@ static bool take_locked(struct stoker_copy *copy, struct work *work)
     if (copy->locked.waiting-- == STK_COPY_QUEUE_MAX / 2 || copy->locked.waiting == 0) {
         pthread_cond_broadcast(&copy->room);
     }
-    copy->locked.parts_in_flight += !file->keys && file->bytes > STK_COPY_SMALL_BYTES;
+    copy->locked.parts_in_flight += needs_slot(file);
     return true;
 }
 
@@ -597,38 +603,43 @@ static void open_parts(struct stoker_copy *copy, struct stk_copy_file *file)
     }
 }
 
-/* What is there is right: it counts as kept. */
-static bool do_kept(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer)
+static void give_slot(struct stoker_copy *copy)
 {
-    bool slot = file->bytes > STK_COPY_SMALL_BYTES;
-
-    if (!buffer || !stk_copy_is_same(copy, file, buffer)) {
-        return false;
-    }
-    atomic_fetch_add_explicit(&copy->files_kept, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&copy->bytes_kept, file->bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&copy->bytes_done, file->bytes, memory_order_relaxed);
-    finish_file(copy, file, 0, NULL);
     pthread_mutex_lock(&copy->lock);
-    copy->locked.parts_in_flight -= slot;
+    copy->locked.parts_in_flight--;
     pthread_cond_signal(&copy->work);
     pthread_mutex_unlock(&copy->lock);
+}
+
+/* True: what is there is right, and counts as kept, or it was stopped. */
+static bool do_kept(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view buffer)
+{
+    bool slot = needs_slot(file);
+    int same = buffer.data ? stk_copy_is_same(copy, file, buffer) : 0;
+
+    if (same == 0) {
+        return false;
+    }
+    if (same == 1) {
+        stk_copy_count_kept(copy, file->bytes);
+    }
+    stk_copy_file_free(file);
+    if (slot) {
+        give_slot(copy);
+    }
     return true;
 }
 
 static void do_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer)
 {
-    bool slot = !file->keys && file->bytes > STK_COPY_SMALL_BYTES;
+    bool slot = needs_slot(file);
     struct stoker_error error = {0};
     int status = file->keys ? stk_copy_remove_keys(copy, file, &error)
                             : stk_copy_small(copy, file, buffer, &error);
 
     finish_file(copy, file, status, &error);
     if (slot) {
-        pthread_mutex_lock(&copy->lock);
-        copy->locked.parts_in_flight--;
-        pthread_cond_signal(&copy->work);
-        pthread_mutex_unlock(&copy->lock);
+        give_slot(copy);
     }
 }
 
@@ -667,13 +678,26 @@ static void give_buffer(struct stoker_copy *copy, uint8_t *buffer, uint64_t byte
     }
 }
 
+/* By a buffer of its own, which is given back before anything is copied. */
+static bool is_kept(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *small)
+{
+    uint64_t bytes = needs_slot(file) ? copy->options.part_bytes : STK_COPY_SMALL_BYTES;
+    uint8_t *buffer = needs_slot(file) ? take_buffer(copy, bytes) : small;
+    bool kept = do_kept(copy, file, (struct stk_view){buffer, bytes});
+
+    if (buffer != small) {
+        give_buffer(copy, buffer, bytes);
+    }
+    return kept;
+}
+
 static void do_work(struct stoker_copy *copy, const struct work *work, uint8_t *small)
 {
     struct stk_copy_file *file = work->file;
     uint64_t bytes = work->open ? file->part_bytes : file->bytes;
     uint8_t *buffer = small;
 
-    if (!work->open && file->hash[0] && do_kept(copy, file, small)) {
+    if (!work->open && file->hash[0] && is_kept(copy, file, small)) {
         return;
     }
     if (!work->open && !is_small(copy, file)) {

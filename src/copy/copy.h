@@ -118,6 +118,8 @@ int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error);
 int stk_copy_put(struct stoker_copy *copy, struct stk_copy_file *file);
 struct stk_copy_file *stk_copy_file_new(const char *from, const char *to);
 void stk_copy_file_free(struct stk_copy_file *file);
+/* It was there, and stays. */
+void stk_copy_count_kept(struct stoker_copy *copy, uint64_t bytes);
 
 /* copy_remove.c */
 int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_error *error);
@@ -135,8 +137,9 @@ int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t
                   uint8_t *buffer, struct stoker_error *error);
 /* Whether the same command may get on where this failed: what was sent stays for it. */
 bool stk_copy_may_pass(int status);
-/* Whether what lies at the destination has the file's hash; buffer of STK_COPY_SMALL_BYTES. */
-bool stk_copy_is_same(struct stoker_copy *copy, const struct stk_copy_file *file, uint8_t *buffer);
+/* All of a part of the source; CHANGED: it is not there any more. */
+int stk_copy_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
+                  struct stk_view *part, struct stoker_error *error);
 /* After all parts are done or one failed: commits, or cleans up. */
 int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct stoker_error *error);
 
@@ -156,6 +159,10 @@ int stk_copy_begin_sums(struct stoker_copy *copy, struct stk_copy_file *file,
 /* All of it, of what an earlier run left. */
 bool stk_copy_read_left(struct stoker_copy *copy, struct stk_file *left, uint64_t offset,
                         uint8_t *buffer, uint64_t bytes);
+/* 1: what lies at the destination has the file's hash; 0: it has not, or cannot be read; CLOSED: it
+ * was stopped. */
+int stk_copy_is_same(struct stoker_copy *copy, const struct stk_copy_file *file,
+                     struct stk_view buffer);
 int stk_copy_fail_buffer(const struct stk_copy_file *file, struct stoker_error *error);
 
 /* copy_there.c: what lies at a destination that is far: listed once, instead of asked for by name.

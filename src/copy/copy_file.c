@@ -15,8 +15,6 @@
 
 static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
                        struct stoker_error *error);
-static int read_part(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
-                     struct stk_view *part, struct stoker_error *error);
 static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error);
 static void close_file(struct stoker_copy *copy, struct stk_copy_file *file);
@@ -49,9 +47,7 @@ static bool tag_differs(const char *etag, struct stk_view body)
         return false;
     }
     stk_md5(body.data, body.bytes, digest);
-    for (uint32_t i = 0; i < 16; i++) {
-        snprintf(text + 2 * i, 3, "%02x", digest[i]);
-    }
+    stk_hex(digest, sizeof digest, text);
     return memcmp(text, etag + 1, 32) != 0;
 }
 
@@ -70,7 +66,7 @@ static int check_tag(struct stoker_copy *copy, struct stk_copy_file *file, struc
         return 0;
     }
     before = stk_sum64(body.data, body.bytes);
-    status = read_part(copy, file, 0, &body, error);
+    status = stk_copy_read(copy, file, 0, &body, error);
     if (status == 0 && tag_differs(file->about.etag, body)) {
         if (stk_sum64(body.data, body.bytes) != before) {
             return stk_fail(error, STOKER_ERROR_CORRUPT, "an object comes damaged",
@@ -89,7 +85,7 @@ static int prove_small(struct stoker_copy *copy, struct stk_copy_file *file, str
     int status = 0;
 
     for (uint32_t tries = 0; tries < DAMAGED_TRIES; tries++) {
-        status = tries > 0 ? read_part(copy, file, 0, &body, error) : 0;
+        status = tries > 0 ? stk_copy_read(copy, file, 0, &body, error) : 0;
         status = status < 0 ? status : stk_copy_open_whole(copy, file, error);
         status = status < 0 ? status : stk_copy_add_whole(file, body, error);
         status = status < 0 ? status : stk_copy_judge_whole(copy, file, &body, error);
@@ -176,7 +172,7 @@ static int copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint
         if (body.bytes > STK_STORE_RANGE_BYTES) { /* it comes by ranges */
             stk_route_ask(copy->io, file->source);
         }
-        status = read_part(copy, file, 0, &body, error);
+        status = stk_copy_read(copy, file, 0, &body, error);
         status = status < 0 ? status : check_tag(copy, file, body, error);
         status = status < 0 ? status : prove_small(copy, file, body, error);
         status = status < 0 ? status : check_read(copy, file, error);
@@ -249,8 +245,8 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
 }
 
 /* Short reads are changes: the file was longer when it was opened. */
-static int read_part(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
-                     struct stk_view *part, struct stoker_error *error)
+int stk_copy_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t offset,
+                  struct stk_view *part, struct stoker_error *error)
 {
     uint8_t *buffer = (uint8_t *)(uintptr_t)part->data;
     size_t done = 0;
@@ -537,7 +533,7 @@ int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t
     } else if (!buffer) {
         status = stk_copy_fail_buffer(file, error);
     } else {
-        status = read_part(copy, file, begin, &part, error);
+        status = stk_copy_read(copy, file, begin, &part, error);
         if (status == 0 && file->ordered) {
             status = do_in_turn(copy, file, index, part, error);
         }

@@ -262,7 +262,7 @@ static int plan_source(struct stoker_copy *copy, const char *source, struct stok
     return status;
 }
 
-static void count_kept(struct stoker_copy *copy, uint64_t bytes)
+void stk_copy_count_kept(struct stoker_copy *copy, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&copy->files_kept, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&copy->files_done, 1, memory_order_relaxed);
@@ -379,7 +379,7 @@ static int plan_item(struct stoker_copy *copy, const char *source, const struct 
         atomic_fetch_add_explicit(&copy->bytes, item->bytes, memory_order_relaxed);
         kept = is_kept(copy, to, name, item);
         if (kept && !item->hash[0]) {
-            count_kept(copy, item->bytes);
+            stk_copy_count_kept(copy, item->bytes);
             goto done;
         }
         file = stk_copy_file_new(from, to);

@@ -1,9 +1,11 @@
 /* Checksums of a source that are made in order, and what counts in them since an earlier run. */
+#include "base/hash.h"
 #include "base/mem.h"
 #include "copy/copy.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 int stk_copy_fail_buffer(const struct stk_copy_file *file, struct stoker_error *error)
 {
@@ -76,6 +78,20 @@ static int fail_wrong(struct stk_copy_file *file, struct stoker_error *error)
                     (unsigned long long)told.last, want, got);
 }
 
+/* left NULL: of the source. */
+static int read_again(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_file *left,
+                      uint64_t offset, struct stk_view *view, struct stoker_error *error)
+{
+    if (!left) {
+        return stk_copy_read(copy, file, offset, view, error);
+    }
+    return stk_copy_read_left(copy, left, offset, (uint8_t *)(uintptr_t)view->data, view->bytes)
+               ? 0
+               : stk_fail(error, -EIO, "cannot read again what was copied", "check the disk",
+                          "'%.400s' offset %llu", STK_COPY_SHOWN(file->from),
+                          (unsigned long long)offset);
+}
+
 /* The first `bytes` of what lies there are added to the whole's sum; kept: to that of ranges, too.
  */
 static int add_left(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_file *left,
@@ -91,13 +107,10 @@ static int add_left(struct stoker_copy *copy, struct stk_copy_file *file, struct
         step = view.bytes;
         if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
             status = STOKER_ERROR_CLOSED;
-        } else if (!stk_copy_read_left(copy, left, done, buffer, step)) {
-            status = stk_fail(error, -EIO, "cannot read again what was copied",
-                              "check the disk, or the server", "'%.400s' offset %llu",
-                              STK_COPY_SHOWN(file->from), (unsigned long long)done);
         } else {
-            status = stk_copy_add_whole(file, view, error);
+            status = read_again(copy, file, left, done, &view, error);
         }
+        status = status < 0 ? status : stk_copy_add_whole(file, view, error);
         if (status == 0 && kept) {
             status = stk_route_sum(copy->io, file->source, done, view, error);
         }
@@ -116,7 +129,7 @@ static int add_again(struct stoker_copy *copy, struct stk_copy_file *file,
     int status = file->upload ? 0 : stk_io_open_file(copy->io, file->part_path, &left, error);
 
     if (status == 0) {
-        status = add_left(copy, file, left ? left : file->source, file->bytes, false, error);
+        status = add_left(copy, file, left, file->bytes, false, error);
     }
     if (left) {
         stk_io_close_file(copy->io, left);
@@ -165,4 +178,44 @@ int stk_copy_begin_sums(struct stoker_copy *copy, struct stk_copy_file *file,
         stk_io_close_file(copy->io, left);
     }
     return status;
+}
+
+/* ---- what lies at the destination ---- */
+
+int stk_copy_is_same(struct stoker_copy *copy, const struct stk_copy_file *file,
+                     struct stk_view buffer)
+{
+    uint8_t *bytes = (uint8_t *)(uintptr_t)buffer.data;
+    bool git = strlen(file->hash) == 40; /* as git names a file: with a head, by SHA-1 */
+    struct stk_seal_sum sum;
+    struct stk_file *there;
+    struct stk_seal seal;
+    uint64_t done = 0;
+    char text[72];
+    int64_t got;
+
+    if (stk_io_open_file(copy->io, file->to, &there, NULL) < 0) {
+        return 0;
+    }
+    stk_seal_begin(&sum, git ? STK_SEAL_SHA1 : STK_SEAL_SHA256);
+    if (git) {
+        snprintf(text, sizeof text, "blob %llu", (unsigned long long)file->bytes);
+        stk_seal_add(&sum, (struct stk_view){(const uint8_t *)text, strlen(text) + 1});
+    }
+    do {
+        got = atomic_load_explicit(&copy->stop, memory_order_relaxed)
+                  ? STOKER_ERROR_CLOSED
+                  : stk_io_read_wait(copy->io, there, done, bytes, buffer.bytes);
+        if (got > 0) {
+            stk_seal_add(&sum, (struct stk_view){bytes, (size_t)got});
+            done += (uint64_t)got;
+        }
+    } while (got > 0 && done <= file->bytes);
+    stk_io_close_file(copy->io, there);
+    seal = stk_seal_end(&sum);
+    stk_hex(seal.sum, stk_seal_bytes(seal.kind), text);
+    if (got == STOKER_ERROR_CLOSED) {
+        return STOKER_ERROR_CLOSED;
+    }
+    return got == 0 && done == file->bytes && strcmp(text, file->hash) == 0;
 }

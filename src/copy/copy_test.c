@@ -413,6 +413,41 @@ static void test_resume(void)
     stk_free(file.to);
 }
 
+/* What lies at a destination is compared by its hash, and that can be stopped. */
+static void test_same(void)
+{
+    static const struct {
+        const char *name, *hash;
+        bool stop;
+        int want;
+    } rows[] = {
+        {"SHA-256", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", false, 1},
+        {"another", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ae", false, 0},
+        {"of git", "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f", false, 1},
+        {"plain SHA-1", "a9993e364706816aba3e25717850c26c9cd0d89d", false, 0},
+        {"stopped", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", true,
+         STOKER_ERROR_CLOSED},
+    };
+    static uint8_t bytes[2]; /* it takes more than one read */
+    struct stk_view buffer = {bytes, sizeof bytes};
+    struct stk_copy_file file = {.to = at("abc"), .bytes = 3};
+
+    T_TRUE("abc", sh("printf abc >", at("abc"), "", ""));
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stoker_copy copy = {.io = engine->io, .stop = rows[i].stop};
+
+        snprintf(file.hash, sizeof file.hash, "%s", rows[i].hash);
+        T_EQ(rows[i].name, stk_copy_is_same(&copy, &file, buffer), rows[i].want);
+        file.bytes = 2;
+        T_EQ("longer", stk_copy_is_same(&copy, &file, buffer) == 1, 0);
+        file.bytes = 4;
+        T_EQ("shorter", stk_copy_is_same(&copy, &file, buffer) == 1, 0);
+        file.bytes = 3;
+    }
+    file.to = at("none");
+    T_EQ("none", stk_copy_is_same(&(struct stoker_copy){.io = engine->io}, &file, buffer), 0);
+}
+
 static void test_remove(void)
 {
     T_EQ("link", symlink(at("some"), at("a/link")), 0);
@@ -612,6 +647,7 @@ int main(void)
     test_changed();
     test_changed_meanwhile();
     test_resume();
+    test_same();
     test_remove();
     test_names();
     test_files();

@@ -1,10 +1,8 @@
 /* What a far destination has already: one listing instead of a question for each file. */
-#include "base/hash.h"
 #include "base/mem.h"
 #include "copy/copy.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,50 +83,4 @@ bool stk_copy_there_find(const struct stoker_copy *copy, const char *name, uint6
         *mtime_ns_out = found->mtime_ns;
     }
     return found != NULL;
-}
-
-/* ---- hashes ---- */
-
-static void print_hex(const uint8_t *digest, size_t bytes, char *text)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        snprintf(text + 2 * i, 3, "%02x", digest[i]);
-    }
-}
-
-bool stk_copy_is_same(struct stoker_copy *copy, const struct stk_copy_file *file, uint8_t *buffer)
-{
-    bool git = strlen(file->hash) == 40;
-    struct stk_sha256 sha256;
-    struct stk_sha1 sha1;
-    struct stk_file *there;
-    uint8_t digest[32];
-    uint64_t done = 0;
-    char text[72] = "";
-    int64_t got;
-
-    if (stk_io_open_file(copy->io, file->to, &there, NULL) < 0) {
-        return false;
-    }
-    stk_sha256_init(&sha256);
-    stk_sha1_init(&sha1);
-    snprintf(text, sizeof text, "blob %llu", (unsigned long long)file->bytes);
-    stk_sha1_add(&sha1, text, strlen(text) + 1);
-    while ((got = stk_io_read_wait(copy->io, there, done, buffer, STK_COPY_SMALL_BYTES)) > 0 &&
-           done + (uint64_t)got <= file->bytes) {
-        if (git) {
-            stk_sha1_add(&sha1, buffer, (size_t)got);
-        } else {
-            stk_sha256_add(&sha256, buffer, (size_t)got);
-        }
-        done += (uint64_t)got;
-    }
-    stk_io_close_file(copy->io, there);
-    if (git) {
-        stk_sha1_done(&sha1, digest);
-    } else {
-        stk_sha256_done(&sha256, digest);
-    }
-    print_hex(digest, git ? 20 : 32, text);
-    return got == 0 && done == file->bytes && strcmp(text, file->hash) == 0;
 }
