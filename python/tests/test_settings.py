@@ -195,5 +195,10 @@ def test_ca_bundle(tmp_path):
                        AWS_SECRET_ACCESS_KEY="", AWS_ENDPOINT_URL_STS=server.tls_url)
             assert done.returncode != 0  # it is no STS
             assert (b"STS: status 40" in done.stderr) == trusted, done.stderr
+        for lines, trusted in ((named, False), ([*named, bundle], True)):
+            done = run(tmp_path, lines, "cat", "s3://name--usw2-az1--x-s3/key")
+            assert done.returncode != 0  # it gives no sessions, either
+            assert (b"localhost" in done.stderr and b"status 40" in done.stderr) == trusted, (
+                done.stderr)
     finally:
         server.close()

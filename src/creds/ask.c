@@ -74,7 +74,8 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
     struct stk_http_answer *answer = stk_alloc(1, sizeof *answer);
     uint32_t tries = ask->tries ? ask->tries : STK_SEARCH_TRIES;
     int status = STOKER_ERROR_UNSUPPORTED;
-    char ca_file[STK_PROFILE_PATH_BYTES] = ""; /* Amazon's; too long a path says what asks for S3 */
+    char of_profile[STK_PROFILE_PATH_BYTES] = ""; /* too long a path says what asks for S3 */
+    const char *ca_file = search->options->session ? search->options->session->ca_file : NULL;
     uint32_t silent = 0;
     uint64_t wait_ms = 0;
 
@@ -87,7 +88,8 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
         return status;
     }
     if (search->options->service == STK_CREDS_AWS) {
-        stk_settings_authority(&search->profiles, ca_file, NULL);
+        stk_settings_authority(&search->profiles, of_profile, NULL);
+        ca_file = of_profile[0] ? of_profile : NULL;
     }
     for (uint32_t i = 0;; i++) {
         uint64_t now_ns = stk_clock_ns(), begin_ns = now_ns + wait_ms * MS;
@@ -103,7 +105,7 @@ int stk_ask_send(struct stk_search *search, struct stk_ask *ask, const char *wha
             .buffer_bytes = STK_TELL_BYTES_MAX,
             .secret = true,
             .direct = ask->direct,
-            .ca_file = ca_file[0] ? ca_file : NULL,
+            .ca_file = ca_file,
             .connect_ms = ask->connect_ms ? ask->connect_ms : STK_SEARCH_MS,
             .first_byte_ms = (uint32_t)most_ms,
             .total_ms = (uint32_t)stk_min(most_ms, left_ms),

@@ -58,6 +58,7 @@ struct stk_creds_session {
     struct stk_creds *base;               /* who asks; borrowed while it is open */
     char scheme[8], host[320], path[320]; /* "https", host with port, "/": raw */
     char region[64];
+    const char *ca_file;     /* whose certificates are believed there; NULL: the usual; borrowed */
     _Atomic int64_t *skew_s; /* of the server's clock to ours; borrowed */
 };
 

@@ -248,30 +248,43 @@ static int prepare_s3(struct draft *draft)
     return status;
 }
 
+/* The bucket's, from its first request on. */
+static int open_session(struct draft *draft)
+{
+    struct stk_store *store = draft->store;
+    struct stoker_error *error = &draft->exchange->request.error;
+    const struct stk_s3_address *s3 = &draft->s3;
+    const char *ca_file = store->config.site.settings.ca_file;
+    struct stk_creds_session given = {
+        .base = store->creds, .ca_file = ca_file[0] ? ca_file : NULL, .skew_s = &store->skew_s};
+
+    snprintf(given.scheme, sizeof given.scheme, "%s", s3->tls ? "https" : "http");
+    snprintf(given.region, sizeof given.region, "%s", s3->region);
+    /* As the bucket's URL: the path without the key. */
+    if ((size_t)snprintf(given.host, sizeof given.host, "%s", s3->host) >= sizeof given.host ||
+        (size_t)snprintf(given.path, sizeof given.path, "%s", s3->root) >= sizeof given.path) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long", "use a shorter one",
+                        "'%.100s'", s3->host);
+    }
+    return stk_store_open_session(store, draft->exchange->place->bucket, &given, &draft->session,
+                                  error);
+}
+
 /* Fills store->credentials: the store's own, or those of a session. */
 static int find_keys(struct draft *draft)
 {
     struct stk_store *store = draft->store;
     const struct stk_place *place = draft->exchange->place;
     struct stoker_error *error = &draft->exchange->request.error;
-    const struct stk_s3_address *s3 = &draft->s3;
-    struct stk_creds_session given = {.base = store->creds, .skew_s = &store->skew_s};
-    int status;
+    int status = 0;
 
     if (place->zone && store->config.site.settings.sessionless != STK_SAID_YES &&
         !stk_creds_unsigned(STK_CREDS_AWS)) {
-        snprintf(given.scheme, sizeof given.scheme, "%s", s3->tls ? "https" : "http");
-        snprintf(given.region, sizeof given.region, "%s", s3->region);
-        /* As the bucket's URL: the path without the key. */
-        if ((size_t)snprintf(given.host, sizeof given.host, "%s", s3->host) >= sizeof given.host ||
-            (size_t)snprintf(given.path, sizeof given.path, "%s", s3->root) >= sizeof given.path) {
-            return stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long",
-                            "use a shorter one", "'%.100s'", s3->host);
-        }
-        status = stk_store_session(store, place->bucket, &given, &draft->session, error);
-        if (status < 0) {
-            return status;
-        }
+        draft->session = stk_store_find_session(store, place->bucket);
+        status = draft->session ? 0 : open_session(draft);
+    }
+    if (status < 0) {
+        return status;
     }
     status = stk_creds_peek(draft->session ? draft->session->creds : store->creds,
                             &store->credentials, error);

@@ -134,10 +134,12 @@ struct stk_service *stk_store_service(struct stk_store *store, const struct stk_
 /* The same of S3 too: who signs requests to the place. */
 struct stk_creds *stk_store_asker(struct stk_store *store, const struct stk_place *place);
 
-/* The session of a bucket of S3 Express, made of *given if there is none; on the reactor. */
-int stk_store_session(struct stk_store *store, const char *bucket,
-                      const struct stk_creds_session *given, struct stk_session **session_out,
-                      struct stoker_error *error);
+/* The session of a bucket of S3 Express; NULL: none is open. Opens one, of *given. On the reactor.
+ */
+struct stk_session *stk_store_find_session(struct stk_store *store, const char *bucket);
+int stk_store_open_session(struct stk_store *store, const char *bucket,
+                           const struct stk_creds_session *given, struct stk_session **session_out,
+                           struct stoker_error *error);
 
 /* exchange.c: whose rate a request for the place keeps to, and whose others' speed it may be
  * compared with: the bucket's, or the host's of the web. */

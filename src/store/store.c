@@ -82,7 +82,7 @@ struct stk_service *stk_store_service(struct stk_store *store, const struct stk_
                                             : NULL;
 }
 
-static struct stk_session *find_session(struct stk_store *store, const char *bucket)
+struct stk_session *stk_store_find_session(struct stk_store *store, const char *bucket)
 {
     for (uint32_t i = 0; i < store->session_count; i++) {
         if (strcmp(store->sessions[i].bucket, bucket) == 0) {
@@ -95,34 +95,31 @@ static struct stk_session *find_session(struct stk_store *store, const char *buc
 struct stk_creds *stk_store_asker(struct stk_store *store, const struct stk_place *place)
 {
     struct stk_service *service = stk_store_service(store, place);
-    struct stk_session *session = place->zone ? find_session(store, place->bucket) : NULL;
+    struct stk_session *session = place->zone ? stk_store_find_session(store, place->bucket) : NULL;
 
     return service ? service->creds : session ? session->creds : store->creds;
 }
 
-int stk_store_session(struct stk_store *store, const char *bucket,
-                      const struct stk_creds_session *given, struct stk_session **session_out,
-                      struct stoker_error *error)
+int stk_store_open_session(struct stk_store *store, const char *bucket,
+                           const struct stk_creds_session *given, struct stk_session **session_out,
+                           struct stoker_error *error)
 {
     struct stk_creds_options options = {
         .service = STK_CREDS_SESSION, .http = store->http, .session = given};
-    struct stk_session *session = find_session(store, bucket);
-    int status = 0;
+    struct stk_session *session = &store->sessions[store->session_count];
+    int status;
 
-    if (!session && (store->session_count == STK_STORE_SESSIONS_MAX ||
-                     strlen(bucket) >= sizeof session->bucket)) {
+    if (store->session_count == STK_STORE_SESSIONS_MAX ||
+        strlen(bucket) >= sizeof session->bucket) {
         return stk_fail(error, STOKER_ERROR_LIMIT, "there are too many buckets of S3 Express",
                         "use at most 16 in a process", "'%.100s'", bucket);
     }
-    if (!session) {
-        session = &store->sessions[store->session_count];
-        status = stk_creds_open(&session->creds, &options, error);
-        if (status == 0) {
-            memcpy(session->bucket, bucket, strlen(bucket) + 1);
-            store->session_count++;
-        }
+    status = stk_creds_open(&session->creds, &options, error);
+    if (status == 0) {
+        memcpy(session->bucket, bucket, strlen(bucket) + 1);
+        store->session_count++;
+        *session_out = session;
     }
-    *session_out = session;
     return status;
 }
 
