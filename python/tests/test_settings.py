@@ -126,6 +126,8 @@ def test_hosts(tmp_path, lines, url, host):
     ([], "sts.us-west-2.amazonaws.com"),
     (["use_fips_endpoint = true"], "sts-fips.us-west-2.amazonaws.com"),
     (["use_dualstack_endpoint = true"], "sts.us-west-2.api.aws"),
+    (["region = fips-us-west-2"], "sts-fips.us-west-2.amazonaws.com"),
+    (["region = us-west-2-fips"], "sts-fips.us-west-2.amazonaws.com"),
     (["use_fips_endpoint = true", "region = us-gov-west-1"], "sts.us-gov-west-1.amazonaws.com"),
     (["use_dualstack_endpoint = true", "region = cn-north-1"],
      "sts.cn-north-1.api.amazonwebservices.com.cn"),
@@ -190,9 +192,11 @@ def test_ca_bundle(tmp_path):
                            ([*named, bundle], f"{server.tls_url}/bucket/key")):
             done = run(tmp_path, lines, "cat", url)
             assert done.returncode == 3 and b"certificate is not trusted" in done.stderr
-        for lines, trusted in ((ROLE, False), ([bundle, *ROLE], True)):
+        for lines, environment, trusted in (
+                (ROLE, {}, False), ([bundle, *ROLE], {}, True),
+                (ROLE, {"REQUESTS_CA_BUNDLE": server.certificate}, True)):
             done = run(tmp_path, lines, "creds", "explain", "s3://bucket/key", AWS_ACCESS_KEY_ID="",
-                       AWS_SECRET_ACCESS_KEY="", AWS_ENDPOINT_URL_STS=server.tls_url)
+                       AWS_SECRET_ACCESS_KEY="", AWS_ENDPOINT_URL_STS=server.tls_url, **environment)
             assert done.returncode != 0  # it is no STS
             assert (b"STS: status 40" in done.stderr) == trusted, done.stderr
         for lines, trusted in ((named, False), ([*named, bundle], True)):

@@ -93,6 +93,7 @@ def stoker(*words, home, **variables):
 
 def of_instance(server):
     return {"AWS_ENDPOINT_URL_S3": server.url, "AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url,
+            "AWS_METADATA_SERVICE_TIMEOUT": "30",  # silence is a closed connection here
             "AWS_EC2_METADATA_DISABLED": "false"}
 
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 
 #define MS UINT64_C(1000000)
@@ -199,6 +200,14 @@ bool stk_search_is_here(const char *url)
     }
     return sscanf(host, "127.%3u.%3u.%3u%n", &last[0], &last[1], &last[2], &end) == 3 &&
            (size_t)end == bytes && last[0] < 256 && last[1] < 256 && last[2] < 256;
+}
+
+int stk_search_private(const char *url, const char *what, struct stoker_error *error)
+{
+    return strncasecmp(url, "https://", 8) == 0 || stk_search_is_here(url)
+               ? 0
+               : stk_fail(error, STOKER_ERROR_ARGUMENT, "a secret would go out in plain text",
+                          "only https is asked for tokens", "%s", what);
 }
 
 /* Its text, what it says of its server, and nothing of an answer before it. */

@@ -140,7 +140,7 @@ static int take_token(struct stk_ask *ask, const char *what, struct stk_credenti
     status = stk_tell_json((struct stk_view){(uint8_t *)ask->text, ask->text_bytes}, fields,
                            STK_COUNT(fields), what, error);
     found->kind = STK_CREDS_BEARER;
-    found->expires_ns = on_s ? stk_min(on_s, UINT64_MAX / SECOND / 2) * SECOND
+    found->expires_ns = on_s ? stk_ask_our_time(ask, on_s)
                              : stk_clock_wall_ns() + stk_min(life_s, 10 * 365 * 86400u) * SECOND;
     return status < 0 ? status : 1;
 }
@@ -161,9 +161,9 @@ static int send_form(struct stk_search *search, struct stk_ask *ask, const char 
     }
     bytes = strlen(authority);
     bytes -= authority[bytes - 1] == '/';
-    if (strncmp(authority, "https://", 8) != 0 && !stk_search_is_here(authority)) {
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a secret would go out in plain text",
-                        "only https is asked for tokens", "AZURE_AUTHORITY_HOST");
+    status = stk_search_private(authority, "AZURE_AUTHORITY_HOST", error);
+    if (status < 0) {
+        return status;
     }
     fits = fits && stk_ask_field(ask, "scope", SCOPE) &&
            (size_t)snprintf(ask->url, sizeof ask->url, "%.*s/%s/oauth2/v2.0/token", (int)bytes,
@@ -250,7 +250,8 @@ static int from_workload(struct stk_search *search, struct stk_credentials *foun
 struct identity {
     const char *place; /* "a virtual machine"; static */
     const char *endpoint, *header, *secret, *version, *client_name;
-    const char *variable; /* that names the endpoint; NULL: it is where it always is */
+    const char *variable; /* that names the endpoint; NULL: a virtual machine's */
+    bool fixed;           /* the endpoint is where it always is, if anywhere */
 };
 
 static void find_identity(struct identity *identity)
@@ -261,24 +262,29 @@ static void find_identity(struct identity *identity)
     const char *host = stk_environment("AZURE_POD_IDENTITY_AUTHORITY_HOST");
 
     if (endpoint && secret) {
-        *identity = (struct identity){"the App Service", endpoint,    "X-IDENTITY-HEADER", secret,
-                                      "2019-08-01",      "client_id", "IDENTITY_ENDPOINT"};
+        *identity = (struct identity){.place = "the App Service",
+                                      .endpoint = endpoint,
+                                      .header = "X-IDENTITY-HEADER",
+                                      .secret = secret,
+                                      .version = "2019-08-01",
+                                      .client_name = "client_id",
+                                      .variable = "IDENTITY_ENDPOINT"};
     } else if (old && old_secret) {
-        *identity = (struct identity){"Azure Machine Learning",
-                                      old,
-                                      "secret",
-                                      old_secret,
-                                      "2017-09-01",
-                                      "clientid",
-                                      "MSI_ENDPOINT"};
+        *identity = (struct identity){.place = "Azure Machine Learning",
+                                      .endpoint = old,
+                                      .header = "secret",
+                                      .secret = old_secret,
+                                      .version = "2017-09-01",
+                                      .client_name = "clientid",
+                                      .variable = "MSI_ENDPOINT"};
     } else {
-        *identity = (struct identity){"the virtual machine",
-                                      host ? host : METADATA,
-                                      "Metadata",
-                                      "true",
-                                      "2018-02-01",
-                                      "client_id",
-                                      NULL};
+        *identity = (struct identity){.place = "the virtual machine",
+                                      .endpoint = host ? host : METADATA,
+                                      .header = "Metadata",
+                                      .secret = "true",
+                                      .version = "2018-02-01",
+                                      .client_name = "client_id",
+                                      .fixed = !host};
     }
 }
 
@@ -330,7 +336,7 @@ static int from_managed(struct stk_search *search, struct stk_credentials *found
              client ? "=" : "", client ? client : "");
     ask->direct = true;
     ask->early = true;
-    if (!identity.variable) {
+    if (identity.fixed) { /* elsewhere nobody is there, and that is to be found out soon */
         ask->tries = 1;
         ask->total_ms = ask->connect_ms = METADATA_MS;
     }

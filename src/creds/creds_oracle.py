@@ -178,7 +178,7 @@ def cached(name):
 
 def log_in(name):
     """As `aws sso login` left it, some time ago."""
-    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 600))
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 850))
     cached(name).write_text(json.dumps(REFRESHED[name]).replace("soon", soon))
 
 
@@ -353,7 +353,7 @@ def check_cache(theirs):
         ours = json.loads(cached(name).read_text())
         ends = [time.mktime(time.strptime(each.pop("expiresAt"), "%Y-%m-%dT%H:%M:%SZ"))
                 for each in (ours, told)]
-        assert ours == told and abs(ends[0] - ends[1]) < 600, (name, ours, told, ends)
+        assert ours == told and abs(ends[0] - ends[1]) < 1800, (name, ours, told, ends)
         assert (ours["accessToken"] != REFRESHED[name]["accessToken"]) == (name == "past")
     assert cached("past").stat().st_mode & 0o777 == 0o600
     assert all(path.suffix == ".json" for path in cached("past").parent.iterdir())

@@ -41,7 +41,7 @@ struct file {
     char delegates[2048]; /* each behind a '\n' */
     uint64_t life_s;      /* of who is impersonated */
     const char *scope;    /* that is asked for */
-    bool inner;           /* it is the source of another */
+    struct file *source;  /* who asks for the token of this one; NULL: itself */
 };
 
 static int from_file(struct stk_search *search, const char *path, struct stk_credentials *found,
@@ -108,21 +108,11 @@ static int from_gcloud(struct stk_search *search, struct stk_credentials *found,
 
 /* ---- files ---- */
 
-/* Secrets go by TLS, or to this machine. */
-static int check_url(const char *url, const char *what, struct stoker_error *error)
-{
-    if (strncmp(url, "https://", 8) == 0 || stk_search_is_here(url)) {
-        return 0;
-    }
-    return stk_fail(error, STOKER_ERROR_ARGUMENT, "a secret would go out in plain text",
-                    "only https is asked for tokens", "%s", what);
-}
-
 /* A form is filled: sends it and takes the token that comes. */
 static int send_form(struct stk_search *search, struct stk_ask *ask, const char *url, bool fits,
                      struct stk_credentials *found, struct stoker_error *error)
 {
-    int status = check_url(url, "the file's token_uri", error);
+    int status = stk_search_private(url, "the file's token_uri", error);
 
     if (status == 0 && (!fits || strlen(url) >= sizeof ask->url)) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a request for a token is too long",
@@ -202,9 +192,11 @@ static int subject_token(struct stk_search *search, const struct file *file, cha
         snprintf(ask->url, sizeof ask->url, "%s", file->source_url);
         stk_ask_header(ask, "Metadata", "True"); /* Azure's service wants it; others overlook it */
         if (file->authorization[0]) {            /* GitHub's */
+            status = stk_search_private(file->source_url, "credential_source.url", error);
             stk_ask_header(ask, "Authorization", file->authorization);
         }
-        status = stk_ask_send(search, ask, "the identity's token service", error);
+        status =
+            status < 0 ? status : stk_ask_send(search, ask, "the identity's token service", error);
         if (status == 0 && ask->code != 200) {
             status = stk_ask_refused(ask, "the identity's token service", "check credential_source",
                                      error);
@@ -243,8 +235,8 @@ static bool make_wish(const struct file *file, struct stk_ask *ask)
         delegate += bytes;
     }
     more = snprintf(ask->body + used, sizeof ask->body - used,
-                    "%s,\"scope\":[\"" SCOPE "\"],\"lifetime\":\"%llus\"}",
-                    file->delegates[0] ? "]" : "", (unsigned long long)life_s);
+                    "%s,\"scope\":[\"%s\"],\"lifetime\":\"%llus\"}", file->delegates[0] ? "]" : "",
+                    file->scope, (unsigned long long)life_s);
     ask->body_bytes = used + (size_t)more;
     return ask->body_bytes < sizeof ask->body;
 }
@@ -261,7 +253,8 @@ static int impersonate(struct stk_search *search, const struct file *file,
         {"accessToken", STK_TELL_TEXT, found->token, sizeof found->token},
         {"expireTime", STK_TELL_TIME, &expires_s, 0},
     };
-    int status = ask ? check_url(url, "service_account_impersonation_url", error) : -ENOMEM;
+    int status =
+        ask ? stk_search_private(url, "service_account_impersonation_url", error) : -ENOMEM;
 
     if (status == 0) {
         snprintf(bearer, sizeof bearer, "Bearer %s", found->token);
@@ -304,7 +297,7 @@ static int as_external(struct stk_search *search, const struct file *file, struc
         bool fits =
             stk_ask_field(ask, "grant_type", "urn:ietf:params:oauth:grant-type:token-exchange") &&
             stk_ask_field(ask, "audience", file->audience) &&
-            stk_ask_field(ask, "scope", file->impersonation[0] ? SCOPE_IAM : SCOPE) &&
+            stk_ask_field(ask, "scope", file->impersonation[0] ? SCOPE_IAM : file->scope) &&
             stk_ask_field(ask, "requested_token_type",
                           "urn:ietf:params:oauth:token-type:access_token") &&
             stk_ask_field(ask, "subject_token", token) &&
@@ -318,8 +311,8 @@ static int as_external(struct stk_search *search, const struct file *file, struc
     return status;
 }
 
-/* below: what its fields are below, with a '.'; or empty. */
-static int read_file(const char *path, const char *below, struct file *file,
+/* Takes its fields, which are below others in the text: by that name and a '.', or empty. */
+static int take_file(const char *text, const char *path, const char *below, struct file *file,
                      struct stoker_error *error)
 {
     struct stk_tell_field fields[] = {
@@ -348,33 +341,59 @@ static int read_file(const char *path, const char *below, struct file *file,
         {"delegates", STK_TELL_LIST, file->delegates, sizeof file->delegates},
         {"quota_project_id", STK_TELL_OPTION, file->project, sizeof file->project},
     };
-    char *text = stk_alloc(STK_TELL_BYTES_MAX, 1), names[STK_COUNT(fields)][96];
-    int status =
-        text ? stk_search_file(path, text, STK_TELL_BYTES_MAX, "Google's credentials", error)
-             : -ENOMEM;
+    char names[STK_COUNT(fields)][96];
 
     for (size_t i = 0; i < STK_COUNT(fields); i++) {
         snprintf(names[i], sizeof names[i], "%s%s", below, fields[i].path);
         fields[i].path = names[i];
     }
+    return stk_tell_json((struct stk_view){(const uint8_t *)text, strlen(text)}, fields,
+                         STK_COUNT(fields), path, error);
+}
+
+static void free_file(struct file *file)
+{
+    if (file) {
+        free_file(file->source);
+        explicit_bzero(file, sizeof *file);
+    }
+    stk_free(file);
+}
+
+/* With its source, where it has one. *file_out also on failure, to be freed. */
+static int read_file(const char *path, struct file **file_out, struct stoker_error *error)
+{
+    struct file *file = stk_alloc(1, sizeof *file);
+    char *text = stk_alloc(STK_TELL_BYTES_MAX, 1);
+    int status = file && text ? stk_search_file(path, text, STK_TELL_BYTES_MAX,
+                                                "Google's credentials", error)
+                              : -ENOMEM;
+
+    *file_out = file;
     if (status == 0) {
-        status = stk_tell_json((struct stk_view){(uint8_t *)text, strlen(text)}, fields,
-                               STK_COUNT(fields), path, error);
+        file->scope = SCOPE;
+        status = take_file(text, path, "", file, error);
+    }
+    if (status == 0 && strcmp(file->type, "impersonated_service_account") == 0) {
+        file->source = stk_alloc(1, sizeof *file->source);
+        status = file->source ? take_file(text, path, "source_credentials.", file->source, error)
+                              : -ENOMEM;
+    }
+    if (status == 0 && file->source) {
+        file->source->scope = SCOPE_IAM;
     }
     if (text) {
         explicit_bzero(text, STK_TELL_BYTES_MAX);
     }
     stk_free(text);
-    file->scope = SCOPE;
-    return status;
+    return status == -ENOMEM ? stk_fail_errno(error, ENOMEM, "cannot read credentials",
+                                              "free memory", "'%s'", path)
+                             : status;
 }
 
-static int as_another(struct stk_search *search, const struct file *file, const char *path,
-                      struct stk_credentials *found, struct stoker_error *error);
-
 /* By the type of what was read. */
-static int as_file(struct stk_search *search, const struct file *file, const char *path,
-                   struct stk_credentials *found, struct stoker_error *error)
+static int as_itself(struct stk_search *search, const struct file *file, const char *path,
+                     struct stk_credentials *found, struct stoker_error *error)
 {
     struct stk_ask *ask = stk_ask_open(STK_HTTP_POST);
     int status = -ENOMEM;
@@ -389,9 +408,7 @@ static int as_file(struct stk_search *search, const struct file *file, const cha
         status = as_service(search, file, ask, found, error);
     } else if (strcmp(file->type, "external_account") == 0) {
         status = as_external(search, file, ask, found, error);
-    } else if (strcmp(file->type, "impersonated_service_account") == 0 && !file->inner) {
-        status = as_another(search, file, path, found, error);
-    } else {
+    } else { /* a source that has one itself is not read, either */
         status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a type of credentials is not read",
                           "authorized_user, service_account, external_account and "
                           "impersonated_service_account are",
@@ -401,39 +418,20 @@ static int as_file(struct stk_search *search, const struct file *file, const cha
     return status;
 }
 
-/* What `gcloud auth application-default login --impersonate-service-account` leaves: an account,
- * and in it whose credentials ask for its token. */
-static int as_another(struct stk_search *search, const struct file *file, const char *path,
-                      struct stk_credentials *found, struct stoker_error *error)
-{
-    struct file *source = stk_alloc(1, sizeof *source);
-    int status = source ? read_file(path, "source_credentials.", source, error)
-                        : stk_fail_errno(error, ENOMEM, "cannot read credentials", "free memory",
-                                         "'%s'", path);
-
-    if (status == 0) {
-        source->scope = SCOPE_IAM;
-        source->inner = true;
-        status = as_file(search, source, path, found, error);
-    }
-    status = status < 0 ? status : impersonate(search, file, found, error);
-    if (source) {
-        explicit_bzero(source, sizeof *source);
-    }
-    stk_free(source);
-    return status;
-}
-
 static int from_file(struct stk_search *search, const char *path, struct stk_credentials *found,
                      struct stoker_error *error)
 {
-    struct file *file = stk_alloc(1, sizeof *file);
+    struct file *file;
     const char *project = stk_environment("GOOGLE_CLOUD_QUOTA_PROJECT");
-    int status = file ? read_file(path, "", file, error)
-                      : stk_fail_errno(error, ENOMEM, "cannot read credentials", "free memory",
-                                       "'%s'", path);
+    int status = read_file(path, &file, error);
 
-    status = status < 0 ? status : as_file(search, file, path, found, error);
+    if (status == 0) {
+        status = as_itself(search, file->source ? file->source : file, path, found, error);
+    }
+    /* What `gcloud auth application-default login --impersonate-service-account` leaves. */
+    if (status == 0 && file->source) {
+        status = impersonate(search, file, found, error);
+    }
     if (status == 0 && strpbrk(project ? project : file->project, "\r\n") == NULL) {
         snprintf(found->project, sizeof found->project, "%s", project ? project : file->project);
     }
@@ -445,10 +443,7 @@ static int from_file(struct stk_search *search, const char *path, struct stk_cre
         snprintf(found->from, sizeof found->from, "%.30s %.80s of '%.120s'", file->type,
                  file->email, path);
     }
-    if (file) {
-        explicit_bzero(file, sizeof *file);
-    }
-    stk_free(file);
+    free_file(file);
     return status < 0 ? status : 1;
 }
 

@@ -53,6 +53,8 @@ struct step {
 #define ROLE(key)                                                                                  \
     "<R><AccessKeyId>" key "</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t"     \
     "</SessionToken><Expiration>2100-01-01T13:00:00Z</Expiration></R>"
+#define TIMES_3(...) __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
+#define TIMES_6(...) TIMES_3(__VA_ARGS__), TIMES_3(__VA_ARGS__)
 #define REFUSAL(code) "<E><Error><Code>" code "</Code></Error></E>"
 #define TOKEN_ "PUT /latest/api/token|x-aws-ec2-metadata-token-ttl-seconds: 21600"
 #define ROLES_ "GET /latest/meta-data/iam/security-credentials/ |x-aws-ec2-metadata-token: tok"
@@ -132,6 +134,14 @@ static void played(const char *name)
     pthread_mutex_unlock(&lock);
 }
 
+/* Whether what was asked so far is of the script. */
+static void asked_right(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    T_STR(name, wrong ? first_wrong : "", "");
+    pthread_mutex_unlock(&lock);
+}
+
 static uint32_t asked_now(void)
 {
     uint32_t count;
@@ -160,6 +170,7 @@ static void be_instance(void)
     clear_environment();
     setenv("AWS_EC2_METADATA_DISABLED", "false", 1);
     setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url, 1);
+    setenv("AWS_METADATA_SERVICE_TIMEOUT", "30", 1); /* silence is a closed connection here */
 }
 
 static struct stk_creds *open_creds(uint32_t service)
@@ -217,24 +228,12 @@ static const struct look {
      {{TOKEN_, 0, NULL, NULL}, {TOKEN_, 0, NULL, NULL}}},
     {"no number", "instance\nAWS_METADATA_SERVICE_NUM_ATTEMPTS=two", STK_CREDS_AWS, NULL, {{0}}},
     {"no time", "instance\nAWS_METADATA_SERVICE_TIMEOUT=0", STK_CREDS_AWS, NULL, {{0}}},
-    {"in trouble for long",
-     "instance",
-     STK_CREDS_AWS,
-     "?",
-     {{TOKEN_, 503, NULL, ""},
-      {TOKEN_, 503, NULL, ""},
-      {TOKEN_, 503, NULL, ""},
-      {TOKEN_, 503, NULL, ""},
-      {TOKEN_, 503, NULL, ""},
-      {TOKEN_, 503, NULL, ""}}},
+    {"in trouble for long", "instance", STK_CREDS_AWS, "?", {TIMES_6({TOKEN_, 503, NULL, ""})}},
     {"a token, and then nothing",
      "instance",
      STK_CREDS_AWS,
      NULL,
-     {{TOKEN_, 200, NULL, "tok"},
-      {ROLES_, 0, NULL, NULL},
-      {ROLES_, 0, NULL, NULL},
-      {ROLES_, 0, NULL, NULL}}},
+     {{TOKEN_, 200, NULL, "tok"}, TIMES_3({ROLES_, 0, NULL, NULL})}},
     {"a machine of another cloud", "instance", STK_CREDS_AWS, "", {{TOKEN_, 404, NULL, ""}}},
     {"no role",
      "instance",
@@ -253,7 +252,7 @@ static const struct look {
      "AWS_CONTAINER_CREDENTIALS_FULL_URI=%/c",
      STK_CREDS_AWS,
      NULL,
-     {{"GET /c", 0, NULL, NULL}, {"GET /c", 0, NULL, NULL}, {"GET /c", 0, NULL, NULL}}},
+     {TIMES_3({"GET /c", 0, NULL, NULL})}},
     {"STS is too busy",
      "web",
      STK_CREDS_AWS,
@@ -268,12 +267,7 @@ static const struct look {
      "web",
      STK_CREDS_AWS,
      NULL,
-     {{"POST /", 400, NULL, REFUSAL("Throttling")},
-      {"POST /", 400, NULL, REFUSAL("Throttling")},
-      {"POST /", 400, NULL, REFUSAL("Throttling")},
-      {"POST /", 400, NULL, REFUSAL("Throttling")},
-      {"POST /", 400, NULL, REFUSAL("Throttling")},
-      {"POST /", 400, NULL, REFUSAL("Throttling")}}},
+     {TIMES_6({"POST /", 400, NULL, REFUSAL("Throttling")})}},
     {"STS says no", "web", STK_CREDS_AWS, NULL, {{"POST /", 403, NULL, REFUSAL("AccessDenied")}}},
     {"STS says never",
      "web",
@@ -289,18 +283,13 @@ static const struct look {
      "google",
      STK_CREDS_GOOGLE,
      "?",
-     {{GOOGLE_, 0, NULL, NULL}, {GOOGLE_, 0, NULL, NULL}, {GOOGLE_, 0, NULL, NULL}}},
+     {TIMES_3({GOOGLE_, 0, NULL, NULL})}},
     {"it is not Google's", "google", STK_CREDS_GOOGLE, "", {{GOOGLE_, 200, NULL, BEARER}}},
     {"Google in trouble",
      "google",
      STK_CREDS_GOOGLE,
      NULL,
-     {{GOOGLE_, 503, BY_GOOGLE, ""},
-      {GOOGLE_, 503, BY_GOOGLE, ""},
-      {GOOGLE_, 503, BY_GOOGLE, ""},
-      {GOOGLE_, 503, BY_GOOGLE, ""},
-      {GOOGLE_, 503, BY_GOOGLE, ""},
-      {GOOGLE_, 503, BY_GOOGLE, ""}}},
+     {TIMES_6({GOOGLE_, 503, BY_GOOGLE, ""})}},
     {"no account", "google", STK_CREDS_GOOGLE, "", {{GOOGLE_, 404, BY_GOOGLE, ""}}},
     {"Azure",
      "AZURE_POD_IDENTITY_AUTHORITY_HOST=%",
@@ -327,7 +316,12 @@ static const struct look {
      "AZURE_POD_IDENTITY_AUTHORITY_HOST=%",
      STK_CREDS_AZURE,
      "?",
-     {{AZURE_, 0, NULL, NULL}}},
+     {TIMES_3({AZURE_, 0, NULL, NULL})}},
+    {"Azure is slow to answer",
+     "AZURE_POD_IDENTITY_AUTHORITY_HOST=%",
+     STK_CREDS_AZURE,
+     "given",
+     {{AZURE_, 0, NULL, NULL}, {AZURE_, 200, NULL, BEARER}}},
     {"no identity",
      "AZURE_POD_IDENTITY_AUTHORITY_HOST=%",
      STK_CREDS_AZURE,
@@ -512,7 +506,7 @@ static void test_beyond(void)
 static void test_too_old(void)
 {
     static const struct step good[] = {{"GET /c", 200, NULL, KEYS("AK1", "13")}, {0}};
-    static const struct step old[] = {{"GET /c", 200, NULL, KEYS("AK0", "12")}, {0}};
+    static const struct step old[] = {TIMES_6({"GET /c", 200, NULL, KEYS("AK0", "12")}), {0}};
     struct stk_creds *creds = open_creds(STK_CREDS_AWS);
     struct stk_credentials got = {0};
 
@@ -530,7 +524,8 @@ static void test_too_old(void)
         T_STR("the good ones stay", got.access_key, "AK1");
         usleep(5000);
     }
-    played("too old");
+    T_TRUE("too old: asked for, now and then", asked_now() >= 1);
+    asked_right("too old");
     close_creds(creds);
 }
 
@@ -662,19 +657,54 @@ static void test_skewed_role(void)
     unlink(path);
 }
 
+/* A time that Azure names is by its clock, too. */
+static void test_skewed_token(void)
+{
+    static const struct step ahead[] = {
+        {AZURE_, 200, DATE("13:00:00"),
+         "{\"access_token\": \"given\", \"expires_on\": \"4102495200\"}"}, /* 14:00:00 */
+        {0}};
+    struct stk_creds *creds = open_creds(STK_CREDS_AZURE);
+    struct stk_credentials got = {0};
+
+    set_up("AZURE_POD_IDENTITY_AUTHORITY_HOST=%");
+    play(ahead);
+    T_EQ("token", stk_creds_get(creds, &got, NULL), 0);
+    T_EQ("token", got.expires_ns, NOON + 3600 * SECOND);
+    played("token");
+    close_creds(creds);
+}
+
 static void test_sso_hosts(void)
 {
     struct stk_search search = {.silent = NULL};
+    static const struct host {
+        const char *name, *service, *region, *variable, *want; /* NULL: refused */
+    } hosts[] = {
+        {"oidc", "oidc", "eu-west-1", "", "https://oidc.eu-west-1.amazonaws.com"},
+        {"China", "portal.sso", "cn-north-1", "", "https://portal.sso.cn-north-1.amazonaws.com.cn"},
+        {"by a variable", "oidc", "eu-west-1", "https://there/", "https://there"},
+        {"this machine", "oidc", "eu-west-1", "http://127.0.0.1:1", "http://127.0.0.1:1"},
+        {"in plain text", "oidc", "eu-west-1", "http://there/", NULL},
+    };
     char out[256];
 
-    clear_environment();
-    stk_sts_sso_url(&search, "oidc", "eu-west-1", out, sizeof out);
-    T_STR("oidc", out, "https://oidc.eu-west-1.amazonaws.com");
-    stk_sts_sso_url(&search, "portal.sso", "cn-north-1", out, sizeof out);
-    T_STR("China", out, "https://portal.sso.cn-north-1.amazonaws.com.cn");
-    setenv("AWS_ENDPOINT_URL_SSO_OIDC", "http://here/", 1);
-    stk_sts_sso_url(&search, "oidc", "eu-west-1", out, sizeof out);
-    T_STR("by a variable", out, "http://here");
+    T_EACH(host, row, hosts)
+    {
+        struct stoker_error error = {0};
+        int status;
+
+        clear_environment();
+        setenv("AWS_ENDPOINT_URL_SSO_OIDC", row->variable, 1);
+        status = stk_sts_sso_url(&search, row->service, row->region, out, sizeof out, &error);
+        T_EQ(row->name, status, row->want ? 0 : STOKER_ERROR_ARGUMENT);
+        if (row->want) {
+            T_STR(row->name, out, row->want);
+        } else {
+            T_ERROR(row->name, &error);
+            T_HAS(row->name, error.where, "AWS_ENDPOINT_URL_SSO_OIDC");
+        }
+    }
 }
 
 /* ---- Google: whose quota it is ---- */
@@ -724,6 +754,7 @@ int main(void)
     test_too_old();
     test_session();
     test_skewed_role();
+    test_skewed_token();
     test_sso_hosts();
     test_project();
     stk_http_close(http);

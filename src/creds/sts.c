@@ -28,6 +28,7 @@ struct place {
     char url[STK_SEARCH_URL_BYTES];
     char host[256], path[512];
     char region[64];
+    bool fips; /* its region's name says so */
 };
 
 static int find_place(const struct stk_profiles *profiles, struct place *place,
@@ -47,7 +48,6 @@ static int sso_token(struct stk_search *search, const struct stk_sts_sso *sso,
                      struct stk_sso_token *token, struct stoker_error *error);
 static int sso_refresh(struct stk_search *search, const struct stk_sts_sso *sso,
                        struct stk_sso_token *token, struct stoker_error *error);
-static bool add_member(struct stk_ask *ask, const char *text, const char *value);
 
 int stk_sts_assume(struct stk_search *search, struct stk_sts_role *role,
                    struct stk_credentials *found, struct stoker_error *error)
@@ -117,7 +117,9 @@ int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
                      : stk_fail_errno(error, ENOMEM, "cannot ask for a role", "free memory", "SSO");
 
     if (status == 0) {
-        stk_sts_sso_url(search, "portal.sso", sso->region, base, sizeof base);
+        status = stk_sts_sso_url(search, "portal.sso", sso->region, base, sizeof base, error);
+    }
+    if (status == 0) {
         size_t used = (size_t)snprintf(ask->url, sizeof ask->url,
                                        "%s/federation/credentials?role_name=", base);
         bool fits = stk_sign_encode(sso->role, false, ask->url, sizeof ask->url, &used) &&
@@ -145,15 +147,16 @@ int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
 static int name_host(const struct stk_profiles *profiles, struct place *place,
                      struct stoker_error *error)
 {
-    const char *region = stk_profiles_region(profiles);
-    const struct stk_cloud *cloud = stk_cloud_of(region ? region : "");
+    const char *region = stk_profiles_region(profiles) ? place->region : NULL;
+    const struct stk_cloud *cloud = stk_cloud_of(place->region);
     struct stk_settings settings;
     int status = stk_settings_read(profiles, &settings, error);
-    bool fips = settings.fips == STK_SAID_YES, dual = settings.dual_stack == STK_SAID_YES;
+    bool fips = place->fips || settings.fips == STK_SAID_YES;
+    bool dual = settings.dual_stack == STK_SAID_YES;
     /* The government's usual hosts are FIPS's. */
     bool plain = !fips || (!dual && strcmp(cloud->name, "aws-us-gov") == 0);
 
-    region = region || (!fips && !dual) ? region : "us-east-1";
+    region = fips || dual ? place->region : region;
     snprintf(place->url, sizeof place->url, "https://sts%s%s%s.%s", plain ? "" : "-fips",
              region ? "." : "", region ? region : "", dual ? cloud->dual_domain : cloud->domain);
     return status;
@@ -166,7 +169,13 @@ static int find_place(const struct stk_profiles *profiles, struct place *place,
     struct stk_endpoint endpoint;
     int status = stk_settings_endpoint(profiles, "sts", &endpoint, error);
 
+    if (status >= 0 && region && strlen(region) >= sizeof place->region) {
+        status = stk_fail(error, STOKER_ERROR_LIMIT, "the name of a region is too long",
+                          "check AWS_REGION, and region in the config file", "%zu bytes",
+                          strlen(region));
+    }
     snprintf(place->region, sizeof place->region, "%s", region ? region : "us-east-1");
+    place->fips = stk_region_plain(place->region);
     snprintf(place->url, sizeof place->url, "%s", endpoint.url);
     status = status == 0 ? name_host(profiles, place, error) : status;
     if (status < 0) {
@@ -331,6 +340,11 @@ static int sso_refresh(struct stk_search *search, const struct stk_sts_sso *sso,
         {"expiresIn", STK_TELL_SECONDS, &life_s, 0},
         {"refreshToken", STK_TELL_OPTION, token->refresh, sizeof token->refresh},
     };
+    const char *const members[][2] = {
+        {"{\"grantType\":\"refresh_token\",\"clientId\":", token->client_id},
+        {",\"clientSecret\":", token->client_secret},
+        {",\"refreshToken\":", token->refresh},
+        {"}", NULL}};
     struct stk_ask *ask;
     int status;
 
@@ -343,16 +357,16 @@ static int sso_refresh(struct stk_search *search, const struct stk_sts_sso *sso,
     if (!ask) {
         return stk_fail_errno(error, ENOMEM, "cannot refresh it", "free memory", "SSO");
     }
-    stk_sts_sso_url(search, "oidc", sso->region, ask->url, sizeof ask->url / 2);
+    status = stk_sts_sso_url(search, "oidc", sso->region, ask->url, sizeof ask->url / 2, error);
     memcpy(ask->url + strlen(ask->url), "/token", 7);
     stk_ask_header(ask, "Content-Type", "application/json");
-    status = add_member(ask, "{\"grantType\":\"refresh_token\",\"clientId\":", token->client_id) &&
-                     add_member(ask, ",\"clientSecret\":", token->client_secret) &&
-                     add_member(ask, ",\"refreshToken\":", token->refresh) &&
-                     add_member(ask, "}", NULL)
-                 ? 0
-                 : stk_fail(error, STOKER_ERROR_LIMIT, "it cannot be refreshed",
-                            "run 'aws sso login'", "'%s'", token->shown);
+    for (size_t i = 0; i < STK_COUNT(members) && status == 0; i++) {
+        if (!stk_tell_member(members[i][0], members[i][1], ask->body, sizeof ask->body,
+                             &ask->body_bytes)) {
+            status = stk_fail(error, STOKER_ERROR_LIMIT, "it cannot be refreshed",
+                              "run 'aws sso login'", "'%s'", token->shown);
+        }
+    }
     status = status < 0 ? status : stk_ask_send(search, ask, "SSO", error);
     if (status == 0) {
         status = ask->code == 200
@@ -370,33 +384,24 @@ static int sso_refresh(struct stk_search *search, const struct stk_sts_sso *sso,
     return status;
 }
 
-/* Adds text, and a string of JSON behind it. */
-static bool add_member(struct stk_ask *ask, const char *text, const char *value)
-{
-    size_t bytes = strlen(text);
-
-    if (bytes >= sizeof ask->body - ask->body_bytes) {
-        return false;
-    }
-    memcpy(ask->body + ask->body_bytes, text, bytes);
-    ask->body_bytes += bytes;
-    return !value || stk_tell_quote(value, ask->body, sizeof ask->body, &ask->body_bytes);
-}
-
-void stk_sts_sso_url(struct stk_search *search, const char *service, const char *region, char *out,
-                     size_t out_bytes)
+int stk_sts_sso_url(struct stk_search *search, const char *service, const char *region, char *out,
+                    size_t out_bytes, struct stoker_error *error)
 {
     const char *name = strcmp(service, "oidc") == 0 ? "sso_oidc" : "sso";
+    struct stk_endpoint endpoint;
+    int status = stk_settings_endpoint(&search->profiles, name, &endpoint, error);
     size_t bytes;
 
-    if (!stk_profiles_endpoint(&search->profiles, name, out, out_bytes)) {
+    snprintf(out, out_bytes, "%s", endpoint.url);
+    if (status == 0) {
         snprintf(out, out_bytes, "https://%s.%.32s.%s", service, region,
-                 stk_profiles_domain(region));
+                 stk_cloud_of(region)->domain);
     }
     bytes = strlen(out);
     if (bytes > 0 && out[bytes - 1] == '/') {
         out[bytes - 1] = 0;
     }
+    return status < 0 ? status : stk_search_private(out, endpoint.from, error);
 }
 
 /* ---- sessions of S3 Express ----

@@ -30,9 +30,10 @@ struct stk_sts_sso {
 /* *found: the source's keys in, the role's out. 1, or an error. */
 int stk_sts_assume(struct stk_search *search, struct stk_sts_role *role,
                    struct stk_credentials *found, struct stoker_error *error);
-/* Where a service of SSO ("oidc", "portal.sso") is asked: what the profile says, or its region. */
-void stk_sts_sso_url(struct stk_search *search, const char *service, const char *region, char *out,
-                     size_t out_bytes);
+/* Where a service of SSO ("oidc", "portal.sso") is asked: what the profile says, or its region.
+ * ARGUMENT: that is no place for tokens; errors of stk_settings_endpoint. */
+int stk_sts_sso_url(struct stk_search *search, const char *service, const char *region, char *out,
+                    size_t out_bytes, struct stoker_error *error);
 int stk_sts_sso(struct stk_search *search, const struct stk_sts_sso *sso,
                 struct stk_credentials *found, struct stoker_error *error);
 

@@ -179,6 +179,14 @@ def google(url, key):
         "b@x", 'c"@x']}, place, token_of(
         "as", "Bearer " + token_of("service", "sa@x.iam", IAM), [READ_WRITE], "3600s", "b@x",
         'c"@x')
+    outer = {**another, "source_credentials": {**external, **source}}
+    asks = "Bearer " + exchanged("subject-of-file", scope=IAM)
+    yield "external as another", {}, outer, place, token_of("as", asks, [READ_WRITE], "3600s")
+    outer["source_credentials"] |= {"service_account_impersonation_url": other}
+    yield "external, as another, as another", {}, outer, place, token_of(
+        "as", "Bearer " + token_of("as", asks, [IAM], "3600s"), [READ_WRITE], "3600s")
+    plain = {**closed, "url": closed["url"].replace("127.0.0.1", "0.0.0.0")}  # not known as ours
+    yield "a header in plain text", {}, {**external, "credential_source": plain}, "error", ""
     yield "another of another", {}, {**another, "source_credentials": {
         **another, "source_credentials": user}}, "error", ""
     yield "another of nobody", {}, another, "error", ""

@@ -12,7 +12,6 @@
 #include <strings.h>
 
 static int find_amazon(struct stk_site *site, struct stoker_error *error);
-static bool cut(char *text, const char *part);
 static void find_google(struct stk_site *site);
 static void find_azure(struct stk_site *site);
 static int check(struct stk_site *site, struct stoker_error *error);
@@ -87,6 +86,24 @@ const char *stk_site_bucket_zone(const char *bucket, size_t bytes, size_t *zone_
     return zone < 3 || zone == end ? NULL : bucket + zone;
 }
 
+int stk_site_bucket_region(const struct stk_site *site, const char *zone, const char *url,
+                           char region[64], struct stoker_error *error)
+{
+    bool own = site->endpoint[0] != '\0', named = site->region_from[0] != '\0';
+
+    if (own && named) {
+        return 0;
+    }
+    if (stk_site_zone(zone, region)) {
+        return 1;
+    }
+    return own || named ? 0
+                        : stk_fail(error, STOKER_ERROR_ARGUMENT,
+                                   "the region of a bucket of S3 Express is not known",
+                                   "set AWS_REGION to the region of the bucket's zone",
+                                   "'%.200s': zone '%.60s'", url, zone);
+}
+
 bool stk_site_is_private(const char *endpoint)
 {
     return strncasecmp(endpoint, "https://", 8) == 0 || stk_search_is_here(endpoint);
@@ -117,22 +134,11 @@ static int find_amazon(struct stk_site *site, struct stoker_error *error)
     }
     snprintf(site->region, sizeof site->region, "%s", region ? region : "us-east-1");
     stk_profiles_region_where(&profiles, site->region_from, sizeof site->region_from);
-    if (cut(site->region, "fips-") | cut(site->region, "-fips")) {
+    if (stk_region_plain(site->region)) {
         site->settings.fips = STK_SAID_YES;
     }
     stk_profiles_close(&profiles);
     return status;
-}
-
-/* "fips-us-east-1" is not the name of a region, but people wrote it so for long. */
-static bool cut(char *text, const char *part)
-{
-    char *at = strstr(text, part);
-
-    if (at) {
-        memmove(at, at + strlen(part), strlen(at + strlen(part)) + 1);
-    }
-    return at != NULL;
 }
 
 static void find_google(struct stk_site *site)

@@ -32,6 +32,13 @@ bool stk_site_zone(const char *zone, char region_out[64]);
  * "name--usw2-az1--xa-s3". NULL: a usual bucket. */
 const char *stk_site_bucket_zone(const char *bucket, size_t bytes, size_t *zone_bytes_out);
 
+/* The region of a bucket of S3 Express: that of its zone, whatever is configured: Amazon's own
+ * libraries ask where it is not, and find no such host. Servers of one's own go by what is
+ * configured. 1: it is *region_out; 0: as configured; ARGUMENT: nobody knows it; url: for the
+ * error. */
+int stk_site_bucket_region(const struct stk_site *site, const char *zone, const char *url,
+                           char region_out[64], struct stoker_error *error);
+
 /* Whether a secret may go there: by TLS, or to this machine. */
 bool stk_site_is_private(const char *endpoint);
 

@@ -86,8 +86,8 @@ static uint32_t *slot_of(const struct stk_ini *ini, const char *section, const c
     return &ini->slots[at];
 }
 
-static const struct stk_ini_entry *find(const struct stk_ini *ini, const char *section,
-                                        const char *name)
+const struct stk_ini_entry *stk_ini_find(const struct stk_ini *ini, const char *section,
+                                         const char *name)
 {
     uint32_t *slot = ini->slot_count > 0 ? slot_of(ini, section, name) : NULL;
 
@@ -96,13 +96,7 @@ static const struct stk_ini_entry *find(const struct stk_ini *ini, const char *s
 
 bool stk_ini_has(const struct stk_ini *ini, const char *section)
 {
-    return find(ini, section, NULL) != NULL;
-}
-
-const struct stk_ini_entry *stk_ini_find(const struct stk_ini *ini, const char *section,
-                                         const char *name)
-{
-    return find(ini, section, name);
+    return stk_ini_find(ini, section, NULL) != NULL;
 }
 
 const char *stk_ini_get(const struct stk_ini *ini, const char *section, const char *name)

@@ -34,7 +34,7 @@ struct stk_ini { /* zeroed: empty */
 int stk_ini_parse(struct stk_ini *ini, struct stk_view text, struct stoker_error *error);
 void stk_ini_deinit(struct stk_ini *ini);
 bool stk_ini_has(const struct stk_ini *ini, const char *section);
-/* NULL: it is not there. Lent until deinit. */
+/* NULL: it is not there; name NULL: the section itself. Lent until deinit. */
 const struct stk_ini_entry *stk_ini_find(const struct stk_ini *ini, const char *section,
                                          const char *name);
 /* NULL: it is not there. Lent until deinit. */

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "io/machine.h"
-#include "profile/settings.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -119,15 +118,6 @@ const char *stk_profiles_where(const struct stk_profiles *profiles, const char *
     return text;
 }
 
-bool stk_profiles_endpoint(const struct stk_profiles *profiles, const char *service, char *out,
-                           size_t out_bytes)
-{
-    struct stk_endpoint endpoint;
-
-    return stk_settings_endpoint(profiles, service, &endpoint, NULL) > 0 &&
-           (size_t)snprintf(out, out_bytes, "%s", endpoint.url) < out_bytes;
-}
-
 const char *stk_profiles_region(const struct stk_profiles *profiles)
 {
     const char *region = stk_environment("AWS_REGION");
@@ -149,11 +139,6 @@ const char *stk_profiles_region_where(const struct stk_profiles *profiles, char 
     return stk_profiles_region(profiles)
                ? stk_profiles_where(profiles, profiles->name, "region", text, text_bytes)
                : text;
-}
-
-const char *stk_profiles_domain(const char *region)
-{
-    return stk_cloud_of(region)->domain;
 }
 
 const char *stk_environment(const char *name)

@@ -13,12 +13,6 @@
 #define STK_PROFILE_PATH_BYTES 4096u
 #define STK_PROFILE_NAME_BYTES 256u
 
-/* Where a service is to be asked. */
-struct stk_endpoint {
-    char url[512];
-    char from[640]; /* "AWS_ENDPOINT_URL", "/home/me/.aws/config:7" */
-};
-
 struct stk_profiles { /* zeroed: no files */
     struct stk_ini config, credentials;
     char config_path[STK_PROFILE_PATH_BYTES], credentials_path[STK_PROFILE_PATH_BYTES];
@@ -49,15 +43,8 @@ const char *stk_profiles_section(const struct stk_profiles *profiles, const char
                                  const char *name, const char *key);
 bool stk_profiles_has_section(const struct stk_profiles *profiles, const char *kind,
                               const char *name);
-/* Where a service is to be asked, "sts" say: AWS_ENDPOINT_URL_STS, AWS_ENDPOINT_URL, the profile's
- * services section, its endpoint_url. False: nowhere in particular, or what is said cannot be meant
- * (settings.h tells why). */
-bool stk_profiles_endpoint(const struct stk_profiles *profiles, const char *service, char *out,
-                           size_t out_bytes);
 /* AWS_REGION, AWS_DEFAULT_REGION or the profile's; NULL: none. */
 const char *stk_profiles_region(const struct stk_profiles *profiles);
-/* Of the partition that a region is in: "amazonaws.com", "amazonaws.com.cn" ...; static. */
-const char *stk_profiles_domain(const char *region);
 /* The variable, or file and line, which says so; "": nothing does. Returns text. */
 const char *stk_profiles_region_where(const struct stk_profiles *profiles, char *text,
                                       size_t text_bytes);

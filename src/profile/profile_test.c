@@ -156,8 +156,9 @@ static void put(const char *folder, const char *name, const char *text, const ch
 
 static void test_profiles(void)
 {
-    char folder[64] = "/tmp/stoker-profile-XXXXXX", out[128], path[256];
+    char folder[64] = "/tmp/stoker-profile-XXXXXX", path[256];
     struct stk_profiles profiles;
+    struct stk_endpoint endpoint;
     struct stoker_error error = {0};
 
     clearenv();
@@ -178,20 +179,20 @@ static void test_profiles(void)
     T_STR("credentials first", stk_profiles_get(&profiles, "a b", "x"), "credentials");
     T_STR("config alone", stk_profiles_get_config(&profiles, "a b", "x"), "config");
     T_STR("region", stk_profiles_region(&profiles), "r2");
-    T_TRUE("endpoint", stk_profiles_endpoint(&profiles, "sts", out, sizeof out));
-    T_STR("endpoint", out, "http://all");
+    T_EQ("endpoint", stk_settings_endpoint(&profiles, "sts", &endpoint, NULL), 1);
+    T_STR("endpoint", endpoint.url, "http://all");
     setenv("AWS_ENDPOINT_URL_STS", "http://variable", 1);
-    T_TRUE("endpoint", stk_profiles_endpoint(&profiles, "sts", out, sizeof out));
-    T_STR("endpoint", out, "http://variable");
+    T_EQ("endpoint", stk_settings_endpoint(&profiles, "sts", &endpoint, NULL), 1);
+    T_STR("endpoint", endpoint.url, "http://variable");
     setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true", 1);
-    T_TRUE("ignored", !stk_profiles_endpoint(&profiles, "sts", out, sizeof out));
+    T_EQ("ignored", stk_settings_endpoint(&profiles, "sts", &endpoint, NULL), 0);
     unsetenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
     unsetenv("AWS_ENDPOINT_URL_STS");
     stk_profiles_close(&profiles);
     T_EQ("by name", stk_profiles_open(&profiles, "default", &error), 0);
-    T_TRUE("services", stk_profiles_endpoint(&profiles, "sts", out, sizeof out));
-    T_STR("services", out, "http://sts");
-    T_TRUE("other service", !stk_profiles_endpoint(&profiles, "s3", out, sizeof out));
+    T_EQ("services", stk_settings_endpoint(&profiles, "sts", &endpoint, NULL), 1);
+    T_STR("services", endpoint.url, "http://sts");
+    T_EQ("other service", stk_settings_endpoint(&profiles, "s3", &endpoint, NULL), 0);
     stk_profiles_close(&profiles);
     T_EQ("none", stk_profiles_open(&profiles, "b", &error), STOKER_ERROR_MISSING);
     T_ERROR("none", &error);
@@ -336,27 +337,34 @@ static void test_endpoints(void)
 {
     static const struct {
         const char *name, *variable, *lines, *url, *ca_file; /* url NULL: refused */
+        int status;                                          /* then */
     } rows[] = {
-        {"nothing", NULL, "", "", ""},
+        {"nothing", NULL, "", "", "", 0},
         {"the profile's", NULL, "endpoint_url = http://h\nca_bundle = ~/ca.pem", "http://h",
-         "/h/ca.pem"},
+         "/h/ca.pem", 0},
         {"variables", "AWS_CA_BUNDLE=/a", "endpoint_url = http://h\nca_bundle = /b", "http://h",
-         "/a"},
-        {"ignored", NULL, "endpoint_url = http://h\nignore_configured_endpoint_urls = true", "",
-         ""},
+         "/a", 0},
+        {"ignored", NULL, "endpoint_url = http://h\nignore_configured_endpoint_urls = true", "", "",
+         0},
+        {"ignored, a word", NULL, "endpoint_url = http://h\nignore_configured_endpoint_urls = Yes",
+         "", "", 0},
+        {"ignored, a number", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=1", "endpoint_url = http://h",
+         "", "", 0},
+        {"ignored, or not", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=" CANARY,
+         "endpoint_url = http://h", NULL, "", STOKER_ERROR_ARGUMENT},
         {"not ignored", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=false",
-         "endpoint_url = http://h\nignore_configured_endpoint_urls = true", "http://h", ""},
+         "endpoint_url = http://h\nignore_configured_endpoint_urls = true", "http://h", "", 0},
         {"services", NULL,
          "endpoint_url = http://h\nservices = s\n[services s]\ns3 =\n"
          "  endpoint_url = http://s3",
-         "http://s3", ""},
+         "http://s3", "", 0},
         {"other services", NULL,
          "endpoint_url = http://h\nservices = s\n[services s]\nsts =\n"
          "  endpoint_url = http://sts",
-         "http://h", ""},
+         "http://h", "", 0},
         {"no services", NULL, "endpoint_url = http://h\nservices = t\n[services s]\nx = 1", NULL,
-         ""},
-        {"nobody asks", "AWS_ENDPOINT_URL_S3=http://v", "services = t", "http://v", ""},
+         "", STOKER_ERROR_FORMAT},
+        {"nobody asks", "AWS_ENDPOINT_URL_S3=http://v", "services = t", "http://v", "", 0},
     };
     char folder[64] = "/tmp/stoker-profile-XXXXXX", path[256], text[600];
     struct stk_profiles profiles;
@@ -377,7 +385,8 @@ static void test_endpoints(void)
         T_EQ(rows[i].name, stk_settings_read(&profiles, &got, NULL), 0);
         T_STR(rows[i].name, got.ca_file, rows[i].ca_file);
         status = stk_settings_endpoint(&profiles, "s3", &endpoint, &error);
-        T_EQ(rows[i].name, status, !rows[i].url ? STOKER_ERROR_FORMAT : rows[i].url[0] ? 1 : 0);
+        T_EQ(rows[i].name, status, !rows[i].url ? rows[i].status : rows[i].url[0] ? 1 : 0);
+        T_TRUE(rows[i].name, !memmem(&error, sizeof error, CANARY, strlen(CANARY)));
         T_STR(rows[i].name, endpoint.url, rows[i].url ? rows[i].url : "");
         stk_profiles_close(&profiles);
     }
@@ -428,6 +437,7 @@ static void test_choice(void)
                 {"c", NULL},  {"e", NULL},    {"default", "r-default"}};
     char folder[64] = "/tmp/stoker-profile-XXXXXX", out[8], path[256];
     struct stk_profiles profiles;
+    struct stk_endpoint endpoint;
 
     clearenv();
     T_TRUE("folder", mkdtemp(folder) != NULL);
@@ -460,11 +470,9 @@ static void test_choice(void)
     setenv("AWS_REGION", "r1", 1);
     T_STR("AWS_REGION first", stk_profiles_region(&profiles), "r1");
     setenv("AWS_ENDPOINT_URL_A_B", "http://h", 1);
-    T_TRUE("no room", !stk_profiles_endpoint(&profiles, "a-b", out, sizeof out));
-    setenv("AWS_ENDPOINT_URL_A_B", "http://", 1);
-    T_TRUE("room", stk_profiles_endpoint(&profiles, "a-b", out, sizeof out));
+    T_EQ("a service's name", stk_settings_endpoint(&profiles, "a-b", &endpoint, NULL), 1);
     setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "1", 1);
-    T_TRUE("ignored", !stk_profiles_endpoint(&profiles, "a-b", out, sizeof out));
+    T_EQ("ignored", stk_settings_endpoint(&profiles, "a-b", &endpoint, NULL), 0);
     stk_profiles_close(&profiles);
     snprintf(path, sizeof path, "%s/config", folder);
     unlink(path);
@@ -691,6 +699,52 @@ static void test_sso(void)
     T_EQ("clean", system(text), 0);
 }
 
+static void test_members(void)
+{
+    char out[16];
+    size_t used = 0;
+
+    T_TRUE("fits", stk_tell_member("{\"a\":", "b\"", out, sizeof out, &used));
+    T_STR("fits", out, "{\"a\":\"b\\\"\"");
+    T_TRUE("text alone", stk_tell_member("}", NULL, out, sizeof out, &used));
+    T_EQ("text alone", used, 11);
+    T_TRUE("no room for the text", !stk_tell_member("12345", NULL, out, sizeof out, &used));
+    T_TRUE("no room for the value", !stk_tell_member(",", "234", out, sizeof out, &used));
+    used = sizeof out;
+    T_TRUE("full", !stk_tell_member("", NULL, out, sizeof out, &used));
+}
+
+static void test_regions(void)
+{
+    static const struct {
+        const char *text, *plain;
+        bool fips;
+    } rows[] = {{"us-west-2", "us-west-2", false},
+                {"fips-us-west-2", "us-west-2", true},
+                {"us-gov-east-1-fips", "us-gov-east-1", true},
+                {"fip-us", "fip-us", false}};
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        char region[64];
+
+        snprintf(region, sizeof region, "%s", rows[i].text);
+        T_EQ(rows[i].text, stk_region_plain(region), rows[i].fips);
+        T_STR(rows[i].text, region, rows[i].plain);
+    }
+}
+
+static void test_authorities(void)
+{
+    clearenv();
+    T_TRUE("the system's", !stk_settings_authorities());
+    setenv("REQUESTS_CA_BUNDLE", "/r", 1);
+    T_STR("as requests has it", stk_settings_authorities(), "/r");
+    setenv("SSL_CERT_FILE", "/s", 1);
+    T_STR("as OpenSSL has it", stk_settings_authorities(), "/s");
+    setenv("AWS_CA_BUNDLE", "/a", 1);
+    T_STR("as Amazon has it", stk_settings_authorities(), "/a");
+}
+
 static void test_domains(void)
 {
     static const char *const rows[][2] = {
@@ -701,7 +755,7 @@ static void test_domains(void)
     };
 
     for (size_t i = 0; i < STK_COUNT(rows); i++) {
-        T_STR(rows[i][0], stk_profiles_domain(rows[i][0]), rows[i][1]);
+        T_STR(rows[i][0], stk_cloud_of(rows[i][0])->domain, rows[i][1]);
     }
 }
 
@@ -723,6 +777,9 @@ int main(void)
     test_elements();
     test_codes();
     test_sso();
+    test_members();
+    test_regions();
+    test_authorities();
     test_domains();
     T_EQ("no leak", stk_mem_alive(), 0);
     return t_finish();

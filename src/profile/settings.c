@@ -81,6 +81,7 @@ static int find_inner(const struct stk_profiles *profiles, const char *name, str
                       struct stoker_error *error);
 static int take(const struct row *row, const struct said *said, struct stk_settings *settings,
                 struct stoker_error *error);
+static bool cut(char *text, const char *part);
 
 int stk_settings_read(const struct stk_profiles *profiles, struct stk_settings *settings,
                       struct stoker_error *error)
@@ -190,6 +191,32 @@ int stk_settings_authority(const struct stk_profiles *profiles, char out[STK_PRO
     return status;
 }
 
+const char *stk_settings_authorities(void)
+{
+    static const char *const names[] = {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"};
+    const char *found = NULL;
+
+    for (size_t i = 0; i < STK_COUNT(names) && !found; i++) {
+        found = stk_environment(names[i]);
+    }
+    return found;
+}
+
+bool stk_region_plain(char *region)
+{
+    return cut(region, "fips-") | cut(region, "-fips");
+}
+
+static bool cut(char *text, const char *part)
+{
+    char *at = strstr(text, part);
+
+    if (at) {
+        memmove(at, at + strlen(part), strlen(at + strlen(part)) + 1);
+    }
+    return at != NULL;
+}
+
 const struct stk_cloud *stk_cloud_of(const char *region)
 {
     static const char digits[] = "0123456789";
@@ -224,13 +251,17 @@ static void endpoint_variable(const char *service, char *variable, size_t variab
     }
 }
 
-static bool is_ignored(const struct stk_profiles *profiles)
+/* Whether endpoints that are configured are looked at: 1, 0 or a filled error. */
+static int is_looked_at(const struct stk_profiles *profiles, struct stoker_error *error)
 {
-    const char *text = stk_environment("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
+    static const struct row row = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+                                   "ignore_configured_endpoint_urls", NULL, flag, AT(no_endpoints)};
+    struct stk_settings settings = {0};
+    struct said said;
+    int status = find(profiles, &row, &said, error);
 
-    text =
-        text ? text : stk_profiles_get(profiles, profiles->name, "ignore_configured_endpoint_urls");
-    return text && (strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0);
+    status = status < 0 || !said.text ? status : take(&row, &said, &settings, error);
+    return status < 0 ? status : settings.no_endpoints != STK_SAID_YES;
 }
 
 /* Of the services section that the profile names. As the other functions here. */
@@ -260,12 +291,13 @@ int stk_settings_endpoint(const struct stk_profiles *profiles, const char *servi
 {
     char variable[64];
     const char *value;
-    int found = 0;
+    int found = is_looked_at(profiles, error);
 
     *endpoint = (struct stk_endpoint){.url = ""};
-    if (is_ignored(profiles)) {
-        return 0;
+    if (found <= 0) {
+        return found;
     }
+    found = 0;
     endpoint_variable(service, variable, sizeof variable);
     value = stk_environment(variable);
     snprintf(endpoint->from, sizeof endpoint->from, "%s", value ? variable : "AWS_ENDPOINT_URL");

@@ -20,6 +20,15 @@ struct stk_cloud {
     bool single;             /* S3 has no hosts of dual stack in it */
 };
 const struct stk_cloud *stk_cloud_of(const char *region);
+/* "us-east-1" of "fips-us-east-1" or "us-east-1-fips", which are no names of regions, but people
+ * wrote them so for long; whether it was one, and so FIPS is meant. */
+bool stk_region_plain(char *region);
+
+/* Where a service is to be asked. */
+struct stk_endpoint {
+    char url[512];
+    char from[640]; /* "AWS_ENDPOINT_URL", "/home/me/.aws/config:7" */
+};
 
 enum stk_said { STK_UNSAID, STK_SAID_NO, STK_SAID_YES };
 enum stk_addressing { STK_ADDRESSING_AUTO, STK_ADDRESSING_PATH, STK_ADDRESSING_VIRTUAL };
@@ -35,6 +44,7 @@ struct stk_settings {      /* zeroed: nobody says anything */
     uint32_t regional;                    /* us-east-1 by its own name; unsaid: no */
     uint32_t lazy_sums;                   /* checksums go with requests only where they must */
     uint32_t lazy_checks;                 /* and are asked for only where they must be */
+    uint32_t no_endpoints;                /* those that are configured are not looked at */
     uint32_t addressing;                  /* enum stk_addressing */
     char ca_file[STK_PROFILE_PATH_BYTES]; /* PEM; empty: nobody says */
 };
@@ -48,8 +58,13 @@ int stk_settings_read(const struct stk_profiles *profiles, struct stk_settings *
 int stk_settings_authority(const struct stk_profiles *profiles, char out[STK_PROFILE_PATH_BYTES],
                            struct stoker_error *error);
 
-/* Where a service is to be asked, "s3" say, and who says so: 1: told. 0: nobody says. FORMAT: the
- * profile names a services section that is not there; LIMIT: the text is too long. */
+/* The same of all stores: what variables say, a profile's is of S3 alone. Lent by the environment;
+ * NULL: the system's are believed. */
+const char *stk_settings_authorities(void);
+
+/* Where a service is to be asked, "s3" say, and who says so: 1: told. 0: nobody says, or all that
+ * is said is to be ignored. FORMAT: the profile names a services section that is not there; LIMIT:
+ * the text is too long; ARGUMENT: whether to ignore it is told by a text that is neither. */
 int stk_settings_endpoint(const struct stk_profiles *profiles, const char *service,
                           struct stk_endpoint *endpoint_out, struct stoker_error *error);
 

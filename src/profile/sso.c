@@ -13,8 +13,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-static bool add_time(const char *name, uint64_t seconds, char *text, size_t *used);
-static bool add_text(const char *name, const char *value, char *text, size_t *used);
+static bool time_text(uint64_t seconds, char text[64]);
 
 struct stk_sso_token *stk_sso_open(void)
 {
@@ -80,24 +79,30 @@ int stk_sso_load(const char *name, struct stk_sso_token *token, struct stoker_er
 
 int stk_sso_save(const struct stk_sso_token *token)
 {
+    char expires[64], registration_expires[64];
+    const char *const members[][2] = {{"{\"startUrl\": ", token->start_url},
+                                      {", \"region\": ", token->region},
+                                      {", \"accessToken\": ", token->access},
+                                      {", \"expiresAt\": ", expires},
+                                      {", \"clientId\": ", token->client_id},
+                                      {", \"clientSecret\": ", token->client_secret},
+                                      {", \"registrationExpiresAt\": ", registration_expires},
+                                      {", \"refreshToken\": ", token->refresh},
+                                      {"}", NULL}};
     char *text = stk_pages_alloc(STK_TELL_BYTES_MAX);
     size_t used = 0;
+    bool fits = time_text(token->expires_s, expires) &&
+                time_text(token->registration_expires_s, registration_expires);
     int status = -ENOMEM;
 
     if (!text) {
         return status;
     }
     madvise(text, STK_TELL_BYTES_MAX, MADV_DONTDUMP);
-    if (add_text("{\"startUrl\": ", token->start_url, text, &used) &&
-        add_text(", \"region\": ", token->region, text, &used) &&
-        add_text(", \"accessToken\": ", token->access, text, &used) &&
-        add_time(", \"expiresAt\": ", token->expires_s, text, &used) &&
-        add_text(", \"clientId\": ", token->client_id, text, &used) &&
-        add_text(", \"clientSecret\": ", token->client_secret, text, &used) &&
-        add_time(", \"registrationExpiresAt\": ", token->registration_expires_s, text, &used) &&
-        add_text(", \"refreshToken\": ", token->refresh, text, &used) &&
-        used + 1 < STK_TELL_BYTES_MAX) {
-        text[used++] = '}';
+    for (size_t i = 0; fits && i < STK_COUNT(members); i++) {
+        fits = stk_tell_member(members[i][0], members[i][1], text, STK_TELL_BYTES_MAX, &used);
+    }
+    if (fits) {
         status = stk_machine_save(token->path, text, used);
     }
     explicit_bzero(text, STK_TELL_BYTES_MAX);
@@ -105,24 +110,10 @@ int stk_sso_save(const struct stk_sso_token *token)
     return status;
 }
 
-static bool add_text(const char *name, const char *value, char *text, size_t *used)
-{
-    size_t bytes = strlen(name);
-
-    if (bytes >= STK_TELL_BYTES_MAX - *used) {
-        return false;
-    }
-    memcpy(text + *used, name, bytes);
-    *used += bytes;
-    return stk_tell_quote(value, text, STK_TELL_BYTES_MAX, used);
-}
-
-static bool add_time(const char *name, uint64_t seconds, char *text, size_t *used)
+static bool time_text(uint64_t seconds, char text[64])
 {
     time_t time = (time_t)seconds;
-    char value[64];
     struct tm parts;
 
-    return gmtime_r(&time, &parts) && strftime(value, sizeof value, "%Y-%m-%dT%H:%M:%SZ", &parts) &&
-           add_text(name, value, text, used);
+    return gmtime_r(&time, &parts) && strftime(text, 64, "%Y-%m-%dT%H:%M:%SZ", &parts) > 0;
 }

@@ -227,6 +227,18 @@ bool stk_tell_quote(const char *text, char *out, size_t out_bytes, size_t *used)
     return true;
 }
 
+bool stk_tell_member(const char *text, const char *value, char *out, size_t out_bytes, size_t *used)
+{
+    size_t bytes = strlen(text);
+
+    if (*used >= out_bytes || bytes >= out_bytes - *used) {
+        return false;
+    }
+    memcpy(out + *used, text, bytes + 1);
+    *used += bytes;
+    return !value || stk_tell_quote(value, out, out_bytes, used);
+}
+
 bool stk_tell_date(struct stk_view text, uint64_t *seconds_out)
 {
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";

@@ -49,6 +49,9 @@ bool stk_tell_part(const char *text, const char *name, char *out, size_t out_byt
 bool stk_tell_time(const char *text, uint64_t *seconds_out);
 /* Adds text as a string of JSON. False: it does not fit, or has control characters. */
 bool stk_tell_quote(const char *text, char *out, size_t out_bytes, size_t *used);
+/* Adds text, and behind it the value as a string of JSON (NULL: none). False: as quote. */
+bool stk_tell_member(const char *text, const char *value, char *out, size_t out_bytes,
+                     size_t *used);
 /* "Sat, 21 Nov 2026 22:15:03 GMT", as servers tell their clock; whatever the locale is. */
 bool stk_tell_date(struct stk_view text, uint64_t *seconds_out);
 

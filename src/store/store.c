@@ -17,13 +17,12 @@
 static int open_service(struct stk_store *store, struct stk_service *service, uint32_t kind,
                         struct stoker_error *error);
 static void configure(struct stk_store_config *config);
-static const char *authorities(void);
 
 int stk_store_open(struct stk_store **store_out, const struct stk_store_options *options,
                    struct stoker_error *error)
 {
     struct stk_http_options http = {.connections_max = options->connections_max,
-                                    .ca_file = authorities()};
+                                    .ca_file = stk_settings_authorities()};
     struct stk_node_options node = {.connections_max = options->node_connections_max,
                                     .alone = options->alone};
     struct stk_creds_options creds = {.service = STK_CREDS_AWS};
@@ -279,16 +278,4 @@ static void configure(struct stk_store_config *config)
     asked = config->site.settings.attempts_max;
     config->requester_pays = payer && strcasecmp(payer, "requester") == 0;
     config->attempts_max = asked > 0 ? asked : STK_STORE_ATTEMPTS_MAX;
-}
-
-/* Whose certificates are believed; NULL: the system's. What a profile says counts for S3 alone. */
-static const char *authorities(void)
-{
-    static const char *const names[] = {"AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"};
-    const char *found = NULL;
-
-    for (size_t i = 0; i < STK_COUNT(names) && !found; i++) {
-        found = stk_environment(names[i]);
-    }
-    return found;
 }
