@@ -60,35 +60,73 @@ static int explain(const char *url, struct stoker_creds *creds, struct stoker_er
     return status;
 }
 
-/* One of Amazon's own: of the bucket's zone, if it is of S3 Express, or without a bucket in its
- * name. Who says so. */
-static const char *tell_host(const char *url, const struct stk_site *site,
-                             struct stoker_creds *told)
-{
-    size_t bytes = strcspn(url + 5, "/"), zone_bytes; /* "s3://" */
-    const char *zone = stk_site_bucket_zone(url + 5, bytes, &zone_bytes);
-    /* No host begins with a '-': by its path. */
-    struct stk_s3_target target = {.site = site, .bucket = "-", .region = told->region};
-    struct stk_s3_address address;
-    char bucket[256], name[64], region[64];
+/* What the URL names, as it is asked. */
+struct named {
+    struct stk_s3_target target;
+    struct stk_s3_arn arn;
+    char bucket[256], zone[64];
+};
 
-    if (zone && bytes < sizeof bucket && zone_bytes < sizeof name) {
-        snprintf(bucket, sizeof bucket, "%.*s", (int)bytes, url + 5);
-        snprintf(name, sizeof name, "%.*s", (int)zone_bytes, zone);
-        target.bucket = bucket;
-        target.zone = name;
-        if (stk_site_zone(name, region)) {
-            memcpy(told->region, region, sizeof region);
-            snprintf(told->region_from, sizeof told->region_from, "the zone in the bucket's name");
-        } else if (!site->region_from[0]) {
-            return "the region of the bucket's zone is not known: set AWS_REGION";
-        }
+/* As the store reads it (store/address.c). */
+static int read_name(const char *url, struct named *named, struct stoker_error *error)
+{
+    const char *name = url + strlen("s3://");
+    bool arn = stk_s3_is_arn(name);
+    size_t bytes = arn ? stk_s3_arn_parse(name, &named->arn) : strcspn(name, "/"), zone_bytes = 0;
+    const char *zone = arn ? NULL : stk_site_bucket_zone(name, bytes, &zone_bytes);
+
+    if (bytes == 0 || bytes >= sizeof named->bucket || zone_bytes >= sizeof named->zone) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no bucket and no access point",
+                        "write s3://bucket/key", "'%.200s'", url);
     }
-    if (stk_s3_address(&target, &address, NULL) < 0) {
-        return "settings that do not go together";
+    snprintf(named->bucket, sizeof named->bucket, "%.*s", (int)bytes, name);
+    snprintf(named->zone, sizeof named->zone, "%.*s", (int)zone_bytes, zone ? zone : "");
+    named->target.bucket = named->bucket;
+    named->target.zone = zone ? named->zone : NULL;
+    named->target.arn = arn ? &named->arn : NULL;
+    return 0;
+}
+
+/* The host that is asked for it, and the region of its signature. An endpoint of one's own may have
+ * a path; outposts leave it away. */
+static int tell_host(const char *url, const struct stk_site *site, struct stoker_creds *told,
+                     struct stoker_error *error)
+{
+    struct named named = {.target = {.site = site, .region = told->region}};
+    const char *authority = strstr(site->endpoint, "://");
+    const char *base = authority ? strchr(authority + 3, '/') : NULL;
+    struct stk_s3_address address;
+    char region[sizeof told->region];
+    int status = read_name(url, &named, error);
+
+    base = base ? base : "";
+    if (status == 0 && named.target.zone) {
+        status = stk_site_bucket_region(site, named.zone, url, region, error);
     }
-    snprintf(told->endpoint, sizeof told->endpoint, "https://%.500s", address.host);
-    return target.zone ? "the bucket's zone of S3 Express" : "the service's own";
+    if (status > 0) {
+        memcpy(told->region, region, sizeof region);
+        snprintf(told->region_from, sizeof told->region_from, "the zone in the bucket's name");
+    }
+    status = status < 0 ? status : stk_s3_address(&named.target, &address, error);
+    if (status < 0) {
+        return status;
+    }
+    if (named.target.arn) {
+        snprintf(told->region_from, sizeof told->region_from, "the ARN");
+    }
+    memcpy(told->region, address.region, sizeof told->region);
+    if ((size_t)snprintf(told->endpoint, sizeof told->endpoint, "%s://%s%s",
+                         address.tls ? "https" : "http", address.host,
+                         strncmp(address.root, base, strlen(base)) == 0 ? base : "") >=
+        sizeof told->endpoint) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "an endpoint is too long", "use a shorter one",
+                        "'%.200s'", url);
+    }
+    snprintf(told->endpoint_from, sizeof told->endpoint_from, "%s",
+             site->endpoint[0]   ? site->endpoint_from
+             : named.target.zone ? "the bucket's zone of S3 Express"
+                                 : "the service's own");
+    return 0;
 }
 
 int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct stoker_error *error)
@@ -116,13 +154,19 @@ static void tell_site(const char *url, uint32_t service, const struct stk_site *
 
     snprintf(told->endpoint, sizeof told->endpoint, "%s", site->endpoint);
     if (service == STK_CREDS_AWS) {
+        struct stoker_error error = {0};
+
         snprintf(told->region, sizeof told->region, "%s", site->region);
         snprintf(told->region_from, sizeof told->region_from, "%s",
                  site->region_from[0] ? site->region_from : "nobody says: the default");
-        if (!site->endpoint[0]) {
-            from = tell_host(url, site, told);
+        if (tell_host(url, site, told, &error) < 0) { /* who would ask is told all the same */
+            told->endpoint[0] = 0;
+            snprintf(told->endpoint_from, sizeof told->endpoint_from, "%s: %s", error.what,
+                     error.advice);
         }
-    } else if (service == STK_CREDS_AZURE && !site->endpoint[0]) {
+        return;
+    }
+    if (service == STK_CREDS_AZURE && !site->endpoint[0]) {
         from = "no account is named: set AZURE_STORAGE_ACCOUNT";
     } else if (service == 0) {
         stk_http_url_text(url, told->endpoint, sizeof told->endpoint);
@@ -142,7 +186,7 @@ static int search(uint32_t service, struct stoker_creds *told, struct stoker_err
         struct stk_creds_trail trail;
         struct stk_credentials found;
     } *both = stk_pages_alloc(sizeof *both);
-    struct stk_http_options web = {.connections_max = 4};
+    struct stk_http_options web = {.connections_max = 4, .ca_file = stk_settings_authorities()};
     struct stk_creds_options options = {.service = service};
     int status = both ? stk_http_open(&options.http, &web, error)
                       : stk_fail_errno(error, ENOMEM, "cannot look for credentials", "free memory",

@@ -160,29 +160,21 @@ static void add_header(struct draft *draft, const char *name, const char *value,
     }
 }
 
-/* A bucket of S3 Express is in the region of its zone, whatever is configured: Amazon's own
- * libraries ask where it is not, and find no such host. Servers of one's own go by what is
- * configured. */
 static int find_region(struct draft *draft, char *region)
 {
-    const struct stk_site *site = &draft->store->config.site;
     const struct stk_place *place = draft->exchange->place;
-    bool own = site->endpoint[0] != '\0', named = site->region_from[0] != '\0';
     char found[STK_STORE_REGION_BYTES];
+    int status = place->zone
+                     ? stk_site_bucket_region(&draft->store->config.site, place->zone, place->url,
+                                              found, &draft->exchange->request.error)
+                     : 0;
 
-    stk_store_region(draft->store, place->bucket, region);
-    if (!place->zone || (own && named)) {
-        return 0;
-    }
-    if (stk_site_zone(place->zone, found)) {
+    if (status > 0) {
         memcpy(region, found, sizeof found);
-    } else if (!own && !named) {
-        return stk_fail(&draft->exchange->request.error, STOKER_ERROR_ARGUMENT,
-                        "the region of a bucket of S3 Express is not known",
-                        "set AWS_REGION to the region of the bucket's zone",
-                        "'%.200s': zone '%.60s'", place->url, place->zone);
+    } else {
+        stk_store_region(draft->store, place->bucket, region);
     }
-    return 0;
+    return status < 0 ? status : 0;
 }
 
 static int prepare_s3(struct draft *draft)
