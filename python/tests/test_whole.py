@@ -5,6 +5,7 @@ until the command is killed; what a run left is damaged on the disk. Then the fi
 there is an error and none; what was wrong does not stay for the next run."""
 
 import json
+import os
 import subprocess
 import threading
 
@@ -300,17 +301,39 @@ def test_damage_before_a_kill(clean, target, kind):  # noqa: F811
         server.close()
 
 
-def test_no_version(clean, target):  # noqa: F811
-    """Of a server that tells neither ETag nor time nothing is kept: it may be another object."""
-    class Plain(object_server.S3):
-        def say(self, code, body=b"", **headers):
-            headers.pop("ETag", None)
-            headers.pop("Last-Modified", None)
-            super().say(code, body, **headers)
+class Plain(object_server.S3):
+    """Tells neither ETag nor time."""
 
+    def say(self, code, body=b"", **headers):
+        headers.pop("ETag", None)
+        headers.pop("Last-Modified", None)
+        super().say(code, body, **headers)
+
+
+def plain():
     server = serve("s3", {"large": DATA}, [])
     server.keys, server.RequestHandlerClass = None, Plain
-    server = faulty(server)
+    return faulty(server)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+def test_no_version_and_a_full_disk(clean, tmp_path):  # noqa: F811
+    """Nobody says that the next run goes on with what is there, and nothing is."""
+    server = plain()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={PART + 12288}", "none", tmp_path],
+                   check=True)
+    try:
+        text = copy(f"{reached(clean, 'http', server)}/large", tmp_path / "file", ok=3)
+        assert "No space left" in text and "goes on" not in text, text
+        assert not list(tmp_path.iterdir())
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=False)
+        server.close()
+
+
+def test_no_version(clean, target):  # noqa: F811
+    """Of a server that tells neither ETag nor time nothing is kept: it may be another object."""
+    server = plain()
     try:
         source = f"{reached(clean, 'http', server)}/large"
         kill(server, source, target)

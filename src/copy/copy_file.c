@@ -360,10 +360,11 @@ static void note_line(struct stoker_copy *copy, struct stk_copy_file *file, uint
     }
 }
 
-/* Whether what another run finds of the source can be told from what this one found. */
-static bool has_version(const struct stk_copy_file *file)
+/* Whether another run could go on with what this one leaves: it can tell whether the source is the
+ * same, and whether the machine was started again. */
+static bool can_go_on(const struct stoker_copy *copy, const struct stk_copy_file *file)
 {
-    return file->version != 0 || file->mtime_ns != 0;
+    return copy->boot && (file->version != 0 || file->mtime_ns != 0);
 }
 
 /* How many parts of `there` bytes are of this version, and as they were written. CLOSED: it was
@@ -454,8 +455,8 @@ static int open_parts(struct stoker_copy *copy, struct stk_copy_file *file,
     if (status < 0) {
         return status;
     }
-    return copy->boot && has_version(file) ? keep_parts(copy, file, there, error)
-                                           : stk_io_cut(copy->io, file->out, 0, error);
+    return can_go_on(copy, file) ? keep_parts(copy, file, there, error)
+                                 : stk_io_cut(copy->io, file->out, 0, error);
 }
 
 /* Waits until the parts before it had theirs. */
@@ -484,20 +485,20 @@ static void give_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint
     pthread_mutex_unlock(&copy->lock);
 }
 
-/* In its turn. */
+/* In its turn; sum: of its bytes, for the note. */
 static int write_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
-                      struct stk_view part, struct stoker_error *error)
+                      struct stk_view part, uint64_t sum, struct stoker_error *error)
 {
     int status = stk_io_write(copy->io, file->out, part.data, part.bytes, error);
 
-    if ((status == -ENOSPC || status == -EDQUOT) && error && index > 0) {
+    if ((status == -ENOSPC || status == -EDQUOT) && error && index > 0 && file->note) {
         snprintf(error->advice, sizeof error->advice,
                  "free space, and the same command goes on with the %llu bytes that this file has; "
                  "or remove it",
                  (unsigned long long)(index * file->part_bytes));
     }
     if (status == 0) {
-        note_line(copy, file, stk_sum64(part.data, part.bytes));
+        note_line(copy, file, sum);
     }
     return status;
 }
@@ -506,6 +507,9 @@ static int write_part(struct stoker_copy *copy, struct stk_copy_file *file, uint
 static int do_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t index,
                       struct stk_view part, struct stoker_error *error)
 {
+    /* Before it: the others wait for what is done in it. */
+    bool noted = !file->upload && can_go_on(copy, file);
+    uint64_t sum = noted ? stk_sum64(part.data, part.bytes) : 0;
     int status = take_turn(copy, file, index, error);
 
     if (status == 0 && index == file->kept) {
@@ -513,7 +517,7 @@ static int do_in_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint
     }
     status = status < 0 ? status : stk_copy_add_whole(file, part, error);
     if (status == 0 && !file->upload) {
-        status = write_part(copy, file, index, part, error);
+        status = write_part(copy, file, index, part, sum, error);
     }
     if (status == 0) {
         give_turn(copy, file, index);
@@ -621,7 +625,8 @@ int stk_copy_end(struct stoker_copy *copy, struct stk_copy_file *file, struct st
         }
     }
     /* Without a whole part there is nothing to go on with; nor with what is damaged. */
-    if (file->part_path && (status == STOKER_ERROR_CHANGED || (failed && file->locked.turn == 0) ||
+    if (file->part_path && (status == STOKER_ERROR_CHANGED ||
+                            (status < 0 && (file->locked.turn == 0 || !can_go_on(copy, file))) ||
                             file->wrong || stk_route_is_wrong(file->source))) {
         (void)stk_io_remove(copy->io, file->part_path, NULL);
         remove_note(copy, file);
