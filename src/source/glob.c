@@ -162,8 +162,7 @@ static int expand_part(struct glob *glob, const char *part, size_t part_bytes, c
         }
         status = push(glob, entry->name, strlen(entry->name), &before);
         if (status == 0) {
-            status = rest[0] || !stk_io_is_url(glob->path) ? expand(glob, rest, depth)
-                                                           : add_listed(glob, entry);
+            status = rest[0] ? expand(glob, rest, depth) : add_listed(glob, entry);
             pop(glob, before);
         }
     }
@@ -192,7 +191,7 @@ static int expand_deep(struct glob *glob, const char *stars, const char *rest, i
         } else if (!rest[0]) {
             status = push(glob, entry->name, strlen(entry->name), &before);
             if (status == 0) {
-                status = add(glob);
+                status = add_listed(glob, entry);
                 pop(glob, before);
             }
         }
@@ -276,11 +275,14 @@ static int add(struct glob *glob)
     return status;
 }
 
-/* The listing has just told: of a store nobody is asked again. */
+/* The listing has just told: of a store nobody is asked again. Of this machine it may be a link. */
 static int add_listed(struct glob *glob, const struct stk_entry *entry)
 {
     int status = 0;
 
+    if (!stk_io_is_url(glob->path)) {
+        return add(glob);
+    }
     if (!glob->folders_only || entry->kind == STK_ENTRY_DIRECTORY) {
         status = stk_names_add(glob->names, glob->path, glob->bytes);
     }

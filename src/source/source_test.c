@@ -6,6 +6,7 @@
 #include "source/source.h"
 
 #include "base/mem.h"
+#include "io/listing.h"
 #include "source/names.h"
 #include "test/t.h"
 #include "world/world.h"
@@ -396,6 +397,72 @@ static void test_oracle(void)
     T_EQ("clean", system(command), 0);
 }
 
+/* ---- a store that counts what it is asked ---- */
+
+static uint32_t asked;
+
+static int store_list(struct stk_io *io, const char *path, struct stk_listing *listing_out,
+                      struct stoker_error *error)
+{
+    struct stk_listing_builder builder = {.count = 0};
+    struct stk_entry file = {.name = "a", .kind = STK_ENTRY_FILE};
+    struct stk_entry folder = {.name = "y", .kind = STK_ENTRY_DIRECTORY};
+    int status = stk_listing_add(&builder, &file);
+
+    (void)io;
+    (void)error;
+    file.name = "b";
+    status = status < 0 ? status : stk_listing_add(&builder, &file);
+    if (status == 0 && strstr(path, "/y") == NULL) {
+        status = stk_listing_add(&builder, &folder);
+    }
+    status = status < 0 ? status : stk_listing_build(&builder, listing_out);
+    stk_listing_builder_deinit(&builder);
+    return status;
+}
+
+static int store_stat(struct stk_io *io, const char *path, struct stk_stat *stat_out,
+                      struct stoker_error *error)
+{
+    (void)io;
+    (void)path;
+    (void)error;
+    asked++;
+    *stat_out = (struct stk_stat){.kind = STK_ENTRY_FILE};
+    return 0;
+}
+
+/* What a listing told is not asked for, name by name. */
+static void test_store_globs(void)
+{
+    static const struct {
+        const char *pattern, *want;
+    } rows[] = {
+        {"s3://d/x/*", "s3://d/x/a s3://d/x/b s3://d/x/y"},
+        {"s3://d/x/**", "s3://d/x/a s3://d/x/b s3://d/x/y/a s3://d/x/y/b"},
+        {"s3://d/x/**/b*", "s3://d/x/b s3://d/x/y/b"},
+        {"s3://d/x/*/", "s3://d/x/y"},
+    };
+    static const struct stk_io_table table = {.list = store_list, .stat_path = store_stat};
+    struct stk_io io = {.table = &table};
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stoker_error error = {0};
+        struct stk_names names = {0};
+        char got[256] = "";
+
+        asked = 0;
+        T_EQ(rows[i].pattern, stk_glob(&io, rows[i].pattern, &names, &error), 0);
+        for (uint64_t j = 0; j < names.count; j++) {
+            snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s", j ? " " : "",
+                     stk_names_at(&names, j));
+        }
+        T_STR(rows[i].pattern, got, rows[i].want);
+        T_EQ(rows[i].pattern, asked, 0);
+        stk_names_deinit(&names);
+    }
+}
+
 int main(void)
 {
     test_braces();
@@ -403,6 +470,7 @@ int main(void)
     test_match();
     test_lists();
     test_depth();
+    test_store_globs();
     test_memory();
     test_oracle();
     stk_objects_deinit(&(struct stk_objects){0});
