@@ -19,7 +19,7 @@ static void open_bringing(struct bringing *bringing, const char *url, uint64_t b
     *bringing = (struct bringing){.budget = {.bytes_max = bytes_max}};
     bringing->io = open_route(timeout_ms, &bringing->budget);
     T_EQ("open", stk_io_open_file(bringing->io, url, &bringing->file, NULL), 0);
-    stk_route_settle(bringing->file);
+    stk_remote_settle(stk_remote(bringing->file));
 }
 
 static void close_bringing(struct bringing *bringing)

@@ -7,19 +7,16 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DEVICE 0x73746f7265ull /* of all that is remote; inodes are hashes of URLs */
-#define NAME_SHARE 1024 /* bytes of memory that this machine has for each name of a listing */
-#define NAMES_LEAST 1000000u
 
 /* A listing in the making. */
 struct gathering {
     struct stk_route *route;
     struct stk_listing_builder builder;
     size_t url_bytes;
-    uint64_t count, most;
+    uint64_t count;
     struct stoker_error *error;
     char path[2 * STK_STORE_URL_BYTES_MAX];
 };
@@ -182,15 +179,6 @@ static void merge(struct stk_listing *listing)
     listing->count = kept;
 }
 
-/* Of one listing that is kept in memory: a server that never comes to an end would fill it. */
-static uint64_t names_most(void)
-{
-    const char *text = getenv("STOKER_LIST_NAMES_MAX");
-    uint64_t most = text ? strtoull(text, NULL, 10) : 0;
-
-    return most > 0 ? most : stk_max(stk_io_memory_bytes() / NAME_SHARE, NAMES_LEAST);
-}
-
 static int gather(void *owner, const struct stk_found *item)
 {
     struct gathering *gathering = owner;
@@ -200,12 +188,12 @@ static int gather(void *owner, const struct stk_found *item)
                               .device = DEVICE};
     struct stk_about about = {.bytes = item->bytes, .mtime_ns = item->mtime_ns};
 
-    if (++gathering->count > gathering->most) {
+    if (++gathering->count > gathering->route->names_max) {
         return stk_fail(gathering->error, STOKER_ERROR_LIMIT, "a listing has too many names",
                         "look at the server if it should have an end; name a longer prefix, or set "
                         "STOKER_LIST_NAMES_MAX",
                         "'%.*s': more than %llu", (int)stk_min(gathering->url_bytes, 400),
-                        gathering->path, (unsigned long long)gathering->most);
+                        gathering->path, (unsigned long long)gathering->route->names_max);
     }
     /* "a//b" has a folder without a name, which no path can say. */
     if (bytes == 0 || strchr(item->name, '/') ||
@@ -232,7 +220,6 @@ static int gather_from(struct gathering *gathering, struct stk_route *route, con
 
     if (status == 0) {
         gathering->route = route;
-        gathering->most = names_most();
         gathering->error = error;
         gathering->url_bytes = strlen(url);
         memcpy(gathering->path, url, gathering->url_bytes);

@@ -32,6 +32,7 @@ struct stk_route {
     struct stk_route_options options;
     struct stk_known *known;
     struct stk_brought *brought; /* NULL: nothing is kept */
+    uint64_t names_max;          /* of one listing that is kept in memory */
     pthread_mutex_t lock;
     struct {
         struct stk_store *store; /* set once */

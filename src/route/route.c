@@ -5,13 +5,25 @@
 #include "io/pool.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define STORE_TIMEOUT_DEFAULT_MS 30000u
 #define DEPTH_DEFAULT 128u
+#define NAME_SHARE 1024 /* bytes of memory that this machine has for each name of a listing */
+#define NAMES_LEAST 1000000u
 
 static const struct stk_io_table table;
 static const struct stk_write_table write_table;
+
+/* A server that never comes to an end would fill the memory. */
+static uint64_t names_max(void)
+{
+    const char *text = getenv("STOKER_LIST_NAMES_MAX");
+    uint64_t most = text ? strtoull(text, NULL, 10) : 0;
+
+    return most > 0 ? most : stk_max(stk_io_memory_bytes() / NAME_SHARE, NAMES_LEAST);
+}
 
 int stk_route_open(struct stk_io **io_out, struct stk_io *real,
                    const struct stk_route_options *options, struct stoker_error *error)
@@ -30,6 +42,7 @@ int stk_route_open(struct stk_io **io_out, struct stk_io *real,
     }
     pthread_mutex_init(&route->lock, NULL);
     route->real = real;
+    route->names_max = names_max();
     route->options = *options;
     if (route->options.read_timeout_ms == 0) {
         route->options.read_timeout_ms = STORE_TIMEOUT_DEFAULT_MS;
@@ -560,13 +573,6 @@ bool stk_route_about(const struct stk_file *file, struct stk_about *about_out)
         *about_out = stk_remote((struct stk_file *)(uintptr_t)file)->about;
     }
     return stk_is_remote(file);
-}
-
-void stk_route_settle(struct stk_file *file)
-{
-    if (stk_is_remote(file)) {
-        stk_remote_settle(stk_remote(file));
-    }
 }
 
 void stk_route_ask(struct stk_io *io, struct stk_file *file)

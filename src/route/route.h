@@ -47,10 +47,9 @@ int stk_route_lend(struct stk_io *io, struct stk_store **store_out, struct stoke
 void stk_route_know(struct stk_io *io, const char *url, const struct stk_about *about);
 /* What an open remote file was when it was opened; false: it is a local one. */
 bool stk_route_about(const struct stk_file *file, struct stk_about *about_out);
-/* Waits until the checksum of an open remote file is known, where the store has one: what is read
- * of it before is not compared with it. */
-void stk_route_settle(struct stk_file *file);
-/* The same of one of which all will be read: the store is asked where opening it did not, too. */
+/* Waits until the checksum of an open remote file is known, of which all will be read, where the
+ * store has one: what is read of it before is not compared with it. The store is asked where
+ * opening it did not, too. */
 void stk_route_ask(struct stk_io *io, struct stk_file *file);
 /* The checksum that the store tells of the whole, where reads cannot be compared with it: it is not
  * made of sums of ranges. False: there is none, or it is not known yet. */

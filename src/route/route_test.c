@@ -23,7 +23,7 @@ static void check_row(struct stk_io *io, struct stk_io *calm, const char *url,
     set_fault(row->fault, row->from, row->count);
     memset(buffer, 0xee, FILE_BYTES);
     T_EQ(row->name, stk_io_open_file(io, url, &file, &error), 0);
-    stk_route_settle(file);
+    stk_remote_settle(stk_remote(file));
     got = stk_io_read_wait(io, file, 0, buffer, FILE_BYTES);
     if (got == STOKER_ERROR_TIMEOUT && row->status != got && calm) {
         stk_io_close_file(io, file);
