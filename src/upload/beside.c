@@ -24,38 +24,17 @@ int stk_google_open(struct stk_upload *upload, struct stoker_error *error)
     return 0;
 }
 
-/* 1: what is there is the upload; 0: it is something else, or nothing. */
-static int is_ours(struct stk_upload *upload, const struct stk_place *place,
-                   struct stoker_error *error)
-{
-    struct stk_call *call = stk_call_open(place, STK_HTTP_HEAD, false, error);
-    struct stk_proof whole;
-    struct stk_seals seals;
-    bool sealed = stk_upload_join(upload, &whole);
-    int status = call ? stk_call_run(call, upload->store, error) : -ENOMEM;
-
-    if (status == 0) {
-        stk_seals_read(&seals, &call->answer, STK_SEAL_OF_GOOGLE, true, false);
-        status = sealed && call->answer.content_bytes == upload->bytes &&
-                 seals.whole.kind == STK_SEAL_CRC32C && memcmp(seals.whole.sum, whole.sum, 4) == 0;
-    }
-    stk_call_close(call);
-    return status;
-}
-
+/* To its name, if nothing is there. */
 static int move(struct stk_upload *upload, const struct stk_place *to, struct stoker_error *error)
 {
     struct stk_call *call = stk_call_open(to, STK_HTTP_PUT, true, error);
     char source[4096];
-    size_t used = 0;
     int status = -ENOMEM;
 
     if (!call) {
         return status;
     }
-    if (!stk_sign_encode(to->bucket, true, source, sizeof source, &used) ||
-        !stk_sign_encode("/", true, source, sizeof source, &used) ||
-        !stk_sign_encode(upload->beside, true, source, sizeof source, &used)) {
+    if (!stk_call_source(&upload->place, source, sizeof source)) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a key is too long", "shorten it", "'%.400s'",
                           to->url);
     } else {
@@ -65,7 +44,7 @@ static int move(struct stk_upload *upload, const struct stk_place *to, struct st
         status = stk_call_run(call, upload->store, error);
     }
     if (status < 0 && call->exchange.code == 412) {
-        status = is_ours(upload, to, NULL) == 1 ? 0 : stk_call_fail_fresh(to, error);
+        status = stk_upload_is_whole(upload, to, NULL) == 1 ? 0 : stk_call_fail_fresh(to, error);
     }
     stk_call_close(call);
     return status;
@@ -74,7 +53,7 @@ static int move(struct stk_upload *upload, const struct stk_place *to, struct st
 int stk_google_commit(struct stk_upload *upload, struct stoker_error *error)
 {
     struct stk_place to = upload->place;
-    int status = is_ours(upload, &upload->place, error), moved = 0;
+    int status = stk_upload_is_whole(upload, &upload->place, error), moved = 0;
 
     if (status == 0) {
         return stk_fail(error, STOKER_ERROR_CORRUPT, "an object is not what was sent",

@@ -50,6 +50,11 @@ static inline uint64_t stk_part_bytes_of(const struct stk_upload *upload, uint32
 /* The sum of the whole out of those of the parts; false: there is none. */
 bool stk_upload_join(const struct stk_upload *upload, struct stk_proof *proof);
 
+/* By the checksum of the whole that a store keeps with an object. 1: what is at the place is what
+ * was sent; 0: it is something else, or nobody can tell; or the error. */
+int stk_upload_is_whole(const struct stk_upload *upload, const struct stk_place *place,
+                        struct stoker_error *error);
+
 /* listed.c: an upload that nobody ended, as a listing tells it: texts are lent, and empty where
  * nothing is told. */
 struct stk_left {

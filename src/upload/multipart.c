@@ -386,31 +386,45 @@ static void expect_etag(const struct stk_upload *upload, char *etag, size_t etag
     stk_free(digests);
 }
 
+int stk_upload_is_whole(const struct stk_upload *upload, const struct stk_place *place,
+                        struct stoker_error *error)
+{
+    bool google = place->kind == STK_PLACE_GOOGLE;
+    struct stk_proof whole;
+    struct stk_seals seals;
+    struct stk_call *call;
+    int status;
+
+    if (!stk_upload_join(upload, &whole)) {
+        return 0;
+    }
+    call = stk_call_open(place, STK_HTTP_HEAD, false, error);
+    if (!call) {
+        return -ENOMEM;
+    }
+    call->exchange.seal = !google; /* which tells it unasked */
+    status = stk_call_run(call, upload->store, error);
+    if (status == 0) {
+        stk_seals_read(&seals, &call->answer, google ? STK_SEAL_OF_GOOGLE : STK_SEAL_OF_AMAZON,
+                       true, false);
+        status = call->answer.content_bytes == upload->bytes &&
+                 seals.whole.kind ==
+                     (whole.check == STK_CHECK_CRC64NVME ? STK_SEAL_CRC64 : STK_SEAL_CRC32C) &&
+                 memcmp(seals.whole.sum, whole.sum, whole.sum_bytes) == 0;
+    }
+    stk_call_close(call);
+    return status;
+}
+
 /* Whether the object at its name is what was sent: by the checksum of the whole that the store
  * keeps with it, or by an ETag that is made of the parts' MD5s. */
 static bool is_there(const struct stk_upload *upload)
 {
-    struct stk_call *call = stk_call_open(&upload->place, STK_HTTP_HEAD, false, NULL);
-    struct stk_proof whole;
-    struct stk_seals seals;
     char etag[64];
-    bool is = false;
 
     expect_etag(upload, etag, sizeof etag);
-    if (etag[0] && stk_call_is_there(upload->store, &upload->place, upload->bytes, etag)) {
-        is = true;
-    } else if (call && stk_upload_join(upload, &whole)) {
-        call->exchange.seal = true;
-        if (stk_call_run(call, upload->store, NULL) == 0) {
-            stk_seals_read(&seals, &call->answer, STK_SEAL_OF_AMAZON, true, false);
-            is = call->answer.content_bytes == upload->bytes &&
-                 seals.whole.kind ==
-                     (whole.check == STK_CHECK_CRC64NVME ? STK_SEAL_CRC64 : STK_SEAL_CRC32C) &&
-                 memcmp(seals.whole.sum, whole.sum, whole.sum_bytes) == 0;
-        }
-    }
-    stk_call_close(call);
-    return is;
+    return (etag[0] && stk_call_is_there(upload->store, &upload->place, upload->bytes, etag)) ||
+           stk_upload_is_whole(upload, &upload->place, NULL) == 1;
 }
 
 static int commit(struct stk_upload *upload, struct stoker_error *error)
