@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import http.server
 import json
 import os
-import pathlib
 import re
 import subprocess
-import threading
 import urllib.parse
 
 import object_server
