@@ -1594,6 +1594,8 @@ struct stoker_creds {
  * now on, and all of this library's functions take both. The bytes of the whole name, or -ENOMEM.
  * Any thread. */
 STOKER_API int64_t stoker_url_name(const char *url, char *name, size_t name_bytes);
+/* The same text, only to be shown: the name stands for nothing more than it did before. */
+STOKER_API int64_t stoker_url_shown(const char *url, char *name, size_t name_bytes);
 
 /* Walks along the places as a store does when it is opened, and keeps nothing. Waits for services
  * that are asked, each with its deadline: some seconds where none answers. struct_size is to be

@@ -23,29 +23,42 @@ static PyObject *order_at(PyObject *self, PyObject *arguments)
     return status < 0 ? stk_py_raise(status, NULL) : PyLong_FromUnsignedLongLong(sample);
 }
 
-/* url_name(url) -> name: bytes both */
-static PyObject *url_name(PyObject *self, PyObject *url)
+static PyObject *name_by(PyObject *url, int64_t (*tell)(const char *, char *, size_t))
 {
     char *text = PyBytes_AsString(url);
-    int64_t bytes = text ? stoker_url_name(text, NULL, 0) : 0;
+    int64_t bytes = text ? tell(text, NULL, 0) : 0;
     PyObject *name;
 
-    (void)self;
     if (!text || bytes < 0) {
         return text ? PyErr_NoMemory() : NULL;
     }
     name = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
     if (name) { /* which has room for the NUL */
-        stoker_url_name(text, PyBytes_AsString(name), (size_t)bytes + 1);
+        tell(text, PyBytes_AsString(name), (size_t)bytes + 1);
     }
     return name;
+}
+
+/* url_name(url) -> name: bytes both */
+static PyObject *url_name(PyObject *self, PyObject *url)
+{
+    (void)self;
+    return name_by(url, stoker_url_name);
+}
+
+/* url_shown(url) -> name: bytes both */
+static PyObject *url_shown(PyObject *self, PyObject *url)
+{
+    (void)self;
+    return name_by(url, stoker_url_shown);
 }
 
 static PyMethodDef functions[] = {
     {"order_at", order_at, METH_VARARGS, "The sample at a position of an epoch."},
     {"mix_samples", stk_py_mix_samples, METH_VARARGS, "Samples of an epoch of a mix."},
     {"rows", stk_py_rows, METH_VARARGS, "Documents in memory as one batch of rows."},
-    {"url_name", url_name, METH_O, "What is shown of a URL."},
+    {"url_name", url_name, METH_O, "What is shown of a URL, and stands for it from now on."},
+    {"url_shown", url_shown, METH_O, "What is shown of a URL."},
     {"where", stk_py_where, METH_VARARGS, "Where a bucket and this machine are."},
     {"stat", stk_py_stat, METH_VARARGS, "What a path or URL names."},
     {"match", stk_py_match, METH_VARARGS, "What a path with braces or globs stands for."},

@@ -112,9 +112,13 @@ def _has_place(path: bytes) -> bool:
     return len(parts) == 2 and all(map(_is_scheme, parts[0].split(b"::")))
 
 
-def _shown(url: str) -> str:
+def _named(url: str) -> str:
     """The name of one of http://, or of a chain to it: errands for it come with the whole."""
     return os.fsdecode(_stoker.url_name(os.fsencode(url)))
+
+
+def _shown(found: re.Match[str]) -> str:
+    return os.fsdecode(_stoker.url_shown(os.fsencode(found[0])))
 
 
 def _turned(url: str) -> str:
@@ -124,7 +128,7 @@ def _turned(url: str) -> str:
     if placed == len(bits) - 1:
         scheme, _, rest = url.partition("://")
         if bits[placed].lower().startswith(("http://", "https://")):
-            return _shown(url)
+            return _named(url)
         login, slash, path = rest.partition("/")
         user, at, host = login.rpartition("@")
         if ":" in user:
@@ -434,7 +438,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
     else:
         status = -errno.EIO
     what = f"fsspec: {type(error).__name__}: {error}"
-    what = re.sub(r"https?://[^\s'\"<>)]+", lambda found: _shown(found[0]), what)
+    what = re.sub(r"https?://[^\s'\"<>)]+", _shown, what)
     with _lock:
         for shown, login in _logins.items():
             password = login.rpartition("@")[0].rpartition("/")[2].partition(":")[2]

@@ -73,7 +73,7 @@ class Source:
         return Sampling(*self._settings)
 
     def __repr__(self) -> str:
-        shown = [os.fsdecode(_stoker.url_name(url)) for url in self.urls]
+        shown = [os.fsdecode(_stoker.url_shown(url)) for url in self.urls]
         return f"<stoker.Source {shown!r:.200}>"
 
 

@@ -218,24 +218,29 @@ int stoker_file_open(struct stoker_file **file_out, struct stoker_engine *engine
     return status;
 }
 
+/* The names of paths one behind the other; NULL: there is no memory. */
+static char *join_names(const char *const *paths, size_t count)
+{
+    char **names = stk_alloc(count, sizeof *names), *joined = NULL, *at;
+    size_t made = 0, bytes = 0;
+
+    while (names && made < count && stk_vault_name(paths[made], &names[made]) == 0) {
+        bytes += strlen(names[made++]) + 1;
+    }
+    at = joined = names && made == count ? stk_alloc(1, bytes) : NULL;
+    for (size_t i = 0; i < made; i++) {
+        at = joined ? stpcpy(at, names[i]) + 1 : NULL;
+        stk_free(names[i]);
+    }
+    stk_free(names);
+    return joined;
+}
+
 void stoker_files_expect(struct stoker_engine *engine, const char *const *paths, size_t count)
 {
-    size_t bytes = 0, used = 0;
-    char *names, *named;
+    char *names =
+        stk_engine_check(engine, NULL) == 0 && count > 1 ? join_names(paths, count) : NULL;
 
-    for (size_t i = 0; i < count; i++) {
-        bytes += STK_URL_NAME_BYTES(strlen(paths[i]));
-    }
-    names = stk_engine_check(engine, NULL) == 0 && count > 1 ? stk_alloc(1, bytes) : NULL;
-    for (size_t i = 0; names && i < count; i++) {
-        if (stk_vault_name(paths[i], &named) < 0) {
-            count = i;
-            break;
-        }
-        memcpy(names + used, named, strlen(named) + 1);
-        used += strlen(named) + 1;
-        stk_free(named);
-    }
     if (names) {
         stk_io_expect(engine->io, names, count);
     }

@@ -68,15 +68,17 @@ int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker
     int status;
 
     *place_out = NULL;
+    if (strlen(url) >= STK_STORE_URL_BYTES_MAX) { /* nothing of it is kept */
+        char shown[256];
+
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a URL is too long",
+                        "shorten it to less than 4096 bytes", "'%.200s'",
+                        stk_http_url_text(url, shown, sizeof shown));
+    }
     if (stk_vault_name(url, &name) < 0) {
         return fail_memory(error);
     }
-    if (strlen(url) >= STK_STORE_URL_BYTES_MAX) {
-        status = stk_fail(error, STOKER_ERROR_LIMIT, "a URL is too long",
-                          "shorten it to less than 4096 bytes", "'%.200s'", name);
-    } else {
-        status = parse_name(name, &place, error);
-    }
+    status = parse_name(name, &place, error);
     stk_free(name);
     if (status < 0) {
         stk_place_free(place);

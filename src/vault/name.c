@@ -11,8 +11,10 @@
 #define NAME_BYTES_MAX 60u  /* of a parameter */
 #define BROKEN "..."        /* instead of a login that ends nobody knows where */
 
+/* used: also of what has no room. */
 struct text {
-    char *at;
+    char *data;
+    size_t room, used;
 };
 
 /* Parameters that say who may ask, and until when. They never say what is asked for. */
@@ -72,8 +74,10 @@ static const char *const doubtful[] = {"auth", "cred", "key",    "pass", "secret
 
 static void add(struct text *text, const void *data, size_t bytes)
 {
-    memcpy(text->at, data, bytes);
-    text->at += bytes;
+    if (bytes <= text->room - stk_min(text->used, text->room)) {
+        memcpy(text->data + text->used, data, bytes);
+    }
+    text->used += bytes;
 }
 
 /* "~" and 60 bits of SHA-256: as long as the shortest value that is not shown. */
@@ -393,9 +397,10 @@ static bool add_login(struct text *text, const struct stk_url_parts *parts)
     return !parts->broken && !known;
 }
 
-void stk_url_name(const struct stk_url_parts *parts, char *room, bool *login_out, bool *query_out)
+size_t stk_url_name(const struct stk_url_parts *parts, char *room, size_t room_bytes,
+                    bool *login_out, bool *query_out)
 {
-    struct text text = {room};
+    struct text text = {.data = room, .room = room_bytes};
 
     *login_out = *query_out = false;
     add(&text, parts->head.data, parts->head.bytes);
@@ -409,5 +414,6 @@ void stk_url_name(const struct stk_url_parts *parts, char *room, bool *login_out
     if (parts->tail.data) {
         add(&text, parts->tail.data, parts->tail.bytes);
     }
-    *text.at = '\0';
+    add(&text, "", 1);
+    return text.used;
 }

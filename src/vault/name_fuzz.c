@@ -21,13 +21,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     STK_ASSERT(stk_vault_name(url, &name) == 0 && stk_vault_name(name, &again) == 0);
     STK_ASSERT(strcmp(name, again) == 0);
-    STK_ASSERT(strlen(name) < STK_URL_NAME_BYTES(strlen(url)));
     STK_ASSERT(stk_vault_whole(name, &whole) == 0);
     if (stk_url_split(url, &parts)) {
-        char *room = stk_alloc(STK_URL_NAME_BYTES(strlen(url)), 1);
+        size_t room_bytes = stk_url_name(&parts, NULL, 0, &login, &query);
+        char *room = stk_alloc(room_bytes, 1);
 
-        STK_ASSERT(room);
-        stk_url_name(&parts, room, &login, &query);
+        STK_ASSERT(room && room_bytes == strlen(name) + 1);
+        STK_ASSERT(stk_url_name(&parts, room, room_bytes, &login, &query) == room_bytes);
         STK_ASSERT(strcmp(room, name) == 0);
         stk_free(room);
         STK_ASSERT(stk_url_split(whole, &of_whole) || parts.broken);

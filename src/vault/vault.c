@@ -322,10 +322,12 @@ uint64_t stk_vault_bound(uint64_t bytes_max)
     return before;
 }
 
-int stk_vault_name(const char *url, char **name_out)
+/* keep: what it stands for, too. */
+static int make_name(const char *url, bool keep, char **name_out)
 {
     struct stk_url_parts parts;
     bool login = false, query = false;
+    size_t bytes;
     char *name;
     int status = 0;
 
@@ -335,19 +337,30 @@ int stk_vault_name(const char *url, char **name_out)
         return *name_out ? 0 : -ENOMEM;
     }
     pthread_once(&once, mind_forks);
-    name = stk_alloc(STK_URL_NAME_BYTES(strlen(url)), 1);
+    bytes = stk_url_name(&parts, NULL, 0, &login, &query);
+    name = stk_alloc(bytes, 1);
     if (!name) {
         return -ENOMEM;
     }
-    stk_url_name(&parts, name, &login, &query);
-    status = login ? keep_login(name, parts.login) : 0;
-    status = status == 0 && query ? keep_query(name, parts.query) : status;
+    stk_url_name(&parts, name, bytes, &login, &query);
+    status = keep && login ? keep_login(name, parts.login) : 0;
+    status = status == 0 && keep && query ? keep_query(name, parts.query) : status;
     if (status < 0) {
         stk_free(name);
         return status;
     }
     *name_out = name;
     return 0;
+}
+
+int stk_vault_name(const char *url, char **name_out)
+{
+    return make_name(url, true, name_out);
+}
+
+int stk_vault_shown(const char *url, char **name_out)
+{
+    return make_name(url, false, name_out);
 }
 
 static size_t append(char *to, size_t used, const void *data, size_t bytes)
@@ -412,21 +425,35 @@ int stk_vault_whole(const char *url, char **url_out)
     return status;
 }
 
-int64_t stoker_url_name(const char *url, char *name, size_t name_bytes)
+/* Takes made. */
+static int64_t tell(char *made, char *name, size_t name_bytes)
 {
-    char *made;
-    size_t bytes;
+    size_t bytes = strlen(made), fits = stk_min(bytes, stk_max(name_bytes, 1) - 1);
 
-    if (!url || stk_vault_name(url, &made) < 0) {
-        return url ? -ENOMEM : STOKER_ERROR_ARGUMENT;
-    }
-    bytes = strlen(made);
     if (name_bytes > 0) {
-        size_t fits = stk_min(bytes, name_bytes - 1);
-
         memcpy(name, made, fits);
         name[fits] = '\0';
     }
     stk_free(made);
     return (int64_t)bytes;
+}
+
+int64_t stoker_url_name(const char *url, char *name, size_t name_bytes)
+{
+    char *made;
+
+    if (!url || stk_vault_name(url, &made) < 0) {
+        return url ? -ENOMEM : STOKER_ERROR_ARGUMENT;
+    }
+    return tell(made, name, name_bytes);
+}
+
+int64_t stoker_url_shown(const char *url, char *name, size_t name_bytes)
+{
+    char *made;
+
+    if (!url || stk_vault_shown(url, &made) < 0) {
+        return url ? -ENOMEM : STOKER_ERROR_ARGUMENT;
+    }
+    return tell(made, name, name_bytes);
 }

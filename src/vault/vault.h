@@ -25,6 +25,8 @@
 /* Gives *name_out, to be freed by stk_free: the URL's name, which stands for it from now on; of all
  * else what was given. 0 or -ENOMEM, without an error filled. */
 int stk_vault_name(const char *url, char **name_out);
+/* The same, only to be shown: it stands for nothing more than it did. */
+int stk_vault_shown(const char *url, char **name_out);
 /* Gives *url_out, to be freed by stk_hidden_free: what a name stands for, or else what was given,
  * named before if it has secrets itself. */
 int stk_vault_whole(const char *name, char **url_out);
@@ -43,8 +45,9 @@ struct stk_url_parts {
 };
 /* False: it is no such URL. */
 bool stk_url_split(const char *url, struct stk_url_parts *parts_out);
-/* The name; told whether login and query are other ones in the URL. */
-#define STK_URL_NAME_BYTES(url_bytes) (5 * (url_bytes) + 64) /* room that is enough */
-void stk_url_name(const struct stk_url_parts *parts, char *room, bool *login_out, bool *query_out);
+/* The name, if there is room for it; told whether login and query are other ones in the URL. How
+ * many bytes it takes with its end; room NULL with none: tells only that. */
+size_t stk_url_name(const struct stk_url_parts *parts, char *room, size_t room_bytes,
+                    bool *login_out, bool *query_out);
 
 #endif

@@ -192,6 +192,41 @@ static void test_wholes(void)
 }
 
 /* Many names share a signature; the ones used last are known when it is too much. */
+/* Names may be longer than their URLs: a hash for each word that may hide something. */
+static void test_longer(void)
+{
+    static const struct word_row {
+        const char *word;
+    } words[] = {{"@&"}, {"=@&"}, {"a=:&"}, {"%&"}, {"x@y&"}};
+
+    T_EACH(word_row, row, words)
+    {
+        size_t bytes = strlen(row->word);
+        char *url = stk_alloc(16 + 1000 * bytes, 1), *name;
+
+        memcpy(url, "http://h/?", 10);
+        for (int i = 0; i < 1000; i++) {
+            memcpy(url + 10 + (size_t)i * bytes, row->word, bytes);
+        }
+        name = name_of(url);
+        T_TRUE(row->word, strlen(name) > strlen(url));
+        T_EQ(row->word, strncmp(name, "http://h/?", 10), 0);
+        stk_free(name);
+        stk_free(url);
+    }
+}
+
+/* To show a URL changes nothing of what its name stands for. */
+static void test_shown(void)
+{
+    char shown[128], *name = name_of("http://me:new@s/a?sig=2");
+
+    T_EQ("bytes", stoker_url_shown("http://me:old@s/a?sig=1", shown, sizeof shown), strlen(name));
+    T_STR("the same", shown, name);
+    want_whole(name, "http://me:new@s/a?sig=2");
+    stk_free(name);
+}
+
 static void test_bound(void)
 {
     char url[128], *name;
@@ -277,6 +312,8 @@ int main(void)
     test_names();
     test_apart();
     test_wholes();
+    test_longer();
+    test_shown();
     test_bound();
     test_forks();
     T_EQ("alive", stk_mem_alive(), 0);
