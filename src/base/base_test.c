@@ -1,13 +1,15 @@
 /* Goal: errors carry what, where and advice; budgets are never passed; digests are SHA-256;
- * a set of keys knows what it was given.
+ * a set of keys knows what it was given; threads of ours get no signal.
  * Method: rows with known answers (FIPS 180-4 examples), and fail-nth on the allocator.
- * Covers keys.c. */
+ * Covers keys.c, thread.c. */
 #include "base/hash.h"
 #include "base/keys.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "test/t.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 static const struct digest_row {
@@ -188,8 +190,32 @@ static void test_page_choice(void)
     T_TRUE("cheap ones between dear ones", huge < 60);
 }
 
+static void *look(void *mask)
+{
+    pthread_sigmask(SIG_SETMASK, NULL, mask);
+    return mask;
+}
+
+static void test_thread(void)
+{
+    sigset_t there, before, after;
+    pthread_t thread;
+
+    look(&before);
+    T_EQ("start", stk_thread_start(&thread, NULL, look, &there), 0);
+    T_EQ("join", pthread_join(thread, NULL), 0);
+    look(&after);
+    for (int number = 1; number < SIGRTMIN; number++) {
+        bool ours = number != SIGKILL && number != SIGSTOP && number < 32;
+
+        T_TRUE("blocked there", !ours || sigismember(&there, number) == 1);
+        T_EQ("as before here", sigismember(&after, number), sigismember(&before, number));
+    }
+}
+
 int main(void)
 {
+    test_thread();
     test_page_choice();
     test_digests();
     test_keys();

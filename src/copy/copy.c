@@ -3,10 +3,10 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "vault/vault.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -215,22 +215,18 @@ static int reserve(struct stoker_copy *copy, struct stoker_error *error)
 
 static int start_threads(struct stoker_copy *copy, struct stoker_error *error)
 {
-    sigset_t all, before;
-    int number = 0;
+    int status = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (number == 0 && copy->started < copy->worker_count) {
-        number = pthread_create(&copy->workers[copy->started], NULL, work_main, copy);
-        copy->started += number == 0;
+    while (status == 0 && copy->started < copy->worker_count) {
+        status = stk_thread_start(&copy->workers[copy->started], NULL, work_main, copy);
+        copy->started += status == 0;
     }
     if (copy->started > 0) { /* fewer will do */
-        number = pthread_create(&copy->planner, NULL, plan_main, copy);
-        copy->planning = number == 0;
+        status = stk_thread_start(&copy->planner, NULL, plan_main, copy);
+        copy->planning = status == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return number == 0 ? 0
-                       : stk_fail_errno(error, number, "cannot start a thread",
+    return status == 0 ? 0
+                       : stk_fail_errno(error, -status, "cannot start a thread",
                                         "raise the limit of processes", "copy");
 }
 

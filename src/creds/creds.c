@@ -3,12 +3,12 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "creds/search.h"
 #include "io/pool.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,20 +277,16 @@ static int answer_locked(struct stk_creds *creds, struct stk_credentials *creden
 
 static int start_thread_locked(struct stk_creds *creds)
 {
-    sigset_t all, before;
     int status;
 
     if (creds->locked.has_thread) {
         pthread_join(creds->locked.thread, NULL); /* it is over: nobody refreshes */
         creds->locked.has_thread = false;
     }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    status = pthread_create(&creds->locked.thread, NULL, refresh_thread, creds);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    status = stk_thread_start(&creds->locked.thread, NULL, refresh_thread, creds);
     creds->locked.has_thread = status == 0;
     creds->locked.refreshing = status == 0;
-    return -status;
+    return status;
 }
 
 static void *refresh_thread(void *given)

@@ -1,8 +1,9 @@
 /* Comparing: a thread that finds all differences, and the caller who pulls them. */
 #include "diff/diff.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -119,16 +120,11 @@ static int prepare(struct stoker_diff *diff, struct stoker_error *error)
 
 static int start_thread(struct stoker_diff *diff, struct stoker_error *error)
 {
-    sigset_t all, before;
-    int number;
+    int status = stk_thread_start(&diff->thread, NULL, diff_main, diff);
 
-    sigfillset(&all); /* signals belong to the caller's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    number = pthread_create(&diff->thread, NULL, diff_main, diff);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    diff->started = number == 0;
-    return number == 0 ? 0
-                       : stk_fail_errno(error, number, "cannot start a thread",
+    diff->started = status == 0;
+    return status == 0 ? 0
+                       : stk_fail_errno(error, -status, "cannot start a thread",
                                         "raise the limit of processes", "diff");
 }
 

@@ -2,11 +2,11 @@
 #include "http/http.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "http/reactor.h"
 #include "io/pool.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -217,18 +217,13 @@ bool stk_http_header(const struct stk_http_answer *answer, const char *name,
 
 static int start_thread(struct stk_http *http)
 {
-    sigset_t all, before;
-    int number;
+    int status = stk_thread_start(&http->thread, NULL, stk_http_run, http);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    number = pthread_create(&http->thread, NULL, stk_http_run, http);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (number == 0) {
+    if (status == 0) {
         http->started = true;
         pthread_setname_np(http->thread, "stoker-http");
     }
-    return -number;
+    return status;
 }
 
 static void wake_waiter(struct stk_http_request *request, const struct stk_http_answer *answer)

@@ -10,30 +10,31 @@
 #include "http/reactor.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "io/pool.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SECOND 1000000000ull
 #define FRESH_NS (10 * SECOND) /* then it is asked again, while the old addresses serve */
-#define OLD_NS (300 * SECOND)  /* then they serve no more */
 #define AGAIN_NS SECOND        /* no host is asked for more often */
 #define ADDRESSES_MAX 16u
 #define HOST_BYTES_MAX 256u
 #define PORT_BYTES_MAX 6u
 
 struct address {
-    char text[INET6_ADDRSTRLEN];
+    char text[INET6_ADDRSTRLEN + 3]; /* as it is dealt out: "[...]," or "...," */
+    size_t bytes;
     int family;
 };
 
-/* asked_ns: when it was asked for last, 0: never; known_ns: when the addresses came. */
+/* asked_ns: when it was asked for last, or answered, 0: never; known_ns: when the addresses came.
+ */
 struct name {
     char host[HOST_BYTES_MAX], port[PORT_BYTES_MAX];
     bool asking;
@@ -43,10 +44,16 @@ struct name {
     char problem[96]; /* of the last asking; "": it was answered */
 };
 
+_Static_assert(1 + HOST_BYTES_MAX + PORT_BYTES_MAX + 2 +
+                       ADDRESSES_MAX * sizeof((struct address){0}.text) <=
+                   STK_HTTP_RESOLVE_BYTES,
+               "all that deal writes has room");
+
 struct stk_http_names {
     pthread_mutex_t lock;
     struct stk_http *http; /* NULL: closed */
     uint32_t holders;
+    bool proxied; /* by the environment as it was when this was opened */
     struct name all[STK_HTTP_NAMES_MAX];
 };
 
@@ -57,6 +64,21 @@ struct asking {
     char host[HOST_BYTES_MAX], port[PORT_BYTES_MAX];
 };
 
+static bool has_proxy(void)
+{
+    static const char *const variables[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
+                                            "ALL_PROXY"};
+
+    for (size_t i = 0; i < STK_COUNT(variables); i++) {
+        const char *proxy = getenv(variables[i]);
+
+        if (proxy && proxy[0]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int stk_http_names_open(struct stk_http *http)
 {
     http->names = stk_alloc(1, sizeof *http->names);
@@ -66,6 +88,7 @@ int stk_http_names_open(struct stk_http *http)
     pthread_mutex_init(&http->names->lock, NULL);
     http->names->http = http;
     http->names->holders = 1;
+    http->names->proxied = has_proxy();
     return 0;
 }
 
@@ -95,6 +118,7 @@ static bool add_address(struct name *name, const struct addrinfo *one)
 {
     struct address *address = &name->addresses[name->count];
     const void *bytes = NULL;
+    char text[INET6_ADDRSTRLEN];
 
     if (one->ai_family == AF_INET) {
         bytes = &((const struct sockaddr_in *)(const void *)one->ai_addr)->sin_addr;
@@ -103,13 +127,19 @@ static bool add_address(struct name *name, const struct addrinfo *one)
         bytes = &((const struct sockaddr_in6 *)(const void *)one->ai_addr)->sin6_addr;
     }
     address->family = one->ai_family;
-    return bytes && inet_ntop(one->ai_family, bytes, address->text, sizeof address->text);
+    if (!bytes || !inet_ntop(one->ai_family, bytes, text, sizeof text)) {
+        return false;
+    }
+    address->bytes = (size_t)snprintf(address->text, sizeof address->text,
+                                      one->ai_family == AF_INET6 ? "[%s]," : "%s,", text);
+    return true;
 }
 
 /* Takes the list; NULL: number says why there is none. */
 static void take_answer(struct name *name, struct addrinfo *list, int number)
 {
     name->asking = false;
+    name->asked_ns = stk_clock_ns(); /* a second from the answer on: resolvers may take longer */
     if (list) {
         name->count = 0;
         name->problem[0] = '\0';
@@ -151,9 +181,8 @@ static bool start_asking(struct stk_http_names *names, struct name *name, uint64
 {
     struct asking *asking = stk_alloc(1, sizeof *asking);
     pthread_attr_t attributes;
-    sigset_t all, before;
     pthread_t thread;
-    int number = ENOMEM;
+    int status = -ENOMEM;
 
     if (asking) {
         asking->names = names;
@@ -162,13 +191,10 @@ static bool start_asking(struct stk_http_names *names, struct name *name, uint64
         snprintf(asking->port, sizeof asking->port, "%s", name->port);
         pthread_attr_init(&attributes);
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        number = pthread_create(&thread, &attributes, ask, asking);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        status = stk_thread_start(&thread, &attributes, ask, asking);
         pthread_attr_destroy(&attributes);
     }
-    if (number != 0) {
+    if (status < 0) {
         stk_free(asking);
         return false;
     }
@@ -176,21 +202,6 @@ static bool start_asking(struct stk_http_names *names, struct name *name, uint64
     name->asking = true;
     name->asked_ns = now_ns;
     return true;
-}
-
-static bool is_proxied(const struct stk_http_request *request)
-{
-    static const char *const variables[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
-                                            "ALL_PROXY"};
-
-    for (size_t i = 0; !request->direct && i < STK_COUNT(variables); i++) {
-        const char *proxy = getenv(variables[i]);
-
-        if (proxy && proxy[0]) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Host and port of a URL, where the host is a name of letters, digits, '-', '_' and '.', and its
@@ -221,27 +232,38 @@ static bool read_host(const char *url, struct name *name_out)
     return last[0] != '\0' && !(last[0] >= '0' && last[0] <= '9');
 }
 
-/* The host's place, maybe a new one; NULL: all are being asked for. With the lock. */
-static struct name *find(struct stk_http_names *names, const struct name *wanted, uint64_t now_ns)
+/* NULL: it has no place. With the lock. */
+static struct name *find(struct stk_http_names *names, const struct name *wanted)
 {
-    struct name *oldest = NULL;
-
     for (uint32_t i = 0; i < STK_HTTP_NAMES_MAX; i++) {
         struct name *name = &names->all[i];
 
         if (strcmp(name->host, wanted->host) == 0 && strcmp(name->port, wanted->port) == 0) {
-            name->used_ns = now_ns;
             return name;
         }
-        if (!name->asking && (!oldest || name->used_ns < oldest->used_ns)) {
-            oldest = name;
+    }
+    return NULL;
+}
+
+/* The host's place, maybe a new one; NULL: all are being asked for. With the lock. */
+static struct name *place_of(struct stk_http_names *names, const struct name *wanted)
+{
+    struct name *place = find(names, wanted);
+
+    if (place) {
+        return place;
+    }
+    for (uint32_t i = 0; i < STK_HTTP_NAMES_MAX; i++) {
+        struct name *name = &names->all[i];
+
+        if (!name->asking && (!place || name->used_ns < place->used_ns)) {
+            place = name;
         }
     }
-    if (oldest) {
-        *oldest = *wanted;
-        oldest->used_ns = now_ns;
+    if (place) {
+        *place = *wanted;
     }
-    return oldest;
+    return place;
 }
 
 /* "+host:port:first,second ...", beginning with another one each time: those of the kind that the
@@ -249,18 +271,17 @@ static struct name *find(struct stk_http_names *names, const struct name *wanted
 static void deal(struct name *name, struct stk_http_slot *slot)
 {
     char *text = slot->resolve;
-    size_t room = sizeof slot->resolve, used = 0;
     int first = name->addresses[0].family;
+    size_t used = (size_t)snprintf(text, sizeof slot->resolve, "+%s:%s:", /* +: it may end */
+                                   name->host, name->port);
 
-    used += (size_t)snprintf(text, room, "+%s:%s:", name->host, name->port); /* +: it may end */
     for (int round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < name->count; i++) {
             const struct address *one = &name->addresses[(i + name->turn) % name->count];
-            bool six = one->family == AF_INET6;
 
             if ((one->family == first) == (round == 0)) {
-                used +=
-                    (size_t)snprintf(text + used, room - used, six ? "[%s]," : "%s,", one->text);
+                memcpy(text + used, one->text, one->bytes);
+                used += one->bytes;
             }
         }
     }
@@ -276,18 +297,19 @@ uint32_t stk_http_name(struct stk_http_slot *slot)
     uint32_t answer = STK_HTTP_NAME_READY;
 
     slot->resolve[0] = '\0';
-    if (is_proxied(slot->request) ||
+    if ((names->proxied && !slot->request->direct) ||
         !read_host(slot->url ? slot->url : slot->request->url, &wanted)) {
         return answer;
     }
     pthread_mutex_lock(&names->lock);
-    name = find(names, &wanted, now_ns);
+    name = place_of(names, &wanted);
     if (name) {
-        bool known = name->count > 0 && now_ns < name->known_ns + OLD_NS;
+        bool known = name->count > 0; /* for as long as nothing better does */
         bool due = !known || name->problem[0] || now_ns >= name->known_ns + FRESH_NS;
 
+        name->used_ns = now_ns;
         due = due && !name->asking && (name->asked_ns == 0 || now_ns >= name->asked_ns + AGAIN_NS);
-        if (due && !start_asking(names, name, now_ns)) {
+        if (due && !start_asking(names, name, now_ns) && !known) {
             answer = STK_HTTP_NAME_READY; /* by libcurl, if it can */
         } else if (known) {
             deal(name, slot);
@@ -305,18 +327,15 @@ uint32_t stk_http_name(struct stk_http_slot *slot)
 void stk_http_name_doubted(struct stk_http_slot *slot)
 {
     struct stk_http_names *names = slot->http->names;
-    struct name wanted = {0};
+    struct name wanted = {0}, *name;
 
     if (!slot->resolve[0] || !read_host(slot->url ? slot->url : slot->request->url, &wanted)) {
         return;
     }
     pthread_mutex_lock(&names->lock);
-    for (uint32_t i = 0; i < STK_HTTP_NAMES_MAX; i++) {
-        struct name *name = &names->all[i];
-
-        if (strcmp(name->host, wanted.host) == 0 && strcmp(name->port, wanted.port) == 0) {
-            snprintf(name->problem, sizeof name->problem, "what it had cannot be connected to");
-        }
+    name = find(names, &wanted);
+    if (name) {
+        snprintf(name->problem, sizeof name->problem, "what it had cannot be connected to");
     }
     pthread_mutex_unlock(&names->lock);
 }

@@ -19,13 +19,15 @@
 
 #define MANY 40u /* names; more than are kept */
 #define DEAD (INADDR_LOOPBACK + 7)
+#define LEAD_MS 2000u
 
 static int listener, port;
 static _Atomic uint32_t asked, moved, failed;
 static sem_t hangs, released;
 
-/* Stands before the C library's. A name that begins with "none" has no address, with "hang" none
- * until it is released; "moved" has a dead one at first. */
+/* Stands before the C library's. A name that begins with "none" has no address, with "slow"
+ * neither, after a while, with "hang" none until it is released, with "late" one soon; "moved" has
+ * a dead one at first. */
 int getaddrinfo(const char *restrict name, const char *restrict service,
                 const struct addrinfo *restrict hints, struct addrinfo **restrict list)
 {
@@ -35,7 +37,12 @@ int getaddrinfo(const char *restrict name, const char *restrict service,
 
     (void)hints;
     atomic_fetch_add(&asked, 1);
-    if (strncmp(name, "none", 4) == 0) {
+    if (strncmp(name, "slow", 4) == 0) {
+        usleep(1300000); /* longer than a name is not asked for again */
+    } else if (strncmp(name, "late", 4) == 0) {
+        usleep(200000);
+    }
+    if (strncmp(name, "none", 4) == 0 || strncmp(name, "slow", 4) == 0) {
         return EAI_NONAME;
     }
     if (strncmp(name, "hang", 4) == 0) {
@@ -65,13 +72,24 @@ void freeaddrinfo(struct addrinfo *list)
 
 static void *serve(void *context)
 {
-    static const char answer[] = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
-    char request[2048];
+    static const char good[] = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+    char request[2048], answer[256];
+    ssize_t got;
     int fd;
 
     (void)context;
     while ((fd = accept(listener, NULL, NULL)) >= 0) {
-        if (recv(fd, request, sizeof request, 0) > 0) {
+        got = recv(fd, request, sizeof request - 1, 0);
+        if (got > 0) {
+            request[got] = '\0';
+            snprintf(answer, sizeof answer, "%s", good);
+            if (strstr(request, "/lead")) { /* slowly, to another host */
+                usleep(LEAD_MS * 1000 + 300000);
+                snprintf(answer, sizeof answer,
+                         "HTTP/1.1 302 Found\r\nLocation: http://late.test:%d/\r\n"
+                         "Content-Length: 0\r\nConnection: close\r\n\r\n",
+                         port);
+            }
             atomic_fetch_add(&failed, send(fd, answer, strlen(answer), MSG_NOSIGNAL) < 0);
         }
         close(fd);
@@ -139,6 +157,48 @@ static void test_moved(struct stk_http *http)
     T_TRUE("by another look-up", moved >= 2);
 }
 
+/* A resolver that takes its time to say no: that is told, and it is not asked over and over. */
+static void test_slow(struct stk_http *http)
+{
+    struct stk_http_request request = {.connect_ms = 60000};
+    struct stoker_error error = {0};
+    uint32_t before = asked;
+
+    T_EQ("slow", get(http, "slow.test", &request, &error), -EHOSTUNREACH);
+    T_HAS("slow", error.where, gai_strerror(EAI_NONAME));
+    T_EQ("asked once", asked - before, 1);
+}
+
+/* The first host may take its time: the other one's name has all of its own. */
+static void test_led(struct stk_http *http)
+{
+    struct stk_http_request request = {
+        .method = STK_HTTP_GET, .redirects_max = 2, .connect_ms = LEAD_MS};
+    struct stoker_error error = {0};
+    char url[64];
+
+    snprintf(url, sizeof url, "http://good.test:%d/lead", port);
+    request.url = url;
+    T_EQ("led", stk_http_call(http, &request, NULL, &error), 0);
+}
+
+/* What waits for its name has nothing of the request before it. */
+static void test_fresh(struct stk_http *http)
+{
+    static uint8_t body[200000];
+    struct stk_http_request last = {.body = {body, sizeof body}, .method = STK_HTTP_PUT};
+    struct stk_http_request next = {.connect_ms = 200};
+    char url[64];
+
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/", port);
+    last.url = url;
+    (void)stk_http_call(http, &last, NULL, NULL); /* the server may be gone before its end */
+    T_TRUE("sent", last.sent_bytes > 0);
+    T_EQ("hangs", get(http, "hang1.test", &next, NULL), -EHOSTUNREACH);
+    T_EQ("nothing was sent", next.sent_bytes, 0);
+    sem_post(&released);
+}
+
 static void test_many(struct stk_http *http)
 {
     struct stoker_error error = {0};
@@ -192,6 +252,9 @@ int main(void)
     T_EQ("open", stk_http_open(&http, &options, NULL), 0);
     test_none(http);
     test_hang(http);
+    test_slow(http);
+    test_led(http);
+    test_fresh(http);
     test_moved(http);
     test_many(http);
     test_libcurls(http);

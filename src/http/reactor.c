@@ -260,10 +260,9 @@ static void launch(struct stk_http_slot *slot)
     struct stk_http *http = slot->http;
     uint32_t name;
 
-    slot->sent = false;
+    stk_http_clear_slot(slot);
     name = stk_http_name(slot);
     if (name != STK_HTTP_NAME_READY) {
-        slot->answer.code = slot->answer.headers_bytes = slot->answer.text_bytes = 0;
         park(slot, name == STK_HTTP_NAME_ASKED);
         if (name == STK_HTTP_NAME_NONE) {
             finish_slot(slot, STK_HTTP_RESOLVE);
@@ -429,6 +428,7 @@ static bool follow(struct stk_http_slot *slot)
     slot->url = url;
     slot->redirects++;
     slot->foreign = slot->foreign || hop == STK_HTTP_HOP_FOREIGN;
+    slot->started_ns = stk_clock_ns(); /* the other host's name may be unknown yet */
     launch(slot);
     return true;
 }

@@ -153,7 +153,9 @@ static inline void stk_http_list_remove(struct stk_http_list *list,
     request->next = request->previous = NULL;
 }
 
-/* transfer.c: readies slot->easy for slot->request. */
+/* transfer.c */
+void stk_http_clear_slot(struct stk_http_slot *slot); /* of what the last transfer left */
+/* Readies slot->easy for slot->request; the slot is cleared. */
 void stk_http_prepare_slot(struct stk_http_slot *slot);
 /* What a finished transfer failed of: enum stk_http_failure. */
 uint32_t stk_http_judge(const struct stk_http_slot *slot, CURLcode result);

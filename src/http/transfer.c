@@ -14,9 +14,9 @@
 #define RECEIVE_BYTES_FEW (64l << 10)
 #define RECEIVE_BYTES_MIN (32l << 10)
 #define FEW_RECEIVES 8
-#define DNS_CACHE_S                                                                                \
-    60l            /* of what names.c dealt out; what libcurl asks for by itself is not kept       \
-                    */
+/* Of what names.c dealt out. What libcurl asked for by itself is not kept: all would take the first
+ * address of it. */
+#define DNS_CACHE_S 60l
 #define IDLE_S 50l /* connections that were not used for so long are made anew */
 
 static void set_addresses(struct stk_http_slot *slot);
@@ -30,6 +30,16 @@ static int on_progress(void *user, curl_off_t down_total, curl_off_t down, curl_
 static void read_code(struct stk_http_answer *answer, const char *line, size_t bytes);
 static uint64_t read_length(const char *text, size_t bytes);
 
+void stk_http_clear_slot(struct stk_http_slot *slot)
+{
+    slot->answer.code = slot->answer.headers_bytes = slot->answer.text_bytes = 0;
+    slot->answer.text[0] = slot->problem[0] = '\0';
+    slot->answer.content_bytes = UINT64_MAX;
+    slot->sent = slot->began = slot->cut = false;
+    slot->failure = STK_HTTP_NO_FAILURE;
+    slot->skipped = slot->uploaded = slot->unsent = slot->moved = slot->window_ns = 0;
+}
+
 void stk_http_prepare_slot(struct stk_http_slot *slot)
 {
     const struct stk_http_request *request = slot->request;
@@ -39,12 +49,6 @@ void stk_http_prepare_slot(struct stk_http_slot *slot)
     CURL *easy = slot->easy;
 
     curl_easy_reset(easy);
-    slot->answer.code = slot->answer.headers_bytes = slot->answer.text_bytes = 0;
-    slot->answer.text[0] = slot->problem[0] = '\0';
-    slot->answer.content_bytes = UINT64_MAX;
-    slot->sent = slot->began = slot->cut = false;
-    slot->failure = STK_HTTP_NO_FAILURE;
-    slot->skipped = slot->uploaded = slot->unsent = slot->moved = slot->window_ns = 0;
     slot->started_ns = slot->progress_ns = stk_clock_ns();
     set_headers(slot);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, slot);

@@ -2,9 +2,9 @@
 #include "io/pool.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <time.h>
 
 #define STACK_BYTES (512u << 10)
@@ -174,7 +174,6 @@ static void start_thread_locked(struct stk_pool *pool)
 {
     pthread_attr_t attributes;
     pthread_t thread;
-    sigset_t all, before;
 
     if (pool->locked.threads - pool->locked.stuck >= pool->threads_max ||
         pool->locked.threads >= pool->threads_max + STK_POOL_STUCK_MAX) {
@@ -183,13 +182,9 @@ static void start_thread_locked(struct stk_pool *pool)
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    /* Signals are for the threads of the user. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, &attributes, thread_main, pool) == 0) {
+    if (stk_thread_start(&thread, &attributes, thread_main, pool) == 0) {
         pool->locked.threads++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
 }
 

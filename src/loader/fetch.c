@@ -1,10 +1,10 @@
 /* The fetcher: one thread that turns cold spans into few deep reads. */
 #include "loader/fetch.h"
 
+#include "base/thread.h"
 #include "engine/worker.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 #define CLASS_MIN_SHIFT 16u /* 64 KiB */
@@ -64,8 +64,7 @@ static int fetcher_open(struct stk_service **service_out, struct stoker_engine *
                         struct stoker_error *error)
 {
     struct stk_fetcher *fetcher = stk_alloc(1, sizeof *fetcher);
-    sigset_t all, before;
-    int status, number;
+    int status;
 
     *service_out = NULL;
     if (!fetcher) {
@@ -78,13 +77,10 @@ static int fetcher_open(struct stk_service **service_out, struct stoker_engine *
     pthread_mutex_init(&fetcher->lock, NULL);
     status = stk_io_queue_open(engine->io, &fetcher->queue, error);
     if (status == 0) {
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        number = pthread_create(&fetcher->thread, NULL, fetcher_main, fetcher);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        fetcher->started = number == 0;
-        status = number == 0 ? 0
-                             : stk_fail_errno(error, number, "cannot start the fetcher's thread",
+        status = stk_thread_start(&fetcher->thread, NULL, fetcher_main, fetcher);
+        fetcher->started = status == 0;
+        status = status == 0 ? 0
+                             : stk_fail_errno(error, -status, "cannot start the fetcher's thread",
                                               "raise the limit of processes", "fetcher");
     }
     if (status < 0) {

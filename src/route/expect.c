@@ -2,8 +2,8 @@
 #include "route/remote.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
-#include <signal.h>
 #include <string.h>
 
 #define LISTERS_MAX 63u /* threads beside the caller's: a page of a listing is waited for */
@@ -140,7 +140,6 @@ void stk_remote_list_many(struct stk_io *io, const char *paths, size_t count,
     struct lists lists = {.route = stk_route(io), .listings = listings_out, .count = count};
     uint32_t most = (uint32_t)stk_min(count - 1, LISTERS_MAX), started = 0;
     pthread_t threads[LISTERS_MAX];
-    sigset_t all, before;
 
     if (count < 2 || !stk_io_is_url(paths)) {
         return;
@@ -152,12 +151,9 @@ void stk_remote_list_many(struct stk_io *io, const char *paths, size_t count,
     for (size_t i = 0; i < count; i++, paths += strlen(paths) + 1) {
         lists.urls[i] = paths;
     }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < most && pthread_create(&threads[started], NULL, run_lister, &lists) == 0) {
+    while (started < most && stk_thread_start(&threads[started], NULL, run_lister, &lists) == 0) {
         started++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     run_lister(&lists);
     for (uint32_t i = 0; i < started; i++) {
         pthread_join(threads[i], NULL);

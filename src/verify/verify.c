@@ -1,8 +1,9 @@
 /* Verifying: a thread that goes through the stages, and the caller who pulls what they found. */
 #include "verify/verify.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 static int resolve(struct stoker_verify_options *options, const struct stoker_verify_options *given,
@@ -15,8 +16,7 @@ int stoker_verify_open(struct stoker_verify **verify_out, struct stoker_engine *
 {
     struct stoker_verify *verify;
     pthread_condattr_t monotonic;
-    sigset_t all, before;
-    int status, number;
+    int status;
 
     *verify_out = NULL;
     status = stk_engine_check(engine, error);
@@ -37,13 +37,10 @@ int stoker_verify_open(struct stoker_verify **verify_out, struct stoker_engine *
     status = resolve(&verify->options, options, error);
     status = status < 0 ? status : prepare(verify, error);
     if (status == 0) {
-        sigfillset(&all); /* signals belong to the caller's threads */
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        number = pthread_create(&verify->thread, NULL, verify_main, verify);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        verify->started = number == 0;
-        status = number == 0 ? 0
-                             : stk_fail_errno(error, number, "cannot start a thread",
+        status = stk_thread_start(&verify->thread, NULL, verify_main, verify);
+        verify->started = status == 0;
+        status = status == 0 ? 0
+                             : stk_fail_errno(error, -status, "cannot start a thread",
                                               "raise the limit of processes", "verify");
     }
     if (status < 0) {

@@ -2,12 +2,12 @@
 #include "visit/visit.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "io/pool.h"
 #include "io/write.h"
 #include "visit/stretch.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -19,15 +19,10 @@ static int walk_folder(struct stk_visit *walk, char *path, uint32_t depth,
 
 static int start(struct stk_visit *walk, void *(*run)(void *), uint32_t *started)
 {
-    sigset_t all, before;
-    int number;
+    int status = stk_thread_start(&walk->threads[*started], NULL, run, walk);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    number = pthread_create(&walk->threads[*started], NULL, run, walk);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    *started += number == 0;
-    return -number;
+    *started += status == 0;
+    return status;
 }
 
 /* Only S3's order and start are relied on, and buckets of Express have none: Azure's accounts with
