@@ -182,23 +182,6 @@ void stk_hidden_free(void *block)
     }
 }
 
-void *stk_hidden_realloc(void *block, size_t bytes)
-{
-    size_t before = block ? head_of(block)->bytes - HEADER_BYTES : 0;
-    void *moved;
-
-    if (block && bytes <= before && bytes >= before / 4) {
-        explicit_bzero((uint8_t *)block + bytes, before - bytes);
-        return block;
-    }
-    moved = stk_hidden_alloc(bytes);
-    if (moved && block) {
-        memcpy(moved, block, stk_min(before, bytes));
-        stk_hidden_free(block);
-    }
-    return moved;
-}
-
 char *stk_hidden_strdup(const char *text)
 {
     size_t bytes = strlen(text) + 1;
