@@ -112,6 +112,12 @@ def ceph_server(tmp_path_factory, shelf):
     server.close()
 
 
+@pytest.fixture(autouse=True)
+def own_default_engine(monkeypatch):
+    """An engine reads the environment when it first asks a store: no test asks by another one's."""
+    monkeypatch.setattr(sys.modules["stoker.dataset"], "_default", None)
+
+
 @pytest.fixture
 def ceph(ceph_server, monkeypatch):
     for name in [name for name in os.environ if name.startswith("AWS_")]:

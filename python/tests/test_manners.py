@@ -293,6 +293,9 @@ def test_hedges_are_paid_for(shelf, percent, throttled):
         want = [data[begin:begin + 100] for _, begin, _ in asked]
         assert [_stoker.read_ranges(asked, 1) for _ in range(2)] == [want] * 2
         # On a busy machine some are late already, and their hedges cross the answers.
+        until = time.monotonic() + WAIT
+        while store.flying.total() and time.monotonic() < until:
+            time.sleep(0.01)
         before, seen = engine.ledger()["manners"]["hedges"], store.hedges
         slow.set()
         assert _stoker.read_ranges(asked[:60], 1) == want[:60]

@@ -243,13 +243,20 @@ static int64_t read_half(struct stk_io *io, struct stk_file *file, uint64_t offs
  * time, none. */
 static void test_changed_meanwhile(void)
 {
-    struct stk_io_table halves = *engine->io->table;
+    struct stoker_engine_options options = {.struct_size = sizeof options, .threads = 1};
+    struct stk_io_options plain = {0};
+    struct stoker_engine *before = engine;
+    struct stk_io_table halves;
+    struct stk_io *io = NULL;
 
-    true_table = engine->io->table;
+    T_EQ("io", stk_io_open(&io, &plain, &error), 0);
+    true_table = io->table; /* changed before any thread reads it */
+    halves = *true_table;
     halves.read_wait = read_half;
+    io->table = &halves;
+    T_EQ("engine", stk_engine_open_on(&engine, io, &options, &error), 0);
     mkdir(at("changing"), 0755);
     put("changing/from", 1000, 1);
-    engine->io->table = &halves;
     writes = 1;
     T_EQ("once", run(flat, "changing/from", "changing/to"), 0);
     T_TRUE("once", same("changing/from", "changing/to") && writes == 0);
@@ -257,7 +264,8 @@ static void test_changed_meanwhile(void)
     writes = 1000;
     T_EQ("always", run(flat, "changing/from", "changing/to"), STOKER_ERROR_CHANGED);
     T_TRUE("always", access(at("changing/to"), F_OK) < 0);
-    engine->io->table = true_table;
+    stoker_engine_close(engine);
+    engine = before;
     T_TRUE("clean", sh("rm -r", at("changing"), "", ""));
 }
 

@@ -30,7 +30,8 @@
 #define WAIT_MS 20000
 #define TRICKLE_BYTES 40000u
 #define TRICKLE_MS 60
-#define TRICKLE_TOTAL_MS 800
+#define TRICKLE_PIECES 60 /* so it takes 3.6 s */
+#define TRICKLE_TOTAL_MS 2000
 
 static struct stk_http http; /* nothing of it runs */
 
@@ -223,7 +224,7 @@ static struct t_server server;
 /* A piece each TRICKLE_MS, of a body either way; the client's other end may leave at any time. */
 static void serve(int fd)
 {
-    char head[256], some[TRICKLE_BYTES / 20];
+    char head[256], some[TRICKLE_BYTES / TRICKLE_PIECES];
     size_t begun = 0, left = TRICKLE_BYTES;
     bool upload;
     ssize_t got;
