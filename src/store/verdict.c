@@ -135,8 +135,12 @@ static bool asks_anew(struct stk_exchange *exchange, const struct stk_http_answe
         stk_creds_refused(asker, exchange->generation);
         return true;
     }
-    return answer->code == 403 && exchange->refreshes < DOUBTS_MAX &&
-           stk_creds_doubted(asker, exchange->generation) && exchange->refreshes++ < DOUBTS_MAX;
+    if (answer->code == 403 && exchange->refreshes < DOUBTS_MAX &&
+        stk_creds_doubted(asker, exchange->generation)) {
+        exchange->refreshes++;
+        return true;
+    }
+    return false;
 }
 
 /* The codes are those of the S3 reference and of the SDKs' standard retry mode. */
