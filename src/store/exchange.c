@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "io/io.h"
 #include "io/pool.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <string.h>
@@ -96,12 +97,13 @@ uint64_t stk_store_prefix(const struct stk_store *store, const struct stk_place 
                           uint64_t *group_out)
 {
     const char *text = place->key, *end;
+    struct stk_url_parts parts;
 
-    if (place->kind == STK_PLACE_HTTP) { /* scheme://host/part/ */
-        text = strstr(place->url, "://");
-        text = text ? text + 3 : place->url;
+    if (place->kind == STK_PLACE_HTTP && stk_url_split(place->url, &parts)) {
+        text = (const char *)parts.rest.data; /* host/part/, whoever asks */
+        *group_out = stk_key(stk_sum64(parts.head.data, parts.head.bytes),
+                             stk_sum64(text, strcspn(text, "/?#")));
         text += strcspn(text, "/?#");
-        *group_out = stk_key(place->kind, stk_sum64(place->url, (size_t)(text - place->url)));
         text += *text == '/';
     } else {
         *group_out = stk_key(place->kind == STK_PLACE_S3 ? store->where : place->kind,

@@ -234,11 +234,10 @@ void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http
     }
     switch (stk_cover_expect(cover, &seals.whole)) {
     case STK_COVER_PROVEN: /* all ranges had come before this answer */
-        atomic_fetch_add_explicit(&store->checked[stk_place_store(exchange->place)],
-                                  exchange->about->bytes, memory_order_relaxed);
+        stk_store_proven(store, exchange->place, exchange->about->bytes);
         break;
     case STK_COVER_WRONG: /* who reads of it next is told */
-        atomic_fetch_add_explicit(&store->damaged, 1, memory_order_relaxed);
+        stk_store_damaged(store);
         break;
     case STK_COVER_OPEN:
         break;
@@ -341,7 +340,7 @@ static uint32_t fail_damaged(struct stk_exchange *exchange, const struct stk_sea
     exchange->good = 0;
     exchange->request.failure = STK_HTTP_BROKEN;
     exchange->request.status = fail_sums(&exchange->request.error, first, last, whole, want, got);
-    atomic_fetch_add_explicit(&exchange->store->damaged, 1, memory_order_relaxed);
+    stk_store_damaged(exchange->store);
     return whole || exchange->damaged >= STK_STORE_DAMAGED_MAX ? STK_VERDICT_FAILED
                                                                : STK_VERDICT_TRANSIENT;
 }
@@ -355,12 +354,11 @@ int stk_store_sum(struct stk_store *store, const struct stk_place *place, struct
 
     switch (stk_cover_add(cover, offset, bytes)) {
     case STK_COVER_PROVEN:
-        atomic_fetch_add_explicit(&store->checked[stk_place_store(place)], all,
-                                  memory_order_relaxed);
+        stk_store_proven(store, place, all);
         break;
     case STK_COVER_WRONG:
         stk_cover_tell(cover, &want, &got);
-        atomic_fetch_add_explicit(&store->damaged, 1, memory_order_relaxed);
+        stk_store_damaged(store);
         fail_sums(error, 0, all - 1, true, &want, &got);
         if (error) {
             stk_error_place(error, stk_http_url_text(place->url, url, sizeof url), STOKER_NO_OFFSET,
@@ -403,14 +401,13 @@ static uint32_t prove_body(struct stk_exchange *exchange, bool *proven)
 
 uint32_t stk_store_prove(struct stk_exchange *exchange)
 {
-    _Atomic uint64_t *checked = &exchange->store->checked[stk_place_store(exchange->place)];
     struct stk_cover *cover = exchange->cover;
     struct stk_seal want, got;
     bool proven = false;
     uint32_t verdict = prove_body(exchange, &proven);
 
     if (proven) {
-        atomic_fetch_add_explicit(checked, exchange->bytes, memory_order_relaxed);
+        stk_store_proven(exchange->store, exchange->place, exchange->bytes);
     }
     if (verdict != STK_VERDICT_GOOD || proven || !cover) {
         return verdict;
@@ -421,7 +418,7 @@ uint32_t stk_store_prove(struct stk_exchange *exchange)
     switch (stk_cover_add(cover, exchange->offset,
                           (struct stk_view){exchange->buffer, exchange->bytes})) {
     case STK_COVER_PROVEN:
-        atomic_fetch_add_explicit(checked, exchange->about->bytes, memory_order_relaxed);
+        stk_store_proven(exchange->store, exchange->place, exchange->about->bytes);
         break;
     case STK_COVER_WRONG: /* who read the other ranges has them already: it ends here */
         stk_cover_tell(cover, &want, &got);

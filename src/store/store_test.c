@@ -207,6 +207,8 @@ static void test_each_host_has_its_rate(void)
         {"http://a/one/x", "http://a/one/y/z", true, true},
         {"http://a:80/one/x", "http://a:81/one/x", false, false},
         {"https://a/one/x", "http://a/one/x", false, false},
+        {"http://me:x@a/one/x", "http://you:y@a/one/x", true, true},
+        {"http://token@a/one/x", "http://a/one/x", true, true},
         {"http://a?q=1", "http://a/file", true, true},
         {"s3://a/one/x", "s3://b/one/x", false, false},
         {"s3://a/one/x", "s3://a/two/x", false, true},
