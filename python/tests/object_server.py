@@ -25,6 +25,7 @@ import zlib
 from xml.sax.saxutils import escape
 
 import numpy as np
+import servers
 
 MODIFIED = 1_700_000_000
 
@@ -83,31 +84,17 @@ def iso(seconds):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-class Store(http.server.ThreadingHTTPServer):
+class Store(servers.Small):
     """Any dialect: `objects` by (bucket, key)."""
 
-    daemon_threads = True
-    request_queue_size = 256
-
     def __init__(self, handler, objects):
-        super().__init__(("127.0.0.1", 0), handler)
+        super().__init__(handler)
         self.objects = objects
         self.said = collections.Counter()
         self.lines = []  # what was answered: (method, path with query)
         self.lock = threading.Lock()
-        self.port = self.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.seen = []
         self.page = 1000
         self.sums = ()  # names of the checksums that are kept
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self):
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, request, client_address):
-        pass  # a client that went away
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,15 +1,20 @@
-"""Real servers for tests, on this machine only: nginx, and Ceph's S3 gateway on one node.
+"""Servers for tests, on this machine only: small ones of a test's own handler, and real ones:
+nginx, OpenSSH, and Ceph's S3 gateway on one node.
 
 Each ends with the process that started it, also when that is killed."""
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import os
 import pathlib
 import random
 import shutil
 import socket
 import subprocess
+import sys
+import threading
 import time
 import uuid
 
@@ -19,6 +24,43 @@ ACCESS, SECRET = "testaccess", "testsecret"
 
 class Absent(Exception):
     """Why a server cannot run here."""
+
+
+class Small(http.server.ThreadingHTTPServer):
+    """Serves by threads of this process until it is closed; `seen` is for the handler's notes, and
+    what else it wants to know of its test comes as fields."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, handler, **fields: object) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.port = self.server_address[1]
+        self.host = f"127.0.0.1:{self.port}"
+        self.url = f"http://{self.host}"
+        self.seen: list = []
+        vars(self).update(fields)
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
+        self.thread.start()
+
+    def handle_error(self, request, client_address) -> None:
+        """Clients go away as they like; what else a handler raises is printed."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+        self.thread.join(START_SECONDS)
+
+
+@contextlib.contextmanager
+def serving(handler, **fields: object):
+    server = Small(handler, **fields)
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 # Below the ports that the kernel gives to clients (from 32,768 on): a connection of another test

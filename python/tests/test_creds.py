@@ -19,6 +19,7 @@ import threading
 import time
 
 import pytest
+import servers
 from test_order import command
 
 CANARY = "canary0secret0value"
@@ -68,12 +69,8 @@ def sts():
         def log_message(self, *_):
             pass
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    server.answers = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with servers.serving(Handler, answers=[]) as server:
+        yield server
 
 
 def files(folder, credentials="", config=""):
@@ -291,12 +288,9 @@ def test_no_core_has_a_secret(tmp_path, way):
         secrets = [base64.b64encode(hashlib.sha256(way.encode()).digest()).decode(), secrets[1]]
         (tmp_path / "customer").write_text(f"s3://b/ {secrets[0]}\n")
         more = {"STOKER_SSE_C_KEY_FILE": str(tmp_path / "customer")}
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Held) as server:
-        server.daemon_threads = True
-        server.secrets = secrets
-        server.held, server.go = threading.Event(), threading.Event()
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        own = f"http://127.0.0.1:{server.server_address[1]}"
+    with servers.serving(Held, secrets=secrets, held=threading.Event(),
+                         go=threading.Event()) as server:
+        own = server.url
         files(tmp_path,
               f"[default]\naws_access_key_id = AK\naws_secret_access_key = {secrets[0]}\n"
               f"aws_session_token = {secrets[1]}\n",
@@ -335,4 +329,3 @@ def test_no_core_has_a_secret(tmp_path, way):
             process.kill()
             process.wait()
         assert data == BODY and process.returncode == 0, error
-        server.shutdown()

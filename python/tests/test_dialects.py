@@ -20,6 +20,7 @@ import threading
 
 import object_server
 import pytest
+import servers
 import stoker
 from test_cli import COMMAND
 
@@ -91,11 +92,10 @@ def google_user(clean, tmp_path, token):
         def log_message(self, *_):
             pass
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), Tokens)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = servers.Small(Tokens)
     (tmp_path / "user.json").write_text(json.dumps({
         "type": "authorized_user", "client_id": "a", "client_secret": CANARY, "refresh_token": "r",
-        "token_uri": f"http://127.0.0.1:{server.server_address[1]}/token"}))
+        "token_uri": f"{server.url}/token"}))
     clean.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "user.json"))
     return server
 
@@ -197,8 +197,7 @@ def test_no_secret_in_plain_text(clean, tmp_path):
     clean.setenv("STORAGE_EMULATOR_HOST", "http://192.0.2.1")
     tokens = google_user(clean, tmp_path, f"ya29.{CANARY}")
     assert "plain text" in run("ls", "gs://data/x.tar", ok=2)
-    tokens.shutdown()
-    tokens.server_close()
+    tokens.close()
 
 
 def test_no_account(clean):

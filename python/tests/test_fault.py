@@ -7,8 +7,6 @@ from __future__ import annotations
 import http.client
 import http.server
 import json
-import os
-import pathlib
 import shutil
 import signal
 import socket
@@ -17,6 +15,7 @@ import threading
 from contextlib import contextmanager
 
 import pytest
+import servers
 from test_cli import COMMAND
 
 BODY = bytes(range(256)) * 1024  # 256 KiB
@@ -118,17 +117,8 @@ class Behind(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def behind():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Behind)
-    server.daemon_threads = True
-    server.seen = []
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield server, f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with servers.serving(Behind) as server:
+        yield server, server.url
 
 
 def test_passes_everything():

@@ -18,6 +18,7 @@ import urllib.parse
 from xml.sax.saxutils import escape
 
 import pytest
+import servers
 from test_cli import COMMAND
 
 STORES = {"s3": "s3://bucket/set/", "gs": "gs://bucket/set/", "az": "az://bucket/set/",
@@ -83,10 +84,7 @@ def server(monkeypatch, tmp_path):
     for name in [name for name in os.environ
                  if name.startswith(("AWS_", "GS_", "AZURE_", "GOOGLE_", "STORAGE_", "HF_"))]:
         monkeypatch.delenv(name)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
-        server.daemon_threads = True
-        server.asked, server.word = 0, "next"
-        server.url = f"http://127.0.0.1:{server.server_address[1]}"
+    with servers.serving(Pages, asked=0, word="next") as server:
         for name, value in {
                 "HOME": tmp_path, "CLOUDSDK_CONFIG": tmp_path, "NO_GCE_CHECK": "true",
                 "AWS_ENDPOINT_URL": server.url, "AWS_NO_SIGN_REQUEST": "true",
@@ -96,9 +94,7 @@ def server(monkeypatch, tmp_path):
                     f"BlobEndpoint={server.url}/acc;AccountName=acc",
                 "HF_ENDPOINT": server.url, "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}.items():
             monkeypatch.setenv(name, str(value))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
-        server.shutdown()
 
 
 def ls(url, *words):

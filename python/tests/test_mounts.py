@@ -18,11 +18,11 @@ import pathlib
 import shutil
 import subprocess
 import tarfile
-import threading
 import time
 
 import object_server
 import pytest
+import servers
 from fuse_server import Mount
 
 COMMAND = os.environ.get("STOKER_COMMAND", "stoker")
@@ -264,10 +264,8 @@ def test_prewarm_url(tmp_path):
 
     files_in(tmp_path / "data", 1, 300_000)
     handler = functools.partial(Quiet, directory=str(tmp_path / "data"))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    told = prewarm(f"http://127.0.0.1:{server.server_port}/000.bin")
-    server.shutdown()
+    with servers.serving(handler) as server:
+        told = prewarm(f"{server.url}/000.bin")
     assert (told["bytes_read"], told["files_done"]) == (300_000, 1) and "bytes_cold" not in told
 
 

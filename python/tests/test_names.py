@@ -15,11 +15,11 @@ import os
 import re
 import subprocess
 import tarfile
-import threading
 import urllib.parse
 import zipfile
 
 import pytest
+import servers
 from test_order import command
 
 import stoker
@@ -75,15 +75,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.signature = SIGNATURE
-        server.files = {"/d/0.tar": tar(["a.cls", "b.cls"]), "/d/1.tar": tar(["c.cls"]),
-                        "/one1": tar(["x.cls"]), "/one2": tar(["y.cls", "z.cls"])}
-        server.host = f"127.0.0.1:{server.server_address[1]}"
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    files = {"/d/0.tar": tar(["a.cls", "b.cls"]), "/d/1.tar": tar(["c.cls"]),
+             "/one1": tar(["x.cls"]), "/one2": tar(["y.cls", "z.cls"])}
+    with servers.serving(Handler, signature=SIGNATURE, files=files) as server:
         yield server
-        server.shutdown()
 
 
 def signed(web, path, signature=SIGNATURE, more=""):

@@ -6,11 +6,9 @@ that hosts which this machine cannot find can be seen; nginx with TLS for ca_bun
 makes of thousands of set-ups is compared in src/store/settings_test.c.
 """
 
-import contextlib
 import http.server
 import os
 import subprocess
-import threading
 
 import pytest
 import servers
@@ -30,7 +28,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def answer(self):
-        self.server.asked.append((self.command, self.path, dict(self.headers)))
+        self.server.seen.append((self.command, self.path, dict(self.headers)))
         length = int(self.headers.get("Content-Length") or 0)
         self.rfile.read(length)
         if self.command == "CONNECT" or self.server.refusing:
@@ -47,20 +45,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_CONNECT = answer
 
 
-@contextlib.contextmanager
 def serving(refusing=False):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.asked, server.refusing, server.daemon_threads = [], refusing, True
-    server.handle_error = lambda *_: None  # who was refused goes
-    server.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    return servers.serving(Handler, refusing=refusing)
 
 
 def run(folder, lines, *words, **environment):
@@ -88,7 +74,7 @@ def test_attempts(tmp_path, lines, environment, tries):
         done = run(tmp_path, [*lines, f"endpoint_url = {server.url}"], "cat", "s3://bucket/key",
                    **environment)
         assert done.returncode == 3, done.stderr
-        assert len(server.asked) == tries
+        assert len(server.seen) == tries
 
 
 @pytest.mark.parametrize("lines, url", [
@@ -102,7 +88,7 @@ def test_addressing_style(tmp_path, lines, url):
                               "  endpoint_url = http://store.example"],
                    "cat", "s3://bucket/key", http_proxy=server.url)
         assert done.returncode == 0 and done.stdout == b"0123456789", done.stderr
-        assert {path for _, path, _ in server.asked} == {url}
+        assert {path for _, path, _ in server.seen} == {url}
 
 
 @pytest.mark.parametrize("lines, url, host", [
@@ -119,7 +105,7 @@ def test_hosts(tmp_path, lines, url, host):
     with serving() as server:
         done = run(tmp_path, ["max_attempts = 1", *lines], "cat", url, https_proxy=server.url)
         assert done.returncode != 0
-        assert {(way, path) for way, path, _ in server.asked} == {("CONNECT", f"{host}:443")}
+        assert {(way, path) for way, path, _ in server.seen} == {("CONNECT", f"{host}:443")}
 
 
 @pytest.mark.parametrize("lines, host", [
@@ -138,7 +124,7 @@ def test_roles(tmp_path, lines, host):
         done = run(tmp_path, [*lines, *ROLE], "creds", "explain", "s3://bucket/key",
                    https_proxy=server.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
         assert done.returncode != 0
-        assert {(way, path) for way, path, _ in server.asked} == {("CONNECT", f"{host}:443")}
+        assert {(way, path) for way, path, _ in server.seen} == {("CONNECT", f"{host}:443")}
 
 
 def test_checksums(tmp_path):
@@ -148,7 +134,7 @@ def test_checksums(tmp_path):
                                   f"response_checksum_validation = {value}"],
                        "cat", "s3://bucket/key")
             assert done.returncode == 0, done.stderr
-            assert any("x-amz-checksum-mode" in headers for _, _, headers in server.asked) == asked
+            assert any("x-amz-checksum-mode" in headers for _, _, headers in server.seen) == asked
 
 
 @pytest.mark.parametrize("line, word", [
@@ -163,7 +149,7 @@ def test_mistakes(tmp_path, line, word):
     with serving() as server:
         done = run(tmp_path, [line], "cat", "s3://bucket/key", https_proxy=server.url)
         assert done.returncode != 0 and word in done.stderr.decode()
-        assert not server.asked
+        assert not server.seen
         done = run(tmp_path, [line], "cat", f"{server.url}/key")
         assert done.returncode == 0 and done.stdout == b"0123456789", done.stderr
 

@@ -13,12 +13,12 @@ import pathlib
 import random
 import shutil
 import signal
-import threading
 import time
 import urllib.request
 
 import make
 import pytest
+import servers
 import stoker
 from test_pack import files, is_done, start
 
@@ -160,10 +160,9 @@ def test_names_of_pictures(rows, pictures, tmp_path):
 @pytest.fixture
 def server(pictures):
     """An http server; its list has what was asked for."""
-    asked = []
-
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self):
+            asked = self.server.seen
             asked.append(self.path)
             if self.path.startswith("/flaky") and asked.count(self.path) < 3:
                 self.send_error(503)
@@ -175,12 +174,8 @@ def server(pictures):
             pass
 
     handler = functools.partial(Handler, directory=str(pictures))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as made:
-        threading.Thread(target=made.serve_forever).start()
-        try:
-            yield f"http://127.0.0.1:{made.server_port}", asked
-        finally:
-            made.shutdown()
+    with servers.serving(handler) as made:
+        yield made.url, made.seen
 
 
 def get(url):

@@ -17,12 +17,12 @@ import re
 import socket
 import ssl
 import subprocess
-import threading
 import time
 
 import make
 import object_server
 import pytest
+import servers
 import stoker
 from test_cli import COMMAND
 
@@ -117,15 +117,6 @@ class Machine(http.server.BaseHTTPRequestHandler):
             self.say(404)
 
 
-def serve(handler, **fields):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads, server.seen = True, []
-    for name, value in fields.items():
-        setattr(server, name, value)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
-
-
 @pytest.fixture(scope="module")
 def identity(tmp_path_factory):
     home = tmp_path_factory.mktemp("authority")
@@ -144,21 +135,19 @@ def clouds(identity, monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(identity / "certificate.pem", identity / "key.pem")
-    cloud = serve(Cloud, tls=tls, home="us-west-2", refusal=(301, "PermanentRedirect"),
-                  list_code=200, data=(identity / "a.tar").read_bytes())
-    machine = serve(Machine, region="us-west-2", zone="usw2-az1")
-    at = f"127.0.0.1:{machine.server_port}"
-    for name, value in {
-            "https_proxy": f"http://127.0.0.1:{cloud.server_port}", "HOME": str(tmp_path),
-            "AWS_CA_BUNDLE": str(identity / "certificate.pem"), "AWS_ACCESS_KEY_ID": "id",
-            "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-west-2",
-            "GS_ACCESS_KEY_ID": "id", "GS_SECRET_ACCESS_KEY": "secret",
-            "STOKER_CACHE": str(tmp_path), "STOKER_NODE_DIR": str(tmp_path),
-            "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{at}", "GCE_METADATA_HOST": at}.items():
-        monkeypatch.setenv(name, value)
-    yield cloud, machine, monkeypatch
-    cloud.shutdown()
-    machine.shutdown()
+    with servers.serving(Cloud, tls=tls, home="us-west-2", refusal=(301, "PermanentRedirect"),
+                         list_code=200, data=(identity / "a.tar").read_bytes()) as cloud, \
+            servers.serving(Machine, region="us-west-2", zone="usw2-az1") as machine:
+        for name, value in {
+                "https_proxy": cloud.url, "HOME": str(tmp_path),
+                "AWS_CA_BUNDLE": str(identity / "certificate.pem"), "AWS_ACCESS_KEY_ID": "id",
+                "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-west-2",
+                "GS_ACCESS_KEY_ID": "id", "GS_SECRET_ACCESS_KEY": "secret",
+                "STOKER_CACHE": str(tmp_path), "STOKER_NODE_DIR": str(tmp_path),
+                "AWS_EC2_METADATA_SERVICE_ENDPOINT": machine.url,
+                "GCE_METADATA_HOST": machine.host}.items():
+            monkeypatch.setenv(name, value)
+        yield cloud, machine, monkeypatch
 
 
 def info(*words):

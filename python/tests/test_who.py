@@ -13,6 +13,7 @@ import subprocess
 import threading
 
 import pytest
+import servers
 from test_order import command
 
 BODY = b"what lies in the store" * 100
@@ -70,14 +71,9 @@ class Services(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def services():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Services) as server:
-        server.daemon_threads = True
-        server.lock, server.script, server.wrong, server.unsigned = threading.Lock(), [], [], 0
-        server.lets_in = "Credential=AKWHO/"
-        server.url = f"http://127.0.0.1:{server.server_address[1]}"
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with servers.serving(Services, lock=threading.Lock(), script=[], wrong=[], unsigned=0,
+                         lets_in="Credential=AKWHO/") as server:
         yield server
-        server.shutdown()
         assert not server.wrong and not server.script
 
 
