@@ -110,7 +110,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return time.time()
 
     def say(self, code, body=b"", **headers):
-        self.server.said[code] += 1
+        with self.server.lock:
+            self.server.said[code] += 1
         self.server.lines.append((self.command, self.path))
         self.send_response_only(code)
         self.send_header("Date", email.utils.formatdate(self.now(), usegmt=True))

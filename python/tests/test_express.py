@@ -93,9 +93,10 @@ class Express(Sealing):
         with self.server.lock:
             if number:
                 self.server.sessions[number - 1] += 1
-                if number == 1 and self.server.sessions[0] > self.server.uses:
-                    self.refuse(400, "ExpiredToken")
-                    return False
+            ended = number == 1 and self.server.sessions[0] > self.server.uses
+        if ended:
+            self.refuse(400, "ExpiredToken")
+            return False
         if not number or not signed_by(self, f"AK{number}", f"secret{number}", token):
             self.refuse(403, "SignatureDoesNotMatch")
             return False

@@ -1,8 +1,9 @@
 """S3 as whoever writes to it sees it: objects, uploads by parts, conditions, archived objects, and
 a script of what goes wrong, by request.
 
-Strict where the real one is: bodies are compared with the checksums they come with, a part of an
-upload that is not there is refused, listings of uploads come in pages. `store.asked` are the
+Strict where the real one is: bodies are compared with the checksums they come with, and so are
+whole objects and their parts' ETags when an upload ends; a part of an upload that is not there is
+refused, listings of uploads come in pages. `store.asked` are the
 requests, as (method, key, query); `store.script` is asked before each: it may answer instead (and
 say so), or return a function that is called when the request was carried out, before its answer."""
 
@@ -12,6 +13,7 @@ import hashlib
 import re
 import time
 import urllib.parse
+import xml.etree.ElementTree
 from xml.sax.saxutils import escape
 
 import object_server
@@ -42,7 +44,7 @@ class Writing(object_server.S3):
 
     def begin(self):
         """True: the script answered."""
-        self.data = self.body()
+        self.data, self.made = self.body(), None
         bucket, self.key, self.query = self.split()
         self.spot = (bucket, self.key)
         server = self.server
@@ -52,12 +54,13 @@ class Writing(object_server.S3):
         self.after = done if callable(done) else None
         return done is True
 
-    def fits(self):
-        head, data = self.headers, self.data
-        sums = {name[15:]: value for name, value in head.items()
+    def sums(self):
+        """Those that the request tells, by their names."""
+        return {name[15:]: value for name, value in self.headers.items()
                 if name.startswith("x-amz-checksum-") and name[15:] not in ("algorithm", "type")}
-        sums = {name: value for name, value in sums.items()
-                if len(data) < 65536 or name[:3] != "crc"}  # which takes seconds
+
+    def fits(self):
+        head, data, sums = self.headers, self.data, self.sums()
         if "Content-MD5" in head:
             sums["md5"] = head["Content-MD5"]
         payload = head.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
@@ -70,11 +73,8 @@ class Writing(object_server.S3):
             return False
         return True
 
-    def condition(self):
-        if self.headers.get("If-None-Match") == "*" and self.spot in self.server.objects:
-            self.refuse(412, "PreconditionFailed")
-            return False
-        return True
+    def is_taken(self):
+        return self.headers.get("If-None-Match") == "*" and self.spot in self.server.objects
 
     def do_PUT(self):
         if self.begin():
@@ -88,20 +88,28 @@ class Writing(object_server.S3):
             data = data[int(part[1]):int(part[2]) + 1] if part else data
         elif not self.fits():
             return
-        if "uploadId" in self.query:
-            if self.query["uploadId"] not in server.uploads:
-                self.refuse(404, "NoSuchUpload")
-                return
-            with server.lock:
-                server.uploads[self.query["uploadId"]][2][int(self.query["partNumber"])] = data
-        elif not self.condition():
+        with server.lock:
+            refused = self.put(data)
+        if refused:
+            self.refuse(*refused)
             return
-        else:
-            server.objects[self.spot] = data
         etag = f'"{self.etag(data)}"'
         kind = "CopyPartResult" if "uploadId" in self.query else "CopyObjectResult"
         body = f"<{kind}><ETag>{escape(etag)}</ETag></{kind}>".encode() if source else b""
         self.say(200, body, ETag=etag)
+
+    def put(self, data):
+        """With the lock: what is in the way, or nothing."""
+        if "uploadId" in self.query:
+            upload = self.server.uploads.get(self.query["uploadId"])
+            if not upload:
+                return 404, "NoSuchUpload"
+            upload[2][int(self.query["partNumber"])] = data
+        elif self.is_taken():
+            return 412, "PreconditionFailed"
+        else:
+            self.server.objects[self.spot] = data
+        return None
 
     def do_POST(self):
         if self.begin():
@@ -123,26 +131,44 @@ class Writing(object_server.S3):
             self.complete()
 
     def complete(self):
-        server, name = self.server, self.query.get("uploadId")
+        server = self.server
+        with server.lock:
+            refused = self.join(self.query.get("uploadId"))
+        if refused:
+            self.refuse(*refused)
+            return
+        self.say(200, b"<CompleteMultipartUploadResult><ETag>&quot;x&quot;</ETag>"
+                      b"</CompleteMultipartUploadResult>")
+
+    def join(self, name):
+        """With the lock: makes the object of its parts; or what is in the way."""
+        server = self.server
         if name not in server.uploads:
-            self.refuse(404, "NoSuchUpload")
-            return
-        if not self.condition():
-            return
-        parts = server.uploads[name][2]
-        wanted = [int(number) for number in re.findall(rb"<PartNumber>(\d+)<", self.data)]
-        if any(number not in parts for number in wanted):
-            self.refuse(400, "InvalidPart")
-            return
+            return 404, "NoSuchUpload"
+        if self.is_taken():
+            return 412, "PreconditionFailed"
+        parts, bodies = server.uploads[name][2], []
+        for row in xml.etree.ElementTree.fromstring(self.data).iter("Part"):
+            told = {field.tag: field.text for field in row}
+            body = parts.get(int(told.pop("PartNumber")))
+            if body is None or told.pop("ETag").strip('"') != self.etag(body):
+                return 400, "InvalidPart"
+            if any(object_server.checksum(kind.removeprefix("Checksum").lower(), body) != value
+                   for kind, value in told.items()):
+                return 400, "InvalidPart"
+            bodies.append(body)
+        whole = b"".join(bodies)
+        if self.headers.get("x-amz-checksum-type") == "FULL_OBJECT" and any(
+                object_server.checksum(kind, whole) != value
+                for kind, value in self.sums().items()):
+            return 400, "BadDigest"
         del server.uploads[name]
-        bodies = [parts[number] for number in wanted]
         etag = hashlib.md5(b"".join(hashlib.md5(body).digest() for body in bodies)).hexdigest()
-        server.objects[self.spot] = b"".join(bodies)
+        server.objects[self.spot] = whole
         server.etags[self.spot] = server.etag or f"{etag}-{len(bodies)}"
         server.kept[self.spot] = {name: value for name, value in self.headers.items()
                                   if name.startswith("x-amz-checksum-")}
-        self.say(200, b"<CompleteMultipartUploadResult><ETag>&quot;x&quot;</ETag>"
-                      b"</CompleteMultipartUploadResult>")
+        return None
 
     def do_DELETE(self):
         if self.begin():
@@ -192,7 +218,9 @@ class Writing(object_server.S3):
 
     def list_uploads(self):
         query, server = self.query, self.server
-        rows = sorted((spot[1], name, begun) for name, (spot, begun, _) in server.uploads.items()
+        with server.lock:
+            there = list(server.uploads.items())
+        rows = sorted((spot[1], name, begun) for name, (spot, begun, _) in there
                       if spot[0] == self.spot[0] and spot[1].startswith(query.get("prefix", "")))
         marker = (query.get("key-marker", ""), query.get("upload-id-marker", ""))
         rows = [row for row in rows if row[:2] > marker]
@@ -207,11 +235,13 @@ class Writing(object_server.S3):
                       f"{text}</ListMultipartUploadsResult>".encode())
 
     def list_parts(self):
-        if self.query["uploadId"] not in self.server.uploads:
+        with self.server.lock:
+            upload = self.server.uploads.get(self.query["uploadId"])
+            parts = sorted(upload[2].items()) if upload else []
+        if not upload:
             self.refuse(404, "NoSuchUpload")
             return
-        parts = self.server.uploads[self.query["uploadId"]][2]
-        some = [row for row in sorted(parts.items())
+        some = [row for row in parts
                 if row[0] > int(self.query.get("part-number-marker", 0))]
         more = len(some) > self.server.part_page
         some = some[:self.server.part_page]
