@@ -6,17 +6,15 @@ named to be removed is there afterwards."""
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
 import os
-import re
 import subprocess
 import urllib.parse
 
 import object_server
 import pytest
 import stoker
+import write_server
 from test_cli import COMMAND
 from test_copy import below, random_bytes
 from test_dialects import clean, run  # noqa: F401
@@ -27,46 +25,16 @@ HUB = "datasets/org/name"
 WAIT = 120
 
 
-class Bucket(object_server.Google):
-    """S3, to be written: bodies are what their signed SHA-256 says, parts and copies of parts."""
+class Bucket(write_server.Writing):
+    """Whose requests are signed, with what they carry."""
 
-    give = object_server.S3.give
-    seals = object_server.S3.seals
+    who = object_server.S3.who
 
-    def fits(self, data):
-        if self.headers.get("x-amz-content-sha256") == hashlib.sha256(data).hexdigest():
-            return True
+    def fits(self):
+        if len(self.headers.get("x-amz-content-sha256", "")) == 64:
+            return super().fits()
         self.refuse(400, "XAmzContentSHA256Mismatch")
         return False
-
-    def generation(self, place):
-        return True
-
-    def do_PUT(self):
-        if "x-amz-copy-source" not in self.headers:
-            super().do_PUT()
-            return
-        self.body()
-        bucket, key, query = self.split()
-        source = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/")
-        data = self.server.objects[source.partition("/")[::2]]
-        part = re.fullmatch(r"bytes=(\d+)-(\d+)",
-                            self.headers.get("x-amz-copy-source-range", ""))
-        data = data[int(part[1]):int(part[2]) + 1] if part else data
-        if "uploadId" in query:
-            self.server.uploads[query["uploadId"]][1][int(query["partNumber"])] = data
-        else:
-            self.server.objects[bucket, key] = data
-        name = "CopyPartResult" if "uploadId" in query else "CopyObjectResult"
-        self.say(200, f"<{name}><ETag>\"{self.etag(data)}\"</ETag></{name}>".encode())
-
-    def do_POST(self):
-        if "delete" not in self.split()[2]:
-            super().do_POST()
-            return
-        for key in re.findall(r"<Key>([^<]*)</Key>", self.body().decode()):
-            self.server.objects.pop((self.split()[0], key), None)
-        self.say(200, b"<DeleteResult></DeleteResult>")
 
 
 class Web(object_server.Handler):
@@ -89,10 +57,8 @@ class World:
     """One server of each kind; `put` and `get` go around the command."""
 
     def __init__(self, monkeypatch):
-        self.s3 = object_server.Store(Bucket, {})
-        self.s3.keys, self.s3.token = {"a": ("b", "", float("inf"))}, None
-        self.s3.told, self.s3.again, self.s3.count, self.s3.retry_every = {}, [], 0, 0
-        self.s3.uploads, self.s3.numbers = {}, itertools.count()
+        self.s3 = write_server.serve(handler=Bucket)
+        self.s3.keys = {"a": ("b", "", float("inf"))}
         self.gs, self.az = object_server.google({}), object_server.azure({})
         self.gs.sums = ["crc32c"]
         self.hf, self.web = object_server.hub({}), object_server.Store(Web, {})

@@ -50,6 +50,8 @@ class Writing(object_server.S3):
         server = self.server
         with server.lock:
             server.asked.append((self.command, self.key, self.query))
+        if not self.who():
+            return True
         done = server.script(self) if server.script else None
         self.after = done if callable(done) else None
         return done is True
@@ -252,8 +254,8 @@ class Writing(object_server.S3):
                       "</ListPartsResult>".encode())
 
 
-def serve(objects=None):
-    store = object_server.Store(Writing, {} if objects is None else objects)
+def serve(objects=None, handler=Writing):
+    store = object_server.Store(handler, {} if objects is None else objects)
     store.keys, store.retry_every = None, 0
     store.told, store.again, store.count = {}, [], 0
     store.asked, store.script = [], None
