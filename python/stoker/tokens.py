@@ -632,7 +632,7 @@ def _files(paths: Sequence[bytes]) -> list[bytes]:
     """Globs by their files, sorted; of a Megatron set that was met twice the .bin alone."""
     files: list[bytes] = []
     for path in paths:
-        # The '?' of a URL is no glob.
+        # Globs are of this machine's names; in a URL '?' begins a query, and '*' is a letter.
         if b"://" in path or not glob.has_magic(path) or os.path.exists(path):
             files.append(path)
             continue
