@@ -379,9 +379,9 @@ class StokerFileSystem(AbstractFileSystem):
                     raise FileNotFoundError(errno.ENOENT, "no path matches the glob", name)
                 names += matches
             else:
+                if not recursive:
+                    self.info(name)  # S3 takes what is not there for removed
                 names.append(name)
-        for name in [] if recursive else names:
-            self.info(name)  # S3 takes what is not there for removed
         urls = [os.fsencode(self.url_of(name)) for name in names]
         files.run(self._native, _stoker.REMOVE, urls, b"", recursive=bool(recursive))
 

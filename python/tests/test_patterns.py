@@ -128,9 +128,15 @@ def test_fsspec_removes_patterns(world):  # noqa: F811
         fs = StokerFileSystem(engine=engine, skip_instance_cache=True)
         fs.rm("stoker://s3/data/x/literal[0].tar")
         assert set(world.below("s3", "x/")) == set(NAMES) - {"literal[0].tar"}
+        asked, info = [], fs.info
+        fs.info = lambda path, **more: asked.append(path) or info(path, **more)
         fs.rm("stoker://s3/data/x/a?.tar")
+        assert not [name for name in asked if "a0" in name], asked  # which was just listed
+        fs.info = info
         assert set(world.below("s3", "x/")) == set(NAMES) - {"literal[0].tar", "a0.tar", "a1.tar"}
         fs.rm("stoker://s3/data/x/{a0,a1}.tar")
         assert "{a0,a1}.tar" not in world.below("s3", "x/")
         with pytest.raises(FileNotFoundError):
             fs.rm("stoker://s3/data/x/none*")
+        with pytest.raises(FileNotFoundError):  # whoever names it is told
+            fs.rm("stoker://s3/data/x/a0.tar")
