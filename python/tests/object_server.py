@@ -618,14 +618,18 @@ class Hub(Handler):
         self.say(code, b'{"error": "no"}', X_Error_Code=name, X_Error_Message=message)
 
     def resolve(self, repository, path):
-        server = self.server
+        server, linked = self.server, {}
+        if server.linked and (repository, path) in server.objects:
+            told = self.told(path, server.objects[repository, path])
+            linked = {"X_Linked_ETag": f'"{told.get("lfs", told)["oid"]}"',
+                      "X_Repo_Commit": "c" * 40}
         if (repository, path) not in server.objects:
             self.fail(404, "EntryNotFound", f"{path} is not there")
         elif server.elsewhere:
             self.say(302, Location=server.elsewhere)
         elif path.endswith(".json"):
             name = repository.replace("/", "|")
-            self.say(307, Location="/" + urllib.parse.quote(f"here/{name}/{path}"))
+            self.say(307, Location="/" + urllib.parse.quote(f"here/{name}/{path}"), **linked)
         else:
             with server.lock:
                 server.signed += 1
@@ -633,7 +637,8 @@ class Hub(Handler):
                 server.lost[path] += lost
                 server.far.uses[str(server.signed)] = 0 if lost else server.uses
             quoted = urllib.parse.quote(f"{repository.replace('/', '|')}/{path}")
-            self.say(302, Location=f"{server.far.url}/{quoted}?Signature={server.signed}")
+            self.say(302, Location=f"{server.far.url}/{quoted}?Signature={server.signed}",
+                     **linked)
 
     @staticmethod
     def told(name, data):
@@ -758,6 +763,6 @@ def hub(objects, token=None, uses=10):
     far.uses = {}
     store = Store(Hub, objects)
     store.far, store.token, store.uses, store.signed = far, token, uses, 0
-    store.elsewhere = None
+    store.elsewhere, store.linked = None, True  # it tells the sums of files
     store.lose, store.lost = 0, collections.Counter()  # of a file, so many signatures open nothing
     return store

@@ -6,6 +6,7 @@ Method: a hub of the tests and, as another host, what it leads to, which signs f
 writes down what it is sent.
 """
 
+import hashlib
 import os
 import subprocess
 
@@ -13,6 +14,7 @@ import object_server
 import pytest
 import stoker
 from test_cli import COMMAND
+from test_whole import faulty
 
 FIELDS = {"id": "__id__", "key": "__key__", "jpg": stoker.Bytes("jpg"), "bin": stoker.Bytes("bin")}
 TOKEN = "hf_canary0secret0value"
@@ -113,6 +115,23 @@ def test_a_file_that_lies_at_the_hub(hub, engine):
         rows(f"hf://{REPOSITORY}/small.json", engine)
     assert any(path.startswith("/here/") and token for path, token in hub.seen)
     assert not hub.far.seen
+
+
+def test_files_that_come_whole_are_proven(hub, engine, tars):
+    """As the hub tells their sums: what came damaged is read again, or it is an error."""
+    url = f"hf://{REPOSITORY}/data/train-000.tar"
+    want = rows(str(tars / "train-000.tar"), engine)
+    body = hub.objects[f"{REPOSITORY}@main", "data/train-000.tar"]
+    far = faulty(hub.far)
+    far.at, far.flips = len(body) // 2, 2
+    assert rows(url, engine) == want and far.flips == 0
+    with stoker.Loader(url, 8, fields=FIELDS, output="numpy", engine=engine) as loader:
+        told = loader.stats()["store"]  # of all that the engine read
+    assert told["hf"]["checked"] >= len(body) and told["damaged"] == 2
+    far.flips = 10**9
+    with stoker.Engine(threads=1) as other, pytest.raises(stoker.Error, match="checksum") as error:
+        rows(url, other)
+    assert f"sha256 {hashlib.sha256(body).hexdigest()}" in str(error.value)
 
 
 def test_a_file_that_is_replaced(hub, engine):

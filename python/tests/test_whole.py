@@ -46,9 +46,9 @@ def reached(clean, kind, server):  # noqa: F811
     return f"{server.url}/data" if kind == "http" else reach(clean, kind, server)
 
 
-def copy(source, target, ok=0, part="5M", workers=1):
-    done = subprocess.run([COMMAND, "cp", "--part-size", part, "--workers", str(workers), source,
-                           target], capture_output=True, text=True, timeout=WAIT, check=False)
+def copy(*words, ok=0, part="5M", workers=1):
+    done = subprocess.run([COMMAND, "cp", "--part-size", part, "--workers", str(workers), *words],
+                          capture_output=True, text=True, timeout=WAIT, check=False)
     assert done.returncode == ok or (ok is None and done.returncode in (0, 1)), (
         done.returncode, done.stderr)
     return done.stderr
@@ -214,6 +214,44 @@ def test_of_the_web(clean, target):  # noqa: F811
         assert target.read_bytes() == DATA
     finally:
         server.close()
+
+
+HUB = "datasets/org/name"
+FILES = {  # name, bytes, part size of cp; the names of small files, which git has, end in json
+    "large": ("data.bin", DATA, "5M"),
+    "small, by ranges": ("data.bin", DATA, "16M"),
+    "small": ("data.bin", DATA[:MIB], "8M"),
+    "git's": ("data.json", DATA[:MIB], "8M"),
+    "git's, large": ("data.json", DATA, "5M"),
+}
+
+
+@pytest.mark.parametrize("shape", FILES)
+def test_of_the_hub(clean, target, shape):  # noqa: F811
+    """It tells the sum of a file where it leads to who has the bytes: of one, and of a folder's."""
+    name, data, part = FILES[shape]
+    hub = object_server.hub({(f"{HUB}@main", f"set/{name}"): data})
+    for variable in [key for key in os.environ if key.startswith(("HF_", "HUGGING"))]:
+        clean.delenv(variable)
+    clean.setenv("HF_ENDPOINT", hub.url)
+    kind = "sha256" if name.endswith("bin") else "git-sha1"
+    server = faulty(hub.far if kind == "sha256" else hub)
+    server.at = MIB - 1
+    told = object_server.Hub.told(name, data)
+    try:
+        server.flips = 100
+        text = copy(f"hf://{HUB}/set/{name}", target, ok=1, part=part)
+        assert f"hf://{HUB}/set/{name}" in text and text.count(f"{kind} ") == 2, text
+        assert f"{kind} {told.get('lfs', told)['oid']}" in text
+        assert not list(target.parent.iterdir())
+        text = copy("-r", f"hf://{HUB}/set", target, ok=1, part=part)
+        assert f"hf://{HUB}/set/{name}" in text and not any(target.rglob("*")), text
+        server.flips = int("large" not in shape)  # what is small is read again
+        copy("-r", f"hf://{HUB}/set", target, part=part)
+        assert (target / name).read_bytes() == data and server.flips == 0
+    finally:
+        hub.close()
+        hub.far.close()
 
 
 @pytest.mark.parametrize("lie", ["0 parts", "10^9 parts", "-1 parts", "no sizes", "overlap",

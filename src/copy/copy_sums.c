@@ -186,7 +186,7 @@ int stk_copy_is_same(struct stoker_copy *copy, const struct stk_copy_file *file,
                      struct stk_view buffer)
 {
     uint8_t *bytes = (uint8_t *)(uintptr_t)buffer.data;
-    bool git = strlen(file->hash) == 40; /* as git names a file: with a head, by SHA-1 */
+    bool git = strlen(file->hash) == 40;
     struct stk_seal_sum sum;
     struct stk_file *there;
     struct stk_seal seal;
@@ -197,11 +197,7 @@ int stk_copy_is_same(struct stoker_copy *copy, const struct stk_copy_file *file,
     if (stk_io_open_file(copy->io, file->to, &there, NULL) < 0) {
         return 0;
     }
-    stk_seal_begin(&sum, git ? STK_SEAL_SHA1 : STK_SEAL_SHA256);
-    if (git) {
-        snprintf(text, sizeof text, "blob %llu", (unsigned long long)file->bytes);
-        stk_seal_add(&sum, (struct stk_view){(const uint8_t *)text, strlen(text) + 1});
-    }
+    stk_seal_begin(&sum, git ? STK_SEAL_GIT : STK_SEAL_SHA256, file->bytes);
     do {
         got = atomic_load_explicit(&copy->stop, memory_order_relaxed)
                   ? STOKER_ERROR_CLOSED

@@ -128,6 +128,9 @@ struct stk_http_request {
      * the answer, and set buffer and skip. Below 0: the request fails of it, its error filled. */
     int (*begin)(struct stk_http_request *request, const struct stk_http_answer *answer);
     uint64_t skip; /* bytes of the body that are thrown away before the buffer's first */
+    /* Of each redirect of the host that was asked, not of another's, before it is followed: may
+     * look at the answer. NULL: nobody. */
+    void (*hop)(struct stk_http_request *request, const struct stk_http_answer *answer);
     /* At the end, exactly once for each submit. */
     void (*done)(struct stk_http_request *request, const struct stk_http_answer *answer);
     void *owner; /* the submitter's */

@@ -423,6 +423,9 @@ static bool follow(struct stk_http_slot *slot)
         slot->failure = STK_HTTP_REDIRECT;
         return false;
     }
+    if (request->hop && !slot->foreign) {
+        request->hop(request, &slot->answer);
+    }
     curl_multi_remove_handle(slot->http->multi, slot->easy);
     stk_free(slot->url);
     slot->url = url;

@@ -107,7 +107,7 @@ static void on_told(struct stk_exchange *exchange, const struct stk_http_answer 
     struct stk_about about;
 
     if (exchange->status == 0) {
-        stk_store_told(&about, answer);
+        stk_store_told(exchange, answer, &about);
         /* Whether one without bytes is a folder of Azure's, who wants it asks. */
         if (about.bytes != UINT64_MAX &&
             (about.bytes > 0 || asked->place->kind != STK_PLACE_AZURE)) {

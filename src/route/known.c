@@ -20,6 +20,7 @@ struct entry {
     bool folder;                        /* then that is all */
     char etag[ETAG_BYTES];
     char modified[32]; /* an HTTP date has 29 bytes */
+    struct stk_seal whole;
 };
 
 struct stk_known {
@@ -123,7 +124,7 @@ static void put(struct stk_known *known, const struct entry *new, uint64_t ms)
 
 void stk_known_add(struct stk_known *known, const char *url, const struct stk_about *about)
 {
-    struct entry new = {.bytes = about->bytes, .mtime_ns = about->mtime_ns};
+    struct entry new = {.bytes = about->bytes, .mtime_ns = about->mtime_ns, .whole = about->whole};
 
     if (strlen(about->etag) >= ETAG_BYTES || strlen(about->modified) >= sizeof new.modified) {
         return;
@@ -204,7 +205,8 @@ bool stk_known_find(struct stk_known *known, const char *url, struct stk_about *
     entry = fresh(known, url);
     object = entry && !entry->folder;
     if (object) {
-        *about_out = (struct stk_about){.bytes = entry->bytes, .mtime_ns = entry->mtime_ns};
+        *about_out = (struct stk_about){
+            .bytes = entry->bytes, .mtime_ns = entry->mtime_ns, .whole = entry->whole};
         memcpy(about_out->etag, entry->etag, sizeof entry->etag);
         memcpy(about_out->modified, entry->modified, sizeof entry->modified);
     }

@@ -14,7 +14,8 @@ static const struct kind {
 } kinds[STK_SEAL_KINDS] = {
     [STK_SEAL_CRC64] = {"crc64nvme", 8}, [STK_SEAL_CRC32C] = {"crc32c", 4},
     [STK_SEAL_CRC32] = {"crc32", 4},     [STK_SEAL_SHA256] = {"sha256", 32},
-    [STK_SEAL_SHA1] = {"sha1", 20},      [STK_SEAL_MD5] = {"md5", 16},
+    [STK_SEAL_SHA1] = {"sha1", 20},      [STK_SEAL_GIT] = {"git-sha1", 20},
+    [STK_SEAL_MD5] = {"md5", 16},
 };
 
 static uint32_t digit(uint8_t c)
@@ -75,7 +76,7 @@ static void take(struct stk_seal *seal, uint32_t kind, struct stk_view text, uin
 static uint32_t kind_of(struct stk_view name)
 {
     for (uint32_t kind = 1; kind < STK_SEAL_KINDS; kind++) {
-        if (is(name, kinds[kind].name)) {
+        if (kind != STK_SEAL_GIT && is(name, kinds[kind].name)) { /* which no list tells */
             return kind;
         }
     }
@@ -240,15 +241,16 @@ static void settle(struct reading *reading, uint32_t dialect)
     }
 }
 
-/* 32 digits in quotes, as a store makes of an object that was written at once. */
-static bool read_tag(struct stk_view etag, struct stk_seal *seal)
+/* Digits in quotes: 32 are what a store makes of an object that was written at once. */
+static bool read_tag(struct stk_view etag, uint32_t kind, struct stk_seal *seal)
 {
-    struct stk_seal found = {.kind = STK_SEAL_MD5};
+    struct stk_seal found = {.kind = kind};
+    uint32_t digits = 2 * kinds[kind].bytes;
 
-    if (etag.bytes != 34 || etag.data[0] != '"' || etag.data[33] != '"') {
+    if (etag.bytes != digits + 2 || etag.data[0] != '"' || etag.data[digits + 1] != '"') {
         return false;
     }
-    for (uint32_t i = 0; i < 32; i++) {
+    for (uint32_t i = 0; i < digits; i++) {
         uint8_t c = etag.data[1 + i];
         uint32_t value = c >= '0' && c <= '9'   ? (uint32_t)c - '0'
                          : c >= 'a' && c <= 'f' ? c - 'a' + 10u
@@ -294,9 +296,33 @@ void stk_seals_read(struct stk_seals *seals, const struct stk_http_answer *answe
     }
     settle(&reading, dialect);
     if (tag && all && !seals->body.kind && !reading.sealed_otherwise &&
-        read_tag(reading.etag, &seals->body)) {
+        read_tag(reading.etag, STK_SEAL_MD5, &seals->body)) {
         seals->doubtful = true; /* it may be anything that looks like one */
     }
+}
+
+struct stk_seal stk_seal_of_hub(const struct stk_http_answer *answer)
+{
+    struct stk_seal found = {.kind = STK_SEAL_NONE};
+    struct stk_view tag, commit;
+
+    if (!stk_http_header(answer, "X-Linked-ETag", &tag)) {
+        return found;
+    }
+    if (tag.bytes > 2 && memcmp(tag.data, "W/", 2) == 0) {
+        tag.data += 2;
+        tag.bytes -= 2;
+    }
+    if ((!read_tag(tag, STK_SEAL_SHA256, &found) && !read_tag(tag, STK_SEAL_GIT, &found))) {
+        return found;
+    }
+    /* Mirrors (Pulp's) tell the commit where they know no better. */
+    if (stk_http_header(answer, "X-Repo-Commit", &commit) && commit.bytes == tag.bytes - 2 &&
+        memcmp(commit.data, tag.data + 1, commit.bytes) == 0) {
+        return (struct stk_seal){.kind = STK_SEAL_NONE};
+    }
+    found.hex = true;
+    return found;
 }
 
 /* ---- seals of bytes ---- */
@@ -315,8 +341,10 @@ uint32_t stk_seal_bytes(uint32_t kind)
     return kinds[kind].bytes;
 }
 
-void stk_seal_begin(struct stk_seal_sum *sum, uint32_t kind)
+void stk_seal_begin(struct stk_seal_sum *sum, uint32_t kind, uint64_t bytes)
 {
+    char head[32];
+
     sum->kind = kind;
     switch (kind) {
     case STK_SEAL_SHA256:
@@ -324,6 +352,11 @@ void stk_seal_begin(struct stk_seal_sum *sum, uint32_t kind)
         break;
     case STK_SEAL_SHA1:
         stk_sha1_init(&sum->so_far.sha1);
+        break;
+    case STK_SEAL_GIT:
+        snprintf(head, sizeof head, "blob %llu", (unsigned long long)bytes);
+        stk_sha1_init(&sum->so_far.sha1);
+        stk_sha1_add(&sum->so_far.sha1, head, strlen(head) + 1);
         break;
     case STK_SEAL_MD5:
         stk_md5_init(&sum->so_far.md5);
@@ -352,6 +385,7 @@ void stk_seal_add(struct stk_seal_sum *sum, struct stk_view bytes)
         stk_sha256_add(&sum->so_far.sha256, bytes.data, bytes.bytes);
         break;
     case STK_SEAL_SHA1:
+    case STK_SEAL_GIT:
         stk_sha1_add(&sum->so_far.sha1, bytes.data, bytes.bytes);
         break;
     default:
@@ -369,6 +403,7 @@ struct stk_seal stk_seal_end(struct stk_seal_sum *sum)
         stk_sha256_done(&sum->so_far.sha256, seal.sum);
         break;
     case STK_SEAL_SHA1:
+    case STK_SEAL_GIT:
         stk_sha1_done(&sum->so_far.sha1, seal.sum);
         break;
     case STK_SEAL_MD5:
@@ -386,11 +421,11 @@ struct stk_seal stk_seal_make(uint32_t kind, bool twice, struct stk_view bytes)
     struct stk_seal_sum sum;
     struct stk_seal seal;
 
-    stk_seal_begin(&sum, kind);
+    stk_seal_begin(&sum, kind, bytes.bytes);
     stk_seal_add(&sum, bytes);
     seal = stk_seal_end(&sum);
     if (twice) {
-        stk_seal_begin(&sum, kind);
+        stk_seal_begin(&sum, kind, kinds[kind].bytes);
         stk_seal_add(&sum, (struct stk_view){seal.sum, kinds[kind].bytes});
         seal = stk_seal_end(&sum);
         seal.parts = 1;
@@ -411,9 +446,13 @@ void stk_seal_text(const struct stk_seal *seal, char text[STK_SEAL_TEXT_BYTES])
         snprintf(text, STK_SEAL_TEXT_BYTES, "none");
         return;
     }
-    stk_base64(seal->sum, kinds[seal->kind].bytes, sum);
+    if (seal->hex) {
+        stk_hex(seal->sum, kinds[seal->kind].bytes, sum);
+    } else {
+        stk_base64(seal->sum, kinds[seal->kind].bytes, sum);
+    }
     if (seal->parts > 0) {
         snprintf(parts, sizeof parts, "-%u", seal->parts);
     }
-    snprintf(text, STK_SEAL_TEXT_BYTES, "%s %.60s%s", kinds[seal->kind].name, sum, parts);
+    snprintf(text, STK_SEAL_TEXT_BYTES, "%s %.64s%s", kinds[seal->kind].name, sum, parts);
 }

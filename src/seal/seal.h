@@ -7,6 +7,7 @@
  *
  * Amazon's x-amz-checksum-*, Google's x-goog-hash, Azure's x-ms-content-crc64, and of any server
  * Repr-Digest and Content-Digest (RFC 9530), Digest (RFC 3230) and Content-MD5 (RFC 2616, 14.15).
+ * Hugging Face's X-Linked-ETag: of large files their SHA-256, of small ones what git calls them by.
  * https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html
  * https://cloud.google.com/storage/docs/xml-api/reference-headers#xgooghash
  * https://learn.microsoft.com/rest/api/storageservices/get-blob
@@ -29,6 +30,7 @@ enum stk_seal_kind {
     STK_SEAL_CRC32,
     STK_SEAL_SHA256,
     STK_SEAL_SHA1,
+    STK_SEAL_GIT, /* SHA-1 of "blob N", NUL and the N bytes: a file's name in git */
     STK_SEAL_MD5,
     STK_SEAL_KINDS,
 };
@@ -36,6 +38,7 @@ enum stk_seal_kind {
 struct stk_seal {
     uint32_t kind;   /* enum stk_seal_kind */
     uint32_t parts;  /* 0: of the bytes; else of so many parts' sums, one after the other */
+    bool hex;        /* it was told in digits, and is shown so; else in base64 */
     uint8_t sum[32]; /* big-endian; the rest is 0 */
 };
 
@@ -58,12 +61,15 @@ struct stk_seals {
  * an MD5 counts, too, where there is nothing better. */
 void stk_seals_read(struct stk_seals *seals_out, const struct stk_http_answer *answer,
                     uint32_t dialect, bool all, bool tag);
+/* What the hub itself tells of a whole file, also where it redirects to who has the bytes: their
+ * ETag is of something else. NONE: nothing that is one. */
+struct stk_seal stk_seal_of_hub(const struct stk_http_answer *answer);
 /* The seal of that kind of these bytes; twice: the sum of their sum, as of an object of one part.
  */
 struct stk_seal stk_seal_make(uint32_t kind, bool twice, struct stk_view bytes);
 uint32_t stk_seal_bytes(uint32_t kind); /* of its sum */
 
-/* The same over pieces: begin -add-> ... -end. */
+/* The same over pieces: begin -add-> ... -end. bytes: of all of them, which git's begins with. */
 struct stk_seal_sum {
     uint32_t kind;
     union {
@@ -73,12 +79,12 @@ struct stk_seal_sum {
         struct stk_md5 md5;
     } so_far;
 };
-void stk_seal_begin(struct stk_seal_sum *sum, uint32_t kind);
+void stk_seal_begin(struct stk_seal_sum *sum, uint32_t kind, uint64_t bytes);
 void stk_seal_add(struct stk_seal_sum *sum, struct stk_view bytes);
 struct stk_seal stk_seal_end(struct stk_seal_sum *sum);
 
 bool stk_seal_is(const struct stk_seal *a, const struct stk_seal *b);
-/* "crc64nvme 3q2+7w==": for people. */
+/* "crc64nvme 3q2+7w==", "sha256 e3b0c4..": for people. */
 void stk_seal_text(const struct stk_seal *seal, char text_out[STK_SEAL_TEXT_BYTES]);
 static inline bool stk_seal_joins(const struct stk_seal *seal)
 {

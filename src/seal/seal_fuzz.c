@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static void look(const struct stk_seal *seal)
 {
-    static const uint32_t lengths[STK_SEAL_KINDS] = {0, 8, 4, 4, 32, 20, 16};
+    static const uint32_t lengths[STK_SEAL_KINDS] = {0, 8, 4, 4, 32, 20, 20, 16};
     char text[STK_SEAL_TEXT_BYTES], *sum;
     uint8_t back[32] = {0};
     size_t length;
@@ -22,6 +22,10 @@ static void look(const struct stk_seal *seal)
     sum = strchr(text, ' ');
     if (seal->kind != STK_SEAL_NONE) {
         length = strcspn(++sum, "-");
+        if (seal->hex) {
+            STK_ASSERT(length == 2 * lengths[seal->kind] && !sum[length]);
+            return;
+        }
         STK_ASSERT(strtoul(sum + length + (sum[length] == '-'), NULL, 10) == seal->parts);
         STK_ASSERT(
             stk_seal_base64((struct stk_view){(uint8_t *)sum, length}, back, lengths[seal->kind]));
@@ -32,6 +36,7 @@ static void look(const struct stk_seal *seal)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static struct stk_http_answer answer;
+    struct stk_seal hub;
     struct stk_seals seals;
     uint32_t mode = bytes > 0 ? data[0] : 0;
 
@@ -45,6 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     stk_seals_read(&seals, &answer, mode & 3, mode & 4, mode & 8);
     look(&seals.body);
     look(&seals.whole);
+    hub = stk_seal_of_hub(&answer);
+    look(&hub);
     STK_ASSERT(seals.body.parts <= 1);
     STK_ASSERT(!seals.doubtful || seals.body.kind != STK_SEAL_NONE);
     return 0;

@@ -171,6 +171,46 @@ static void test_parts(void)
     }
 }
 
+/* What Hugging Face tells of a whole file: as sha256sum and `git hash-object` have it. */
+static void test_hub(void)
+{
+#define SHA256_HEX "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"
+#define GIT_HEX "e2e107ac61ac259b87c544f6e7a4eb03422c6c21"
+    static const struct linked {
+        const char *name, *headers, *text; /* NULL: none */
+    } told[] = {
+        {"large", "ETag: \"x\"\nX-Linked-ETag: \"" SHA256_HEX "\"\n", "sha256 " SHA256_HEX},
+        {"small", "x-linked-etag:\"" GIT_HEX "\"\nX-Repo-Commit: " SHA256_HEX "\n",
+         "git-sha1 " GIT_HEX},
+        {"nothing", "ETag: \"" SHA256_HEX "\"\n", NULL},
+        {"no quotes", "X-Linked-ETag: " SHA256_HEX "\n", NULL},
+        {"a weak one", "X-Linked-ETag: W/\"" GIT_HEX "\"\n", "git-sha1 " GIT_HEX},
+        {"no digits", "X-Linked-ETag: \"g2e107ac61ac259b87c544f6e7a4eb03422c6c21\"\n", NULL},
+        {"an MD5", "X-Linked-ETag: " ETAG "\n", NULL},
+        {"empty", "X-Linked-ETag:\n", NULL},
+        {"the commit", "X-Repo-Commit: " GIT_HEX "\nX-Linked-ETag: \"" GIT_HEX "\"\n", NULL},
+    };
+    static struct stk_http_answer answer;
+    struct stk_view digits = {(const uint8_t *)"123456789", 9};
+
+    T_EACH(linked, row, told)
+    {
+        char text[STK_SEAL_TEXT_BYTES];
+        struct stk_seal seal, made;
+
+        answer.headers_bytes = (uint32_t)strlen(row->headers);
+        memcpy(answer.headers, row->headers, answer.headers_bytes);
+        seal = stk_seal_of_hub(&answer);
+        T_EQ(row->name, seal.kind != STK_SEAL_NONE, row->text != NULL);
+        stk_seal_text(&seal, text);
+        T_STR(row->name, text, row->text ? row->text : "none");
+        if (row->text) {
+            made = stk_seal_make(seal.kind, false, digits);
+            T_TRUE(row->name, stk_seal_is(&made, &seal));
+        }
+    }
+}
+
 /* Each kind over pieces is what it is of all at once. */
 static void test_pieces(void)
 {
@@ -184,7 +224,7 @@ static void test_pieces(void)
         struct stk_seal_sum sum;
         struct stk_seal got;
 
-        stk_seal_begin(&sum, kind);
+        stk_seal_begin(&sum, kind, sizeof data);
         for (uint32_t at = 0, step = 1; at < sizeof data; at += step, step = 2 * step + 1) {
             stk_seal_add(&sum, (struct stk_view){data + at, stk_min(step, sizeof data - at)});
         }
@@ -394,6 +434,7 @@ int main(void)
     test_rows();
     test_twice();
     test_parts();
+    test_hub();
     test_pieces();
     test_cover();
     test_told_late();

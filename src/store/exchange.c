@@ -33,6 +33,7 @@ struct waiter {
 static void submit(struct stk_exchange *exchange);
 static int admit(struct stk_http_request *request, char *room);
 static int on_begin(struct stk_http_request *request, const struct stk_http_answer *answer);
+static void on_hop(struct stk_http_request *request, const struct stk_http_answer *answer);
 static void on_done(struct stk_http_request *request, const struct stk_http_answer *answer);
 static void settle(struct stk_exchange *exchange, const struct stk_http_answer *answer);
 static bool try_again(struct stk_exchange *exchange, uint32_t verdict,
@@ -53,6 +54,7 @@ void stk_exchange_start(struct stk_store *store, struct stk_exchange *exchange)
     exchange->quick = exchange->settled = exchange->sends = 0;
     exchange->damaged = 0;
     exchange->seals = (struct stk_seals){.doubtful = false};
+    exchange->linked = (struct stk_seal){.kind = STK_SEAL_NONE};
     exchange->code = 0;
     exchange->refused[0] = '\0';
     exchange->progress_ns = stk_clock_ns();
@@ -148,6 +150,7 @@ static void submit(struct stk_exchange *exchange)
         .not_before_ns = not_before_ns,
         .prepare = admit,
         .begin = on_begin,
+        .hop = exchange->place->kind == STK_PLACE_HUB ? on_hop : NULL,
         .done = on_done,
         .owner = exchange,
     };
@@ -272,6 +275,17 @@ static struct stk_node_verdict learn(struct stk_exchange *exchange,
         store->throttled_until_ns = now_ns + STK_PACE_VAIN_MS * MS;
     }
     return verdict;
+}
+
+/* The hub leads to who has the bytes, and tells of them what that does not know. */
+static void on_hop(struct stk_http_request *request, const struct stk_http_answer *answer)
+{
+    struct stk_exchange *exchange = request->owner;
+    struct stk_seal told = stk_seal_of_hub(answer);
+
+    if (told.kind != STK_SEAL_NONE) {
+        exchange->linked = told;
+    }
 }
 
 static void on_done(struct stk_http_request *request, const struct stk_http_answer *answer)

@@ -17,7 +17,8 @@ static bool is_header(const struct stk_http_answer *answer, const char *name, co
            strncasecmp((const char *)told.data, value, told.bytes) == 0;
 }
 
-void stk_store_told(struct stk_about *about, const struct stk_http_answer *answer)
+void stk_store_told(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                    struct stk_about *about)
 {
     uint64_t first, last, total = UINT64_MAX;
     struct stk_view value;
@@ -35,6 +36,11 @@ void stk_store_told(struct stk_about *about, const struct stk_http_answer *answe
     if (stk_http_header(answer, "Last-Modified", &value) && value.bytes < sizeof about->modified) {
         memcpy(about->modified, value.data, value.bytes);
         about->mtime_ns = stk_store_time(about->modified, value.bytes);
+    }
+    about->whole = exchange->linked;
+    if (exchange->place->kind == STK_PLACE_HUB && !exchange->request.landed &&
+        about->whole.kind == STK_SEAL_NONE) { /* it led nowhere else */
+        about->whole = stk_seal_of_hub(answer);
     }
     about->folder = about->bytes == 0 && (is_header(answer, "x-ms-resource-type", "directory") ||
                                           is_header(answer, "x-ms-meta-hdi_isfolder", "true"));
@@ -59,7 +65,7 @@ static int ask_folder(struct stk_store *store, const struct stk_place *place,
     int status = stk_exchange_call(store, &exchange, answer, error);
 
     if (status == 0) {
-        stk_store_told(&whole, answer);
+        stk_store_told(&exchange, answer, &whole);
         about->folder = whole.folder;
         memcpy(about->etag, whole.etag, sizeof about->etag);
         about->mtime_ns = whole.mtime_ns;
@@ -84,7 +90,7 @@ int stk_store_head(struct stk_store *store, const struct stk_place *place,
     stk_store_probe(&exchange, place, &byte);
     status = stk_exchange_call(store, &exchange, answer, error);
     if (status == 0) {
-        stk_store_told(about_out, answer);
+        stk_store_told(&exchange, answer, about_out);
         if (about_out->bytes == UINT64_MAX) {
             status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the server tells no size",
                               "serve the file as it is: with Content-Length and ranges", "'%s'",
@@ -386,6 +392,7 @@ static uint32_t prove_body(struct stk_exchange *exchange, bool *proven)
     }
     got = stk_seal_make(want->kind, want->parts == 1,
                         (struct stk_view){exchange->buffer, exchange->bytes});
+    got.hex = want->hex;
     if (stk_seal_is(&got, want)) {
         *proven = true;
         return STK_VERDICT_GOOD;

@@ -106,6 +106,7 @@ struct stk_about {
     char etag[STK_STORE_ETAG_BYTES_MAX]; /* as it is sent, with its quotes; empty: none */
     char modified[64];                   /* http: Last-Modified as it was told; empty: none */
     bool folder;                         /* Azure: a folder, which is a blob without bytes */
+    struct stk_seal whole;               /* told before its bytes come: the hub does; or NONE */
 };
 
 /* What one request wants, with all of its tries. Private to the room, but for the fields of a
@@ -160,6 +161,7 @@ struct stk_exchange {
     uint64_t waited_ns;     /* for turns, since it brought something */
     bool out;               /* the store said no to all when it was refused last */
     uint64_t generation;    /* of the credentials that it was signed with */
+    struct stk_seal linked; /* what the hub told of the file, before it led to its bytes */
     struct stk_seals seals; /* what the server told of the wanted bytes */
     struct stk_seal odd;    /* of the last body that was not as it told */
     uint32_t damaged;       /* such bodies */
@@ -209,7 +211,8 @@ int stk_store_where(struct stk_store *store, const struct stk_place *place, char
  */
 void stk_store_probe(struct stk_exchange *exchange, const struct stk_place *place, uint8_t *byte);
 /* bytes UINT64_MAX: the server tells no size. */
-void stk_store_told(struct stk_about *about_out, const struct stk_http_answer *answer);
+void stk_store_told(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                    struct stk_about *about_out);
 /* Readies *exchange to bring `bytes` at `offset` of the version *about (lent) to buffer; the
  * caller sets done and owner and starts it. The range lies within the object. */
 void stk_store_fetch(struct stk_exchange *exchange, const struct stk_place *place,

@@ -400,14 +400,22 @@ static bool same_etag(const char *a, struct stk_view b)
 /* What the answer tells of the bytes that are wanted: when a body breaks off, the first does. */
 static void read_seals(struct stk_exchange *exchange, const struct stk_http_answer *answer)
 {
-    bool all = answer->code == 200 || stk_exchange_is_whole(exchange);
+    const struct stk_about *about = exchange->about;
+    bool whole = stk_exchange_is_whole(exchange), all = answer->code == 200 || whole;
+    struct stk_seals *seals = &exchange->seals;
 
-    if (exchange->good == 0) {
-        stk_seals_read(&exchange->seals, answer, stk_place_dialect(exchange->place), all,
-                       exchange->store->options.tags && !exchange->place->zone);
-        if (answer->code == 200 && !stk_exchange_is_whole(exchange)) {
-            exchange->seals.body = (struct stk_seal){.kind = STK_SEAL_NONE};
-        }
+    if (exchange->good > 0) {
+        return;
+    }
+    stk_seals_read(seals, answer, stk_place_dialect(exchange->place), all,
+                   exchange->store->options.tags && !exchange->place->zone);
+    if (about && about->whole.kind != STK_SEAL_NONE) { /* who has the bytes knows no better */
+        seals->whole = about->whole;
+        seals->body = whole ? about->whole : seals->body;
+        seals->doubtful = seals->doubtful && !whole;
+    }
+    if (answer->code == 200 && !whole) {
+        seals->body = (struct stk_seal){.kind = STK_SEAL_NONE};
     }
 }
 

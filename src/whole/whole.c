@@ -25,6 +25,8 @@ struct stk_whole {
     uint8_t *sums;           /* SUM_BYTES a part; owned */
 };
 
+static void begin_parts(struct stk_whole *whole);
+
 struct stk_whole *
 stk_whole_new(const struct stk_seal *want, uint64_t bytes,
               int (*ask)(void *owner, uint32_t number, struct stk_whole_part *part), void *owner)
@@ -42,11 +44,13 @@ stk_whole_new(const struct stk_seal *want, uint64_t bytes,
                            .count = stk_max(want->parts, 1),
                            .lost = want->kind == STK_SEAL_NONE || want->kind >= STK_SEAL_KINDS ||
                                    want->parts > STK_WHOLE_PARTS_MAX};
-    stk_seal_begin(&whole->parts, want->kind);
     whole->sums = whole->lost ? NULL : stk_alloc(whole->count, SUM_BYTES);
     if (!whole->lost && !whole->sums) {
         stk_free(whole);
         return NULL;
+    }
+    if (!whole->lost) {
+        begin_parts(whole);
     }
     return whole;
 }
@@ -78,19 +82,12 @@ static bool fits(const struct stk_whole *whole, const struct stk_whole_part *tol
            (parts_left <= 1 || told->bytes < left);
 }
 
-static int begin_part(struct stk_whole *whole)
+/* Of the part at hand; or it is lost. */
+static int find_end(struct stk_whole *whole)
 {
     struct stk_whole_part told = {.offset = UINT64_MAX};
     int status;
 
-    if (whole->number == whole->count) {
-        whole->lost = true;
-        return 0;
-    }
-    whole->number++;
-    whole->begin = whole->done;
-    whole->part_told = (struct stk_seal){.kind = STK_SEAL_NONE};
-    stk_seal_begin(&whole->part, whole->want.kind);
     if (whole->count == 1) {
         whole->end = whole->bytes;
         return 0;
@@ -112,6 +109,30 @@ static int begin_part(struct stk_whole *whole)
     return 0;
 }
 
+static int begin_part(struct stk_whole *whole)
+{
+    int status;
+
+    if (whole->number == whole->count) {
+        whole->lost = true;
+        return 0;
+    }
+    whole->number++;
+    whole->begin = whole->done;
+    whole->part_told = (struct stk_seal){.kind = STK_SEAL_NONE};
+    status = find_end(whole);
+    if (!whole->lost) {
+        stk_seal_begin(&whole->part, whole->want.kind, whole->end - whole->begin);
+    }
+    return status;
+}
+
+static void begin_parts(struct stk_whole *whole)
+{
+    stk_seal_begin(&whole->parts, whole->want.kind,
+                   (uint64_t)whole->count * stk_seal_bytes(whole->want.kind));
+}
+
 /* A server's word on one part is looked at only where the whole is wrong: to find which it is. */
 static bool is_odd(const struct stk_seal *told, const struct stk_seal *came)
 {
@@ -127,6 +148,7 @@ static void note_wrong(struct stk_whole *whole, uint32_t part, uint64_t first, u
                                                .last = end > first ? end - 1 : first,
                                                .want = *want,
                                                .got = *got};
+        whole->wrong.got.hex = want->hex;
     }
 }
 
@@ -185,7 +207,7 @@ static int look_at_parts(struct stk_whole *whole)
             whole->crc = whole->done = whole->end = whole->step = 0;
             whole->number = 0;
             whole->second = true;
-            stk_seal_begin(&whole->parts, whole->want.kind);
+            begin_parts(whole);
             return STK_WHOLE_AGAIN;
         }
         memcpy(came.sum, whole->sums + (uint64_t)i * SUM_BYTES, SUM_BYTES);
