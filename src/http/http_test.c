@@ -27,7 +27,7 @@
 
 static struct t_server server;
 static _Atomic uint32_t connections, requests;
-static _Atomic bool saw_secret;
+static _Atomic bool saw_secret, saw_type;
 static uint8_t body[BODY_BYTES];
 
 static bool send_text(int fd, const char *text)
@@ -168,6 +168,7 @@ static bool answer(int fd, const char *path, const char *head, char *rest, size_
         return send_body(fd, 10, 10);
     }
     if (strcmp(path, "/echo") == 0) {
+        atomic_store(&saw_type, strcasestr(head, "\nContent-Type:") != NULL);
         return echo(fd, head, rest, rest_bytes);
     }
     return false; /* "/reset" */
@@ -332,12 +333,16 @@ static void test_upload(struct stk_http *http)
     static uint8_t buffer[BODY_BYTES];
     const uint32_t methods[] = {STK_HTTP_PUT, STK_HTTP_POST};
     const size_t sizes[] = {0, 1, BODY_BYTES};
+    const char *type = "Content-Type: text/plain";
     char url[256];
 
-    for (size_t i = 0; i < STK_COUNT(methods) * STK_COUNT(sizes); i++) {
-        size_t bytes = sizes[i / 2];
+    for (size_t i = 0; i < 2 * STK_COUNT(methods) * STK_COUNT(sizes); i++) {
+        size_t bytes = sizes[i / 2 % STK_COUNT(sizes)];
+        bool typed = i >= STK_COUNT(methods) * STK_COUNT(sizes);
         struct stk_http_request request = {.method = methods[i % 2],
                                            .url = url_of("/echo", url, sizeof url),
+                                           .headers = &type,
+                                           .header_count = typed,
                                            .body = {body, bytes},
                                            .buffer = buffer,
                                            .buffer_bytes = sizeof buffer};
@@ -346,6 +351,7 @@ static void test_upload(struct stk_http *http)
         T_EQ("echo", stk_http_call(http, &request, NULL, NULL), 0);
         T_EQ("echo", request.bytes, bytes);
         T_TRUE("echo", memcmp(buffer, body, bytes) == 0);
+        T_EQ("nothing is a form by itself", atomic_load(&saw_type), typed);
     }
 }
 

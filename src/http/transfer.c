@@ -178,6 +178,8 @@ static void set_headers(struct stk_http_slot *slot)
     }
     if (request->method == STK_HTTP_PUT || request->method == STK_HTTP_POST) {
         add_line(slot, &count, "Expect:"); /* a round trip before each body */
+        /* Where none is given libcurl says that it is a form, and some servers read it as one. */
+        add_line(slot, &count, "Content-Type:");
     }
     curl_easy_setopt(slot->easy, CURLOPT_HTTPHEADER, count > 0 ? slot->lines : NULL);
 }
