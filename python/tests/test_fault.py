@@ -232,6 +232,33 @@ def test_slow_and_delay(folder):
     assert slow["ms"] >= 100 and delayed["ms"] >= 80  # at least: a busy machine takes longer
 
 
+def test_slow_from_a_byte_on(folder):
+    """What comes before `at` comes at once."""
+    (folder / "b/late").write_bytes(b"x" * 100_000)
+    rules = [{"fault": "slow", "rate": 100, "at": 99_990, "path": "/b/late"}]
+    with Proxy("--folder", folder, rules=rules) as proxy:
+        assert proxy.ask("/b/late")[1] == b"x" * 100_000
+        assert 100 <= proxy.stop()[0]["ms"] < 1000 * WAIT  # all of it would take 1,000 s
+
+
+@pytest.mark.parametrize("behind_it", [True, False])
+def test_slow_read(behind_it):
+    """The body goes up at the rate; the answer comes at once, the next request too."""
+    rules = [{"fault": "slow-read", "rate": 1000, "count": 1}]
+    with behind() as (server, url), \
+            Proxy(*(("--to", url) if behind_it else ()), rules=rules) as proxy:
+        connection = proxy.connect()
+        for name in "pq":
+            connection.request("PUT", f"/{name}", b"x" * 200)
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == (200 if behind_it else 404)
+        connection.close()
+        slow, plain = proxy.stop()
+    assert slow["fault"] == "slow-read" and slow["ms"] >= 190 and "fault" not in plain
+    assert server.seen == ([("PUT", f"/{name}", b"x" * 200) for name in "pq"] if behind_it else [])
+
+
 def test_close_unannounced(folder):
     with Proxy("--folder", folder, rules=[{"fault": "close", "nth": 2}]) as proxy:
         connection = proxy.connect()
@@ -362,18 +389,21 @@ def test_bodies_and_heads(folder, server):
 
 
 def test_ranges(folder):
-    rules = [{"fault": "wrong-range", "count": 1}, {"fault": "no-range", "count": 1, "range": True},
-             {"fault": "swap", "with": "/b/other", "count": 1}]
+    rules = [{"fault": "wrong-range", "count": 1, "range": True},
+             {"fault": "no-range", "count": 1, "range": True},
+             {"fault": "swap", "with": "/b/other", "count": 1, "range": True}]
     wanted = {"Range": "bytes=1000-1999"}
     with Proxy("--folder", folder, rules=rules) as proxy:
+        etag = proxy.ask(method="HEAD")[0].headers["ETag"]
         answer, body = proxy.ask(headers=wanted)
         assert answer.status == 206 and body == BODY[1000:2000]
         assert answer.headers["Content-Range"] == f"bytes 1001-2000/{len(BODY)}"
         answer, body = proxy.ask(headers=wanted)
         assert answer.status == 200 and body == BODY
-        answer, body = proxy.ask(headers=wanted)
+        answer, body = proxy.ask(headers={**wanted, "If-Match": etag})  # nobody heard that
         assert answer.status == 206 and body == BODY[::-1][1000:2000]
-        assert [line["range"] for line in proxy.stop()] == ["bytes=1000-1999"] * 3
+        assert answer.headers["ETag"] != etag
+        assert [line["range"] for line in proxy.stop()[1:]] == ["bytes=1000-1999"] * 3
 
 
 def test_share_of_requests_by_seed():

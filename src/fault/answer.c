@@ -165,9 +165,10 @@ void stk_fault_edit_request(struct stk_fault_text *text, const struct stk_fault_
 {
     uint32_t fault = rule ? rule->fault : STK_FAULT_PASS;
     bool drop_range = fault == STK_FAULT_NO_RANGE && !stk_fault_is_signed(head, "range");
+    bool swap = fault == STK_FAULT_SWAP && rule->with;
 
     stk_fault_text_bytes(text, head->method.data, head->method.bytes);
-    if (fault == STK_FAULT_SWAP && rule->with) {
+    if (swap) {
         stk_fault_text_add(text, " %s", rule->with);
     } else {
         stk_fault_text_bytes(text, " ", 1);
@@ -180,12 +181,20 @@ void stk_fault_edit_request(struct stk_fault_text *text, const struct stk_fault_
             (stk_view_is(header->name, "range") || stk_view_is(header->name, "if-range"))) {
             continue;
         }
+        if (swap && stk_fault_is_condition(header->name)) {
+            continue;
+        }
         stk_fault_text_bytes(text, header->name.data, header->name.bytes);
         stk_fault_text_bytes(text, ": ", 2);
         stk_fault_text_bytes(text, header->value.data, header->value.bytes);
         stk_fault_text_bytes(text, "\r\n", 2);
     }
     stk_fault_text_bytes(text, "\r\n", 2);
+}
+
+bool stk_fault_is_condition(struct stk_view name)
+{
+    return stk_view_is(name, "if-match") || stk_view_is(name, "if-unmodified-since");
 }
 
 void stk_fault_edit_answer(struct stk_fault_text *text, const struct stk_fault_head *head,

@@ -46,6 +46,8 @@ void stk_fault_edit_request(struct stk_fault_text *text, const struct stk_fault_
 void stk_fault_edit_answer(struct stk_fault_text *text, const struct stk_fault_head *head,
                            const struct stk_fault_rule *rule, int64_t wall_seconds,
                            uint32_t *status_out);
+/* Whether a header wants a certain version: who swaps answers has not heard it. */
+bool stk_fault_is_condition(struct stk_view name);
 /* Whether the request's signature says that a header, or the path, may not be changed. */
 bool stk_fault_is_signed(const struct stk_fault_head *head, const char *header);
 

@@ -154,6 +154,8 @@ static const struct {
 } scripts[] = {
     {"empty", "{\"rules\":[]}", true},
     {"one", "{\"seed\":3,\"rules\":[{\"fault\":\"reset\",\"at\":-1}]}", true},
+    {"a seed of its own", "{\"rules\":[{\"fault\":\"reset\",\"seed\":1}]}", true},
+    {"seed 0", "{\"rules\":[{\"fault\":\"reset\",\"seed\":0}]}", false},
     {"a share", "{\"rules\":[{\"fault\":\"status\",\"probability\":0.5,\"status\":429}]}", true},
     {"headers", "{\"rules\":[{\"fault\":\"pass\",\"headers\":{\"A\":\"b\"}}]}", true},
     {"no rules", "{}", false},
@@ -248,6 +250,29 @@ static void test_chance(void)
     T_STR("the same seed", seen[1], seen[0]);
     T_TRUE("another seed", strcmp(seen[2], seen[0]) != 0);
     T_TRUE("three of ten", hits[0] > 230 && hits[0] < 370); /* 4.8 sigma; of fixed seeds */
+}
+
+/* A rule with a seed of its own does the same wherever it stands. */
+static void test_own_chance(void)
+{
+    static const char *const before[] = {"", "{\"fault\":\"stall\",\"path\":\"/other\"},"};
+    struct stk_fault_request request = {"GET", "/", "", false, 0};
+    char seen[4][65] = {{0}};
+
+    for (int run = 0; run < 4; run++) {
+        struct stk_fault_script script;
+        char text[256];
+        snprintf(text, sizeof text, "{\"rules\":[%s{\"fault\":\"reset\",\"probability\":0.5%s}]}",
+                 before[run & 1], run < 2 ? ",\"seed\":1" : "");
+        T_EQ(text, stk_fault_script_open(&script, view(text), NULL), 0);
+        for (int n = 0; n < 64; n++) {
+            seen[run][n] = stk_fault_script_choose(&script, &request) ? 'x' : '.';
+        }
+        stk_fault_script_deinit(&script);
+    }
+    T_STR("of its own", seen[1], seen[0]);
+    T_TRUE("by its place", strcmp(seen[3], seen[2]) != 0);
+    T_TRUE("its own is no place's", strcmp(seen[0], seen[2]) != 0);
 }
 
 /* ---- answers ---- */
@@ -375,6 +400,8 @@ static const struct {
      "<KeyCount>3</KeyCount><IsTruncated>false</IsTruncated><Contents><Key>a&#38;b</Key>", -1},
     {"list a page", "GET /b?list-type=2&max-keys=1&continuation-token=a%26b HTTP/1.1\r\n\r\n",
      "<IsTruncated>true</IsTruncated><NextContinuationToken>k<", -1},
+    {"list names", "GET /b?list-type=2&encoding-type=url&prefix=s%26 HTTP/1.1\r\n\r\n",
+     "<Name>b</Name><Prefix>s%26</Prefix><KeyCount>0</KeyCount>", -1},
     {"list encoded", "GET /b?list-type=2&encoding-type=url HTTP/1.1\r\n\r\n", "<Key>a%26b</Key>",
      -1},
     {"list folders", "GET /b?list-type=2&delimiter=%2F&prefix=s HTTP/1.1\r\n\r\n",
@@ -450,6 +477,7 @@ int main(void)
     test_scripts();
     test_turns();
     test_chance();
+    test_own_chance();
     test_answers();
     test_edits();
     test_signed();

@@ -294,7 +294,8 @@ static void add_entry(struct stk_fault_text *text, struct page *page, int bucket
                        (unsigned long long)stat.st_ino, (unsigned long long)stat.st_size);
 }
 
-static void list_text(struct stk_fault_text *body, struct page *page, int bucket,
+/* name: of the bucket, and what of a path stands behind it. */
+static void list_text(struct stk_fault_text *body, struct page *page, const char *name, int bucket,
                       const struct found *found, const char *query)
 {
     char value[PATH_BYTES_MAX];
@@ -317,10 +318,12 @@ static void list_text(struct stk_fault_text *body, struct page *page, int bucket
     for (size_t i = 0; i < found->count && !page->more; i++) {
         add_entry(&entries, page, bucket, found->keys[i]);
     }
-    stk_fault_text_add(body,
-                       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult "
-                       "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><KeyCount>%llu"
-                       "</KeyCount>%s<IsTruncated>%s</IsTruncated>",
+    stk_fault_text_add(body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult "
+                             "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>");
+    add_key(body, name, strcspn(name, "/"), false);
+    stk_fault_text_add(body, "</Name><Prefix>");
+    add_key(body, page->prefix, strlen(page->prefix), page->encoded);
+    stk_fault_text_add(body, "</Prefix><KeyCount>%llu</KeyCount>%s<IsTruncated>%s</IsTruncated>",
                        (unsigned long long)page->count,
                        page->encoded ? "<EncodingType>url</EncodingType>" : "",
                        page->more ? "true" : "false");
@@ -351,7 +354,7 @@ static int answer_list(struct stk_fault_answer *answer, int folder, const char *
     }
     walk(&found, top, "", 0);
     qsort(found.keys, found.count, sizeof *found.keys, compare_keys);
-    list_text(&body, page, top, &found, query);
+    list_text(&body, page, bucket + strspn(bucket, "/"), top, &found, query);
     status = body.failed || found.status < 0 ? -ENOMEM : 0;
     *answer = (struct stk_fault_answer){.status = 200};
     stk_fault_text_add(&answer->text,

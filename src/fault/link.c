@@ -15,10 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MS 1000000u      /* of nanoseconds */
-#define LINGER_MS 1000u  /* for the client to take what was sent */
-#define POLL_AGAIN_MS 5u /* where only the clock tells */
-#define TURNS_MAX 64u    /* of one step, so that no link starves the others */
+#define MS 1000000u     /* of nanoseconds */
+#define LINGER_MS 1000u /* for the client to take what was sent */
+#define TURNS_MAX 64u   /* of one step, so that no link starves the others */
 
 static bool turn(struct stk_link *link, uint64_t now_ns, int64_t wall_seconds);
 static bool read_head(struct stk_link *link, uint64_t now_ns);
@@ -292,9 +291,12 @@ static int answer_here(struct stk_link *link, const struct stk_fault_head *head,
         other.path = swap ? now->rule->with : request->path;
         if (copy) {
             *copy = *head;
-            for (size_t i = 0; no_range && i < copy->header_count; i++) {
-                if (stk_view_is(copy->headers[i].name, "range")) {
-                    copy->headers[i].value.bytes = 0;
+            for (size_t i = 0; i < copy->header_count; i++) {
+                struct stk_fault_header *header = &copy->headers[i];
+
+                if ((no_range && stk_view_is(header->name, "range")) ||
+                    (swap && stk_fault_is_condition(header->name))) {
+                    header->value.bytes = 0;
                 }
             }
             status = stk_folder_answer(&now->answer, &now->file, link->world->folder, copy, &other);
@@ -407,12 +409,14 @@ static bool send_out(struct stk_link *link, uint64_t now_ns)
         now->limit = rule->at < 0 ? now->sent : now->head_sent + (uint64_t)rule->at;
     }
     bytes.bytes = stk_min(bytes.bytes, now->limit - now->sent);
-    if (rule && rule->rate) {
-        uint64_t passed_ms = (now_ns - now->begun_ns) / MS;
-        uint64_t allowed = rule->rate * (passed_ms / 1000) + rule->rate * (passed_ms % 1000) / 1000;
+    if (rule && rule->rate && rule->fault != STK_FAULT_SLOW_READ) {
+        uint64_t allowed = stk_pump_allowed(link, now_ns);
+        if (rule->fault == STK_FAULT_SLOW && rule->at >= 0 && now->has_head) {
+            allowed += now->head_sent + (uint64_t)rule->at;
+        }
         bytes.bytes = stk_min(bytes.bytes, allowed > now->sent ? allowed - now->sent : 0);
         if (bytes.bytes == 0 && link->out.at < link->out.end && now->sent < now->limit) {
-            link->wake_ns = now_ns + POLL_AGAIN_MS * MS;
+            link->wake_ns = now_ns + STK_PUMP_AGAIN_MS * MS;
         }
     }
     if (bytes.bytes == 0) {
@@ -505,7 +509,7 @@ static bool leave(struct stk_link *link, uint64_t now_ns)
     link->wake_ns = end_ns;
     if (link->phase == STK_LINK_RESET) {
         if (ioctl(link->client, SIOCOUTQ, &unsent) == 0 && unsent > 0 && now_ns < end_ns) {
-            link->wake_ns = now_ns + POLL_AGAIN_MS * MS;
+            link->wake_ns = now_ns + STK_PUMP_AGAIN_MS * MS;
             return false;
         }
         setsockopt(link->client, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);

@@ -62,6 +62,7 @@ struct stk_link_exchange {
     uint64_t made, sent;                 /* bytes of the answer: into `out`, to the client */
     uint64_t limit;                      /* no byte from here on is sent */
     uint64_t up_bytes;                   /* of the request's head, as it went on */
+    uint64_t eaten;                      /* bytes of the request's body */
     uint32_t status;
     bool to_head, has_head, expects, close, fresh, retried;
 };

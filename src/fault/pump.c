@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define MS 1000000u      /* of nanoseconds */
 #define OTHER_BYTES 0x5a /* what a swapped body is mixed with */
 
 struct stk_view stk_pump_waiting(const struct stk_link_buffer *buffer)
@@ -86,13 +87,37 @@ void stk_pump_refuse(struct stk_link *link, uint32_t status, const char *code, c
                       : STK_LINK_ANSWER;
 }
 
+uint64_t stk_pump_allowed(const struct stk_link *link, uint64_t now_ns)
+{
+    uint64_t rate = link->now.rule->rate, passed_ms = (now_ns - link->now.begun_ns) / MS;
+
+    return rate * (passed_ms / 1000) + rate * (passed_ms % 1000) / 1000;
+}
+
 /* ---- both ways between client and server ---- */
+
+/* How many bytes of the request's body a reader that crawls takes now. */
+static size_t reads(struct stk_link *link)
+{
+    struct stk_link_exchange *now = &link->now;
+    uint64_t allowed;
+
+    if (!now->rule || now->rule->fault != STK_FAULT_SLOW_READ) {
+        return SIZE_MAX;
+    }
+    allowed = stk_pump_allowed(link, link->last_ns);
+    if (!now->request_body.done) {
+        link->wake_ns = link->last_ns + STK_PUMP_AGAIN_MS * MS;
+    }
+    return allowed > now->eaten ? allowed - now->eaten : 0;
+}
 
 /* Body bytes of the request: on, or (where we answer) away. */
 static bool pump_request(struct stk_link *link, bool away)
 {
-    struct stk_fault_body *body = &link->now.request_body;
-    size_t space = away ? SIZE_MAX : stk_pump_room(&link->up);
+    struct stk_link_exchange *now = &link->now;
+    struct stk_fault_body *body = &now->request_body;
+    size_t space = stk_min(away ? SIZE_MAX : stk_pump_room(&link->up), reads(link));
     struct stk_view bytes = stk_pump_waiting(&link->in);
     int64_t taken;
 
@@ -113,6 +138,7 @@ static bool pump_request(struct stk_link *link, bool away)
         link->up.end += (size_t)taken;
     }
     link->in.at += (size_t)taken;
+    now->eaten += (uint64_t)taken;
     return taken > 0;
 }
 
@@ -291,8 +317,12 @@ bool stk_pump_answer(struct stk_link *link)
         return false;
     }
     if (now->made < text.bytes) {
-        some = stk_min(space, text.bytes - now->made);
+        size_t end = now->made < now->head_sent ? now->head_sent : text.bytes;
+        some = stk_min(space, end - now->made);
         memcpy(link->out.data + link->out.end, text.data + now->made, some);
+        if (now->made >= now->head_sent) {
+            change(now, link->out.data + link->out.end, some);
+        }
     } else if (now->file.bytes > 0 && now->file.file >= 0) {
         some = stk_min(space, now->file.bytes);
         got = pread(now->file.file, link->out.data + link->out.end, some, (off_t)now->file.offset);

@@ -9,6 +9,8 @@
 
 #include "fault/link.h"
 
+#define STK_PUMP_AGAIN_MS 5u /* where only the clock tells */
+
 /* What waits in a buffer; lent until it is changed. */
 struct stk_view stk_pump_waiting(const struct stk_link_buffer *buffer);
 /* How much more it takes. */
@@ -17,6 +19,8 @@ size_t stk_pump_room(struct stk_link_buffer *buffer);
  * none. */
 int64_t stk_pump_receive(int descriptor, struct stk_tls_end *tls, struct stk_link_buffer *buffer);
 
+/* How many bytes the rule's rate has let pass by now. */
+uint64_t stk_pump_allowed(const struct stk_link *link, uint64_t now_ns);
 /* Begins to connect: 0, or a negative errno. */
 int stk_pump_connect(struct stk_link *link);
 void stk_pump_close(struct stk_link *link); /* the connection to the server */

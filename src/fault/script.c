@@ -33,6 +33,7 @@ static const struct key keys[] = {
     {"after_ms", KEY_NUMBER, FIELD(after_ms), 0, INT64_MAX},
     {"until_ms", KEY_NUMBER, FIELD(until_ms), 1, INT64_MAX},
     {"probability", KEY_SHARE, FIELD(probability), 0, 0},
+    {"seed", KEY_NUMBER, FIELD(seed), 1, INT64_MAX},
     {"fault", KEY_FAULT, FIELD(fault), 0, 0},
     {"at", KEY_SIGNED, FIELD(at), -1, INT64_MAX / 2},
     {"status", KEY_NUMBER, FIELD(status), 200, 599},
@@ -264,6 +265,7 @@ static void defaults(struct stk_fault_rule *rule)
     } usual[STK_FAULT_COUNT] = {
         [STK_FAULT_DELAY] = {.delay_ms = 1000},
         [STK_FAULT_SLOW] = {.rate = 1},
+        [STK_FAULT_SLOW_READ] = {.rate = 1},
         [STK_FAULT_STATUS] = {.status = 503},
         [STK_FAULT_ANSWER] = {.status = 200},
         [STK_FAULT_ERROR_BODY] = {.status = 200, .code = "InternalError"},
@@ -296,7 +298,9 @@ static bool fits(const struct stk_fault_rule *rule, const struct stk_fault_reque
 
 static bool is_turn(const struct stk_fault_script *script, const struct stk_fault_rule *rule)
 {
-    uint64_t word = stk_key(stk_key(script->seed, (uint64_t)(rule - script->rules)), rule->seen);
+    uint64_t number = (uint64_t)(rule - script->rules); /* below STK_FAULT_RULES_MAX */
+    uint64_t own = rule->seed ? STK_FAULT_RULES_MAX + rule->seed : number;
+    uint64_t word = stk_key(stk_key(script->seed, own), rule->seen);
     double drawn = ldexp((double)(word >> 11), -53); /* [0, 1) */
 
     return (rule->nth == 0 || rule->seen == rule->nth) && rule->seen >= rule->from &&

@@ -3,8 +3,8 @@
  *   text --stk_fault_script_open--> rules --stk_fault_script_choose--> a rule, or none
  *
  * The first rule whose patterns fit and whose turn it is applies; later ones neither see nor count
- * the request. Chance is a function of (seed, rule, how many requests fitted the rule so far), so a
- * script does the same to the same requests again.
+ * the request. Chance is a function of (seed, the rule's own seed or else its number, how many
+ * requests fitted the rule so far), so a script does the same to the same requests again.
  * Owner: the proxy. Threads: one. Memory: the parsed JSON, which lends its strings, and the rules.
  * Bound: STK_FAULT_SCRIPT_BYTES_MAX, STK_FAULT_RULES_MAX. */
 #ifndef FAULT_SCRIPT_H
@@ -24,7 +24,8 @@
 #define STK_FAULTS(each)                                                                           \
     each(PASS, "pass", false, "nothing but delay_ms, rate and headers")                            \
     each(DELAY, "delay", false, "the first byte comes delay_ms later (1000)")                      \
-    each(SLOW, "slow", false, "rate bytes a second (1)")                                           \
+    each(SLOW, "slow", false, "rate bytes a second (1), from body byte `at` on")                   \
+    each(SLOW_READ, "slow-read", false, "the request's body is read at rate bytes a second (1)")   \
     each(RESET, "reset", false, "the connection is reset")                                         \
     each(STALL, "stall", false, "nothing more comes, for ms (until the client leaves)")            \
     each(TRUNCATE, "truncate", false, "the connection ends")                                       \
@@ -34,7 +35,7 @@
     each(ERROR_BODY, "error-body", true, "200 and an S3 error with code (InternalError) as body")  \
     each(WRONG_RANGE, "wrong-range", false, "Content-Range names other bytes than it sends")       \
     each(NO_RANGE, "no-range", false, "200 with all bytes where a range was asked for")            \
-    each(SWAP, "swap", false, "the body of `with`, another path; without it, other bytes")         \
+    each(SWAP, "swap", false, "the answer to `with`, another path; without it, other bytes")       \
     each(FLIP, "flip", false, "one bit of body byte `at` (0) is another")                          \
     each(CHECKSUM, "checksum", false, "checksum headers tell of other bytes")                      \
     each(ETAG, "etag", false, "another ETag: value")                                               \
@@ -66,6 +67,7 @@ struct stk_fault_rule {
     uint32_t range;                                       /* 0: any; 1: with a Range; 2: without */
     uint64_t nth, from, every, count, after_ms, until_ms; /* 0: any */
     double probability;
+    uint64_t seed; /* of chance, in place of the rule's number; 0: none */
     /* What becomes of them. */
     uint32_t fault; /* enum stk_fault_kind */
     int64_t at;     /* body bytes that pass before; -1: no byte of the answer passes */
