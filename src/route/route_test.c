@@ -147,6 +147,14 @@ static const struct {
      "<ListBucketResult><IsTruncated>false</IsTruncated>"
      "<Contents><Key>b/x.tar</Key></Contents></ListBucketResult>",
      STOKER_ERROR_CORRUPT},
+    {"of another prefix",
+     "<ListBucketResult><Name>bucket</Name><Prefix>b/</Prefix><IsTruncated>false</IsTruncated>"
+     "</ListBucketResult>",
+     STOKER_ERROR_CORRUPT},
+    {"of another bucket",
+     "<ListBucketResult><Name>bucket2</Name><Prefix>a/</Prefix><IsTruncated>false</IsTruncated>"
+     "<Contents><Key>a/x.tar</Key></Contents></ListBucketResult>",
+     STOKER_ERROR_CORRUPT},
     {"no token", "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
      STOKER_ERROR_CORRUPT},
     {"nested deeply",

@@ -22,6 +22,7 @@
 /* One page, and what is carried on to the next. */
 struct page {
     XML_Parser parser;
+    const char *bucket; /* as the page should call it; NULL: it may call it otherwise */
     const char *prefix;
     size_t prefix_bytes;
     const char *behind;      /* Azure lists from the beginning only; NULL: all names are wanted */
@@ -46,6 +47,7 @@ struct page {
 
 static uint32_t ask_for(const struct stk_search *search, const char *prefix, const char *token,
                         const char *keys, char *after, struct stk_sign_pair query[LIST_QUERY_MAX]);
+static const char *bucket_of(const struct stk_place *place);
 static int get_page(struct stk_store *store, const struct stk_place *place,
                     const struct stk_sign_pair *query, uint32_t query_count, struct stk_view *body,
                     struct stoker_error *error);
@@ -56,6 +58,7 @@ static void XMLCALL on_text(void *user, const XML_Char *text, int bytes);
 static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char *system,
                                const XML_Char *public, int internal);
 static void give(struct page *page, bool folder);
+static void compare(struct page *page, const char *want);
 static void take_field(struct page *page, const char *name);
 
 int stk_store_list(struct stk_store *store, const struct stk_search *search,
@@ -94,6 +97,7 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
              search->max > 0 && search->max < 1000 && !search->more_out ? search->max : 1000);
     page->found = search->found;
     page->owner = search->owner;
+    page->bucket = bucket_of(place);
     page->prefix = prefix;
     page->prefix_bytes = bytes;
     page->behind = place->kind == STK_PLACE_AZURE ? search->after : NULL;
@@ -170,6 +174,16 @@ int stk_rounds_next(struct stk_rounds *rounds, const char *next, const struct st
     rounds->its = 0;
     rounds->any = rounds->objects = false;
     return 0;
+}
+
+/* An access point, or its alias ("...-s3alias", "...--ol-s3", "....mrap"), stands for a bucket of
+ * another name; Ceph's tenants ("tenant:bucket") are not repeated. */
+static const char *bucket_of(const struct stk_place *place)
+{
+    bool alias = place->arn || strchr(place->bucket, ':') || strstr(place->bucket, "-s3") ||
+                 strstr(place->bucket, ".mrap");
+
+    return alias ? NULL : place->bucket;
 }
 
 /* The parameters of a page, in the order of their names; returns how many. */
@@ -337,6 +351,10 @@ static void XMLCALL on_end(void *user, const XML_Char *name)
         page->in_contents = page->in_prefixes = false;
     } else if (page->depth == 2 && strcmp(name, "IsTruncated") == 0) {
         page->truncated = strcmp(page->text, "true") == 0;
+    } else if (page->depth == 2 && strcmp(name, "Name") == 0) {
+        compare(page, page->bucket);
+    } else if (page->depth == 2 && strcmp(name, "Prefix") == 0) {
+        compare(page, page->prefix);
     } else if (page->depth == 2 && strcmp(name, "NextContinuationToken") == 0) {
         take(page, page->token, sizeof page->token);
     } else if (page->depth == 2 && strcmp(name, "NextMarker") == 0) {
@@ -347,6 +365,19 @@ static void XMLCALL on_end(void *user, const XML_Char *name)
     }
     page->text_bytes = 0;
     page->depth--;
+}
+
+/* Which bucket or prefix it is of. A cache or proxy that mixes answers up gives one that is whole,
+ * and may have no name by which that shows. Some servers do not encode the prefix. */
+static void compare(struct page *page, const char *want)
+{
+    bool same = !want || !page->text[0] || page->too_long || strcmp(page->text, want) == 0 ||
+                (page->encoded && stk_sign_decode(page->text) && strcmp(page->text, want) == 0);
+
+    if (!same) {
+        page->status = STOKER_ERROR_CORRUPT;
+        XML_StopParser(page->parser, XML_FALSE);
+    }
 }
 
 /* Of an item. Azure's lie in its Properties, and its ETags have no quotes here. */

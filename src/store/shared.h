@@ -153,7 +153,6 @@ void stk_exchange_turn(struct stk_exchange *exchange, uint64_t now_ns);
 int stk_store_prepare(struct stk_http_request *request, char *room);
 
 /* object.c */
-uint32_t stk_place_dialect(const struct stk_place *place); /* enum stk_seal_dialect */
 /* Of all bytes of a fetch, whether they are as the server told: a verdict, GOOD or not, and then
  * the request's error is filled. */
 uint32_t stk_store_prove(struct stk_exchange *exchange);

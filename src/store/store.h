@@ -89,6 +89,7 @@ struct stk_place {
 /* Gives *place_out. ARGUMENT: no URL of a store that is known. */
 int stk_place_parse(const char *url, struct stk_place **place_out, struct stoker_error *error);
 void stk_place_free(struct stk_place *place);
+uint32_t stk_place_dialect(const struct stk_place *place); /* enum stk_seal_dialect */
 /* Of a store that has keys and can list them; else of a web server. */
 static inline bool stk_place_is_keyed(const struct stk_place *place)
 {

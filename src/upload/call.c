@@ -100,7 +100,9 @@ bool stk_call_says(const struct stk_call *call, const char *root)
     }
     if (answer) {
         answer->root = root;
-        says = stk_answer_read(answer, document) == 0;
+        answer->names[0] = "Key";
+        says = stk_answer_read(answer, document) == 0 &&
+               (!answer->texts[0][0] || strcmp(answer->texts[0], call->exchange.place->key) == 0);
     }
     stk_free(answer);
     return says;
@@ -130,6 +132,28 @@ void stk_call_close(struct stk_call *call)
         stk_free(call->document);
         stk_free(call);
     }
+}
+
+int stk_call_took(const struct stk_call *call, struct stoker_error *error)
+{
+    const struct stk_place *place = call->exchange.place;
+    char wanted[STK_SEAL_TEXT_BYTES], came[STK_SEAL_TEXT_BYTES];
+    struct stk_seals told;
+    struct stk_seal ours;
+
+    stk_seals_read(&told, &call->answer, stk_place_dialect(place), true, false);
+    if (!stk_seal_joins(&told.body) || told.doubtful) { /* an SHA takes long, and is rarely told */
+        return 0;
+    }
+    ours = stk_seal_make(told.body.kind, false, call->exchange.request.body);
+    if (stk_seal_is(&ours, &told.body)) {
+        return 0;
+    }
+    stk_seal_text(&ours, wanted);
+    stk_seal_text(&told.body, came);
+    return stk_fail(error, STOKER_ERROR_CORRUPT, "the server answers of other bytes than were sent",
+                    "look at the server and proxies between: answers may be mixed up",
+                    "'%.300s': sent %s, told %s", place->url, wanted, came);
 }
 
 uint32_t stk_place_check(const struct stk_place *place, uint32_t check)

@@ -35,7 +35,11 @@ bool stk_call_may_be_done(const struct stk_call *call);
 /* After it ran: whether the server may have got it more than once, or get it later. */
 bool stk_call_is_doubtful(const struct stk_call *call);
 struct stk_view stk_call_document(const struct stk_call *call);
-/* Whether the document is of this kind: an empty "200 OK" is nobody's word that it was done. */
+/* After a body was taken: CORRUPT where the answer tells a checksum, and of other bytes: another
+ * request's answer. */
+int stk_call_took(const struct stk_call *call, struct stoker_error *error);
+/* Whether the document is of this kind, and of this object where it names one: an empty "200 OK" is
+ * nobody's word that it was done. */
 bool stk_call_says(const struct stk_call *call, const char *root);
 /* The ETag of the answer without its quotes; empty: none that fits. */
 void stk_call_etag(const struct stk_call *call, char *etag, size_t etag_bytes);

@@ -250,9 +250,7 @@ int stk_upload_part(struct stk_upload *upload, uint32_t index, struct stk_view b
     }
     if (status == 0) {
         stk_call_etag(call, part->etag, sizeof part->etag);
-        if (!part->etag[0]) {
-            status = fail_answer(upload, error);
-        }
+        status = part->etag[0] ? stk_call_took(call, error) : fail_answer(upload, error);
     }
     stk_call_close(call);
     return status;

@@ -25,8 +25,9 @@
 #define TIMEOUT_MS 4000u
 #define HEADERS_BYTES 128
 
-/* SWALLOWED: "200 OK" of somebody who did nothing; MUTE: the same, though it was done. */
-enum fault { NONE, LOST, ERROR_200, BUSY, DENIED, CORRUPTED, SWALLOWED, MUTE };
+/* SWALLOWED: "200 OK" of somebody who did nothing; MUTE: the same, though it was done. OTHERS and
+ * MIXED: likewise, and what comes is the good answer to another's request. */
+enum fault { NONE, LOST, ERROR_200, BUSY, DENIED, CORRUPTED, SWALLOWED, MUTE, OTHERS, MIXED };
 enum what { PUT_OBJECT, CREATE, PUT_PART, COMPLETE, ABORT, DELETE_MANY, WHATS };
 
 static struct t_server server;
@@ -187,6 +188,16 @@ static bool answer_get(int fd, const char *path)
     return reply(fd, "206 Partial Content", headers, "x");
 }
 
+static bool answer_others(int fd, uint32_t what)
+{
+    return reply(fd, "200 OK",
+                 "ETag: \"11111111111111111111111111111111\"\r\n"
+                 "x-amz-checksum-crc64nvme: AAAAAAAAAAE=\r\n",
+                 what == COMPLETE ? "<CompleteMultipartUploadResult><Bucket>bucket</Bucket>"
+                                    "<Key>another</Key></CompleteMultipartUploadResult>"
+                                  : "");
+}
+
 static bool refuse(int fd, uint32_t fault)
 {
     const char *busy = "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code></Error>";
@@ -258,8 +269,8 @@ static bool answer_write(int fd, const char *head, const char *path, uint32_t wh
     if (fault == ERROR_200 || fault == BUSY || fault == DENIED) {
         return refuse(fd, fault);
     }
-    if (fault == SWALLOWED) {
-        return reply(fd, "200 OK", "", "");
+    if (fault == SWALLOWED || fault == OTHERS) {
+        return fault == OTHERS ? answer_others(fd, what) : reply(fd, "200 OK", "", "");
     }
     if (sum) {
         sscanf(sum + 26, "%63s", world.checksum);
@@ -276,8 +287,8 @@ static bool answer_write(int fd, const char *head, const char *path, uint32_t wh
     if (fault == LOST) {
         return false;
     }
-    if (fault == MUTE) {
-        return reply(fd, "200 OK", "", "");
+    if (fault == MUTE || fault == MIXED) {
+        return fault == MIXED ? answer_others(fd, what) : reply(fd, "200 OK", "", "");
     }
     return reply(fd, what == ABORT ? "204 No Content" : "200 OK", headers,
                  what == CREATE     ? begun
@@ -358,6 +369,7 @@ static const struct row {
     {"put, busy", PUT_OBJECT, 0, 2, BUSY, false, 0},
     {"put, denied", PUT_OBJECT, 0, 99, DENIED, false, -EACCES},
     {"put, swallowed", PUT_OBJECT, 0, 1, SWALLOWED, false, STOKER_ERROR_CORRUPT},
+    {"put, another's answer", PUT_OBJECT, 0, 1, OTHERS, false, STOKER_ERROR_CORRUPT},
     {"parts", WHATS, 0, 0, NONE, false, 0},
     {"begin, the answer is lost", CREATE, 0, 1, LOST, false, 0},
     {"begin, the answer is lost twice", CREATE, 0, 2, LOST, false, 0},
@@ -366,6 +378,7 @@ static const struct row {
     {"a part, busy", PUT_PART, 1, 2, BUSY, false, 0},
     {"a part, denied", PUT_PART, 1, 99, DENIED, false, -EACCES},
     {"a part, swallowed", PUT_PART, 1, 1, SWALLOWED, false, STOKER_ERROR_CORRUPT},
+    {"a part, another's answer", PUT_PART, 1, 1, OTHERS, false, STOKER_ERROR_CORRUPT},
     {"begin, swallowed", CREATE, 0, 1, SWALLOWED, false, STOKER_ERROR_CORRUPT},
     {"the end, the answer is lost", COMPLETE, 0, 1, LOST, false, 0},
     {"the end of a new one, the answer is lost", COMPLETE, 0, 1, LOST, true, 0},
@@ -373,6 +386,8 @@ static const struct row {
     {"the end, busy", COMPLETE, 0, 1, BUSY, false, 0},
     {"the end, denied", COMPLETE, 0, 99, DENIED, false, -EACCES},
     {"the end, swallowed", COMPLETE, 0, 1, SWALLOWED, false, STOKER_ERROR_CORRUPT},
+    {"the end, another's answer", COMPLETE, 0, 1, OTHERS, false, STOKER_ERROR_CORRUPT},
+    {"the end, done, and another's answer", COMPLETE, 0, 1, MIXED, false, 0},
     {"the end, done without a word", COMPLETE, 0, 1, MUTE, false, 0},
 };
 
