@@ -57,6 +57,8 @@ def xml(root, *fields):
 
 
 NOBODY = {"fault": "etag", "value": ""}
+ETAG = {"ETag": '"11111111111111111111111111111111"'}
+OTHERS = {**ETAG, "x-amz-checksum-crc64nvme": "AAAAAAAAAAE="}
 FAULTS = {
     # Any request that puts.
     "clean": (PUT, fault("pass"), DONE),
@@ -98,8 +100,38 @@ FAULTS = {
     "a body without an end": (PUT, fault("endless-body"), FAILS),
     "delay": (PUT, fault("delay", delay_ms=300), DONE),
     "close, unannounced": (PUT, fault("close"), DONE),
-    "503 for 30 %": (PUT, status(503, probability=0.3), DONE),
-    "reset of 30 %": (PUT, fault("reset", probability=0.5), DONE),
+    "503 for 30 %": (PUT, status(503, probability=0.3, seed=5), DONE),
+    "reset of 50 %": (PUT, fault("reset", probability=0.5, seed=5), DONE),
+    # Whoever reads, or answers, a byte now and then.
+    "slow loris reads": (PUT, fault("slow-read", **TWICE), DONE),
+    "trickle: reads, always": (PUT, fault("slow-read"), FAILS),
+    "a slow reader": (PUT, fault("slow-read", rate=4_000_000), DONE),
+    "slow loris answers": (PUT, fault("slow", **TWICE), DONE),
+    "trickle: answers, always": (PUT, fault("slow"), FAILS),
+    "a slow answer": (PUT, fault("slow", rate=200), DONE),
+    "trickle: the end is read": (COMPLETE, fault("slow-read", **ONCE), EITHER),
+    "trickle: the end is answered": (COMPLETE, fault("slow", **ONCE), EITHER),
+    "a slow answer to the end": (COMPLETE, fault("slow", rate=500, at=1), DONE),
+    "trickle: begin, once": (CREATE, fault("slow", at=40, **ONCE), EITHER),
+    "trickle: begin": (CREATE, fault("slow", at=40), FAILS),
+    "left, trickle: uploads": (UPLOADS, fault("slow", at=40), EITHER),
+    "left, trickle: parts": (PARTS, fault("slow", at=40, **ONCE), EITHER),
+    "trickle: part 403, abort": (PART_2, status(403), FAILS, ABORT, fault("slow")),
+    # Answers to other requests, as proxies mix them up.
+    "put, another's answer": (SMALL, answer(200, headers=OTHERS), FAILS),
+    "part, another's answer": (PART_2, answer(200, headers=OTHERS), FAILS),
+    "part, another's answer without a checksum": (PART_2, answer(200, headers=ETAG), FAILS),
+    "begin, another's answer": (CREATE, xml("InitiateMultipartUploadResult", ("Key", "another"),
+                                            ("UploadId", "2~another")), FAILS),
+    "begin, other bytes": (CREATE, fault("swap", **ONCE), EITHER),
+    "end, another's answer": (COMPLETE, xml("CompleteMultipartUploadResult", ("Key", "another"),
+                                            ("ETag", "another")), FAILS),
+    "end, done, and other bytes": (COMPLETE, fault("swap", **ONCE), DONE),
+    "left, another's uploads": (UPLOADS, xml("ListMultipartUploadsResult", ("Upload", "<Key>another"
+                                             "</Key><UploadId>2~another</UploadId><Initiated>2026-"
+                                             "01-01T00:00:00.000Z</Initiated>")), DONE),
+    "left, uploads of other bytes": (UPLOADS, fault("swap", **ONCE), DONE),
+    "left, parts of other bytes": (PARTS, fault("swap", **ONCE), DONE),
     # A small object.
     "put, 200 of somebody else": (SMALL, answer(200, "<html>welcome</html>"), FAILS),
     "put, 204": (SMALL, answer(204), FAILS),
@@ -176,7 +208,9 @@ FAULTS = {
 # Removing it was forbidden, or the same command would go on with it, for what failed may pass.
 MAY_LEAVE = {"always 503", "always reset", "part and abort, 403",
              "left, uploads 403", "left, uploads an XML bomb",
-             "left, uploads without an end", "left, parts 404", "end, answer stalls"}
+             "left, uploads without an end", "left, parts 404", "end, answer stalls",
+             "trickle: reads, always", "trickle: answers, always", "trickle: the end is read",
+             "trickle: the end is answered", "left, trickle: uploads", "left, another's uploads"}
 
 
 def rules_of(bucket_name, number, row):
@@ -195,7 +229,7 @@ def rules_of(bucket_name, number, row):
 
 def waits(numbered):
     """What takes long begins first, beside the rest."""
-    return not any(word in numbered[1][0] for word in ("always", "stall"))
+    return not any(word in numbered[1][0] for word in ("always", "stall", "trickle", "loris"))
 
 
 @pytest.fixture
@@ -227,9 +261,10 @@ def test_scenarios_of_put(ceph, bucket, files):  # noqa: F811
 
     def meet(numbered, port):
         number, (name, row) = numbered
+        timeout = 1 if "trickle" in name else TIMEOUT  # a document may take 10 times as long
         start = time.monotonic()
         process = subprocess.run(
-            [COMMAND, "cp", "--part-size", "5M", "--read-timeout", str(TIMEOUT), folder / "plain",
+            [COMMAND, "cp", "--part-size", "5M", "--read-timeout", str(timeout), folder / "plain",
              folder / "large", f"{bucket.url}/s{number:03}/"], capture_output=True, text=True,
             timeout=2 * HANG,
             env={**os.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"})

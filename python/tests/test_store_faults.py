@@ -6,6 +6,7 @@ proxy serves a folder with a bucket for each scenario; the scenarios run side by
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -15,6 +16,7 @@ import make
 import pytest
 import servers
 import stoker
+from object_server import checksum
 from test_fault import Proxy
 
 TIMEOUT = 3.0  # seconds: read_timeout of the engines
@@ -98,6 +100,32 @@ ODD = {  # what is no answer to anything
 }
 
 
+# Answers to other requests, as caches and proxies mix them up: with what they tell of themselves.
+OTHER, LONGER = "/other/set/a.tar", "/other/set/longer.tar"
+ITS = {"ETag": "@ETAG@"}  # a body alone came from elsewhere
+SEALED = {**ITS, "x-amz-checksum-crc32c": "@CRC32C@", "Repr-Digest": "sha-256=:@SHA256@:"}
+FROM_2 = {"from": 2}
+
+
+def swap(**more):
+    return {"fault": "swap", **more}
+
+
+# What nobody could find out is not here: test_what_nobody_tells.
+SWAPPED = {
+    "another's answer, later": (swap(**{"with": OTHER}, **LATER), FAILS),
+    "another's answers, from the second on": (swap(**{"with": OTHER}, **FROM_2), FAILS),
+    "another's answer, of another size": (swap(**{"with": LONGER}, **LATER), FAILS),
+    "another's body, of another size": (swap(**{"with": LONGER}, headers=ITS, **LATER), EITHER),
+    "another's body, sealed, later": (swap(**{"with": OTHER}, headers=SEALED, **LATER), WHOLE),
+    "another's body, sealed": (swap(**{"with": OTHER}, headers=SEALED, **FROM_2), FAILS),
+    "other bytes, sealed, later": (swap(headers=SEALED, **LATER), WHOLE),
+    "other bytes, sealed": (swap(headers=SEALED, **FROM_2), FAILS),
+    "the answer to no request": (answer(206, "x" * 700, **{"Content-Range": "bytes 0-699/700"}),
+                                 FAILS),
+}
+
+
 def page(*inner, root="ListBucketResult", begin="", end=None):
     """A list that a test fills in: @BUCKET@, @SIZE@ of a shard."""
     end = f"</{root}>" if end is None else end
@@ -115,8 +143,14 @@ LISTS = {
     "keys out of order": (page(B, A), WHOLE),
     "a key twice": (page(A, A, B), WHOLE),
     "no word of more": (page(A, B, "<Name>@BUCKET@</Name>"), WHOLE),
-    "another bucket": (page("<Name>other</Name>", A, B), EITHER),
-    "another prefix": (page("<Prefix>other/</Prefix>", A, B), EITHER),
+    "another bucket": (page("<Name>other</Name>", A, B), FAILS),
+    "another prefix": (page("<Prefix>other/</Prefix>", A, B), FAILS),
+    "another prefix, and nothing": (page("<Prefix>other/</Prefix>"), FAILS),
+    "this prefix, encoded": (page("<EncodingType>url</EncodingType><Prefix>set%2F</Prefix>", A, B),
+                             WHOLE),
+    "another's answer": (swap(**{"with": "/other"}), FAILS),
+    "another's answer, once": (swap(**{"with": "/other"}, **ONCE), EITHER),
+    "other bytes": (swap(), FAILS),
     "a count that lies": (page("<KeyCount>7000</KeyCount><MaxKeys>0</MaxKeys>", A, B), EITHER),
     "more, and no token": (page("<IsTruncated>true</IsTruncated>", A, B), FAILS),
     "more, perhaps": (page("<IsTruncated>perhaps</IsTruncated>", A, B), EITHER),
@@ -148,6 +182,7 @@ SCENARIOS = {
     **{name: (fault, FAILS) for name, fault in ODD.items()},
     **{f"{name}, once": ({**fault, **LATER}, EITHER) for name, fault in ODD.items() if LONG},
     **{f"list: {name}": row for name, row in LISTS.items()},
+    **SWAPPED,
     "gzip that nobody asked for": ({"fault": "pass", "headers": {"Content-Encoding": "gzip"}},
                                    EITHER),
     "a range of another unit": ({"fault": "pass", "headers": {"Content-Range": "items 0-1/2"}},
@@ -202,7 +237,7 @@ SCENARIOS = {
 # What is done to bytes, where no list is meant, or the reverse, may leave the other alone.
 LISTS_ONLY = {"XML bomb", "deep XML", "the same list for ever", "ever other lists",
               *(f"list: {name}" for name in LISTS)}
-BYTES_ONLY = {"a range of another unit", "other ETag", "wrong range", "wrong range, once",
+BYTES_ONLY = {*SWAPPED, "a range of another unit", "other ETag", "wrong range", "wrong range, once",
               "no range", "no range, once"}
 
 
@@ -224,15 +259,38 @@ def place(tmp_path_factory):
             (bucket / "set").mkdir(parents=True)
             for shard in "ab" if kind == "list" else "a":
                 os.link(original, bucket / "set" / f"{shard}.tar")
+    other = root / "buckets/other/set"
+    other.mkdir(parents=True)
+    for name, more in (("a", 0), ("b", 0), ("longer", SAMPLES)):
+        make.tar(other / f"{name}.tar", [(f"s{i:02}.bin", bytes([100 + i]) * (900 + 37 * i))
+                                         for i in range(SAMPLES + more)])
     return root / "buckets", [data for _, data in members]
 
 
-def read(url):
+def marks_of(shard):
+    """What the marks in scenarios stand for."""
+    told, data = shard.stat(), shard.read_bytes()
+    return {"@SIZE@": str(told.st_size),
+            "@ETAG@": f'"{told.st_size:x}-{told.st_mtime_ns:x}-{told.st_ino:x}"',
+            "@CRC32C@": checksum("crc32c", data), "@SHA256@": checksum("sha256", data)}
+
+
+def fill(fault, marks):
+    """The rule with its marks replaced."""
+    if isinstance(fault, dict):
+        return {name: fill(value, marks) for name, value in fault.items()}
+    for mark, text in marks.items():
+        fault = fault.replace(mark, text) if isinstance(fault, str) else fault
+    return fault
+
+
+def read(url, **more):
     """The bytes of all samples; the text of the error; and seconds. Folders are listed twice: what
     one listing told is not asked for again when it is opened, but when it is opened again."""
     start = time.monotonic()
     try:
-        with stoker.Engine(threads=1, memory="128MiB", read_timeout=TIMEOUT) as engine:
+        with stoker.Engine(threads=1, memory="128MiB", read_timeout=TIMEOUT,
+                           **more) as engine:
             if not url.endswith(".tar"):
                 stoker.Dataset(url, engine=engine, index="never")
             with stoker.Loader(stoker.Dataset(url, engine=engine, index="never"), 4,
@@ -244,30 +302,33 @@ def read(url):
         return None, str(error), time.monotonic() - start
 
 
+def ask(proxy, monkeypatch):
+    """S3 is the proxy."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {"AWS_ENDPOINT_URL": f"http://{proxy.host}:{proxy.port}",
+                        "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": servers.SECRET,
+                        "AWS_CONFIG_FILE": os.devnull, "AWS_EC2_METADATA_DISABLED": "true",
+                        "AWS_SHARED_CREDENTIALS_FILE": os.devnull}.items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.mark.parametrize("kind", ["get", "web", "list"])
 def test_scenarios(place, kind, monkeypatch, tmp_path):
     buckets, samples = place
     rows = scenarios(kind)
     again = (", once", ", twice", ", of the second")
     assert len({name.rsplit(",", 1)[0] if name.endswith(again) else name for name in rows}) >= 80
-    shard = str((buckets / "list000/set/a.tar").stat().st_size)
+    marks = marks_of(buckets / "list000/set/a.tar")
     rules = []
     for number, (name, (fault, _)) in enumerate(rows.items()):
         asked = {"query": "*list-type*"} if kind == "list" else {}
         path = f"/{kind}{number:03}/*" if kind == "list" else f"/{kind}{number:03}/set/a.tar"
-        if "body" in fault:
-            body = fault["body"].replace("@BUCKET@", f"{kind}{number:03}").replace("@SIZE@", shard)
-            fault = {**fault, "body": body}
+        fault = fill(fault, {**marks, "@BUCKET@": f"{kind}{number:03}"})
         rules.append({"name": name, "path": path, **asked, **fault})
     with Proxy("--folder", buckets, "--connections", 1024, "--log", tmp_path / "log",
                rules=rules) as proxy:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
-            monkeypatch.delenv(name)
-        for name, value in {"AWS_ENDPOINT_URL": f"http://{proxy.host}:{proxy.port}",
-                            "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": servers.SECRET,
-                            "AWS_CONFIG_FILE": os.devnull, "AWS_EC2_METADATA_DISABLED": "true",
-                            "AWS_SHARED_CREDENTIALS_FILE": os.devnull}.items():
-            monkeypatch.setenv(name, value)
+        ask(proxy, monkeypatch)
         base = f"http://{proxy.host}:{proxy.port}/" if kind == "web" else "s3://"
         tail = "" if kind == "list" else "/a.tar"
         urls = [f"{base}{kind}{number:03}/set{tail}" for number in range(len(rows))]
@@ -293,3 +354,23 @@ def test_scenarios(place, kind, monkeypatch, tmp_path):
     assert not wrong, "\n".join(map(str, wrong))
     slowest = max(zip((row[2] for row in outcomes), rows))
     print(f"{kind}: {len(rows)} scenarios, slowest {slowest}")
+
+
+def test_what_nobody_tells(place, monkeypatch):
+    """Another object of the same size, its answers from the first one on, or its body under this
+    one's ETag, is what its server says it is: docs/stores.md says so. An MD5 tells it."""
+    buckets, samples = place
+    shard = buckets / "get000/set/a.tar"
+    tag = {"ETag": f'"{hashlib.md5(shard.read_bytes()).hexdigest()}"'}
+    other = [bytes([100 + i]) * (900 + 37 * i) for i in range(SAMPLES)]
+    rules = [{"path": "/get000/*", **swap(**{"with": OTHER})},
+             {"path": "/get001/*", **swap(**{"with": OTHER}, headers=tag, **LATER)},
+             {"path": "/get002/*", **swap(**{"with": OTHER}, headers=tag, **LATER)},
+             # Whose server has no such ETag, and is not asked for it.
+             swap(**{"with": "/get000/set/a.tar"}, headers=tag)]
+    with Proxy("--folder", buckets, rules=rules) as proxy:
+        ask(proxy, monkeypatch)
+        assert read("s3://get000/set/a.tar")[0] == other
+        assert read("s3://get001/set/a.tar")[0] == other
+        found, error, _ = read("s3://get002/set/a.tar", check_etags=True)
+        assert found == samples, error
