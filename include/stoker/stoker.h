@@ -1683,6 +1683,7 @@ struct stoker_copy_progress {
     uint64_t files_failed;           /* each of which has cost nobody else its place */
     uint64_t links_left_out;         /* links out of the source, and to folders; devices, pipes */
     uint64_t run_ns;
+    uint64_t files_spared; /* by remove_extra: what the destination has where they are, or below */
 };
 
 /* Gives *copy_out and begins. A source that is a folder (recursive) comes below the destination

@@ -615,10 +615,10 @@ static PyObject *copy_next(PyObject *object, PyObject *timeout)
         Py_XDECREF(trace);
     }
 #define N(field) #field, (unsigned long long)progress.field
-    return Py_BuildValue("O{sKsKsKsKsKsKsKsKsKsKsK}N", status > 0 ? Py_True : Py_False, N(listed),
+    return Py_BuildValue("O{sKsKsKsKsKsKsKsKsKsKsKsK}N", status > 0 ? Py_True : Py_False, N(listed),
                          N(files), N(bytes), N(files_done), N(bytes_done), N(files_kept),
                          N(bytes_kept), N(files_removed), N(files_failed), N(links_left_out),
-                         N(run_ns), failure ? failure : Py_NewRef(Py_None));
+                         N(files_spared), N(run_ns), failure ? failure : Py_NewRef(Py_None));
 #undef N
 }
 

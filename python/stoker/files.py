@@ -65,6 +65,8 @@ class CopyReport(NamedTuple):
     files_failed: int
     links_left_out: int
     """Links out of the source and to folders; devices, pipes."""
+    files_spared: int
+    """Not removed by ``delete``: there, or above, the source has such a link, device or pipe."""
     listed: bool
     seconds: float
 

@@ -261,6 +261,7 @@ static void report_json(const struct stoker_copy_progress *progress)
     json_u64("files_removed", progress->files_removed);
     json_u64("files_failed", progress->files_failed);
     json_u64("links_left_out", progress->links_left_out);
+    json_u64("files_spared", progress->files_spared);
     json_double("seconds", (double)progress->run_ns / 1e9);
     json_close('}');
 }
@@ -293,6 +294,10 @@ static void report(const struct args *args, const struct stoker_copy_progress *p
     if (progress->links_left_out > 0) {
         printf("left out   %s links, devices and pipes\n",
                term_count(files, progress->links_left_out));
+    }
+    if (progress->files_spared > 0) {
+        printf("spared     %s files that are there where those are\n",
+               term_count(files, progress->files_spared));
     }
     if (progress->files_failed > 0) {
         printf("failed     %s files\n", term_count(files, progress->files_failed));

@@ -284,6 +284,7 @@ void stoker_copy_close(struct stoker_copy *copy)
     }
     stk_free(copy->there);
     stk_keys_deinit(&copy->names);
+    stk_keys_deinit(&copy->left);
     stk_keys_deinit(&copy->folders);
     stk_budget_release(&copy->engine->budget, copy->reserved);
     pthread_cond_destroy(&copy->ended);
@@ -313,7 +314,8 @@ static void fill(struct stoker_copy *copy, struct stoker_copy_progress *progress
                                         .bytes_kept = get(&copy->bytes_kept),
                                         .files_removed = get(&copy->files_removed),
                                         .files_failed = get(&copy->files_failed),
-                                        .links_left_out = get(&copy->links_left_out)};
+                                        .links_left_out = get(&copy->links_left_out),
+                                        .files_spared = get(&copy->files_spared)};
 
     full.run_ns = stk_engine_now(copy->engine) - copy->begin_ns;
     memcpy(progress, &full, stk_min(progress->struct_size, sizeof full));

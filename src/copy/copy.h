@@ -85,13 +85,14 @@ struct stoker_copy {
     bool planning;
     char root[STK_COPY_PATH_BYTES_MAX]; /* local: the destination without links; of the planner */
     struct stk_keys names;              /* of the planner: what was copied */
+    struct stk_keys left;               /* of the planner: links and others that the source has */
     struct stk_there *there; /* of the planner: owned; what the destination has, by name */
     uint64_t there_count, there_capacity;
     bool keep_names;
     _Atomic bool stop; /* transfers end; what they leave is cleaned up */
     _Atomic bool late; /* that ends, too */
     _Atomic uint64_t files, bytes, files_done, bytes_done, files_kept, bytes_kept;
-    _Atomic uint64_t files_removed, files_failed, links_left_out;
+    _Atomic uint64_t files_removed, files_failed, links_left_out, files_spared;
     _Atomic uint32_t odd_tags; /* objects whose ETag was no MD5, though it looks like one */
     pthread_mutex_t folders_lock;
     struct stk_keys folders; /* that are made; with folders_lock */
@@ -126,7 +127,7 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
 int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
                          struct stoker_error *error);
 int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const char *root,
-                         struct stk_keys *but, struct stoker_error *error);
+                         bool extra, struct stoker_error *error);
 
 /* copy_file.c: a small one whole; buffer of at least its bytes. */
 int stk_copy_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer,

@@ -9,6 +9,7 @@
 #define TICK_MS 100u
 
 static int plan_source(struct stoker_copy *copy, const char *source, struct stoker_error *error);
+static int leave_out(struct stoker_copy *copy, const char *name, struct stoker_error *error);
 static int plan_item(struct stoker_copy *copy, const char *source, const struct stk_item *item,
                      struct stoker_error *error);
 
@@ -235,6 +236,7 @@ static int plan_source(struct stoker_copy *copy, const char *source, struct stok
         .path = source,
         .deep = copy->options.recursive != 0,
         .folder = copy->options.recursive && is_folder_name(source),
+        .others = true,
     };
     struct stk_visit *walk = NULL;
     struct stk_item *item;
@@ -250,16 +252,25 @@ static int plan_source(struct stoker_copy *copy, const char *source, struct stok
             break;
         }
         if (status == 1) {
-            status = plan_item(copy, source, item, error);
+            status = item->kind == STK_ENTRY_OTHER ? leave_out(copy, item->name, error)
+                                                   : plan_item(copy, source, item, error);
             stk_free(item);
         }
     }
-    if (walk) {
-        atomic_fetch_add_explicit(&copy->links_left_out, stk_visit_left_out(walk),
-                                  memory_order_relaxed);
-    }
     stk_visit_close(walk);
     return status;
+}
+
+/* What has its name at the destination, or lies below it there, is no less the source's for it: it
+ * is not removed. */
+static int leave_out(struct stoker_copy *copy, const char *name, struct stoker_error *error)
+{
+    struct stk_view key = {(const uint8_t *)name, strlen(name)};
+
+    atomic_fetch_add_explicit(&copy->links_left_out, 1, memory_order_relaxed);
+    return copy->options.remove_extra && stk_keys_add(&copy->left, key) < 0
+               ? stk_fail(error, -ENOMEM, "cannot copy", "free memory", "copy")
+               : 0;
 }
 
 void stk_copy_count_kept(struct stoker_copy *copy, uint64_t bytes)
@@ -411,7 +422,7 @@ int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error)
     int status = stk_visit_open(&walk, &options, error);
 
     if (status == 0) {
-        status = stk_copy_remove_walk(copy, walk, copy->destination, &copy->names, error);
+        status = stk_copy_remove_walk(copy, walk, copy->destination, true, error);
     }
     stk_visit_close(walk);
     return status;

@@ -96,10 +96,28 @@ int stk_copy_remove_keys(struct stoker_copy *copy, struct stk_copy_file *file,
     return status;
 }
 
-/* Items of a walk below root, but those whose names are in `but`; these are done here and now, and
- * others by workers. */
+/* Whether the source has what is called so. Of a link that is not followed nobody knows what lies
+ * behind it. */
+static bool is_of_source(struct stoker_copy *copy, const char *name)
+{
+    struct stk_view key = {(const uint8_t *)name, strlen(name)};
+
+    if (stk_keys_has(&copy->names, key)) {
+        return true;
+    }
+    for (; copy->left.count > 0 && key.bytes > 0; key.bytes--) {
+        if ((name[key.bytes] == '/' || name[key.bytes] == '\0') && stk_keys_has(&copy->left, key)) {
+            atomic_fetch_add_explicit(&copy->files_spared, 1, memory_order_relaxed);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Items of a walk below root. extra: only what the source does not have, here and now; else all of
+ * them, by workers. */
 int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const char *root,
-                         struct stk_keys *but, struct stoker_error *error)
+                         bool extra, struct stoker_error *error)
 {
     bool url = stk_io_is_url(root);
     struct gathering gathering = {0};
@@ -123,8 +141,7 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const
             }
             continue;
         }
-        if (but && stk_keys_add(but, (struct stk_view){(const uint8_t *)item->name,
-                                                       strlen(item->name)}) == 0) {
+        if (extra && is_of_source(copy, item->name)) {
             stk_free(item);
             continue;
         }
@@ -136,18 +153,18 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const
             status = gather(copy, &gathering, root, path, error);
             if (status == 0 && (gathering.count == most ||
                                 gathering.used + STK_VISIT_PATH_BYTES_MAX * 2 > KEYS_BYTES)) {
-                status = flush(copy, &gathering, but != NULL, error);
+                status = flush(copy, &gathering, extra, error);
             }
         } else {
             status = stk_io_remove(copy->io, path, error);
             atomic_fetch_add_explicit(&copy->files_removed, status == 0, memory_order_relaxed);
         }
-        atomic_fetch_add_explicit(&copy->files, !but, memory_order_relaxed);
+        atomic_fetch_add_explicit(&copy->files, !extra, memory_order_relaxed);
         stk_free(path);
         stk_free(item);
     }
     if (status == 0) {
-        status = flush(copy, &gathering, but != NULL, error);
+        status = flush(copy, &gathering, extra, error);
     }
     stk_copy_file_free(gathering.file);
     stk_place_free(place);
@@ -266,7 +283,7 @@ int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_er
         return remove_folder(copy, path, 0, error);
     }
     status = stk_visit_open(&walk, &options, error);
-    status = status < 0 ? status : stk_copy_remove_walk(copy, walk, path, NULL, error);
+    status = status < 0 ? status : stk_copy_remove_walk(copy, walk, path, false, error);
     stk_visit_close(walk);
     return status;
 }

@@ -170,6 +170,41 @@ static void test_failures(void)
     T_TRUE("nothing went there", sh("! ls -A", at("away"), "| grep .", ""));
 }
 
+/* What the source has, but no copy follows, is no reason to remove what is there in its place. */
+static void test_spared(void)
+{
+    static const char *const kept[] = {"a", "out", "gone", "pipe", "sub/dir/x", "sub/dir/y/z"};
+    static const char *const extra[] = {"ou", "out2", "sub/dirs", "sub/di/x"};
+    static const char *const folders[] = {
+        "spare",        "spare/from",       "spare/from/sub",     "spare/to",
+        "spare/to/sub", "spare/to/sub/dir", "spare/to/sub/dir/y", "spare/to/sub/di"};
+    char name[64];
+
+    for (size_t i = 0; i < STK_COUNT(folders); i++) {
+        mkdir(at(folders[i]), 0755);
+    }
+    put("spare/from/a", 10, 1);
+    T_EQ("out", symlink("/etc/passwd", at("spare/from/out")), 0);
+    T_EQ("to nothing", symlink("none", at("spare/from/gone")), 0);
+    T_EQ("to a folder", symlink("../../to", at("spare/from/sub/dir")), 0);
+    T_EQ("pipe", mkfifo(at("spare/from/pipe"), 0644), 0);
+    for (size_t i = 0; i < STK_COUNT(kept) + STK_COUNT(extra); i++) {
+        const char *one = i < STK_COUNT(kept) ? kept[i] : extra[i - STK_COUNT(kept)];
+
+        snprintf(name, sizeof name, "spare/to/%s", one);
+        put(name, 10, 1);
+    }
+    T_EQ("exact", run(exact, "spare/from", "spare/to"), 0);
+    T_EQ("left out", progress.links_left_out, 4);
+    T_EQ("spared", progress.files_spared, 5);
+    T_EQ("removed", progress.files_removed, STK_COUNT(extra));
+    for (size_t i = 0; i < STK_COUNT(kept); i++) {
+        snprintf(name, sizeof name, "spare/to/%s", kept[i]);
+        T_EQ(kept[i], access(at(name), F_OK), 0);
+    }
+    T_TRUE("clean", sh("rm -r", at("spare"), "", ""));
+}
+
 static void set_time(const char *name, time_t seconds, long nanoseconds)
 {
     struct timespec times[] = {{seconds, nanoseconds}, {seconds, nanoseconds}};
@@ -651,6 +686,7 @@ int main(void)
     make_source();
     test_copies();
     test_failures();
+    test_spared();
     test_sync_rule();
     test_changed();
     test_changed_meanwhile();

@@ -21,7 +21,7 @@ struct stk_stretch {
 
 struct stk_visit {
     struct stk_io *io;
-    bool deep, folder, unordered;
+    bool deep, folder, others, unordered;
     size_t path_bytes;
     char path[STK_VISIT_PATH_BYTES_MAX];
     char real[STK_VISIT_PATH_BYTES_MAX]; /* the root without links */
@@ -29,7 +29,7 @@ struct stk_visit {
     uint32_t thread_count; /* that run */
     uint32_t threads_max;
     _Atomic bool stop;
-    _Atomic uint64_t left_out, count;
+    _Atomic uint64_t count;
     pthread_mutex_t lock;
     pthread_cond_t came, room, freed; /* an item; place for one; a stretch ended */
     struct {

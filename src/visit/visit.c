@@ -62,6 +62,7 @@ int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *
     walk->io = options->io;
     walk->deep = options->deep;
     walk->folder = options->folder;
+    walk->others = options->others;
     walk->path_bytes = bytes;
     memcpy(walk->path, options->path, bytes + 1);
     walk->unordered = is_unordered(options->path);
@@ -159,11 +160,6 @@ int stk_visit_next(struct stk_visit *walk, uint32_t timeout_ms, struct stk_item 
     }
     pthread_mutex_unlock(&walk->lock);
     return status;
-}
-
-uint64_t stk_visit_left_out(const struct stk_visit *walk)
-{
-    return atomic_load_explicit(&walk->left_out, memory_order_relaxed);
 }
 
 bool stk_visit_is_hidden(const char *name)
@@ -406,8 +402,9 @@ static int walk_entry(struct stk_visit *walk, char *path, const struct stk_entry
     }
     if (entry->kind == STK_ENTRY_OTHER ||
         (entry->link && (entry->kind == STK_ENTRY_DIRECTORY || !stays_inside(walk, path)))) {
-        atomic_fetch_add_explicit(&walk->left_out, 1, memory_order_relaxed);
-        return 0;
+        struct stk_item item = {.kind = STK_ENTRY_OTHER};
+
+        return walk->others ? stk_visit_put(walk, &item, name) : 0;
     }
     if (entry->kind == STK_ENTRY_DIRECTORY && walk->deep) {
         return walk_folder(walk, path, depth + 1, error);

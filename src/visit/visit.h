@@ -6,8 +6,7 @@
  *                    second half of another's)                 |
  *   a file --------------------------------------------------- '
  *
- * Links are followed to files below the root, nowhere else; what is left out is counted. Items come
- * in no certain order.
+ * Links are followed to files below the root, nowhere else. Items come in no certain order.
  * Owner: the caller. Threads: its own; next: one. Memory: an item each, at most
  * STK_VISIT_QUEUE_MAX waiting. Bound: STK_VISIT_ITEMS_MAX, STK_VISIT_DEPTH_MAX, paths of
  * STK_VISIT_PATH_BYTES_MAX. */
@@ -33,13 +32,14 @@ struct stk_visit_options {
     const char *path;  /* lent for the call */
     bool deep;         /* else only what lies directly there, folders too */
     bool folder;       /* of s3://: a prefix, whatever object has its name */
+    bool others;       /* with what is not followed, devices and pipes; else they are left out */
     uint32_t threads;  /* of s3://, deep; 0: STK_VISIT_THREADS_DEFAULT */
 };
 
 struct stk_item {
     struct stk_item *next;
     uint64_t bytes, mtime_ns, version; /* of files */
-    uint32_t kind;                     /* enum stk_entry_kind: files, and if not deep folders */
+    uint32_t kind;                     /* enum stk_entry_kind: files, if not deep folders, others */
     const char *etag;                  /* as it is sent; empty: none */
     const char *hash;                  /* hex, of its bytes: SHA-256, or git's; empty: none */
     char name[];                       /* below the root; empty: the root itself is a file */
@@ -52,8 +52,6 @@ int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *
  * timeout_ms. Else what failed, after what came before it. */
 int stk_visit_next(struct stk_visit *walk, uint32_t timeout_ms, struct stk_item **item_out,
                    struct stoker_error *error);
-/* Links and other files that were left out so far. */
-uint64_t stk_visit_left_out(const struct stk_visit *walk);
 void stk_visit_close(struct stk_visit *walk); /* takes; NULL is fine */
 bool stk_visit_is_hidden(const char *name);
 
