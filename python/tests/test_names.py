@@ -197,6 +197,36 @@ def test_unclear_logins(web, tmp_path):
         clean(done.stdout, done.stderr)
 
 
+def test_a_sas_behind_az(tmp_path):
+    """It is none of the blob's name, and not dropped in silence: it is refused, with what to do."""
+    sas = f"sv=2024-11-04&se=2030-01-01T00%3A00%3A00Z&sr=c&sp=rl&sig={SIGNATURE}%3D"
+    refused = "AZURE_STORAGE_SAS_TOKEN"
+    account = {**os.environ, "AZURE_STORAGE_ACCOUNT": "me", "HOME": str(tmp_path),
+               "AZURE_STORAGE_BLOB_ENDPOINT": "http://127.0.0.1:1/me", "AZURE_STORAGE_KEY": "a2V5"}
+    for url in (f"az://c/a.tar?{sas}", f"az://c?{sas}", f"az://c/*.tar?{sas}",
+                f"az://c/{{0..3}}.tar?{sas}"):
+        for words in (["ls", url], ["ls", "--files", url], ["cp", url, "x"], ["cp", "-r", url, "x"],
+                      ["cp", command(), url], ["cat", url], ["stat", url], ["rm", "--yes", url],
+                      ["verify", url]):
+            done = subprocess.run([command(), *words], capture_output=True, timeout=60, text=True,
+                                  cwd=tmp_path, check=False, env=account)
+            assert done.returncode in (1, 2, 3), done
+            assert refused in done.stderr + done.stdout, (words, done)
+            clean(done.stdout, done.stderr)
+    with pytest.raises(stoker.Error, match=refused) as caught:
+        stoker.Loader(f"az://c/a.tar?{sas}", batch_size=1)
+    clean(caught.value, repr(caught.value))
+    written(tmp_path)
+
+
+def test_fault_proxy(web):
+    """What it has no use for it does not show either."""
+    done = subprocess.run([command(), "fault", "--to", ways(web, "")["password"]],
+                          capture_output=True, timeout=60, check=False)
+    assert done.returncode == 3 and b"not http://HOST:PORT" in done.stderr
+    clean(done.stderr, done.stdout)
+
+
 def zipped(files):
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:

@@ -50,11 +50,11 @@ int main(int argc, char **argv)
     if (!command) {
         return command_unknown(argv[1]);
     }
-    if (command->run_words) {
-        return term_finish(command->run_words(argc - 2, argv + 2));
-    }
     if (!name_urls(argc, argv)) {
         return term_usage(NULL, "there is no memory", argv[1], "free some");
+    }
+    if (command->run_words) {
+        return term_finish(command->run_words(argc - 2, argv + 2));
     }
     int status = args_parse(&args, command, argc - 2, argv + 2);
     if (status == EXIT_FINE && args.help) {

@@ -202,9 +202,14 @@ bool stk_search_is_here(const char *url)
            (size_t)end == bytes && last[0] < 256 && last[1] < 256 && last[2] < 256;
 }
 
+bool stk_creds_is_private(const char *url)
+{
+    return strncasecmp(url, "https://", 8) == 0 || stk_search_is_here(url);
+}
+
 int stk_search_private(const char *url, const char *what, struct stoker_error *error)
 {
-    return strncasecmp(url, "https://", 8) == 0 || stk_search_is_here(url)
+    return stk_creds_is_private(url)
                ? 0
                : stk_fail(error, STOKER_ERROR_ARGUMENT, "a secret would go out in plain text",
                           "only https is asked for tokens", "%s", what);

@@ -130,4 +130,7 @@ struct stk_creds_where {
  * for credentials honours. Waits a second where nobody answers; a few, where one does slowly. */
 void stk_creds_where(struct stk_http *http, struct stk_creds_where *where_out);
 
+/* Whether a secret may go to a URL: by TLS, or to this machine. */
+bool stk_creds_is_private(const char *url);
+
 #endif

@@ -707,6 +707,38 @@ static void test_sso_hosts(void)
     }
 }
 
+/* The token of a web identity is a secret as such; a request that is signed holds none. */
+static void test_sts_in_plain_text(void)
+{
+    static const struct sent {
+        const char *name, *endpoint, *token_file;
+        bool refused;
+    } rows[] = {
+        {"a token", "http://[::ffff:127.0.0.1]:1", "/proc/sys/kernel/ostype", true},
+        {"a token, here", "http://127.0.0.1:1", "/proc/sys/kernel/ostype", false},
+        {"a token by TLS", "https://127.0.0.1:1", "/proc/sys/kernel/ostype", false},
+        {"signed", "http://[::ffff:127.0.0.1]:1", NULL, false},
+    };
+
+    T_EACH(sent, row, rows)
+    {
+        struct stk_creds_options options = {.http = http, .backoff_ms = 1};
+        struct stk_search search = {.options = &options};
+        struct stk_sts_role role = {.arn = "arn:aws:iam::1:role/r", .token_file = row->token_file};
+        struct stk_credentials found = {.access_key = "AK0", .secret = "s"};
+        struct stoker_error error = {0};
+        int status;
+
+        clear_environment();
+        setenv("AWS_ENDPOINT_URL_STS", row->endpoint, 1);
+        status = stk_sts_assume(&search, &role, &found, &error);
+        T_TRUE(row->name, status < 0); /* nobody is there */
+        T_ERROR(row->name, &error);
+        T_EQ(row->name, strstr(error.what, "in plain text") != NULL, row->refused);
+        T_EQ(row->name, strcmp(error.where, "AWS_ENDPOINT_URL_STS") == 0, row->refused);
+    }
+}
+
 /* ---- Google: whose quota it is ---- */
 
 static void test_project(void)
@@ -756,6 +788,7 @@ int main(void)
     test_skewed_role();
     test_skewed_token();
     test_sso_hosts();
+    test_sts_in_plain_text();
     test_project();
     stk_http_close(http);
     t_server_stop(&server);

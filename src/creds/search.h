@@ -119,8 +119,7 @@ int stk_search_file(const char *path, char *out, size_t out_bytes, const char *w
                     struct stoker_error *error);
 /* Whether a URL is plain HTTP to this machine: a loopback address, or localhost. */
 bool stk_search_is_here(const char *url);
-/* ARGUMENT: no secret may go to the URL, for that goes by neither TLS nor to this machine; what:
- * who names it. */
+/* ARGUMENT: no secret may go there (stk_creds_is_private); what: who names the URL. */
 int stk_search_private(const char *url, const char *what, struct stoker_error *error);
 /* Copies text that came from a variable or a file; LIMIT where it does not fit. */
 int stk_search_copy(const char *text, char *out, size_t out_bytes, const char *what,

@@ -28,7 +28,8 @@ struct place {
     char url[STK_SEARCH_URL_BYTES];
     char host[256], path[512];
     char region[64];
-    bool fips; /* its region's name says so */
+    char from[sizeof((struct stk_endpoint *)0)->from]; /* who names it; empty: nobody */
+    bool fips;                                         /* its region's name says so */
 };
 
 static int find_place(const struct stk_profiles *profiles, struct place *place,
@@ -76,6 +77,9 @@ static int ask_role(struct stk_search *search, const struct stk_sts_role *role,
     int status =
         ask ? 0 : stk_fail_errno(error, ENOMEM, "cannot ask for a role", "free memory", "STS");
 
+    if (status == 0 && role->token_file) { /* which goes out as it is */
+        status = stk_search_private(place->url, place->from, error);
+    }
     status = status < 0 ? status : fill_form(ask, role, error);
     if (status == 0) {
         memcpy(ask->url, place->url, sizeof ask->url);
@@ -177,6 +181,7 @@ static int find_place(const struct stk_profiles *profiles, struct place *place,
     snprintf(place->region, sizeof place->region, "%s", region ? region : "us-east-1");
     place->fips = stk_region_plain(place->region);
     snprintf(place->url, sizeof place->url, "%s", endpoint.url);
+    memcpy(place->from, endpoint.from, sizeof place->from);
     status = status == 0 ? name_host(profiles, place, error) : status;
     if (status < 0) {
         return status;

@@ -14,7 +14,7 @@ int stk_dialect_make(struct stk_wish *wish, struct stoker_error *error)
 
     wish->used = wish->line_count = 0;
     wish->url = NULL;
-    if (secret && !stk_site_is_private(endpoint)) {
+    if (secret && !stk_creds_is_private(endpoint)) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "a secret would go out in plain text",
                         "use an endpoint of https; or ask for unsigned requests", "%s: %s",
                         wish->site->endpoint_from, endpoint);

@@ -104,11 +104,6 @@ int stk_site_bucket_region(const struct stk_site *site, const char *zone, const 
                                    "'%.200s': zone '%.60s'", url, zone);
 }
 
-bool stk_site_is_private(const char *endpoint)
-{
-    return strncasecmp(endpoint, "https://", 8) == 0 || stk_search_is_here(endpoint);
-}
-
 static int find_amazon(struct stk_site *site, struct stoker_error *error)
 {
     struct stk_profiles profiles;

@@ -39,7 +39,4 @@ const char *stk_site_bucket_zone(const char *bucket, size_t bytes, size_t *zone_
 int stk_site_bucket_region(const struct stk_site *site, const char *zone, const char *url,
                            char region_out[64], struct stoker_error *error);
 
-/* Whether a secret may go there: by TLS, or to this machine. */
-bool stk_site_is_private(const char *endpoint);
-
 #endif

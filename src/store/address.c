@@ -127,6 +127,12 @@ static int parse_keyed(struct stk_place *place, char *text, struct stoker_error 
     if (place->arn) {
         return parse_arn(place, text, error);
     }
+    if (place->kind == STK_PLACE_AZURE && memchr(bucket, '@', bytes)) { /* vault/vault.h */
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a URL of az:// has a SAS or a login in it",
+                        "set AZURE_STORAGE_SAS_TOKEN to what is behind the '?'; or name "
+                        "https://ACCOUNT.blob.core.windows.net/CONTAINER/BLOB?SAS",
+                        "'%.200s'", place->url);
+    }
     if (bytes == 0 || bytes > BUCKET_BYTES_MAX || strcspn(bucket, "@?#% \\:") < bytes) {
         return stk_fail(error, STOKER_ERROR_ARGUMENT, "the URL names no bucket",
                         place->kind == STK_PLACE_S3

@@ -306,7 +306,7 @@ static int add_customer_keys(struct draft *draft)
             places[i] ? stk_keyring_find(&draft->store->keyring, places[i]->bucket, places[i]->key)
                       : NULL;
 
-        if (key && !draft->s3.tls && !stk_site_is_private(draft->store->config.site.endpoint)) {
+        if (key && !draft->s3.tls && !stk_creds_is_private(draft->store->config.site.endpoint)) {
             return stk_fail(&draft->exchange->request.error, STOKER_ERROR_ARGUMENT,
                             "a customer's key would go out in plain text",
                             "use an endpoint of https", "'%.400s': %.300s", exchange->place->url,

@@ -186,6 +186,29 @@ static bool split_keyed(const char *url, struct stk_url_parts *parts_out)
     return true;
 }
 
+/* az://container/blob?sv=...&sig=...: a blob might be called so, but none is. Without it somebody
+ * else would be asked as, or nobody: it leaves the mark of a login that is refused. */
+static bool split_sas(const char *url, struct stk_url_parts *parts_out)
+{
+    const char *query = begins(url, "az://") ? strchr(url, '?') : NULL, *sas = query, *rest;
+
+    while (sas && !begins(sas + 1, "sig=")) {
+        sas = strpbrk(sas + 1, "?&");
+    }
+    if (!sas) {
+        return false;
+    }
+    rest = memrchr(url, '@', (size_t)(query - url)); /* one before it goes, too */
+    rest = rest ? rest + 1 : url + 5;
+    *parts_out = (struct stk_url_parts){
+        .head = {(const uint8_t *)url, 5},
+        .login = {(const uint8_t *)query, strlen(query)},
+        .rest = {(const uint8_t *)rest, (size_t)(query - rest)},
+        .broken = true,
+    };
+    return true;
+}
+
 /* ftp://user:word@host: the library asks nobody by it, and the Python package gives it the user
  * alone, and keeps the word itself. */
 static bool split_other(const char *url, struct stk_url_parts *parts_out)
@@ -231,7 +254,8 @@ bool stk_url_split(const char *url, struct stk_url_parts *parts_out)
     bool chain;
 
     if (!host) {
-        return split_keyed(url, parts_out) || split_other(url, parts_out);
+        return split_sas(url, parts_out) || split_keyed(url, parts_out) ||
+               split_other(url, parts_out);
     }
     *parts_out = (struct stk_url_parts){.head = {(const uint8_t *)url, (size_t)(host - url)}};
     chain = parts_out->head.bytes > strlen("https://");

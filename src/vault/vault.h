@@ -7,7 +7,7 @@
  * (a hash of the user stays: two users may see two things there; "~" is a user who is a token) and
  * the parameters that sign; of other parameters whose value may be a secret, or is long, a hash
  * stays. So a URL that was signed anew has the same name, and different objects have different
- * ones. A name is its own name.
+ * ones. A name is its own name. Behind az:// a SAS is taken for a login that nobody asks by.
  * What a name stands for is the process's: whoever named the URL last. A name below the host of
  * another one is asked as that one's user.
  * Owner: nobody. Threads: any; fork in any thread is fine. Memory: base/hidden.h; freed never.
