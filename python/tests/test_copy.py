@@ -261,7 +261,33 @@ def test_keys_that_are_no_paths(bucket, tmp_path):
     assert below(tmp_path) == {"in/here/good": b"data", "in/here/ok/ok": b"data"}
     # Within stores any key is a key.
     copy("cp", "-r", f"{bucket.url}/p/", f"{bucket.url}/q/")
-    assert bucket.objects("q/") == {key: b"data" for key in keys if key != "dir/"}
+    assert bucket.objects("q/") == dict.fromkeys(keys, b"data")
+
+
+def test_marks_of_folders(bucket, tmp_path):
+    """Objects that stand for folders, as consoles make them: no files, but removed with their
+    folder; what has bytes is never left out in silence."""
+    def put(data, *keys):
+        for key in keys:
+            bucket.put_object(Bucket=bucket.name, Key=key, Body=data)
+
+    put(b"", "a/", "a/b/", "a/b/c/", "a//", "void/", "d/e/", "d/f", "x//y")
+    put(b"data", "a/b/one")
+    for folder in ("void", "void/", "a/b/c", "x"):
+        assert json.loads(run("stat", "--json", f"{bucket.url}/{folder}"))["kind"] == "folder"
+    assert run("ls", "--files", f"{bucket.url}/void") == ""
+    assert copy("cp", "-r", f"{bucket.url}/a", tmp_path / "a")["files"] == 1
+    assert below(tmp_path) == {"a/b/one": b"data"}
+    assert "cannot be a path" in run("cp", "-r", f"{bucket.url}/x", tmp_path / "x", ok=2)
+    put(b"data", "a/b/full/")
+    assert "key 'b/full/'" in run("cp", "-r", f"{bucket.url}/a", tmp_path / "a", ok=2)
+    copy("sync", "--delete", f"{bucket.url}/a", f"{bucket.url}/to")
+    assert bucket.objects("to/") == {"b/one": b"data", "b/full/": b"data"}
+    assert "folder" in run("rm", f"{bucket.url}/void/", ok=3)
+    for folder, count in (("void", 1), ("d", 2), ("a/b/", 4), ("a", 2), ("x", 1), ("to", 2)):
+        told = json.loads(run("rm", "-r", "-y", "--json", f"{bucket.url}/{folder}"))
+        assert told["files_removed"] == count, folder
+    assert bucket.objects() == {}
 
 
 def test_by_http(nginx, shelf, bucket, tmp_path):

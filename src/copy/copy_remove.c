@@ -114,6 +114,20 @@ static bool is_of_source(struct stoker_copy *copy, const char *name)
     return false;
 }
 
+/* The key of what lies below a prefix; "": of what stands for the folder itself. */
+static char *key_below(const char *prefix, const char *name)
+{
+    size_t bytes = strlen(prefix), slash = bytes > 0 && prefix[bytes - 1] != '/';
+    char *key = stk_alloc(1, bytes + slash + strlen(name) + 1);
+
+    if (key) {
+        memcpy(key, prefix, bytes);
+        key[bytes] = '/';
+        memcpy(key + bytes + slash, name, strlen(name) + 1);
+    }
+    return key;
+}
+
 /* Items of a walk below root. extra: only what the source does not have, here and now; else all of
  * them, by workers. */
 int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const char *root,
@@ -145,8 +159,7 @@ int stk_copy_remove_walk(struct stoker_copy *copy, struct stk_visit *walk, const
             stk_free(item);
             continue;
         }
-        path = url && !place->key[0] ? stk_strdup(item->name)
-                                     : stk_copy_join(url ? place->key : root, item->name);
+        path = url ? key_below(place->key, item->name) : stk_copy_join(root, item->name);
         if (!path) {
             status = stk_fail(error, -ENOMEM, "cannot remove", "free memory", "'%.400s'", root);
         } else if (url) {
@@ -241,7 +254,7 @@ static int remove_object(struct stoker_copy *copy, const char *url, struct stoke
 
 int stk_copy_remove(struct stoker_copy *copy, const char *path, struct stoker_error *error)
 {
-    struct stk_visit_options options = {.io = copy->io, .path = path, .deep = true};
+    struct stk_visit_options options = {.io = copy->io, .path = path, .deep = true, .marks = true};
     size_t bytes = strlen(path);
     struct stk_visit *walk = NULL;
     struct stk_stat stat;

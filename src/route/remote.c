@@ -230,6 +230,7 @@ static int gather_from(struct gathering *gathering, struct stk_route *route, con
     }
     if (status == 0) {
         struct stk_search search = {.place = place,
+                                    .marks = true,
                                     .max = more_out ? 1 : 0,
                                     .more_out = more_out,
                                     .found = gather,

@@ -32,7 +32,7 @@ struct page {
     int status;
     uint32_t depth;
     bool in_contents, in_prefixes, in_metadata, is_folder, is_list, truncated, encoded,
-        name_encoded, too_long;
+        name_encoded, too_long, marks;
     uint32_t items; /* the depth at which items stand: 2, Azure's 3 */
     struct stk_rounds rounds;
     uint64_t count;
@@ -98,6 +98,7 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     page->found = search->found;
     page->owner = search->owner;
     page->bucket = bucket_of(place);
+    page->marks = search->marks;
     page->prefix = prefix;
     page->prefix_bytes = bytes;
     page->behind = place->kind == STK_PLACE_AZURE ? search->after : NULL;
@@ -437,10 +438,11 @@ static void give(struct page *page, bool folder)
     }
     /* The prefix itself is the mark of an empty folder, as consoles make them; and Azure's folders,
      * or what Hadoop leaves for them, come as blobs without bytes. */
-    if (page->status < 0 || bytes <= page->prefix_bytes || (page->is_folder && !folder)) {
+    if (page->status < 0 || (bytes <= page->prefix_bytes && !page->marks) ||
+        (page->is_folder && !folder)) {
         return;
     }
-    item.name = page->name + page->prefix_bytes;
+    item.name = page->name + stk_min(bytes, page->prefix_bytes);
     if (page->behind && strcmp(item.name, page->behind) <= 0) {
         return;
     }

@@ -259,6 +259,8 @@ struct stk_found {
 struct stk_search {
     const struct stk_place *place; /* a prefix: '/' is added to its end if it has none */
     bool deep;                     /* all below it, not only what lies directly there */
+    bool marks;                    /* with the object that is the prefix itself, and a folder
+                                    * without a name: "" */
     uint32_t max;                  /* 0: all; else the first so many at least */
     bool *more_out;                /* with max: whole pages; false: that was all. NULL: as few */
     const char *after;             /* deep: names behind this one only, as bytes sort; NULL: all */

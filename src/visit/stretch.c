@@ -30,7 +30,7 @@ static int found(void *owner, const struct stk_found *item)
                             .mtime_ns = item->mtime_ns,
                             .kind = item->folder ? STK_ENTRY_DIRECTORY : STK_ENTRY_FILE,
                             .hash = item->hash};
-    bool marker = bytes > 0 && item->name[bytes - 1] == '/';
+    bool mark = bytes == 0 || item->name[bytes - 1] == '/'; /* of a folder that may be empty */
 
     if (bytes >= sizeof stretch->last) {
         return STOKER_ERROR_LIMIT;
@@ -55,8 +55,8 @@ static int found(void *owner, const struct stk_found *item)
             return STOKER_ERROR_EMPTY;
         }
     }
-    if (bytes == 0 || marker || stk_visit_is_hidden(item->name)) {
-        return 0; /* the mark of an empty folder */
+    if ((mark && item->bytes == 0 && !walk->marks) || stk_visit_is_hidden(item->name)) {
+        return 0;
     }
     if (!item->folder && item->etag && item->etag[0]) {
         size_t etag_bytes = strlen(item->etag);
@@ -76,7 +76,8 @@ int stk_visit_keys(struct stk_visit *walk, uint32_t index, struct stoker_error *
 {
     struct stk_stretch *stretch = &walk->locked.stretches[index];
     struct listing listing = {.walk = walk, .stretch = stretch};
-    struct stk_search search = {.deep = walk->deep, .found = found, .owner = &listing};
+    struct stk_search search = {
+        .deep = walk->deep, .marks = walk->marks, .found = found, .owner = &listing};
     struct stk_place *place = NULL;
     struct stk_store *store;
     char after[STK_VISIT_PATH_BYTES_MAX];

@@ -21,7 +21,7 @@ struct stk_stretch {
 
 struct stk_visit {
     struct stk_io *io;
-    bool deep, folder, others, unordered;
+    bool deep, folder, others, marks, unordered;
     size_t path_bytes;
     char path[STK_VISIT_PATH_BYTES_MAX];
     char real[STK_VISIT_PATH_BYTES_MAX]; /* the root without links */

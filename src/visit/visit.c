@@ -63,6 +63,7 @@ int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *
     walk->deep = options->deep;
     walk->folder = options->folder;
     walk->others = options->others;
+    walk->marks = options->marks;
     walk->path_bytes = bytes;
     memcpy(walk->path, options->path, bytes + 1);
     walk->unordered = is_unordered(options->path);

@@ -33,6 +33,7 @@ struct stk_visit_options {
     bool deep;         /* else only what lies directly there, folders too */
     bool folder;       /* of s3://: a prefix, whatever object has its name */
     bool others;       /* with what is not followed, devices and pipes; else they are left out */
+    bool marks;        /* with the objects that stand for folders, the root's ("") too */
     uint32_t threads;  /* of s3://, deep; 0: STK_VISIT_THREADS_DEFAULT */
 };
 
@@ -42,7 +43,8 @@ struct stk_item {
     uint32_t kind;                     /* enum stk_entry_kind: files, if not deep folders, others */
     const char *etag;                  /* as it is sent; empty: none */
     const char *hash;                  /* hex, of its bytes: SHA-256, or git's; empty: none */
-    char name[];                       /* below the root; empty: the root itself is a file */
+    char name[];                       /* below the root; empty: the root itself is a file. One that
+                                        * ends in '/' has bytes, unless marks were asked for */
 };
 
 /* Gives *walk_out. What the path is, is found out by next. */
