@@ -154,6 +154,8 @@ def test_what_fails(ceph, nginx, tmp_path):
     assert "not a URL" in run(tmp_path, ok=2)
     assert "no URL" in run(ok=2)
     assert "404" in run(f"{nginx.url}/none", ok=3)
+    assert "ends in .html" in run("--plot", tmp_path / "x.pdf", "s3://data/large", ok=2)
+    assert not list(tmp_path.iterdir())
     assert "--plot" in run("--sizes", "1K", "--at-once", "1", "--seconds", "0.5", "--plot",
                            tmp_path / "none/x.html", "s3://data/large", ok=3)
     rules = [{"method": "GET", "fault": "status", "status": 403}]

@@ -285,6 +285,11 @@ static bool ends_in(const char *path, const char *ending)
     return bytes > more && strcasecmp(path + bytes - more, ending) == 0;
 }
 
+bool bench_is_drawing(const char *path)
+{
+    return ends_in(path, ".html") || ends_in(path, ".svg") || ends_in(path, ".png");
+}
+
 bool bench_can_draw(const char *path)
 {
     static char version[] = "--version";

@@ -38,6 +38,7 @@ struct bench_sweep {
 };
 
 /* Whether it can be written: PNG needs librsvg's rsvg-convert. */
+bool bench_is_drawing(const char *path); /* by its ending */
 bool bench_can_draw(const char *path);
 /* Writes a page that needs nothing else: charts and a table; of .svg and .png the charts. 0, or
  * errno; what was there stays until the new one is whole. */

@@ -599,6 +599,10 @@ static int run(struct args *args)
         return term_usage("bench", args->path_count < 2 ? "no URL given" : "one URL, please", NULL,
                           "usage: stoker bench store [options] URL");
     }
+    if (args->plot && !bench_is_drawing(args->plot)) {
+        return term_usage("bench", "not a kind of drawing", args->plot,
+                          "--plot takes a file that ends in .html, .svg or .png");
+    }
     if (args->plot && !bench_can_draw(args->plot)) {
         term_fail("rsvg-convert, which draws PNG, is not here", args->plot,
                   "apt-get install librsvg2-bin; or name a file that ends in .html or .svg");
