@@ -121,9 +121,14 @@ static int find_shape(struct stoker_copy *copy, struct stoker_error *error)
         const char *key = strchr(copy->destination + 5, '/');
 
         copy->folder = copy->folder || !key || !key[1];
-    } else if (stk_io_stat_path(copy->io, copy->destination, &stat, NULL) == 0 &&
-               stat.kind == STK_ENTRY_DIRECTORY) {
-        copy->folder = true;
+    } else if (stk_io_stat_path(copy->io, copy->destination, &stat, NULL) == 0) {
+        if (stat.kind == STK_ENTRY_OTHER) {
+            return stk_fail_errno(error, ENXIO, "cannot write there",
+                                  "name a file or a folder: this is a pipe or a device, to which "
+                                  "'stoker cat' writes",
+                                  "'%.400s'", copy->destination);
+        }
+        copy->folder = copy->folder || stat.kind == STK_ENTRY_DIRECTORY;
     }
     for (size_t i = 0; i < options->source_count && options->recursive && !copy->folder; i++) {
         int status = stk_io_stat_path(copy->io, copy->sources[i], &stat, error);

@@ -168,6 +168,12 @@ static void test_failures(void)
     T_EQ("link", symlink(at("away"), at("to/sub")), 0);
     T_EQ("a link out", run(deep, "src", "to"), -ELOOP);
     T_TRUE("nothing went there", sh("! ls -A", at("away"), "| grep .", ""));
+    T_EQ("pipe", mkfifo(at("pipe"), 0644) + mkfifo(at("to/1"), 0644), 0);
+    T_EQ("a pipe", run(flat, "some/1", "pipe"), -ENXIO);
+    T_EQ("begun before that was seen", progress.bytes_done, 0);
+    T_EQ("a pipe in a folder", run(deep, "some", "to"), -ENXIO);
+    T_TRUE("the other is there", same("some/2", "to/2"));
+    T_TRUE("still pipes", sh("test -p", at("pipe"), "-a -p", at("to/1")));
 }
 
 /* What the source has, but no copy follows, is no reason to remove what is there in its place. */

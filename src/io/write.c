@@ -228,6 +228,14 @@ static void close_out(struct stk_io *io, struct stk_out *opaque)
     stk_free(out_of(opaque));
 }
 
+/* Whether a device, a pipe or a socket is there, or at the end of a link that is. */
+static bool is_special(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
 static int rename_path(struct stk_io *io, const char *from, const char *to, bool fresh,
                        struct stoker_error *error)
 {
@@ -237,6 +245,8 @@ static int rename_path(struct stk_io *io, const char *from, const char *to, bool
     (void)io;
     if (fresh) {
         status = rename_fresh(from, to);
+    } else if (is_special(to)) {
+        status = -ENXIO; /* root's rename would do it, and /dev/null be a file from then on */
     } else {
         status = rename(from, to) < 0 ? -errno : 0;
     }

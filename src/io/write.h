@@ -68,7 +68,8 @@ int stk_io_sync_out(struct stk_io *io, struct stk_out *out, struct stoker_error 
 void stk_io_close_out(struct stk_io *io, struct stk_out *out);
 
 /* Atomic, within one file system (else -EXDEV). What is at `to` is replaced: a file by a file, an
- * empty directory by a directory. fresh: fails with -EEXIST when anything is there. */
+ * empty directory by a directory; a device, pipe or socket never (-ENXIO), nor a link to one.
+ * fresh: fails with -EEXIST when anything is there. */
 int stk_io_rename(struct stk_io *io, const char *from, const char *to, bool fresh,
                   struct stoker_error *error);
 /* A file gets a second name beside its first, that is not there yet: else -EEXIST. Not every file

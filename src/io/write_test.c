@@ -356,6 +356,23 @@ static void test_claim(void)
     T_EQ("tear down", unlink(below("part")) + unlink(below("whole")) + unlink(below("link")), 0);
 }
 
+/* Root may replace them: then the machine has no /dev/null any more. */
+static void test_special(void)
+{
+    static const char *const names[] = {"pipe", "link"};
+    struct stoker_error error;
+    struct stat info;
+
+    T_EQ("pipe", mkfifo(below("pipe"), 0644) + symlink("pipe", below("link")), 0);
+    for (size_t i = 0; i < STK_COUNT(names); i++) {
+        T_EQ(names[i], stk_io_rename(io, below("kept"), below(names[i]), false, &error), -ENXIO);
+        T_ERROR(names[i], &error);
+        T_TRUE(names[i], stat(below(names[i]), &info) == 0 && S_ISFIFO(info.st_mode));
+        T_EQ(names[i], bytes_of("kept"), 4);
+    }
+    T_EQ("tear down", unlink(below("pipe")) + unlink(below("link")), 0);
+}
+
 int main(void)
 {
     struct stk_io_options options = {.backend = STOKER_IO_THREADS};
@@ -373,6 +390,7 @@ int main(void)
     test_modes();
     test_memory();
     test_claim();
+    test_special();
     rename_all("as it is");
     in_child("limit", test_limit, 0);
     in_child("no flag", test_fallback, EINVAL);
