@@ -27,12 +27,11 @@ struct page {
     size_t prefix_bytes;
     const char *behind;      /* Azure lists from the beginning only; NULL: all names are wanted */
     char after[AFTER_BYTES]; /* room for what begins the listing */
-    int (*found)(void *owner, const struct stk_found *item);
-    void *owner;
+    const struct stk_search *search;
     int status;
     uint32_t depth;
     bool in_contents, in_prefixes, in_metadata, is_folder, is_list, truncated, encoded,
-        name_encoded, too_long, marks;
+        name_encoded, too_long;
     uint32_t items; /* the depth at which items stand: 2, Azure's 3 */
     struct stk_rounds rounds;
     uint64_t count;
@@ -95,10 +94,8 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     }
     snprintf(keys, sizeof keys, "%u",
              search->max > 0 && search->max < 1000 && !search->more_out ? search->max : 1000);
-    page->found = search->found;
-    page->owner = search->owner;
+    page->search = search;
     page->bucket = bucket_of(place);
-    page->marks = search->marks;
     page->prefix = prefix;
     page->prefix_bytes = bytes;
     page->behind = place->kind == STK_PLACE_AZURE ? search->after : NULL;
@@ -438,7 +435,7 @@ static void give(struct page *page, bool folder)
     }
     /* The prefix itself is the mark of an empty folder, as consoles make them; and Azure's folders,
      * or what Hadoop leaves for them, come as blobs without bytes. */
-    if (page->status < 0 || (bytes <= page->prefix_bytes && !page->marks) ||
+    if (page->status < 0 || (bytes <= page->prefix_bytes && !page->search->marks) ||
         (page->is_folder && !folder)) {
         return;
     }
@@ -446,7 +443,7 @@ static void give(struct page *page, bool folder)
     if (page->behind && strcmp(item.name, page->behind) <= 0) {
         return;
     }
-    page->status = page->found(page->owner, &item);
+    page->status = page->search->found(page->search->owner, &item);
     if (page->status < 0) {
         XML_StopParser(page->parser, XML_FALSE);
     }
