@@ -1710,6 +1710,15 @@ STOKER_API void stoker_copy_close(struct stoker_copy *copy);
 
 enum stoker_file_kind { STOKER_FILE = 1, STOKER_FOLDER, STOKER_OTHER_FILE };
 
+/* Whether an object lies in an archive of its store, from which it is brought back before it can be
+ * read: S3's GLACIER, DEEP_ARCHIVE and archive tiers, Azure's Archive. */
+enum stoker_archive {
+    STOKER_ARCHIVE_NONE = 0, /* it can be read; or it is not told */
+    STOKER_ARCHIVE_AWAY,     /* it is to be restored first */
+    STOKER_ARCHIVE_COMING,   /* that was asked for, and takes hours */
+    STOKER_ARCHIVE_BACK,     /* a copy can be read, until restored_until_ns */
+};
+
 struct stoker_file_info {
     size_t struct_size;
     uint32_t kind;     /* enum stoker_file_kind */
@@ -1717,9 +1726,14 @@ struct stoker_file_info {
     uint64_t mtime_ns; /* since 1970; 0: not known */
     char etag[256];    /* as the server tells it, with its quotes; empty: none */
     char name[4096];   /* of a walk: below its path; else empty */
+    /* Of stoker_stat. */
+    char storage_class[32];     /* as the store calls it; empty: its usual one, or not told */
+    uint32_t archive;           /* enum stoker_archive */
+    uint64_t restored_until_ns; /* since 1970; 0: not told */
 };
 
-/* What a path or URL names. -ENOENT. */
+/* What a path or URL names: of an object without its bytes, so that archived ones are told, too.
+ * -ENOENT. */
 STOKER_API int stoker_stat(struct stoker_engine *engine, const char *path,
                            struct stoker_file_info *info_out, struct stoker_error *error);
 

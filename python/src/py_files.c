@@ -40,15 +40,19 @@ static struct stoker_file_info *new_info(void)
     return info;
 }
 
-/* (name, kind, bytes, mtime_ns, etag) */
+/* (name, kind, bytes, mtime_ns, etag, storage_class, archive, restored_until_ns) */
 static PyObject *info_tuple(const struct stoker_file_info *info)
 {
     static const char *const kinds[] = {"other", "file", "folder", "other"};
+    static const char *const archives[] = {"", "archived", "being restored", "restored"};
 
-    return Py_BuildValue("NsKKN", stk_py_text(info->name, strlen(info->name)),
+    return Py_BuildValue("NsKKNNsK", stk_py_text(info->name, strlen(info->name)),
                          kinds[info->kind < 4 ? info->kind : 0], (unsigned long long)info->bytes,
                          (unsigned long long)info->mtime_ns,
-                         stk_py_text(info->etag, strlen(info->etag)));
+                         stk_py_text(info->etag, strlen(info->etag)),
+                         stk_py_text(info->storage_class, strlen(info->storage_class)),
+                         archives[info->archive < 4 ? info->archive : 0],
+                         (unsigned long long)info->restored_until_ns);
 }
 
 static struct stk_py_module *module_of(PyObject *module)
@@ -642,7 +646,7 @@ static void copy_dealloc(PyObject *object)
 /* ---- types ------------------------------------------------------------------------------ */
 
 static PyMethodDef file_methods[] = {
-    {"info", file_info, METH_NOARGS, "(name, kind, bytes, mtime_ns, etag) when it was opened."},
+    {"info", file_info, METH_NOARGS, "What stat tells, when it was opened."},
     {"readinto", file_readinto, METH_VARARGS, "Reads from an offset into a buffer."},
     {"close", file_close, METH_NOARGS, "Lets go."},
     {NULL, NULL, 0, NULL},

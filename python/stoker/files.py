@@ -47,6 +47,12 @@ class FileInfo(NamedTuple):
     """Seconds since 1970; ``None``: not known."""
     etag: str
     """As the server tells it, with its quotes; or empty."""
+    storage_class: str = ""
+    """Of :func:`stat`: as the store calls it; empty: its usual one, or not told."""
+    archive: str = ""
+    """Of :func:`stat`: ``"archived"``, ``"being restored"``, ``"restored"``; empty: none of it."""
+    restored_until: float | None = None
+    """Seconds since 1970; ``None``: not told."""
 
 
 class CopyReport(NamedTuple):
@@ -226,7 +232,7 @@ def rm(
 
 
 def stat(path: str | os.PathLike[str], *, engine: Engine | None = None) -> FileInfo:
-    """What a path or URL names. Raises FileNotFoundError where there is nothing."""
+    """What a path or URL names, archived objects too. FileNotFoundError where there is nothing."""
     native = native_of(engine, "stat")
     name = paths_of(path)[0]
     told = interruptible(lambda: _stoker.stat(native, name))
@@ -379,6 +385,7 @@ def _walk(native: _stoker.Walk) -> Iterator[FileInfo]:
         native.close()
 
 
-def _info(item: tuple[str, str, int, int, str]) -> FileInfo:
-    name, kind, size, mtime_ns, etag = item
-    return FileInfo(name, kind, size, mtime_ns / 1e9 if mtime_ns else None, etag)
+def _info(item: tuple[str, str, int, int, str, str, str, int]) -> FileInfo:
+    name, kind, size, mtime_ns, etag, storage_class, archive, until_ns = item
+    return FileInfo(name, kind, size, mtime_ns / 1e9 if mtime_ns else None, etag, storage_class,
+                    archive, until_ns / 1e9 if until_ns else None)

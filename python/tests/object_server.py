@@ -315,8 +315,13 @@ class S3(Handler):
             else:
                 text.append(f"<Contents><Key>{quote(name)}</Key><Size>{len(data)}</Size>"
                             f"<ETag>&quot;{self.etag(data)}&quot;</ETag>"
-                            f"<LastModified>{iso(MODIFIED)}</LastModified></Contents>")
+                            f"<LastModified>{iso(MODIFIED)}</LastModified>"
+                            f"<StorageClass>{self.class_of(bucket, name)}</StorageClass>"
+                            "</Contents>")
         self.say(200, f"<ListBucketResult>{''.join(text)}</ListBucketResult>".encode())
+
+    def class_of(self, bucket, key):
+        return "STANDARD"
 
 
 class Google(S3):

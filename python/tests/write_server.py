@@ -197,6 +197,9 @@ class Writing(object_server.S3):
         else:
             self.give(self.server.objects[self.spot])
 
+    def class_of(self, bucket, key):
+        return self.server.classes.get((bucket, key), ("",))[0] or "STANDARD"
+
     def give(self, data, **more):
         kind, restore = self.server.classes.get(self.spot, ("", ""))
         if kind:

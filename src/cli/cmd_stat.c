@@ -19,7 +19,9 @@ const struct command command_stat = {
     .bit = COMMAND_STAT,
     .usage = "[options] PATH...",
     .summary = "Size, time and version of files and objects",
-    .more = "",
+    .more =
+        "Of objects the storage class, too; of archived ones, which cannot be read, whether they\n"
+        "are being restored, and of restored ones until when.\n",
     .run = run,
 };
 
@@ -40,6 +42,14 @@ static const char *time_text(uint64_t mtime_ns, char text[32])
     return text;
 }
 
+static const char *archive_name(uint32_t archive)
+{
+    return archive == STOKER_ARCHIVE_AWAY     ? "archived"
+           : archive == STOKER_ARCHIVE_COMING ? "being restored"
+           : archive == STOKER_ARCHIVE_BACK   ? "restored"
+                                              : "";
+}
+
 static void print_json(const char *path, const struct stoker_file_info *info)
 {
     char when[32];
@@ -56,7 +66,39 @@ static void print_json(const char *path, const struct stoker_file_info *info)
     if (info->etag[0]) {
         json_str("etag", info->etag);
     }
+    if (info->storage_class[0]) {
+        json_str("storage_class", info->storage_class);
+    }
+    if (info->archive != STOKER_ARCHIVE_NONE) {
+        json_str("archive", archive_name(info->archive));
+    }
+    if (info->restored_until_ns > 0) {
+        json_str("restored_until", time_text(info->restored_until_ns, when));
+    }
     json_close('}');
+}
+
+static void print_text(const char *path, const struct stoker_file_info *info)
+{
+    char when[32], bytes[TERM_NUMBER_BYTES];
+
+    term_text(path);
+    printf("\n  %s", kind_name(info->kind));
+    if (info->kind == STOKER_FILE) {
+        printf(", %s bytes", term_count(bytes, info->bytes));
+    }
+    printf(", %s%s", time_text(info->mtime_ns, when), info->etag[0] ? ", " : "");
+    term_text(info->etag);
+    if (info->storage_class[0] || info->archive != STOKER_ARCHIVE_NONE) {
+        printf("\n  storage class ");
+        term_text(info->storage_class[0] ? info->storage_class : "not told");
+        printf("%s%s", info->archive != STOKER_ARCHIVE_NONE ? ", " : "",
+               archive_name(info->archive));
+    }
+    if (info->restored_until_ns > 0) {
+        printf(" until %s", time_text(info->restored_until_ns, when));
+    }
+    putchar('\n');
 }
 
 static int run(struct args *args)
@@ -72,7 +114,6 @@ static int run(struct args *args)
     status = status == EXIT_FINE ? named_args(args, engine) : status;
     for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
         struct stoker_error error = {0};
-        char when[32], bytes[TERM_NUMBER_BYTES];
         int found;
 
         info.struct_size = sizeof info;
@@ -84,14 +125,7 @@ static int run(struct args *args)
         } else if (args->json) {
             print_json(args->paths[i], &info);
         } else {
-            term_text(args->paths[i]);
-            printf("\n  %s", kind_name(info.kind));
-            if (info.kind == STOKER_FILE) {
-                printf(", %s bytes", term_count(bytes, info.bytes));
-            }
-            printf(", %s%s", time_text(info.mtime_ns, when), info.etag[0] ? ", " : "");
-            term_text(info.etag);
-            putchar('\n');
+            print_text(args->paths[i], &info);
         }
     }
     stoker_engine_close(engine);

@@ -56,9 +56,8 @@ static int look(struct stoker_engine *engine, const char *path, struct stoker_fi
 {
     struct stoker_file_info full = {0};
     struct stk_about about;
-    struct stk_file *file;
     struct stk_stat stat;
-    int status = stk_io_stat_path(engine->io, path, &stat, error);
+    int status = stk_route_look(engine->io, path, &stat, &about, error);
 
     if (status < 0) {
         return status;
@@ -66,12 +65,10 @@ static int look(struct stoker_engine *engine, const char *path, struct stoker_fi
     full.kind = stat.kind;
     full.bytes = stat.kind == STK_ENTRY_FILE ? stat.bytes : 0;
     full.mtime_ns = stat.mtime_ns;
-    if (stat.kind == STK_ENTRY_FILE && stk_io_is_url(path) &&
-        stk_io_open_file(engine->io, path, &file, NULL) == 0) { /* known by now: nothing is sent */
-        stk_route_about(file, &about);
-        put_text(full.etag, sizeof full.etag, about.etag);
-        stk_io_close_file(engine->io, file);
-    }
+    put_text(full.etag, sizeof full.etag, about.etag);
+    put_text(full.storage_class, sizeof full.storage_class, about.storage);
+    full.archive = about.archive;
+    full.restored_until_ns = about.back_until_ns;
     tell(info, &full);
     return 0;
 }

@@ -20,6 +20,7 @@ struct entry {
     bool folder;                        /* then that is all */
     char etag[ETAG_BYTES];
     char modified[32]; /* an HTTP date has 29 bytes */
+    char storage[STK_STORE_CLASS_BYTES];
     struct stk_seal whole;
 };
 
@@ -132,6 +133,7 @@ void stk_known_add(struct stk_known *known, const char *url, const struct stk_ab
     key_of(url, strlen(url), new.key);
     memcpy(new.etag, about->etag, strlen(about->etag) + 1);
     memcpy(new.modified, about->modified, strlen(about->modified) + 1);
+    memcpy(new.storage, about->storage, sizeof new.storage);
     pthread_mutex_lock(&known->lock);
     put(known, &new, 1000ull * STK_ROUTE_KNOWN_S);
     known->kept.until_ns = 0; /* it may have been written just now */
@@ -209,6 +211,7 @@ bool stk_known_find(struct stk_known *known, const char *url, struct stk_about *
             .bytes = entry->bytes, .mtime_ns = entry->mtime_ns, .whole = entry->whole};
         memcpy(about_out->etag, entry->etag, sizeof entry->etag);
         memcpy(about_out->modified, entry->modified, sizeof entry->modified);
+        memcpy(about_out->storage, entry->storage, sizeof entry->storage);
     }
     pthread_mutex_unlock(&known->lock);
     return object;

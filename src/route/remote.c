@@ -21,8 +21,8 @@ struct gathering {
     char path[2 * STK_STORE_URL_BYTES_MAX];
 };
 
-static int find(struct stk_route *route, const struct stk_place *place, struct stk_about *about_out,
-                struct stoker_error *error);
+static int find(struct stk_route *route, const struct stk_place *place, bool archived,
+                struct stk_about *about_out, struct stoker_error *error);
 static int look_below(struct stk_route *route, const char *url, struct stoker_error *error);
 static void wait_done(struct stk_parts *parts);
 
@@ -59,7 +59,7 @@ int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **
         status =
             stk_fail(error, -EISDIR, "a bucket is not an object", "name a key in it", "'%s'", url);
     }
-    status = status < 0 ? status : find(route, remote->place, &remote->about, error);
+    status = status < 0 ? status : find(route, remote->place, false, &remote->about, error);
     if (status == 0 && remote->about.folder) {
         status = stk_fail(error, -EISDIR, "this is a folder", "name a blob in it", "'%s'", url);
     }
@@ -92,19 +92,25 @@ void stk_remote_note(struct stk_remote *remote, const struct stoker_error *error
     pthread_mutex_unlock(&remote->lock);
 }
 
-/* By what is known, or by asking. */
-static int find(struct stk_route *route, const struct stk_place *place, struct stk_about *about_out,
-                struct stoker_error *error)
+/* By what is known, or by asking. archived: such an object is found, too, and what of it is in an
+ * archive is wanted, which a listing does not tell. */
+static int find(struct stk_route *route, const struct stk_place *place, bool archived,
+                struct stk_about *about_out, struct stoker_error *error)
 {
     struct stk_store *store;
     int status;
 
-    if (stk_known_find(route->known, place->url, about_out)) {
+    if (stk_known_find(route->known, place->url, about_out) &&
+        !(archived && stk_store_may_archive(about_out->storage))) {
         return 0;
     }
     status = stk_route_store(route, &store, error);
-    status = status < 0 ? status : stk_store_head(store, place, about_out, error);
-    if (status == 0 && !about_out->folder) {
+    if (status == 0) {
+        status = archived ? stk_store_look(store, place, about_out, error)
+                          : stk_store_head(store, place, about_out, error);
+    }
+    if (status == 0 && !about_out->folder && about_out->archive != STOKER_ARCHIVE_AWAY &&
+        about_out->archive != STOKER_ARCHIVE_COMING) {
         stk_known_add(route->known, place->url, about_out);
     }
     return status;
@@ -112,7 +118,7 @@ static int find(struct stk_route *route, const struct stk_place *place, struct s
 
 /* An object, else a prefix with something below it. */
 int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *stat_out,
-                    struct stoker_error *error)
+                    struct stk_about *about_out, struct stoker_error *error)
 {
     struct stoker_error why = {0};
     struct stk_place *place = NULL;
@@ -131,12 +137,15 @@ int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *s
         stk_place_free(place);
         return 0;
     }
-    status = folder ? -ENOENT : find(route, place, &about, &why);
+    status = folder ? -ENOENT : find(route, place, about_out != NULL, &about, &why);
     if (status == 0 && !about.folder) {
         stat_out->kind = STK_ENTRY_FILE;
         stat_out->bytes = about.bytes;
         stat_out->mtime_ns = about.mtime_ns;
         stat_out->version = version_of(&about);
+        if (about_out) {
+            *about_out = about;
+        }
     } else if (status == -ENOENT && stk_place_is_keyed(place)) {
         status = look_below(route, url, error);
     } else if (error) {
@@ -204,6 +213,7 @@ static int gather(void *owner, const struct stk_found *item)
     entry.inode = inode_of(gathering->path);
     if (!item->folder && item->etag[0]) {
         memcpy(about.etag, item->etag, stk_min(strlen(item->etag), sizeof about.etag - 1));
+        stk_about_class(&about, item->storage);
         stk_known_add(gathering->route->known, gathering->path, &about);
     }
     return stk_listing_add(&gathering->builder, &entry);

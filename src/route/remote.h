@@ -83,8 +83,9 @@ int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **
 void stk_remote_release(struct stk_remote *remote);
 /* Why a read of it failed, for who asks. */
 void stk_remote_note(struct stk_remote *remote, const struct stoker_error *error);
+/* about_out: archived objects are told, too; NULL: they are an error. */
 int stk_remote_stat(struct stk_route *route, const char *url, struct stk_stat *stat_out,
-                    struct stoker_error *error);
+                    struct stk_about *about_out, struct stoker_error *error);
 void stk_remote_stat_file(const struct stk_remote *remote, struct stk_stat *stat_out);
 int stk_remote_list(struct stk_route *route, const char *url, struct stk_listing *listing_out,
                     struct stoker_error *error);

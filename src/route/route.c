@@ -144,7 +144,7 @@ static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_
     if (desk) {
         return stk_guest_stat(desk, path, stk_route(io)->options.read_timeout_ms, stat_out, error);
     }
-    return stk_io_is_url(path) ? stk_remote_stat(stk_route(io), path, stat_out, error)
+    return stk_io_is_url(path) ? stk_remote_stat(stk_route(io), path, stat_out, NULL, error)
                                : stk_io_stat_path(stk_route(io)->real, path, stat_out, error);
 }
 
@@ -573,6 +573,15 @@ bool stk_route_about(const struct stk_file *file, struct stk_about *about_out)
         *about_out = stk_remote((struct stk_file *)(uintptr_t)file)->about;
     }
     return stk_is_remote(file);
+}
+
+int stk_route_look(struct stk_io *io, const char *path, struct stk_stat *stat_out,
+                   struct stk_about *about_out, struct stoker_error *error)
+{
+    *about_out = (struct stk_about){.bytes = 0};
+    return io->table == &table && stk_io_is_url(path) && !desk_of(io, path)
+               ? stk_remote_stat(stk_route(io), path, stat_out, about_out, error)
+               : stk_io_stat_path(io, path, stat_out, error);
 }
 
 void stk_route_ask(struct stk_io *io, struct stk_file *file)

@@ -45,6 +45,10 @@ struct stk_seal;  /* seal/seal.h */
 int stk_route_lend(struct stk_io *io, struct stk_store **store_out, struct stoker_error *error);
 /* An object is this now; about NULL: it is another than before, or gone. */
 void stk_route_know(struct stk_io *io, const char *url, const struct stk_about *about);
+/* stk_io_stat_path, and what a store tells of an object: of an archived one, too, which cannot be
+ * opened. Of others *about_out is zeroed. */
+int stk_route_look(struct stk_io *io, const char *path, struct stk_stat *stat_out,
+                   struct stk_about *about_out, struct stoker_error *error);
 /* What an open remote file was when it was opened; false: it is a local one. */
 bool stk_route_about(const struct stk_file *file, struct stk_about *about_out);
 /* Waits until the checksum of an open remote file is known, of which all will be read, where the

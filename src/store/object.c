@@ -17,6 +17,57 @@ static bool is_header(const struct stk_http_answer *answer, const char *name, co
            strncasecmp((const char *)told.data, value, told.bytes) == 0;
 }
 
+bool stk_store_may_archive(const char *storage)
+{
+    return strcmp(storage, "GLACIER") == 0 || strcmp(storage, "DEEP_ARCHIVE") == 0 ||
+           strcmp(storage, "INTELLIGENT_TIERING") == 0 || strcmp(storage, "Archive") == 0;
+}
+
+/* ongoing-request="false", expiry-date="Fri, 21 Dec 2012 00:00:00 GMT" */
+static void take_restore(struct stk_about *about, struct stk_view value)
+{
+    static const char going[] = "ongoing-request=\"true\"", date[] = "expiry-date=\"";
+    const char *text = (const char *)value.data, *at;
+    size_t left;
+
+    about->archive = memmem(text, value.bytes, going, sizeof going - 1) ? STOKER_ARCHIVE_COMING
+                                                                        : STOKER_ARCHIVE_BACK;
+    at = memmem(text, value.bytes, date, sizeof date - 1);
+    if (at && about->archive == STOKER_ARCHIVE_BACK) {
+        at += sizeof date - 1;
+        left = value.bytes - (size_t)(at - text);
+        text = memchr(at, '"', left);
+        about->back_until_ns = stk_store_time(at, text ? (size_t)(text - at) : left);
+    }
+}
+
+/* https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html
+ * https://learn.microsoft.com/rest/api/storageservices/get-blob-properties
+ * Google's ARCHIVE is read as any other class. */
+static void take_class(struct stk_about *about, const struct stk_http_answer *answer)
+{
+    struct stk_view value;
+    bool tier = false;
+
+    if ((stk_http_header(answer, "x-amz-storage-class", &value) ||
+         stk_http_header(answer, "x-goog-storage-class", &value) ||
+         stk_http_header(answer, "x-ms-access-tier", &value)) &&
+        value.bytes < sizeof about->storage) {
+        memcpy(about->storage, value.data, value.bytes);
+    }
+    if (stk_http_header(answer, "x-amz-restore", &value)) {
+        take_restore(about, value);
+    } else if (stk_http_header(answer, "x-ms-archive-status", &value)) {
+        about->archive = STOKER_ARCHIVE_COMING; /* "rehydrate-pending-to-hot" */
+    } else {
+        tier = stk_http_header(answer, "x-amz-archive-status", &value);
+        about->archive = tier || (stk_store_may_archive(about->storage) &&
+                                  strcmp(about->storage, "INTELLIGENT_TIERING") != 0)
+                             ? STOKER_ARCHIVE_AWAY
+                             : STOKER_ARCHIVE_NONE;
+    }
+}
+
 void stk_store_told(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
                     struct stk_about *about)
 {
@@ -44,6 +95,10 @@ void stk_store_told(const struct stk_exchange *exchange, const struct stk_http_a
     }
     about->folder = about->bytes == 0 && (is_header(answer, "x-ms-resource-type", "directory") ||
                                           is_header(answer, "x-ms-meta-hdi_isfolder", "true"));
+    take_class(about, answer);
+    if (exchange->method == STK_HTTP_GET && about->archive == STOKER_ARCHIVE_AWAY) {
+        about->archive = STOKER_ARCHIVE_NONE; /* whatever it is called: a byte of it came */
+    }
 }
 
 void stk_store_probe(struct stk_exchange *exchange, const struct stk_place *place, uint8_t *byte)
@@ -73,10 +128,24 @@ static int ask_folder(struct stk_store *store, const struct stk_place *place,
     return status;
 }
 
+/* No byte of it can be read, but HEAD tells of it. */
+static int ask_archived(struct stk_store *store, const struct stk_place *place,
+                        struct stk_about *about, struct stk_http_answer *answer)
+{
+    struct stk_exchange exchange = {.place = place, .method = STK_HTTP_HEAD};
+    int status = stk_exchange_call(store, &exchange, answer, NULL);
+
+    if (status == 0) {
+        stk_store_told(&exchange, answer, about);
+        status = about->bytes == UINT64_MAX ? STOKER_ERROR_UNSUPPORTED : 0;
+    }
+    return status;
+}
+
 /* By a byte of it instead of HEAD: a refusal then has a body that says why, and URLs that were
  * signed for GET work. */
-int stk_store_head(struct stk_store *store, const struct stk_place *place,
-                   struct stk_about *about_out, struct stoker_error *error)
+static int ask(struct stk_store *store, const struct stk_place *place, bool archived,
+               struct stk_about *about_out, struct stoker_error *error)
 {
     uint8_t byte;
     struct stk_exchange exchange = {.status = 0};
@@ -98,9 +167,24 @@ int stk_store_head(struct stk_store *store, const struct stk_place *place,
         } else if (place->kind == STK_PLACE_AZURE && about_out->bytes == 0) {
             status = ask_folder(store, place, about_out, answer, error);
         }
+    } else if (archived && stk_refusal_is_archived(exchange.refused) &&
+               ask_archived(store, place, about_out, answer) == 0) {
+        status = 0;
     }
     stk_free(answer);
     return status;
+}
+
+int stk_store_head(struct stk_store *store, const struct stk_place *place,
+                   struct stk_about *about_out, struct stoker_error *error)
+{
+    return ask(store, place, false, about_out, error);
+}
+
+int stk_store_look(struct stk_store *store, const struct stk_place *place,
+                   struct stk_about *about_out, struct stoker_error *error)
+{
+    return ask(store, place, true, about_out, error);
 }
 
 /* "<LocationConstraint>US-WEST1</LocationConstraint>" */

@@ -39,7 +39,7 @@ struct page {
     char text[TEXT_BYTES_MAX + 1];
     /* of the item in hand */
     char name[TEXT_BYTES_MAX + 1];
-    char etag[STK_STORE_ETAG_BYTES_MAX];
+    char etag[STK_STORE_ETAG_BYTES_MAX], storage[STK_STORE_CLASS_BYTES];
     uint64_t bytes, mtime_ns;
     char token[TEXT_BYTES_MAX + 1];
 };
@@ -301,7 +301,7 @@ static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **
     } else if (page->depth == page->items) {
         page->in_contents = strcmp(name, "Contents") == 0 || strcmp(name, "Blob") == 0;
         page->in_prefixes = strcmp(name, "CommonPrefixes") == 0 || strcmp(name, "BlobPrefix") == 0;
-        page->name[0] = page->etag[0] = '\0';
+        page->name[0] = page->etag[0] = page->storage[0] = '\0';
         page->bytes = page->mtime_ns = 0;
         page->name_encoded = page->in_metadata = page->is_folder = false;
     } else if (page->depth == page->items + 1 && strcmp(name, "Metadata") == 0) {
@@ -404,6 +404,10 @@ static void take_field(struct page *page, const char *name)
         } else if (!bare) {
             take(page, page->etag, sizeof page->etag);
         }
+    } else if (strcmp(name, azure ? "AccessTier" : "StorageClass") == 0) {
+        if (page->text_bytes < sizeof page->storage && !page->too_long) {
+            memcpy(page->storage, page->text, page->text_bytes + 1);
+        }
     } else if (strcmp(name, azure ? "Content-Length" : "Size") == 0) {
         page->bytes = strtoull(page->text, NULL, 10);
     } else if (strcmp(name, azure ? "Last-Modified" : "LastModified") == 0) {
@@ -413,8 +417,11 @@ static void take_field(struct page *page, const char *name)
 
 static void give(struct page *page, bool folder)
 {
-    struct stk_found item = {
-        .folder = folder, .bytes = page->bytes, .mtime_ns = page->mtime_ns, .etag = page->etag};
+    struct stk_found item = {.folder = folder,
+                             .bytes = page->bytes,
+                             .mtime_ns = page->mtime_ns,
+                             .etag = page->etag,
+                             .storage = page->storage};
     size_t bytes;
 
     if ((page->encoded || page->name_encoded) && !stk_sign_decode(page->name)) {

@@ -184,6 +184,8 @@ int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
 void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer *answer);
 /* The same of a document; left alone if it tells of no failure. */
 void stk_refusal_of(struct stk_refusal *refusal, const char *document);
+/* Whether the word says that the object is archived. */
+bool stk_refusal_is_archived(const char *code);
 uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_answer *answer,
                          const struct stk_refusal *refusal);
 int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,

@@ -26,9 +26,11 @@
 #include "whole/whole.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #define STK_STORE_URL_BYTES_MAX 4096u /* as users name them; a key has at most 1,024 bytes */
 #define STK_STORE_ETAG_BYTES_MAX 256u
+#define STK_STORE_CLASS_BYTES 24u /* "INTELLIGENT_TIERING" */
 #define STK_STORE_ATTEMPTS_MAX 12u
 #define STK_STORE_PAGE_BYTES_MAX (8u << 20) /* of one page of a listing: 1,000 keys */
 #define STK_STORE_RANGE_BYTES (8u << 20)    /* larger reads are cut into ranges of so many bytes */
@@ -108,6 +110,9 @@ struct stk_about {
     char modified[64];                   /* http: Last-Modified as it was told; empty: none */
     bool folder;                         /* Azure: a folder, which is a blob without bytes */
     struct stk_seal whole;               /* told before its bytes come: the hub does; or NONE */
+    char storage[STK_STORE_CLASS_BYTES]; /* its class; empty: the usual one, or not told */
+    uint32_t archive;                    /* enum stoker_archive */
+    uint64_t back_until_ns;              /* of BACK; 0: not told */
 };
 
 /* What one request wants, with all of its tries. Private to the room, but for the fields of a
@@ -204,6 +209,20 @@ bool stk_store_has_key(const struct stk_store *store, const struct stk_place *pl
 /* Asks for size and version. -ENOENT, -EACCES ... */
 int stk_store_head(struct stk_store *store, const struct stk_place *place,
                    struct stk_about *about_out, struct stoker_error *error);
+/* The same of one that need not be read: of an archived one, too. */
+int stk_store_look(struct stk_store *store, const struct stk_place *place,
+                   struct stk_about *about_out, struct stoker_error *error);
+/* As a listing tells it; NULL: it does not. */
+static inline void stk_about_class(struct stk_about *about, const char *storage)
+{
+    size_t bytes = storage ? strlen(storage) : sizeof about->storage;
+
+    if (bytes < sizeof about->storage) {
+        memcpy(about->storage, storage, bytes + 1);
+    }
+}
+/* Whether an object of this class may be in an archive: then a listing does not tell all. */
+bool stk_store_may_archive(const char *storage);
 /* In which region its bucket is, as the service calls it: "us-west-2"; "us-central1", "eu". Empty:
  * it does not tell. Of S3 also who may not list it is told. */
 int stk_store_where(struct stk_store *store, const struct stk_place *place, char region_out[64],
@@ -253,7 +272,8 @@ struct stk_found {
     bool folder;      /* a common prefix; name without its '/' */
     uint64_t bytes, mtime_ns;
     const char *etag;
-    const char *hash; /* the hub: as dialect/hugging.h has it; NULL: none */
+    const char *storage; /* as struct stk_about has it; NULL: not told */
+    const char *hash;    /* the hub: as dialect/hugging.h has it; NULL: none */
 };
 /* What is to be listed, and who is told. */
 struct stk_search {

@@ -100,6 +100,14 @@ void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer 
     }
 }
 
+bool stk_refusal_is_archived(const char *code)
+{
+    static const char *const codes[] = {"InvalidObjectState", "ObjectNotInActiveTierError",
+                                        "BlobArchived", "BlobBeingRehydrated"};
+
+    return is_one_of(code, codes, STK_COUNT(codes));
+}
+
 /* Where the hub's redirect led is asked next time, until it is refused there: a signed URL lives
  * some minutes, and each answer of the hub counts against its limits. */
 static void land(struct stk_exchange *exchange)
@@ -343,8 +351,7 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
         while (told->code != 0 && told->code != answer->code) {
             told++;
         }
-        if (strcmp(refusal->code, "InvalidObjectState") == 0 ||
-            strcmp(refusal->code, "ObjectNotInActiveTierError") == 0) {
+        if (stk_refusal_is_archived(refusal->code) && exchange->place->kind != STK_PLACE_AZURE) {
             exchange->status = fail_archived(exchange, refusal);
         } else if (exchange->place->kind == STK_PLACE_S3 && answer->code / 100 == 4 &&
                    strcasestr(refusal->message, "server side encryption")) {
@@ -353,7 +360,7 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
                          "name the key that it was written with by STOKER_SSE_C_KEY_FILE, or by "
                          "STOKER_SSE_C_KEY",
                          "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
-        } else if (strcmp(refusal->code, "BlobArchived") == 0) {
+        } else if (stk_refusal_is_archived(refusal->code)) {
             exchange->status = stk_fail(&exchange->error, -EACCES, "the blob is archived",
                                         "rehydrate it first: az storage blob set-tier --tier Hot",
                                         "%s", refusal->message);

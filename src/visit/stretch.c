@@ -63,6 +63,7 @@ static int found(void *owner, const struct stk_found *item)
 
         if (etag_bytes < sizeof about.etag && listing->url_bytes + bytes < sizeof listing->url) {
             memcpy(about.etag, item->etag, etag_bytes + 1);
+            stk_about_class(&about, item->storage);
             memcpy(listing->url + listing->url_bytes, item->name, bytes + 1);
             stk_route_know(walk->io, listing->url, &about);
         }
