@@ -318,7 +318,7 @@ def test_one_rate_for_all(shelf):
     check(told)
     refused = sum(status == 503 for _, _, _, status in store.asked)
     assert refused >= sum(one["manners"]["throttles"] for one in told) > 0
-    # How many are refused at such a store is asserted in simulated time: src/manners/rules_test.c.
+    # How many are refused at such a store is asserted in simulated time: src/manners/pace_test.c.
     # One that came when the others were done, or was done before there was a limit, had no wait.
     assert any(one["manners"]["waits_rate"] > 0 for one in told)
     print(f"{len(store.asked)} requests, {refused} refused")
@@ -358,7 +358,7 @@ def test_three_of_ten_refused(shelf, tmp_path):
 def test_alone(shelf, tmp_path, monkeypatch):
     """Without a place to share it works, and says so."""
     _, objects, _ = shelf
-    (tmp_path / f"stoker-2-{os.geteuid()}").symlink_to("/etc/passwd")
+    (tmp_path / f"stoker-3-{os.geteuid()}").symlink_to("/etc/passwd")
     with Store(objects) as store:
         told = finish(start(f"{store.url}/bucket/a.tar", node_connections_max=5))
         assert "link" in told[0]["manners"]["alone"]

@@ -8,20 +8,24 @@
 
 #include <string.h>
 
+#define US 1000ull
 #define MS 1000000ull
 #define SECOND 1000000000ull
 #define SHARE_MAX 500u   /* thousandths: a store that refuses more is never left alone */
 #define SHARE_NOISE 100u /* three deviations of 200 answers, which are usual */
 #define RATE_MAX (1000000ull * 1000) /* a million requests a second */
 
-static bool is_enough(const struct stk_pace *pace, uint64_t answers);
+static void learn_lag(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns);
+static bool is_enough(const struct stk_pace *pace);
 static void begin_window(struct stk_pace *pace, uint64_t now_ns);
-static void end_window(struct stk_pace *pace, uint64_t now_ns, uint64_t answers, uint64_t good);
+static void next_window(struct stk_pace *pace);
+static void close_window(struct stk_pace *pace, uint64_t now_ns);
+static void end_window(struct stk_pace *pace, uint64_t now_ns);
 static bool is_refuted(const struct stk_pace *pace);
-static bool is_chance(uint32_t share_before, uint32_t share);
+static bool is_chance(const struct stk_pace *pace, uint32_t share);
 static void note(struct stk_pace *pace, uint64_t answers, uint64_t good);
 static void halve(struct stk_pace *pace, uint64_t now_ns);
-static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t good, uint64_t answered);
+static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t answers, uint64_t good);
 static void grow(struct stk_pace *pace, uint64_t now_ns);
 static bool begins_outage(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much);
 static void probe(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much);
@@ -30,6 +34,12 @@ static void probe(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool
 static uint64_t per_time(uint64_t count, uint64_t ns)
 {
     return count * (1000 * SECOND / MS) / stk_max(ns / MS, 1);
+}
+
+/* Of what the window has. */
+static uint32_t share_of(const struct stk_pace *pace)
+{
+    return (uint32_t)(1000ull * pace->too_much / stk_max((uint64_t)pace->good + pace->too_much, 1));
 }
 
 bool stk_pace_take(struct stk_pace *pace, uint64_t now_ns)
@@ -49,7 +59,6 @@ bool stk_pace_take(struct stk_pace *pace, uint64_t now_ns)
 
 void stk_pace_answer(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much)
 {
-    uint64_t elapsed_ns, answers;
     bool begins = !pace->out && begins_outage(pace, sent_ns, now_ns, too_much);
 
     pace->too_much_ns = too_much ? now_ns : pace->too_much_ns;
@@ -57,32 +66,63 @@ void stk_pace_answer(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, b
         probe(pace, begins ? 0 : sent_ns, now_ns, too_much);
         return;
     }
-    if (pace->trying && sent_ns < pace->window_ns) {
+    if (!too_much) {
+        learn_lag(pace, sent_ns, now_ns);
+    }
+    if (pace->window_ns == 0 ||
+        (!pace->trying && now_ns >= pace->window_ns + 2 * STK_PACE_WINDOW_MAX_MS * MS)) {
+        begin_window(pace, sent_ns); /* nobody asked for long: what was then tells nothing */
+    }
+    if (sent_ns < pace->window_ns) {
         return;
     }
-    elapsed_ns = now_ns > pace->window_ns ? now_ns - pace->window_ns : 0;
-    if (pace->window_ns == 0 || (!pace->trying && elapsed_ns >= 2 * STK_PACE_WINDOW_MAX_MS * MS)) {
-        begin_window(pace, now_ns); /* nobody asked for long: what was then tells nothing */
-        elapsed_ns = 0;
+    if (pace->closed_ns > 0 && sent_ns >= pace->closed_ns) {
+        pace->next_good += too_much ? 0 : 1;
+        pace->next_too_much += too_much ? 1 : 0;
+    } else {
+        pace->good += too_much ? 0 : 1;
+        pace->too_much += too_much ? 1 : 0;
     }
-    pace->good += too_much ? 0 : 1;
-    pace->too_much += too_much ? 1 : 0;
-    answers = (uint64_t)pace->good + pace->too_much;
     if (!too_much && pace->rate > 0) {
         grow(pace, now_ns);
     }
-    if (elapsed_ns >= STK_PACE_WINDOW_MAX_MS * MS ||
-        (elapsed_ns >= STK_PACE_WINDOW_MS * MS && is_enough(pace, answers))) {
-        end_window(pace, now_ns, per_time(answers, elapsed_ns), per_time(pace->good, elapsed_ns));
+    close_window(pace, now_ns);
+    if (pace->closed_ns > 0 && now_ns >= pace->closed_ns + pace->lag_us * US) {
+        end_window(pace, now_ns);
     }
 }
 
-static void end_window(struct stk_pace *pace, uint64_t now_ns, uint64_t answers, uint64_t good)
+/* Who is refused hears it sooner than who is not. So what a window counts are the answers to what
+ * was sent in it, and it waits for the good ones: else the first of a hundred that are sent at once
+ * are all "too much". */
+static void close_window(struct stk_pace *pace, uint64_t now_ns)
 {
+    uint64_t elapsed_ns = now_ns - stk_min(now_ns, pace->window_ns);
+
+    if (pace->closed_ns == 0 && (elapsed_ns >= STK_PACE_WINDOW_MAX_MS * MS ||
+                                 (elapsed_ns >= STK_PACE_WINDOW_MS * MS && is_enough(pace)))) {
+        pace->closed_ns = stk_max(now_ns, 1);
+    }
+}
+
+/* Large bodies take longer than is waited for: they have the windows of others. */
+static void learn_lag(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns)
+{
+    uint64_t lag_us = (now_ns - stk_min(now_ns, sent_ns)) / US;
+
+    pace->lag_us -= pace->lag_us / STK_PACE_FADE;
+    pace->lag_us = (uint32_t)stk_min(stk_max(pace->lag_us, lag_us), STK_PACE_LAG_MAX_MS * 1000);
+}
+
+static void end_window(struct stk_pace *pace, uint64_t now_ns)
+{
+    uint64_t sent_ns = pace->closed_ns - pace->window_ns;
+    uint64_t answers = per_time((uint64_t)pace->good + pace->too_much, sent_ns);
+    uint64_t good = per_time(pace->good, sent_ns);
     uint32_t share_last = pace->share_last;
 
     if (pace->trying) {
-        judge(pace, now_ns, good, (uint64_t)pace->good + pace->too_much);
+        judge(pace, now_ns, answers, good);
         return;
     }
     note(pace, answers, good);
@@ -93,23 +133,30 @@ static void end_window(struct stk_pace *pace, uint64_t now_ns, uint64_t answers,
     /* At the start a few questions wait for each other: a rate made of those, or of the window in
      * which the rest began, would hold up all that follows. So a limit begins with two windows, and
      * never for who asks that little. */
-    if (pace->too_much > 0 && !stk_pace_is_vain(pace, now_ns) &&
-        (pace->rate > 0 || (share_last > 0 && answers >= 1000ull * STK_PACE_ANSWERS))) {
+    if (pace->share_last > STK_PACE_NOISE && !stk_pace_is_vain(pace, now_ns) &&
+        (pace->rate > 0 ||
+         (share_last > STK_PACE_NOISE && answers >= 1000ull * STK_PACE_ANSWERS))) {
         pace->good_before = pace->good_top;
         pace->share_before = pace->share_last;
+        pace->row = 0;
         halve(pace, now_ns);
     } else {
-        begin_window(pace, now_ns);
+        next_window(pace);
     }
 }
 
-/* Half as much was sent. By chance the same share of it is refused; by a limit L of a rate R the
- * share 1 - L/R becomes 1 - 2L/R, or none. Which is nearer? */
-static bool is_chance(uint32_t share_before, uint32_t share)
+/* A part of what it was was sent, after so many halvings in a row. By chance the same share of it
+ * is refused; by a limit L of a rate R the share 1 - L/R becomes 1 - 2L/R, or none. Which is
+ * nearer? */
+static bool is_chance(const struct stk_pace *pace, uint32_t share)
 {
-    uint32_t limited = 2 * share_before > 1000 ? 2 * share_before - 1000 : 0;
+    uint64_t good = stk_max(1000 - stk_min(pace->share_before, 1000), 1) << stk_min(pace->row, 20);
+    uint64_t limited = 1000 - stk_min(good, 1000), before = pace->share_before;
 
-    return 2 * share >= share_before + limited;
+    if (good >= 2000) { /* a limit would have been met by twice as much: it is nearer to chance */
+        before = stk_min(before, 2 * SHARE_NOISE);
+    }
+    return 2 * share >= before + limited;
 }
 
 /* By a window that is over: chance would refuse the same share of what is asked without a limit. */
@@ -120,8 +167,10 @@ static bool is_refuted(const struct stk_pace *pace)
 }
 
 /* Enough answers to tell: also so many "too much", or as many as should have held them. */
-static bool is_enough(const struct stk_pace *pace, uint64_t answers)
+static bool is_enough(const struct stk_pace *pace)
 {
+    uint64_t answers = (uint64_t)pace->good + pace->too_much;
+
     return answers >= STK_PACE_ANSWERS &&
            (!pace->trying || pace->too_much >= STK_PACE_SEEN ||
             answers >= 1000 * STK_PACE_SEEN / stk_max(pace->share_before, 1));
@@ -130,7 +179,18 @@ static bool is_enough(const struct stk_pace *pace, uint64_t answers)
 static void begin_window(struct stk_pace *pace, uint64_t now_ns)
 {
     pace->window_ns = now_ns;
-    pace->good = pace->too_much = 0;
+    pace->closed_ns = 0;
+    pace->good = pace->too_much = pace->next_good = pace->next_too_much = 0;
+}
+
+/* From where the last one closed. */
+static void next_window(struct stk_pace *pace)
+{
+    pace->window_ns = pace->closed_ns;
+    pace->closed_ns = 0;
+    pace->good = pace->next_good;
+    pace->too_much = pace->next_too_much;
+    pace->next_good = pace->next_too_much = 0;
 }
 
 /* A window is over. */
@@ -140,8 +200,7 @@ static void note(struct stk_pace *pace, uint64_t answers, uint64_t good)
     pace->top = (uint32_t)stk_min(stk_max(pace->top, answers), UINT32_MAX);
     pace->good_top -= pace->good_top / STK_PACE_FADE;
     pace->good_top = (uint32_t)stk_min(stk_max(pace->good_top, good), UINT32_MAX);
-    pace->share_last =
-        (uint32_t)(1000ull * pace->too_much / stk_max((uint64_t)pace->good + pace->too_much, 1));
+    pace->share_last = share_of(pace);
 }
 
 /* Of what was really sent, where that is less than what might have been. */
@@ -155,35 +214,40 @@ static void halve(struct stk_pace *pace, uint64_t now_ns)
     pace->next_ns = stk_max(pace->next_ns, now_ns);
     pace->grown_ns = now_ns;
     pace->trying = 1;
+    pace->row++;
     pace->halvings++;
     begin_window(pace, now_ns);
 }
 
 /* The window after a halving is over. */
-static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t good, uint64_t answered)
+static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t answers, uint64_t good)
 {
-    uint32_t share = (uint32_t)(1000ull * pace->too_much / stk_max(answered, 1));
+    uint32_t share = share_of(pace);
+    bool chance = 4 * good <= 3 * pace->good_before && is_chance(pace, share);
 
     pace->trying = 0;
-    if (pace->too_much > 0 && share <= SHARE_MAX && 4 * good <= 3 * pace->good_before &&
-        is_chance(pace->share_before, share)) {
+    chance = chance || pace->rate <= STK_PACE_FLOOR; /* no store has so low a limit */
+    if (pace->too_much > 0 && share <= SHARE_MAX && chance) {
         pace->share_before = share;
         pace->vain_ms = (uint32_t)stk_min(pace->vain_ms ? 2ull * pace->vain_ms : STK_PACE_VAIN_MS,
                                           STK_PACE_VAIN_MAX_MS);
         pace->vain_until_ns = now_ns + pace->vain_ms * MS;
         pace->rate = 0;
         begin_window(pace, now_ns);
-    } else if (pace->too_much > 0) {
+    } else if (share > STK_PACE_NOISE) {
         pace->vain_ms = 0;
         pace->good_before = good;
-        pace->share_before = stk_max(pace->share_before, share); /* of all halvings in a row */
+        if (share > pace->share_before) { /* the most of all halvings in a row */
+            pace->share_before = share;
+            pace->row = 0;
+        }
         /* What came of twice as much is no measure any more. */
-        pace->top = (uint32_t)stk_min(per_time(answered, now_ns - pace->window_ns), UINT32_MAX);
+        pace->top = (uint32_t)stk_min(answers, UINT32_MAX);
         pace->good_top = (uint32_t)stk_min(good, UINT32_MAX);
         halve(pace, now_ns);
     } else {
         pace->vain_ms = 0;
-        begin_window(pace, now_ns);
+        next_window(pace);
     }
 }
 
@@ -306,6 +370,7 @@ static void probe(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool
         pace->top = (uint32_t)stk_min(per_time(answers, elapsed_ns), UINT32_MAX);
         pace->good_before = per_time(pace->good, elapsed_ns);
         pace->share_before = (uint32_t)share;
+        pace->row = 0;
         halve(pace, now_ns);
         return;
     }
@@ -330,7 +395,10 @@ void stk_pace_repair(struct stk_pace *pace, uint64_t now_ns)
         pace->too_much > 1u << 30 || (pace->rate > 0 && pace->rate < STK_PACE_FLOOR) ||
         (pace->trying && pace->rate == 0) || (pace->out && pace->rate == 0) || pace->out > 1 ||
         pace->held > RATE_MAX || pace->held_top > UINT32_MAX || pace->refused_ns > far_ns ||
-        pace->out_ended_ns > far_ns || pace->refused > 1u << 30) {
+        pace->out_ended_ns > far_ns || pace->refused > 1u << 30 || pace->closed_ns > far_ns ||
+        (pace->closed_ns > 0 && pace->closed_ns < pace->window_ns) || pace->next_good > 1u << 30 ||
+        pace->next_too_much > 1u << 30 || pace->lag_us > STK_PACE_LAG_MAX_MS * 1000 ||
+        pace->row > 1u << 30) {
         memset(pace, 0, sizeof *pace);
     }
 }

@@ -19,15 +19,17 @@
 
 #define STK_PACE_WINDOW_MS 250u      /* after a halving its effect is seen for so long at least, */
 #define STK_PACE_ANSWERS 48u         /* and for so many answers, */
+#define STK_PACE_NOISE 25u           /* of a thousand: no more "too much" than this is none; */
 #define STK_PACE_SEEN 6u             /* for as many as should hold so many "too much" again, */
 #define STK_PACE_WINDOW_MAX_MS 4000u /* but no longer than this */
-#define STK_PACE_FADE 32u            /* the most of late fades by a part in so many each window */
-#define STK_PACE_FLOOR 1000u         /* no rate is below: 1 request a second, in thousandths */
-#define STK_PACE_GROW_S 8u           /* a rate grows by what it was before in so many seconds */
-#define STK_PACE_QUIET_S 30u         /* without "too much": no limit any more */
-#define STK_PACE_VAIN_MS 10000u      /* for so long, and twice as long each time again, */
-#define STK_PACE_VAIN_MAX_MS 60000u  /* up to this, it is left alone when halving is in vain */
-#define STK_PACE_BURST_MS 50u        /* of requests that were not sent may be sent at once */
+#define STK_PACE_LAG_MAX_MS 1000u   /* good answers to what was sent in it are waited for so long */
+#define STK_PACE_FADE 32u           /* the most of late fades by a part in so many each window */
+#define STK_PACE_FLOOR 1000u        /* no rate is below: 1 request a second, in thousandths */
+#define STK_PACE_GROW_S 8u          /* a rate grows by what it was before in so many seconds */
+#define STK_PACE_QUIET_S 30u        /* without "too much": no limit any more */
+#define STK_PACE_VAIN_MS 10000u     /* for so long, and twice as long each time again, */
+#define STK_PACE_VAIN_MAX_MS 60000u /* up to this, it is left alone when halving is in vain */
+#define STK_PACE_BURST_MS 50u       /* of requests that were not sent may be sent at once */
 /* An outage: for so long, and of so many answers, none was good. */
 #define STK_PACE_OUT_MS 500u
 #define STK_PACE_OUT_AGAIN_MS 4000u /* so soon after another it shows a limit: half is asked */
@@ -44,18 +46,22 @@ struct stk_pace {
     uint64_t peak;        /* before it was halved last */
     uint64_t next_ns;     /* the next request may go then */
     uint64_t grown_ns;    /* when the rate grew last */
-    uint64_t window_ns;   /* what is counted began then */
+    uint64_t window_ns;   /* what is counted was sent from then on, */
+    uint64_t closed_ns;   /* until then; 0: it is still sent */
     uint64_t too_much_ns; /* the last such answer */
     uint64_t vain_until_ns;
     uint64_t good_before;    /* good answers in 1,000 s, before it was halved */
     uint32_t share_before;   /* of "too much", in thousandths: the most before the halvings in a
                               * row; where they were in vain: after them */
-    uint32_t good, too_much; /* answers in this window */
-    uint32_t top, good_top;  /* most answers and most good ones in 1,000 s of late; saturated */
-    uint32_t vain_ms;        /* the last time that it was left alone; 0: none */
-    uint32_t trying;         /* 1: it was halved, and this window shows whether that helps */
-    uint32_t halvings;       /* so far */
-    uint32_t share_last;     /* of "too much" in the last whole window, in thousandths */
+    uint32_t good, too_much; /* answers of this window */
+    uint32_t next_good, next_too_much; /* to what was sent since it closed */
+    uint32_t lag_us;                   /* after which good answers came of late; the most, fading */
+    uint32_t row;                      /* halvings in a row since share_before was seen */
+    uint32_t top, good_top; /* most answers and most good ones in 1,000 s of late; saturated */
+    uint32_t vain_ms;       /* the last time that it was left alone; 0: none */
+    uint32_t trying;        /* 1: it was halved, and this window shows whether that helps */
+    uint32_t halvings;      /* so far */
+    uint32_t share_last;    /* of "too much" in the last whole window, in thousandths */
     /* What held when the last good answer came, and the answers without one since. */
     uint64_t held, held_top; /* rate (0: no limit) and top, as above */
     uint64_t refused_ns;     /* the first of them; 0: none */
