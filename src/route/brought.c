@@ -42,6 +42,7 @@ struct object {
     uint32_t references;       /* the table's, of flights, of who copies */
     uint32_t alive;            /* blocks with data */
     bool linked;               /* in the table */
+    bool whole;                /* all of it was asked for: its remote's cover sees each byte */
     uint32_t count;
     struct block blocks[];
 };
@@ -307,6 +308,7 @@ void stk_brought_bring(struct stk_brought *kept, struct stk_store *store, struct
         bool fits = block_at(remote->about.bytes - 1) < object->count;
 
         flights = fly_locked(kept, object, !whole ? 1 : fits ? object->count : 0);
+        object->whole = object->whole || (whole && flights);
     }
     if (object && object->alive == 0) {
         unlink_locked(kept, object);
@@ -429,6 +431,31 @@ static void on_came(struct stk_exchange *exchange, const struct stk_http_answer 
 
 /* ---- reading ---- */
 
+/* What was seen not to be as its checksum says is given to nobody: who asks for it by himself is
+ * told. */
+static struct object *find_good_locked(struct stk_brought *kept, const struct stk_remote *remote)
+{
+    struct object *object = find_locked(kept, remote);
+    struct stk_cover *cover = object ? object->remote->cover : NULL;
+
+    return cover && stk_cover_is_wrong(cover) ? NULL : object;
+}
+
+struct stk_remote *stk_brought_remote(struct stk_brought *kept, const struct stk_remote *like)
+{
+    struct stk_remote *remote = NULL;
+    struct object *object;
+
+    pthread_mutex_lock(&kept->lock);
+    object = find_locked(kept, like);
+    if (object && object->whole && object->remote->cover) {
+        remote = object->remote;
+        atomic_fetch_add_explicit(&remote->users, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&kept->lock);
+    return remote;
+}
+
 bool stk_brought_has(struct stk_brought *kept, const struct stk_remote *remote, uint64_t offset,
                      uint64_t bytes)
 {
@@ -440,7 +467,7 @@ bool stk_brought_has(struct stk_brought *kept, const struct stk_remote *remote, 
         return false;
     }
     pthread_mutex_lock(&kept->lock);
-    object = find_locked(kept, remote);
+    object = find_good_locked(kept, remote);
     has = object != NULL;
     for (uint32_t i = block_at(offset); has && i <= block_at(offset + bytes - 1); i++) {
         has = i < object->count && !is_absent(&object->blocks[i]);
@@ -453,7 +480,7 @@ bool stk_brought_has(struct stk_brought *kept, const struct stk_remote *remote, 
 static struct object *hold_locked(struct stk_brought *kept, const struct stk_remote *remote,
                                   uint32_t first, uint32_t last)
 {
-    struct object *object = find_locked(kept, remote);
+    struct object *object = find_good_locked(kept, remote);
 
     for (uint32_t i = first; object && i <= last; i++) {
         object = i < object->count && is_full(&object->blocks[i]) ? object : NULL;

@@ -5,6 +5,8 @@
 
 #include "base/mem.h"
 
+#include <sched.h>
+
 #define BROUGHT_BLOCKS 4u /* a small one and three ranges */
 
 struct bringing {
@@ -77,6 +79,16 @@ static void await_brought(struct bringing *bringing)
     for (uint64_t at = 0; at < FILE_BYTES; at += 1u << 20) {
         T_EQ("await", stk_io_read_wait(bringing->io, bringing->file, at, &byte, 1), 1);
     }
+}
+
+static void await_asked(uint32_t count)
+{
+    uint64_t until_ns = stk_clock_ns() + 20000000000ull;
+
+    while (atomic_load(&asked) < count && stk_clock_ns() < until_ns) {
+        sched_yield();
+    }
+    T_TRUE("asked", atomic_load(&asked) >= count);
 }
 
 /* Once brought, nothing is asked for again; once read, its memory goes back. */
@@ -215,6 +227,33 @@ static void test_bring_ends(const char *url)
     stk_pages_free(buffer, STK_IO_ALIGN);
 }
 
+/* What was brought and is not as its checksum says is not given to who opened it later, though each
+ * byte of it lies in memory; who reads all of it by himself, and well, is not concerned. */
+static void test_bring_damaged(const char *url)
+{
+    struct stk_file *late = NULL;
+    struct bringing it;
+    uint8_t byte;
+
+    open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);
+    set_fault(FLIP, 0, 1);
+    stk_io_bring_head(it.io, url, &it);
+    await_asked(1);
+    stk_io_bring(it.io, it.file, &it);
+    T_EQ("open", stk_io_open_file(it.io, url, &late, NULL), 0);
+    stk_remote_settle(stk_remote(late));
+    for (uint64_t at = 0; at < FILE_BYTES; at += 1u << 20) { /* until all of it has come */
+        (void)stk_io_read_wait(it.io, late, at, &byte, 1);
+    }
+    for (uint64_t at = 0; at < FILE_BYTES; at += 5u << 20) {
+        T_EQ("damaged", stk_io_read_now(it.io, late, at, &byte, 1), -EAGAIN);
+        T_EQ("damaged", stk_io_read_wait(it.io, late, at, &byte, 1), STOKER_ERROR_CORRUPT);
+    }
+    read_through(&it, "by himself", 3000000, 0);
+    stk_io_close_file(it.io, late);
+    close_bringing(&it);
+}
+
 static void test_bring_no_memory(const char *url)
 {
     for (uint64_t n = 1; n <= 12; n++) {
@@ -241,6 +280,7 @@ int main(void)
     for (size_t i = 0; i < STK_COUNT(urls); i++) {
         test_bring(urls[i]);
         test_peek(urls[i]);
+        test_bring_damaged(urls[i]);
         T_EACH(row, row, rows)
         {
             test_bring_faults(urls[i], row);

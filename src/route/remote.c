@@ -45,7 +45,7 @@ static uint64_t version_of(const struct stk_about *about)
 int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **file_out,
                     struct stoker_error *error)
 {
-    struct stk_remote *remote = stk_alloc(1, sizeof *remote);
+    struct stk_remote *remote = stk_alloc(1, sizeof *remote), *twin;
     int status;
 
     if (!remote) {
@@ -68,7 +68,13 @@ int stk_remote_open(struct stk_route *route, const char *url, struct stk_file **
         return status;
     }
     remote->key = stk_brought_key(remote->place, &remote->about);
-    stk_remote_seal(route, remote, false);
+    twin = route->brought ? stk_brought_remote(route->brought, remote) : NULL;
+    if (twin) {
+        stk_remote_release(remote);
+        remote = twin;
+    } else {
+        stk_remote_seal(route, remote, false);
+    }
     *file_out = (struct stk_file *)((uintptr_t)remote | 1);
     return 0;
 }

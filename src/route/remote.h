@@ -153,6 +153,9 @@ uint64_t stk_brought_key(const struct stk_place *place, const struct stk_about *
 /* Begins to bring its first bytes, or all of it; or does not, if there is no memory for it. */
 void stk_brought_bring(struct stk_brought *kept, struct stk_store *store, struct stk_remote *remote,
                        const void *owner, bool whole);
+/* Of the same version, all of which is brought: whose checksum is found out there, and holds for
+ * who opens it now. A user of it; NULL: there is none. */
+struct stk_remote *stk_brought_remote(struct stk_brought *kept, const struct stk_remote *like);
 /* Whether these bytes are here or on their way. */
 bool stk_brought_has(struct stk_brought *kept, const struct stk_remote *remote, uint64_t offset,
                      uint64_t bytes);
