@@ -144,7 +144,10 @@ def _run_to(
     stage: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
     """To a folder; or to a URL, by way of the stage."""
-    url = os.fsdecode(name).rstrip("/")
+    url = os.fsdecode(name)
+    if "://" in url and url.rstrip("/").endswith(":"):
+        raise ArgumentError("the URL names no bucket", f"'{url}'", "name s3://bucket/prefix")
+    url = url.rstrip("/")
     if "://" not in url or url.startswith("file://"):
         return _run(dataset, name, form, options, progress)
     if url.startswith(("http:", "https:", "hf:")):

@@ -144,6 +144,17 @@ def test_words(name, words, status, out, err):
             assert lines[0].startswith("stoker: ") and lines[1].startswith("  ")
 
 
+@pytest.mark.parametrize("words", [["cp"], ["cp", "-r"], ["sync"], ["pack"]], ids=" ".join)
+@pytest.mark.parametrize("kind", ["s3", "gs", "az"])
+def test_no_bucket(tars, tmp_path, monkeypatch, words, kind):
+    """The beginning of all URLs is not a place, though names would make one of it."""
+    monkeypatch.chdir(tmp_path)
+    source = next(tars.iterdir()) if words == ["cp"] else tars
+    result = stoker(*words, str(source), f"{kind}://")
+    assert result.returncode == 2 and b"names no bucket" in result.stderr, result
+    assert not list(tmp_path.iterdir())
+
+
 # name, how to make the path, exit status, in stderr
 def text_named_tar(path):
     path.write_bytes(b"this is no tar\n" * 100)

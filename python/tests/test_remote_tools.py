@@ -92,6 +92,8 @@ def test_pack_in_python(ceph, bucket, tars, tmp_path):
             name: here[name] for name in ("shards", "samples", "bytes")}
         with pytest.raises(stoker.UnsupportedError, match="only be read"):
             stoker.pack(tars, "https://host/x", engine=engine)
+        with pytest.raises(stoker.ArgumentError, match="names no bucket"):
+            stoker.pack(tars, "s3://", engine=engine)
 
 
 def test_pack_where_something_is(bucket, tars, tmp_path):

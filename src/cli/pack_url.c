@@ -143,6 +143,9 @@ int pack_url_prepare(struct pack_url *self, const struct args *args, struct stok
     while (bytes > 0 && url[bytes - 1] == '/') {
         bytes--;
     }
+    if (bytes == 0 || url[bytes - 1] == ':') {
+        return term_usage("pack", "the URL names no bucket", url, "name s3://bucket/prefix");
+    }
     if (bytes >= sizeof text || !stage_folder(args, folder, sizeof folder)) {
         return fail(EINVAL, "there is no place to pack in before it is sent", url,
                     "name a folder with --stage");

@@ -113,8 +113,17 @@ static bool is_folder_name(const char *path)
 static int find_shape(struct stoker_copy *copy, struct stoker_error *error)
 {
     const struct stoker_copy_options *options = &copy->options;
+    struct stk_place *place = NULL;
     struct stk_stat stat;
 
+    if (copy->remote && stk_copy_can_write(copy->destination)) { /* "s3://" names none */
+        int status = stk_place_parse(copy->destination, &place, error);
+
+        if (status < 0) {
+            return status;
+        }
+        stk_place_free(place);
+    }
     copy->folder = options->source_count > 1 || options->kind == STOKER_SYNC ||
                    is_folder_name(copy->destination);
     if (copy->remote) {

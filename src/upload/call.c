@@ -316,9 +316,22 @@ void stk_call_options(struct stk_call *call, const struct stk_upload_options *op
     }
 }
 
+int stk_call_check_key(const struct stk_place *place, struct stoker_error *error)
+{
+    return place->key && place->key[0]
+               ? 0
+               : stk_fail(error, STOKER_ERROR_ARGUMENT, "a bucket is not an object",
+                          "name a key in it", "'%.400s'", place->url);
+}
+
 int stk_call_check_options(const struct stk_place *place, const struct stk_upload_options *options,
                            struct stoker_error *error)
 {
+    int status = stk_call_check_key(place, error);
+
+    if (status < 0) {
+        return status;
+    }
     if (place->kind != STK_PLACE_S3 &&
         (options->encryption || options->encryption_key || options->encryption_context)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this store encrypts by its own rules",

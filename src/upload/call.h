@@ -73,6 +73,9 @@ const char *stk_proof_element(uint32_t check);
 /* Storage class and encryption of a new object, and what proves its body (NULL: nothing). */
 void stk_call_options(struct stk_call *call, const struct stk_upload_options *options,
                       const struct stk_proof *proof);
+/* ARGUMENT: it is a bucket; to put an empty key is to make a bucket, to remove one is the end of
+ * it. */
+int stk_call_check_key(const struct stk_place *place, struct stoker_error *error);
 /* UNSUPPORTED: the store at the place has not what is asked for. */
 int stk_call_check_options(const struct stk_place *place, const struct stk_upload_options *options,
                            struct stoker_error *error);

@@ -68,6 +68,10 @@ int stk_upload_copy(struct stk_store *store, const struct stk_place *from,
     if (!call) {
         return -ENOMEM;
     }
+    status = stk_call_check_key(place, error);
+    if (status < 0) {
+        goto done;
+    }
     if (!stk_call_source(from, source, sizeof source)) {
         status = stk_fail(error, STOKER_ERROR_LIMIT, "a key is too long", "shorten it", "'%.400s'",
                           from->url);
@@ -105,8 +109,9 @@ int stk_upload_remove(struct stk_store *store, const struct stk_place *place,
                       struct stoker_error *error)
 {
     struct stk_call *call = stk_call_open(place, STK_HTTP_DELETE, false, error);
-    int status = call ? stk_call_run(call, store, error) : -ENOMEM;
+    int status = call ? stk_call_check_key(place, error) : -ENOMEM;
 
+    status = status < 0 ? status : stk_call_run(call, store, error);
     if (call && status < 0 && call->exchange.code == 404 &&
         (stk_call_is_refused(call, "NoSuchKey") || stk_call_is_refused(call, "BlobNotFound"))) {
         status = 0;

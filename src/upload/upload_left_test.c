@@ -389,6 +389,29 @@ static void test_removed(struct stk_store *store, const struct stk_place *place)
     T_ERROR("no bucket", &error);
 }
 
+/* A request without a key would make a bucket, or remove it. */
+static void test_no_key(struct stk_store *store, const struct stk_place *place)
+{
+    static const struct reply any[] = {{"PUT", "", "200 OK", ""}, {"DELETE", "", "204 Gone", ""}};
+    struct stk_upload_options options = {.part_bytes = PART};
+    struct stk_about about = {.bytes = 1, .etag = "\"version\""};
+    struct stk_view body = {part, 1};
+    struct stk_upload *upload = NULL;
+    struct stk_place bucket = *place;
+    struct stoker_error error = {0};
+
+    bucket.key = "";
+    script(any, STK_COUNT(any));
+    T_EQ("put", stk_upload_put(store, &bucket, body, &options, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("copy", stk_upload_copy(store, place, &about, &bucket, &options, &error),
+         STOKER_ERROR_ARGUMENT);
+    T_EQ("remove", stk_upload_remove(store, &bucket, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("parts", stk_upload_open(&upload, store, &bucket, 2 * PART, &options, &error),
+         STOKER_ERROR_ARGUMENT);
+    T_ERROR("parts", &error);
+    T_EQ("nothing was asked", asked("HTTP/1.1"), 0);
+}
+
 /* Answers that are none. */
 static int on_item(void *owner, const struct stk_answer *answer)
 {
@@ -452,6 +475,7 @@ int main(void)
     test_ours(store, place);
     test_twins(store, place);
     test_removed(store, place);
+    test_no_key(store, place);
     test_answers();
     stk_store_close(store);
     stk_place_free(place);
