@@ -19,6 +19,7 @@ from collections import Counter
 
 import make
 import pytest
+import servers
 import stoker
 from stoker import _stoker
 from test_fault import Proxy
@@ -355,10 +356,39 @@ def test_three_of_ten_refused(shelf, tmp_path):
         assert told[0.3]["rate"] >= 0.6 * told[0]["rate"]
 
 
+def test_a_store_that_is_started_anew(shelf, tmp_path, monkeypatch):
+    """Training waits for it, however few tries each request has, and misses nothing."""
+    _, objects, samples = shelf
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+    (tmp_path / "stores" / "bucket").mkdir(parents=True)
+    for path, data in objects.items():
+        (tmp_path / "stores" / path[1:]).write_bytes(data)
+    words = ("--folder", tmp_path / "stores", "--listen", f"127.0.0.1:{servers.free_port()}")
+    found = []
+    with Proxy(*words) as proxy:
+        url = f"http://{proxy.host}:{proxy.port}/bucket/a.tar"
+        engine = stoker.Engine(threads=1, memory="256MiB", io_gap_bytes=1)
+        loader = stoker.Loader(stoker.Dataset(url, engine=engine), 64, shuffle="none", tail="keep",
+                               fields={"bin": stoker.Bytes("bin")}, output="numpy", io_retries=0)
+        batches = iter(loader)
+        found += [bytes(value) for value in next(batches)["bin"]]
+        proxy.stop()
+        gone = time.monotonic()
+        while (engine.ledger()["retries"]["transient"] < 300  # hundreds of reads are on their way
+               or time.monotonic() < gone + 1):
+            assert time.monotonic() < gone + WAIT
+            time.sleep(0.02)
+    with Proxy(*words):
+        found += [bytes(value) for batch in batches for value in batch["bin"]]
+        loader.close()
+        engine.close()
+    assert found == samples
+
+
 def test_alone(shelf, tmp_path, monkeypatch):
     """Without a place to share it works, and says so."""
     _, objects, _ = shelf
-    (tmp_path / f"stoker-3-{os.geteuid()}").symlink_to("/etc/passwd")
+    (tmp_path / f"stoker-4-{os.geteuid()}").symlink_to("/etc/passwd")
     with Store(objects) as store:
         told = finish(start(f"{store.url}/bucket/a.tar", node_connections_max=5))
         assert "link" in told[0]["manners"]["alone"]

@@ -364,27 +364,30 @@ static void let_go(struct stk_node_pace *place, const struct stk_pace *pace)
     atomic_store_explicit(&place->holder, 0, memory_order_release);
 }
 
-bool stk_node_admit(struct stk_node *node, uint64_t prefix, uint64_t now_ns)
+bool stk_node_admit(struct stk_node *node, uint64_t prefix, uint64_t now_ns, bool *out)
 {
     struct stk_node_pace *place = hold(node, prefix | 1, now_ns);
     struct stk_pace pace;
-    bool now;
+    bool now, is_out;
 
+    out = out ? out : &is_out;
+    *out = false;
     if (!place) {
         return true;
     }
     pace = place->pace;
     stk_pace_repair(&pace, now_ns);
     now = stk_pace_take(&pace, now_ns);
+    *out = stk_pace_is_out(&pace);
     let_go(place, &pace);
     return now;
 }
 
 struct stk_node_verdict stk_node_answer(struct stk_node *node, uint64_t prefix, uint64_t sent_ns,
-                                        uint64_t now_ns, bool too_much)
+                                        uint64_t now_ns, uint32_t answer)
 {
     struct stk_node_pace *place = hold(node, prefix | 1, now_ns);
-    struct stk_node_verdict verdict = {.throttled = too_much};
+    struct stk_node_verdict verdict = {.throttled = answer == STK_PACE_TOO_MUCH};
     struct stk_pace pace;
 
     if (!place) { /* its holder may have died in it */
@@ -393,7 +396,7 @@ struct stk_node_verdict stk_node_answer(struct stk_node *node, uint64_t prefix, 
     }
     pace = place->pace;
     stk_pace_repair(&pace, now_ns);
-    stk_pace_answer(&pace, sent_ns, now_ns, too_much);
+    stk_pace_answer(&pace, sent_ns, now_ns, answer);
     verdict.throttled = stk_pace_is_throttled(&pace, now_ns);
     verdict.vain = stk_pace_is_wait_vain(&pace, now_ns);
     verdict.out = stk_pace_is_out(&pace);

@@ -55,14 +55,15 @@ struct stk_node_told {
 };
 void stk_node_tell(struct stk_node *node, uint64_t now_ns, struct stk_node_told *told_out);
 
-/* stk_pace_take of the pace of a prefix. */
-bool stk_node_admit(struct stk_node *node, uint64_t prefix, uint64_t now_ns);
+/* stk_pace_take of the pace of a prefix. out (may be NULL): stk_pace_is_out. */
+bool stk_node_admit(struct stk_node *node, uint64_t prefix, uint64_t now_ns, bool *out);
 struct stk_node_verdict {
     bool throttled; /* stk_pace_is_throttled */
     bool vain;      /* stk_pace_is_wait_vain */
     bool out;       /* stk_pace_is_out */
 };
+/* answer: enum stk_pace_answer. */
 struct stk_node_verdict stk_node_answer(struct stk_node *node, uint64_t prefix, uint64_t sent_ns,
-                                        uint64_t now_ns, bool too_much);
+                                        uint64_t now_ns, uint32_t answer);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-#define STK_NODE_LAYOUT 3u /* in the name: other layouts are other files */
+#define STK_NODE_LAYOUT 4u /* in the name: other layouts are other files */
 #define STK_NODE_MAGIC 0x31656e6b6f747320ull
 
 struct stk_node_member {

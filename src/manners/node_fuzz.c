@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         (void)stk_node_take(node, now_ns);
         STK_ASSERT(stk_node_held(node) <= 40);
         stk_node_give(node, stk_node_surplus(node, now_ns));
-        (void)stk_node_admit(node, bytes ? data[i % bytes] : i, now_ns);
+        (void)stk_node_admit(node, bytes ? data[i % bytes] : i, now_ns, NULL);
         (void)stk_node_answer(node, i % 4, now_ns, now_ns, i % 3 == 0);
         stk_node_tell(node, now_ns, &told);
         STK_ASSERT(told.connections_max <= 40 && told.connections <= STK_NODE_LEASES &&

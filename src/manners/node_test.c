@@ -197,13 +197,13 @@ static void test_rate(void)
 
     for (uint32_t i = 0; i < 300; i++) {
         now_ns += MS;
-        T_TRUE("no limit", stk_node_admit(i % 2 ? a : b, 77, now_ns));
+        T_TRUE("no limit", stk_node_admit(i % 2 ? a : b, 77, now_ns, NULL));
         verdict = stk_node_answer(i % 2 ? a : b, 77, now_ns, now_ns, false);
     }
     T_TRUE("not throttled", !verdict.throttled && !verdict.vain);
     for (uint32_t i = 0; i < 3 * STK_PACE_WINDOW_MS && told.rate == 0; i++) {
         now_ns += MS;
-        T_TRUE("no limit yet", stk_node_admit(i % 2 ? a : b, 77, now_ns));
+        T_TRUE("no limit yet", stk_node_admit(i % 2 ? a : b, 77, now_ns, NULL));
         verdict = stk_node_answer(i % 2 ? a : b, 77, now_ns, now_ns, true);
         T_TRUE("throttled", verdict.throttled && !verdict.vain);
         stk_node_tell(b, now_ns, &told);
@@ -212,13 +212,13 @@ static void test_rate(void)
     T_TRUE("the other sees half of 1,000 a second", told.rate > 400000 && told.rate < 600000);
     for (uint32_t i = 0; i < 1000; i++) {
         now_ns += MS;
-        admitted += stk_node_admit(a, 77, now_ns) ? 1 : 0;
-        admitted += stk_node_admit(b, 77, now_ns) ? 1 : 0;
+        admitted += stk_node_admit(a, 77, now_ns, NULL) ? 1 : 0;
+        admitted += stk_node_admit(b, 77, now_ns, NULL) ? 1 : 0;
     }
     T_TRUE("both together have it", admitted > 400 && admitted < 600);
-    T_TRUE("other prefixes have no limit", stk_node_admit(a, 78, now_ns));
+    T_TRUE("other prefixes have no limit", stk_node_admit(a, 78, now_ns, NULL));
     for (uint64_t prefix = 1000; prefix < 6000; prefix++) { /* more than there are places */
-        T_TRUE("any number of prefixes", stk_node_admit(a, prefix * 2, now_ns + prefix));
+        T_TRUE("any number of prefixes", stk_node_admit(a, prefix * 2, now_ns + prefix, NULL));
     }
     stk_node_close(a);
     stk_node_close(b);
@@ -247,14 +247,14 @@ static void test_killed_in_a_pace(void)
         pause();
     }
     T_EQ("it is there", read(pipe_ends[0], &ready, 1), 1);
-    T_TRUE("a pace", stk_node_admit(node, 99, now_ns));
+    T_TRUE("a pace", stk_node_admit(node, 99, now_ns, NULL));
     T_EQ("the file", stk_node_file_open(folder, &fd, &file, &why), 0);
     for (uint32_t i = 0; i < STK_NODE_PACES; i++) {
         if (atomic_load(&file->paces[i].prefix) == 99) {
             atomic_store(&file->paces[i].holder, 2); /* the second member's */
         }
     }
-    T_TRUE("no wait for who holds it", stk_node_admit(node, 99, now_ns));
+    T_TRUE("no wait for who holds it", stk_node_admit(node, 99, now_ns, NULL));
     T_TRUE("nor by an answer",
            stk_node_answer(node, 99, now_ns, now_ns + 200 * MS, true).throttled);
     T_TRUE("but nothing is kept", !stk_node_answer(node, 99, now_ns, now_ns, false).throttled);
@@ -448,7 +448,7 @@ static void test_files(void)
         taken++;
     }
     T_EQ("leases of nobody are free", taken, 30);
-    T_TRUE("paces that are held by nobody hold nobody up", stk_node_admit(node, 3, now_ns));
+    T_TRUE("paces that are held by nobody hold nobody up", stk_node_admit(node, 3, now_ns, NULL));
     stk_node_close(node);
 }
 

@@ -2,8 +2,8 @@
  * what it is asked; half as much then brings as many good answers as before, or fewer "too much".
  * Where it brings half as many good answers and as many of the other kind, the store does not say
  * no because of the rate, and to halve it again would only be slow. A store that says no to all for
- * a while tells nothing of the rate that it allows when it is well: a few ask whether it is, and
- * then what held before holds again. */
+ * a while, or is not there, tells nothing of the rate that it allows when it is well: a few ask
+ * whether it is, and then what held before holds again. */
 #include "manners/rules.h"
 
 #include <string.h>
@@ -27,8 +27,8 @@ static void note(struct stk_pace *pace, uint64_t answers, uint64_t good);
 static void halve(struct stk_pace *pace, uint64_t now_ns);
 static void judge(struct stk_pace *pace, uint64_t now_ns, uint64_t answers, uint64_t good);
 static void grow(struct stk_pace *pace, uint64_t now_ns);
-static bool begins_outage(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much);
-static void probe(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much);
+static bool begins_outage(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool good);
+static void probe(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool good);
 
 /* In 1,000 s. */
 static uint64_t per_time(uint64_t count, uint64_t ns)
@@ -57,13 +57,18 @@ bool stk_pace_take(struct stk_pace *pace, uint64_t now_ns)
     return true;
 }
 
-void stk_pace_answer(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much)
+void stk_pace_answer(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, uint32_t answer)
 {
-    bool begins = !pace->out && begins_outage(pace, sent_ns, now_ns, too_much);
+    bool good = answer == STK_PACE_GOOD, too_much = answer == STK_PACE_TOO_MUCH;
+    bool begins = !pace->out && begins_outage(pace, sent_ns, now_ns, good);
 
+    pace->bad_ns = good ? pace->bad_ns : now_ns;
     pace->too_much_ns = too_much ? now_ns : pace->too_much_ns;
     if (pace->out) {
-        probe(pace, begins ? 0 : sent_ns, now_ns, too_much);
+        probe(pace, begins ? 0 : sent_ns, now_ns, good);
+        return;
+    }
+    if (answer == STK_PACE_BROKEN) {
         return;
     }
     if (!too_much) {
@@ -289,9 +294,9 @@ static uint64_t probes_of(const struct stk_pace *pace)
 }
 
 /* True: it has begun, and the pace is that of probes. */
-static bool begins_outage(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much)
+static bool begins_outage(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool good)
 {
-    if (!too_much) {
+    if (good) {
         if (sent_ns >= pace->refused_ns) { /* else it tells how it was before */
             pace->held = pace->rate;
             pace->held_top = pace->top;
@@ -300,7 +305,7 @@ static bool begins_outage(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_
         }
         return false;
     }
-    if (pace->refused_ns == 0 || now_ns >= pace->too_much_ns + STK_PACE_WINDOW_MAX_MS * MS) {
+    if (pace->refused_ns == 0 || now_ns >= pace->bad_ns + STK_PACE_WINDOW_MAX_MS * MS) {
         pace->refused_ns = now_ns; /* nobody asked for long: it begins anew */
         pace->refused = 0;
     }
@@ -308,7 +313,7 @@ static bool begins_outage(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_
     if (pace->refused < STK_PACE_OUT_ANSWERS || now_ns < pace->refused_ns + STK_PACE_OUT_MS * MS) {
         return false;
     }
-    if (pace->out_ended_ns > 0 &&
+    if (pace->out_ended_ns > 0 && pace->too_much_ns >= pace->refused_ns &&
         pace->refused_ns < pace->out_ended_ns + STK_PACE_OUT_AGAIN_MS * MS) {
         pace->held = stk_max(goal_of(pace) / 2, STK_PACE_FLOOR);
     }
@@ -339,7 +344,7 @@ static void end_outage(struct stk_pace *pace, uint64_t now_ns)
 
 /* An answer to what was sent in an outage. Of a window in which the store came back some were
  * refused; of two such windows in a row one can tell that it does not take even so much. */
-static void probe(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much)
+static void probe(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool good)
 {
     uint64_t answers, share;
     bool again = pace->share_last > SHARE_MAX;
@@ -347,8 +352,8 @@ static void probe(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool
     if (sent_ns < pace->window_ns) {
         return;
     }
-    pace->good += too_much ? 0 : 1;
-    pace->too_much += too_much ? 1 : 0;
+    pace->good += good ? 1 : 0;
+    pace->too_much += good ? 0 : 1;
     answers = (uint64_t)pace->good + pace->too_much;
     if (answers < STK_PACE_PROBE_ANSWERS || now_ns < pace->window_ns + STK_PACE_WINDOW_MS * MS) {
         return;
@@ -398,7 +403,7 @@ void stk_pace_repair(struct stk_pace *pace, uint64_t now_ns)
         pace->out_ended_ns > far_ns || pace->refused > 1u << 30 || pace->closed_ns > far_ns ||
         (pace->closed_ns > 0 && pace->closed_ns < pace->window_ns) || pace->next_good > 1u << 30 ||
         pace->next_too_much > 1u << 30 || pace->lag_us > STK_PACE_LAG_MAX_MS * 1000 ||
-        pace->row > 1u << 30) {
+        pace->row > 1u << 30 || pace->bad_ns > far_ns) {
         memset(pace, 0, sizeof *pace);
     }
 }

@@ -1,5 +1,5 @@
 /* pace.c in simulated time: a store that takes so many requests a second, one that says no to three
- * of ten whatever it is asked, one that says no to everything for a while. */
+ * of ten whatever it is asked, one that says no to everything for a while, or is not there. */
 #include "base/hash.h"
 #include "manners/rules.h"
 #include "test/t.h"
@@ -20,13 +20,14 @@ struct simulation {
     uint32_t phase_ms;          /* its seconds begin so much earlier */
     uint32_t alone_ms;          /* until then one flight at a time goes, as when a data set opens */
     uint32_t from_ms, until_ms; /* that holds then only; until 0: for ever */
-    uint32_t outage_ms, outage_end_ms; /* between them all is refused */
+    uint32_t outage_ms, outage_end_ms; /* between them all is refused, */
+    bool away;                         /* or nobody is there: that is known at once */
     uint64_t end_ms;                   /* simulated until then */
     uint32_t paces;                    /* 1: one for all; else each flight has its own of so many */
     uint64_t seed;
     struct {
         uint64_t sent_ns, done_ns;
-        bool refused;
+        uint32_t answer; /* enum stk_pace_answer */
     } flight[FLIGHTS];
     struct stk_pace pace[8];
     uint64_t asked, good, refusals, in_second, second, peak_rate;
@@ -53,14 +54,26 @@ static bool is_refused(struct simulation *sim, uint64_t now_ns)
     return on && stk_key(sim->seed, sim->asked++) % 1000 < sim->refused;
 }
 
+/* enum stk_pace_answer */
+static uint32_t answer_of(struct simulation *sim, uint64_t now_ns)
+{
+    bool out = now_ns >= sim->outage_ms * MS && now_ns < sim->outage_end_ms * MS;
+
+    return !is_refused(sim, now_ns) ? STK_PACE_GOOD
+           : out && sim->away       ? STK_PACE_BROKEN
+                                    : STK_PACE_TOO_MUCH;
+}
+
 static void send(struct simulation *sim, uint32_t i, uint64_t now_ns)
 {
     bool now = stk_pace_take(&sim->pace[i % stk_max(sim->paces, 1)], now_ns);
     uint64_t wait_ms = now ? sim->delay_ms : 20;
 
     sim->flight[i].sent_ns = now ? now_ns : 0;
-    sim->flight[i].refused = now && is_refused(sim, now_ns);
-    if (sim->flight[i].refused && sim->refused_ms > 0) {
+    sim->flight[i].answer = now ? answer_of(sim, now_ns) : STK_PACE_GOOD;
+    if (sim->flight[i].answer == STK_PACE_BROKEN) {
+        wait_ms = 1;
+    } else if (sim->flight[i].answer == STK_PACE_TOO_MUCH && sim->refused_ms > 0) {
         wait_ms = sim->refused_ms;
     }
     sim->flight[i].done_ns = now_ns + wait_ms * MS;
@@ -82,13 +95,13 @@ static void go_on(struct simulation *sim, uint64_t more_ms)
                 continue;
             }
             if (sim->flight[i].sent_ns > 0) {
-                bool refused = sim->flight[i].refused;
+                bool refused = sim->flight[i].answer != STK_PACE_GOOD;
 
                 sim->good += refused ? 0 : 1;
                 sim->refusals += refused ? 1 : 0;
                 sim->late_good += !refused && t > ms / 2 ? 1 : 0;
                 sim->late_refusals += refused && t > ms / 2 ? 1 : 0;
-                stk_pace_answer(pace, sim->flight[i].sent_ns, now_ns, refused);
+                stk_pace_answer(pace, sim->flight[i].sent_ns, now_ns, sim->flight[i].answer);
             }
             send(sim, i, now_ns);
         }
@@ -251,14 +264,19 @@ static void test_outage(void)
         const char *name;
         uint32_t capacity, refused, until_ms;
         uint64_t fast; /* good answers a second that were usual */
+        bool away;
     } rows[] = {
-        {"a brownout of 3 s", 0, 0, 8000, 2000},
-        {"of 2 s, of which the rules for a rate see most", 0, 0, 7000, 2000},
-        {"a second", 0, 0, 6000, 2000},
-        {"half a second", 0, 0, 5500, 1000},
-        {"20 s", 0, 0, 25000, 2000},
-        {"a store with a limit", 600, 0, 8000, 400},
-        {"a store that refuses three of ten anyway", 0, 300, 12000, 1300},
+        {"a brownout of 3 s", 0, 0, 8000, 2000, false},
+        {"of 2 s, of which the rules for a rate see most", 0, 0, 7000, 2000, false},
+        {"a second", 0, 0, 6000, 2000, false},
+        {"half a second", 0, 0, 5500, 1000, false},
+        {"20 s", 0, 0, 25000, 2000, false},
+        {"a store with a limit", 600, 0, 8000, 400, false},
+        {"a store that refuses three of ten anyway", 0, 300, 12000, 1300, false},
+        {"nobody there for a second", 0, 0, 6000, 2000, true},
+        {"for a minute", 0, 0, 65000, 2000, true},
+        {"of a store with a limit", 600, 0, 35000, 400, true},
+        {"of one that refuses three of ten anyway", 0, 300, 35000, 1300, true},
     };
 
     T_EACH(row, row, rows)
@@ -272,6 +290,7 @@ static void test_outage(void)
                                   .refused = row->refused,
                                   .outage_ms = 5000,
                                   .outage_end_ms = row->until_ms,
+                                  .away = row->away,
                                   .seed = 7};
         simulate(&sim, row->until_ms - 2000); /* its time begins with 1,000 */
         start = sim.good + sim.refusals;
@@ -287,6 +306,7 @@ static void test_outage(void)
         go_on(&sim, 2000);
         T_TRUE(row->name, 10 * (sim.good - start) >= 2 * 9 * row->fast);
         T_TRUE(row->name, row->until_ms < 8000 || 10 * probes <= 2000);
+        T_TRUE(row->name, row->until_ms < 8000 || !row->away || probes <= 25);
         printf(" %llu a second then\n", (unsigned long long)(sim.good - start) / 2);
     }
 }

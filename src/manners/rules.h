@@ -3,7 +3,7 @@
  *
  *   pace    "too much" --halves--> rate --good answers: grows--> ... --quiet--> no limit
  *              |-- half did not help: no limit for a while --'
- *              `-- and nothing else for long: an outage --probes, good ones--> what held before
+ *              `-- or worse, and nothing else for long: an outage --probes--> what held before
  *   climb   goodput of a number of connections -> the next number
  *   delays  times to the first byte -> from when on another request is worth it
  *   purse   requests sent -> hedges that may be
@@ -30,7 +30,8 @@
 #define STK_PACE_VAIN_MS 10000u     /* for so long, and twice as long each time again, */
 #define STK_PACE_VAIN_MAX_MS 60000u /* up to this, it is left alone when halving is in vain */
 #define STK_PACE_BURST_MS 50u       /* of requests that were not sent may be sent at once */
-/* An outage: for so long, and of so many answers, none was good. */
+/* An outage: for so long, and of so many answers, none was good: all were "too much", or 500, or
+ * nobody was there. */
 #define STK_PACE_OUT_MS 500u
 #define STK_PACE_OUT_AGAIN_MS 4000u /* so soon after another it shows a limit: half is asked */
 #define STK_PACE_OUT_ANSWERS 32u
@@ -39,6 +40,12 @@
 #define STK_PACE_PROBE_MAX 20000u /* and not more */
 #define STK_PACE_PROBE_ANSWERS 4u /* good ones of so many at least, in a window: */
 #define STK_PACE_PROBE_TIMES 4u   /* so many times more is asked, up to what held before */
+
+enum stk_pace_answer {
+    STK_PACE_GOOD = 0, /* of a server that is well, whatever it says */
+    STK_PACE_TOO_MUCH,
+    STK_PACE_BROKEN, /* of one that is not, or no connection: tells nothing of a rate */
+};
 
 /* All rates are requests in 1,000 seconds. Zeroed: no limit, nothing known. */
 struct stk_pace {
@@ -65,6 +72,7 @@ struct stk_pace {
     /* What held when the last good answer came, and the answers without one since. */
     uint64_t held, held_top; /* rate (0: no limit) and top, as above */
     uint64_t refused_ns;     /* the first of them; 0: none */
+    uint64_t bad_ns;         /* the last one ever, as too_much_ns */
     uint64_t out_ended_ns;   /* the last outage */
     uint32_t refused;
     uint32_t out; /* 1: an outage; rate is how much is asked meanwhile */
@@ -72,9 +80,9 @@ struct stk_pace {
 
 /* True: a request may be sent now, and has taken its turn. */
 bool stk_pace_take(struct stk_pace *pace, uint64_t now_ns);
-/* An answer came, good or "too much", to what took its turn then. After a halving only what was
+/* An answer (enum stk_pace_answer) came to what took its turn then. After a halving only what was
  * sent since then tells of it. */
-void stk_pace_answer(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, bool too_much);
+void stk_pace_answer(struct stk_pace *pace, uint64_t sent_ns, uint64_t now_ns, uint32_t answer);
 /* Asking less does not help: the store says no to a part of whatever it is asked. */
 static inline bool stk_pace_is_vain(const struct stk_pace *pace, uint64_t now_ns)
 {

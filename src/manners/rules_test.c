@@ -1,9 +1,38 @@
-/* Manners in simulated time: links that are full, delays, hedges that are paid for, shares. */
+/* Manners in simulated time: servers that are not well, links that are full, delays, hedges that
+ * are paid for, shares. */
 #include "base/hash.h"
 #include "manners/rules.h"
 #include "test/t.h"
 
 #define MS 1000000ull
+#define SECOND 1000000000ull
+
+/* ---- rates ---- */
+
+/* A server error, or no connection, is no matter of how much is asked: no rate is made of it, and
+ * none of an outage of such, however soon another follows. */
+static void test_broken_is_no_rate(void)
+{
+    struct stk_pace pace = {0};
+    uint64_t now_ns = 10 * SECOND, begin_ns;
+
+    for (uint32_t i = 0; i < 3000; i++, now_ns += MS) {
+        stk_pace_answer(&pace, now_ns, now_ns, i % 3 ? STK_PACE_BROKEN : STK_PACE_GOOD);
+    }
+    T_TRUE("two of three", pace.halvings == 0 && pace.rate == 0 && !stk_pace_is_out(&pace));
+    for (uint32_t round = 0; round < 4; round++) {
+        for (begin_ns = now_ns; now_ns < begin_ns + SECOND; now_ns += 10 * MS) {
+            stk_pace_answer(&pace, now_ns, now_ns, STK_PACE_BROKEN);
+        }
+        T_TRUE("an outage", stk_pace_is_out(&pace));
+        T_TRUE("few are let through", pace.rate <= STK_PACE_PROBE_MAX);
+        for (begin_ns = now_ns; now_ns < begin_ns + 2 * SECOND; now_ns += 10 * MS) {
+            stk_pace_answer(&pace, now_ns, now_ns, STK_PACE_GOOD);
+        }
+        T_TRUE("over, without a limit", !stk_pace_is_out(&pace) && pace.rate == 0);
+    }
+    T_EQ("never halved", pace.halvings, 0);
+}
 
 /* ---- connections ---- */
 
@@ -182,8 +211,10 @@ static void test_share(void)
         T_EQ("all that is wanted, or all there is", sum, stk_min(wanted, total));
     }
 }
+
 int main(void)
 {
+    test_broken_is_no_rate();
     test_climb();
     test_delays();
     test_purse();

@@ -20,7 +20,7 @@
 #define STRANGE_ATTEMPTS_MAX 4u
 #define QUICK_TRIES_MAX 48u /* without a wait, since waiting helps nobody: not of the others */
 #define POOR_MS 1000u       /* a retry for which there are no tokens waits for so much longer */
-#define OUT_MS 1000u        /* in an outage nobody waits longer: few are let through anyway */
+#define OUT_TRIES_MAX 5u    /* in an outage waits grow no further: few are let through anyway */
 
 /* Waits of stk_exchange_call. */
 struct waiter {
@@ -168,12 +168,49 @@ void stk_exchange_turn(struct stk_exchange *exchange, uint64_t now_ns)
     exchange->due_ns = now_ns;
 }
 
+static bool is_well(const struct stk_exchange *exchange)
+{
+    return atomic_load_explicit(&exchange->store->well[exchange->group % STK_STORE_GROUPS],
+                                memory_order_relaxed) == exchange->group;
+}
+
+/* Nobody is there. Of who holds a file for the hub, or is led to, we know less. */
+static bool is_away(const struct stk_exchange *exchange)
+{
+    uint32_t failure = exchange->request.failure;
+
+    return (failure == STK_HTTP_CONNECT || failure == STK_HTTP_RESOLVE) && !exchange->landed &&
+           !exchange->request.landed;
+}
+
+/* When it fails, unless something comes before. */
+static uint64_t end_of(const struct stk_exchange *exchange)
+{
+    uint64_t times = exchange->out && is_well(exchange) ? STK_STORE_OUT_TIMES : 1;
+
+    return exchange->progress_ns + times * exchange->store->options.timeout_ms * MS;
+}
+
+/* The store lets few through, and this one may not be among them. */
+static int wait_out(struct stk_exchange *exchange, uint64_t now_ns)
+{
+    exchange->out = true;
+    return now_ns < end_of(exchange)
+               ? -EAGAIN
+               : stk_fail(
+                     &exchange->request.error, -EBUSY,
+                     "the store answers nothing well, or is not there",
+                     "look at the server; with a longer read_timeout it is waited for for longer",
+                     "%llu s", (unsigned long long)(now_ns - exchange->progress_ns) / (1000 * MS));
+}
+
 /* On the reactor, as all below: lets it go when it is its turn. */
 static int admit(struct stk_http_request *request, char *room)
 {
     struct stk_exchange *exchange = request->owner;
     struct stk_store *store = exchange->store;
     uint64_t now_ns = stk_clock_ns();
+    bool out = false;
     int status;
 
     if (exchange->left ||
@@ -189,13 +226,13 @@ static int admit(struct stk_http_request *request, char *room)
                         "the data over more prefixes",
                         "%u s", STK_STORE_WAIT_MAX_MS / 1000);
     }
-    if (!stk_node_admit(store->node, exchange->prefix, now_ns)) {
+    if (!stk_node_admit(store->node, exchange->prefix, now_ns, &out)) {
         if (!exchange->paced) {
             atomic_fetch_add_explicit(&store->paced, 1, memory_order_relaxed);
         }
         exchange->paced = true;
         stk_http_hold(store->http);
-        return -EAGAIN;
+        return out ? wait_out(exchange, now_ns) : -EAGAIN;
     }
     status = stk_store_prepare(request, room);
     if (status == 0) {
@@ -251,7 +288,16 @@ static int on_begin(struct stk_http_request *request, const struct stk_http_answ
     return 0;
 }
 
-/* What an answer says of the store, whatever becomes of the request. */
+/* What an answer, or none, tells of the store: enum stk_pace_answer. too_much: it says so. */
+static uint32_t tells(const struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                      bool too_much)
+{
+    return too_much                                       ? STK_PACE_TOO_MUCH
+           : answer->code / 100 == 5 || is_away(exchange) ? STK_PACE_BROKEN
+                                                          : STK_PACE_GOOD;
+}
+
+/* The store's pace goes by it, whatever becomes of the request. */
 static struct stk_node_verdict learn(struct stk_exchange *exchange,
                                      const struct stk_http_answer *answer, bool too_much)
 {
@@ -259,15 +305,17 @@ static struct stk_node_verdict learn(struct stk_exchange *exchange,
     const struct stk_http_request *request = &exchange->request;
     struct stk_node_verdict verdict = {0};
     uint64_t now_ns = stk_clock_ns();
+    uint32_t told = tells(exchange, answer, too_much);
 
     atomic_fetch_add_explicit(&store->bytes[exchange->row], request->bytes, memory_order_relaxed);
-    if (answer->code == 0) {
+    if (answer->code == 0 && told == STK_PACE_GOOD) {
         return verdict;
     }
     if (exchange->ranged && answer->code / 100 == 2 && request->first_byte_ns > exchange->turn_ns) {
         stk_delays_add(&store->delays, request->first_byte_ns - exchange->turn_ns);
     }
-    verdict = stk_node_answer(store->node, exchange->prefix, exchange->turn_ns, now_ns, too_much);
+    verdict = stk_node_answer(store->node, exchange->prefix, exchange->turn_ns, now_ns, told);
+    verdict.out = verdict.out && told != STK_PACE_GOOD;
     if (too_much) {
         atomic_fetch_add_explicit(&store->throttles, 1, memory_order_relaxed);
     }
@@ -347,6 +395,7 @@ static void settle(struct stk_exchange *exchange, const struct stk_http_answer *
         verdict = stk_store_prove(exchange);
     }
     if (verdict == STK_VERDICT_GOOD) {
+        stk_store_note_well(store, exchange->group);
         stk_store_give_tokens(store, stk_max(exchange->cost, 1));
         exchange->done(exchange, answer);
         return;
@@ -366,15 +415,22 @@ static bool wait_for_next(struct stk_exchange *exchange, uint32_t verdict,
     bool throttled = verdict == STK_VERDICT_THROTTLED;
     uint32_t tries = exchange->attempts - exchange->quick - exchange->settled, cost;
 
-    if (tries >= store->config.attempts_max || exchange->quick >= QUICK_TRIES_MAX ||
-        (strange && exchange->attempts >= STRANGE_ATTEMPTS_MAX)) {
+    if (strange && exchange->attempts >= STRANGE_ATTEMPTS_MAX) {
         return false;
     }
-    exchange->out = throttled && told->out;
-    if (exchange->out) { /* all are refused, and few are let through: it ends by time */
+    if (told->out || (is_away(exchange) && is_well(exchange))) { /* it ends by time */
+        exchange->out = true;
         exchange->settled++;
-        *wait_ms = stk_store_random(store, OUT_MS);
+        *wait_ms = stk_store_backoff(store, STK_VERDICT_TRANSIENT,
+                                     (uint32_t)stk_min(exchange->attempts, OUT_TRIES_MAX));
         return true;
+    }
+    if (exchange->out) { /* somebody is there: an outage was no lack of progress of theirs */
+        exchange->out = false;
+        exchange->progress_ns = stk_clock_ns();
+    }
+    if (tries >= store->config.attempts_max || exchange->quick >= QUICK_TRIES_MAX) {
+        return false;
     }
     *wait_ms = stk_store_backoff(store, verdict, told->vain ? 0 : tries);
     exchange->quick += told->vain && throttled;
@@ -402,7 +458,7 @@ static bool try_again(struct stk_exchange *exchange, uint32_t verdict,
     } else if (verdict != STK_VERDICT_AGAIN && !wait_for_next(exchange, verdict, told, &wait_ms)) {
         return false;
     }
-    end_ns = exchange->progress_ns + store->options.timeout_ms * MS;
+    end_ns = end_of(exchange);
     if (now_ns >= end_ns || told_ms > STK_STORE_RETRY_AFTER_MAX_MS ||
         exchange->waited_ns + told_ms * MS >= STK_STORE_WAIT_MAX_MS * MS) {
         return false;

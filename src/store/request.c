@@ -73,7 +73,7 @@ int stk_store_prepare(struct stk_http_request *request, char *room)
     int status = 0;
 
     exchange->generation = 0;
-    if (exchange->attempts == 1) {
+    if (exchange->attempts == 1 && !exchange->out) {
         exchange->progress_ns = stk_clock_ns(); /* it may have waited for a connection */
     }
     if (exchange->place->kind == STK_PLACE_HTTP) {

@@ -21,6 +21,7 @@
 #define STK_STORE_BUCKETS_MAX 64u
 #define STK_STORE_REGION_BYTES 64u
 #define STK_STORE_SESSIONS_MAX 16u
+#define STK_STORE_GROUPS 64u
 #define STK_STORE_DOUBTS_MAX 3u   /* then doubtful checksums are no longer looked at */
 #define STK_STORE_UNSEALED_MAX 3u /* then no more objects are asked for theirs */
 
@@ -73,6 +74,8 @@ struct stk_store {
     _Atomic uint32_t doubts;   /* checksums that were of other bytes than they seemed to be */
     _Atomic uint32_t unsealed; /* objects in a row of which S3 told no checksum */
     _Atomic bool answered;     /* some server has */
+    /* Groups that gave a good answer; of two that share a place the last one. */
+    _Atomic uint64_t well[STK_STORE_GROUPS];
     struct stk_node *node;
     uint64_t where; /* a hash of the endpoint */
     /* of the reactor: those that wait for a first byte, in the order of their turns */
@@ -148,6 +151,11 @@ uint64_t stk_store_prefix(const struct stk_store *store, const struct stk_place 
 
 /* Its turn has come. Who waited for it is not without progress, unless nobody makes any. */
 void stk_exchange_turn(struct stk_exchange *exchange, uint64_t now_ns);
+/* The bucket or host has been well. */
+static inline void stk_store_note_well(struct stk_store *store, uint64_t group)
+{
+    atomic_store_explicit(&store->well[group % STK_STORE_GROUPS], group, memory_order_relaxed);
+}
 
 /* request.c: fills url and headers of exchange->request in room. 0, -EAGAIN or a filled error. */
 int stk_store_prepare(struct stk_http_request *request, char *room);

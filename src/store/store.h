@@ -12,7 +12,8 @@
  * on, the other ends; of writes, lists and probes never.
  * Every range is asked for of the version that was opened (If-Match) and checked: Content-Range,
  * size, ETag, length, and the checksum where the server tells one (seal/seal.h).
- * Deadlines: a fetch for which no byte comes for timeout_ms fails.
+ * Deadlines: a fetch for which no byte comes for timeout_ms fails; in an outage of a bucket or host
+ * that was well, for STK_STORE_OUT_TIMES as long.
  * Owner: the route of an engine. Threads: any; done of a fetch is called on the reactor.
  * Memory: one block an object; a fetch is its owner's. Bound: connections_max requests at once,
  * STK_STORE_ATTEMPTS_MAX of a fetch without progress. */
@@ -41,6 +42,9 @@
 /* So long may a request wait for its turn (a rate, a connection, a time that the server said),
  * which is no lack of progress, from one byte that it brings to the next. */
 #define STK_STORE_WAIT_MAX_MS 600000u
+/* In an outage all that is asked is refused, or nobody is there: a store is started anew, or told
+ * to rest. What fails is no matter of the request, and it is no use to fail a training for it. */
+#define STK_STORE_OUT_TIMES 10u
 #define STK_STORE_LANDINGS_MAX 3u /* signed URLs of the hub, refused one after the other */
 #define STK_STORE_DAMAGED_MAX 3u  /* bodies of a fetch that do not match the server's checksum */
 
@@ -165,7 +169,7 @@ struct stk_exchange {
     uint64_t progress_ns;   /* when a byte came last, or it began; later by what it waited for */
     uint64_t due_ns;        /* since when the try in hand waits for its turn */
     uint64_t waited_ns;     /* for turns, since it brought something */
-    bool out;               /* the store said no to all when it was refused last */
+    bool out;               /* it was refused last, or waits, in an outage */
     uint64_t generation;    /* of the credentials that it was signed with */
     struct stk_seal linked; /* what the hub told of the file, before it led to its bytes */
     struct stk_seals seals; /* what the server told of the wanted bytes */

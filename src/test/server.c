@@ -16,18 +16,33 @@ struct connection {
     int fd;
 };
 
-int t_listen(int backlog, int *port_out)
+/* *port: 0 any; told. */
+static int take_port(int *port)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                  .sin_port = htons((uint16_t)*port)};
     struct sockaddr *any = (struct sockaddr *)(void *)&address;
     socklen_t bytes = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
 
-    if (bind(listener, any, sizeof address) < 0 || listen(listener, backlog) < 0 ||
-        getsockname(listener, any, &bytes) < 0) {
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) < 0 ||
+        bind(fd, any, sizeof address) < 0 || getsockname(fd, any, &bytes) < 0) {
         t_skip("no socket on loopback can be had");
     }
-    *port_out = ntohs(address.sin_port);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+int t_listen(int backlog, int *port_out)
+{
+    int listener;
+
+    *port_out = 0;
+    listener = take_port(port_out);
+    if (listen(listener, backlog) < 0) {
+        t_skip("no socket on loopback can be had");
+    }
     return listener;
 }
 
@@ -73,6 +88,20 @@ void t_server_stop(struct t_server *server)
     shutdown(server->listener, SHUT_RDWR);
     pthread_join(server->thread, NULL);
     close(server->listener);
+}
+
+void t_server_pause(struct t_server *server)
+{
+    int kept = take_port(&server->port);
+
+    t_server_stop(server);
+    server->listener = kept;
+}
+
+void t_server_go_on(struct t_server *server)
+{
+    T_EQ("listen", listen(server->listener, BACKLOG), 0);
+    pthread_create(&server->thread, NULL, take, server);
 }
 
 size_t t_read_request(int fd, char *buffer, size_t bytes, size_t *head_bytes_out)

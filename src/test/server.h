@@ -20,6 +20,9 @@ int t_listen(int backlog, int *port_out);
 void t_server_start(struct t_server *server, void (*serve)(int fd));
 /* Takes no more connections. Those that are served end when their clients close them. */
 void t_server_stop(struct t_server *server);
+/* Nobody is there until it goes on, though the port stays its own. */
+void t_server_pause(struct t_server *server);
+void t_server_go_on(struct t_server *server);
 /* Reads a request with its body, of Content-Length bytes, and puts a 0 behind. Gives its bytes; 0:
  * the connection is over, or there is no room. Nothing may come behind it before it is answered. */
 size_t t_read_request(int fd, char *buffer, size_t bytes, size_t *head_bytes_out);
