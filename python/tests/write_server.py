@@ -19,6 +19,7 @@ from xml.sax.saxutils import escape
 import object_server
 
 QUOTE = urllib.parse.quote
+HELD = 403, "AccessDenied", "Access Denied because object protected by object lock."
 
 
 def now():
@@ -41,6 +42,10 @@ class Writing(object_server.S3):
         if after and code < 400 and after():
             return
         super().say(code, body, **headers)
+
+    def refuse(self, code, name, message="no", **headers):
+        self.say(code, f"<Error><Code>{name}</Code><Message>{message}</Message></Error>".encode(),
+                 **headers)
 
     def begin(self):
         """True: the script answered."""
@@ -71,9 +76,14 @@ class Writing(object_server.S3):
             self.refuse(400, "BadDigest")
             return False
         if self.server.locked and not sums:
-            self.refuse(400, "InvalidRequest")
+            self.refuse(400, "InvalidRequest", "Content-MD5 OR x-amz-checksum- HTTP header is "
+                        "required for Put Object requests with Object Lock parameters")
             return False
         return True
+
+    def is_held(self, key):
+        """Object lock: of a bucket without versions, as stores that are not Amazon have it."""
+        return (self.spot[0], key) in self.server.held
 
     def is_taken(self):
         return self.headers.get("If-None-Match") == "*" and self.spot in self.server.objects
@@ -109,6 +119,8 @@ class Writing(object_server.S3):
             upload[2][int(self.query["partNumber"])] = data
         elif self.is_taken():
             return 412, "PreconditionFailed"
+        elif self.is_held(self.key):
+            return HELD
         else:
             self.server.objects[self.spot] = data
         return None
@@ -119,9 +131,7 @@ class Writing(object_server.S3):
         server = self.server
         if "delete" in self.query:
             if self.fits():
-                for key in re.findall(r"<Key>([^<]*)</Key>", self.data.decode()):
-                    server.objects.pop((self.spot[0], key), None)
-                self.say(200, b"<DeleteResult></DeleteResult>")
+                self.remove(re.findall(r"<Key>([^<]*)</Key>", self.data.decode()))
         elif "uploads" in self.query:
             with server.lock:
                 server.begun += 1
@@ -131,6 +141,14 @@ class Writing(object_server.S3):
                           "</InitiateMultipartUploadResult>".encode())
         else:
             self.complete()
+
+    def remove(self, keys):
+        held = [key for key in keys if self.is_held(key)]
+        for key in set(keys) - set(held):
+            self.server.objects.pop((self.spot[0], key), None)
+        errors = "".join(f"<Error><Key>{key}</Key><Code>AccessDenied</Code><Message>{HELD[2]}"
+                         "</Message></Error>" for key in held)
+        self.say(200, f"<DeleteResult>{errors}</DeleteResult>".encode())
 
     def complete(self):
         server = self.server
@@ -178,6 +196,9 @@ class Writing(object_server.S3):
         if "uploadId" in self.query and self.server.uploads.pop(self.query["uploadId"],
                                                                 None) is None:
             self.refuse(404, "NoSuchUpload")
+            return
+        if "uploadId" not in self.query and self.is_held(self.key):
+            self.refuse(*HELD)
             return
         if "uploadId" not in self.query:
             self.server.objects.pop(self.spot, None)
@@ -266,7 +287,7 @@ def serve(objects=None, handler=Writing):
     store.part_page = 1000
     store.etags, store.classes = {}, {}  # by spot; (class, restore)
     store.etag, store.kept = None, {}  # of objects by parts; their checksums, by spot
-    store.locked = False  # the bucket wants a checksum with each body
+    store.locked, store.held = False, set()  # whether each body needs a checksum; spots
     return store
 
 

@@ -395,6 +395,16 @@ int stk_store_part(struct stk_store *store, const struct stk_place *place,
     return status;
 }
 
+void stk_store_demand_sums(struct stk_store *store)
+{
+    atomic_store_explicit(&store->demands_sums, true, memory_order_relaxed);
+}
+
+bool stk_store_demands_sums(const struct stk_store *store)
+{
+    return atomic_load_explicit(&store->demands_sums, memory_order_relaxed);
+}
+
 void stk_store_proven(struct stk_store *store, const struct stk_place *place, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&store->checked[stk_place_store(place)], bytes, memory_order_relaxed);

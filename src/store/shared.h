@@ -76,6 +76,7 @@ struct stk_store {
     _Atomic bool answered;     /* some server has */
     /* Groups that gave a good answer; of two that share a place the last one. */
     _Atomic uint64_t well[STK_STORE_GROUPS];
+    _Atomic bool demands_sums; /* of what is written */
     struct stk_node *node;
     uint64_t where; /* a hash of the endpoint */
     /* of the reactor: those that wait for a first byte, in the order of their turns */

@@ -262,6 +262,9 @@ void stk_store_sealed(const struct stk_exchange *exchange, const struct stk_http
 int stk_store_part(struct stk_store *store, const struct stk_place *place,
                    const struct stk_about *about, uint32_t number, struct stk_whole_part *part_out,
                    struct stoker_error *error);
+/* Whether bodies were refused that had no checksum of their own: of buckets with object lock. */
+void stk_store_demand_sums(struct stk_store *store);
+bool stk_store_demands_sums(const struct stk_store *store);
 /* For the ledger: so many bytes were proven by others, or are damaged. */
 void stk_store_proven(struct stk_store *store, const struct stk_place *place, uint64_t bytes);
 void stk_store_damaged(struct stk_store *store);

@@ -319,6 +319,16 @@ static int fail_archived(struct stk_exchange *exchange, const struct stk_refusal
     return exchange->error.status;
 }
 
+/* Stores say so with words for all that is forbidden: S3 and Ceph "... object lock", MinIO "WORM
+ * protected", Azure's immutable storage by a code of its own. */
+static bool is_locked(const struct stk_exchange *exchange, const struct stk_refusal *refusal)
+{
+    return exchange->method != STK_HTTP_GET && exchange->method != STK_HTTP_HEAD &&
+           (strcasestr(refusal->message, "by object lock") ||
+            strcasestr(refusal->message, "WORM protected") ||
+            strcmp(refusal->code, "BlobImmutableDueToPolicy") == 0);
+}
+
 /* It is not for now: the user is to know for how long. */
 static void tell_retry_after(struct stk_exchange *exchange, const struct stk_http_answer *answer)
 {
@@ -359,6 +369,12 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
                 stk_fail(&exchange->error, -EACCES, "the object is encrypted by a customer's key",
                          "name the key that it was written with by STOKER_SSE_C_KEY_FILE, or by "
                          "STOKER_SSE_C_KEY",
+                         "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
+        } else if (is_locked(exchange, refusal)) {
+            exchange->status =
+                stk_fail(&exchange->error, -EACCES, "the object is locked",
+                         "it can be removed or replaced when its retention has ended and no legal "
+                         "hold is on it: aws s3api get-object-retention, get-object-legal-hold",
                          "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
         } else if (stk_refusal_is_archived(refusal->code)) {
             exchange->status = stk_fail(&exchange->error, -EACCES, "the blob is archived",

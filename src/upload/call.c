@@ -134,6 +134,14 @@ void stk_call_close(struct stk_call *call)
     }
 }
 
+bool stk_call_wants_sum(const struct stk_call *call, const struct stk_proof *proof)
+{
+    return call->exchange.place->kind == STK_PLACE_S3 && proof->sum_bytes == 0 &&
+           call->exchange.code == 400 &&
+           (stk_call_is_refused(call, "InvalidRequest") ||
+            stk_call_is_refused(call, "MissingContentMD5"));
+}
+
 int stk_call_took(const struct stk_call *call, struct stoker_error *error)
 {
     const struct stk_place *place = call->exchange.place;
@@ -169,6 +177,9 @@ uint32_t stk_proof_check(const struct stk_store *store, uint32_t check)
 
     if (check != STK_CHECK_AUTO) {
         return check;
+    }
+    if (stk_store_demands_sums(store)) {
+        return STK_CHECK_MD5; /* which all of them know */
     }
     stk_store_kind(store, &own, &tls);
     return own || stk_store_settings(store)->lazy_sums == STK_SAID_YES ? STK_CHECK_AUTO

@@ -64,6 +64,9 @@ void stk_proof_make(struct stk_proof *proof, const struct stk_store *store, uint
                     struct stk_view body);
 /* The text of a sum that was joined: proof->sum of 8 or 4 bytes. */
 void stk_proof_text(struct stk_proof *proof);
+/* After it failed: whether it may be for the want of a checksum, as of a bucket with object lock.
+ */
+bool stk_call_wants_sum(const struct stk_call *call, const struct stk_proof *proof);
 void stk_proof_add(const struct stk_proof *proof, struct stk_call *call); /* lends proof */
 /* "x-amz-checksum-crc64nvme", "CRC64NVME", "ChecksumCRC64NVME"; NULL: has none. */
 const char *stk_proof_header(uint32_t check);

@@ -245,6 +245,11 @@ int stk_upload_part(struct stk_upload *upload, uint32_t index, struct stk_view b
     call->exchange.request.body = body;
     status = stk_call_run(call, upload->store, error);
     part->again = stk_call_is_doubtful(call);
+    if (status < 0 && stk_call_wants_sum(call, &proof)) {
+        stk_call_close(call);
+        stk_store_demand_sums(upload->store); /* so now it has one */
+        return stk_upload_part(upload, index, body, error);
+    }
     if (status < 0 && stk_call_is_refused(call, "NoSuchUpload")) {
         status = fail_gone(upload, error);
     }

@@ -39,6 +39,11 @@ int stk_upload_put(struct stk_store *store, const struct stk_place *place, struc
     }
     call->exchange.request.body = body;
     status = stk_call_run(call, store, error);
+    if (status < 0 && stk_call_wants_sum(call, &proof)) {
+        stk_call_close(call);
+        stk_store_demand_sums(store); /* so now it has one */
+        return stk_upload_put(store, place, body, options, error);
+    }
     if (status == 0) { /* whoever took the object names it: a proxy's "200 OK" does not */
         stk_call_etag(call, etag, sizeof etag);
         status = etag[0] ? stk_call_took(call, error) : fail_answer(place, error);
