@@ -114,6 +114,25 @@ def test_interrupted(server, clean, tmp_path, case):  # noqa: F811
     run("cp", "-r", "--part-size", "5M", *names)
 
 
+@pytest.mark.parametrize("where", [{"query": "*list-type*"}, {"path": "*.tar"}],
+                         ids=["list", "headers"])
+def test_interrupted_index(server, clean, tmp_path, where):  # noqa: F811
+    for shard in range(3):
+        path = make.tar(tmp_path / f"{shard}.tar", [("0.jpg", b"x" * 300_000)])
+        server.objects["data", f"set/{shard}.tar"] = path.read_bytes()
+    with behind(server, clean, {**where, "fault": "stall", "at": -1}):
+        process = subprocess.Popen(
+            [COMMAND, "index", "--read-timeout", str(FAR), "--out", tmp_path / "index",
+             "s3://data/set"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wanted = next(iter(where.values())).strip("*")
+        await_true(lambda: any(wanted in line for line in list(server.came)))
+        time.sleep(0.3)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(2 * FAR) == 128 + signal.SIGINT
+        assert time.monotonic() - begun < SOON
+
+
 def test_interrupted_upload_goes_on(server, clean, tmp_path):  # noqa: F811
     """Parts that were sent stay for the same command."""
     (tmp_path / "large").write_bytes(random_bytes(4 * PART, 2))

@@ -224,8 +224,10 @@ static void *run(void *argument)
     struct stoker_indexer *indexer = argument;
     struct stoker_error error = {0};
     struct stk_stat about;
-    int status = build(indexer, &error);
+    int status;
 
+    stk_io_obey(&indexer->dataset->scan.stop);
+    status = build(indexer, &error);
     status = status < 0 ? status : look_at_reach(indexer, &error);
     if (status == 0 &&
         stk_io_stat_path(indexer->engine->io, indexer->locked.path, &about, NULL) < 0) {

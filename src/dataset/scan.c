@@ -764,9 +764,14 @@ static int sweep_round(void *context, uint64_t round, struct stoker_error *error
                                             tars->dataset->scan.bring ? tars->dataset : NULL,
                                         .bytes_read = &tars->dataset->scan.bytes_read};
 
+    const _Atomic bool *before = stk_io_obey(&tars->dataset->scan.stop);
+    int status;
+
     (void)round;
     set_limits(tars->dataset, &options.limits);
-    return stk_sweep(&options, error);
+    status = stk_sweep(&options, error);
+    stk_io_obey(before);
+    return status;
 }
 
 int stk_scan_tars(struct stoker_dataset *dataset, const struct stk_scan_plan *plan,
