@@ -108,12 +108,6 @@ static int check_options(const struct stoker_copy_options *options, struct stoke
         return fail_options(error, "to synchronise is from one folder to another",
                             "name one source");
     }
-    if (options->kind == STOKER_SYNC && !stk_copy_can_list(options->sources[0])) {
-        /* What it tells of a folder is a page, which would be taken for the only file. */
-        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
-                        "name each file to 'stoker cp', with braces: http://host/{000..009}.tar",
-                        "'%.400s'", STK_COPY_SHOWN(options->sources[0]));
-    }
     if (options->workers > STK_COPY_WORKERS_MAX || options->check > STOKER_CHECK_MD5 ||
         (options->part_bytes && (options->part_bytes < STK_UPLOAD_PART_BYTES_MIN ||
                                  options->part_bytes > STK_COPY_PART_BYTES_MAX))) {
@@ -158,6 +152,12 @@ static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *g
             return fail_memory(error);
         }
         remote = remote || stk_io_is_url(copy->sources[i]);
+    }
+    if (options->kind == STOKER_SYNC && !stk_copy_can_list(copy->sources[0])) {
+        /* What it tells of a folder is a page, which would be taken for the only file. */
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
+                        "name each file to 'stoker cp', with braces: http://host/{000..009}.tar",
+                        "'%.400s'", copy->sources[0]);
     }
     copy->remote = options->destination && stk_io_is_url(options->destination);
     options->recursive = options->recursive || options->kind == STOKER_SYNC;

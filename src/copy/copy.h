@@ -175,10 +175,6 @@ bool stk_copy_there_find(const struct stoker_copy *copy, const char *name, uint6
 
 /* copy_names.c: what a source's last part is called; lent by path. bytes_out: of it. */
 const char *stk_copy_base(const char *path, size_t *bytes_out);
-/* A path or URL for people: without the signature that a URL of the web may have. */
-#define STK_COPY_SHOWN_BYTES 400u
-const char *stk_copy_shown(const char *path, char text[STK_COPY_SHOWN_BYTES]);
-#define STK_COPY_SHOWN(path) stk_copy_shown(path, (char[STK_COPY_SHOWN_BYTES]){0})
 /* Whether a name of a store can be a path below a folder: no "..", no empty part. */
 bool stk_copy_is_path(const char *name);
 /* Whether objects can be written below a URL. */

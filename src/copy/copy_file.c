@@ -22,8 +22,7 @@ static void close_file(struct stoker_copy *copy, struct stk_copy_file *file);
 static int fail_changed(const struct stk_copy_file *file, struct stoker_error *error)
 {
     return stk_fail(error, STOKER_ERROR_CHANGED, "the file changed while it was read",
-                    "copy it again when nobody writes to it", "'%.400s'",
-                    STK_COPY_SHOWN(file->from));
+                    "copy it again when nobody writes to it", "'%.400s'", file->from);
 }
 
 /* ---- small ones ---- */
@@ -70,8 +69,7 @@ static int check_tag(struct stoker_copy *copy, struct stk_copy_file *file, struc
     if (status == 0 && tag_differs(file->about.etag, body)) {
         if (stk_sum64(body.data, body.bytes) != before) {
             return stk_fail(error, STOKER_ERROR_CORRUPT, "an object comes damaged",
-                            "look at the server and proxies between", "'%.400s'",
-                            STK_COPY_SHOWN(file->from));
+                            "look at the server and proxies between", "'%.400s'", file->from);
         }
         atomic_fetch_add_explicit(&copy->odd_tags, 1, memory_order_relaxed);
     }
@@ -233,7 +231,7 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
         stk_route_about(file->source, &file->about);
         if (stat.kind != STK_ENTRY_FILE) {
             status = stk_fail(error, -EISDIR, "not a file", "name a file; folders need --recursive",
-                              "'%.400s'", STK_COPY_SHOWN(file->from));
+                              "'%.400s'", file->from);
         } else if (is_another(file, &stat)) {
             status = fail_changed(file, error);
         } else { /* more than the listing knew, maybe: what a killed run left is of this version */
@@ -261,8 +259,7 @@ int stk_copy_read(struct stoker_copy *copy, struct stk_copy_file *file, uint64_t
         if (got < 0) {
             if (!error || !stk_io_explain(copy->io, file->source, (int)got, error)) {
                 stk_fail(error, (int)got, "cannot read the file", "check the disk, or the server",
-                         "'%.400s' offset %llu", STK_COPY_SHOWN(file->from),
-                         (unsigned long long)offset);
+                         "'%.400s' offset %llu", file->from, (unsigned long long)offset);
             }
             return (int)got;
         }
@@ -472,7 +469,7 @@ static int take_turn(struct stoker_copy *copy, struct stk_copy_file *file, uint3
     failed = file->locked.failed;
     pthread_mutex_unlock(&copy->lock);
     return failed ? stk_fail(error, STOKER_ERROR_CLOSED, "another part of the file failed",
-                             "see the first error", "'%.400s'", STK_COPY_SHOWN(file->from))
+                             "see the first error", "'%.400s'", file->from)
                   : 0;
 }
 

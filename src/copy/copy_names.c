@@ -3,7 +3,6 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "http/http.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,13 +24,6 @@ const char *stk_copy_base(const char *path, size_t *bytes_out)
     }
     *bytes_out = bytes - begin;
     return path + begin;
-}
-
-const char *stk_copy_shown(const char *path, char text[STK_COPY_SHOWN_BYTES])
-{
-    return strncasecmp(path, "http", 4) == 0 && stk_io_is_url(path)
-               ? stk_http_url_text(path, text, STK_COPY_SHOWN_BYTES)
-               : path;
 }
 
 bool stk_copy_is_path(const char *name)

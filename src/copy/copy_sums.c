@@ -10,7 +10,7 @@
 int stk_copy_fail_buffer(const struct stk_copy_file *file, struct stoker_error *error)
 {
     return stk_fail(error, -ENOMEM, "cannot copy", "free memory, or use fewer workers", "'%.400s'",
-                    STK_COPY_SHOWN(file->from));
+                    file->from);
 }
 
 /* All of it, of what lies on this machine. */
@@ -73,9 +73,8 @@ static int fail_wrong(struct stk_copy_file *file, struct stoker_error *error)
     stk_store_damaged(file->store);
     return stk_fail(error, STOKER_ERROR_CORRUPT, "an object's bytes are not as its checksum says",
                     "look at the server, at proxies and the memory of this machine",
-                    "'%.400s'%s bytes %llu-%llu: the server tells %s, what came is %s",
-                    STK_COPY_SHOWN(file->from), part, (unsigned long long)told.first,
-                    (unsigned long long)told.last, want, got);
+                    "'%.400s'%s bytes %llu-%llu: the server tells %s, what came is %s", file->from,
+                    part, (unsigned long long)told.first, (unsigned long long)told.last, want, got);
 }
 
 /* left NULL: of the source. */
@@ -88,8 +87,7 @@ static int read_again(struct stoker_copy *copy, struct stk_copy_file *file, stru
     return stk_copy_read_left(copy, left, offset, (uint8_t *)(uintptr_t)view->data, view->bytes)
                ? 0
                : stk_fail(error, -EIO, "cannot read again what was copied", "check the disk",
-                          "'%.400s' offset %llu", STK_COPY_SHOWN(file->from),
-                          (unsigned long long)offset);
+                          "'%.400s' offset %llu", file->from, (unsigned long long)offset);
 }
 
 /* The first `bytes` of what lies there are added to the whole's sum; kept: to that of ranges, too.

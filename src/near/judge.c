@@ -75,7 +75,7 @@ static void tell_far(struct stoker_where *where, const char *url, size_t row)
         "in the bucket's region neither does. Every epoch pays again, unless the data is kept "
         "here",
         where->gigabyte);
-    stk_http_url_text(url, shown, sizeof shown);
+    snprintf(shown, sizeof shown, "%s", url);
     bytes = strcspn(shown, "*?[{"); /* a folder of it, where it is a pattern */
     while (shown[bytes] && bytes > 0 && shown[bytes - 1] != '/') {
         bytes--;

@@ -409,7 +409,6 @@ int stk_remote_map(struct stk_route *route, struct stk_remote *remote, struct st
 {
     uint64_t bytes = remote->about.bytes;
     struct stk_remote_map *map;
-    char shown[400];
     int64_t got;
 
     *view_out = (struct stk_view){(const uint8_t *)"", 0};
@@ -418,9 +417,8 @@ int stk_remote_map(struct stk_route *route, struct stk_remote *remote, struct st
     }
     if (bytes > STK_ROUTE_MAP_BYTES_MAX) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a remote file is too large to be mapped",
-                        "copy it to a disk of this machine", "'%s': %llu bytes",
-                        stk_http_url_text(remote->place->url, shown, sizeof shown),
-                        (unsigned long long)bytes);
+                        "copy it to a disk of this machine", "'%.400s': %llu bytes",
+                        remote->place->url, (unsigned long long)bytes);
     }
     map = stk_alloc(1, sizeof *map);
     if (map) {
@@ -429,8 +427,8 @@ int stk_remote_map(struct stk_route *route, struct stk_remote *remote, struct st
     }
     if (!map || !map->pages) {
         stk_free(map);
-        return stk_fail(error, -ENOMEM, "cannot hold a remote file", "free memory", "'%s'",
-                        stk_http_url_text(remote->place->url, shown, sizeof shown));
+        return stk_fail(error, -ENOMEM, "cannot hold a remote file", "free memory", "'%.400s'",
+                        remote->place->url);
     }
     got = stk_remote_read(route, remote, 0, map->pages, bytes);
     if (got < 0) {

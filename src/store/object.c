@@ -150,7 +150,6 @@ static int ask(struct stk_store *store, const struct stk_place *place, bool arch
     uint8_t byte;
     struct stk_exchange exchange = {.status = 0};
     struct stk_http_answer *answer = stk_alloc(1, sizeof *answer);
-    char shown[400];
     int status;
 
     if (!answer) {
@@ -162,8 +161,8 @@ static int ask(struct stk_store *store, const struct stk_place *place, bool arch
         stk_store_told(&exchange, answer, about_out);
         if (about_out->bytes == UINT64_MAX) {
             status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the server tells no size",
-                              "serve the file as it is: with Content-Length and ranges", "'%s'",
-                              stk_http_url_text(place->url, shown, sizeof shown));
+                              "serve the file as it is: with Content-Length and ranges", "'%.400s'",
+                              place->url);
         } else if (place->kind == STK_PLACE_AZURE && about_out->bytes == 0) {
             status = ask_folder(store, place, about_out, answer, error);
         }
@@ -450,7 +449,6 @@ int stk_store_sum(struct stk_store *store, const struct stk_place *place, struct
 {
     uint64_t all = stk_cover_bytes(cover);
     struct stk_seal want, got;
-    char url[400];
 
     switch (stk_cover_add(cover, offset, bytes)) {
     case STK_COVER_PROVEN:
@@ -461,8 +459,7 @@ int stk_store_sum(struct stk_store *store, const struct stk_place *place, struct
         stk_store_damaged(store);
         fail_sums(error, 0, all - 1, true, &want, &got);
         if (error) {
-            stk_error_place(error, stk_http_url_text(place->url, url, sizeof url), STOKER_NO_OFFSET,
-                            NULL);
+            stk_error_place(error, place->url, STOKER_NO_OFFSET, NULL);
         }
         return STOKER_ERROR_CORRUPT;
     case STK_COVER_OPEN:

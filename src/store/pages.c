@@ -66,7 +66,7 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     const struct stk_place *place = search->place;
     struct page *page = stk_alloc(1, sizeof *page);
     uint8_t *memory = stk_alloc(1, STK_STORE_PAGE_BYTES_MAX);
-    char prefix[STK_STORE_URL_BYTES_MAX + 1], keys[16], shown[400];
+    char prefix[STK_STORE_URL_BYTES_MAX + 1], keys[16];
     size_t bytes = strlen(place->key ? place->key : "");
     int status = page && memory ? 0 : -ENOMEM;
 
@@ -83,8 +83,8 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
     }
     if (!stk_place_is_keyed(place)) {
         status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a web server cannot be listed",
-                          "name each file, with braces: http://host/data-{000..009}.tar", "'%s'",
-                          stk_http_url_text(place->url, shown, sizeof shown));
+                          "name each file, with braces: http://host/data-{000..009}.tar",
+                          "'%.400s'", place->url);
         goto done;
     }
     memcpy(prefix, place->key, bytes + 1);

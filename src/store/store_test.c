@@ -193,6 +193,24 @@ static void test_judging(void)
     stk_place_free(place);
 }
 
+/* By its whole name: what tells it from others is in it, and no secret. */
+static void test_told_by_name(void)
+{
+    static const char *const names[][2] = {{"http://h/a?id=1&sig=" CANARY, "'http://h/a?id=1'"},
+                                           {"s3://b/a?b#c", "'s3://b/a?b#c'"}};
+    static struct stk_exchange exchange;
+
+    for (size_t i = 0; i < STK_COUNT(names); i++) {
+        struct stk_place *place = NULL;
+
+        T_EQ("place", stk_place_parse(names[i][0], &place, NULL), 0);
+        exchange = (struct stk_exchange){.place = place};
+        stk_store_fail(&exchange, &(struct stk_http_answer){.code = 404}, &(struct stk_refusal){0});
+        T_HAS("told", exchange.error.where, names[i][1]);
+        stk_place_free(place);
+    }
+}
+
 /* Hosts of the web are not one store: what one of them says of too much is nothing to another. */
 static void test_each_host_has_its_rate(void)
 {
@@ -760,6 +778,7 @@ int main(void)
     test_ranges();
     test_times();
     test_judging();
+    test_told_by_name();
     test_each_host_has_its_rate();
     test_waits();
     test_turns();

@@ -345,7 +345,6 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
                    const struct stk_refusal *refusal)
 {
     const struct told *told = tolds;
-    char url[400];
 
     if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
         exchange->error = exchange->request.error;
@@ -389,7 +388,7 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
             tell_retry_after(exchange, answer);
         }
     }
-    stk_error_place(&exchange->error, stk_http_url_text(exchange->place->url, url, sizeof url),
+    stk_error_place(&exchange->error, exchange->place->url,
                     exchange->ranged ? exchange->offset + exchange->good : STOKER_NO_OFFSET, NULL);
     if (exchange->attempts > 1) {
         size_t used = strlen(exchange->error.where);
