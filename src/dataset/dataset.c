@@ -371,9 +371,7 @@ static bool name_turn(const struct stoker_dataset *dataset, char key[65])
         add_environment(&sha);
     }
     stk_sha256_done(&sha, digest);
-    for (int i = 0; i < 32; i++) {
-        snprintf(key + 2 * i, 3, "%02x", digest[i]);
-    }
+    stk_hex(digest, sizeof digest, key);
     return true;
 }
 

@@ -131,7 +131,7 @@ static void name_cache(struct stk_sidecar *sidecar, const struct stoker_dataset 
     char folder[STK_PATH_BYTES_MAX], absolute[2 * STK_PATH_BYTES_MAX];
     struct stk_sha256 sha;
     uint8_t digest[32];
-    size_t used;
+    char hex[33];
 
     if (!stk_machine_cache(folder, sizeof folder)) {
         return;
@@ -144,15 +144,11 @@ static void name_cache(struct stk_sidecar *sidecar, const struct stoker_dataset 
         stk_sha256_add(&sha, absolute, strlen(absolute) + 1);
     }
     stk_sha256_done(&sha, digest);
-    used = snprintf(sidecar->cache, sizeof sidecar->cache, "%s/", folder);
-    if (used + 40 >= sizeof sidecar->cache) {
+    stk_hex(digest, 16, hex);
+    if ((size_t)snprintf(sidecar->cache, sizeof sidecar->cache, "%s/%s.index", folder, hex) >=
+        sizeof sidecar->cache) {
         sidecar->cache[0] = '\0';
-        return;
     }
-    for (int i = 0; i < 16; i++) {
-        used += snprintf(sidecar->cache + used, sizeof sidecar->cache - used, "%02x", digest[i]);
-    }
-    snprintf(sidecar->cache + used, sizeof sidecar->cache - used, ".index");
 }
 
 /* 1: mapped; 0: not there, or not usable (noted). */

@@ -1,6 +1,7 @@
 /* One file a session, named by the SHA-1 of its name. */
 #include "profile/sso.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "io/machine.h"
 #include "profile/profile.h"
@@ -48,17 +49,13 @@ int stk_sso_load(const char *name, struct stk_sso_token *token, struct stoker_er
     };
     char *text = stk_pages_alloc(STK_TELL_BYTES_MAX);
     uint8_t digest[20];
-    size_t used;
+    char hex[2 * sizeof digest + 1];
     int status;
 
     *token = (struct stk_sso_token){.expires_s = 0};
     EVP_Digest(name, strlen(name), digest, NULL, EVP_sha1(), NULL);
-    used = (size_t)snprintf(token->shown, sizeof token->shown, "~/.aws/sso/cache/");
-    for (size_t i = 0; i < sizeof digest; i++) {
-        used +=
-            (size_t)snprintf(token->shown + used, sizeof token->shown - used, "%02x", digest[i]);
-    }
-    snprintf(token->shown + used, sizeof token->shown - used, ".json");
+    stk_hex(digest, sizeof digest, hex);
+    snprintf(token->shown, sizeof token->shown, "~/.aws/sso/cache/%s.json", hex);
     if (!text) {
         return stk_fail_errno(error, ENOMEM, "cannot read SSO's token", "free memory", "'%s'",
                               token->shown);

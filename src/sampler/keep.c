@@ -2,6 +2,7 @@
  * where that would be), and HEX begins the digest of what was asked for. */
 #include "sampler/sampler.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "dataset/sidecar.h"
 #include "io/write.h"
@@ -22,13 +23,10 @@ static void name(struct places *places, int i, const struct stoker_sampler *samp
     size_t bytes = strlen(stem);
 
     if (bytes > 0 && bytes < STK_PATH_BYTES_MAX - 32) {
-        int used = snprintf(places->paths[i], sizeof places->paths[i], "%s.", stem);
+        char hex[17];
 
-        for (int digit = 0; digit < 8; digit++) {
-            used += snprintf(places->paths[i] + used, sizeof places->paths[i] - (size_t)used,
-                             "%02x", sampler->choice_digest[digit]);
-        }
-        snprintf(places->paths[i] + used, sizeof places->paths[i] - (size_t)used, ".table");
+        stk_hex(sampler->choice_digest, 8, hex);
+        snprintf(places->paths[i], sizeof places->paths[i], "%s.%s.table", stem, hex);
     }
 }
 

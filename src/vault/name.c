@@ -3,7 +3,6 @@
 
 #include "base/hash.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -90,9 +89,7 @@ static void add_hash(struct text *text, struct stk_view of)
     stk_sha256_init(&sha);
     stk_sha256_add(&sha, of.data, of.bytes);
     stk_sha256_done(&sha, digest);
-    for (int i = 0; i < 8; i++) {
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
-    }
+    stk_hex(digest, 8, hex);
     add(text, "~", 1);
     add(text, hex, SHOWN_BYTES_MAX);
 }
