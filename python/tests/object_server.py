@@ -598,9 +598,9 @@ class Azure(Handler):
 
 
 class Hub(Handler):
-    """Hugging Face: `server.token`, files by (repository@revision, path). Large ones are at another
-    host (`server.far`), by URLs that are signed for so many uses; a file named *.json lies here,
-    behind a redirect of its own."""
+    """Hugging Face: `server.token`, files by (repository@revision, path), of "models/org/name" too.
+    Large ones are at another host (`server.far`), by URLs that are signed for so many uses; a file
+    named *.json lies here, behind a redirect of its own."""
 
     def do_GET(self):
         server = self.server
@@ -614,6 +614,8 @@ class Hub(Handler):
             self.tree("/".join(parts[1:4]) + "@" + parts[5], "/".join(parts[6:]), query)
         elif parts[0] == "here":
             self.give(server.objects[parts[1].replace("|", "/"), "/".join(parts[2:])])
+        elif parts[2] == "resolve":
+            self.resolve("models/" + "/".join(parts[:2]) + "@" + parts[3], "/".join(parts[4:]))
         elif parts[3] == "resolve":
             self.resolve("/".join(parts[:3]) + "@" + parts[4], "/".join(parts[5:]))
         else:

@@ -133,6 +133,7 @@ http {{
         location /secret/ {{ return 403; }}
         {slow}
     }}
+    {gate}
 }}
 """
 # 30 to 50 ms to the first byte, 80 MB/s a connection: an object store that is far away.
@@ -149,6 +150,20 @@ SLOW = """
                 ngx.exec("/lists/" .. ngx.unescape_uri(ngx.var.arg_prefix or ""):gsub("/", "_"))
             }}
         }}"""
+# The same before another server, whose signatures hold: Host stays as the client wrote it.
+GATE = """
+    server {{
+        listen 127.0.0.1:{port};
+        client_max_body_size 0;
+        location / {{
+            proxy_pass {url};
+            proxy_http_version 1.1;
+            proxy_set_header Host $http_host;
+            proxy_set_header Connection "";
+            limit_rate 80m;
+            access_by_lua_block {{ ngx.sleep(0.030 + math.random() * 0.02) }}
+        }}
+    }}"""
 LUA = [pathlib.Path("/usr/lib/nginx/modules") / name
        for name in ("ndk_http_module.so", "ngx_http_lua_module.so")]
 
@@ -156,9 +171,11 @@ LUA = [pathlib.Path("/usr/lib/nginx/modules") / name
 class Nginx:
     """The files below `data`: as they are, at /noranges/ by a server that knows no ranges, at
     /moved/ behind a redirect, at /slow/ far away (where nginx has Lua). /slow is also a bucket in
-    path style whose lists are files: lists/a_b_ is that of prefix a/b/ (see list_folder)."""
+    path style whose lists are files: lists/a_b_ is that of prefix a/b/ (see list_folder).
+    before: a server's URL; far_url is that server far away."""
 
-    def __init__(self, home: pathlib.Path, data: pathlib.Path, tls: bool = False) -> None:
+    def __init__(self, home: pathlib.Path, data: pathlib.Path, tls: bool = False,
+                 before: str | None = None) -> None:
         need("nginx", "setpriv")
         self.has_slow = all(path.exists() for path in LUA)
         self.port = free_port()
@@ -171,13 +188,18 @@ class Nginx:
                             "subjectAltName=DNS:localhost", "-keyout", home / "key.pem", "-out",
                             self.certificate], check=True, capture_output=True)
         self.url = f"http://127.0.0.1:{self.port}"
+        if before and not self.has_slow:
+            raise Absent("no Lua in nginx: scripts/setup --test installs it")
+        far_port = free_port()
+        self.far_url = f"http://127.0.0.1:{far_port}"
         self.log = home / "access.log"
         (home / "nginx.conf").write_text(NGINX.format(
             modules="\n".join(f"load_module {path};" for path in LUA) if self.has_slow else "",
             port=self.port, data=data,
             tls=f"listen 127.0.0.1:{tls_port} ssl; ssl_certificate certificate.pem; "
                 "ssl_certificate_key key.pem;" if tls else "",
-            slow=SLOW.format(data=data) if self.has_slow else ""))
+            slow=SLOW.format(data=data) if self.has_slow else "",
+            gate=GATE.format(port=far_port, url=before) if before else ""))
         self.process = spawn(home / "out.log", "nginx", "-p", home, "-c", "nginx.conf",
                              *(("-g", "user root;") if os.geteuid() == 0 else ()))
         await_port(self.port, self.process, home / "out.log")

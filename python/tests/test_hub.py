@@ -78,6 +78,22 @@ def test_samples_are_those_of_a_folder(hub, engine, tars, revision, uses):
     assert {token for _, token in hub.far.seen} == {None}
 
 
+@pytest.mark.parametrize("revision", ["", "@v1.0"])
+def test_models(hub, engine, tars, tmp_path, revision):
+    """Whose names begin with no word for what they are."""
+    at, other = ("v1.0", "main") if revision else ("main", "v1.0")
+    for path in tars.glob("*.tar"):
+        hub.objects[f"models/org/model@{at}", f"data/{path.name}"] = path.read_bytes()
+    hub.objects[f"models/org/model@{at}", "config.json"] = b"{}"
+    hub.objects[f"models/org/model@{other}", "config.json"] = b"of another revision"
+    base = f"hf://org/model{revision}"
+    assert rows(f"{base}/data", engine) == rows(str(tars), engine)
+    for words in (["cat", f"{base}/config.json"], ["ls", "--files", "-r", base]):
+        done = subprocess.run([COMMAND, *words], capture_output=True, timeout=120, check=True)
+        assert done.stdout == b"{}" or b"config.json" in done.stdout
+    assert {token for _, token in hub.seen} == {f"Bearer {TOKEN}"}
+
+
 @pytest.mark.parametrize("uses", [1, 1000])
 def test_a_signature_is_used_until_it_ends(hub, engine, uses):
     """Where a signed URL is refused the second time, the hub is asked for another."""
