@@ -329,3 +329,68 @@ def test_no_core_has_a_secret(tmp_path, way):
             process.kill()
             process.wait()
         assert data == BODY and process.returncode == 0, error
+
+
+class Bearer(http.server.BaseHTTPRequestHandler):
+    """Notes who asks, and has an object of one byte."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.server.seen.append(self.headers["Authorization"])
+        self.send_response(206)
+        self.send_header("Content-Range", "bytes 0-0/1")
+        self.send_header("Content-Length", "1")
+        self.end_headers()
+        self.wfile.write(b"x")
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def pem():
+    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+    from cryptography.hazmat.primitives import serialization as text
+    key = rsa.generate_private_key(65537, 2048)
+    public = key.public_key().public_bytes(text.Encoding.PEM,
+                                           text.PublicFormat.SubjectPublicKeyInfo)
+    return key.private_bytes(text.Encoding.PEM, text.PrivateFormat.PKCS8,
+                             text.NoEncryption()).decode(), public
+
+
+def test_google_of_another_universe(explain, tmp_path, pem):
+    """No service is asked for a token: the account's key signs one, which google-auth verifies; and
+    the store is the universe's."""
+    jwt = pytest.importorskip("google.auth.jwt")
+    place = tmp_path / "google.json"
+    file = {"type": "service_account", "client_email": "sa@x.iam", "private_key": pem[0],
+            "private_key_id": "1", "token_uri": "http://127.0.0.1:9/token",
+            "universe_domain": "x.example"}
+    place.write_text(json.dumps(file))
+    told = json.loads(explain("gs://b/k", "--json", GOOGLE_APPLICATION_CREDENTIALS=place).stdout)
+    assert told["endpoint"] == "https://storage.x.example" and told["credentials"] == "bearer token"
+    with servers.serving(Bearer) as server:
+        done = subprocess.run(
+            [command(), "stat", "gs://b/k"], capture_output=True, text=True, timeout=60,
+            env={"HOME": str(tmp_path), "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+                 "STORAGE_EMULATOR_HOST": server.url, "GOOGLE_APPLICATION_CREDENTIALS": str(place)})
+        assert done.returncode == 0, done.stderr
+        claims = jwt.decode(server.seen[0].removeprefix("Bearer "), certs=pem[1])
+    assert claims["iss"] == claims["sub"] == "sa@x.iam" and "devstorage" in claims["scope"]
+    assert claims["exp"] - claims["iat"] == 3600 and "aud" not in claims
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"universe_domain": "x.example/y"}, "universe_domain is no domain"),
+    ({"universe_domain": "x.example", "type": "authorized_user"}, "googleapis.com only"),
+    ({"universe_domain": "googleapis.com"}, "127.0.0.1:9/token"), ({}, "127.0.0.1:9/token")])
+def test_google_universes_that_are_none(explain, tmp_path, pem, change, why):
+    """Google's own is as ever: the token service is asked."""
+    place = tmp_path / "google.json"
+    place.write_text(json.dumps({
+        "type": "service_account", "client_email": "sa@x.iam", "private_key": pem[0],
+        "client_id": "c", "client_secret": "s", "refresh_token": "r",
+        "token_uri": "http://127.0.0.1:9/token", **change}))
+    told = explain("gs://b/k", status=1, GOOGLE_APPLICATION_CREDENTIALS=place)
+    assert why in (told.stdout + told.stderr).decode()

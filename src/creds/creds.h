@@ -50,7 +50,8 @@ struct stk_credentials {
     char secret[STK_CREDS_KEY_BYTES_MAX];
     char token[STK_CREDS_TOKEN_BYTES_MAX]; /* empty: none */
     char project[128];                     /* Google: whose quota it is; empty: nobody says */
-    char from[512]; /* "environment variables AWS_ACCESS_KEY_ID ...": no secrets; for people */
+    char universe[128]; /* Google: whose cloud, where it is another's ("x.example"); else empty */
+    char from[512];     /* "environment variables AWS_ACCESS_KEY_ID ...": no secrets; for people */
 };
 
 /* Where a bucket of S3 Express hands out sessions. */

@@ -38,6 +38,7 @@ struct file {
     char source_file[1024], source_url[1024], format[32], field[64], impersonation[1024];
     char authorization[8192]; /* that the source's URL wants */
     char token_uri[512], project[128];
+    char universe[128];   /* empty: Google's own */
     char delegates[2048]; /* each behind a '\n' */
     uint64_t life_s;      /* of who is impersonated */
     const char *scope;    /* that is asked for */
@@ -142,6 +143,28 @@ static int as_user(struct stk_search *search, const struct file *file, struct st
 
     return send_form(search, ask, file->token_uri[0] ? file->token_uri : TOKEN_URI, fits, found,
                      error);
+}
+
+/* Of another universe: no service gives tokens, and what the account's key signed is one
+ * (AIP-4111).
+ */
+static int by_itself(const struct file *file, struct stk_credentials *found,
+                     struct stoker_error *error)
+{
+    uint64_t now_s = stk_clock_wall_ns() / SECOND;
+    char claims[2048];
+    int bytes = snprintf(
+        claims, sizeof claims,
+        "{\"iss\":\"%s\",\"sub\":\"%s\",\"scope\":\"%s\",\"iat\":%llu,\"exp\":%llu}", file->email,
+        file->email, file->scope, (unsigned long long)now_s, (unsigned long long)(now_s + LIFE_S));
+
+    if ((size_t)bytes >= sizeof claims || strpbrk(file->email, "\"\\")) {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "a client_email is none",
+                        "look what the file of credentials is", "Google's credentials");
+    }
+    found->kind = STK_CREDS_BEARER;
+    found->expires_ns = (now_s + LIFE_S) * SECOND;
+    return stk_jwt_rs256(file->key, file->key_id, claims, found->token, sizeof found->token, error);
 }
 
 /* RFC 7523: a statement that the account's key signed. */
@@ -340,6 +363,7 @@ static int take_file(const char *text, const char *path, const char *below, stru
          0},
         {"delegates", STK_TELL_LIST, file->delegates, sizeof file->delegates},
         {"quota_project_id", STK_TELL_OPTION, file->project, sizeof file->project},
+        {"universe_domain", STK_TELL_OPTION, file->universe, sizeof file->universe},
     };
     char names[STK_COUNT(fields)][96];
 
@@ -358,6 +382,22 @@ static void free_file(struct file *file)
         explicit_bzero(file, sizeof *file);
     }
     stk_free(file);
+}
+
+/* A part of a host; Google's own goes without saying. */
+static int check_universe(struct file *file, struct stoker_error *error)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789.-";
+    size_t bytes = strlen(file->universe);
+
+    if (strspn(file->universe, letters) != bytes || file->universe[0] == '.') {
+        return stk_fail(error, STOKER_ERROR_FORMAT, "a universe_domain is no domain",
+                        "look what the file of credentials is", "'%.64s'", file->universe);
+    }
+    if (strcmp(file->universe, "googleapis.com") == 0) {
+        file->universe[0] = '\0';
+    }
+    return 0;
 }
 
 /* With its source, where it has one. *file_out also on failure, to be freed. */
@@ -382,6 +422,8 @@ static int read_file(const char *path, struct file **file_out, struct stoker_err
     if (status == 0 && file->source) {
         file->source->scope = SCOPE_IAM;
     }
+    status = status < 0 ? status : check_universe(file, error);
+    status = status < 0 || !file->source ? status : check_universe(file->source, error);
     if (text) {
         explicit_bzero(text, STK_TELL_BYTES_MAX);
     }
@@ -402,7 +444,13 @@ static int as_itself(struct stk_search *search, const struct file *file, const c
         return stk_fail_errno(error, ENOMEM, "cannot read credentials", "free memory", "'%s'",
                               path);
     }
-    if (strcmp(file->type, "authorized_user") == 0) {
+    if (strcmp(file->type, "authorized_user") == 0 && file->universe[0]) {
+        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "users log in at googleapis.com only",
+                          "use a service account, or workload identity, of the universe",
+                          "universe_domain '%.64s'", file->universe);
+    } else if (strcmp(file->type, "service_account") == 0 && file->universe[0]) {
+        status = by_itself(file, found, error);
+    } else if (strcmp(file->type, "authorized_user") == 0) {
         status = as_user(search, file, ask, found, error);
     } else if (strcmp(file->type, "service_account") == 0) {
         status = as_service(search, file, ask, found, error);
@@ -431,6 +479,11 @@ static int from_file(struct stk_search *search, const char *path, struct stk_cre
     /* What `gcloud auth application-default login --impersonate-service-account` leaves. */
     if (status == 0 && file->source) {
         status = impersonate(search, file, found, error);
+    }
+    if (status == 0) {
+        const struct file *whose = file->source ? file->source : file;
+
+        memcpy(found->universe, whose->universe, sizeof found->universe);
     }
     if (status == 0 && strpbrk(project ? project : file->project, "\r\n") == NULL) {
         snprintf(found->project, sizeof found->project, "%s", project ? project : file->project);

@@ -348,6 +348,37 @@ static void test_google_keys(void)
     unsetenv("GS_USER_PROJECT");
 }
 
+/* The credentials tell whose cloud it is, unless somebody names an endpoint. */
+static void test_google_universe(void)
+{
+    static const struct {
+        const char *from, *universe, *url;
+    } ways[] = {
+        {"", "", "https://storage.googleapis.com/bucket/k"},
+        {"", "x.example", "https://storage.x.example/bucket/k"},
+        {"STORAGE_EMULATOR_HOST", "x.example", "https://storage.googleapis.com/bucket/k"},
+    };
+
+    for (size_t i = 0; i < STK_COUNT(ways); i++) {
+        char room[256];
+        struct stk_credentials who = {.kind = STK_CREDS_BEARER, .token = "t"};
+        struct stk_site site = {.endpoint = "https://storage.googleapis.com"};
+        struct stk_wish wish = {.service = STK_CREDS_GOOGLE,
+                                .method = "GET",
+                                .site = &site,
+                                .who = &who,
+                                .bucket = "bucket",
+                                .key = "k",
+                                .room = room,
+                                .room_bytes = sizeof room};
+
+        snprintf(site.endpoint_from, sizeof site.endpoint_from, "%s", ways[i].from);
+        snprintf(who.universe, sizeof who.universe, "%s", ways[i].universe);
+        T_EQ(ways[i].url, stk_dialect_make(&wish, NULL), 0);
+        T_STR(ways[i].url, wish.url, ways[i].url);
+    }
+}
+
 /* A revision is one part of a path, whatever it is called. */
 static void test_revision(void)
 {
@@ -657,6 +688,7 @@ int main(void)
     test_shared_key();
     test_shared_key_of_a_block();
     test_google_keys();
+    test_google_universe();
     test_revision();
     test_unsigned();
     test_names();

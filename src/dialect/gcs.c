@@ -11,13 +11,24 @@
 static int sign(struct stk_wish *wish, const char *host, const char *path,
                 struct stoker_error *error);
 
+/* An endpoint that somebody set; else that of the credentials' universe. NULL: no room. */
+static const char *endpoint_of(struct stk_wish *wish)
+{
+    bool own = wish->site->endpoint_from[0] != '\0';
+
+    return own || !wish->who->universe[0]
+               ? wish->site->endpoint
+               : stk_wish_print(wish, "https://storage.%s", wish->who->universe);
+}
+
 int stk_dialect_google(struct stk_wish *wish, struct stoker_error *error)
 {
-    const char *endpoint = wish->site->endpoint, *payer = stk_environment("GS_USER_PROJECT");
+    const char *endpoint = endpoint_of(wish), *payer = stk_environment("GS_USER_PROJECT");
     const char *project = wish->who->project; /* whose quota it is */
-    const char *rest = strstr(endpoint, "://") + 3;
+    const char *rest = endpoint ? strstr(endpoint, "://") + 3 : "";
     size_t host_bytes = strcspn(rest, "/");
-    char *host = stk_wish_print(wish, "%.*s", (int)host_bytes, rest), *path, *url;
+    char *host = endpoint ? stk_wish_print(wish, "%.*s", (int)host_bytes, rest) : NULL;
+    char *path, *url;
     int status = 0;
 
     path =

@@ -25,6 +25,8 @@ static const struct {
     {"https://", 0, ""},
 };
 
+static const char own[] = "the service's own"; /* endpoint */
+
 static void tell_site(const char *url, uint32_t service, const struct stk_site *site,
                       struct stoker_creds *told);
 static int search(uint32_t service, struct stoker_creds *told, struct stoker_error *error);
@@ -149,7 +151,7 @@ int stoker_creds_explain(const char *url, struct stoker_creds *creds, struct sto
 static void tell_site(const char *url, uint32_t service, const struct stk_site *site,
                       struct stoker_creds *told)
 {
-    const char *from = site->endpoint_from[0] ? site->endpoint_from : "the service's own";
+    const char *from = site->endpoint_from[0] ? site->endpoint_from : own;
     char *host;
 
     snprintf(told->endpoint, sizeof told->endpoint, "%s", site->endpoint);
@@ -233,6 +235,10 @@ static void tell_credentials(const struct stk_credentials *found, struct stoker_
     told->kind = kinds[found->kind];
     told->expires_ns = found->expires_ns;
     memcpy(told->from, found->from, sizeof told->from);
+    if (found->universe[0] && strcmp(told->endpoint_from, own) == 0) {
+        snprintf(told->endpoint, sizeof told->endpoint, "https://storage.%s", found->universe);
+        snprintf(told->endpoint_from, sizeof told->endpoint_from, "universe_domain of the file");
+    }
     if (found->kind == STK_CREDS_KEYS && bytes >= 8) {
         snprintf(told->key, sizeof told->key, "...%s", found->access_key + bytes - 4);
     }
