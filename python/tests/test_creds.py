@@ -21,6 +21,7 @@ import time
 import pytest
 import servers
 from test_order import command
+from test_tls import TlsProxy
 
 CANARY = "canary0secret0value"
 ROLE = "arn:aws:iam::123456789012:role/train"
@@ -196,7 +197,8 @@ LATER = "2126-01-02T03:04:05Z"
 
 class Held(http.server.BaseHTTPRequestHandler):
     """Any store, an instance's metadata, and STS: whatever is asked is given; a body of more than a
-    byte stops until the test has looked at who asked for it."""
+    byte stops until the test has looked at who asked for it. Secrets come late in an answer, where
+    the next one does not lie over them."""
 
     protocol_version = "HTTP/1.1"
 
@@ -212,6 +214,9 @@ class Held(http.server.BaseHTTPRequestHandler):
             self.server.go.wait(60)
         self.wfile.write(body[1000:])
 
+    def give_late(self, text):
+        self.give(200, b" " * 8000 + text.encode())
+
     def do_PUT(self):
         self.give(200, self.server.secrets[0].encode())
 
@@ -219,19 +224,19 @@ class Held(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["Content-Length"]))
         key, token = self.server.secrets
         if self.path == "/token":
-            self.give(200, json.dumps({"access_token": key, "expires_in": 3600}).encode())
+            self.give_late(json.dumps({"access_token": key, "expires_in": 3600}))
             return
-        self.give(200, f"<R><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>{key}"
-                  f"</SecretAccessKey><SessionToken>{token}</SessionToken><Expiration>{LATER}"
-                  "</Expiration></Credentials></R>".encode())
+        self.give_late(f"<R><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>{key}"
+                       f"</SecretAccessKey><SessionToken>{token}</SessionToken><Expiration>{LATER}"
+                       "</Expiration></Credentials></R>")
 
     def do_GET(self):
         key, token = self.server.secrets
         if self.path.endswith("/security-credentials/"):
             self.give(200, b"role")
         elif self.path.endswith("/role"):
-            self.give(200, json.dumps({"AccessKeyId": "AK", "SecretAccessKey": key, "Token": token,
-                                       "Expiration": LATER}).encode())
+            self.give_late(json.dumps({"AccessKeyId": "AK", "SecretAccessKey": key, "Token": token,
+                                       "Expiration": LATER}))
         elif "Range" not in self.headers:
             self.give(200, BODY, ETag='"e"')
         else:
@@ -258,13 +263,16 @@ def memory_of(pid):
 
 
 def look(pid, secrets):
-    """How often the secrets lie where a core dump would have them, and how often at all."""
+    """How often the secrets lie where a core dump would have them, and how often at all. That the
+    environment is there, on the first stack, is for who sets it."""
     kept = seen = 0
     for is_dumped, data in memory_of(pid):
         found = sum(data.count(secret.encode()[:40]) for secret in secrets)
         kept += found if is_dumped else 0
         seen += found
-    return kept, seen
+    with open(f"/proc/{pid}/environ", "rb") as given:
+        data = given.read()
+    return kept - sum(data.count(secret.encode()[:40]) for secret in secrets), seen
 
 
 WAYS = {
@@ -275,11 +283,14 @@ WAYS = {
     "the hub": ("hf://datasets/o/n/k", {}),
     "a bearer token of Google": ("gs://b/k", {}),
     "a customer's key": ("s3://b/k", {"STOKER_SSE_C_KEY_FILE": "customer"}),
+    "a SAS": ("az://b/k", {"AZURE_STORAGE_SAS_TOKEN": "sig"}),
+    "a signed URL": ("https://", {}),
 }
 
 
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
 @pytest.mark.parametrize("way", WAYS)
-def test_no_core_has_a_secret(tmp_path, way):
+def test_no_core_has_a_secret(tmp_path, way, tls):
     """While an object comes and after that, a token lies only where no core dump looks."""
     url, more = WAYS[way]
     # Longer than what malloc writes over; and the test itself is not the place to look.
@@ -288,9 +299,19 @@ def test_no_core_has_a_secret(tmp_path, way):
         secrets = [base64.b64encode(hashlib.sha256(way.encode()).digest()).decode(), secrets[1]]
         (tmp_path / "customer").write_text(f"s3://b/ {secrets[0]}\n")
         more = {"STOKER_SSE_C_KEY_FILE": str(tmp_path / "customer")}
-    with servers.serving(Held, secrets=secrets, held=threading.Event(),
-                         go=threading.Event()) as server:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(servers.serving(Held, secrets=secrets, held=threading.Event(),
+                                                     go=threading.Event()))
         own = server.url
+        if tls:
+            proxy = stack.enter_context(TlsProxy(tmp_path, "--to", own))
+            own = f"https://{proxy.place}"
+            more = {**more, "SSL_CERT_FILE": str(proxy.certificate)}
+        if "SAS" in way:
+            more = {**more, "AZURE_STORAGE_SAS_TOKEN": f"sv=2024&sig={secrets[0]}",
+                    "AZURE_STORAGE_ACCOUNT": "acc", "AZURE_STORAGE_ENDPOINT": own}
+        elif "signed" in way:
+            url = f"{own}/b/k?X-Amz-Signature={secrets[0]}"
         files(tmp_path,
               f"[default]\naws_access_key_id = AK\naws_secret_access_key = {secrets[0]}\n"
               f"aws_session_token = {secrets[1]}\n",
@@ -316,8 +337,8 @@ def test_no_core_has_a_secret(tmp_path, way):
             assert server.held.wait(60), process.stderr.read() if process.poll() else "hangs"
             for _ in range(2):
                 # The server may have answered before the client comes back from sending, and wipes
-                # what it sent: what stays is looked at for ten seconds.
-                for _ in range(200):
+                # what it sent: what stays is looked at for five seconds.
+                for _ in range(100):
                     kept, seen = look(process.pid, secrets)
                     if not kept:
                         break

@@ -19,7 +19,10 @@
 
 struct head {
     size_t bytes; /* header included */
-    struct head *next;
+    union {
+        struct head *next; /* of a free one */
+        size_t used;       /* asked for, and so what is to be wiped */
+    };
 };
 
 static_assert(sizeof(struct head) == HEADER_BYTES, "blocks are aligned to it");
@@ -100,8 +103,9 @@ static struct head *cut_locked(size_t bytes)
     return head;
 }
 
-static struct head *take(size_t bytes)
+static struct head *take(size_t used)
 {
+    size_t bytes = used + HEADER_BYTES;
     unsigned size = log2_of(bytes);
     struct head *head = NULL;
 
@@ -122,7 +126,7 @@ static struct head *take(size_t bytes)
         head = head || size <= SMALL_LOG2 ? head : map(bytes);
     }
     if (head) {
-        *head = (struct head){.bytes = bytes};
+        *head = (struct head){.bytes = bytes, .used = used};
     }
     return head;
 }
@@ -135,7 +139,7 @@ void *stk_hidden_alloc(size_t bytes)
         return NULL;
     }
     pthread_once(&once, mind_forks);
-    head = take(bytes + HEADER_BYTES);
+    head = take(bytes);
     return head ? (uint8_t *)head + HEADER_BYTES : NULL;
 }
 
@@ -168,7 +172,7 @@ void stk_hidden_free(void *block)
         unmap(head, bytes);
         return;
     }
-    explicit_bzero(block, bytes - HEADER_BYTES);
+    explicit_bzero(block, head->used);
     pthread_mutex_lock(&lock);
     kept = size <= SMALL_LOG2 || locked.kept_bytes + bytes <= STK_HIDDEN_KEPT_BYTES;
     if (kept) {
@@ -180,6 +184,26 @@ void stk_hidden_free(void *block)
     if (!kept) {
         unmap(head, bytes);
     }
+}
+
+void *stk_hidden_realloc(void *block, size_t bytes)
+{
+    struct head *head = block ? head_of(block) : NULL;
+    void *larger;
+
+    if (head && bytes <= head->bytes - HEADER_BYTES) {
+        if (bytes < head->used) {
+            explicit_bzero((uint8_t *)block + bytes, head->used - bytes);
+        }
+        head->used = bytes;
+        return block;
+    }
+    larger = stk_hidden_alloc(bytes);
+    if (larger && head) {
+        memcpy(larger, block, head->used);
+        stk_hidden_free(block);
+    }
+    return larger;
 }
 
 char *stk_hidden_strdup(const char *text)

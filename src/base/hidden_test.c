@@ -70,6 +70,52 @@ static void test_blocks(void)
     T_TRUE("too much", !stk_hidden_calloc(many, 3));
 }
 
+static uint8_t pattern(size_t at)
+{
+    return (uint8_t)(at % 251 + 1);
+}
+
+static bool has_pattern(const uint8_t *block, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (block[i] != pattern(i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A block that grows and shrinks, through all sizes, keeps what it had; what it left behind, and
+ * what it did not have before, is zero. */
+static void test_moved(void)
+{
+    uint8_t *block = NULL, *left;
+    size_t bytes = 0;
+    volatile size_t much = SIZE_MAX - 8;
+
+    for (size_t more = 1; more < 3u << 20; more += more / 3 + 5) {
+        left = block;
+        block = stk_hidden_realloc(block, more);
+        T_TRUE("there", block && (uintptr_t)block % 16 == 0 && is_hidden(block));
+        /* The largest are given back. */
+        T_TRUE("wiped", block == left || bytes > 1u << 19 || is_zero(left, bytes));
+        T_TRUE("kept", has_pattern(block, bytes));
+        T_TRUE("zero", is_zero(block + bytes, more - bytes));
+        for (; bytes < more; bytes++) {
+            block[bytes] = pattern(bytes);
+        }
+    }
+    T_TRUE("too much", !stk_hidden_realloc(block, much) && has_pattern(block, bytes));
+    block = stk_hidden_realloc(block, 100);
+    T_TRUE("shrunk", has_pattern(block, 100));
+    block = stk_hidden_realloc(block, 4000);
+    T_TRUE("what it left", has_pattern(block, 100) && is_zero(block + 100, 3900));
+    stk_hidden_free(block);
+    block = stk_hidden_realloc(NULL, 0);
+    T_TRUE("of nothing", block != NULL);
+    stk_hidden_free(block);
+}
+
 static void test_texts(void)
 {
     char *text = stk_hidden_strdup("a word"), *again;
@@ -85,6 +131,7 @@ static void test_texts(void)
 int main(void)
 {
     test_blocks();
+    test_moved();
     test_texts();
     return t_finish();
 }

@@ -79,28 +79,6 @@ void stk_wipe_free(void *block)
     }
 }
 
-/* Not by realloc, which may leave the old bytes where they were. */
-void *stk_wipe_realloc(void *block, size_t bytes)
-{
-    size_t before = block ? malloc_usable_size(block) : 0;
-    void *larger;
-
-    if (block && before >= bytes && before / 2 <= bytes) {
-        return block;
-    }
-    larger = malloc(bytes);
-    if (larger && block) {
-        memcpy(larger, block, stk_min(before, bytes));
-        stk_wipe_free(block);
-    }
-    return larger;
-}
-
-char *stk_wipe_strdup(const char *text)
-{
-    return strdup(text);
-}
-
 void stk_wipe_not(void *block)
 {
     free(block);

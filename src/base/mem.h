@@ -38,8 +38,6 @@ void stk_page_learn(struct stk_page_choice *choice, bool huge, uint64_t ns);
 /* For libraries that are told by what to allocate, and may hold secrets: blocks of malloc, wiped
  * when they are freed or moved. NULL is fine. */
 void stk_wipe_free(void *block);
-void *stk_wipe_realloc(void *block, size_t bytes);
-char *stk_wipe_strdup(const char *text);
 void stk_wipe_not(void *block); /* freed as it is */
 /* Wipes the stack below its caller, and the registers that copy: both hold pieces of what was
  * copied, and the dynamic linker saves the latter to the stack. */

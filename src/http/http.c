@@ -1,12 +1,15 @@
 /* What the other rooms call: opening and closing, submitting, waiting for one, reading headers. */
 #include "http/http.h"
 
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "http/reactor.h"
 #include "io/pool.h"
 
 #include <errno.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -21,16 +24,39 @@ struct waiter {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static CURLcode loaded;
+static bool knows_tls; /* libcurl's OpenSSL is of the version that is ours */
 
 static int start_thread(struct stk_http *http);
 static void wake_waiter(struct stk_http_request *request, const struct stk_http_answer *answer);
 
 static void load(void)
 {
+    const char *its_tls;
+    char ours[64];
+
     /* It copies requests, which hold tokens, and what comes, which may. Where another library of
      * the process began to use it first, it is that one's memory. */
-    loaded = curl_global_init_mem(CURL_GLOBAL_DEFAULT, malloc, stk_wipe_free, stk_wipe_realloc,
-                                  stk_wipe_strdup, calloc);
+    loaded = curl_global_init_mem(CURL_GLOBAL_DEFAULT, stk_hidden_alloc, stk_hidden_free,
+                                  stk_hidden_realloc, stk_hidden_strdup, stk_hidden_calloc);
+    its_tls = curl_version_info(CURLVERSION_NOW)->ssl_version;
+    snprintf(ours, sizeof ours, "OpenSSL/%s", OpenSSL_version(OPENSSL_VERSION_STRING));
+    knows_tls = its_tls && strcmp(its_tls, ours) == 0;
+}
+
+/* By itself it keeps what it decrypted until more comes, which may be never. */
+void stk_http_wipe_answer(CURL *easy, bool wipe)
+{
+    struct curl_tlssessioninfo *tls = NULL;
+
+    if (!knows_tls || curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &tls) != CURLE_OK || !tls ||
+        !tls->internals) {
+        return;
+    }
+    if (wipe) {
+        SSL_set_options(tls->internals, SSL_OP_CLEANSE_PLAINTEXT);
+    } else {
+        SSL_clear_options(tls->internals, SSL_OP_CLEANSE_PLAINTEXT);
+    }
 }
 
 int stk_http_open(struct stk_http **http_out, const struct stk_http_options *options,

@@ -153,6 +153,9 @@ static inline void stk_http_list_remove(struct stk_http_list *list,
     request->next = request->previous = NULL;
 }
 
+/* http.c: whether OpenSSL wipes what it decrypted, once libcurl has it. */
+void stk_http_wipe_answer(CURL *easy, bool wipe);
+
 /* transfer.c */
 void stk_http_clear_slot(struct stk_http_slot *slot); /* of what the last transfer left */
 /* Readies slot->easy for slot->request; the slot is cleared. */

@@ -14,6 +14,7 @@
 #define RECEIVE_BYTES_FEW (64l << 10)
 #define RECEIVE_BYTES_MIN (32l << 10)
 #define FEW_RECEIVES 8
+#define SPARE 64l /* a buffer with what libcurl and hidden memory add is one of its blocks */
 /* Of what names.c dealt out. What libcurl asked for by itself is not kept: all would take the first
  * address of it. */
 #define DNS_CACHE_S 60l
@@ -64,7 +65,7 @@ void stk_http_prepare_slot(struct stk_http_slot *slot)
     set_addresses(slot);
     curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, IDLE_S);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1l);
-    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)stk_max(wanted, RECEIVE_BYTES_MIN));
+    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)stk_max(wanted, RECEIVE_BYTES_MIN) - SPARE);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
                      (long)(request->connect_ms ? request->connect_ms : STK_HTTP_CONNECT_MS));
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
@@ -277,6 +278,9 @@ static size_t take_body(char *data, size_t size, size_t count, void *user)
         slot->cut = take_text(&slot->answer, data, bytes) < bytes;
         return slot->cut ? 0 : given;
     }
+    if (!slot->began && !request->secret) {
+        stk_http_wipe_answer(slot->easy, false); /* TLS would take a tenth longer for it */
+    }
     if (!stk_http_begin(slot)) {
         return 0;
     }
@@ -318,6 +322,7 @@ static int before_sending(void *user, char *ip, char *local_ip, int port, int lo
         snprintf(slot->problem, sizeof slot->problem, "a redirect to %s", ip);
         return CURL_PREREQFUNC_ABORT;
     }
+    stk_http_wipe_answer(slot->easy, true);
     slot->sent = true;
     slot->request->sends += slot->redirects == 0;
     slot->progress_ns = stk_clock_ns();
