@@ -1,6 +1,7 @@
 /* The reactor: takes requests, keeps connections busy, and ends what is past its deadline. */
 #include "http/reactor.h"
 
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "io/pool.h"
 
@@ -372,7 +373,7 @@ static void finish_slot(struct stk_http_slot *slot, uint32_t failure)
         explicit_bzero(slot->answer.text, sizeof slot->answer.text);
         stk_wipe_stack();
     }
-    stk_free(url);
+    stk_hidden_free(url);
     give_slot(http, slot); /* now only: answer and room were lent to done */
 }
 
@@ -420,6 +421,7 @@ static bool follow(struct stk_http_slot *slot)
               ? stk_http_hop(slot->url ? slot->url : request->url, location, &url)
               : STK_HTTP_HOP_BAD;
     if (hop == STK_HTTP_HOP_BAD) {
+        stk_http_clear_head(&slot->answer);
         slot->failure = STK_HTTP_REDIRECT;
         return false;
     }
@@ -427,7 +429,7 @@ static bool follow(struct stk_http_slot *slot)
         request->hop(request, &slot->answer);
     }
     curl_multi_remove_handle(slot->http->multi, slot->easy);
-    stk_free(slot->url);
+    stk_hidden_free(slot->url);
     slot->url = url;
     slot->redirects++;
     slot->foreign = slot->foreign || hop == STK_HTTP_HOP_FOREIGN;

@@ -157,6 +157,8 @@ static inline void stk_http_list_remove(struct stk_http_list *list,
 void stk_http_wipe_answer(CURL *easy, bool wipe);
 
 /* transfer.c */
+/* Wiped, for answers are copied whole, and where a redirect led may be a signed URL. */
+void stk_http_clear_head(struct stk_http_answer *answer);
 void stk_http_clear_slot(struct stk_http_slot *slot); /* of what the last transfer left */
 /* Readies slot->easy for slot->request; the slot is cleared. */
 void stk_http_prepare_slot(struct stk_http_slot *slot);
@@ -226,7 +228,8 @@ void stk_http_name_doubted(struct stk_http_slot *slot);
 
 /* url.c */
 enum stk_http_hop { STK_HTTP_HOP_SAME = 1, STK_HTTP_HOP_FOREIGN, STK_HTTP_HOP_BAD };
-/* Where a redirect leads: gives *url_out for SAME and FOREIGN (another scheme, host or port). */
+/* Where a redirect leads: gives *url_out for SAME and FOREIGN (another scheme, host or port), to be
+ * freed by stk_hidden_free. */
 int stk_http_hop(const char *url, struct stk_view location, char **url_out);
 /* Whether a header may go to another host: those that can hold no secret. */
 bool stk_http_is_public(const char *header);

@@ -31,11 +31,18 @@ static int on_progress(void *user, curl_off_t down_total, curl_off_t down, curl_
 static void read_code(struct stk_http_answer *answer, const char *line, size_t bytes);
 static uint64_t read_length(const char *text, size_t bytes);
 
+void stk_http_clear_head(struct stk_http_answer *answer)
+{
+    explicit_bzero(answer->headers, answer->headers_bytes);
+    answer->headers_bytes = 0;
+    answer->content_bytes = UINT64_MAX;
+}
+
 void stk_http_clear_slot(struct stk_http_slot *slot)
 {
-    slot->answer.code = slot->answer.headers_bytes = slot->answer.text_bytes = 0;
+    stk_http_clear_head(&slot->answer);
+    slot->answer.code = slot->answer.text_bytes = 0;
     slot->answer.text[0] = slot->problem[0] = '\0';
-    slot->answer.content_bytes = UINT64_MAX;
     slot->sent = slot->began = slot->cut = false;
     slot->failure = STK_HTTP_NO_FAILURE;
     slot->skipped = slot->uploaded = slot->unsent = slot->moved = slot->window_ns = 0;
@@ -233,8 +240,7 @@ static size_t take_header(char *data, size_t size, size_t count, void *user)
         bytes--;
     }
     if (bytes >= 5 && memcmp(data, "HTTP/", 5) == 0) {
-        answer->headers_bytes = 0;
-        answer->content_bytes = UINT64_MAX;
+        stk_http_clear_head(answer);
         read_code(answer, data, bytes);
         stk_http_watch_begun(slot);
         return given;

@@ -1,7 +1,7 @@
 /* Where a redirect may lead, and what of a URL may be shown. */
 #include "http/reactor.h"
 
-#include "base/mem.h"
+#include "base/hidden.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ int stk_http_hop(const char *url, struct stk_view location, char **url_out)
     int hop = STK_HTTP_HOP_BAD;
 
     *url_out = NULL;
-    target = location.bytes < STK_HTTP_URL_BYTES_MAX ? stk_alloc(location.bytes + 1, 1) : NULL;
+    target = location.bytes < STK_HTTP_URL_BYTES_MAX ? stk_hidden_alloc(location.bytes + 1) : NULL;
     if (!from || !to || !target) {
         goto done;
     }
@@ -48,13 +48,13 @@ int stk_http_hop(const char *url, struct stk_view location, char **url_out)
         (strncmp(url, "https:", 6) == 0 && strncmp(whole, "https:", 6) != 0)) {
         goto done;
     }
-    *url_out = stk_strdup(whole);
+    *url_out = stk_hidden_strdup(whole); /* it may be signed */
     if (*url_out) {
         hop = same_origin(from, to) ? STK_HTTP_HOP_SAME : STK_HTTP_HOP_FOREIGN;
     }
 done:
     curl_free(whole);
-    stk_free(target);
+    stk_hidden_free(target);
     curl_url_cleanup(to);
     curl_url_cleanup(from);
     return hop;
