@@ -53,10 +53,10 @@ static void serve(int fd)
             }
             poll(NULL, 0, 1);
         }
+        atomic_fetch_add(&answered, 1); /* before the client can have it all */
         if (!t_send(fd, answer + first, strlen(answer) - first)) {
             return;
         }
-        atomic_fetch_add(&answered, 1);
     }
 }
 
