@@ -8,15 +8,18 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
+
+#define TICK_NS 100000000ull /* within which one that is to end ends */
 
 enum errand_state { NEW = 0, WAITING, TAKEN, COPIED, LEFT, DONE };
 
 struct stk_errand {
     struct stk_errand *next, *previous; /* of waiting, or of taken */
     uint32_t state;                     /* enum errand_state; with the desk's lock */
-    uint64_t number;
+    uint64_t number, taken_ns;
     struct stk_wish wish; /* url is within the block */
     uint8_t *bytes;       /* lent to who took it */
     int status;
@@ -37,7 +40,7 @@ struct stoker_desk {
     struct {
         uint32_t users;
         bool closed, manned;
-        uint64_t number;
+        uint64_t number, answered_ns; /* the last one was */
         struct errands waiting, taken;
     } locked;
 };
@@ -179,6 +182,7 @@ static struct stk_errand *take_locked(struct stoker_desk *desk)
         errand->bytes = stk_alloc(stk_max(errand->wish.bytes, 1u), 1);
         if (errand->bytes) {
             errand->state = TAKEN;
+            errand->taken_ns = stk_clock_ns();
             errand->number = ++desk->locked.number;
             add(&desk->locked.taken, errand);
             return errand;
@@ -237,10 +241,13 @@ static int take_names(struct stk_errand *errand, const struct stoker_errand_answ
 
         if (bytes > 1 && !strchr(name, '/') && strcmp(name + 1, ".") != 0 &&
             strcmp(name + 1, "..") != 0) {
+            bool folder = name[0] == 'd' || name[0] == 'D';
+            bool link = name[0] == 'F' || name[0] == 'D';
             struct stk_entry entry = {.name = name + 1,
-                                      .kind = name[0] == 'd'   ? STK_ENTRY_DIRECTORY
-                                              : name[0] == 'f' ? STK_ENTRY_FILE
-                                                               : STK_ENTRY_OTHER};
+                                      .kind = folder                   ? STK_ENTRY_DIRECTORY
+                                              : link || name[0] == 'f' ? STK_ENTRY_FILE
+                                                                       : STK_ENTRY_OTHER,
+                                      .link = link};
 
             status = stk_listing_add(&errand->reply.listing, &entry);
         }
@@ -304,6 +311,7 @@ int stoker_desk_answer(struct stoker_desk *desk, uint64_t number,
     stk_free(errand->bytes);
     errand->bytes = NULL;
     pthread_mutex_lock(&desk->lock);
+    desk->locked.answered_ns = stk_clock_ns();
     finish_locked(desk, errand, status);
     pthread_mutex_unlock(&desk->lock);
     return 0;
@@ -397,12 +405,51 @@ static void note_done(struct stk_errand *errand, void *owner)
     *(bool *)owner = true;
 }
 
+/* Since when it may be late: who took it has his time from then, and what waits for somebody to
+ * take it is not late while others are answered. */
+static uint64_t begun_locked(const struct stoker_desk *desk, const struct stk_errand *errand,
+                             uint64_t asked_ns)
+{
+    return stk_max(asked_ns,
+                   errand->state == WAITING ? desk->locked.answered_ns : errand->taken_ns);
+}
+
+/* 0: it is done. TIMEOUT: nobody answered in time, CLOSED: the caller's thread is to end; then it
+ * was given up. */
+static int wait_locked(struct stoker_desk *desk, struct stk_errand *errand, const bool *done,
+                       uint32_t timeout_ms)
+{
+    const _Atomic bool *stop = stk_io_obeyed();
+    uint64_t asked_ns = stk_clock_ns(), now_ns = asked_ns;
+    int status = 0;
+
+    while (!*done && status == 0) {
+        uint64_t until_ns = begun_locked(desk, errand, asked_ns) + timeout_ms * 1000000ull;
+
+        if (stop && atomic_load_explicit(stop, memory_order_relaxed)) {
+            status = STOKER_ERROR_CLOSED;
+        } else if (now_ns >= until_ns) {
+            status = STOKER_ERROR_TIMEOUT;
+        } else {
+            (void)wait_until(&desk->told, &desk->lock,
+                             stop ? stk_min(until_ns, now_ns + TICK_NS) : until_ns);
+            now_ns = stk_clock_ns();
+        }
+    }
+    if (!*done && give_up_locked(desk, errand)) {
+        return status;
+    }
+    while (!*done) {
+        pthread_cond_wait(&desk->told, &desk->lock);
+    }
+    return 0;
+}
+
 int stk_desk_call(struct stoker_desk *desk, const struct stk_wish *wish, uint32_t timeout_ms,
                   struct stk_reply *reply_out, struct stoker_error *error)
 {
-    uint64_t until_ns = stk_clock_ns() + timeout_ms * 1000000ull;
     struct stk_errand *errand = stk_errand_new(wish);
-    bool done = false, late = false;
+    bool done = false;
     int status;
 
     *reply_out = (struct stk_reply){0};
@@ -411,16 +458,13 @@ int stk_desk_call(struct stoker_desk *desk, const struct stk_wish *wish, uint32_
     }
     stk_errand_start(desk, errand, note_done, &done);
     pthread_mutex_lock(&desk->lock);
-    while (!done && !late) {
-        late = !wait_until(&desk->told, &desk->lock, until_ns);
-    }
-    late = !done && give_up_locked(desk, errand);
-    while (!done && !late) {
-        pthread_cond_wait(&desk->told, &desk->lock);
-    }
+    status = wait_locked(desk, errand, &done, timeout_ms);
     pthread_mutex_unlock(&desk->lock);
-    if (late) {
-        return stk_fail(error, STOKER_ERROR_TIMEOUT, "no answer within the deadline",
+    if (status == STOKER_ERROR_CLOSED) {
+        return stk_fail(error, status, "it was stopped", "begin it again", "'%.600s'", wish->url);
+    }
+    if (status < 0) {
+        return stk_fail(error, status, "no answer within the deadline",
                         "look at the server, or raise read_timeout of the engine", "'%.600s'",
                         wish->url);
     }

@@ -16,7 +16,9 @@
 #include "io/io.h"
 #include "io/listing.h"
 
-#define STK_DESK_PIECE_BYTES (4u << 20) /* larger reads are several errands */
+/* Larger reads are several errands. So eight threads at a server that gives 300 kB/s have each in
+ * the 30 s that a read may take. */
+#define STK_DESK_PIECE_BYTES (1u << 20)
 #define STK_DESK_URL_BYTES_MAX 4096u
 #define STK_DESK_MAP_BYTES_MAX (4ull << 30)
 
@@ -43,7 +45,8 @@ void stk_desk_acquire(struct stoker_desk *desk);
 void stk_desk_release(struct stoker_desk *desk); /* NULL is fine */
 /* Whether anybody ever took errands. */
 bool stk_desk_is_manned(struct stoker_desk *desk);
-/* Asks and waits: 0, or what failed; TIMEOUT after timeout_ms. */
+/* Asks and waits: 0, or what failed. TIMEOUT: for timeout_ms nobody who took it answered, or nobody
+ * took it and none was answered. CLOSED: what the thread obeys (io/io.h) says so. */
 int stk_desk_call(struct stoker_desk *desk, const struct stk_wish *wish, uint32_t timeout_ms,
                   struct stk_reply *reply_out, struct stoker_error *error);
 

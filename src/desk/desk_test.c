@@ -16,6 +16,8 @@
 #define LONG_MS 60000u
 #define SHORT_MS 50u
 #define READS 20u
+#define ASKERS 12u
+#define SLOW_MS 200u
 
 static struct stoker_desk *desk;
 static uint8_t *content;
@@ -43,10 +45,10 @@ static struct stoker_errand_answer answer_to(const struct stoker_errand *errand)
         answer.version = 9;
         answer.folder = strstr(errand->url, "folder") != NULL;
     } else if (errand->kind == STOKER_ERRAND_LIST) {
-        static const char names[] = "fb\0da\0-c\0fx/y\0f..\0d.";
+        static const char names[] = "fb\0da\0-c\0fx/y\0f..\0d.\0Fd\0De";
 
         answer.names = names;
-        answer.name_count = 6;
+        answer.name_count = 8;
     } else if (!strstr(errand->url, "short")) {
         memcpy(errand->buffer, content + errand->offset, errand->bytes);
         answer.bytes = errand->bytes;
@@ -115,11 +117,16 @@ static void test_files(void)
     T_HAS("why", error.what, "not there");
     T_EQ("folder", stk_guest_open(desk, "x://folder", LONG_MS, &file, &error), -EISDIR);
     T_EQ("list", stk_guest_list(desk, "x://folder", LONG_MS, &listing, &error), 0);
-    T_EQ("names", listing.count, 3);
+    T_EQ("names", listing.count, 5);
     T_EQ("sorted", strcmp(listing.entries[0].name, "a"), 0);
     T_EQ("kinds", listing.entries[0].kind, STK_ENTRY_DIRECTORY);
     T_EQ("kinds", listing.entries[1].kind, STK_ENTRY_FILE);
     T_EQ("kinds", listing.entries[2].kind, STK_ENTRY_OTHER);
+    T_EQ("kinds", listing.entries[3].kind, STK_ENTRY_FILE);
+    T_EQ("kinds", listing.entries[4].kind, STK_ENTRY_DIRECTORY);
+    for (size_t i = 0; i < 5; i++) {
+        T_EQ("links", listing.entries[i].link, i > 2);
+    }
     stk_listing_free(&listing);
     stk_free(bytes);
 }
@@ -276,6 +283,66 @@ static void test_left(void)
     stoker_desk_close(other);
 }
 
+static void *answer_slowly(void *other)
+{
+    struct stoker_errand errand = {.struct_size = sizeof errand};
+
+    while (stoker_desk_next(other, LONG_MS, &errand, NULL) == 1) {
+        struct stoker_errand_answer answer = answer_to(&errand);
+
+        usleep(SLOW_MS * 1000);
+        stoker_desk_answer(other, errand.number, &answer);
+    }
+    return NULL;
+}
+
+static void *ask_within(void *other)
+{
+    struct stk_stat stat;
+
+    return (void *)(intptr_t)stk_guest_stat(other, "x://file", ASKERS * SLOW_MS - SLOW_MS, &stat,
+                                            NULL);
+}
+
+/* Many ask of one who is slow: the last one waits for longer than an answer may take, and has it.
+ */
+static void test_many_ask(void)
+{
+    pthread_t askers[ASKERS], taker;
+    struct stoker_desk *other;
+    void *status;
+
+    T_EQ("open", stoker_desk_open(&other, NULL), 0);
+    stk_desk_acquire(other);
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        pthread_create(&askers[i], NULL, ask_within, other);
+    }
+    pthread_create(&taker, NULL, answer_slowly, other);
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        pthread_join(askers[i], &status);
+        T_EQ("answered", (intptr_t)status, 0);
+    }
+    stoker_desk_close(other);
+    pthread_join(taker, NULL);
+    stk_desk_release(other);
+}
+
+/* Who is to end waits for nobody. */
+static void test_stopped(void)
+{
+    static const _Atomic bool stop = true;
+    const _Atomic bool *before = stk_io_obey(&stop);
+    struct stoker_error error = {0};
+    struct stoker_desk *other;
+    struct stk_stat stat;
+
+    T_EQ("open", stoker_desk_open(&other, NULL), 0);
+    T_EQ("stopped", stk_guest_stat(other, "x://file", LONG_MS, &stat, &error), STOKER_ERROR_CLOSED);
+    T_HAS("names it", error.where, "x://file");
+    stoker_desk_close(other);
+    stk_io_obey(before);
+}
+
 /* Nobody has come: what is asked ends at its deadline; closed, at once. */
 static void test_closed(void)
 {
@@ -314,6 +381,8 @@ int main(void)
     test_closed();
     test_closed_amid();
     test_left();
+    test_many_ask();
+    test_stopped();
     stk_desk_acquire(desk);
     stoker_desk_close(desk);
     for (uint32_t i = 0; i < STK_COUNT(threads); i++) {
