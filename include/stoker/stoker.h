@@ -150,8 +150,8 @@ struct stoker_errand_answer {
     uint64_t mtime_ns;         /* since 1970; 0: not known */
     uint64_t version;          /* differs when the file does (a hash of an ETag); 0: not known */
     uint8_t folder;            /* 1: a folder */
-    const char *names;         /* borrowed: each 'f' (a file), 'd' (a folder) or '-', its name, and
-                                  a NUL; what has a '/' is left out */
+    const char *names;         /* borrowed: each 'f' (a file), 'd' (a folder), 'F', 'D' (a link to
+                                  one) or '-', its name, and a NUL; what has a '/' is left out */
     uint64_t name_count;       /* of them */
     const char *what, *advice; /* borrowed, of a failure; NULL: not known */
 };
@@ -1747,7 +1747,9 @@ STOKER_API void stoker_names_free(char *names); /* takes; NULL is fine */
 
 /* All that lies below a path or URL, in no certain order. Threads: one a walk. */
 struct stoker_walk;
-/* recursive 0: what lies directly there, and folders. A file is one item with an empty name. */
+/* recursive 0: what lies directly there, and folders; 1: all files; 2: and links out of the path
+ * and to folders, devices and pipes, which are else left out. A file is one item with an empty
+ * name. */
 STOKER_API int stoker_walk_open(struct stoker_walk **walk_out, struct stoker_engine *engine,
                                 const char *path, uint32_t recursive, struct stoker_error *error);
 /* 1: *info_out is the next; 0: that was all; STOKER_ERROR_AGAIN: none came within timeout_ms. */

@@ -404,10 +404,10 @@ static PyObject *walk_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     const char *path;
 
     if (keywords && PyDict_Size(keywords) > 0) {
-        PyErr_SetString(PyExc_TypeError, "Walk takes an engine, a path, and whether all below it");
+        PyErr_SetString(PyExc_TypeError, "Walk takes an engine, a path, and how much below it");
         return NULL;
     }
-    if (!PyArg_ParseTuple(arguments, "O!yp:Walk", module->engine_type, &engine, &path,
+    if (!PyArg_ParseTuple(arguments, "O!yi:Walk", module->engine_type, &engine, &path,
                           &recursive)) {
         return NULL;
     }

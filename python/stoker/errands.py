@@ -27,9 +27,9 @@ import time
 from typing import Any
 
 from . import _stoker
-from .errors import ArgumentError, ClosedError, UnsupportedError
+from .errors import ArgumentError, ClosedError, Error, UnsupportedError, from_native
 
-__all__ = ["desk", "native", "native_paths", "stats"]
+__all__ = ["Hand", "desk", "is_guest", "native", "native_paths", "stats"]
 
 OWN = (b"s3", b"gs", b"az", b"hf", b"http", b"https", b"file")
 THREADS = max(1, min(64, int(os.environ.get("STOKER_FSSPEC_THREADS") or 8)))
@@ -37,6 +37,11 @@ THREADS = max(1, min(64, int(os.environ.get("STOKER_FSSPEC_THREADS") or 8)))
 _OPEN_MAX = 16  # files that a thread keeps open
 _SFTP_BYTES = 255 << 10  # OpenSSH's sftp-server answers with so many at once, others with fewer
 _INSIDE = "!/"
+# What urllib, which most file systems of fsspec take names apart with, leaves out or stops at; and
+# what stands for it meanwhile.
+_ODD = "?#\t\n\r"
+_EVEN = "".join(chr(0xE000 + number) for number in range(len(_ODD)))
+_TO_EVEN, _TO_ODD = str.maketrans(_ODD, _EVEN), str.maketrans(_EVEN, _ODD)
 _STAT, _LIST, _READ = 1, 2, 3
 NOTE = "through fsspec: slower than s3://, gs://, az://, hf:// and http(s)://"
 
@@ -46,6 +51,7 @@ _desk: tuple[int, _stoker.Desk] | None = None
 _manned = 0  # the process whose threads run
 _logins: dict[str, str] = {}  # host as the library sees it -> with its password
 _counts: dict[str, dict[str, float]] = {}
+_said: set[str] = set()
 
 
 def _forget_lock() -> None:
@@ -73,6 +79,16 @@ def stats() -> dict[str, Any] | None:
     return {**found, "note": NOTE} if found else None
 
 
+def say(told: str, what: str) -> None:
+    """That it is slow: once for each protocol."""
+    said = f"{'::'.join(_schemes(told))}:// is {what}"
+    with _lock:
+        if said in _said:
+            return
+        _said.add(said)
+    logging.getLogger("stoker").warning("%s %s", said, NOTE)
+
+
 # ---- names ----
 
 
@@ -81,22 +97,27 @@ def native_paths(paths: Any) -> tuple[bytes, ...]:
     return tuple(native(path) for path in paths)
 
 
-def native(path: bytes) -> bytes:
-    head, colon, _ = path.partition(b":")
+def is_guest(path: bytes) -> bool:
+    """Whether it is a URL that the library has no store for."""
+    head = path.partition(b":")[0]
     rest = path[len(head) :]
     if not rest.startswith((b"://", b"::")) or not head or not _is_scheme(head):
-        return path
+        return False
     if head.lower() in OWN and rest.startswith(b"://"):
         if b"::" not in rest:
-            return path
+            return False
         raise ArgumentError(
             "a chain that begins with a store of the library's own", os.fsdecode(path)[:400],
             "begin it with what stands before the store: simplecache::s3://..., zip://...::s3://..."
         )
-    if len(head) < 2 or not _has_place(path):
-        return path  # a file with an odd name
+    return len(head) > 1 and _has_place(path)  # else a file with an odd name
+
+
+def native(path: bytes) -> bytes:
+    if not is_guest(path):
+        return path
     url = os.fsdecode(path)
-    told = url if _INSIDE in url else _turned(url)
+    told = url if _is_inside(url) else _turned(url)
     _driver(told)
     _man()
     return os.fsencode(told)
@@ -110,6 +131,15 @@ def _has_place(path: bytes) -> bool:
     """scheme://..., or a::b::scheme://..."""
     parts = path.split(b"://", 1)
     return len(parts) == 2 and all(map(_is_scheme, parts[0].split(b"::")))
+
+
+def is_chain(told: str) -> bool:
+    return "::" in told.partition("://")[0]
+
+
+def _is_inside(told: str) -> bool:
+    """Whether it is told as what lies in something else."""
+    return is_chain(told) and (_INSIDE in told or told.endswith("!"))
 
 
 def _named(url: str) -> str:
@@ -144,8 +174,8 @@ def _turned(url: str) -> str:
 
 def _returned(told: str) -> str:
     """What fsspec is asked for."""
-    base, inside, path = told.partition(_INSIDE)
-    if not inside and told.endswith("!"):
+    base, inside, path = told.partition(_INSIDE) if _is_inside(told) else (told, "", "")
+    if not inside and _is_inside(told):
         base, inside = told[:-1], _INSIDE
     with _lock:
         logins = sorted(_logins.items(), key=lambda item: -len(item[0]))
@@ -163,7 +193,7 @@ def _returned(told: str) -> str:
 
 
 def _schemes(told: str) -> list[str]:
-    return told.partition(_INSIDE)[0].split("://", 1)[0].split("::")
+    return told.split("://", 1)[0].split("::")
 
 
 def _driver(told: str) -> None:
@@ -217,7 +247,7 @@ def _man() -> None:
 
 
 def _work(place: _stoker.Desk) -> None:
-    hand = _Hand()
+    hand = Hand()
     while True:
         try:
             errand = place.next(3_600_000)
@@ -229,7 +259,7 @@ def _work(place: _stoker.Desk) -> None:
             del errand
 
 
-class _Hand:
+class Hand:
     """What one thread has open: fsspec's file systems are not for several threads."""
 
     def __init__(self) -> None:
@@ -250,18 +280,15 @@ class _Hand:
         return answer
 
     def _count(self, kind: int, told: str, answer: dict[str, Any], seconds: float) -> None:
-        scheme, first = "::".join(_schemes(told)), False
+        scheme = "::".join(_schemes(told))
         with _lock:
-            if scheme not in _counts:
-                _counts[scheme] = {"requests": 0, "lists": 0, "bytes": 0, "seconds": 0.0}
-                first = True
-            row = _counts[scheme]
+            row = _counts.setdefault(
+                scheme, {"requests": 0, "lists": 0, "bytes": 0, "seconds": 0.0})
             row["requests"] += 1
             row["lists"] += kind == _LIST
             row["bytes"] += answer.get("bytes", 0) if kind == _READ else 0
             row["seconds"] += seconds
-        if first:
-            logging.getLogger("stoker").warning("%s:// is read %s", scheme, NOTE)
+        say(told, "read")
 
     def _tried(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
         try:
@@ -273,7 +300,7 @@ class _Hand:
             raise
         except Exception:
             pass
-        self._forget(told)  # a connection that broke off? Once more, by a new one.
+        self.forget()  # a connection that broke off? Once more, by a new one.
         return self._ask(kind, told, offset, memory)
 
     def _ask(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
@@ -283,7 +310,7 @@ class _Hand:
         return self._asked(kind, told, offset, memory)
 
     def _asked(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
-        system, path = self._system(told)
+        system, path = self.system(told)
         if kind == _READ:
             return {"status": 0, "bytes": self._read(system, path, told, offset, memory)}
         invalidate = getattr(system, "invalidate_cache", None)
@@ -319,22 +346,27 @@ class _Hand:
             done += len(data)
         return done
 
-    def _system(self, told: str) -> tuple[Any, str]:
+    def system(self, told: str) -> tuple[Any, str]:
+        """The file system that a URL is of, and its path there."""
         core = importlib.import_module("fsspec.core")
-        base, _, inside = told.partition(_INSIDE)
-        if _INSIDE in told or told.endswith("!"):
+        if _is_inside(told):
+            base, _, inside = told.partition(_INSIDE)
             key = base.removesuffix("!")
             if key not in self._systems:
                 self._systems[key] = core.url_to_fs(_returned(key + _INSIDE))[0]
             return self._systems[key], inside.strip("/")
         scheme, _, rest = told.partition("://")
+        rest = rest if "/" in rest else f"{rest}/"  # else it would be the folder of a login
+        even = f"{scheme}://{rest}".translate(_TO_EVEN)
         key = f"{scheme}://{rest.partition('/')[0]}"
         if key not in self._systems:
-            self._systems[key] = core.url_to_fs(_returned(told))[0]
+            self._systems[key] = core.url_to_fs(_returned(even))[0]
         system = self._systems[key]
-        return system, system._strip_protocol(f"{scheme.rpartition('::')[2]}://{rest}")
+        path = system._strip_protocol(even.removeprefix(scheme[: scheme.rfind(":") + 1]))
+        return system, path.translate(_TO_ODD)
 
-    def _forget(self, told: str) -> None:
+    def forget(self) -> None:
+        """All that is open: the next call connects anew."""
         for file in self._files.values():
             try:
                 file.close()
@@ -362,7 +394,7 @@ def _kind(system: Any, entry: dict[str, Any]) -> str:
         kind = system.info(entry["name"]).get("type")
     except Exception:
         return "-"
-    return {"file": "f", "directory": "d"}.get(str(kind), "-")
+    return {"file": "F", "directory": "D"}.get(str(kind), "-")
 
 
 def _names(system: Any, path: str) -> dict[str, Any]:
@@ -393,12 +425,13 @@ def _told(info: dict[str, Any]) -> dict[str, Any]:
     return {
         "status": 0,
         "bytes": int(info["size"]),
-        "mtime_ns": _mtime(info),
+        "mtime_ns": mtime_ns(info),
         "version": _version(info),
     }
 
 
-def _mtime(info: dict[str, Any]) -> int:
+def mtime_ns(info: dict[str, Any]) -> int:
+    """0: not told."""
     for name in ("mtime", "modified", "LastModified", "last_modified", "updated", "date_time",
                  "created"):
         value = info.get(name)
@@ -421,6 +454,17 @@ def _version(info: dict[str, Any]) -> int:
             digest = hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
             return int.from_bytes(digest, "little") or 1
     return 0
+
+
+def told_error(error: BaseException, told: str) -> Error:
+    """What failed, as the library would tell it; without the exception, which may show a password.
+    """
+    if isinstance(error, Error):
+        return error
+    answer = _failure(error)
+    status = answer["status"]
+    return from_native(status, errno.errorcode.get(-status, ""), answer["what"], repr(told),
+                       answer["advice"], told, "", None)
 
 
 def _failure(error: BaseException) -> dict[str, Any]:

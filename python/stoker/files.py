@@ -7,7 +7,9 @@ What the command does as ``stoker cp``, ``sync``, ``rm``, ``ls --files``, ``stat
         print(file.bytes, file.name)
     head = stoker.cat("s3://bucket/train/0.tar", 0, 512)
 
-Names are paths, ``s3://bucket/key``, ``gs://``, ``az://``, ``hf://`` and ``http(s)://``.
+Names are paths, ``s3://bucket/key``, ``gs://``, ``az://``, ``hf://`` and ``http(s)://``; and URLs
+that fsspec knows (``sftp://host/path``, ``memory://``), which are slower, for each byte passes
+Python.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from . import _stoker
+from . import _stoker, errands, guests
 from .dataset import Engine, count, default_engine, interruptible, parse_bytes, prices, word
-from .errors import ArgumentError
+from .errors import ArgumentError, EmptyError
 from .output import paths_of
 
 __all__ = ["CopyReport", "FileInfo", "Where", "cat", "cp", "ls", "rm", "stat", "sync", "where"]
@@ -31,6 +33,7 @@ _CHECKS = {
     "md5": _stoker.CHECK_MD5,
 }
 _TICK_MS = 200
+_DAY_S = 86400
 _PAGE = 1000  # names of a walk, brought over at a time
 
 
@@ -136,10 +139,12 @@ def cp(
         recursive: folders are taken with all below them.
         update: leave out what is there in the same size and no older.
         fresh: what is there is never replaced: :class:`FileExistsError`.
-        workers: files or parts at once. Default 128, between local folders 2 a core.
+        workers: files or parts at once. Default 128, between local folders 2 a core, files to
+            URLs of fsspec 8.
         part_bytes: of larger files; default 8 MiB. memory: for parts in flight; default 256 MiB.
         check: how a store proves what arrives: ``"auto"``, ``"crc64nvme"``, ``"crc32c"``,
-            ``"sha256"`` or ``"md5"``.
+            ``"sha256"`` or ``"md5"``. What is written by fsspec is compared by its size, and with
+            ``"sha256"`` or ``"md5"`` read back.
         storage_class: of new objects. encryption, encryption_key, encryption_context:
             ``"AES256"``; ``"aws:kms"``, its key, and its context, an object of JSON with texts.
             Keys of one's own (SSE-C) are named, for reading too, by ``STOKER_SSE_C_KEY_FILE``.
@@ -232,11 +237,11 @@ def rm(
 
 
 def stat(path: str | os.PathLike[str], *, engine: Engine | None = None) -> FileInfo:
-    """What a path or URL names, archived objects too. FileNotFoundError where there is nothing."""
+    """What a path or URL names, or the only one that a pattern stands for; archived objects too.
+    FileNotFoundError where there is nothing."""
     native = native_of(engine, "stat")
-    name = paths_of(path)[0]
-    told = interruptible(lambda: _stoker.stat(native, name))
-    return _info((os.fsdecode(name), *told[1:]))
+    shown, name = _only(native, path, "stat")
+    return look(native, name)._replace(name=os.fsdecode(shown))
 
 
 def where(url: str, *, engine: Engine | None = None) -> Where:
@@ -260,10 +265,16 @@ def ls(
     """What lies below a folder or prefix, in no certain order; of a file, itself with an empty
     name. All below it (``recursive``; then only files), or what lies directly there, with folders.
 
+    Braces and globs stand for names (``s3://bucket/{00..09}/*.tar``), unless something has that
+    very name: then all that matches is listed, each in full: ``s3://bucket/00/a.tar``.
+
     S3 is listed by several threads, each with a part of the keys.
     """
     native = native_of(engine, "ls")
-    return _walk(_stoker.Walk(native, paths_of(path)[0], bool(recursive)))
+    pattern, names = _there(native, _native(path))
+    if not pattern:
+        return walk(native, names[0], bool(recursive))
+    return _walk_all(native, names, bool(recursive))
 
 
 def cat(
@@ -274,9 +285,9 @@ def cat(
     engine: Engine | None = None,
 ) -> bytes:
     """The bytes of a file from ``start`` up to ``end``, as of a slice. Large ranges of objects are
-    fetched as several, side by side."""
+    fetched as several, side by side. A pattern may stand for one file."""
     native = native_of(engine, "cat")
-    name = paths_of(path)[0]
+    name = _only(native, path, "cat")[1]
 
     def read() -> bytes:
         file = _stoker.File(native, name)
@@ -324,11 +335,15 @@ def _run(
     **options: Any,
 ) -> CopyReport:
     where = {_stoker.COPY: "cp", _stoker.SYNC: "sync"}.get(kind, "rm")
-    to = b"" if destination is None else paths_of(destination)[0]
+    to = b"" if destination is None else _native(destination)
     own = native_of(engine, where)
-    sources = paths_of(source)
+    sources: Sequence[bytes] = errands.native_paths(paths_of(source))
     if not options.get("leftovers"):
         sources = _matches(own, sources, where, kind == _stoker.REMOVE and not options["recursive"])
+    if errands.is_guest(to):
+        return _copy_out(own, kind, sources, to, progress, **options)
+    if kind == _stoker.REMOVE and any(map(errands.is_guest, sources)):
+        return _remove_out(own, sources, progress, **options)
     return run(own, kind, sources, to, progress, **options)
 
 
@@ -357,16 +372,111 @@ def run(
         native.close()
 
 
+# What a guest's check may be: it has no sums of its own.
+_HASHES = {_stoker.CHECK_AUTO: None, _stoker.CHECK_SHA256: "sha256", _stoker.CHECK_MD5: "md5"}
+_OF_STORES = ("storage_class", "encryption", "encryption_key", "encryption_context")
+
+
+def _copy_out(
+    own: _stoker.Engine,
+    kind: int,
+    sources: Sequence[bytes],
+    to: bytes,
+    progress: Progress | None,
+    **options: Any,
+) -> CopyReport:
+    """To where the library does not write."""
+    where = "sync" if kind == _stoker.SYNC else "cp"
+    for name in _OF_STORES:
+        if options.get(name) is not None:
+            raise ArgumentError(f"{name} is of objects in stores", f"{where} {os.fsdecode(to)!r}",
+                                "leave it out")
+    if options["check"] not in _HASHES:
+        raise ArgumentError("fsspec proves nothing by itself", f"{where} check",
+                            'say "sha256" or "md5": what was written is read back')
+    sync = kind == _stoker.SYNC
+    if sync and len(sources) != 1:
+        raise ArgumentError("to synchronise is from one folder to another", where,
+                            "name one source")
+    order = guests.Order(
+        sync=sync,
+        recursive=sync or options["recursive"],
+        update=sync or options["update"],
+        fresh=options.get("fresh", False),
+        delete=options.get("remove_extra", False),
+        check=_HASHES[options["check"]],
+        workers=options["workers"] or errands.THREADS,
+    )
+    return _reported(progress, lambda tell: guests.copy(own, sources, to, order, tell))
+
+
+def _remove_out(
+    own: _stoker.Engine, paths: Sequence[bytes], progress: Progress | None, **options: Any
+) -> CopyReport:
+    if not all(map(errands.is_guest, paths)):
+        raise ArgumentError("some of these are of stores or of this machine, and some of fsspec",
+                            "rm", "remove the ones, then the others")
+    age_s = (options["leftover_age_s"] or _DAY_S) if options["leftovers"] else None
+    return _reported(
+        progress, lambda tell: guests.remove(own, paths, options["recursive"], age_s, tell))
+
+
+def _reported(
+    progress: Progress | None, run: Callable[[Callable[[dict[str, Any]], object]], None]
+) -> CopyReport:
+    report = None
+
+    def tell(numbers: dict[str, Any]) -> None:
+        nonlocal report
+        report = CopyReport(**{**dict.fromkeys(CopyReport._fields, 0), **numbers})
+        if progress is not None:
+            progress(report)
+
+    run(tell)
+    assert report is not None
+    return report
+
+
+def _native(path: Any) -> bytes:
+    """As the library is told it."""
+    return errands.native(paths_of(path)[0])
+
+
+def _matched(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:
+    """Whether it is a pattern, and what it stands for."""
+    if not any(sign in path for sign in b"{*?["):
+        return False, [path]
+    return interruptible(lambda: _stoker.match(native, path))
+
+
+def _there(native: _stoker.Engine, path: bytes) -> tuple[bool, list[bytes]]:
+    """The same; what matches nothing is the name of something that is not there."""
+    try:
+        return _matched(native, path)
+    except EmptyError:
+        return False, [path]
+
+
+def _only(native: _stoker.Engine, path: Any, where: str) -> tuple[bytes, bytes]:
+    """The only one, as it is shown and as the library is told it."""
+    shown = paths_of(path)[0]
+    pattern, names = _there(native, errands.native(shown))
+    if len(names) != 1:
+        raise ArgumentError(
+            f"{len(names)} names match {os.fsdecode(_stoker.url_shown(errands.native(shown)))!r}",
+            where,
+            f"{where} is of one; stoker.ls tells of all",
+        )
+    return (names[0] if pattern else shown), names[0]
+
+
 def _matches(
     native: _stoker.Engine, paths: Sequence[bytes], where: str, exact: bool
 ) -> list[bytes]:
     """What braces and globs stand for. exact: each must be the name of something."""
     found: list[bytes] = []
     for path in paths:
-        if not any(sign in path for sign in b"{*?["):
-            found.append(path)
-            continue
-        pattern, names = interruptible(lambda path=path: _stoker.match(native, path))
+        pattern, names = _matched(native, path)
         if pattern and exact:
             raise ArgumentError(
                 f"nothing is named {os.fsdecode(path)!r}, which is a pattern", where,
@@ -376,13 +486,34 @@ def _matches(
     return found
 
 
-def _walk(native: _stoker.Walk) -> Iterator[FileInfo]:
+def look(native: _stoker.Engine, name: bytes) -> FileInfo:
+    """Of this very name, as the library is told it."""
+    told = interruptible(lambda: _stoker.stat(native, name))
+    return _info((os.fsdecode(name), *told[1:]))
+
+
+def walk(native: _stoker.Engine, name: bytes, recursive: bool) -> Iterator[FileInfo]:
+    """What lies below this very name."""
+    return _pages(_stoker.Walk(native, name, recursive))
+
+
+def _pages(native: _stoker.Walk) -> Iterator[FileInfo]:
     try:
         while (page := native.next(_PAGE)) is not None:
             for item in page:
                 yield _info(item)
     finally:
         native.close()
+
+
+def _walk_all(
+    native: _stoker.Engine, names: Sequence[bytes], recursive: bool
+) -> Iterator[FileInfo]:
+    for name in names:
+        shown = os.fsdecode(name)
+        for item in walk(native, name, recursive):
+            slash = "/" if item.name and not shown.endswith("/") else ""
+            yield item._replace(name=f"{shown}{slash}{item.name}")
 
 
 def _info(item: tuple[str, str, int, int, str, str, str, int]) -> FileInfo:

@@ -118,7 +118,7 @@ class StokerFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         if path == "" or path in STORES:
             return {"name": path, "size": 0, "type": "directory"}
-        return _entry(self._shown(path), files.stat(self.url_of(path), engine=self.engine))
+        return _entry(self._shown(path), files.look(self._native, os.fsencode(self.url_of(path))))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         path = self._strip_protocol(path)
@@ -134,7 +134,7 @@ class StokerFileSystem(AbstractFileSystem):
         return found if detail else [entry["name"] for entry in found]
 
     def _below(self, path: str, recursive: bool) -> list[dict[str, Any]]:
-        walk = files.ls(self.url_of(path), recursive=recursive, engine=self.engine)
+        walk = files.walk(self._native, os.fsencode(self.url_of(path)), recursive)
         found = [
             _entry(f"{path}/{item.name}" if item.name else self._shown(path), item)
             for item in walk

@@ -337,7 +337,7 @@ def test_a_file_of_memory_is_read_by_one_thread_at_a_time(memory):
     wrong = []
 
     def read(seed):
-        random, hand = np.random.default_rng(seed), errands._Hand()
+        random, hand = np.random.default_rng(seed), errands.Hand()
         for _ in range(400):
             offset = int(random.integers(0, len(data) - 4096))
             buffer = bytearray(4096)

@@ -115,6 +115,11 @@ static int check_options(const struct stoker_copy_options *options, struct stoke
                             "at most 256 workers, parts of 5 MiB to 1 GiB");
     }
     to_store = options->destination && stk_io_is_url(options->destination);
+    if (to_store && stk_io_is_foreign(options->destination)) {
+        struct stk_place *none;
+
+        return stk_place_parse(options->destination, &none, error); /* it is no place of a store */
+    }
     if (to_store && !stk_copy_can_write(options->destination)) {
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this can only be read",
                         "copy to s3://, gs://, az:// or to a path", "'%.400s'",

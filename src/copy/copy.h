@@ -47,7 +47,7 @@ struct stk_copy_file {
     char hash[72]; /* of what has its size at the destination: if it has this one, too, it stays */
     /* Of one with parts; const once it is in the list of open ones: */
     struct stk_file *source;
-    struct stk_place *from_place, *to_place; /* NULL: of this machine */
+    struct stk_place *from_place, *to_place; /* NULL: of this machine, or brought by errands */
     struct stk_about about;
     /* The source's checksum, where it has to be made in order; of whoever has the turn. */
     struct stk_whole *whole;

@@ -139,12 +139,15 @@ static int write_small(struct stoker_copy *copy, struct stk_copy_file *file, str
     return status; /* whoever wants the same hidden file has it when close_file gave it back */
 }
 
-/* A local file that somebody wrote to while it was read may be half of each. */
+/* A file that is in no store, and that somebody wrote to while it was read, may be half of each. */
 static int check_read(struct stoker_copy *copy, struct stk_copy_file *file,
                       struct stoker_error *error)
 {
     struct stk_stat stat;
-    int status = file->from_place ? 0 : stk_io_stat_file(copy->io, file->source, &stat, error);
+    int status = file->from_place ? 0
+                 : stk_io_is_url(file->from)
+                     ? stk_io_stat_path(copy->io, file->from, &stat, error)
+                     : stk_io_stat_file(copy->io, file->source, &stat, error);
 
     return status == 0 && !file->from_place && is_another(file, &stat) ? fail_changed(file, error)
                                                                        : status;
@@ -219,7 +222,7 @@ static int open_source(struct stoker_copy *copy, struct stk_copy_file *file,
     struct stk_stat stat;
     int status = 0;
 
-    if (stk_io_is_url(file->from)) {
+    if (stk_io_is_url(file->from) && !stk_io_is_foreign(file->from)) {
         status = stk_place_parse(file->from, &file->from_place, error);
     }
     if (status == 0 && copy->remote) {

@@ -108,7 +108,8 @@ int stoker_stat(struct stoker_engine *engine, const char *path, struct stoker_fi
 int stoker_walk_open(struct stoker_walk **walk_out, struct stoker_engine *engine, const char *path,
                      uint32_t recursive, struct stoker_error *error)
 {
-    struct stk_visit_options options = {.io = engine->io, .deep = recursive != 0};
+    struct stk_visit_options options = {
+        .io = engine->io, .deep = recursive != 0, .others = recursive > 1};
     struct stoker_walk *walk;
     char *named = NULL;
     int status = stk_engine_check(engine, error);

@@ -56,8 +56,8 @@ static int parse_name(const char *url, struct stk_place **place_out, struct stok
         return parse_http(place, error);
     }
     return stk_fail(error, STOKER_ERROR_ARGUMENT, "no store is known for this URL",
-                    "s3, gs, az, hf, http and https are read; sftp, ftp, smb by the Python "
-                    "package; else mount or copy the data",
+                    "use s3, gs, az, hf, http or https; sftp, ftp, smb and others by Python: "
+                    "stoker.cp('sftp://...', '...'), stoker.Loader('sftp://...')",
                     "'%.200s'", url);
 }
 

@@ -318,7 +318,7 @@ static void start_helpers(struct stk_visit *walk)
     pthread_mutex_unlock(&walk->lock);
 }
 
-/* ---- of this machine ---- */
+/* ---- of this machine, and of URLs that errands are run for ---- */
 
 static void *walk_main(void *argument)
 {
@@ -337,12 +337,14 @@ static void *walk_main(void *argument)
 
 static int walk_root(struct stk_visit *walk, struct stoker_error *error)
 {
-    bool url = stk_io_is_url(walk->path);
+    bool foreign = stk_io_is_foreign(walk->path);
+    bool keys = stk_io_is_url(walk->path) && !foreign;
     struct stk_stat stat = {.kind = STK_ENTRY_DIRECTORY};
     char path[STK_VISIT_PATH_BYTES_MAX];
+    size_t least;
     int status = 0;
 
-    if (!url || !walk->folder) {
+    if (!keys || !walk->folder) {
         status = stk_io_stat_path(walk->io, walk->path, &stat, error);
     }
     if (status < 0) {
@@ -360,29 +362,33 @@ static int walk_root(struct stk_visit *walk, struct stoker_error *error)
         return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "neither a file nor a folder",
                         "name a file or a folder", "'%.400s'", walk->path);
     }
-    if (url) {
+    if (keys) {
         start_helpers(walk);
         list_stretches(walk, 0);
         return 0;
     }
-    status = stk_io_resolve(walk->io, walk->path, walk->real, sizeof walk->real);
+    status = foreign ? 0 : stk_io_resolve(walk->io, walk->path, walk->real, sizeof walk->real);
     if (status < 0) {
         return stk_fail_errno(error, -status, "cannot follow the path", "check the path",
                               "'%.400s'", walk->path);
     }
     memcpy(path, walk->path, walk->path_bytes + 1);
-    while (walk->path_bytes > 1 && path[walk->path_bytes - 1] == '/') {
+    least = foreign ? (size_t)(strstr(path, "://") - path) + 3 : 1;
+    while (walk->path_bytes > least && path[walk->path_bytes - 1] == '/') {
         path[--walk->path_bytes] = '\0';
     }
     return walk_folder(walk, path, 0, error);
 }
 
-/* Whether what a link leads to is below the root. */
+/* Whether what a link leads to is below the root; of other servers' it is their own matter. */
 static bool stays_inside(struct stk_visit *walk, const char *path)
 {
     char real[STK_VISIT_PATH_BYTES_MAX];
     size_t bytes = strlen(walk->real);
 
+    if (stk_io_is_foreign(walk->path)) {
+        return true;
+    }
     if (stk_io_resolve(walk->io, path, real, sizeof real) < 0) {
         return false;
     }

@@ -1,6 +1,6 @@
 /* visit/visit.h: what lies at and below a path or a URL, item after item.
  *
- *   folder --------> one thread, folder after folder ----------.
+ *   folder, guest -> one thread, folder after folder ----------.
  *   s3://, deep ---> threads, each with a stretch of keys -----+--> a bounded queue --next--> items
  *                    (one that has nothing to do takes the     |
  *                    second half of another's)                 |

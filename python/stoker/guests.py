@@ -1,0 +1,721 @@
+"""What only fsspec knows (``sftp://``, ``ftp://``, ``smb://``, ``memory://`` ...) as a place to
+copy to and to remove from: that part of :func:`stoker.cp`, ``sync`` and ``rm``.
+
+Reading is the library's own work, by errands (``errands.py``), so a source may be anything. Here
+threads write, each one file at a time, by a connection of its own::
+
+    lead: finds names --a bounded queue--> threads: write, compare, move --all--> lead: what is last
+
+A file is written beside its place under a hidden name (``.stoker-....part``), and moved when the
+server tells as many bytes of it as there should be: no name ever holds half a file. With ``check``
+it is read back before, and its hash compared. A run that was killed may leave such a hidden file
+(``rm(..., leftovers=True)``); the next one leaves out what is whole (``update``).
+"""
+
+from __future__ import annotations
+
+import collections
+import errno
+import hashlib
+import importlib
+import os
+import posixpath
+import threading
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from . import _stoker, errands
+from .errors import (
+    ArgumentError,
+    ChangedError,
+    CorruptError,
+    EmptyError,
+    Error,
+    LimitError,
+    TimeoutError,
+    TruncatedError,
+    UnsupportedError,
+    from_native,
+)
+
+__all__ = ["Order", "copy", "remove"]
+
+_TICK_S = 0.2
+_CLEAN_S = 1.0  # for threads to take away what they began, once all is to end
+_SILENT_S = 120.0  # that one request may last
+_SLOW = 1e6  # bytes a second, which it may last longer for what it copies or sends on
+_PIECE = 4 << 20  # read at once
+_STEP = 256 << 10  # written at once
+_PAGE = 1000
+_QUEUE_MAX = 4096
+_FAILURES_MAX = 100  # then the rest is left alone
+_DEPTH_MAX = 200
+_NAME_MAX = 255
+_STORES = tuple(name + b"://" for name in errands.OWN if name != b"file")
+_HIDDEN, _PART = ".stoker-", ".part"  # the library's walks leave such names out
+# Of these another try, by a new connection, knows no better.
+_CERTAIN = (Error, FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError,
+            NotImplementedError, PermissionError)
+
+
+class Order(NamedTuple):
+    """What is wanted of a copy; check: a hash of hashlib's, or None."""
+
+    sync: bool
+    recursive: bool
+    update: bool
+    fresh: bool
+    delete: bool
+    check: str | None
+    workers: int
+
+
+class _Item(NamedTuple):
+    """Copied from source to `to`; or removed, of which `link` says that it is one."""
+
+    source: bytes
+    to: str
+    bytes: int = 0
+    mtime_ns: int = 0
+    link: bool = False
+
+
+class _Stopped(Exception):
+    pass
+
+
+def copy(
+    engine: _stoker.Engine,
+    sources: Sequence[bytes],
+    destination: bytes,
+    order: Order,
+    progress: Callable[[dict[str, Any]], object],
+) -> None:
+    """Names as the library is told them. progress: called with the numbers of a CopyReport."""
+    _Copy(engine, sources, os.fsdecode(destination), order).run(progress)
+
+
+def remove(
+    engine: _stoker.Engine,
+    paths: Sequence[bytes],
+    recursive: bool,
+    leftover_age_s: int | None,
+    progress: Callable[[dict[str, Any]], object],
+) -> None:
+    """leftover_age_s: not what is there, but hidden files that killed copies left, so old."""
+    _Remove(engine, [os.fsdecode(path) for path in paths], recursive, leftover_age_s).run(progress)
+
+
+# ---- threads ----
+
+
+class _Job:
+    """Items on their way from the thread that finds them to those that do them."""
+
+    def __init__(self, engine: _stoker.Engine, workers: int) -> None:
+        self.engine, self.workers = engine, workers
+        self.begun = time.monotonic()
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.changed = threading.Condition()  # with its lock, what follows
+        self.waiting: collections.deque[_Item] = collections.deque()
+        self.busy = 0
+        self.steps: dict[int, tuple[float, str]] = {}  # requests in flight: until when; by thread
+        self.planned = self.over = self.stopped = False
+        self.failure: BaseException | None = None
+
+    def plan(self, hand: errands.Hand) -> None:
+        """Finds what is to be done: calls put."""
+        raise NotImplementedError
+
+    def do(self, hand: errands.Hand, item: _Item) -> None:
+        raise NotImplementedError
+
+    def finish(self, hand: errands.Hand) -> None:
+        """After all was done, and nothing failed."""
+
+    def run(self, progress: Callable[[dict[str, Any]], object]) -> None:
+        threads = [threading.Thread(target=self._lead, name="stoker-copy", daemon=True)]
+        threads += [
+            threading.Thread(target=self._follow, name=f"stoker-copy-{number}", daemon=True)
+            for number in range(self.workers)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while not self._tick(progress):
+                pass
+            if self.failure is not None:
+                raise self.failure
+        finally:
+            with self.changed:
+                self.stopped = True
+                self.changed.notify_all()
+            until = time.monotonic() + _CLEAN_S
+            for thread in threads:
+                thread.join(max(0.0, until - time.monotonic()))
+            self.failure = None  # its traceback refers to this frame: no cycle is left
+
+    def _tick(self, progress: Callable[[dict[str, Any]], object]) -> bool:
+        with self.changed:
+            self.changed.wait_for(lambda: self.over, _TICK_S)
+            now = time.monotonic()
+            for until, told in self.steps.values():
+                if now > until and not self.over:
+                    self.failure = TimeoutError(
+                        f"no answer to fsspec for {_SILENT_S:.0f} s", repr(told),
+                        "look at the server; the same command goes on",
+                    )
+                    self.over = True
+            told_now = {**self.counts, "listed": self.planned, "seconds": now - self.begun}
+            over = self.over
+        progress(told_now)
+        return over
+
+    # ---- of the threads ----
+
+    def alive(self) -> None:
+        if self.stopped:
+            raise _Stopped
+
+    @contextmanager
+    def step(self, told: str, size: int = 0) -> Iterator[None]:
+        """Around a request to fsspec, which might not come back. size: bytes that it may move."""
+        self.alive()
+        me = threading.get_ident()
+        with self.changed:
+            self.steps[me] = (time.monotonic() + _SILENT_S + size / _SLOW, told)
+        try:
+            yield
+        finally:
+            with self.changed:
+                del self.steps[me]
+
+    def count(self, **more: int) -> None:
+        with self.changed:
+            self.counts.update(more)
+
+    def put(self, item: _Item) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: len(self.waiting) < _QUEUE_MAX or self.stopped)
+            self.alive()
+            self.waiting.append(item)
+            self.changed.notify_all()
+
+    def fail(self, error: BaseException, told: str) -> None:
+        """Of one item: the rest goes on, unless it would fail likewise."""
+        error = errands.told_error(error, told)
+        with self.changed:
+            self.failure = self.failure or error
+            self.counts["files_failed"] += 1
+            if isinstance(error, UnsupportedError) or self.counts["files_failed"] >= _FAILURES_MAX:
+                self.stopped = True
+            self.changed.notify_all()
+
+    def _lead(self) -> None:
+        hand = errands.Hand()
+        try:
+            self.plan(hand)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            with self.changed:
+                self.failure = self.failure or errands.told_error(error, self._about())
+        with self.changed:
+            self.planned = True
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: not self.busy and (not self.waiting or self.stopped))
+        try:
+            if self.failure is None and not self.stopped:
+                self.finish(hand)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            self.failure = errands.told_error(error, self._about())
+        hand.forget()
+        with self.changed:
+            self.over = True
+            self.changed.notify_all()
+
+    def _about(self) -> str:
+        raise NotImplementedError
+
+    def _take(self) -> _Item | None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.waiting or self.planned or self.stopped)
+            if self.stopped or not self.waiting:
+                return None
+            self.busy += 1
+            item = self.waiting.popleft()
+            self.changed.notify_all()
+            return item
+
+    def _follow(self) -> None:
+        hand = errands.Hand()
+        while (item := self._take()) is not None:
+            try:
+                self._tried(hand, item)
+            except _Stopped:
+                pass
+            except BaseException as error:
+                self.fail(error, item.to)
+            with self.changed:
+                self.busy -= 1
+                self.changed.notify_all()
+        hand.forget()
+
+    def _tried(self, hand: errands.Hand, item: _Item) -> None:
+        try:
+            return self.do(hand, item)
+        except (_Stopped, *_CERTAIN):
+            raise
+        except Exception:
+            self.alive()
+        hand.forget()  # a connection that broke off? Once more, by a new one.
+        self.do(hand, item)
+
+
+# ---- copying ----
+
+
+class _Copy(_Job):
+    def __init__(
+        self, engine: _stoker.Engine, sources: Sequence[bytes], to: str, order: Order
+    ) -> None:
+        super().__init__(engine, order.workers)
+        self.sources, self.to, self.order = sources, to, order
+        self.names: set[str] = set()  # of what is copied
+        self.left: set[str] = set()  # of links and others, which are not
+        self.making = threading.Lock()
+        self.folders: set[str] = set()  # that are there; with `making`
+
+    def _about(self) -> str:
+        return self.to
+
+    def plan(self, hand: errands.Hand) -> None:
+        with self.step(self.to):
+            there = _look(*_writable(hand, self.to))
+        errands.say(self.to, "written")
+        for source in self.sources:
+            self._check_nesting(hand, source)
+        below = self._goes_below(there)
+        if below and there is not None and there["type"] != "directory":
+            raise _refusal(errno.ENOTDIR, "the destination is a file, but a folder is copied",
+                           self.to, "name a folder")
+        for source in self.sources:
+            for name, kind, size, mtime_ns, *_ in self.walk(source, 2 * self.order.recursive):
+                if kind == "other":
+                    self.left.add(name)
+                    self.count(links_left_out=1)
+                else:
+                    self._plan_item(source, name, kind, below, size, mtime_ns)
+        if self.order.delete and not self.counts["files"]:
+            raise EmptyError(
+                "the source is empty: nothing is removed", repr(os.fsdecode(self.sources[0])),
+                "check the source; to remove all there is stoker.rm",
+            )
+
+    def walk(self, path: bytes, deep: int) -> Iterator[tuple[Any, ...]]:
+        walk = _stoker.Walk(self.engine, path, deep)
+        try:
+            while (page := walk.next(_PAGE)) is not None:
+                self.alive()
+                yield from page
+        finally:
+            walk.close()
+
+    def _goes_below(self, there: dict[str, Any] | None) -> bool:
+        """Whether names go below the destination."""
+        if len(self.sources) > 1 or self.order.sync or self.to.endswith("/"):
+            return True
+        if there is not None and there["type"] == "directory":
+            return True
+        return self.order.recursive and any(
+            _stoker.stat(self.engine, source)[1] == "folder" for source in self.sources
+        )
+
+    def _check_nesting(self, hand: errands.Hand, source: bytes) -> None:
+        """A folder that is copied into itself never ends, and one that lies where all else is
+        removed is removed."""
+        if not self.order.recursive or not errands.is_guest(source):
+            return
+        a, b = (_place(*hand.system(told)) for told in (os.fsdecode(source), self.to))
+        if a[0] != b[0]:
+            return
+        where = f"{os.fsdecode(source)!r} and {self.to!r}"
+        if _is_in(b[1], a[1]):
+            raise ArgumentError("the destination lies in the source", where,
+                                "copy to a place outside of it")
+        if self.order.delete and _is_in(a[1], b[1]):
+            raise ArgumentError("the source lies in the destination, and would be removed", where,
+                                "synchronise to a place beside it")
+
+    def _plan_item(
+        self, source: bytes, name: str, kind: str, below: bool, size: int, mtime_ns: int
+    ) -> None:
+        shown = os.fsdecode(source)
+        if self.order.sync and not name:
+            raise _refusal(errno.ENOTDIR, "the source is a file: folders are synchronised", shown,
+                           "copy a file with stoker.cp")
+        if kind != "file" or (name and not self.order.recursive):
+            raise _refusal(errno.EISDIR, "this is a folder", shown, "copy it with recursive=True")
+        path = os.fsencode(_join(shown, name)) if name else source
+        name = name or _base(shown)
+        if not _is_path(name):
+            error: Error = ArgumentError("this cannot be a path", f"{shown!r} name {name!r}",
+                                         "copy it by itself, to a name of your own")
+            return self.fail(error, shown)
+        if below and name in self.names:
+            error = ArgumentError("two sources have the same name", f"{shown!r} name {name!r}",
+                                  "copy them to different folders")
+            return self.fail(error, shown)
+        self.names.add(name)
+        self.count(files=1, bytes=size)
+        signed = mtime_ns - (1 << 64) if mtime_ns >> 63 else mtime_ns  # of before 1970
+        self.put(_Item(path, _join(self.to, name) if below else self.to, size, signed))
+
+    def do(self, hand: errands.Hand, item: _Item) -> None:
+        system, path = hand.system(item.to)
+        with self.step(item.to):
+            there = _look(system, path)
+        if there is not None and there["type"] == "directory":
+            raise _refusal(errno.EISDIR, "a folder has this name", item.to, "name another place")
+        if there is not None and self.order.update and _is_kept(there, item):
+            self.count(files_done=1, files_kept=1, bytes_done=item.bytes, bytes_kept=item.bytes)
+            return
+        if there is not None and self.order.fresh:
+            raise _there_already(item.to)
+        self._make_folder(system, path.rpartition("/")[0], item.to)
+        hidden = f"{path[: path.rfind('/') + 1]}{_HIDDEN}{os.urandom(8).hex()}{_PART}"
+        done = 0
+        try:
+            for bytes_written in self._write(system, hidden, item):
+                done += bytes_written
+                self.count(bytes_done=bytes_written)
+            self._move(system, hidden, path, item, there is not None)
+        except BaseException:
+            self.count(bytes_done=-done)
+            self._take_away(hand, hidden, item.to)
+            raise
+        self.count(files_done=1)
+
+    def _make_folder(self, system: Any, folder: str, told: str) -> None:
+        with self.making:  # who comes next finds it made
+            if folder.strip("/") and folder not in self.folders:
+                with self.step(told):
+                    system.makedirs(folder, exist_ok=True)
+                self.folders.add(folder)
+
+    def _write(self, system: Any, hidden: str, item: _Item) -> Iterator[int]:
+        """All of it, compared with what the server tells; gives how many bytes went."""
+        source = _stoker.File(self.engine, item.source)
+        try:
+            begun = source.info()
+            size, digest = begun[2], hashlib.new(self.order.check or "md5", usedforsecurity=False)
+            if size != item.bytes:
+                raise _changed(item)
+            with self.step(item.to):
+                out = system.open(hidden, "wb")
+            try:
+                if hasattr(out, "set_pipelined"):  # paramiko's: else each 32 KiB is a round trip
+                    out.set_pipelined(True)
+                yield from self._pour(source, out, item, digest)
+            except BaseException:
+                with suppress(Exception):
+                    out.close()
+                raise
+            with self.step(item.to, item.bytes):
+                out.close()
+            # Each range of a store's object is of the version that was opened.
+            if not item.source.lower().startswith(_STORES):
+                if begun[1:4] != _stoker.stat(self.engine, item.source)[1:4]:
+                    raise _changed(item)
+        finally:
+            source.close()
+        self._compare(system, hidden, item, digest)
+
+    def _pour(self, source: _stoker.File, out: Any, item: _Item, digest: Any) -> Iterator[int]:
+        buffer = memoryview(bytearray(max(1, min(item.bytes, _PIECE))))
+        offset = 0
+        while offset < item.bytes:
+            got = source.readinto(offset, buffer[: item.bytes - offset])
+            if got == 0:
+                raise _changed(item)
+            if self.order.check:
+                digest.update(buffer[:got])
+            for begin in range(0, got, _STEP):
+                piece = bytes(buffer[begin : min(got, begin + _STEP)])
+                with self.step(item.to):
+                    out.write(piece)
+                yield len(piece)
+            offset += got
+
+    def _compare(self, system: Any, hidden: str, item: _Item, digest: Any) -> None:
+        with self.step(item.to):
+            there = _look(system, hidden)
+        if there is None or there.get("size") != item.bytes:
+            size = "none" if there is None else there.get("size")
+            raise TruncatedError(
+                f"of {item.bytes} bytes that were written the server has {size}", repr(item.to),
+                "look at the server; copy it again",
+            )
+        if not self.order.check:
+            return
+        arrived = hashlib.new(self.order.check, usedforsecurity=False)
+        with self.step(item.to):
+            file = system.open(hidden, "rb")
+        with file:
+            data = b"-"
+            while data:
+                with self.step(item.to):
+                    data = file.read(_PIECE)
+                arrived.update(data)
+        if arrived.digest() != digest.digest():
+            raise CorruptError(
+                f"the server has other bytes than were written: {self.order.check} "
+                f"{arrived.hexdigest()}, not {digest.hexdigest()}", repr(item.to),
+                "look at the server; copy it again",
+            )
+
+    def _move(self, system: Any, hidden: str, path: str, item: _Item, there: bool) -> None:
+        told = item.to
+        if self.order.fresh:  # somebody else may have been faster
+            with self.step(told):
+                if system.exists(path):
+                    raise _there_already(told)
+        with self.step(told, item.bytes):
+            if _moves(system, hidden, path):
+                return
+        if not there:
+            raise OSError("fsspec could not move it to its name")
+        # SMB and HDFS replace nothing. What is there stays until the new one has the name.
+        aside = f"{hidden.removesuffix(_PART)}-old{_PART}"
+        moved = False
+        with self.step(told, item.bytes):
+            if _moves(system, path, aside):
+                try:
+                    moved = _moves(system, hidden, path)
+                finally:
+                    if not moved:
+                        system.mv(aside, path)
+            if not moved:
+                raise OSError("fsspec could not move it to its name, where something is")
+            system.rm_file(aside)
+
+    def _take_away(self, hand: errands.Hand, hidden: str, told: str) -> None:
+        """What was begun, as well as it goes: also where the connection broke, once."""
+        for _ in range(2):
+            try:
+                system = hand.system(told)[0]
+                if system.exists(hidden):
+                    system.rm_file(hidden)
+                return
+            except Exception:
+                hand.forget()
+
+    def finish(self, hand: errands.Hand) -> None:
+        if not self.order.delete:
+            return
+        # Where names are told in another case or form than they were given (SMB, macOS), what was
+        # just copied is not to be removed for it.
+        names, left = ({_folded(name) for name in told} for told in (self.names, self.left))
+        for name, kind, *_ in self.walk(os.fsencode(self.to), 1):
+            folded = _folded(name)
+            if kind != "file" or folded in names:
+                continue
+            if any(part in left for part in _above(folded)):
+                self.count(files_spared=1)
+                continue
+            told = _join(self.to, name)
+            system, path = hand.system(told)
+            with self.step(told):
+                system.rm_file(path)
+            self.count(files_removed=1)
+
+
+def _writable(hand: errands.Hand, told: str) -> tuple[Any, str]:
+    if errands.is_chain(told):
+        raise UnsupportedError("what lies in an archive or behind a cache is only read",
+                               repr(told), "name what the file lies on")
+    system, path = hand.system(told)
+    if getattr(system, "local_file", False):
+        raise ArgumentError("this is a path of this machine", repr(told), "name the path itself")
+    return system, path
+
+
+def _moves(system: Any, old: str, new: str) -> bool:
+    """False: it did not, maybe because something has the name."""
+    spec = importlib.import_module("fsspec.spec")
+    try:
+        if type(system).mv is spec.AbstractFileSystem.mv:  # which takes names for patterns
+            system.cp_file(old, new)
+            system.rm_file(old)
+            return True
+        system.mv(old, new)
+    except NotImplementedError:
+        raise UnsupportedError(
+            "this file system cannot move a file to its name, and to write it there would leave "
+            "half of it if it broke off", repr(new), "copy to another one",
+        ) from None
+    except Exception:
+        if not system.exists(old):
+            raise
+        return False
+    return not system.exists(old)
+
+
+def _place(system: Any, path: str) -> tuple[Any, str]:
+    """Places whose first parts are the same are of one tree."""
+    options = system.storage_options
+    return (type(system), options.get("host")), posixpath.normpath(f"/{path.strip('/')}")
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def _look(system: Any, path: str) -> dict[str, Any] | None:
+    invalidate = getattr(system, "invalidate_cache", None)
+    if invalidate:
+        invalidate(path.rpartition("/")[0])
+    try:
+        found: dict[str, Any] = system.info(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found
+
+
+def _entries(system: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
+    invalidate = getattr(system, "invalidate_cache", None)
+    if invalidate:
+        invalidate(path)
+    found = []
+    for entry in system.ls(path, detail=True):
+        whole = entry["name"].rstrip("/")
+        name = whole.rpartition("/")[2]
+        if whole != path.rstrip("/") and name not in ("", ".", ".."):  # some list the folder, too
+            found.append((name, entry))
+    return found
+
+
+def _is_kept(there: dict[str, Any], item: _Item) -> bool:
+    """Same size and no older. Stores tell whole seconds; without a time it is not known."""
+    if there.get("size") != item.bytes:
+        return False
+    return item.bytes == 0 or (
+        item.mtime_ns != 0 and errands.mtime_ns(there) + 999_999_999 >= item.mtime_ns
+    )
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}{'' if folder.endswith('/') else '/'}{name}"
+
+
+def _base(text: str) -> str:
+    if text.lower().startswith(("http://", "https://")):
+        text = text.partition("?")[0].partition("#")[0]
+    return text.rstrip("/").rpartition("/")[2]
+
+
+def _is_path(name: str) -> bool:
+    return all(
+        part not in ("", ".", "..") and len(os.fsencode(part)) <= _NAME_MAX
+        for part in name.split("/")
+    )
+
+
+def _above(name: str) -> Iterator[str]:
+    """It, and the folders above it."""
+    while name:
+        yield name
+        name = name.rpartition("/")[0]
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _refusal(number: int, what: str, told: str, advice: str) -> Error:
+    return from_native(-number, errno.errorcode[number], what, repr(told), advice, told, "", None)
+
+
+def _there_already(told: str) -> Error:
+    return _refusal(errno.EEXIST, "it is there already", told, "name another place")
+
+
+def _changed(item: _Item) -> ChangedError:
+    return ChangedError("the file changed while it was read", repr(os.fsdecode(item.source)),
+                        "copy it again when nobody writes to it")
+
+
+# ---- removing ----
+
+
+class _Remove(_Job):
+    def __init__(
+        self, engine: _stoker.Engine, names: Sequence[str], recursive: bool, age_s: int | None
+    ) -> None:
+        super().__init__(engine, errands.THREADS)
+        self.names, self.recursive, self.age_s = names, recursive, age_s
+        self.folders: list[str] = []  # each before those in it
+
+    def _about(self) -> str:
+        return self.names[0]
+
+    def plan(self, hand: errands.Hand) -> None:
+        for told in self.names:
+            system, path = _writable(hand, told)
+            with self.step(told):
+                there = _look(system, path)
+            if there is None:
+                raise _refusal(errno.ENOENT, "nothing has this name", told, "look with stoker.ls")
+            if there["type"] != "directory":
+                self._put(told)
+            elif not self.recursive and self.age_s is None:
+                raise _refusal(errno.EISDIR, "this is a folder", told,
+                               "remove it with recursive=True")
+            else:
+                self._plan_folder(hand, told, 0)
+
+    def _put(self, told: str, link: bool = False) -> None:
+        self.count(files=1)
+        self.put(_Item(b"", told, link=link))
+
+    def _plan_folder(self, hand: errands.Hand, told: str, depth: int) -> None:
+        """All in it. Links are removed, and never followed."""
+        system, path = hand.system(told)
+        if depth > _DEPTH_MAX:
+            raise LimitError("folders are nested too deep", repr(told),
+                             f"at most {_DEPTH_MAX} levels")
+        self.folders.append(told)
+        with self.step(told):
+            entries = _entries(system, path)
+        for name, entry in entries:
+            child = _join(told, name)
+            if entry.get("type") == "directory":
+                self._plan_folder(hand, child, depth + 1)
+            elif self.age_s is None or self._is_left(name, entry):
+                self._put(child, entry.get("type") == "link")
+
+    def _is_left(self, name: str, entry: dict[str, Any]) -> bool:
+        modified_ns = errands.mtime_ns(entry)
+        return (name.startswith(_HIDDEN) and name.endswith(_PART) and modified_ns != 0
+                and time.time() - modified_ns / 1e9 >= (self.age_s or 0))
+
+    def do(self, hand: errands.Hand, item: _Item) -> None:
+        system, path = hand.system(item.to)
+        # Of a link to a folder paramiko's rm_file would have the folder removed.
+        unlink = getattr(getattr(system, "ftp", None), "remove", None) if item.link else None
+        with self.step(item.to):
+            (unlink or system.rm_file)(path)
+        self.count(files_removed=1)
+
+    def finish(self, hand: errands.Hand) -> None:
+        for told in reversed(self.folders if self.age_s is None else []):
+            system, path = hand.system(told)
+            # Folders of stores go with what is in them, and a root stays.
+            if path.strip("/"):
+                with self.step(told), suppress(FileNotFoundError, NotImplementedError):
+                    system.rmdir(path)
