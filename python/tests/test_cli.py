@@ -123,6 +123,8 @@ WORDS = [
     ("cat of no file", ["cat", "x"], 3, "", "cannot open the file"),
     ("ls of no store", ["ls", "ftp://h/x"], 2, "", "no store is known for this URL: 'ftp://h/x'"),
     ("verify of no store", ["verify", "ftp://h/x.tar"], 2, "", "no store is known"),
+    ("a folder of the web", ["verify", "http://h/x/"], 1, "", "a web server cannot be listed"),
+    ("the root of the web", ["index", "https://h"], 1, "", "a web server cannot be listed"),
     ("info without path", ["info"], 2, "", "no path given"),
     ("bench without what", ["bench"], 2, "", "stoker bench data PATH"),
     ("bench of another thing", ["bench", "disk", "x"], 2, "", "say what to measure: 'disk'"),

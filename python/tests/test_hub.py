@@ -163,7 +163,7 @@ def test_a_file_that_is_replaced(hub, engine):
 
 def test_what_is_refused_is_named(hub, monkeypatch):
     text = fails("ls", f"hf://{REPOSITORY}/none.tar")
-    assert "none.tar" in text and "no such object" in text
+    assert "none.tar" in text and "no such object" in text and "check repository" in text
     assert "repository" in fails("ls", "hf://datasets/org", code=2)
     hub.elsewhere = "http://169.254.169.254/latest/meta-data"
     assert "redirect" in fails("ls", f"hf://{REPOSITORY}/data/train-000.tar", code=1)

@@ -224,8 +224,10 @@ def test_index_of_a_prefix(bucket, tmp_path):
     run("cp", told["path"], f"{bucket.url}/d/stoker.index")
     with stoker.Dataset(f"{bucket.url}/d") as there:
         assert there.index_path == f"{bucket.url}/d/stoker.index" and there.shards_indexed == 1
-    assert "stores are only read" in run("index", "--out", f"{bucket.url}/d/x.index",
-                                         f"{bucket.url}/d", ok=1)
+    out = run("index", "--out", f"{bucket.url}/d/x.index", f"{bucket.url}/d", ok=1)
+    assert "written to this machine" in out and f"'{bucket.url}/d/x.index'" in out
+    out = run("verify", "--repair", f"{bucket.url}/d", ok=1)
+    assert "not repaired there" in out and f"'{bucket.url}/d/'" in out
 
 
 def test_verify(bucket, tars, tmp_path):
@@ -239,5 +241,5 @@ def test_verify(bucket, tars, tmp_path):
              for line in run("verify", "--json", f"{bucket.url}/x", ok=1).splitlines()]
     assert {line["kind"] for line in lines} >= {"digest", "summary"}
     assert {line["shard"] for line in lines if "shard" in line} == {f"{bucket.url}/{name}"}
-    assert "only read" in run("verify", "--repair", f"{bucket.url}/x", ok=1)
+    assert "not repaired there" in run("verify", "--repair", f"{bucket.url}/x", ok=1)
     assert bucket.objects()[name] == bytes(body)

@@ -240,6 +240,7 @@ def test_what_is_wrong_by_http(nginx, engine, path, code):
     with pytest.raises(stoker.IOError) as raised:
         stoker.Dataset(f"{nginx.url}/{path}", engine=engine)
     assert f"{nginx.url}/{path}" in str(raised.value) and f"HTTP {code}" in str(raised.value)
+    assert "stoker ls" not in raised.value.advice  # which a web server does not have
 
 
 def test_globs_need_a_list(nginx, engine):

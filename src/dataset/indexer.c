@@ -3,6 +3,7 @@
 #include "format/access.h"
 #include "format/unpack.h"
 #include "journal/journal.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -299,6 +300,16 @@ static int choose_place(struct stoker_indexer *indexer, struct stoker_error *err
     bool fresh = indexer->options.force;
     int status = -EACCES;
 
+    if (out && stk_io_is_url(out)) {
+        char *named = NULL;
+
+        (void)stk_vault_name(out, &named); /* a password is not shown */
+        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "an index is written to this machine",
+                          "write it here, and send it: stoker cp INDEX URL", "'%.400s'",
+                          named ? named : "");
+        stk_free(named);
+        return status;
+    }
     if (out) {
         tell_path(indexer, out);
         return stk_journal_open(&indexer->journal, io, out, fresh, error);

@@ -6,15 +6,15 @@
 #include <string.h>
 #include <strings.h>
 
-/* A web server cannot be listed, and '?' begins a query there: of its URLs braces only. */
-static bool is_web(const char *path)
+bool stk_is_web(const char *path)
 {
     return strncasecmp(path, "http://", 7) == 0 || strncasecmp(path, "https://", 8) == 0;
 }
 
+/* '?' begins a query of a web server's URL. */
 static bool has_glob(const char *path)
 {
-    return !is_web(path) && stk_glob_has_magic(path);
+    return !stk_is_web(path) && stk_glob_has_magic(path);
 }
 
 /* No bucket and no host has such a name. */
@@ -36,7 +36,7 @@ static int is_there(struct stk_io *io, const char *path, struct stoker_error *er
     if (status == 0) {
         return 1;
     }
-    if (status == -ENOENT || status == -ENOTDIR || is_web(path) ||
+    if (status == -ENOENT || status == -ENOTDIR || stk_is_web(path) ||
         (status == -EACCES && !has_glob(path))) { /* who may only read is not told what is not */
         return 0;
     }

@@ -26,6 +26,9 @@ void stk_names_deinit(struct stk_names *names);
 /* Fills *error for a status of the functions above that has no text yet. */
 int stk_names_fail(struct stoker_error *error, int status, const char *path);
 
+/* Of http(s)://: such a server cannot be listed. match.c */
+bool stk_is_web(const char *path);
+
 static inline const char *stk_names_at(const struct stk_names *names, uint64_t index)
 {
     return names->text + names->offsets[index];

@@ -259,11 +259,27 @@ static int list_name(struct listing *listing, const char *name)
     return status;
 }
 
+/* Whose page, that a web server makes of what lies there, would be taken for a shard. */
+static bool is_web_folder(const char *url)
+{
+    size_t bytes = strlen(url);
+    const char *host = strstr(url, "://");
+
+    return stk_is_web(url) && !strpbrk(url, "?#") &&
+           (url[bytes - 1] == '/' || !strchr(host + 3, '/'));
+}
+
 static int list_path(struct listing *listing, const char *path)
 {
     struct stk_stat stat = {0};
-    int status = stk_io_stat_path(listing->io, path, &stat, listing->error);
+    int status = 0;
 
+    if (is_web_folder(path)) {
+        return stk_fail(listing->error, STOKER_ERROR_UNSUPPORTED, "a web server cannot be listed",
+                        "name each file, with braces: http://host/data-{000..009}.tar", "'%.400s'",
+                        path);
+    }
+    status = stk_io_stat_path(listing->io, path, &stat, listing->error);
     if (status < 0) {
         return status;
     }

@@ -281,6 +281,15 @@ static const struct told {
     {0, -EIO, "the server refuses", "look at the code, and at the server's log"},
 };
 
+static const char *advice_of(const struct told *told, const struct stk_place *place)
+{
+    return told->code != 404               ? told->advice
+           : place->kind == STK_PLACE_HTTP ? "check the URL"
+           : place->kind == STK_PLACE_HUB
+               ? "check repository, revision and path with stoker ls --files"
+               : told->advice;
+}
+
 /* Which server was asked, where the URL does not tell: "'http://host/..': why" -> "host: why". */
 static void name_server(struct stk_exchange *exchange)
 {
@@ -380,11 +389,11 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
                                         "rehydrate it first: az storage blob set-tier --tier Hot",
                                         "%s", refusal->message);
         } else {
-            exchange->status =
-                stk_fail(&exchange->error, told->status, told->what, told->advice,
-                         "HTTP %u%s%s%s%s%s%s", answer->code, refusal->code[0] ? " " : "",
-                         refusal->code, refusal->message[0] ? ": " : "", refusal->message,
-                         refusal->request_id[0] ? ", request " : "", refusal->request_id);
+            exchange->status = stk_fail(
+                &exchange->error, told->status, told->what, advice_of(told, exchange->place),
+                "HTTP %u%s%s%s%s%s%s", answer->code, refusal->code[0] ? " " : "", refusal->code,
+                refusal->message[0] ? ": " : "", refusal->message,
+                refusal->request_id[0] ? ", request " : "", refusal->request_id);
             tell_retry_after(exchange, answer);
         }
     }

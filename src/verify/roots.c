@@ -43,6 +43,12 @@ static int lock_roots(struct stoker_verify *verify, struct stoker_error *error)
         struct stoker_error found = {0};
         char path[STK_PATH_BYTES_MAX];
 
+        if (stk_io_is_url(root->path)) {
+            return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                            "a data set in a store is not repaired there",
+                            "copy it to this machine, repair it there, and send it: stoker cp",
+                            "'%.600s'", root->path);
+        }
         if (snprintf(path, sizeof path, "%sstoker.repair.lock", root->path) >= (int)sizeof path) {
             return stk_fail_errno(error, ENAMETOOLONG, "cannot repair", "use a shorter path",
                                   "'%.600s'", root->path);
