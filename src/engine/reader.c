@@ -1,6 +1,8 @@
 /* Reading ahead: a ring of blocks, of which the oldest is lent. */
 #include "engine/reader.h"
 
+#include "route/route.h"
+
 #include <errno.h>
 
 enum { CAPACITY = STK_READER_BLOCK_BYTES + STK_IO_ALIGN, SLICE_MS = 1000 };
@@ -75,6 +77,10 @@ int stk_reader_start(struct stk_reader *reader, const char *path, struct stoker_
         stk_reader_stop(reader);
         return status;
     }
+    if (about.bytes > STK_ROUTE_FAR_BYTES) { /* a smaller one comes with its checksum */
+        stk_route_ask(io, reader->file);
+    }
+    stk_io_bring(io, reader->file, reader); /* all of an object, where there is memory for it */
     reader->bytes = about.bytes;
     reader->offset = reader->asked = 0;
     reader->first = reader->waiting = 0;
@@ -103,6 +109,7 @@ void stk_reader_stop(struct stk_reader *reader)
         block->flying = false;
     }
     if (reader->file) {
+        stk_io_let_go(io, reader);
         stk_io_close_file(io, reader->file);
         reader->file = NULL;
     }

@@ -4,6 +4,7 @@
  *
  * What lies in memory is copied block by block; at the first cold block all further ones are asked
  * for ahead, past the page cache where the engine reads so.
+ * An object of a store is asked for as a whole, by large ranges, where the budget has room for it.
  * Owner: one round of a job (verify, diff). Threads: one.
  * Memory: STK_READER_BYTES out of the engine's budget, from the first start to deinit.
  * Bound: STK_READER_BLOCKS reads in flight. */

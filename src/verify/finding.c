@@ -46,17 +46,30 @@ static char *put(char *to, const char *text, size_t room)
     return to + bytes + 1;
 }
 
+/* What stands behind the place ("'path' offset 7: ..."), which would be said twice. */
+static const char *detail_of(const struct stoker_error *error)
+{
+    size_t bytes = strlen(error->shard);
+    const char *behind;
+
+    if (error->where[0] != '\'') {
+        return error->where;
+    }
+    behind = bytes > 0 && strncmp(error->where + 1, error->shard, bytes) == 0
+                 ? strstr(error->where + 1 + bytes, ": ")
+                 : NULL;
+    return behind ? behind + 2 : "";
+}
+
 int stk_verify_find(struct stoker_verify *verify, struct stk_findings *findings, uint32_t kind,
                     const struct stoker_error *error, const char *extension)
 {
-    /* A place alone ("'path'") would be said twice. */
-    bool detailed = error->where[0] && error->where[0] != '\'';
+    const char *detail = detail_of(error);
     struct stk_finding *finding;
     char what[sizeof((struct stoker_finding *)0)->what];
     char *at;
 
-    snprintf(what, sizeof what, "%s%s%.200s", error->what, detailed ? ": " : "",
-             detailed ? error->where : "");
+    snprintf(what, sizeof what, "%s%s%.200s", error->what, detail[0] ? ": " : "", detail);
     atomic_fetch_add_explicit(stk_finding_is_note(kind) ? &verify->count.notes
                                                         : &verify->count.findings,
                               1, memory_order_relaxed);

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
+enum { FILES_AHEAD = 64 }; /* of a store, on their way to a worker */
+
 static int resolve(struct stoker_verify_options *options, const struct stoker_verify_options *given,
                    struct stoker_error *error);
 static int prepare(struct stoker_verify *verify, struct stoker_error *error);
@@ -76,6 +78,31 @@ static int resolve(struct stoker_verify_options *options, const struct stoker_ve
     return 0;
 }
 
+/* What objects of a store are, which a listing may have told too long ago, or too little of, is
+ * asked for at once: one after the other would take a round trip each. A hint. */
+static void expect_objects(struct stoker_verify *verify, uint64_t first, uint64_t end)
+{
+    const char *text = verify->objects.text;
+    const uint64_t *paths = verify->objects.paths;
+    size_t bytes = 0;
+    char *names, *at;
+
+    if (first == end || !stk_io_is_url(text + paths[first])) {
+        return;
+    }
+    for (uint64_t i = first; i < end; i++) {
+        bytes += strlen(text + paths[i]) + 1;
+    }
+    names = at = stk_alloc(1, bytes);
+    for (uint64_t i = first; i < end && names; i++) {
+        at = stpcpy(at, text + paths[i]) + 1;
+    }
+    if (names) {
+        stk_io_expect(verify->engine->io, names, end - first);
+    }
+    stk_free(names);
+}
+
 /* Lists the objects, asks for the tars' sizes (for the time left), makes the stages. */
 static int prepare(struct stoker_verify *verify, struct stoker_error *error)
 {
@@ -97,6 +124,9 @@ static int prepare(struct stoker_verify *verify, struct stoker_error *error)
         return status;
     }
     folder = verify->objects.kind == STK_SOURCE_FOLDER;
+    if (!folder) {
+        expect_objects(verify, 0, verify->objects.count);
+    }
     for (uint64_t i = 0; i < verify->objects.count && !folder; i++) {
         struct stk_stat about = {0};
         const char *path = verify->objects.text + verify->objects.paths[i];
@@ -177,13 +207,19 @@ static int check_shard(struct stoker_verify *verify, uint64_t object, struct stk
 static int check_files(struct stoker_verify *verify, uint64_t first, uint64_t end,
                        struct stk_findings *findings, struct stoker_error *error)
 {
+    struct stk_io *io = verify->engine->io;
     struct stk_check check;
+    uint64_t ahead = first;
     int status = 0;
 
     stk_check_init(&check, verify, findings);
+    expect_objects(verify, first, end);
     for (uint64_t i = first; i < end && status == 0; i++) {
         if (atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
             break;
+        }
+        for (; ahead < stk_min(i + FILES_AHEAD, end); ahead++) {
+            stk_io_bring_head(io, verify->objects.text + verify->objects.paths[ahead], &check);
         }
         check.damage = 0;
         status = stk_check_file(&check, i, error);
@@ -192,6 +228,7 @@ static int check_files(struct stoker_verify *verify, uint64_t first, uint64_t en
         }
         atomic_fetch_add_explicit(&verify->count.shards, 1, memory_order_relaxed);
     }
+    stk_io_let_go(io, &check);
     stk_check_deinit(&check);
     return status;
 }
