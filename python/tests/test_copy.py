@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import pytest
-from test_cli import COMMAND
+from test_cli import COMMAND, on_terminal
 from test_fault import Proxy
 
 WAIT = 120  # seconds: a bound for what ends much sooner
@@ -366,3 +366,18 @@ def test_lists_that_lie(fault, monkeypatch, tmp_path):
                                   "s3://bucket/x/"], capture_output=True, text=True, timeout=WAIT)
         assert process.returncode != 0 and process.stderr.startswith("stoker: ")
     assert below(tmp_path) == {}
+
+
+def test_progress_on_a_terminal(tmp_path):
+    """A bar with rate and time left, and nothing of it left on the screen in the end."""
+    (tmp_path / "stores" / "bucket").mkdir(parents=True)
+    for number in range(8):
+        (tmp_path / "stores" / "bucket" / f"{number}.bin").write_bytes(bytes(100_000))
+    rules = [{"method": "GET", "fault": "delay", "delay_ms": 250}]
+    with Proxy("--folder", tmp_path / "stores", rules=rules) as server:
+        words = ["cp", "--workers", 1, f"http://{server.host}:{server.port}/bucket/{{0..7}}.bin",
+                 tmp_path / "here"]
+        screen, status, out, _ = on_terminal(words, 0, {})
+    assert status == 0 and out.startswith("copied     8 files, 800.0 kB in ")
+    assert "█".encode() in screen and b" of 8 files, " in screen and b" left" in screen
+    assert screen.endswith(b"\x1b[K"), screen[-80:]
