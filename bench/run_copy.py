@@ -164,6 +164,8 @@ def measure(way, source, home, stoker, runs, memory):
                             f"s3://{BUCKET}/source/{source.name}"], env=env, check=True,
                            stdout=subprocess.DEVNULL)
         results, beside = {}, programs(stoker)
+        if way.endswith("up"):  # memory that the server has never had takes it twice as long
+            one_round(way, "warm", beside["stoker"], (source, home, stoker, ceph), env, False)
         if way == "large-down":
             beside["system calls alone"] = calls_alone(folder, ceph, source.stat().st_size)
         for number in range(runs):

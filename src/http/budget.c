@@ -18,6 +18,7 @@
 #define WINDOW_BYTES (2 << 20)
 #define LATE_MS 5000u /* two large bodies within so long: it is the link, not one connection */
 
+static void begin_large(struct stk_http *http, uint32_t a_core);
 static void tell(struct stk_http *http);
 
 int stk_http_budget_open(struct stk_http *http)
@@ -37,10 +38,24 @@ int stk_http_budget_open(struct stk_http *http)
         budget->sockets[i].fd = -1;
     }
     stk_climb_init(&budget->climb, STK_CLIMB_MIN, start, most);
-    stk_climb_init(&budget->large, STK_CLIMB_MIN, STK_HTTP_LARGE_START * stk_io_cores(),
-                   http->options.large_max ? http->options.large_max : most);
-    tell(http);
+    begin_large(http, STK_HTTP_LARGE_START);
     return budget->sockets ? 0 : -1;
+}
+
+static void begin_large(struct stk_http *http, uint32_t a_core)
+{
+    stk_climb_init(&http->budget.large, STK_CLIMB_MIN, a_core * stk_io_cores(),
+                   http->options.large_max ? http->options.large_max
+                                           : http->options.connections_max);
+    tell(http);
+}
+
+void stk_http_budget_first_large(struct stk_http *http, bool up)
+{
+    if (!http->budget.had_large && up) {
+        begin_large(http, STK_HTTP_LARGE_START_UP);
+    }
+    http->budget.had_large = true;
 }
 
 void stk_http_budget_close(struct stk_http *http)

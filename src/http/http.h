@@ -32,9 +32,11 @@ struct stk_http; /* the reactor and its connections */
 #define STK_HTTP_CONNECTIONS_MAX 1024u
 /* Bodies of so many bytes, either way, keep a core busy by few connections; more of them only share
  * its caches, and the first one that is wanted comes later. So at first there are so many of them a
- * core, then as many as bring more. */
+ * core, then as many as bring more. Bodies that go up are more work for a server: fewer, where the
+ * first one of all is such. */
 #define STK_HTTP_LARGE_BYTES (2u << 20)
 #define STK_HTTP_LARGE_START 16u
+#define STK_HTTP_LARGE_START_UP 4u
 
 /* What a zero in a request means. */
 #define STK_HTTP_CONNECT_MS 5000u

@@ -184,6 +184,26 @@ static void test_large(struct stk_http *http)
     }
 }
 
+/* Which way the first one goes tells how many there are; of later ones it does not. */
+static void test_up(struct stk_http *http)
+{
+    static uint8_t bytes[STK_HTTP_LARGE_BYTES];
+    struct stk_http_request up = {.method = STK_HTTP_PUT, .url = "http://127.0.0.1:1/"}, down;
+    struct stk_http_told told;
+
+    down = up;
+    up.body = (struct stk_view){bytes, sizeof bytes};
+    down.method = STK_HTTP_GET;
+    down.buffer = bytes;
+    down.buffer_bytes = sizeof bytes;
+    T_TRUE("nobody is there", stk_http_call(http, &up, NULL, NULL) < 0);
+    T_TRUE("nor now", stk_http_call(http, &down, NULL, NULL) < 0);
+    stk_http_tell(http, &told);
+    T_EQ("of what goes up", told.large_max,
+         stk_max(stk_min(STK_HTTP_LARGE_START_UP * stk_io_cores(), STK_HTTP_CONNECTIONS_DEFAULT),
+                 STK_CLIMB_MIN));
+}
+
 int main(void)
 {
     struct stk_http_options options = {.large_max = PLACES}, usual = {0};
@@ -201,6 +221,7 @@ int main(void)
         stk_http_tell(http, &told);
         T_EQ("at first", told.large_max,
              stk_min(STK_HTTP_LARGE_START * stk_io_cores(), STK_HTTP_CONNECTIONS_DEFAULT));
+        test_up(http);
         stk_http_close(http);
     }
     shutdown(listener, SHUT_RDWR);

@@ -158,7 +158,12 @@ static bool is_large(const struct stk_http_request *request)
 /* It is due: the large ones wait for each other before they wait for a connection. */
 static void admit(struct stk_http *http, struct stk_http_request *request)
 {
-    stk_http_list_add(is_large(request) ? &http->large : &http->ready, request);
+    bool large = is_large(request);
+
+    if (large) {
+        stk_http_budget_first_large(http, request->body.bytes >= STK_HTTP_LARGE_BYTES);
+    }
+    stk_http_list_add(large ? &http->large : &http->ready, request);
 }
 
 static void cancel_all(struct stk_http *http)

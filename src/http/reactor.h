@@ -91,6 +91,7 @@ struct stk_http_budget {
     uint64_t bytes;   /* of requests that are done */
     uint32_t sweeps, busy, large_busy;
     struct stk_climb climb, large; /* of connections; of large bodies at once */
+    bool had_large;                /* the first one told which way they go */
 };
 
 /* Of the reactor: watch.c. */
@@ -187,6 +188,8 @@ void stk_http_budget_close(struct stk_http *http);
 /* Whether one more of what is ready may be sent. */
 bool stk_http_may_start(struct stk_http *http);
 void stk_http_budget_sweep(struct stk_http *http, uint64_t now_ns);
+/* The first large body is due. up: it goes that way. */
+void stk_http_budget_first_large(struct stk_http *http, bool up);
 /* A large body did not get on: where that is no exception they are too many for the link. */
 void stk_http_budget_late(struct stk_http *http, uint64_t now_ns);
 /* How long to sleep when there is nothing to do. */
