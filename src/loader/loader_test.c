@@ -706,7 +706,7 @@ static void test_fail_nth(void)
     int64_t alive = settled_alive();
     uint64_t calls = run_failing(0);
 
-    for (uint64_t n = 1; n <= calls; n += 1 + calls / 400) {
+    for (uint64_t n = 1; n <= calls; n += 1 + calls / T_SPREAD(400)) {
         run_failing(n);
     }
     T_EQ("no leak", settled_alive(), alive);
