@@ -359,7 +359,7 @@ static void test_row(const struct row *row, uint64_t step)
     for (enum way way = MEMORY; way < WAYS; way++) {
         uint64_t calls = live(&life, row, way, 0), failures = 0, runs = 0;
 
-        for (uint64_t n = 1; n <= calls; n += step ? step : 1 + calls / T_SPREAD(SPREAD)) {
+        for (uint64_t n = 1; n <= calls; n += step ? step : 1 + calls / SPREAD) {
             live(&life, row, way, n);
             failures += life.failures > 0;
             runs++;
