@@ -46,6 +46,17 @@ def write(path: pathlib.Path, data: bytes) -> pathlib.Path:
     return path
 
 
+def random_bytes(size: int, seed: int) -> bytes:
+    return np.random.default_rng(seed).integers(0, 256, size, np.uint8).tobytes()
+
+
+def tree(root: pathlib.Path, sizes: dict[str, int]) -> pathlib.Path:
+    """Files of these sizes, each with bytes of its own."""
+    for seed, (name, size) in enumerate(sizes.items()):
+        write(root / name, random_bytes(size, seed))
+    return root
+
+
 def sample(number: int) -> list[tuple[str, bytes]]:
     """Members of one sample."""
     key = f"part{number // 50}/s{number:04}"

@@ -14,7 +14,6 @@ import email.utils
 import functools
 import hashlib
 import hmac
-import http.server
 import itertools
 import json
 import re
@@ -97,30 +96,22 @@ class Store(servers.Small):
         self.sums = ()  # names of the checksums that are kept
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(servers.Handler):
     quoted = True  # ETags in listings
-
-    def log_message(self, *_):
-        pass
 
     @staticmethod
     def now():
         """By this server's clock."""
         return time.time()
 
+    def date_time_string(self, timestamp=None):
+        return email.utils.formatdate(self.now() if timestamp is None else timestamp, usegmt=True)
+
     def say(self, code, body=b"", **headers):
         with self.server.lock:
             self.server.said[code] += 1
         self.server.lines.append((self.command, self.path))
-        self.send_response_only(code)
-        self.send_header("Date", email.utils.formatdate(self.now(), usegmt=True))
-        for name, value in headers.items():
-            self.send_header(name if "-" in name else name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        super().say(code, body, **headers)
 
     def body(self):
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))

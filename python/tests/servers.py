@@ -54,6 +54,25 @@ class Small(http.server.ThreadingHTTPServer):
         self.thread.join(START_SECONDS)
 
 
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Whole answers, and nothing on the screen."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def say(self, code, body=b"", **headers):
+        """A '_' in a header's name is '-', unless it has one."""
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name if "-" in name else name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
 @contextlib.contextmanager
 def serving(handler, **fields: object):
     server = Small(handler, **fields)

@@ -20,8 +20,7 @@ SPOT = ("b", "k")
 @pytest.fixture
 def store(monkeypatch):
     server = write_server.serve()
-    for name, value in write_server.environment(server).items():
-        monkeypatch.setenv(name, value)
+    write_server.lead_to(server, monkeypatch)
     yield server
     server.close()
 

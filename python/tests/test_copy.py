@@ -11,8 +11,9 @@ import pathlib
 import subprocess
 import time
 
-import numpy as np
+import make
 import pytest
+from make import random_bytes
 from test_cli import COMMAND, on_terminal
 from test_fault import Proxy
 
@@ -32,21 +33,13 @@ def copy(*words, **more):
     return json.loads(run(words[0], "--json", "--part-size", "5M", *words[1:], **more))
 
 
-def random_bytes(size, seed):
-    return np.random.default_rng(seed).integers(0, 256, size, np.uint8).tobytes()
-
-
 FILES = {"plain": 1000, "empty": 0, "sub/ü +%41&=?#\\.bin": 70_000, "sub/deep/large": LARGE,
          "sub/deep/part": PART, "a'b\"c<d>": 1}
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    root = tmp_path_factory.mktemp("tree")
-    for seed, (name, size) in enumerate(FILES.items()):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(random_bytes(size, seed))
-    return root
+    return make.tree(tmp_path_factory.mktemp("tree"), FILES)
 
 
 def below(root):

@@ -10,7 +10,6 @@ written to both outputs is searched for it.
 import base64
 import contextlib
 import hashlib
-import http.server
 import json
 import os
 import re
@@ -58,17 +57,11 @@ def explain(tmp_path):
 def sts():
     """A server whose next answers the test names; and what it was asked."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(servers.Handler):
         def do_POST(self):
             code, body = self.server.answers.pop(0)
             self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_):
-            pass
+            self.say(code, body.encode())
 
     with servers.serving(Handler, answers=[]) as server:
         yield server
@@ -195,12 +188,10 @@ BODY = bytes(range(256)) * 8192
 LATER = "2126-01-02T03:04:05Z"
 
 
-class Held(http.server.BaseHTTPRequestHandler):
+class Held(servers.Handler):
     """Any store, an instance's metadata, and STS: whatever is asked is given; a body of more than a
     byte stops until the test has looked at who asked for it. Secrets come late in an answer, where
     the next one does not lie over them."""
-
-    protocol_version = "HTTP/1.1"
 
     def give(self, code, body, **headers):
         self.send_response(code)
@@ -246,9 +237,6 @@ class Held(http.server.BaseHTTPRequestHandler):
             last = min(last, len(BODY) - 1)
             self.give(206, BODY[first : last + 1], ETag='"e"',
                       Content_Range=f"bytes {first}-{last}/{len(BODY)}")
-
-    def log_message(self, *_):
-        pass
 
 
 def memory_of(pid):
@@ -359,21 +347,12 @@ def test_no_core_has_a_secret(tmp_path, way, tls):
         assert data == BODY and process.returncode == 0, error
 
 
-class Bearer(http.server.BaseHTTPRequestHandler):
+class Bearer(servers.Handler):
     """Notes who asks, and has an object of one byte."""
-
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self):
         self.server.seen.append(self.headers["Authorization"])
-        self.send_response(206)
-        self.send_header("Content-Range", "bytes 0-0/1")
-        self.send_header("Content-Length", "1")
-        self.end_headers()
-        self.wfile.write(b"x")
-
-    def log_message(self, *_):
-        pass
+        self.say(206, b"x", Content_Range="bytes 0-0/1")
 
 
 @pytest.fixture(scope="module")

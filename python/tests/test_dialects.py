@@ -9,7 +9,6 @@ think that this is how it is done.
 """
 
 import base64
-import http.server
 import io
 import json
 import os
@@ -80,17 +79,11 @@ def objects(tars):
 
 def google_user(clean, tmp_path, token):
     """Application default credentials whose token service gives this token."""
-    class Tokens(http.server.BaseHTTPRequestHandler):
+    class Tokens(servers.Handler):
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             body = json.dumps({"access_token": token, "expires_in": 3600}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
+            self.say(200, body)
 
     server = servers.Small(Tokens)
     (tmp_path / "user.json").write_text(json.dumps({

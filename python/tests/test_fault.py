@@ -5,7 +5,6 @@ Where a fault is about time, only its order is checked: what comes before, and t
 from __future__ import annotations
 
 import http.client
-import http.server
 import json
 import shutil
 import signal
@@ -68,18 +67,8 @@ def folder(tmp_path_factory):
     return root
 
 
-class Behind(http.server.BaseHTTPRequestHandler):
+class Behind(servers.Handler):
     """A server for the proxy to stand before."""
-
-    protocol_version = "HTTP/1.1"
-
-    def answer(self, body, headers=()):
-        self.send_response(200)
-        for name, value in headers:
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
     def do_GET(self):
         self.server.seen.append(("GET", self.path, dict(self.headers)))
@@ -97,7 +86,7 @@ class Behind(http.server.BaseHTTPRequestHandler):
             self.wfile.write(BODY)
             self.close_connection = True
         else:
-            self.answer(BODY, [("ETag", '"one"'), ("x-amz-checksum-crc32c", "BAAAAA==")])
+            self.say(200, BODY, ETag='"one"', x_amz_checksum_crc32c="BAAAAA==")
 
     def do_PUT(self):
         if self.headers.get("Transfer-Encoding") == "chunked":
@@ -109,10 +98,7 @@ class Behind(http.server.BaseHTTPRequestHandler):
         else:
             body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.seen.append(("PUT", self.path, body))
-        self.answer(b"")
-
-    def log_message(self, *_):
-        pass
+        self.say(200)
 
 
 @contextmanager

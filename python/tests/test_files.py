@@ -7,27 +7,19 @@ from __future__ import annotations
 
 import os
 
+import make
 import numpy as np
 import pytest
 import stoker
 from stoker import _stoker
+from test_copy import below
 
 FILES = {"plain": 1000, "empty": 0, "sub/ü +%41&=?#.bin": 70_000, "sub/deep/large": 12_345_678}
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    root = tmp_path_factory.mktemp("tree")
-    random = np.random.default_rng(6)
-    for name, size in FILES.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(random.integers(0, 256, size, np.uint8).tobytes())
-    return root
-
-
-def below(root):
-    return {str(path.relative_to(root)): path.read_bytes()
-            for path in sorted(root.rglob("*")) if path.is_file()}
+    return make.tree(tmp_path_factory.mktemp("tree"), FILES)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import time
 import traceback
 import zipfile
 
-import numpy as np
+import make
 import pytest
 import servers
 import stoker
@@ -33,12 +33,7 @@ WAIT_S = 60
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    root = tmp_path_factory.mktemp("tree")
-    random = np.random.default_rng(6)
-    for name, size in FILES.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(random.integers(0, 256, size, np.uint8).tobytes())
-    return root
+    return make.tree(tmp_path_factory.mktemp("tree"), FILES)
 
 
 @pytest.fixture

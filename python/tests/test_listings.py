@@ -8,7 +8,6 @@ where the next one begins, as each case has it.
 
 import bisect
 import hashlib
-import http.server
 import itertools
 import json
 import os
@@ -25,17 +24,13 @@ STORES = {"s3": "s3://bucket/set/", "gs": "gs://bucket/set/", "az": "az://bucket
           "hf": "hf://datasets/org/name/set/"}
 
 
-class Pages(http.server.BaseHTTPRequestHandler):
+class Pages(servers.Handler):
     """`server.page(n)`: names, or None, and the number of the next page, or None."""
 
-    protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    def log_message(self, *_):
-        pass
-
     def do_HEAD(self):
-        self.say(404, b"", {})
+        self.say(404)
 
     def do_GET(self):
         path, _, text = self.path.partition("?")
@@ -67,16 +62,7 @@ class Pages(http.server.BaseHTTPRequestHandler):
                            f"<Contents><Key>set/{name}</Key><Size>1</Size></Contents>"
                            for name in names)
             body = f"<ListBucketResult>{more}{body}</ListBucketResult>"
-        self.say(200, body.encode(), headers)
-
-    def say(self, code, body, headers):
-        self.send_response_only(code)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.say(200, body.encode(), **headers)
 
 
 @pytest.fixture
@@ -194,7 +180,7 @@ class Ordered(Pages):
                           "</NextContinuationToken>" if more else "")
                        + "".join("<Contents><Key>set/" + urllib.parse.quote(name)
                                  + "</Key><Size>1</Size></Contents>" for name in names)
-                       + "</ListBucketResult>").encode(), {})
+                       + "</ListBucketResult>").encode())
 
 
 def test_stretches_side_by_side(server):
@@ -219,9 +205,9 @@ class Damaged(Pages):
         bodies = self.server.bodies
         probe = self.headers.get("Range") == "bytes=0-0" or self.command == "HEAD"
         body = bodies[0] if probe or len(bodies) == 1 else bodies.pop(0)
-        self.say(206 if "Range" in self.headers else 200, body[:1] if probe else body, {
-            "ETag": f'"{self.server.etag}"',
-            "Content-Range": f"bytes 0-{0 if probe else len(body) - 1}/{len(body)}"})
+        self.say(206 if "Range" in self.headers else 200, body[:1] if probe else body,
+                 ETag=f'"{self.server.etag}"',
+                 Content_Range=f"bytes 0-{0 if probe else len(body) - 1}/{len(body)}")
 
 
 def test_an_object_that_comes_damaged(server, tmp_path):

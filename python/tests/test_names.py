@@ -8,7 +8,6 @@ searched for the secrets.
 """
 
 import base64
-import http.server
 import io
 import json
 import os
@@ -40,9 +39,7 @@ def tar(names):
     return data.getvalue()
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class Handler(servers.Handler):
     def do_HEAD(self):
         url = urllib.parse.urlsplit(self.path)
         query = urllib.parse.parse_qs(url.query)
@@ -57,20 +54,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif good and (match := re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))):
             first, last = int(match[1]), min(int(match[2]), len(body) - 1)
             code = 206
-        self.send_response(code)
+        more = {}
         if code == 206:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{len(body)}")
+            more = {"Content-Range": f"bytes {first}-{last}/{len(body)}"}
             body = body[first : last + 1]
-        self.send_header("ETag", '"e"')
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
+        self.say(code, body, ETag='"e"', **more)
 
     do_GET = do_HEAD
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ that hosts which this machine cannot find can be seen; nginx with TLS for ca_bun
 makes of thousands of set-ups is compared in src/store/settings_test.c.
 """
 
-import http.server
 import os
 import subprocess
 
@@ -19,13 +18,8 @@ ROLE = ["role_arn = arn:aws:iam::123456789012:role/r", "source_profile = base",
         "[profile base]", "aws_access_key_id = a", "aws_secret_access_key = b"]
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class Handler(servers.Handler):
     """Says 503 to all, or gives the same ten bytes; notes what was asked."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
 
     def answer(self):
         self.server.seen.append((self.command, self.path, dict(self.headers)))
@@ -35,12 +29,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             body, status = b"<Error><Code>SlowDown</Code></Error>", 503
         else:
             body, status = b"0123456789", 200
-        self.send_response(status)
-        self.send_header("ETag", '"e"')
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.say(status, body, ETag='"e"')
 
     do_GET = do_HEAD = do_PUT = do_CONNECT = answer
 

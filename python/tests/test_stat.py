@@ -5,7 +5,6 @@ call that restores it. Looking at an object is a GET of one byte, never of all."
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import subprocess
@@ -90,8 +89,7 @@ def test_archived_objects_of_s3(bucket, key):
 
 
 def test_archived_objects_from_python(bucket, monkeypatch):
-    for name, value in write_server.environment(bucket).items():
-        monkeypatch.setenv(name, value)
+    write_server.lead_to(bucket, monkeypatch)
     with stoker.Engine(threads=1, node_shared=False) as engine:
         assert len(list(stoker.ls("s3://b/", engine=engine))) == len(OBJECTS)
         for key, (_, told, readable) in OBJECTS.items():
@@ -113,36 +111,22 @@ def test_who_may_not_even_look(bucket):
     assert told.returncode == 3 and "restore-object" in told.stderr and not told.stdout
 
 
-class Blobs(http.server.BaseHTTPRequestHandler):
+class Blobs(servers.Handler):
     """Azure's answers of a tier, `server.status` of archives."""
-
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self):
         archived = self.server.tier == "Archive"
         if archived and self.command == "GET":
-            self.answer(409, b"<Error><Code>BlobArchived</Code></Error>",
-                        {"x-ms-error-code": "BlobArchived"})
+            self.say(409, b"<Error><Code>BlobArchived</Code></Error>",
+                     **{"x-ms-error-code": "BlobArchived"})
         else:
             more = {"x-ms-access-tier": self.server.tier, "ETag": '"0x1"',
                     **({"x-ms-archive-status": self.server.status} if self.server.status else {})}
             whole = self.command == "HEAD"
             more |= {} if whole else {"Content-Range": f"bytes 0-0/{len(DATA)}"}
-            self.answer(200 if whole else 206, DATA if whole else DATA[:1], more)
+            self.say(200 if whole else 206, DATA if whole else DATA[:1], **more)
 
     do_HEAD = do_GET
-
-    def answer(self, code, body, headers):
-        self.send_response(code)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.mark.parametrize("tier, status, archive", [
@@ -161,25 +145,18 @@ def test_archived_blobs(tier, status, archive):
             assert read.returncode == 3 and "rehydrate" in read.stderr
 
 
-class Reluctant(http.server.BaseHTTPRequestHandler):
+class Reluctant(servers.Handler):
     """No HEAD, as behind URLs that are signed for GET; maybe no ranges; and a body without end."""
 
-    protocol_version = "HTTP/1.1"
     SIZE = 1 << 40
 
     def do_HEAD(self):
-        self.send_response(self.server.code)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
+        self.say(self.server.code)
 
     def do_GET(self):
         self.server.seen.append(self.headers.get("Range"))
         if self.server.ranges:
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes 0-0/{self.SIZE}")
-            self.send_header("Content-Length", "1")
-            self.end_headers()
-            self.wfile.write(b"x")
+            self.say(206, b"x", Content_Range=f"bytes 0-0/{self.SIZE}")
             return
         self.send_response(200)
         self.send_header("Content-Length", str(self.SIZE))
@@ -190,9 +167,6 @@ class Reluctant(http.server.BaseHTTPRequestHandler):
         except OSError:
             self.server.left.append(True)
         self.close_connection = True
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.mark.parametrize("ranges", [True, False])

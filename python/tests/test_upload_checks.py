@@ -39,8 +39,7 @@ class Bucket(write_server.Writing):
 def store(monkeypatch):
     server = write_server.serve(handler=Bucket)
     server.told_of, server.damage = [], 0
-    for name, value in write_server.environment(server).items():
-        monkeypatch.setenv(name, value)
+    write_server.lead_to(server, monkeypatch)
     yield server
     server.close()
 

@@ -10,7 +10,6 @@ AuthorizationHeaderMalformed, 403 or what is there. Metadata services are script
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import re
@@ -31,13 +30,8 @@ HOSTS = ("*.s3.us-west-2.amazonaws.com,*.s3.eu-central-1.amazonaws.com,"
 WAIT = 120
 
 
-class Cloud(http.server.BaseHTTPRequestHandler):
+class Cloud(servers.Handler):
     """The stores' side, behind the proxy: one object, "a.tar", in each bucket."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
 
     def do_CONNECT(self):
         self.server.seen.append(self.path)
@@ -50,14 +44,6 @@ class Cloud(http.server.BaseHTTPRequestHandler):
                 self.handle_one_request()
                 self.wfile.flush()
         self.close_connection = True
-
-    def say(self, code, body=b"", **headers):
-        self.send_response(code)
-        for name, value in {"Content-Length": len(body), **headers}.items():
-            self.send_header(name.replace("_", "-"), str(value))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
 
     def do_HEAD(self):
         self.do_GET()
@@ -85,23 +71,13 @@ class Cloud(http.server.BaseHTTPRequestHandler):
                 {"Content-Range": f"bytes {first}-{last}/{len(data)}"} if ends else {}))
 
 
-class Machine(http.server.BaseHTTPRequestHandler):
+class Machine(servers.Handler):
     """Its metadata: Amazon's, version 2 only, or Google's."""
-
-    def log_message(self, *_):
-        pass
-
-    def say(self, code, text="", **headers):
-        self.send_response(code)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(text.encode())
 
     def do_PUT(self):
         self.server.seen.append(self.path)
         good = self.server.zone and self.path == "/latest/api/token"
-        self.say(200 if good else 404, "the token")
+        self.say(200 if good else 404, b"the token")
 
     def do_GET(self):
         self.server.seen.append(self.path)
@@ -110,9 +86,10 @@ class Machine(http.server.BaseHTTPRequestHandler):
         google = "/computeMetadata/v1/instance/zone"
         if self.path == google and self.headers["Metadata-Flavor"] == "Google" and (
                 not self.server.zone):
-            self.say(200, f"projects/1/zones/{self.server.region}-b", Metadata_Flavor="Google")
+            self.say(200, f"projects/1/zones/{self.server.region}-b".encode(),
+                     Metadata_Flavor="Google")
         elif self.headers.get("x-aws-ec2-metadata-token") == "the token" and self.path in told:
-            self.say(200, told[self.path])
+            self.say(200, told[self.path].encode())
         else:
             self.say(404)
 

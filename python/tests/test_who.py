@@ -6,7 +6,6 @@ test names (a status, or None: the connection is closed), all in one server of t
 asked for in the end, and what is asked for too often, is seen by what is left of the script.
 """
 
-import http.server
 import json
 import os
 import subprocess
@@ -25,10 +24,8 @@ ROLES = ("GET", "/latest/meta-data/iam/security-credentials/")
 ROLE = ("GET", "/latest/meta-data/iam/security-credentials/r")
 
 
-class Services(http.server.BaseHTTPRequestHandler):
+class Services(servers.Handler):
     """Any store, and behind it a script: what is asked next, and what is said to it."""
-
-    protocol_version = "HTTP/1.1"
 
     def do(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -55,18 +52,6 @@ class Services(http.server.BaseHTTPRequestHandler):
             self.say(403, b"<Error><Code>AccessDenied</Code></Error>")
         else:
             self.say(200, BODY, ETag='"e"')
-
-    def say(self, code, body, **headers):
-        self.send_response(code)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture

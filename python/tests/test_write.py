@@ -8,6 +8,7 @@ not be replaced is not."""
 import json
 import os
 
+import make
 import object_server
 import pytest
 from test_copy import LARGE, PART, below, random_bytes
@@ -20,10 +21,8 @@ WAYS = ["gs hmac", "gs nobody", "az key", "az nobody"]
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    root = tmp_path_factory.mktemp("tree")
-    for seed, (name, size) in enumerate(FILES.items()):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(random_bytes(size, seed))
+    root = make.tree(tmp_path_factory.mktemp("tree"), FILES)
+    for name in FILES:
         os.utime(root / name, (1_600_000_000, 1_600_000_000))  # before all of the servers'
     return root
 

@@ -291,6 +291,12 @@ def serve(objects=None, handler=Writing):
     return store
 
 
+def lead_to(store, monkeypatch):
+    """Also what this process asks."""
+    for name, value in environment(store).items():
+        monkeypatch.setenv(name, value)
+
+
 def environment(store):
     """What a client needs, and nothing of this machine's own configuration."""
     return {"AWS_ENDPOINT_URL": store.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s",
