@@ -414,6 +414,17 @@ static uint64_t begun_locked(const struct stoker_desk *desk, const struct stk_er
                    errand->state == WAITING ? desk->locked.answered_ns : errand->taken_ns);
 }
 
+uint64_t stk_errand_late_ns(struct stoker_desk *desk, const struct stk_errand *errand,
+                            uint64_t asked_ns, uint32_t timeout_ms)
+{
+    uint64_t begun_ns;
+
+    pthread_mutex_lock(&desk->lock);
+    begun_ns = begun_locked(desk, errand, asked_ns);
+    pthread_mutex_unlock(&desk->lock);
+    return begun_ns + timeout_ms * 1000000ull;
+}
+
 /* 0: it is done. TIMEOUT: nobody answered in time, CLOSED: the caller's thread is to end; then it
  * was given up. */
 static int wait_locked(struct stoker_desk *desk, struct stk_errand *errand, const bool *done,

@@ -103,6 +103,9 @@ struct stk_errand *stk_errand_new(const struct stk_wish *wish);
 /* done: called with the desk's lock, when it is answered or cannot be. */
 void stk_errand_start(struct stoker_desk *desk, struct stk_errand *errand,
                       void (*done)(struct stk_errand *errand, void *owner), void *owner);
+/* When it will be late; later, if others are answered until then and nobody has taken it. */
+uint64_t stk_errand_late_ns(struct stoker_desk *desk, const struct stk_errand *errand,
+                            uint64_t asked_ns, uint32_t timeout_ms);
 /* Takes it, unless false: its answer is being copied, and done comes at once. */
 bool stk_errand_give_up(struct stoker_desk *desk, struct stk_errand *errand);
 /* Of one that is done: takes it. */

@@ -304,6 +304,31 @@ static void *ask_within(void *other)
                                             NULL);
 }
 
+/* The same by one thread. */
+static void read_many(struct stoker_desk *other)
+{
+    struct stk_read reads[ASKERS] = {0};
+    struct stk_desk_queue *queue;
+    uint8_t bytes[ASKERS][16];
+    struct stk_file *file;
+
+    T_EQ("open", stk_guest_open(other, "x://file", (ASKERS - 1) * SLOW_MS, &file, NULL), 0);
+    T_EQ("queue", stk_desk_queue_open(&queue, other, wake, NULL), 0);
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        reads[i] = (struct stk_read){.file = file, .bytes = sizeof bytes[i], .buffer = bytes[i]};
+        T_EQ("submit", stk_desk_queue_submit(queue, &reads[i]), 0);
+    }
+    for (uint32_t left = ASKERS, count; left > 0; left -= count) {
+        stk_desk_queue_take(queue, NULL, &count);
+        usleep(500);
+    }
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        T_EQ("read", reads[i].result, sizeof bytes[i]);
+    }
+    stk_desk_queue_close(queue);
+    stk_guest_close(file);
+}
+
 /* Many ask of one who is slow: the last one waits for longer than an answer may take, and has it.
  */
 static void test_many_ask(void)
@@ -322,6 +347,7 @@ static void test_many_ask(void)
         pthread_join(askers[i], &status);
         T_EQ("answered", (intptr_t)status, 0);
     }
+    read_many(other);
     stoker_desk_close(other);
     pthread_join(taker, NULL);
     stk_desk_release(other);

@@ -7,12 +7,13 @@
 #include <errno.h>
 
 struct flight {
-    struct flight *next, *previous; /* by deadline: all wait equally long */
+    struct flight *next, *previous; /* as they were asked for, and are taken */
     struct flight *ended_next;
     struct stk_desk_queue *queue;
     struct stk_errand *errand;
     struct stk_read *read;
-    uint64_t deadline_ns, wanted;
+    uint64_t asked_ns, wanted;
+    uint32_t timeout_ms;
 };
 
 struct stk_desk_queue {
@@ -70,7 +71,8 @@ int stk_desk_queue_submit(struct stk_desk_queue *queue, struct stk_read *read)
     flight->queue = queue;
     flight->read = read;
     flight->wanted = wish.bytes;
-    flight->deadline_ns = stk_clock_ns() + about.timeout_ms * 1000000ull;
+    flight->asked_ns = stk_clock_ns();
+    flight->timeout_ms = about.timeout_ms;
     flight->previous = queue->last;
     *(queue->last ? &queue->last->next : &queue->first) = flight;
     queue->last = flight;
@@ -128,6 +130,11 @@ static struct flight *take_ended(struct stk_desk_queue *queue)
     return ended;
 }
 
+static uint64_t late_ns(const struct stk_desk_queue *queue, const struct flight *flight)
+{
+    return stk_errand_late_ns(queue->desk, flight->errand, flight->asked_ns, flight->timeout_ms);
+}
+
 struct stk_read *stk_desk_queue_take(struct stk_desk_queue *queue, struct stk_read *list,
                                      uint32_t *count_out)
 {
@@ -143,7 +150,7 @@ struct stk_read *stk_desk_queue_take(struct stk_desk_queue *queue, struct stk_re
         read->next = list;
         list = read;
     }
-    while ((flight = queue->first) && flight->deadline_ns <= now_ns &&
+    while ((flight = queue->first) && late_ns(queue, flight) <= now_ns &&
            stk_errand_give_up(queue->desk, flight->errand)) {
         struct stk_read *read = land_late(queue, flight, STOKER_ERROR_TIMEOUT);
 
@@ -157,11 +164,11 @@ struct stk_read *stk_desk_queue_take(struct stk_desk_queue *queue, struct stk_re
 uint32_t stk_desk_queue_patience(const struct stk_desk_queue *queue)
 {
     uint64_t now_ns = stk_clock_ns();
+    uint64_t end_ns = queue->first ? late_ns(queue, queue->first) : UINT64_MAX;
 
-    return !queue->first ? UINT32_MAX
-           : queue->first->deadline_ns <= now_ns
-               ? 0
-               : (uint32_t)((queue->first->deadline_ns - now_ns) / 1000000u + 1);
+    return !queue->first      ? UINT32_MAX
+           : end_ns <= now_ns ? 0
+                              : (uint32_t)((end_ns - now_ns) / 1000000u + 1);
 }
 
 void stk_desk_queue_close(struct stk_desk_queue *queue)
