@@ -447,7 +447,7 @@ struct stk_remote *stk_brought_remote(struct stk_brought *kept, const struct stk
     struct object *object;
 
     pthread_mutex_lock(&kept->lock);
-    object = find_locked(kept, like);
+    object = find_good_locked(kept, like); /* who opens it anew reads it anew */
     if (object && object->whole && object->remote->cover) {
         remote = object->remote;
         atomic_fetch_add_explicit(&remote->users, 1, memory_order_relaxed);

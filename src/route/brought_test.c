@@ -231,7 +231,7 @@ static void test_bring_ends(const char *url)
  * byte of it lies in memory; who reads all of it by himself, and well, is not concerned. */
 static void test_bring_damaged(const char *url)
 {
-    struct stk_file *late = NULL;
+    struct stk_file *late = NULL, *anew = NULL;
     struct bringing it;
     uint8_t byte;
 
@@ -249,6 +249,10 @@ static void test_bring_damaged(const char *url)
         T_EQ("damaged", stk_io_read_now(it.io, late, at, &byte, 1), -EAGAIN);
         T_EQ("damaged", stk_io_read_wait(it.io, late, at, &byte, 1), STOKER_ERROR_CORRUPT);
     }
+    T_EQ("open anew", stk_io_open_file(it.io, url, &anew, NULL), 0);
+    stk_remote_settle(stk_remote(anew));
+    T_EQ("whole this time", stk_io_read_wait(it.io, anew, 0, &byte, 1), 1);
+    stk_io_close_file(it.io, anew);
     read_through(&it, "by himself", 3000000, 0);
     stk_io_close_file(it.io, late);
     close_bringing(&it);
