@@ -529,7 +529,7 @@ class Azure(Handler):
                 self.refuse(400, "InvalidBlobOrBlock", x_ms_error_code="InvalidBlobOrBlock")
                 return
             there[query["blockid"]] = self.data
-            self.say(201)
+            self.say(201, x_ms_content_crc64=told)
         elif self.headers.get("If-None-Match") == "*" and place in self.server.objects:
             self.refuse(409, "BlobAlreadyExists", x_ms_error_code="BlobAlreadyExists")
         elif query.get("comp") == "blocklist":

@@ -146,6 +146,15 @@ def test_what_a_run_left(clean, tmp_path, way):  # noqa: F811
         assert told["bytes_kept"] == PART and place.objects() == {"one": data}
 
 
+def test_another_answer_to_a_block(clean, tmp_path):  # noqa: F811
+    """It tells of other bytes than were sent: they may lie nowhere."""
+    (tmp_path / "file").write_bytes(random_bytes(LARGE, 6))
+    rules = [{"method": "PUT", "count": 1, "fault": "checksum"}]
+    with Place("az key", clean, rules=rules) as place:
+        told = copy("cp", tmp_path / "file", f"{place.base}/one", ok=1)
+        assert "of other bytes than were sent" in told and place.objects() == {}
+
+
 def test_what_other_stores_do_not_have(clean, tmp_path):  # noqa: F811
     (tmp_path / "file").write_bytes(b"x")
     with Place("gs nobody", clean) as place:

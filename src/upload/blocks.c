@@ -105,7 +105,8 @@ int stk_azure_part(struct stk_upload *upload, uint32_t index, struct stk_view bo
     struct stk_call *call;
     int status;
 
-    name_block(index, stk_crc64(0, body.data, body.bytes), name);
+    stk_proof_make(&proof, upload->store, STK_CHECK_AZURE, body);
+    name_block(index, stk_proof_number(&proof), name);
     if (strcmp(part->left, name) == 0) { /* the server compared it when it came */
         memcpy(part->etag, name, NAME_TEXT_BYTES + 1);
         return 1;
@@ -114,7 +115,6 @@ int stk_azure_part(struct stk_upload *upload, uint32_t index, struct stk_view bo
     if (!call) {
         return -ENOMEM;
     }
-    stk_proof_make(&proof, upload->store, STK_CHECK_AZURE, body);
     stk_proof_add(&proof, call);
     stk_call_query(call, "blockid", name);
     stk_call_query(call, "comp", "block");
@@ -126,6 +126,7 @@ int stk_azure_part(struct stk_upload *upload, uint32_t index, struct stk_view bo
                           "look at the server and proxies between", "'%.400s': HTTP %u",
                           upload->place.url, call->exchange.code);
     }
+    status = status == 0 ? stk_call_took(call, &proof, error) : status;
     if (status == 0) {
         memcpy(part->etag, name, NAME_TEXT_BYTES + 1);
     }

@@ -142,7 +142,25 @@ bool stk_call_wants_sum(const struct stk_call *call, const struct stk_proof *pro
             stk_call_is_refused(call, "MissingContentMD5"));
 }
 
-int stk_call_took(const struct stk_call *call, struct stoker_error *error)
+uint32_t stk_proof_kind(uint32_t check)
+{
+    return check == STK_CHECK_CRC64NVME || check == STK_CHECK_AZURE ? STK_SEAL_CRC64
+           : check == STK_CHECK_CRC32C || check == STK_CHECK_GOOGLE ? STK_SEAL_CRC32C
+                                                                    : STK_SEAL_NONE;
+}
+
+uint64_t stk_proof_number(const struct stk_proof *proof)
+{
+    uint64_t number = 0;
+
+    for (uint32_t i = 0; i < proof->sum_bytes && proof->sum_bytes <= 8; i++) {
+        number = number << 8 | proof->sum[i];
+    }
+    return number;
+}
+
+int stk_call_took(const struct stk_call *call, const struct stk_proof *proof,
+                  struct stoker_error *error)
 {
     const struct stk_place *place = call->exchange.place;
     char wanted[STK_SEAL_TEXT_BYTES], came[STK_SEAL_TEXT_BYTES];
@@ -153,7 +171,12 @@ int stk_call_took(const struct stk_call *call, struct stoker_error *error)
     if (!stk_seal_joins(&told.body) || told.doubtful) { /* an SHA takes long, and is rarely told */
         return 0;
     }
-    ours = stk_seal_make(told.body.kind, false, call->exchange.request.body);
+    if (told.body.kind == stk_proof_kind(proof->check)) {
+        ours = (struct stk_seal){.kind = told.body.kind};
+        memcpy(ours.sum, proof->sum, proof->sum_bytes);
+    } else {
+        ours = stk_seal_make(told.body.kind, false, call->exchange.request.body);
+    }
     if (stk_seal_is(&ours, &told.body)) {
         return 0;
     }

@@ -35,9 +35,6 @@ bool stk_call_may_be_done(const struct stk_call *call);
 /* After it ran: whether the server may have got it more than once, or get it later. */
 bool stk_call_is_doubtful(const struct stk_call *call);
 struct stk_view stk_call_document(const struct stk_call *call);
-/* After a body was taken: CORRUPT where the answer tells a checksum, and of other bytes: another
- * request's answer. */
-int stk_call_took(const struct stk_call *call, struct stoker_error *error);
 /* Whether the document is of this kind, and of this object where it names one: an empty "200 OK" is
  * nobody's word that it was done. */
 bool stk_call_says(const struct stk_call *call, const char *root);
@@ -62,12 +59,21 @@ uint32_t stk_place_check(const struct stk_place *place, uint32_t check);
 uint32_t stk_proof_check(const struct stk_store *store, uint32_t check);
 void stk_proof_make(struct stk_proof *proof, const struct stk_store *store, uint32_t check,
                     struct stk_view body);
+/* A sum of at most 8 bytes as a number. */
+uint64_t stk_proof_number(const struct stk_proof *proof);
+/* What a checksum of this kind is called where it is told: enum stk_seal_kind, of those that can be
+ * joined. */
+uint32_t stk_proof_kind(uint32_t check);
 /* The text of a sum that was joined: proof->sum of 8 or 4 bytes. */
 void stk_proof_text(struct stk_proof *proof);
 /* After it failed: whether it may be for the want of a checksum, as of a bucket with object lock.
  */
 bool stk_call_wants_sum(const struct stk_call *call, const struct stk_proof *proof);
 void stk_proof_add(const struct stk_proof *proof, struct stk_call *call); /* lends proof */
+/* After the body of the proof was taken: CORRUPT where the answer tells a checksum, and of other
+ * bytes: another request's answer. */
+int stk_call_took(const struct stk_call *call, const struct stk_proof *proof,
+                  struct stoker_error *error);
 /* "x-amz-checksum-crc64nvme", "CRC64NVME", "ChecksumCRC64NVME"; NULL: has none. */
 const char *stk_proof_header(uint32_t check);
 const char *stk_proof_name(uint32_t check);

@@ -227,9 +227,7 @@ int stk_upload_part(struct stk_upload *upload, uint32_t index, struct stk_view b
     }
     stk_proof_make(&proof, upload->store, upload->check, body);
     memcpy(part->sum, proof.text, sizeof part->sum);
-    for (uint32_t i = 0; i < proof.sum_bytes && proof.sum_bytes <= 8; i++) {
-        part->crc = part->crc << 8 | proof.sum[i];
-    }
+    part->crc = stk_proof_number(&proof);
     if (part->left[0] && is_same(part->left, body)) {
         memcpy(part->etag, part->left, sizeof part->etag);
         return 1;
@@ -255,7 +253,7 @@ int stk_upload_part(struct stk_upload *upload, uint32_t index, struct stk_view b
     }
     if (status == 0) {
         stk_call_etag(call, part->etag, sizeof part->etag);
-        status = part->etag[0] ? stk_call_took(call, error) : fail_answer(upload, error);
+        status = part->etag[0] ? stk_call_took(call, &proof, error) : fail_answer(upload, error);
     }
     stk_call_close(call);
     return status;
@@ -411,8 +409,7 @@ int stk_upload_is_whole(const struct stk_upload *upload, const struct stk_place 
         stk_seals_read(&seals, &call->answer, google ? STK_SEAL_OF_GOOGLE : STK_SEAL_OF_AMAZON,
                        true, false);
         status = call->answer.content_bytes == upload->bytes &&
-                 seals.whole.kind ==
-                     (whole.check == STK_CHECK_CRC64NVME ? STK_SEAL_CRC64 : STK_SEAL_CRC32C) &&
+                 seals.whole.kind == stk_proof_kind(whole.check) &&
                  memcmp(seals.whole.sum, whole.sum, whole.sum_bytes) == 0;
     }
     stk_call_close(call);

@@ -46,7 +46,7 @@ int stk_upload_put(struct stk_store *store, const struct stk_place *place, struc
     }
     if (status == 0) { /* whoever took the object names it: a proxy's "200 OK" does not */
         stk_call_etag(call, etag, sizeof etag);
-        status = etag[0] ? stk_call_took(call, error) : fail_answer(place, error);
+        status = etag[0] ? stk_call_took(call, &proof, error) : fail_answer(place, error);
     } else if (options->fresh && place->kind != STK_PLACE_S3 && stk_call_was_there(call)) {
         status = stk_call_is_body(store, place, body) ? 0 : stk_call_fail_fresh(place, error);
     } else if (options->fresh && call->exchange.code == 412) {
