@@ -557,7 +557,7 @@ int stk_copy_part(struct stoker_copy *copy, struct stk_copy_file *file, uint32_t
     return status;
 }
 
-/* A local source must be what it was. */
+/* A source that is in no store must be what it was. */
 static int check_source(struct stoker_copy *copy, const struct stk_copy_file *file,
                         struct stoker_error *error)
 {
@@ -568,7 +568,7 @@ static int check_source(struct stoker_copy *copy, const struct stk_copy_file *fi
         return 0; /* each range was of the version that was opened */
     }
     status = stk_io_stat_path(copy->io, file->from, &stat, error);
-    if (status == 0 && (stat.bytes != file->bytes || stat.mtime_ns != file->mtime_ns)) {
+    if (status == 0 && is_another(file, &stat)) {
         status = fail_changed(file, error);
     }
     return status;

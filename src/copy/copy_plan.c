@@ -116,7 +116,7 @@ static int find_shape(struct stoker_copy *copy, struct stoker_error *error)
     struct stk_place *place = NULL;
     struct stk_stat stat;
 
-    if (copy->remote && stk_copy_can_write(copy->destination)) { /* "s3://" names none */
+    if (copy->remote) { /* "s3://" names none */
         int status = stk_place_parse(copy->destination, &place, error);
 
         if (status < 0) {

@@ -421,8 +421,10 @@ static int walk_entry(struct stk_visit *walk, char *path, const struct stk_entry
         return 0; /* it went while we looked */
     }
     if (status == 0) {
-        struct stk_item item = {
-            .bytes = stat.bytes, .mtime_ns = stat.mtime_ns, .kind = entry->kind};
+        struct stk_item item = {.bytes = stat.bytes,
+                                .mtime_ns = stat.mtime_ns,
+                                .version = stat.version,
+                                .kind = entry->kind};
 
         status = stk_visit_put(walk, &item, name);
     }
