@@ -1,4 +1,5 @@
 /* The indexer: lists, keeps what is fresh of an index that is there, reads the rest, writes. */
+#include "base/thread.h"
 #include "dataset/sidecar.h"
 #include "format/access.h"
 #include "format/unpack.h"
@@ -107,7 +108,7 @@ int stoker_index_open(struct stoker_indexer **indexer_out, struct stoker_engine 
                                                   ? STK_ACCESS_SPACING_DEFAULT
                                                   : indexer->options.access_bytes;
         indexer->start_ns = stk_engine_now(engine);
-        status = -pthread_create(&indexer->thread, NULL, run, indexer);
+        status = stk_thread_start(&indexer->thread, NULL, run, indexer);
         if (status < 0) {
             stk_fail_errno(error, -status, "cannot start a thread", "raise the limit of threads",
                            "indexer");
@@ -303,7 +304,7 @@ static int choose_place(struct stoker_indexer *indexer, struct stoker_error *err
     if (out && stk_io_is_url(out)) {
         char *named = NULL;
 
-        (void)stk_vault_name(out, &named); /* a password is not shown */
+        (void)stk_vault_shown(out, &named); /* without a password */
         status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "an index is written to this machine",
                           "write it here, and send it: stoker cp INDEX URL", "'%.400s'",
                           named ? named : "");

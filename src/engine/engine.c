@@ -1,5 +1,6 @@
 /* The engine: its life, and what the user asks of it. The workers are in worker.c. */
 #include "engine/engine.h"
+#include "base/thread.h"
 
 #include "engine/worker.h"
 #include "route/route.h"
@@ -199,7 +200,7 @@ void stk_engine_release(struct stoker_engine *engine)
         return;
     }
     /* A worker that ended the last loader cannot join itself. */
-    if (pthread_create(&reaper, NULL, reaper_main, engine) == 0) {
+    if (stk_thread_start(&reaper, NULL, reaper_main, engine) == 0) {
         pthread_detach(reaper);
     }
 }

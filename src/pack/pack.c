@@ -1,6 +1,7 @@
 /* The packing of a data set: a thread that plans, has whole shards written in parallel, commits. */
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "pack/draft.h"
 #include "pack/gather.h"
 #include "pack/left.h"
@@ -57,7 +58,7 @@ int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dataset *datas
 {
     struct stoker_pack *pack;
     pthread_condattr_t monotonic;
-    int status = stk_engine_check(dataset->engine, error), number;
+    int status = stk_engine_check(dataset->engine, error);
 
     *pack_out = NULL;
     if (status < 0) {
@@ -80,9 +81,9 @@ int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dataset *datas
     pack->begin_ns = stk_engine_now(dataset->engine);
     pack->phase = STOKER_PACK_LISTING;
     stk_dataset_hold(dataset);
-    number = pthread_create(&pack->thread, NULL, pack_main, pack);
-    if (number != 0) {
-        status = stk_fail_errno(error, number, "cannot start a thread",
+    status = stk_thread_start(&pack->thread, NULL, pack_main, pack);
+    if (status < 0) {
+        status = stk_fail_errno(error, -status, "cannot start a thread",
                                 "raise the limit of processes", "pack");
         stk_dataset_release(dataset);
         pthread_cond_destroy(&pack->ended);

@@ -8,6 +8,7 @@
 #include "plan/follow.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -152,7 +153,7 @@ static void *walk_part(void *argument)
 static void walk(struct part *parts, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
-        parts[i].threaded = pthread_create(&parts[i].thread, NULL, walk_part, &parts[i]) == 0;
+        parts[i].threaded = stk_thread_start(&parts[i].thread, NULL, walk_part, &parts[i]) == 0;
     }
     for (uint32_t i = 0; i < count; i++) {
         if (!parts[i].threaded) {

@@ -2,6 +2,7 @@
 #include "prewarm/prewarm.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "vault/vault.h"
 
 #include <errno.h>
@@ -59,6 +60,13 @@ static int resolve(struct stoker_prewarm *prewarm, const struct stoker_prewarm_o
     return prewarm->paths ? 0 : fail_memory(error);
 }
 
+static void count_running(struct stoker_prewarm *prewarm, int more)
+{
+    pthread_mutex_lock(&prewarm->lock);
+    prewarm->locked.running += (uint32_t)more;
+    pthread_mutex_unlock(&prewarm->lock);
+}
+
 static int start(struct stoker_prewarm *prewarm, struct stoker_error *error)
 {
     uint64_t bytes = (uint64_t)prewarm->options.workers * prewarm->options.piece_bytes;
@@ -66,12 +74,10 @@ static int start(struct stoker_prewarm *prewarm, struct stoker_error *error)
 
     prewarm->reserved = status == 0 ? bytes : 0;
     while (status == 0 && prewarm->started < prewarm->options.workers) {
-        pthread_mutex_lock(&prewarm->lock);
-        prewarm->locked.running++;
-        pthread_mutex_unlock(&prewarm->lock);
-        status = -pthread_create(&prewarm->workers[prewarm->started], NULL, work_main, prewarm);
+        count_running(prewarm, 1);
+        status = stk_thread_start(&prewarm->workers[prewarm->started], NULL, work_main, prewarm);
         if (status < 0) {
-            prewarm->locked.running--;
+            count_running(prewarm, -1);
             return stk_fail_errno(error, -status, "cannot start a thread",
                                   "raise the limit of threads", "prewarm");
         }
