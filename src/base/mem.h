@@ -35,8 +35,8 @@ struct stk_page_choice {
 bool stk_page_choose(struct stk_page_choice *choice); /* whether huge */
 void stk_page_learn(struct stk_page_choice *choice, bool huge, uint64_t ns);
 
-/* For libraries that are told by what to allocate, and may hold secrets: blocks of malloc, wiped
- * when they are freed or moved. NULL is fine. */
+/* For a library that is told by what to free, and may hold secrets: blocks of malloc, wiped when
+ * they are freed. NULL is fine. */
 void stk_wipe_free(void *block);
 void stk_wipe_not(void *block); /* freed as it is */
 /* Wipes the stack below its caller, and the registers that copy: both hold pieces of what was

@@ -426,7 +426,7 @@ static bool may_ask(const char *url)
     const char *host = strncmp(url, "http://", 7) == 0 ? url + 7 : "";
     size_t bytes = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
 
-    if (strncmp(url, "https://", 8) == 0 || stk_search_is_here(url)) {
+    if (stk_creds_is_private(url)) {
         return true;
     }
     for (size_t i = 0; i < STK_COUNT(hosts); i++) {

@@ -340,8 +340,7 @@ static int from_managed(struct stk_search *search, struct stk_credentials *found
         ask->tries = 1;
         ask->total_ms = ask->connect_ms = METADATA_MS;
     }
-    if (identity.variable && strncmp(identity.endpoint, "https://", 8) != 0 &&
-        !stk_search_is_here(identity.endpoint) &&
+    if (identity.variable && !stk_creds_is_private(identity.endpoint) &&
         strncmp(identity.endpoint, "http://169.254.", 15) != 0) {
         status = stk_fail(error, STOKER_ERROR_ARGUMENT, "an identity endpoint may not be asked",
                           "https, or this machine, may be", "%s", identity.variable);

@@ -127,7 +127,7 @@ static int tell_host(const char *url, const struct stk_site *site, struct stoker
     snprintf(told->endpoint_from, sizeof told->endpoint_from, "%s",
              site->endpoint[0]   ? site->endpoint_from
              : named.target.zone ? "the bucket's zone of S3 Express"
-                                 : "the service's own");
+                                 : own);
     return 0;
 }
 

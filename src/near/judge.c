@@ -1,8 +1,6 @@
 /* What of a bucket and a machine that are apart costs. */
 #include "near/near.h"
 
-#include "http/http.h"
-
 #include <stdio.h>
 #include <string.h>
 

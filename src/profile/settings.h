@@ -44,7 +44,7 @@ struct stk_settings {      /* zeroed: nobody says anything */
     uint32_t regional;                    /* us-east-1 by its own name; unsaid: no */
     uint32_t lazy_sums;                   /* checksums go with requests only where they must */
     uint32_t lazy_checks;                 /* and are asked for only where they must be */
-    uint32_t no_endpoints;                /* those that are configured are not looked at */
+    uint32_t no_endpoints;                /* of one's own: looked at by who asks for one, alone */
     uint32_t addressing;                  /* enum stk_addressing */
     char ca_file[STK_PROFILE_PATH_BYTES]; /* PEM; empty: nobody says */
 };

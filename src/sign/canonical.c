@@ -82,7 +82,7 @@ void stk_sign_canonical(const struct stk_sign_request *request, const struct stk
     hash_text(&sha, "\n");
     hash_text(&sha, request->payload);
     stk_sha256_done(&sha, digest);
-    stk_sign_hex(digest, hash_out);
+    stk_hex(digest, sizeof digest, hash_out);
 }
 
 static int compare_query(const void *left, const void *right)

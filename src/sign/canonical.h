@@ -9,7 +9,6 @@
 #include "sign/sign.h"
 
 bool stk_sign_is_plain(uint8_t byte); /* stays as it is in a URL */
-void stk_sign_hex(const uint8_t digest[32], char text_out[65]);
 
 /* Headers or parameters, sorted, pointing into what was given. */
 struct stk_sign_sorted {

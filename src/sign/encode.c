@@ -91,15 +91,6 @@ bool stk_sign_decode(char *text)
     return whole;
 }
 
-void stk_sign_hex(const uint8_t digest[32], char text_out[65])
-{
-    for (int i = 0; i < 32; i++) {
-        text_out[2 * i] = "0123456789abcdef"[digest[i] >> 4];
-        text_out[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
-    }
-    text_out[64] = '\0';
-}
-
 void stk_sign_hash(struct stk_view data, char text_out[65])
 {
     struct stk_sha256 sha;
@@ -108,7 +99,7 @@ void stk_sign_hash(struct stk_view data, char text_out[65])
     stk_sha256_init(&sha);
     stk_sha256_add(&sha, data.data, data.bytes);
     stk_sha256_done(&sha, digest);
-    stk_sign_hex(digest, text_out);
+    stk_hex(digest, sizeof digest, text_out);
 }
 
 void stk_sign_hmac(struct stk_view key, struct stk_view data, uint8_t mac_out[32])

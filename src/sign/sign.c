@@ -186,7 +186,7 @@ static int sign(const struct stk_sign_request *request, const char *date, const 
         status = STOKER_ERROR_LIMIT;
     } else {
         stk_sign_hmac((struct stk_view){key, 32}, view_of(text), mac);
-        stk_sign_hex(mac, signature_out);
+        stk_hex(mac, sizeof mac, signature_out);
     }
     explicit_bzero(key, sizeof key);
     return status;

@@ -73,7 +73,7 @@ static const char *const doubtful[] = {"auth", "cred", "key",    "pass", "secret
 
 static void add(struct text *text, const void *data, size_t bytes)
 {
-    if (bytes <= text->room - stk_min(text->used, text->room)) {
+    if (bytes > 0 && bytes <= text->room - stk_min(text->used, text->room)) {
         memcpy(text->data + text->used, data, bytes);
     }
     text->used += bytes;
