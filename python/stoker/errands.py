@@ -24,6 +24,7 @@ import os
 import re
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from . import _stoker
@@ -35,6 +36,7 @@ OWN = (b"s3", b"gs", b"az", b"hf", b"http", b"https", b"file")
 THREADS = max(1, min(64, int(os.environ.get("STOKER_FSSPEC_THREADS") or 8)))
 """That ask fsspec at once; each has its own connection."""
 _OPEN_MAX = 16  # files that a thread keeps open
+_LOOKED_MAX = 4096  # files of which it is known when they were looked at last
 _SFTP_BYTES = 255 << 10  # OpenSSH's sftp-server answers with so many at once, others with fewer
 _INSIDE = "!/"
 # What urllib, which most file systems of fsspec take names apart with, leaves out or stops at; and
@@ -52,6 +54,9 @@ _manned = 0  # the process whose threads run
 _logins: dict[str, str] = {}  # host as the library sees it -> with its password
 _counts: dict[str, dict[str, float]] = {}
 _said: set[str] = set()
+_time = 0  # grows by each look at a file
+_looked: collections.OrderedDict[str, int] = collections.OrderedDict()  # the time then
+_looked_before = 0  # that of the last one that is not in there any more
 
 
 def _forget_lock() -> None:
@@ -259,12 +264,23 @@ def _work(place: _stoker.Desk) -> None:
             del errand
 
 
+def _note_look(told: str) -> None:
+    """What was opened before may be another file than the one that was just looked at."""
+    global _time, _looked_before
+    with _lock:
+        _time += 1
+        _looked.pop(told, None)
+        _looked[told] = _time
+        if len(_looked) > _LOOKED_MAX:
+            _looked_before = _looked.popitem(last=False)[1]
+
+
 class Hand:
     """What one thread has open: fsspec's file systems are not for several threads."""
 
     def __init__(self) -> None:
         self._systems: dict[str, Any] = {}
-        self._files: collections.OrderedDict[str, Any] = collections.OrderedDict()
+        self._files: collections.OrderedDict[str, tuple[Any, int]] = collections.OrderedDict()
 
     def run(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
         """The words of the answer; never raises."""
@@ -320,7 +336,9 @@ class Hand:
             return _names(system, path)
         if invalidate and not _is_archive(system):
             invalidate(system._parent(path))
-        return _told(system.info(path))
+        found = _told(system.info(path))
+        _note_look(told)
+        return found
 
     def _read(self, system: Any, path: str, told: str, offset: int, memory: Any) -> int:
         wanted = len(memory)
@@ -328,12 +346,7 @@ class Hand:
             data = system.cat_file(path, start=offset, end=offset + wanted)[:wanted]
             memory[: len(data)] = data
             return len(data)
-        file = self._files.pop(told, None)
-        if file is None:
-            while len(self._files) >= _OPEN_MAX:
-                self._files.popitem(last=False)[1].close()
-            file = system.open(path, "rb", cache_type="none")
-        self._files[told] = file
+        file = self._opened(system, path, told)
         if hasattr(file, "MAX_REQUEST_SIZE"):  # paramiko's: else each 32 KiB is a round trip
             file.MAX_REQUEST_SIZE = _SFTP_BYTES
         done = 0
@@ -345,6 +358,22 @@ class Hand:
             memory[done : done + len(data)] = data
             done += len(data)
         return done
+
+    def _opened(self, system: Any, path: str, told: str) -> Any:
+        """Kept open, until somebody looks at it: what has the name since may be another file."""
+        file, since = self._files.pop(told, (None, 0))
+        with _lock:
+            now, looked = _time, _looked.get(told, _looked_before)
+        if file is not None and since < looked:
+            with suppress(Exception):  # its connection may be gone
+                file.close()
+            file = None
+        if file is None:
+            while len(self._files) >= _OPEN_MAX:
+                self._files.popitem(last=False)[1][0].close()
+            file, since = system.open(path, "rb", cache_type="none"), now
+        self._files[told] = file, since
+        return file
 
     def system(self, told: str) -> tuple[Any, str]:
         """The file system that a URL is of, and its path there."""
@@ -367,11 +396,9 @@ class Hand:
 
     def forget(self) -> None:
         """All that is open: the next call connects anew."""
-        for file in self._files.values():
-            try:
+        for file, _ in self._files.values():
+            with suppress(Exception):  # its connection may be gone
                 file.close()
-            except Exception:
-                pass  # its connection may be gone
         self._files.clear()
         for system in self._systems.values():
             while system is not None:

@@ -1,5 +1,6 @@
 """URLs that the library has no store for, through fsspec."""
 
+import collections
 import datetime
 import gc
 import os
@@ -185,6 +186,29 @@ def test_sftp_comes_again(sftp, engine, tmp_path, waiting):
             os.kill(pid, signal.SIGKILL)
         reader.join(60)
     assert found == [shard + name for shard in "01" for name in "abcde"]
+
+
+def test_a_file_that_is_replaced(monkeypatch):
+    """By another of the same size: what a thread has open is of before, and is not read on once
+    somebody looked at the new one. Also where so many were looked at that nobody knows when."""
+    monkeypatch.setattr(errands, "_LOOKED_MAX", 2)
+    monkeypatch.setattr(errands, "_looked", collections.OrderedDict())
+    system = fsspec.filesystem("memory")
+    told = "memory://replaced/x"
+    reader, other = errands.Hand(), errands.Hand()
+    for number in range(6):
+        want = b"%04d" % number
+        system.pipe_file("/replaced/x", want)
+        assert other.run(errands._STAT, told, 0, None)["bytes"] == 4
+        for _ in range(3 * (number % 2)):
+            system.pipe_file(f"/replaced/{_}", b"")
+            other.run(errands._STAT, f"memory://replaced/{_}", 0, None)
+        for _ in range(2):
+            got = bytearray(4)
+            assert reader.run(errands._READ, told, 0, memoryview(got))["bytes"] == 4
+            assert got == want
+    assert len(errands._looked) <= 2
+    system.rm("/replaced", recursive=True)
 
 
 class Ending(fsspec.AbstractFileSystem):
