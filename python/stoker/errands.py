@@ -30,7 +30,7 @@ from typing import Any
 from . import _stoker
 from .errors import ArgumentError, ClosedError, Error, UnsupportedError, from_native
 
-__all__ = ["Hand", "desk", "is_guest", "native", "native_paths", "stats"]
+__all__ = ["Hand", "desk", "is_guest", "native", "native_paths", "shown", "stats"]
 
 OWN = (b"s3", b"gs", b"az", b"hf", b"http", b"https", b"file")
 THREADS = max(1, min(64, int(os.environ.get("STOKER_FSSPEC_THREADS") or 8)))
@@ -152,8 +152,9 @@ def _named(url: str) -> str:
     return os.fsdecode(_stoker.url_name(os.fsencode(url)))
 
 
-def _shown(found: re.Match[str]) -> str:
-    return os.fsdecode(_stoker.url_shown(os.fsencode(found[0])))
+def shown(name: bytes) -> str:
+    """Without what opens the door: for messages."""
+    return os.fsdecode(_stoker.url_shown(name))
 
 
 def _turned(url: str) -> str:
@@ -167,10 +168,10 @@ def _turned(url: str) -> str:
         login, slash, path = rest.partition("/")
         user, at, host = login.rpartition("@")
         if ":" in user:
-            shown = f"{scheme}://{user.partition(':')[0]}@{host}"
+            name = f"{scheme}://{user.partition(':')[0]}@{host}"
             with _lock:
-                _logins[shown] = f"{scheme}://{login}"
-            return f"{shown}{slash}{path}"
+                _logins[name] = f"{scheme}://{login}"
+            return f"{name}{slash}{path}"
         return url
     scheme, _, inside = bits[placed].partition("://")
     base = _turned("::".join(bits[placed + 1 :]))
@@ -184,10 +185,10 @@ def _returned(told: str) -> str:
         base, inside = told[:-1], _INSIDE
     with _lock:
         logins = sorted(_logins.items(), key=lambda item: -len(item[0]))
-    for shown, login in logins:
-        end = base.find(shown) + len(shown)
-        if end >= len(shown) and base[end : end + 1] in ("", "/"):
-            base = base.replace(shown, login, 1)
+    for name, login in logins:
+        end = base.find(name) + len(name)
+        if end >= len(name) and base[end : end + 1] in ("", "/"):
+            base = base.replace(name, login, 1)
             break
     if not inside:
         return base
@@ -509,11 +510,11 @@ def _failure(error: BaseException) -> dict[str, Any]:
     else:
         status = -errno.EIO
     what = f"fsspec: {type(error).__name__}: {error}"
-    what = re.sub(r"https?://[^\s'\"<>)]+", _shown, what)
+    what = re.sub(r"https?://[^\s'\"<>)]+", lambda url: shown(os.fsencode(url[0])), what)
     with _lock:
-        for shown, login in _logins.items():
+        for name, login in _logins.items():
             password = login.rpartition("@")[0].rpartition("/")[2].partition(":")[2]
-            what = what.replace(login, shown).replace(password, "...") if password else what
+            what = what.replace(login, name).replace(password, "...") if password else what
     return {
         "status": status,
         "what": what.replace("\0", " ").encode("ascii", "replace").decode()[:190],

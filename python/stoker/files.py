@@ -463,7 +463,7 @@ def _only(native: _stoker.Engine, path: Any, where: str) -> tuple[bytes, bytes]:
     pattern, names = _there(native, errands.native(shown))
     if len(names) != 1:
         raise ArgumentError(
-            f"{len(names)} names match {os.fsdecode(_stoker.url_shown(errands.native(shown)))!r}",
+            f"{len(names)} names match {errands.shown(errands.native(shown))!r}",
             where,
             f"{where} is of one; stoker.ls tells of all",
         )
@@ -479,7 +479,7 @@ def _matches(
         pattern, names = _matched(native, path)
         if pattern and exact:
             raise ArgumentError(
-                f"nothing is named {os.fsdecode(path)!r}, which is a pattern", where,
+                f"nothing is named {errands.shown(path)!r}, which is a pattern", where,
                 "recursive=True removes what matches it",
             )
         found += names

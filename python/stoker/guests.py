@@ -313,7 +313,7 @@ class _Copy(_Job):
                     self._plan_item(source, name, kind, below, size, mtime_ns)
         if self.order.delete and not self.counts["files"]:
             raise EmptyError(
-                "the source is empty: nothing is removed", repr(os.fsdecode(self.sources[0])),
+                "the source is empty: nothing is removed", repr(errands.shown(self.sources[0])),
                 "check the source; to remove all there is stoker.rm",
             )
 
@@ -344,7 +344,7 @@ class _Copy(_Job):
         a, b = (_place(*hand.system(told)) for told in (os.fsdecode(source), self.to))
         if a[0] != b[0]:
             return
-        where = f"{os.fsdecode(source)!r} and {self.to!r}"
+        where = f"{errands.shown(source)!r} and {self.to!r}"
         if _is_in(b[1], a[1]):
             raise ArgumentError("the destination lies in the source", where,
                                 "copy to a place outside of it")
@@ -355,14 +355,15 @@ class _Copy(_Job):
     def _plan_item(
         self, source: bytes, name: str, kind: str, below: bool, size: int, mtime_ns: int
     ) -> None:
-        shown = os.fsdecode(source)
+        shown = errands.shown(source)
         if self.order.sync and not name:
             raise _refusal(errno.ENOTDIR, "the source is a file: folders are synchronised", shown,
                            "copy a file with stoker.cp")
         if kind != "file" or (name and not self.order.recursive):
             raise _refusal(errno.EISDIR, "this is a folder", shown, "copy it with recursive=True")
-        path = os.fsencode(_join(shown, name)) if name else source
-        name = name or _base(shown)
+        whole = os.fsdecode(source)
+        path = os.fsencode(_join(whole, name)) if name else source
+        name = name or _base(whole)
         if not _is_path(name):
             error: Error = ArgumentError("this cannot be a path", f"{shown!r} name {name!r}",
                                          "copy it by itself, to a name of your own")
@@ -646,7 +647,7 @@ def _there_already(told: str) -> Error:
 
 
 def _changed(item: _Item) -> ChangedError:
-    return ChangedError("the file changed while it was read", repr(os.fsdecode(item.source)),
+    return ChangedError("the file changed while it was read", repr(errands.shown(item.source)),
                         "copy it again when nobody writes to it")
 
 

@@ -460,6 +460,38 @@ def test_passwords_are_not_shown(monkeypatch, caplog, tree, engine):
         assert "ftp://user@127.0.0.1" in text and "canary" not in text
 
 
+def test_signatures_of_sources_are_not_shown(memory, engine):
+    class Handler(servers.Handler):
+        def do_GET(self):
+            self.say(200, b"1234", ETag='"1"')
+
+        do_HEAD = do_GET
+
+    with servers.serving(Handler) as server:
+        def url(name):
+            return f"{server.url}/{name}?X-Amz-Signature=canary{len(name)}"
+
+        calls = [
+            ("same name", lambda: stoker.cp([url("a/x"), url("bb/x")], "memory://far/",
+                                            engine=engine)),
+            ("cannot be a path", lambda: stoker.cp(url("n" * 256), "memory://far/",
+                                                   engine=engine)),
+            ("is a file", lambda: stoker.sync(url("a/x"), "memory://far", engine=engine)),
+        ]
+        for why, call in calls:
+            with pytest.raises(stoker.Error, match=why) as info:
+                call()
+            assert server.host in str(info.value)
+            text = "".join(traceback.format_exception(info.value)) + repr(vars(info.value))
+            assert "canary" not in text
+    changed = stoker.guests._changed(stoker.guests._Item(url("x").encode(), "memory://far/x"))
+    assert "/x'" in str(changed) and "canary" not in str(changed)
+    pattern = f"{server.url}/{{a,b}}?X-Amz-Signature=canary"
+    with pytest.raises(stoker.ArgumentError, match="is a pattern") as info:
+        stoker.files._matches(engine._native, [pattern.encode()], "paths", True)
+    assert "canary" not in str(info.value)
+
+
 def test_the_command_names_python(tmp_path):
     (tmp_path / "a").write_bytes(b"1")
     for words in ([tmp_path / "a", "sftp://host/x"], ["sftp://host/x", tmp_path / "b"],
