@@ -299,13 +299,15 @@ class Hand:
     def _count(self, kind: int, told: str, answer: dict[str, Any], seconds: float) -> None:
         scheme = "::".join(_schemes(told))
         with _lock:
+            first = scheme not in _counts
             row = _counts.setdefault(
                 scheme, {"requests": 0, "lists": 0, "bytes": 0, "seconds": 0.0})
             row["requests"] += 1
             row["lists"] += kind == _LIST
             row["bytes"] += answer.get("bytes", 0) if kind == _READ else 0
             row["seconds"] += seconds
-        say(told, "read")
+        if first:
+            say(told, "read")
 
     def _tried(self, kind: int, told: str, offset: int, memory: Any) -> dict[str, Any]:
         try:
@@ -405,6 +407,9 @@ class Hand:
             while system is not None:
                 kept = getattr(type(system), "_cache", {})
                 kept.pop(getattr(system, "_fs_token", None), None)
+                client = getattr(system, "client", None)
+                if hasattr(client, "open_sftp"):  # paramiko's thread keeps its connection alive
+                    client.close()
                 system = getattr(system, "__dict__", {}).get("fs")
         self._systems.clear()
 
@@ -461,13 +466,17 @@ def _told(info: dict[str, Any]) -> dict[str, Any]:
 def mtime_ns(info: dict[str, Any]) -> int:
     """0: not told."""
     for name in ("mtime", "modified", "LastModified", "last_modified", "updated", "date_time",
-                 "created"):
+                 "modify", "modificationTime", "created"):
         value = info.get(name)
-        if isinstance(value, tuple) and len(value) >= 6:
-            try:
+        try:
+            if isinstance(value, tuple) and len(value) >= 6:
                 value = datetime.datetime(*value[:6], tzinfo=datetime.timezone.utc)
-            except ValueError:
-                continue
+            elif name == "modify" and isinstance(value, str):  # FTP's, RFC 3659
+                value = datetime.datetime.strptime(value[:14] + "Z", "%Y%m%d%H%M%S%z")
+        except ValueError:
+            continue
+        if name == "modificationTime" and isinstance(value, int):  # HDFS's, in ms
+            value /= 1000
         if isinstance(value, datetime.datetime):
             value = value.timestamp()
         if isinstance(value, (int, float)) and 0 < value < 1e11:

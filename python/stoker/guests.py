@@ -133,6 +133,10 @@ class _Job:
     def do(self, hand: errands.Hand, item: _Item) -> None:
         raise NotImplementedError
 
+    def again(self, hand: errands.Hand, item: _Item) -> None:
+        """After a connection broke off."""
+        self.do(hand, item)
+
     def finish(self, hand: errands.Hand) -> None:
         """After all was done, and nothing failed."""
 
@@ -164,7 +168,7 @@ class _Job:
             now = time.monotonic()
             for until, told in self.steps.values():
                 if now > until and not self.over:
-                    self.failure = TimeoutError(
+                    self.failure = self.failure or TimeoutError(
                         f"no answer to fsspec for {_SILENT_S:.0f} s", repr(told),
                         "look at the server; the same command goes on",
                     )
@@ -181,9 +185,11 @@ class _Job:
             raise _Stopped
 
     @contextmanager
-    def step(self, told: str, size: int = 0) -> Iterator[None]:
-        """Around a request to fsspec, which might not come back. size: bytes that it may move."""
-        self.alive()
+    def step(self, told: str, size: int = 0, *, ending: bool = False) -> Iterator[None]:
+        """Around a request to fsspec, which might not come back. size: bytes that it may move;
+        ending: it puts in order what is to end."""
+        if not ending:
+            self.alive()
         me = threading.get_ident()
         with self.changed:
             self.steps[me] = (time.monotonic() + _SILENT_S + size / _SLOW, told)
@@ -192,6 +198,20 @@ class _Job:
         finally:
             with self.changed:
                 del self.steps[me]
+
+    def system(self, hand: errands.Hand, told: str, *, ending: bool = False) -> tuple[Any, str]:
+        with self.step(told, ending=ending):  # it may connect
+            return hand.system(told)
+
+    def writable(self, hand: errands.Hand, told: str) -> tuple[Any, str]:
+        if errands.is_chain(told):
+            raise UnsupportedError("what lies in an archive or behind a cache is only read",
+                                   repr(told), "name what the file lies on")
+        system, path = self.system(hand, told)
+        if getattr(system, "local_file", False):
+            raise ArgumentError("this is a path of this machine", repr(told),
+                                "name the path itself")
+        return system, path
 
     def count(self, **more: int) -> None:
         with self.changed:
@@ -227,6 +247,7 @@ class _Job:
             self.planned = True
             self.changed.notify_all()
             self.changed.wait_for(lambda: not self.busy and (not self.waiting or self.stopped))
+        hand.forget()  # a server ends what was idle while the others worked
         try:
             if self.failure is None and not self.stopped:
                 self.finish(hand)
@@ -234,10 +255,10 @@ class _Job:
             pass
         except BaseException as error:
             self.failure = errands.told_error(error, self._about())
-        hand.forget()
         with self.changed:
             self.over = True
             self.changed.notify_all()
+        hand.forget()
 
     def _about(self) -> str:
         raise NotImplementedError
@@ -274,7 +295,7 @@ class _Job:
         except Exception:
             self.alive()
         hand.forget()  # a connection that broke off? Once more, by a new one.
-        self.do(hand, item)
+        self.again(hand, item)
 
 
 # ---- copying ----
@@ -295,8 +316,9 @@ class _Copy(_Job):
         return self.to
 
     def plan(self, hand: errands.Hand) -> None:
+        system, path = self.writable(hand, self.to)
         with self.step(self.to):
-            there = _look(*_writable(hand, self.to))
+            there = _look(system, path)
         errands.say(self.to, "written")
         for source in self.sources:
             self._check_nesting(hand, source)
@@ -341,7 +363,7 @@ class _Copy(_Job):
         removed is removed."""
         if not self.order.recursive or not errands.is_guest(source):
             return
-        a, b = (_place(*hand.system(told)) for told in (os.fsdecode(source), self.to))
+        a, b = (_place(*self.system(hand, told)) for told in (os.fsdecode(source), self.to))
         if a[0] != b[0]:
             return
         where = f"{errands.shown(source)!r} and {self.to!r}"
@@ -378,7 +400,7 @@ class _Copy(_Job):
         self.put(_Item(path, _join(self.to, name) if below else self.to, size, signed))
 
     def do(self, hand: errands.Hand, item: _Item) -> None:
-        system, path = hand.system(item.to)
+        system, path = self.system(hand, item.to)
         with self.step(item.to):
             there = _look(system, path)
         if there is not None and there["type"] == "directory":
@@ -424,7 +446,7 @@ class _Copy(_Job):
                     out.set_pipelined(True)
                 yield from self._pour(source, out, item, digest)
             except BaseException:
-                with suppress(Exception):
+                with suppress(Exception), self.step(item.to, ending=True):
                     out.close()
                 raise
             with self.step(item.to, item.bytes):
@@ -484,7 +506,7 @@ class _Copy(_Job):
         told = item.to
         if self.order.fresh:  # somebody else may have been faster
             with self.step(told):
-                if system.exists(path):
+                if _look(system, path) is not None:
                     raise _there_already(told)
         with self.step(told, item.bytes):
             if _moves(system, hidden, path):
@@ -500,7 +522,7 @@ class _Copy(_Job):
                     moved = _moves(system, hidden, path)
                 finally:
                     if not moved:
-                        system.mv(aside, path)
+                        _moves(system, aside, path)
             if not moved:
                 raise OSError("fsspec could not move it to its name, where something is")
             system.rm_file(aside)
@@ -509,9 +531,10 @@ class _Copy(_Job):
         """What was begun, as well as it goes: also where the connection broke, once."""
         for _ in range(2):
             try:
-                system = hand.system(told)[0]
-                if system.exists(hidden):
-                    system.rm_file(hidden)
+                system = self.system(hand, told, ending=True)[0]
+                with self.step(told, ending=True):
+                    if _look(system, hidden) is not None:
+                        system.rm_file(hidden)
                 return
             except Exception:
                 hand.forget()
@@ -530,20 +553,10 @@ class _Copy(_Job):
                 self.count(files_spared=1)
                 continue
             told = _join(self.to, name)
-            system, path = hand.system(told)
+            system, path = self.system(hand, told)
             with self.step(told):
                 system.rm_file(path)
             self.count(files_removed=1)
-
-
-def _writable(hand: errands.Hand, told: str) -> tuple[Any, str]:
-    if errands.is_chain(told):
-        raise UnsupportedError("what lies in an archive or behind a cache is only read",
-                               repr(told), "name what the file lies on")
-    system, path = hand.system(told)
-    if getattr(system, "local_file", False):
-        raise ArgumentError("this is a path of this machine", repr(told), "name the path itself")
-    return system, path
 
 
 def _moves(system: Any, old: str, new: str) -> bool:
@@ -561,10 +574,10 @@ def _moves(system: Any, old: str, new: str) -> bool:
             "half of it if it broke off", repr(new), "copy to another one",
         ) from None
     except Exception:
-        if not system.exists(old):
+        if _look(system, old) is None:
             raise
         return False
-    return not system.exists(old)
+    return _look(system, old) is None
 
 
 def _place(system: Any, path: str) -> tuple[Any, str]:
@@ -580,7 +593,7 @@ def _is_in(path: str, folder: str) -> bool:
 def _look(system: Any, path: str) -> dict[str, Any] | None:
     invalidate = getattr(system, "invalidate_cache", None)
     if invalidate:
-        invalidate(path.rpartition("/")[0])
+        invalidate(system._parent(path))
     try:
         found: dict[str, Any] = system.info(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -667,7 +680,7 @@ class _Remove(_Job):
 
     def plan(self, hand: errands.Hand) -> None:
         for told in self.names:
-            system, path = _writable(hand, told)
+            system, path = self.writable(hand, told)
             with self.step(told):
                 there = _look(system, path)
             if there is None:
@@ -686,7 +699,7 @@ class _Remove(_Job):
 
     def _plan_folder(self, hand: errands.Hand, told: str, depth: int) -> None:
         """All in it. Links are removed, and never followed."""
-        system, path = hand.system(told)
+        system, path = self.system(hand, told)
         if depth > _DEPTH_MAX:
             raise LimitError("folders are nested too deep", repr(told),
                              f"at most {_DEPTH_MAX} levels")
@@ -706,16 +719,22 @@ class _Remove(_Job):
                 and time.time() - modified_ns / 1e9 >= (self.age_s or 0))
 
     def do(self, hand: errands.Hand, item: _Item) -> None:
-        system, path = hand.system(item.to)
+        system, path = self.system(hand, item.to)
         # Of a link to a folder paramiko's rm_file would have the folder removed.
         unlink = getattr(getattr(system, "ftp", None), "remove", None) if item.link else None
         with self.step(item.to):
             (unlink or system.rm_file)(path)
         self.count(files_removed=1)
 
+    def again(self, hand: errands.Hand, item: _Item) -> None:
+        try:
+            self.do(hand, item)
+        except FileNotFoundError:  # it was removed, and only the answer did not come
+            self.count(files_removed=1)
+
     def finish(self, hand: errands.Hand) -> None:
         for told in reversed(self.folders if self.age_s is None else []):
-            system, path = hand.system(told)
+            system, path = self.system(hand, told)
             # Folders of stores go with what is in them, and a root stays.
             if path.strip("/"):
                 with self.step(told), suppress(FileNotFoundError, NotImplementedError):

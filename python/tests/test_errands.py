@@ -211,6 +211,17 @@ def test_a_file_that_is_replaced(monkeypatch):
     system.rm("/replaced", recursive=True)
 
 
+def test_times_as_file_systems_tell_them():
+    when = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.timezone.utc)
+    for told in ({"mtime": when.timestamp()}, {"LastModified": when}, {"date_time": (2026, 1, 1, 12,
+                 0, 0)}, {"modify": "20260101120000"}, {"modify": "20260101120000.250"},
+                 {"modificationTime": int(when.timestamp() * 1000)}):
+        assert errands.mtime_ns(told) == int(when.timestamp()) * 10**9, told
+    for told in ({}, {"modify": "Jan 01 12:00"}, {"modify": ""},
+                 {"date_time": (2026, 0, 0, 0, 0, 0)}):
+        assert errands.mtime_ns(told) == 0, told
+
+
 class Ending(fsspec.AbstractFileSystem):
     """Of files here. One that is read when it breaks ends there, as paramiko's may when their
     connection does."""

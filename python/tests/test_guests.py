@@ -341,6 +341,46 @@ def test_a_connection_that_breaks_off(broken, memory, tree, engine):
     assert held(memory, "/far") == {"x": (tree / "large").read_bytes()}
 
 
+def test_no_answer_is_not_absence(broken, memory, tree, engine, monkeypatch):
+    """fsspec's exists takes each failure for it."""
+    failing, info = [], memory.info
+
+    def fails(path, **options):
+        if any(part in path for part in failing):
+            failing.clear()
+            raise ConnectionResetError("broken off")
+        return info(path, **options)
+
+    def write(data):  # somebody else is faster
+        memory.pipe_file("/far/x", b"theirs")
+        failing.append("/far/x")
+        return data
+
+    monkeypatch.setattr(memory, "info", fails, raising=False)
+    broken(write)
+    with pytest.raises(FileExistsError):
+        stoker.cp(tree / "plain", "broken://far/x", fresh=True, engine=engine)
+    assert held(memory, "/far") == {"x": b"theirs"}
+    broken(refuse)
+    failing.append(".stoker-")  # what was begun, and is to be taken away
+    with pytest.raises(PermissionError):
+        stoker.cp(tree / "plain", "broken://far/y", engine=engine)
+    assert held(memory, "/far") == {"x": b"theirs"} and not failing
+
+
+def test_a_removal_whose_answer_is_lost(broken, memory, engine, monkeypatch):
+    memory.pipe_file("/far/x", b"1")
+    remove = memory.rm_file
+
+    def lost(path):
+        remove(path)
+        raise ConnectionResetError("broken off")
+
+    monkeypatch.setattr(memory, "rm_file", lost, raising=False)
+    assert stoker.rm("broken://far/x", engine=engine).files_removed == 1
+    assert held(memory, "/far") == {}
+
+
 def test_systems_that_replace_nothing(broken, memory, tree, engine, monkeypatch):
     """SMB's rename fails where something is, HDFS's tells nobody that it did nothing."""
     for raises in (True, False):
@@ -366,6 +406,21 @@ def test_systems_that_replace_nothing(broken, memory, tree, engine, monkeypatch)
         stoker.cp(tree / "plain", "broken://far/x", engine=engine)
     assert held(memory, "/far") == {"x": b"before"}
     monkeypatch.delattr(Broken, "mv")
+
+    # The same of one that copies instead, in a folder whose name would be a pattern.
+    copies = memory.cp_file
+
+    def refuses(old, new, **options):
+        if ".stoker-" in old and "-old" not in old:
+            raise OSError("in use")
+        copies(old, new, **options)
+
+    memory.pipe_file("/odd[0]/x", b"before")
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "cp_file", refuses, raising=False)
+        with pytest.raises(stoker.Error):
+            stoker.cp(tree / "plain", "broken://odd[0]/x", engine=engine)
+    assert held(memory, "/odd[0]") == {"x": b"before"}
 
     def cannot(*_, **__):
         raise NotImplementedError
@@ -434,17 +489,71 @@ def test_stopped(broken, memory, tree, tmp_path, monkeypatch):
         go.set()
 
 
-def test_a_silent_server(broken, memory, tree, monkeypatch):
+@pytest.mark.parametrize("where", ["connect", "write", "close", "take away"])
+def test_a_silent_server(where, broken, memory, tree, monkeypatch):
     """Nobody waits for it for ever."""
     go = threading.Event()
     monkeypatch.setattr(stoker.guests, "_SILENT_S", 0.3)
     monkeypatch.setattr(stoker.guests, "_CLEAN_S", 0.1)
-    broken(lambda data: go.wait(WAIT_S) and b"")
+
+    def wait(*_, **__):
+        go.wait(WAIT_S)
+        return b""
+
+    broken(wait if where == "write" else refuse)
+    if where == "connect":
+        monkeypatch.setattr(Broken, "__init__", wait)
+    elif where == "close":
+        monkeypatch.setattr(Writer, "close", wait)
+    elif where == "take away":
+        monkeypatch.setattr(memory, "rm_file", wait, raising=False)
     try:
         with pytest.raises(stoker.TimeoutError, match="broken://far"):
             stoker.cp(tree / "plain", "broken://far/x")
     finally:
         go.set()
+
+
+def test_the_first_failure_is_told(engine):
+    """Not that nothing answered later."""
+    job = stoker.guests._Job(engine._native, 1)
+    first = job.failure = stoker.CorruptError("first", "x", "")
+    job.steps[1] = 0.0, "x"
+    assert job._tick(lambda told: None) and job.failure is first
+
+
+def test_what_was_idle_connects_anew(engine):
+    class Job(stoker.guests._Job):
+        def plan(self, hand):
+            hand._systems["x"] = None
+
+        def finish(self, hand):
+            assert not hand._systems
+            self.count(files_done=1)
+
+        def _about(self):
+            return "x"
+
+    told = []
+    Job(engine._native, 1).run(told.append)
+    assert told[-1]["files_done"] == 1
+
+
+def test_connections_are_closed(sftp, tmp_path, engine):  # noqa: F811
+    paramiko = pytest.importorskip("paramiko")
+
+    def connections():
+        return {one for one in threading.enumerate() if isinstance(one, paramiko.Transport)}
+
+    before = connections()
+    (tmp_path / "a").write_bytes(b"1")
+    stoker.cp(tmp_path / "a", f"{sftp.url}{tmp_path}/b", engine=engine, workers=1)
+    stoker.rm(f"{sftp.url}{tmp_path}/b", engine=engine)
+    assert below(tmp_path) == {"a": b"1"}
+    until = time.monotonic() + WAIT_S
+    while connections() - before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not connections() - before
 
 
 def test_passwords_are_not_shown(monkeypatch, caplog, tree, engine):
@@ -484,12 +593,8 @@ def test_signatures_of_sources_are_not_shown(memory, engine):
             assert server.host in str(info.value)
             text = "".join(traceback.format_exception(info.value)) + repr(vars(info.value))
             assert "canary" not in text
-    changed = stoker.guests._changed(stoker.guests._Item(url("x").encode(), "memory://far/x"))
-    assert "/x'" in str(changed) and "canary" not in str(changed)
-    pattern = f"{server.url}/{{a,b}}?X-Amz-Signature=canary"
-    with pytest.raises(stoker.ArgumentError, match="is a pattern") as info:
-        stoker.files._matches(engine._native, [pattern.encode()], "paths", True)
-    assert "canary" not in str(info.value)
+        changed = stoker.guests._changed(stoker.guests._Item(url("x").encode(), "memory://far/x"))
+        assert "/x'" in str(changed) and "canary" not in str(changed)
 
 
 def test_the_command_names_python(tmp_path):
