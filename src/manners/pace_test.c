@@ -150,17 +150,17 @@ static void test_no_chance(void)
     static const uint32_t capacities[] = {200, 450, 600, 800, 1000, 1300};
     static const uint32_t delays_ms[] = {20, 35, 80};
     static struct simulation sim;
-    uint64_t stores = 0, vain = 0, worst = 0, late;
+    uint64_t stores = 0, vain = 0, worst = 0, late, phases = T_HISTORIES(5);
 
-    for (size_t i = 0; i < 5 * STK_COUNT(capacities) * STK_COUNT(delays_ms); i++) {
-        uint64_t rest = i / 5;
+    for (size_t i = 0; i < phases * STK_COUNT(capacities) * STK_COUNT(delays_ms); i++) {
+        uint64_t rest = i / phases;
 
         for (uint32_t flights = 60; flights <= 240; flights += 60) {
             sim = (struct simulation){
                 .flights = flights,
                 .delay_ms = delays_ms[rest % STK_COUNT(delays_ms)],
                 .capacity = capacities[rest / STK_COUNT(delays_ms)],
-                .phase_ms = (uint32_t)(i % 5) * 21,
+                .phase_ms = (uint32_t)(i % phases) * 21,
                 .refused_ms = 10 * (uint32_t)(i % 2),
             };
             simulate(&sim, 10000);
@@ -196,7 +196,7 @@ static void test_vain(void)
     {
         double worst = 1;
 
-        for (uint64_t seed = 1; seed <= 20; seed++) {
+        for (uint64_t seed = 1; seed <= T_HISTORIES(20); seed++) {
             sim = (struct simulation){.flights = 100,
                                       .delay_ms = 50,
                                       .refused = row->refused,
@@ -227,7 +227,7 @@ static void test_beginning(void)
     for (size_t i = 0; i < STK_COUNT(alone_ms); i++) {
         clean = (struct simulation){.flights = 100, .delay_ms = 50, .alone_ms = alone_ms[i]};
         simulate(&clean, alone_ms[i] + 3000);
-        for (uint64_t seed = 1; seed <= 20; seed++) {
+        for (uint64_t seed = 1; seed <= T_HISTORIES(20); seed++) {
             sim = (struct simulation){.flights = 100,
                                       .delay_ms = 50,
                                       .alone_ms = alone_ms[i],
@@ -749,7 +749,7 @@ static void test_epochs(void)
         clean = (struct epochs){
             .samples = row->samples, .flights = row->flights, .delay_ms = row->delay_ms};
         run_epochs(&clean, 30);
-        for (uint64_t seed = 1; seed <= 5; seed++) {
+        for (uint64_t seed = 1; seed <= T_HISTORIES(5); seed++) {
             sim = (struct epochs){.samples = row->samples,
                                   .flights = row->flights,
                                   .delay_ms = row->delay_ms,

@@ -5,7 +5,8 @@
  * Method: random histories over the pure functions. A state holds the history of weights; a run
  * that dies goes on from an older state, with that state's history. At the end all that was kept is
  * compared with one walk through the schedule of the last history. `mix_elastic_test SEED` begins
- * at another seed; STOKER_TEST_LONG: 10,000 histories instead of 300. */
+ * at another seed; STOKER_TEST_LONG: 10,000 histories instead of 300, or
+ * 75 where a sanitizer looks on. */
 #include "mix/schedule.h"
 
 #include "base/hash.h"
@@ -381,7 +382,7 @@ int main(int count, char **arguments)
     static struct history history;
     const char *is_long = getenv("STOKER_TEST_LONG");
     uint64_t seed = count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
-    uint64_t histories = is_long && *is_long ? 10000 : 300;
+    uint64_t histories = is_long && *is_long ? 10000 : T_HISTORIES(300);
     uint64_t resizes = 0, kills = 0, changes = 0, joins = 0;
 
     for (uint64_t i = 0; i < histories; i++) {

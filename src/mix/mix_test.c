@@ -400,7 +400,7 @@ static void test_random(void)
 {
     uint64_t state = (seed << 20) + groups;
 
-    for (int turn = 0; turn < (groups == 1 ? 60 : 20); turn++) {
+    for (int turn = 0; turn < T_HISTORIES(groups == 1 ? 60 : 20); turn++) {
         char name[32];
         struct mix_row row = {.name = name};
 

@@ -190,7 +190,7 @@ int main(int count, char **arguments)
     static struct history history;
     const char *is_long = getenv("STOKER_TEST_LONG");
     uint64_t seed = count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
-    uint64_t histories = is_long && *is_long ? 10000 : 300, resizes = 0, kills = 0;
+    uint64_t histories = is_long && *is_long ? 10000 : T_HISTORIES(300), resizes = 0, kills = 0;
 
     for (uint64_t i = 0; i < histories; i++) {
         begin(&history, stk_key(seed, i));

@@ -141,7 +141,7 @@ static void test_rows(void)
 
 static void test_random(uint64_t seed)
 {
-    for (uint64_t turn = 0; turn < 400; turn++) {
+    for (uint64_t turn = 0; turn < T_HISTORIES(400); turn++) {
         uint64_t key = stk_key(seed, turn);
         struct order_row row = {
             .name = "random",
