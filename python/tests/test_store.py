@@ -210,13 +210,14 @@ def test_replaced_while_it_is_read(ceph, shelf, engine):
 
 WRONG = [
     ("s3://nosuchbucket/a.tar", {}, stoker.IOError, ["s3://nosuchbucket/a.tar", "404"]),
-    ("s3://nosuchbucket/", {}, stoker.IOError, ["s3://nosuchbucket", "404", "NoSuchBucket"]),
+    ("s3://nosuchbucket/", {}, stoker.IOError,
+     ["s3://nosuchbucket", "404", "NoSuchBucket", "no such bucket"]),
     ("s3://data/no.tar", {}, stoker.IOError, ["s3://data/no.tar"]),
     ("s3://data/tars/no-*.tar", {}, stoker.Error, ["s3://data/tars/no-*.tar"]),
     ("s3://data/tars/train-000.tar", {"AWS_SECRET_ACCESS_KEY": "another0canary"}, stoker.IOError,
-     ["s3://data/tars/train-000.tar", "403", "SignatureDoesNotMatch"]),
+     ["s3://data/tars/train-000.tar", "403", "SignatureDoesNotMatch", "the server expects"]),
     ("s3://data/tars", {"AWS_ACCESS_KEY_ID": "nobody"}, stoker.IOError,
-     ["s3://data/tars", "403", "InvalidAccessKeyId"]),
+     ["s3://data/tars", "403", "InvalidAccessKeyId", "does not know"]),
     ("s3://data/tars/train-000.tar", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, stoker.IOError,
      ["127.0.0.1:1", "connect"]),
 ]

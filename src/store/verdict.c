@@ -255,31 +255,53 @@ static bool learn_clock(struct stk_store *store, const struct stk_http_answer *a
     return true;
 }
 
-/* What each code means to a reader; 0: any other. */
+/* What an answer means to a reader, by the server's own word for it, or by HTTP's number; 0: any
+ * other. */
 static const struct told {
+    const char *name;
     uint32_t code;
     int status;
     const char *what, *advice;
 } tolds[] = {
-    {400, -EINVAL, "the server does not accept the request",
-     "check region, endpoint and credentials"},
-    {401, -EACCES, "the server wants credentials",
+    {"NoSuchBucket", 0, -ENOENT, "there is no such bucket", "check its name, region and endpoint"},
+    {"ContainerNotFound", 0, -ENOENT, "there is no such container",
+     "check its name, and the storage account"},
+    {"InvalidBucketName", 0, -EINVAL, "a bucket cannot have this name", "check the URL"},
+    {"KeyTooLongError", 0, -ENAMETOOLONG, "the key is too long", "S3 takes 1,024 bytes"},
+    {"InvalidAccessKeyId", 0, -EACCES, "the server does not know the access key",
+     "'stoker creds explain URL' tells where it is from; keys are of one endpoint"},
+    {"SignatureDoesNotMatch", 0, -EACCES, "the signature is not the one that the server expects",
+     "the secret key may be another's ('stoker creds explain URL' tells where it is from), or a "
+     "proxy changes requests"},
+    {NULL, 400, -EINVAL, "the server does not accept the request",
+     "see what it says; often it is the region, the endpoint or a credential"},
+    {NULL, 401, -EACCES, "the server wants credentials",
      "'stoker creds explain URL' tells where they are looked for"},
-    {403, -EACCES, "access is denied",
+    {NULL, 403, -EACCES, "access is denied",
      "check the credentials, and that they may read the bucket and list it"},
-    {404, -ENOENT, "there is no such object", "check bucket and key with stoker ls"},
-    {405, STOKER_ERROR_UNSUPPORTED, "the server does not do this", "check the URL"},
-    {409, -EBUSY, "the object is being changed", "try again later"},
-    {412, STOKER_ERROR_CHANGED, "the object was replaced while it was read",
+    {NULL, 404, -ENOENT, "there is no such object", "check bucket and key with stoker ls"},
+    {NULL, 405, STOKER_ERROR_UNSUPPORTED, "the server does not do this", "check the URL"},
+    {NULL, 409, -EBUSY, "the object is being changed", "try again later"},
+    {NULL, 412, STOKER_ERROR_CHANGED, "the object was replaced while it was read",
      "open the data set again; write new data under new names"},
-    {416, STOKER_ERROR_CHANGED, "the object is shorter than it was",
+    {NULL, 416, STOKER_ERROR_CHANGED, "the object is shorter than it was",
      "open the data set again; write new data under new names"},
-    {429, -EBUSY, "the server has too many requests",
+    {NULL, 429, -EBUSY, "the server has too many requests",
      "use fewer connections, or spread the data over more prefixes"},
-    {503, -EBUSY, "the server has too many requests",
+    {NULL, 503, -EBUSY, "the server has too many requests",
      "use fewer connections, or spread the data over more prefixes"},
-    {0, -EIO, "the server refuses", "look at the code, and at the server's log"},
+    {NULL, 0, -EIO, "the server refuses", "look at the code, and at the server's log"},
 };
+
+static const struct told *told_of(uint32_t code, const char *name)
+{
+    const struct told *told = tolds;
+
+    while (told->name ? strcmp(told->name, name) != 0 : told->code != 0 && told->code != code) {
+        told++;
+    }
+    return told;
+}
 
 static const char *advice_of(const struct told *told, const struct stk_place *place)
 {
@@ -353,7 +375,7 @@ static void tell_retry_after(struct stk_exchange *exchange, const struct stk_htt
 int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,
                    const struct stk_refusal *refusal)
 {
-    const struct told *told = tolds;
+    const struct told *told;
 
     if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
         exchange->error = exchange->request.error;
@@ -366,9 +388,7 @@ int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *
                      exchange->place->zone);
         }
     } else {
-        while (told->code != 0 && told->code != answer->code) {
-            told++;
-        }
+        told = told_of(answer->code, refusal->code);
         if (stk_refusal_is_archived(refusal->code) && exchange->place->kind != STK_PLACE_AZURE) {
             exchange->status = fail_archived(exchange, refusal);
         } else if (exchange->place->kind == STK_PLACE_S3 && answer->code / 100 == 4 &&
