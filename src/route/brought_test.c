@@ -260,7 +260,7 @@ static void test_bring_damaged(const char *url)
 
 static void test_bring_no_memory(const char *url)
 {
-    for (uint64_t n = 1; n <= 12; n++) {
+    for (uint64_t n = 1; n <= 12; n += T_STRIDE) {
         struct bringing it;
 
         open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);

@@ -457,7 +457,7 @@ static void test_no_memory(const char *url)
     uint8_t buffer[64];
 
     set_fault(NONE, 0, 0);
-    for (uint64_t n = 1; n < 60; n++) {
+    for (uint64_t n = 1; n < 60; n += T_STRIDE) {
         struct stk_io *io = open_route(TIMEOUT_MS, NULL);
         struct stoker_error error = {0};
         struct stk_file *file = NULL;

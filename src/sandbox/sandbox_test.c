@@ -663,7 +663,7 @@ static void test_fail_nth(void)
     struct stk_decode_plan *plan = small_plan();
     bool failed = true;
 
-    for (uint64_t n = 1; failed && n < 50; n++) {
+    for (uint64_t n = 1; failed && n < 50; n += T_STRIDE) {
         struct stk_sandbox_options options = {.arena_bytes = ARENA_BYTES, .timeout_ms = TIMEOUT_MS};
         struct stoker_error error = {0};
         struct stk_sandbox *sandbox = NULL;

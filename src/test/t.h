@@ -7,13 +7,14 @@
 #include <stdio.h>
 #include <stoker/stoker.h>
 
-/* Of some thousands of calls so many fail in turn. That memory is short is no matter of threads,
- * and ThreadSanitizer takes ten times as long. */
+/* Of some thousands of calls so many fail in turn; of few ones each, by strides. That memory is
+ * short is no matter of threads, and ThreadSanitizer takes ten times as long. */
 #ifdef __SANITIZE_THREAD__
-#    define T_SPREAD(count) ((count) / 8)
+#    define T_STRIDE 8
 #else
-#    define T_SPREAD(count) (count)
+#    define T_STRIDE 1
 #endif
+#define T_SPREAD(count) ((count) / T_STRIDE)
 
 /* Of so many random histories of a rule, which take sanitizers three to twenty times as long: all
  * of them run without one. */

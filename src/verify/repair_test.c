@@ -68,7 +68,7 @@ static void test_fail_nth(void)
         uint64_t calls = repair_failing(seam, packed, 0);
 
         T_TRUE("calls", calls > 20);
-        for (uint64_t n = 1; n <= calls; n++) {
+        for (uint64_t n = 1; n <= calls; n += T_STRIDE) {
             repair_failing(seam, packed, n);
         }
     }
