@@ -238,8 +238,7 @@ static void test_list(struct stk_io *io)
     list_answer = good;
     T_EQ("a prefix", stk_io_stat_path(io, "s3://bucket/a", &about, NULL), 0);
     T_EQ("a prefix", about.kind, STK_ENTRY_DIRECTORY);
-    T_EQ("the web has no lists", stk_io_list(io, urls[0], &listing, &error),
-         STOKER_ERROR_UNSUPPORTED);
+    T_EQ("the web has no lists", stk_io_list(io, urls[0], &listing, &error), STOKER_ERROR_ARGUMENT);
     check_error("the web has no lists", &error);
 }
 

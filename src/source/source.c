@@ -275,7 +275,7 @@ static int list_path(struct listing *listing, const char *path)
     int status = 0;
 
     if (is_web_folder(path)) {
-        return stk_fail(listing->error, STOKER_ERROR_UNSUPPORTED, "a web server cannot be listed",
+        return stk_fail(listing->error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
                         "name each file, with braces: http://host/data-{000..009}.tar", "'%.400s'",
                         path);
     }

@@ -82,7 +82,7 @@ int stk_store_list(struct stk_store *store, const struct stk_search *search,
         goto done;
     }
     if (!stk_place_is_keyed(place)) {
-        status = stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a web server cannot be listed",
+        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
                           "name each file, with braces: http://host/data-{000..009}.tar",
                           "'%.400s'", place->url);
         goto done;
