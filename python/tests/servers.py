@@ -271,6 +271,8 @@ mon data = {home}/mon
 rgw frontends = beast endpoint=127.0.0.1:{port}
 rgw thread pool size = 64
 rgw crypt require ssl = false
+rgw gc obj min wait = 30
+rgw gc processor period = 30
 """
 CAPS = {
     "mon.": ("mon", "allow *"),
@@ -283,7 +285,7 @@ CAPS = {
 class Ceph:
     """An S3 gateway with its monitor and one object daemon in memory: some 5 s to start."""
 
-    def __init__(self, home: pathlib.Path, memory: int = 1 << 30) -> None:
+    def __init__(self, home: pathlib.Path, memory: int = 4 << 30) -> None:
         need("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "setpriv")
         if os.geteuid() != 0:
             raise Absent("Ceph's daemons want to be started as root")
