@@ -113,9 +113,10 @@ def swap(**more):
 
 # What nobody could find out is not here: test_what_nobody_tells.
 SWAPPED = {
-    "another's answer, later": (swap(**{"with": OTHER}, **LATER), FAILS),
+    # One such answer fails who waits for it; where it was only brought ahead, it comes again.
+    "another's answer, later": (swap(**{"with": OTHER}, **LATER), EITHER),
     "another's answers, from the second on": (swap(**{"with": OTHER}, **FROM_2), FAILS),
-    "another's answer, of another size": (swap(**{"with": LONGER}, **LATER), FAILS),
+    "another's answers, of another size": (swap(**{"with": LONGER}, **FROM_2), FAILS),
     "another's body, of another size": (swap(**{"with": LONGER}, headers=ITS, **LATER), EITHER),
     "another's body, sealed, later": (swap(**{"with": OTHER}, headers=SEALED, **LATER), WHOLE),
     "another's body, sealed": (swap(**{"with": OTHER}, headers=SEALED, **FROM_2), FAILS),
