@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import time
 
@@ -46,6 +47,72 @@ def bucket(ceph, request, monkeypatch, tmp_path):
 
 def below(root):
     return {path.name: path.read_bytes() for path in sorted(pathlib.Path(root).iterdir())}
+
+
+LOOKS = {
+    "ls": ["ls"], "order": ["order", "--shuffle", "full", "--seed", 3],
+    "order --at": ["order", "--at", 5, "--batch", 4, "--seed", 3],
+}
+
+
+@pytest.mark.parametrize("words", LOOKS.values(), ids=LOOKS)
+def test_what_is_seen_from_here(ceph, tars, words):
+    """The same as of a folder here, but for where it lies."""
+    here, there = (run(*words, "--json", where) for where in (tars, "s3://data/tars"))
+    assert there == here.replace(str(tars), "s3://data/tars") and len(here) > 100
+
+
+def test_the_same_data(ceph, tars, tmp_path):
+    """info, prewarm, diff, and an epoch: of a store as of the folder that it was copied from."""
+    url = "s3://data/tars"
+    here, there, warm, beside, fast = (json.loads(run(*words)) for words in (
+        ["info", "--json", tars], ["info", "--json", url], ["prewarm", "--json", url],
+        ["diff", "--json", tars, url], ["bench", "data", "--json", "--seconds", 0.1, url]))
+    for name in ("kind", "samples", "shards", "members", "bytes", "identity"):
+        assert there[name] == here[name]
+    size = sum(path.stat().st_size for path in tars.glob("*.tar"))
+    assert warm["bytes_read"] == warm["bytes"] == size
+    assert beside["same"] == here["samples"] and beside["bytes_read"] == 2 * size
+    assert fast["samples"] > 0 and fast["bad_samples"] == 0
+    shutil.copy(tars / "train-000.tar", tmp_path)
+    told = run("diff", "--json", tmp_path, url, ok=1).splitlines()[-1]
+    assert (json.loads(told)["same"], json.loads(told)["added"]) == (20, 83)
+
+
+def test_tokens(ceph, bucket, tmp_path):
+    np.save(tmp_path / "t.npy", np.arange(50_000, dtype=np.uint16))
+    run("cp", tmp_path / "t.npy", f"{bucket.url}/t.npy")
+
+    def rows(source):
+        with stoker.TokenLoader(source, 4, 32, seed=3, output="numpy") as loader:
+            return [[np.asarray(rows).tolist() for rows in batch] for batch in loader]
+
+    assert rows(f"{bucket.url}/t.npy") == rows(tmp_path / "t.npy") != []
+
+
+CHOICES = [{"subset": "size > 1800"}, {"balance": "cls"}, {"weights": "size"}]
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: next(iter(choice)))
+def test_chosen_samples(ceph, tars, tmp_path, monkeypatch, choice):
+    """The same as of a folder; the table of a store's data, which is only read, lies in the cache,
+    and is found there: by `stoker sample` too."""
+    monkeypatch.setenv("STOKER_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(tars, tmp_path / "tars", ignore=shutil.ignore_patterns("*.table*"))
+
+    def keys(where):
+        with stoker.Loader(where, 4, seed=3, tail="keep", output="numpy",
+                           fields={"key": "__key__"}, **choice) as loader:
+            return [key for batch in loader for key in batch["key"]], loader.tables[0]
+
+    want, _ = keys(tmp_path / "tars")
+    found, table = keys("s3://data/tars")
+    assert found == want and len(want) > 10 and table["scanned"] == 103
+    assert pathlib.Path(table["table_path"]).parent == tmp_path / "cache"
+    assert keys("s3://data/tars")[1]["scanned"] == 0
+    name, value = next(iter(choice.items()))
+    told = json.loads(run("sample", "--json", f"--{name}", value, "s3://data/tars"))
+    assert told["table"] == table["table_path"] and told["scanned"] == 0
 
 
 @pytest.mark.parametrize("source", ["folder", "tars", "url"])

@@ -205,7 +205,7 @@ int stk_sampler_keep(struct stoker_sampler *sampler, struct stoker_error *error)
                         : stk_fail(error, -ENOMEM, "cannot keep a table", "free memory", "table");
     }
     for (int i = 0; places && i < PLACES && status == 0 && !sampler->is_mapped; i++) {
-        if (!places->paths[i][0]) {
+        if (!places->paths[i][0] || stk_io_is_url(places->paths[i])) { /* stores are only read */
             continue;
         }
         if (i == PLACES - 1) {
