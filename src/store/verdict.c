@@ -372,51 +372,58 @@ static void tell_retry_after(struct stk_exchange *exchange, const struct stk_htt
     }
 }
 
+static int fail_request(struct stk_exchange *exchange)
+{
+    exchange->error = exchange->request.error;
+    name_server(exchange);
+    if (exchange->request.failure == STK_HTTP_RESOLVE && exchange->place->zone) {
+        snprintf(exchange->error.advice, sizeof exchange->error.advice,
+                 "check the zone in the bucket's name ('%.40s'), and that AWS_REGION is its "
+                 "region where the name does not tell; and that this machine can resolve names",
+                 exchange->place->zone);
+    }
+    return exchange->request.status;
+}
+
+static int fail_refused(struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                        const struct stk_refusal *refusal)
+{
+    const struct told *told = told_of(answer->code, refusal->code);
+
+    if (stk_refusal_is_archived(refusal->code)) {
+        return exchange->place->kind != STK_PLACE_AZURE
+                   ? fail_archived(exchange, refusal)
+                   : stk_fail(&exchange->error, -EACCES, "the blob is archived",
+                              "rehydrate it first: az storage blob set-tier --tier Hot", "%s",
+                              refusal->message);
+    }
+    if (exchange->place->kind == STK_PLACE_S3 && answer->code / 100 == 4 &&
+        strcasestr(refusal->message, "server side encryption")) {
+        return stk_fail(&exchange->error, -EACCES, "the object is encrypted by a customer's key",
+                        "name the key that it was written with by STOKER_SSE_C_KEY_FILE, or by "
+                        "STOKER_SSE_C_KEY",
+                        "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
+    }
+    if (is_locked(exchange, refusal)) {
+        return stk_fail(&exchange->error, -EACCES, "the object is locked",
+                        "it can be removed or replaced when its retention has ended and no legal "
+                        "hold is on it: aws s3api get-object-retention, get-object-legal-hold",
+                        "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
+    }
+    stk_fail(&exchange->error, told->status, told->what, advice_of(told, exchange->place),
+             "HTTP %u%s%s%s%s%s%s", answer->code, refusal->code[0] ? " " : "", refusal->code,
+             refusal->message[0] ? ": " : "", refusal->message,
+             refusal->request_id[0] ? ", request " : "", refusal->request_id);
+    tell_retry_after(exchange, answer);
+    return told->status;
+}
+
 int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,
                    const struct stk_refusal *refusal)
 {
-    const struct told *told;
-
-    if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
-        exchange->error = exchange->request.error;
-        exchange->status = exchange->request.status;
-        name_server(exchange);
-        if (exchange->request.failure == STK_HTTP_RESOLVE && exchange->place->zone) {
-            snprintf(exchange->error.advice, sizeof exchange->error.advice,
-                     "check the zone in the bucket's name ('%.40s'), and that AWS_REGION is its "
-                     "region where the name does not tell; and that this machine can resolve names",
-                     exchange->place->zone);
-        }
-    } else {
-        told = told_of(answer->code, refusal->code);
-        if (stk_refusal_is_archived(refusal->code) && exchange->place->kind != STK_PLACE_AZURE) {
-            exchange->status = fail_archived(exchange, refusal);
-        } else if (exchange->place->kind == STK_PLACE_S3 && answer->code / 100 == 4 &&
-                   strcasestr(refusal->message, "server side encryption")) {
-            exchange->status =
-                stk_fail(&exchange->error, -EACCES, "the object is encrypted by a customer's key",
-                         "name the key that it was written with by STOKER_SSE_C_KEY_FILE, or by "
-                         "STOKER_SSE_C_KEY",
-                         "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
-        } else if (is_locked(exchange, refusal)) {
-            exchange->status =
-                stk_fail(&exchange->error, -EACCES, "the object is locked",
-                         "it can be removed or replaced when its retention has ended and no legal "
-                         "hold is on it: aws s3api get-object-retention, get-object-legal-hold",
-                         "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
-        } else if (stk_refusal_is_archived(refusal->code)) {
-            exchange->status = stk_fail(&exchange->error, -EACCES, "the blob is archived",
-                                        "rehydrate it first: az storage blob set-tier --tier Hot",
-                                        "%s", refusal->message);
-        } else {
-            exchange->status = stk_fail(
-                &exchange->error, told->status, told->what, advice_of(told, exchange->place),
-                "HTTP %u%s%s%s%s%s%s", answer->code, refusal->code[0] ? " " : "", refusal->code,
-                refusal->message[0] ? ": " : "", refusal->message,
-                refusal->request_id[0] ? ", request " : "", refusal->request_id);
-            tell_retry_after(exchange, answer);
-        }
-    }
+    exchange->status = exchange->request.failure != STK_HTTP_NO_FAILURE
+                           ? fail_request(exchange)
+                           : fail_refused(exchange, answer, refusal);
     stk_error_place(&exchange->error, exchange->place->url,
                     exchange->ranged ? exchange->offset + exchange->good : STOKER_NO_OFFSET, NULL);
     if (exchange->attempts > 1) {
