@@ -55,8 +55,8 @@ _logins: dict[str, str] = {}  # host as the library sees it -> with its password
 _counts: dict[str, dict[str, float]] = {}
 _said: set[str] = set()
 _time = 0  # grows by each look at a file
-_looked: collections.OrderedDict[str, int] = collections.OrderedDict()  # the time then
-_looked_before = 0  # that of the last one that is not in there any more
+_looked: dict[str, int] = {}  # the time then
+_looked_before = 0  # the time when it was emptied
 
 
 def _forget_lock() -> None:
@@ -269,11 +269,11 @@ def _note_look(told: str) -> None:
     """What was opened before may be another file than the one that was just looked at."""
     global _time, _looked_before
     with _lock:
+        if len(_looked) >= _LOOKED_MAX:
+            _looked.clear()
+            _looked_before = _time
         _time += 1
-        _looked.pop(told, None)
         _looked[told] = _time
-        if len(_looked) > _LOOKED_MAX:
-            _looked_before = _looked.popitem(last=False)[1]
 
 
 class Hand:
