@@ -213,6 +213,10 @@ class _Job:
                                 "name the path itself")
         return system, path
 
+    def look(self, system: Any, path: str, told: str) -> dict[str, Any] | None:
+        with self.step(told):
+            return _look(system, path)
+
     def count(self, **more: int) -> None:
         with self.changed:
             self.counts.update(more)
@@ -317,8 +321,7 @@ class _Copy(_Job):
 
     def plan(self, hand: errands.Hand) -> None:
         system, path = self.writable(hand, self.to)
-        with self.step(self.to):
-            there = _look(system, path)
+        there = self.look(system, path, self.to)
         errands.say(self.to, "written")
         for source in self.sources:
             self._check_nesting(hand, source)
@@ -401,8 +404,7 @@ class _Copy(_Job):
 
     def do(self, hand: errands.Hand, item: _Item) -> None:
         system, path = self.system(hand, item.to)
-        with self.step(item.to):
-            there = _look(system, path)
+        there = self.look(system, path, item.to)
         if there is not None and there["type"] == "directory":
             raise _refusal(errno.EISDIR, "a folder has this name", item.to, "name another place")
         if there is not None and self.order.update and _is_kept(there, item):
@@ -476,8 +478,7 @@ class _Copy(_Job):
             offset += got
 
     def _compare(self, system: Any, hidden: str, item: _Item, digest: Any) -> None:
-        with self.step(item.to):
-            there = _look(system, hidden)
+        there = self.look(system, hidden, item.to)
         if there is None or there.get("size") != item.bytes:
             size = "none" if there is None else there.get("size")
             raise TruncatedError(
@@ -504,10 +505,8 @@ class _Copy(_Job):
 
     def _move(self, system: Any, hidden: str, path: str, item: _Item, there: bool) -> None:
         told = item.to
-        if self.order.fresh:  # somebody else may have been faster
-            with self.step(told):
-                if _look(system, path) is not None:
-                    raise _there_already(told)
+        if self.order.fresh and self.look(system, path, told) is not None:
+            raise _there_already(told)  # somebody else was faster
         with self.step(told, item.bytes):
             if _moves(system, hidden, path):
                 return
@@ -681,8 +680,7 @@ class _Remove(_Job):
     def plan(self, hand: errands.Hand) -> None:
         for told in self.names:
             system, path = self.writable(hand, told)
-            with self.step(told):
-                there = _look(system, path)
+            there = self.look(system, path, told)
             if there is None:
                 raise _refusal(errno.ENOENT, "nothing has this name", told, "look with stoker.ls")
             if there["type"] != "directory":
