@@ -346,7 +346,7 @@ def main():
         try:
             if "tars" in only:
                 (home / "ceph").mkdir()
-                ceph = servers.Ceph(home / "ceph", memory=4 << 30)
+                ceph = servers.Ceph(home / "ceph")
                 say("uploading")
                 upload(ceph, args.data)
                 environment |= ceph.environment()

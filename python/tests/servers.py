@@ -352,7 +352,7 @@ class Ceph:
                             config=Config(s3={"addressing_style": "path"}))
 
     def collect(self) -> None:
-        """Frees the memory of what was removed, which it would do in some hours."""
+        """Frees the memory of what was removed at once, which it would do within a minute."""
         self._run("radosgw-admin", "gc", "process", "--include-all")
 
     def close(self) -> None:
