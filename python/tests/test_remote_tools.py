@@ -49,6 +49,15 @@ def below(root):
     return {path.name: path.read_bytes() for path in sorted(pathlib.Path(root).iterdir())}
 
 
+@pytest.fixture
+def shards(bucket, tars, tmp_path):
+    """A folder of tars, and the same in a store, of the test's own."""
+    for path in tars.glob("*.tar"):
+        shutil.copy(path, make.write(tmp_path / "tars" / path.name, b""))
+    run("cp", "-r", tmp_path / "tars", f"{bucket.url}/tars")
+    return tmp_path / "tars", f"{bucket.url}/tars"
+
+
 LOOKS = {
     "ls": ["ls"], "order": ["order", "--shuffle", "full", "--seed", 3],
     "order --at": ["order", "--at", 5, "--batch", 4, "--seed", 3],
@@ -56,26 +65,27 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("words", LOOKS.values(), ids=LOOKS)
-def test_what_is_seen_from_here(ceph, tars, words):
+def test_what_is_seen_from_here(shards, words):
     """The same as of a folder here, but for where it lies."""
-    here, there = (run(*words, "--json", where) for where in (tars, "s3://data/tars"))
-    assert there == here.replace(str(tars), "s3://data/tars") and len(here) > 100
+    folder, url = shards
+    here, there = (run(*words, "--json", where) for where in shards)
+    assert there == here.replace(str(folder), url) and len(here) > 100
 
 
-def test_the_same_data(ceph, tars, tmp_path):
+def test_the_same_data(shards, tmp_path):
     """info, prewarm, diff, and an epoch: of a store as of the folder that it was copied from."""
-    url = "s3://data/tars"
+    folder, url = shards
     here, there, warm, beside, fast = (json.loads(run(*words)) for words in (
-        ["info", "--json", tars], ["info", "--json", url], ["prewarm", "--json", url],
-        ["diff", "--json", tars, url], ["bench", "data", "--json", "--seconds", 0.1, url]))
+        ["info", "--json", folder], ["info", "--json", url], ["prewarm", "--json", url],
+        ["diff", "--json", folder, url], ["bench", "data", "--json", "--seconds", 0.1, url]))
     for name in ("kind", "samples", "shards", "members", "bytes", "identity"):
         assert there[name] == here[name]
-    size = sum(path.stat().st_size for path in tars.glob("*.tar"))
+    size = sum(path.stat().st_size for path in folder.iterdir())
     assert warm["bytes_read"] == warm["bytes"] == size
     assert beside["same"] == here["samples"] and beside["bytes_read"] == 2 * size
     assert fast["samples"] > 0 and fast["bad_samples"] == 0
-    shutil.copy(tars / "train-000.tar", tmp_path)
-    told = run("diff", "--json", tmp_path, url, ok=1).splitlines()[-1]
+    make.write(tmp_path / "one/train-000.tar", (folder / "train-000.tar").read_bytes())
+    told = run("diff", "--json", tmp_path / "one", url, ok=1).splitlines()[-1]
     assert (json.loads(told)["same"], json.loads(told)["added"]) == (20, 83)
 
 
@@ -94,24 +104,23 @@ CHOICES = [{"subset": "size > 1800"}, {"balance": "cls"}, {"weights": "size"}]
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: next(iter(choice)))
-def test_chosen_samples(ceph, tars, tmp_path, monkeypatch, choice):
+def test_chosen_samples(shards, tmp_path, choice):
     """The same as of a folder; the table of a store's data, which is only read, lies in the cache,
     and is found there: by `stoker sample` too."""
-    monkeypatch.setenv("STOKER_CACHE", str(tmp_path / "cache"))
-    shutil.copytree(tars, tmp_path / "tars", ignore=shutil.ignore_patterns("*.table*"))
+    folder, url = shards
 
     def keys(where):
         with stoker.Loader(where, 4, seed=3, tail="keep", output="numpy",
                            fields={"key": "__key__"}, **choice) as loader:
             return [key for batch in loader for key in batch["key"]], loader.tables[0]
 
-    want, _ = keys(tmp_path / "tars")
-    found, table = keys("s3://data/tars")
+    want, _ = keys(folder)
+    found, table = keys(url)
     assert found == want and len(want) > 10 and table["scanned"] == 103
     assert pathlib.Path(table["table_path"]).parent == tmp_path / "cache"
-    assert keys("s3://data/tars")[1]["scanned"] == 0
+    assert keys(url)[1]["scanned"] == 0
     name, value = next(iter(choice.items()))
-    told = json.loads(run("sample", "--json", f"--{name}", value, "s3://data/tars"))
+    told = json.loads(run("sample", "--json", f"--{name}", value, url))
     assert told["table"] == table["table_path"] and told["scanned"] == 0
 
 
