@@ -298,6 +298,39 @@ void stk_engine_remove_locked(struct stoker_engine *engine, struct stk_client *c
     *link = client->next;
 }
 
+void stk_engine_memory_returned_locked(struct stoker_engine *engine)
+{
+    engine->locked.returns++;
+    for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
+        if (it->memory_returned_locked) {
+            it->memory_returned_locked(it);
+        }
+    }
+    stk_engine_signal_locked(engine, 1);
+}
+
+bool stk_engine_wants_memory_locked(const struct stoker_engine *engine)
+{
+    const struct stk_client *it = engine->locked.clients;
+
+    while (it && !(it->wants_memory_locked && it->wants_memory_locked(it))) {
+        it = it->next;
+    }
+    return it != NULL;
+}
+
+void stk_engine_drop_read_ahead_locked(struct stoker_engine *engine,
+                                       const struct stk_client *for_client)
+{
+    /* Ends at the first that drops something: the list may be another one then. */
+    for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
+        if (it != for_client && it->waiting == 0 && it->drop_read_ahead_locked &&
+            it->drop_read_ahead_locked(it)) {
+            return;
+        }
+    }
+}
+
 void stk_engine_add_keeper(struct stoker_engine *engine, struct stk_keeper *keeper)
 {
     stk_engine_lock(engine, NULL);

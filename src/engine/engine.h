@@ -60,13 +60,22 @@ struct stk_job {
     } locked;
 };
 
-/* Who gives the workers steps to do, and memory back: a loader begins with one. */
+/* Who gives the workers steps to do, and memory back: of any kind, so nobody but its own callbacks
+ * knows what it is a part of. All are called under the engine's lock, and only the first two must
+ * be there. */
 struct stk_client {
     struct stk_client *next; /* in the engine's list; under its lock */
     /* One piece of work; false (and the lock never let go) when there is none. */
     bool (*step_locked)(struct stk_client *client, struct stk_worker *worker);
-    /* Frees memory that it only keeps; the bytes. Called under the engine's lock. */
+    /* Frees memory that it only keeps; the bytes. */
     uint64_t (*trim_locked)(struct stk_client *client);
+    /* Memory of the budget was released: what failed for lack of memory may be tried again. */
+    void (*memory_returned_locked)(struct stk_client *client);
+    /* Whether its caller waits for memory. */
+    bool (*wants_memory_locked)(const struct stk_client *client);
+    /* Drops what it has read ahead, to read it again later. May let the lock go for a moment; false
+     * (and the lock never let go) when it has read nothing ahead. */
+    bool (*drop_read_ahead_locked)(struct stk_client *client);
     uint32_t waiting; /* callers that wait for it: served first; under the engine's lock */
 };
 
@@ -124,6 +133,14 @@ void stk_engine_lock(struct stoker_engine *engine, struct stk_worker *worker);
 void stk_engine_unlock(struct stoker_engine *engine);
 void stk_engine_add_locked(struct stoker_engine *engine, struct stk_client *client);
 void stk_engine_remove_locked(struct stoker_engine *engine, struct stk_client *client);
+/* A batch came back: tells each client. */
+void stk_engine_memory_returned_locked(struct stoker_engine *engine);
+/* Whether the caller of any client waits for memory. */
+bool stk_engine_wants_memory_locked(const struct stoker_engine *engine);
+/* Has the first client that read ahead drop it: not the one it is for, and none whose caller waits.
+ * May let the lock go for a moment. */
+void stk_engine_drop_read_ahead_locked(struct stoker_engine *engine,
+                                       const struct stk_client *for_client);
 void stk_engine_add_keeper(struct stoker_engine *engine, struct stk_keeper *keeper);
 void stk_engine_remove_keeper(struct stoker_engine *engine, struct stk_keeper *keeper);
 /* The engine's service, made by make() when it has none. make: no lock held; of two that made

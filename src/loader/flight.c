@@ -546,15 +546,10 @@ static struct stk_flight *flight_open(struct stoker_loader *loader, uint64_t epo
     return flight;
 }
 
-/* Another loader's caller waits for memory: what nobody waits for must not take it. */
+/* Another client's caller waits for memory: what nobody waits for must not take it. */
 static bool yields_locked(const struct stoker_loader *loader)
 {
-    struct stk_client *it = loader->engine->locked.clients;
-
-    while (it && !stk_loader_of(it)->locked.hungry) {
-        it = it->next;
-    }
-    return it && loader->client.waiting == 0;
+    return loader->client.waiting == 0 && stk_engine_wants_memory_locked(loader->engine);
 }
 
 static bool open_step_locked(struct stoker_loader *loader, struct stk_worker *worker)

@@ -141,7 +141,8 @@ struct stoker_loader {
     } extract;
 };
 
-/* Of the engine's clients, which all are loaders. */
+/* The loader of a client whose callbacks are a loader's: for these alone. Others of the engine's
+ * clients are no loaders. */
 struct stoker_loader *stk_loader_of(struct stk_client *client);
 /* One piece of work; false (and the lock never let go) when there is none. */
 bool stk_flight_step_locked(struct stk_client *client, struct stk_worker *worker);

@@ -24,6 +24,9 @@ static int open_order(struct stoker_loader *loader, const struct stoker_loader_o
                       struct stoker_error *error);
 static int open_pool(struct stoker_loader *loader, struct stoker_error *error);
 static uint64_t trim_locked(struct stk_client *client);
+static void memory_returned_locked(struct stk_client *client);
+static bool wants_memory_locked(const struct stk_client *client);
+static bool drop_read_ahead_locked(struct stk_client *client);
 
 static int resolve(struct stoker_loader_options *options, const struct stoker_loader_options *given,
                    bool sequential, struct stoker_error *error)
@@ -90,6 +93,9 @@ int stoker_loader_open(struct stoker_loader **loader_out, struct stoker_dataset 
     loader->engine = engine;
     loader->client.step_locked = stk_flight_step_locked;
     loader->client.trim_locked = trim_locked;
+    loader->client.memory_returned_locked = memory_returned_locked;
+    loader->client.wants_memory_locked = wants_memory_locked;
+    loader->client.drop_read_ahead_locked = drop_read_ahead_locked;
     loader->dataset = dataset;
     loader->opened_ns = stk_engine_now(engine);
     stk_dataset_hold(dataset);
@@ -214,6 +220,16 @@ static uint64_t trim_locked(struct stk_client *client)
     return stk_batch_pool_trim(stk_loader_of(client)->pool);
 }
 
+static void memory_returned_locked(struct stk_client *client)
+{
+    stk_loader_of(client)->locked.starved = false;
+}
+
+static bool wants_memory_locked(const struct stk_client *client)
+{
+    return ((const struct stoker_loader *)client)->locked.hungry; /* its first member */
+}
+
 static void batch_returned(void *keeper)
 {
     struct stoker_engine *engine = keeper;
@@ -222,11 +238,7 @@ static void batch_returned(void *keeper)
         return;
     }
     stk_engine_lock(engine, NULL);
-    engine->locked.returns++;
-    for (struct stk_client *it = engine->locked.clients; it; it = it->next) {
-        stk_loader_of(it)->locked.starved = false;
-    }
-    stk_engine_signal_locked(engine, 1);
+    stk_engine_memory_returned_locked(engine);
     stk_engine_unlock(engine);
 }
 
@@ -403,25 +415,20 @@ static bool shrink_locked(struct stoker_loader *loader)
     return more;
 }
 
-/* A caller waits without a batch on its way, while another loader, whose caller is elsewhere,
- * keeps memory for what it read ahead: that is dropped, to be read again when it is wanted. */
-static void steal_locked(struct stoker_loader *loader)
+/* Another client's caller waits for memory, while this loader, whose caller is elsewhere, keeps
+ * some for what it read ahead: that is dropped, to be read again when it is wanted. */
+static bool drop_read_ahead_locked(struct stk_client *client)
 {
-    struct stk_client *client = loader->engine->locked.clients;
-    struct stoker_loader *it;
+    struct stoker_loader *loader = stk_loader_of(client);
 
-    while (client && (client == &loader->client || client->waiting > 0 ||
-                      stk_loader_of(client)->locked.closed ||
-                      stk_loader_of(client)->locked.flight_count == 0)) {
-        client = client->next;
+    if (loader->locked.closed || loader->locked.flight_count == 0) {
+        return false;
     }
-    if (client) {
-        it = stk_loader_of(client);
-        it->locked.pins++; /* its caller may close it while the lock is let go */
-        shrink_locked(it);
-        stk_loader_start_locked(it, it->locked.epoch, it->locked.position);
-        stk_loader_unpin_locked(it);
-    }
+    loader->locked.pins++; /* its caller may close it while the lock is let go */
+    shrink_locked(loader);
+    stk_loader_start_locked(loader, loader->locked.epoch, loader->locked.position);
+    stk_loader_unpin_locked(loader);
+    return true;
 }
 
 /* One look at the head: 1 and the batch, 0 at the end, an error, or AGAIN. */
@@ -522,7 +529,7 @@ static int wait_locked(struct stoker_loader *loader, uint32_t timeout_ms,
             loader->locked.hungry = true;
             if (lapsed) {
                 /* Not every byte that comes free is announced: so this tries again and again. */
-                steal_locked(loader);
+                stk_engine_drop_read_ahead_locked(engine, &loader->client);
                 loader->locked.starved = false;
             }
         }
