@@ -531,6 +531,8 @@ static int wait_locked(struct stoker_loader *loader, uint32_t timeout_ms,
                 /* Not every byte that comes free is announced: so this tries again and again. */
                 stk_engine_drop_read_ahead_locked(engine, &loader->client);
                 loader->locked.starved = false;
+                lapsed = false;
+                continue; /* meanwhile the head may have become complete, and nobody waited */
             }
         }
         stk_engine_signal_locked(engine, 1);

@@ -416,6 +416,55 @@ static void test_callbacks(void)
     rig_close();
 }
 
+/* A client that drops what it read ahead, and lets the lock go until the batch of the loader that
+ * waits is complete. */
+struct slow {
+    struct stk_client client;
+    struct stoker_loader *loader;
+    uint64_t kept_bytes;
+};
+
+static bool drops_slowly(struct stk_client *client)
+{
+    struct slow *slow = (struct slow *)client;
+    struct stoker_stats stats = {.struct_size = sizeof stats};
+
+    if (slow->kept_bytes == 0) {
+        return false;
+    }
+    stk_budget_release(&engine->budget, slow->kept_bytes);
+    slow->kept_bytes = 0;
+    stk_engine_memory_returned_locked(engine);
+    stk_engine_unlock(engine);
+    for (uint32_t ms = 0; ms < WAIT_MS && stats.warm_reads < SAMPLE_BATCH; ms++) {
+        usleep(1000);
+        stoker_loader_stats(slow->loader, &stats);
+    }
+    stk_engine_lock(engine, NULL);
+    T_TRUE("complete", stats.warm_reads >= SAMPLE_BATCH);
+    return true;
+}
+
+/* A batch that became complete while the caller did not yet wait for it is given at once. */
+static void test_no_wait(void)
+{
+    struct slow slow = {.client = {.drop_read_ahead_locked = drops_slowly}};
+    struct timespec begin, end;
+
+    rig_open();
+    add(&slow.client);
+    slow.kept_bytes = take_all();
+    slow.loader = samples_open(1);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    T_TRUE("came", samples_next(slow.loader));
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    T_TRUE("at once", end.tv_sec - begin.tv_sec < WAIT_MS / 2000);
+    T_EQ("dropped", slow.kept_bytes, 0);
+    stoker_loader_close(slow.loader);
+    remove_client(&slow.client);
+    rig_close();
+}
+
 int main(void)
 {
     T_EACH(order, order, orders)
@@ -425,6 +474,7 @@ int main(void)
     test_short_memory();
     test_bare();
     test_callbacks();
+    test_no_wait();
     /* An engine whose last user is a worker's sample ends in the background. */
     for (uint32_t ms = 0; ms < WAIT_MS && stk_mem_alive() != 0; ms++) {
         usleep(1000);
