@@ -84,8 +84,7 @@ static void batch_returned(void *keeper)
 
     if (stk_engine_check(engine, NULL) == 0) {
         stk_engine_lock(engine, NULL);
-        engine->locked.returns++;
-        stk_engine_signal_locked(engine, 1);
+        stk_engine_memory_returned_locked(engine);
         stk_engine_unlock(engine);
     }
 }

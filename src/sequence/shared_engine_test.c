@@ -465,6 +465,22 @@ static void test_no_wait(void)
     rig_close();
 }
 
+/* Batches of tokens give memory back, too. */
+static void test_token_batches(void)
+{
+    struct asked asked = {.client = {.memory_returned_locked = note_returned}};
+    struct pair pair;
+
+    rig_open();
+    add(&asked.client);
+    pair_open(&pair);
+    T_TRUE("tokens", pair_next(&pair));
+    T_EQ("came back", asked.returned, 2);
+    pair_close(&pair);
+    remove_client(&asked.client);
+    rig_close();
+}
+
 int main(void)
 {
     T_EACH(order, order, orders)
@@ -475,6 +491,7 @@ int main(void)
     test_bare();
     test_callbacks();
     test_no_wait();
+    test_token_batches();
     /* An engine whose last user is a worker's sample ends in the background. */
     for (uint32_t ms = 0; ms < WAIT_MS && stk_mem_alive() != 0; ms++) {
         usleep(1000);
