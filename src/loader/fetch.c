@@ -97,6 +97,8 @@ int stk_fetcher_of(struct stoker_engine *engine, struct stk_fetcher **fetcher_ou
     struct stk_service *service;
     int status = stk_engine_service(engine, fetcher_open, &service, error);
 
+    /* An engine has one service, whoever made it. */
+    STK_ASSERT(status < 0 || service->close == fetcher_close);
     *fetcher_out = status < 0 ? NULL : (struct stk_fetcher *)service;
     return status;
 }
