@@ -17,7 +17,7 @@ LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 6
 COLUMNS_MAX = 100
-SOURCES_MAX = 8  # a room; tests and fuzz targets beside them do not count
+SOURCES_MAX = 12  # a room; tests and fuzz targets beside them do not count
 # What reads bytes that anybody may have written has a fuzz target: these rooms, these files, and
 # each file that calls one of these readers.
 PARSER_ROOMS = {"format", "codec", "jpeg", "png", "field", "index", "foreign", "query", "table"}
