@@ -1,7 +1,7 @@
 /* Removing: objects by the thousand, files and folders one by one. */
 #include "base/mem.h"
 #include "copy/copy.h"
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

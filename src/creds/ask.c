@@ -3,8 +3,8 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "io/clock.h"
 #include "io/machine.h"
-#include "io/pool.h"
 #include "profile/settings.h"
 #include "sign/sign.h"
 

@@ -2,7 +2,7 @@
  * in azure-identity's order: environment, workload, managed. */
 #include "creds/search.h"
 
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "creds/search.h"
 
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 #include "sign/jwt.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "creds/search.h"
 
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #include "creds/sts.h"
 
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 #include "profile/settings.h"
 #include "profile/sso.h"
 #include "sign/sign.h"

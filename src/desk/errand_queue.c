@@ -2,7 +2,7 @@
 #include "desk/desk.h"
 
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 

@@ -3,7 +3,6 @@
 #include "creds/creds.h"
 #include "dialect/s3.h"
 #include "http/http.h"
-#include "io/pool.h"
 #include "vault/vault.h"
 
 #include <errno.h>

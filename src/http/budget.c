@@ -3,8 +3,8 @@
 #include "http/reactor.h"
 
 #include "base/mem.h"
+#include "io/clock.h"
 #include "io/io.h"
-#include "io/pool.h"
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "http/reactor.h"
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <openssl/ssl.h>

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "http/reactor.h"
-#include "io/pool.h"
+#include "io/clock.h"
 #include "test/server.h"
 #include "test/t.h"
 

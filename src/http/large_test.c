@@ -5,8 +5,8 @@
 
 #include "base/mem.h"
 #include "http/reactor.h"
+#include "io/clock.h"
 #include "io/io.h"
-#include "io/pool.h"
 #include "test/server.h"
 #include "test/t.h"
 

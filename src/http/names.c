@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "base/thread.h"
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
  * for all; what stands still, or crawls while others do not, is ended. */
 #include "http/reactor.h"
 
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>

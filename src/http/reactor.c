@@ -3,7 +3,7 @@
 
 #include "base/hidden.h"
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <limits.h>

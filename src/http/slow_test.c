@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "http/reactor.h"
-#include "io/pool.h"
 #include "test/server.h"
 #include "test/t.h"
 

@@ -1,7 +1,7 @@
 /* One request as libcurl sees it: its options, and what is called while it runs. */
 #include "http/reactor.h"
 
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

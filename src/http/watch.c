@@ -2,7 +2,7 @@
  * all of many connections in each turn would cost more than the bytes that they bring. */
 #include "http/reactor.h"
 
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <string.h>

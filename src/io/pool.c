@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/thread.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <time.h>
@@ -15,22 +16,6 @@ static void remove_pending_locked(struct stk_pool *pool, struct stk_task *task);
 static bool finish_locked(struct stk_pool *pool, struct stk_task *task);
 static void wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t until_ns);
 static void pool_free(struct stk_pool *pool);
-
-uint64_t stk_clock_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-uint64_t stk_clock_wall_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
 
 int stk_pool_open(struct stk_pool **pool_out, uint32_t threads_max, void *memory,
                   struct stoker_error *error)

@@ -81,9 +81,4 @@ bool stk_pool_abandon_locked(struct stk_pool *pool, struct stk_task *task);
  * pool's (drop was or will be called). The task's inbox is not the caller's concern. */
 int stk_pool_call(struct stk_pool *pool, struct stk_task *task, uint32_t timeout_ms);
 
-/* Monotonic. */
-uint64_t stk_clock_ns(void);
-/* Since 1970, for what others' clocks are compared with: it may be set, and jump. */
-uint64_t stk_clock_wall_ns(void);
-
 #endif

@@ -2,6 +2,7 @@
 #include "io/posix.h"
 
 #include "base/mem.h"
+#include "io/clock.h"
 #include "io/listing.h"
 
 #include <errno.h>

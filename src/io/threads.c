@@ -4,6 +4,7 @@
  *                           `-deadline-> back at once if it never ran, else lost
  *
  * The slots live in the pool's memory, since a thread that hangs outlives its queue. */
+#include "io/clock.h"
 #include "io/posix.h"
 
 #include "base/mem.h"

@@ -5,6 +5,7 @@
  *
  * Every read flies in a slot of the queue, never in the caller's struct: a completion that comes
  * after its read was lost finds a slot that nobody else uses. */
+#include "io/clock.h"
 #include "io/posix.h"
 
 #include "base/mem.h"

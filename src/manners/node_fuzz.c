@@ -1,6 +1,6 @@
 /* Fuzz of what is shared: any bytes behind the head of the file, and a process that uses it. Every
  * count stays within its bound, and what is taken can be given back. */
-#include "io/pool.h"
+#include "io/clock.h"
 #include "manners/node.h"
 #include "manners/node_file.h"
 

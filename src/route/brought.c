@@ -8,7 +8,6 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "io/pool.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* Goal: what is brought before it is asked for is the same bytes with the same errors, asked for
  * once, kept within half of the budget, and gone when it was read, trimmed or let go; nothing hangs
  * on it. Method: the server of route_test.h with its faults. Covers brought.c. */
+#include "io/clock.h"
 #include "route/route_test.h"
 
 #include "base/mem.h"

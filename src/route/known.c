@@ -5,7 +5,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "route/remote.h"
 
 #include "base/mem.h"
-#include "io/pool.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
 #include "route/remote.h"
 
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <stdlib.h>

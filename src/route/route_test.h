@@ -8,7 +8,6 @@
 #include "route/route.h"
 
 #include "base/mem.h"
-#include "io/pool.h"
 #include "route/remote.h"
 #include "test/server.h"
 #include "test/t.h"

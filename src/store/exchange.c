@@ -3,8 +3,8 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "io/clock.h"
 #include "io/io.h"
-#include "io/pool.h"
 #include "vault/vault.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include "store/shared.h"
 
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 #include "test/server.h"
 #include "test/t.h"
 

@@ -3,7 +3,7 @@
 #include "store/shared.h"
 
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "dialect/site.h"
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "base/hidden.h"
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 #include "profile/tell.h"
 
 #include <ctype.h>

@@ -1,7 +1,7 @@
 /* Turns by flock: a kernel lock, so that kill -9 ends it. */
 #include "turn/turn.h"
 
-#include "io/pool.h"
+#include "io/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

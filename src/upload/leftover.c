@@ -1,6 +1,6 @@
 /* Uploads that nobody ended, and those that are given up: found, and aborted. */
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 #include "upload/answers.h"
 #include "upload/by_parts.h"
 #include "upload/call.h"

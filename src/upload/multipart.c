@@ -2,7 +2,7 @@
 #include "base/crc.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "io/pool.h"
+#include "io/clock.h"
 #include "upload/answers.h"
 #include "upload/by_parts.h"
 #include "upload/call.h"

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/thread.h"
-#include "io/pool.h"
+#include "io/clock.h"
 #include "io/write.h"
 #include "visit/stretch.h"
 

@@ -1,4 +1,5 @@
 /* The simulated world: files in memory, faults by rule, a clock that only waiting moves. */
+#include "io/clock.h"
 #include "world/inner.h"
 
 #include "base/hash.h"
