@@ -6,25 +6,18 @@
  *   stk_read --span--> O_DIRECT, rounded out; or as it is --kernel--> short? go on --> result
  *
  * Owner: the stk_io. Threads: any; what serves a queue: the queue's.
- * Memory: taken in open, one block a file. Bound: named here and in io/pool.h. */
+ * Memory: taken in open, one block a file. Bound: named here, in io/read_list.h and io/pool.h. */
 #ifndef IO_POSIX_H
 #define IO_POSIX_H
 
 #include "io/io.h"
 #include "io/pool.h"
+#include "io/read_list.h"
 
 #include <stdatomic.h>
 
-#define STK_DEPTH_DEFAULT 128u
-#define STK_DEPTH_MAX 4096u
-#define STK_TIMEOUT_DEFAULT_MS 30000u
-/* DIRECT_AUTO: smaller files are read once, through the page cache. */
-#define STK_DIRECT_BYTES_MIN (1u << 20)
 /* A kernel that answers "again" for ever is an error in the end. */
 #define STK_SPAN_RETRIES_MAX 64u
-/* A closing queue waits while reads come back at least this often, but never longer than MAX. */
-#define STK_CLOSE_QUIET_MS 100u
-#define STK_CLOSE_WAIT_MS_MAX 2000u
 
 struct stk_places;
 struct stk_listing_builder;
@@ -96,33 +89,6 @@ void stk_span_init(struct stk_span *span, struct stk_posix *posix, struct stk_re
 bool stk_span_take(struct stk_span *span, int64_t returned);
 /* Fills the out fields of *read from a finished span. */
 void stk_span_finish(const struct stk_span *span, struct stk_read *read);
-
-/* Finished reads in order. The `next` of the last is written only when another follows or the
- * list is taken: so a submitter may still walk the list that it submitted. */
-struct stk_reads {
-    struct stk_read *first, *last;
-};
-
-static inline void stk_reads_add(struct stk_reads *reads, struct stk_read *read)
-{
-    if (reads->last) {
-        reads->last->next = read;
-    } else {
-        reads->first = read;
-    }
-    reads->last = read;
-}
-
-static inline struct stk_read *stk_reads_take(struct stk_reads *reads)
-{
-    struct stk_read *first = reads->first;
-
-    if (reads->last) {
-        reads->last->next = NULL;
-    }
-    *reads = (struct stk_reads){0};
-    return first;
-}
 
 /* Ends a read without data: `lost` when the kernel may still write into its buffer. */
 void stk_posix_give_up(struct stk_posix *posix, struct stk_read *read, int status, bool lost);

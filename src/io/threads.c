@@ -41,7 +41,7 @@ struct threads_queue {
     uint32_t depth, live;      /* live: reads that reap has not yet given back */
     struct slot *first, *last; /* flying */
     struct stk_inbox inbox;
-    struct stk_reads finished;
+    struct stk_read_list finished;
 };
 
 static struct threads_queue *threads_queue(struct stk_queue *queue);
@@ -116,7 +116,7 @@ void stk_threads_queue_close(struct stk_io *io, struct stk_queue *opaque)
     }
     expire_locked(queue, UINT64_MAX, STOKER_ERROR_CLOSED);
     pthread_mutex_unlock(&queue->pool->lock);
-    (void)stk_reads_take(&queue->finished);
+    (void)stk_read_list_take(&queue->finished);
     stk_pool_close(queue->pool);
     stk_inbox_deinit(&queue->inbox);
     stk_free(queue);
@@ -138,7 +138,7 @@ int stk_threads_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_r
         if (!slot) {
             /* All slots are held by reads that never came back. */
             stk_posix_give_up(posix, read, STOKER_ERROR_TIMEOUT, false);
-            stk_reads_add(&queue->finished, read);
+            stk_read_list_add(&queue->finished, read);
             continue;
         }
         queue->home->free = slot->next;
@@ -179,7 +179,7 @@ struct stk_read *stk_threads_reap(struct stk_io *io, struct stk_queue *opaque, u
     }
     queue->inbox.woken = false;
     pthread_mutex_unlock(&queue->pool->lock);
-    list = stk_reads_take(&queue->finished);
+    list = stk_read_list_take(&queue->finished);
     for (struct stk_read *read = list; read; read = read->next) {
         queue->live--;
     }
@@ -235,7 +235,7 @@ static void take_finished_locked(struct threads_queue *queue, uint64_t until_ns)
         task = task->next;
         flying_remove(queue, slot);
         stk_span_finish(&slot->span, slot->read);
-        stk_reads_add(&queue->finished, slot->read);
+        stk_read_list_add(&queue->finished, slot->read);
         stk_posix_file_release(slot->file);
         slot_free_locked(slot);
     }
@@ -250,7 +250,7 @@ static void expire_locked(struct threads_queue *queue, uint64_t now_ns, int stat
 
         flying_remove(queue, slot);
         stk_posix_give_up(queue->posix, slot->read, status, !unused);
-        stk_reads_add(&queue->finished, slot->read);
+        stk_read_list_add(&queue->finished, slot->read);
         if (unused) {
             stk_posix_file_release(slot->file);
             slot_free_locked(slot);

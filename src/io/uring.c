@@ -61,7 +61,7 @@ struct uring_queue {
     uint32_t free;
     struct slot_list unsent; /* by link */
     struct slot_list flying, cancelling;
-    struct stk_reads finished;
+    struct stk_read_list finished;
 };
 
 static struct uring_queue *uring_queue(struct stk_queue *queue);
@@ -156,7 +156,7 @@ void stk_uring_queue_close(struct stk_io *io, struct stk_queue *opaque)
             stk_posix_give_up(queue->posix, queue->slots[i].read, STOKER_ERROR_CLOSED, true);
         }
     }
-    (void)stk_reads_take(&queue->finished);
+    (void)stk_read_list_take(&queue->finished);
     if (queue->ring_open) {
         io_uring_queue_exit(&queue->ring);
     }
@@ -182,7 +182,7 @@ int stk_uring_submit(struct stk_io *io, struct stk_queue *opaque, struct stk_rea
         if (!slot) {
             /* All slots are held by reads that never came back. */
             stk_posix_give_up(posix, read, STOKER_ERROR_TIMEOUT, false);
-            stk_reads_add(&queue->finished, read);
+            stk_read_list_add(&queue->finished, read);
             continue;
         }
         slot->read = read;
@@ -223,7 +223,7 @@ struct stk_read *stk_uring_reap(struct stk_io *io, struct stk_queue *opaque, uin
         now_ns = stk_clock_ns();
     }
     queue->woken = false;
-    list = stk_reads_take(&queue->finished);
+    list = stk_read_list_take(&queue->finished);
     for (struct stk_read *read = list; read; read = read->next) {
         queue->live--;
     }
@@ -343,7 +343,7 @@ static void slot_free(struct uring_queue *queue, struct slot *slot)
 /* Its read is done one way or the other; the slot is the caller's to free or keep. */
 static void slot_finish(struct uring_queue *queue, struct slot *slot)
 {
-    stk_reads_add(&queue->finished, slot->read);
+    stk_read_list_add(&queue->finished, slot->read);
     slot->read = NULL;
 }
 

@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "io/listing.h"
-#include "io/posix.h"
+#include "io/read_list.h"
 #include "io/write.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ struct world_queue {
     struct flight *flights; /* in the order of submission */
     uint32_t count, depth, live;
     bool woken;
-    struct stk_reads finished;
+    struct stk_read_list finished;
 };
 
 struct outcome {
@@ -345,7 +345,7 @@ static void queue_close(struct stk_io *io, struct stk_queue *opaque)
         flight->read->lost = flight->ready_ns > world->now_ns + STK_CLOSE_QUIET_MS * TICKS_MS;
         world->lost_bytes += flight->read->lost ? flight->read->capacity : 0;
     }
-    (void)stk_reads_take(&queue->finished);
+    (void)stk_read_list_take(&queue->finished);
     pthread_mutex_unlock(&world->lock);
     stk_free(queue->flights);
     stk_free(queue);
@@ -404,7 +404,7 @@ static struct stk_read *reap(struct stk_io *io, struct stk_queue *opaque, uint32
         world->now_ns = stk_max(world->now_ns, next_ns);
     }
     queue->woken = false;
-    list = stk_reads_take(&queue->finished);
+    list = stk_read_list_take(&queue->finished);
     for (struct stk_read *read = list; read; read = read->next) {
         queue->live--;
     }
@@ -761,7 +761,7 @@ static void settle(struct stk_world *world, struct world_queue *queue)
             queue->flights[kept++] = flight;
             continue;
         }
-        stk_reads_add(&queue->finished, read);
+        stk_read_list_add(&queue->finished, read);
     }
     queue->count = kept;
 }

@@ -1,0 +1,46 @@
+/* io/read_list.h: finished reads in the order in which they finished, and the limits of reading,
+ * which the real backends and the simulated file system share.
+ * Owner: a queue. Threads: the queue's. Memory: none; a list links the caller's reads.
+ * Bound: the limits named here. */
+#ifndef IO_READ_LIST_H
+#define IO_READ_LIST_H
+
+#include "io/io.h"
+
+#define STK_DEPTH_DEFAULT 128u
+#define STK_DEPTH_MAX 4096u
+#define STK_TIMEOUT_DEFAULT_MS 30000u
+/* DIRECT_AUTO: smaller files are read once, through the page cache. */
+#define STK_DIRECT_BYTES_MIN (1u << 20)
+/* A closing queue waits while reads come back at least this often, but never longer than MAX. */
+#define STK_CLOSE_QUIET_MS 100u
+#define STK_CLOSE_WAIT_MS_MAX 2000u
+
+/* Finished reads in order. The `next` of the last is written only when another follows or the
+ * list is taken: so a submitter may still walk the list that it submitted. */
+struct stk_read_list {
+    struct stk_read *first, *last;
+};
+
+static inline void stk_read_list_add(struct stk_read_list *list, struct stk_read *read)
+{
+    if (list->last) {
+        list->last->next = read;
+    } else {
+        list->first = read;
+    }
+    list->last = read;
+}
+
+static inline struct stk_read *stk_read_list_take(struct stk_read_list *list)
+{
+    struct stk_read *first = list->first;
+
+    if (list->last) {
+        list->last->next = NULL;
+    }
+    *list = (struct stk_read_list){0};
+    return first;
+}
+
+#endif
