@@ -1,10 +1,15 @@
 /* Files by their names: what they are, what lies below them, their bytes; and many ranges of them,
  * side by side: near ones of an object come in one request. */
-#include "base/mem.h"
-#include "copy/copy.h"
 #include "copy/look.h"
+
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "io/io.h"
+#include "route/route.h"
 #include "source/source.h"
+#include "store/store.h"
 #include "vault/vault.h"
+#include "visit/visit.h"
 
 #include <errno.h>
 #include <stdlib.h>
