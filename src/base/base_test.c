@@ -1,9 +1,7 @@
-/* Goal: errors carry what, where and advice; budgets are never passed; digests are SHA-256;
- * a set of keys knows what it was given; threads of ours get no signal.
- * Method: rows with known answers (FIPS 180-4 examples), and fail-nth on the allocator.
- * Covers keys.c, thread.c. */
-#include "base/hash.h"
-#include "base/keys.h"
+/* Goal: errors carry what, where and advice; budgets are never passed; threads of ours get no
+ * signal.
+ * Method: rows of errors, and fail-nth on the allocator.
+ * Covers thread.c. */
 #include "base/mem.h"
 #include "base/thread.h"
 #include "test/t.h"
@@ -11,31 +9,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-
-static const struct digest_row {
-    const char *name, *text, *want_hex;
-} digest_rows[] = {
-    {"empty", "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
-    {"abc", "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
-    {"two blocks", "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
-     "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
-};
-
-static void test_digests(void)
-{
-    T_EACH(digest_row, row, digest_rows)
-    {
-        struct stk_sha256 sha;
-        uint8_t digest[32];
-        char hex[65];
-
-        stk_sha256_init(&sha);
-        stk_sha256_add(&sha, row->text, strlen(row->text));
-        stk_sha256_done(&sha, digest);
-        stk_hex(digest, sizeof digest, hex);
-        T_STR(row->name, hex, row->want_hex);
-    }
-}
 
 static void test_errors(void)
 {
@@ -110,48 +83,6 @@ static void test_memory(void)
     T_EQ("peak", (long long)budget.bytes_peak, 100);
 }
 
-/* Test vector of XXH3's own sanity test: no bytes, seed 0. */
-static void test_sum(void)
-{
-    struct stk_sum *sum;
-
-    T_TRUE("empty", stk_sum64("", 0) == 0x2d06800538d394c2ULL);
-    T_TRUE("differs", stk_sum64("a", 1) != stk_sum64("b", 1));
-    sum = stk_sum_open();
-    for (int turn = 0; turn < 2; turn++) { /* pieces; and again, from the start */
-        stk_sum_add(sum, "some ", 5);
-        stk_sum_add(sum, "", 0);
-        stk_sum_add(sum, "pieces", 6);
-        T_TRUE("pieces", stk_sum_done(sum) == stk_sum64("some pieces", 11));
-    }
-    stk_sum_close(sum);
-    stk_sum_close(NULL);
-}
-
-/* Over several growths: each key is new once, and failed memory loses none. */
-static void test_keys(void)
-{
-    struct stk_keys keys = {0};
-    int wrong = 0;
-
-    stk_mem_fail_nth(1);
-    T_EQ("no memory", stk_keys_add(&keys, (struct stk_view){(const uint8_t *)"a", 1}), -ENOMEM);
-    stk_mem_fail_nth(0);
-    T_EQ("empty key", stk_keys_add(&keys, (struct stk_view){NULL, 0}), 1);
-    T_EQ("empty key", stk_keys_add(&keys, (struct stk_view){NULL, 0}), 0);
-    for (int turn = 0; turn < 2; turn++) {
-        for (uint32_t i = 0; i < 5000; i++) {
-            struct stk_view key = {(const uint8_t *)&i, sizeof i};
-
-            wrong += stk_keys_add(&keys, key) != (turn == 0);
-        }
-    }
-    T_EQ("new once", wrong, 0);
-    T_EQ("count", keys.count, 5001);
-    stk_keys_deinit(&keys);
-    stk_keys_deinit(&keys);
-}
-
 /* How many of n times huge pages are taken where both cost so much. */
 static uint32_t huge_of(struct stk_page_choice *choice, uint32_t n, uint64_t small, uint64_t large)
 {
@@ -217,10 +148,7 @@ int main(void)
 {
     test_thread();
     test_page_choice();
-    test_digests();
-    test_keys();
     test_errors();
     test_memory();
-    test_sum();
     return t_finish();
 }

@@ -3,7 +3,7 @@
  * random bytes against one bit at a time, by tables and by folding. `crc_test speed` measures. */
 #include "base/crc.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <stdio.h>

@@ -6,7 +6,6 @@
 #include <openssl/evp.h>
 #include <openssl/md5.h>
 #include <openssl/sha.h>
-#include <xxhash.h>
 
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(struct stk_sha256), "the context fits");
 _Static_assert(_Alignof(SHA256_CTX) <= _Alignof(struct stk_sha256), "and lies well");
@@ -14,40 +13,6 @@ _Static_assert(sizeof(SHA_CTX) <= sizeof(struct stk_sha1), "the context fits");
 _Static_assert(_Alignof(SHA_CTX) <= _Alignof(struct stk_sha1), "and lies well");
 _Static_assert(sizeof(MD5_CTX) <= sizeof(struct stk_md5), "the context fits");
 _Static_assert(_Alignof(MD5_CTX) <= _Alignof(struct stk_md5), "and lies well");
-
-uint64_t stk_sum64(const void *data, size_t bytes)
-{
-    return XXH3_64bits(data, bytes);
-}
-
-/* The state is the library's: it wants 64-byte places, and may grow with the library. */
-struct stk_sum *stk_sum_open(void)
-{
-    XXH3_state_t *state = XXH3_createState();
-
-    if (state) {
-        XXH3_64bits_reset(state);
-    }
-    return (struct stk_sum *)state;
-}
-
-void stk_sum_add(struct stk_sum *sum, const void *data, size_t bytes)
-{
-    XXH3_64bits_update((XXH3_state_t *)sum, data, bytes);
-}
-
-uint64_t stk_sum_done(struct stk_sum *sum)
-{
-    uint64_t value = XXH3_64bits_digest((XXH3_state_t *)sum);
-
-    XXH3_64bits_reset((XXH3_state_t *)sum);
-    return value;
-}
-
-void stk_sum_close(struct stk_sum *sum)
-{
-    XXH3_freeState((XXH3_state_t *)sum);
-}
 
 void stk_sha256_init(struct stk_sha256 *sha)
 {

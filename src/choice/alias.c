@@ -7,8 +7,8 @@
  * numbers: weight * count against the sum of the weights, so the table is the same everywhere. */
 #include "choice/sampling.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #define SAMPLING_KEY UINT64_C(0x73616d706c696e67) /* "sampling" */
 

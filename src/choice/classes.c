@@ -3,8 +3,8 @@
  */
 #include "choice/sampling.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 static int sort(struct stk_classes *classes, const uint32_t *labels, uint64_t sample_count,
                 uint32_t label_count, struct stoker_error *error);

@@ -3,8 +3,8 @@
  * chi-square; classes, shards and copies are walked through. Takes a seed as its argument. */
 #include "choice/sampling.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <stdlib.h>

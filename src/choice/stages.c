@@ -1,8 +1,8 @@
 /* Chosen samples: stage, pass, place in it, and the sample behind it. */
 #include "choice/stages.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * seed as its argument. */
 #include "choice/subset.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <stdlib.h>

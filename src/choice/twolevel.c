@@ -2,8 +2,8 @@
  * is a sum over those before it: made once an epoch, then a position finds its shard by halving. */
 #include "choice/sampling.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 enum use { USE_SHARDS = 0x73686172 }; /* "shar" */
 

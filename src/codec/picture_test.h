@@ -7,8 +7,8 @@
 #ifndef CODEC_PICTURE_TEST_H
 #define CODEC_PICTURE_TEST_H
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "codec/codec.h"
 
 #include <stdio.h>

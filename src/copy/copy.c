@@ -1,9 +1,9 @@
 /* Opening a copy, its workers, and what is told of it. */
 #include "copy/copy.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "base/xxh3.h"
 #include "vault/vault.h"
 
 #include <errno.h>

@@ -1,8 +1,9 @@
 /* Names: of destinations, of their folders, and of what is being written. */
 #include "copy/copy.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <stdio.h>

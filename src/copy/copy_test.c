@@ -5,8 +5,9 @@
  * copy_there.c, of copy_look.c and copy_sums.c what they do with files of this machine. */
 #include "copy/copy.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "engine/engine.h"
 #include "test/t.h"
 #include "world/world.h"

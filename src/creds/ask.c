@@ -1,8 +1,8 @@
 /* Small requests to services that hand out credentials. */
 #include "creds/search.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "io/clock.h"
 #include "io/machine.h"
 #include "profile/settings.h"

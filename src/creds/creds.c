@@ -1,8 +1,8 @@
 /* Credentials that live: found along a chain of places, kept, refreshed ahead by one at a time. */
 #include "creds/creds.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "base/thread.h"
 #include "creds/search.h"
 #include "io/clock.h"

@@ -1,8 +1,8 @@
 /* Lists of damaged samples, in memory and in files. */
 #include "damage/records.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <stdio.h>

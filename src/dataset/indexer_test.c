@@ -7,6 +7,7 @@
 #include "dataset/dataset_test.h"
 
 #include "base/hash.h"
+#include "base/xxh3.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
  * over without an error; the next run can always begin. */
 #include "journal/journal.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "dataset/sidecar.h"
 #include "world/world.h"
 

@@ -1,7 +1,7 @@
 /* Listing what the urls name, and reading headers into the index, in parallel. */
 #include "dataset/dataset.h"
 
-#include "base/hash.h"
+#include "base/xxh3.h"
 #include "format/access.h"
 #include "format/tar.h"
 #include "format/unpack.h"

@@ -7,7 +7,7 @@
  * dataset.c. */
 #include "dataset/dataset_test.h"
 
-#include "base/hash.h"
+#include "base/xxh3.h"
 
 #include <stdlib.h>
 

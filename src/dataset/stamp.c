@@ -3,7 +3,7 @@
  * nothing, and only the sizes of shards tell whether the index is fresh. */
 #include "dataset/sidecar.h"
 
-#include "base/hash.h"
+#include "base/xxh3.h"
 #include "index/words.h"
 #include "io/write.h"
 

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "codec/codec.h"
 #include "decode/geometry.h"
 #include "pixel/kernels.h"

@@ -1,7 +1,7 @@
 /* Counter-based random numbers, and the three functions that a crop needs. */
 #include "decode/draw.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 
 #include <string.h>
 

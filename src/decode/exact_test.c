@@ -4,8 +4,8 @@
  * and without, and one decoder against a new one; turned, padded, progressive, RGB and damaged ones
  * against the exact plan.
  * usage: exact_test [seed] */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "codec/codec.h"
 #include "decode/decode.h"
 #include "pixel/kernels.h"

@@ -4,7 +4,7 @@
  * against the picture that PIL's exif_transpose gives. */
 #include "decode/geometry.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "decode/draw.h"
 #include "test/t.h"
 

@@ -4,8 +4,8 @@
  * compared with PIL in python/tests/test_pack.py. Covers shrink.c. */
 #include "decode/shrink.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "codec/codec.h"
 #include "test/t.h"
 

@@ -1,8 +1,8 @@
 /* Files whose bytes are brought by errands. */
 #include "desk/desk.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,7 +1,8 @@
 /* What a sample contains, as one number: of the checksums of its index, or of the bytes. */
 #include "diff/diff.h"
 
-#include "base/hash.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "engine/reader.h"
 #include "format/unpack.h"
 #include "format/wds.h"

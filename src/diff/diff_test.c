@@ -6,7 +6,8 @@
  * merge.c, pairs.c. */
 #include "diff/diff.h"
 
-#include "base/hash.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "test/t.h"
 #include "test/tars.h"
 #include "world/world.h"

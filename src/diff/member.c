@@ -1,7 +1,7 @@
 /* Which members make the difference between two samples of one key. */
 #include "diff/diff.h"
 
-#include "base/hash.h"
+#include "base/xxh3.h"
 #include "format/unpack.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* Rules by a table of keys: what a key is, where its value goes, and what it may be. */
 #include "fault/script.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Access points: collected while a shard is unpacked, and looked at without trust. */
 #include "format/access.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "format/unpack.h"
 
 #include <errno.h>

@@ -4,8 +4,8 @@
  * Method: streams made by zlib and libzstd themselves, in tables: levels, stored blocks, flushes,
  * many members with padding between them, many frames, one frame. Every point is entered. Every
  * byte of an image is changed in turn. */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "format/access.h"
 #include "format/unpack.h"
 #include "test/t.h"

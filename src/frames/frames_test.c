@@ -6,8 +6,8 @@
  * every allocation refused once. */
 #include "frames/frames.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
  * a deadline; allocations that fail while workers unpack. */
 #include "frames/kept.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "test/t.h"
 #include "world/world.h"
 

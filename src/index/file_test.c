@@ -3,8 +3,9 @@
  * Method: save.c, map.c and reuse.c: data sets of each kind as text, before and after; every byte
  * flipped, every length cut, words of the file replaced and its sums made right again; every
  * allocation and every call of the seam failing once. */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "format/access.h"
 #include "format/unpack.h"
 #include "index/file.h"

@@ -2,8 +2,8 @@
  * those who make right sums for wrong places. */
 #include "index/file.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "format/unpack.h"
 #include "io/io.h"
 

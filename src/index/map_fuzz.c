@@ -1,8 +1,8 @@
 /* Fuzz of map.c, reuse.c and save.c: any bytes as the file of an index, with their sums made right
  * (the last byte: 1) so that damage gets past them. Everything is asked for, and each part that can
  * be had is taken over into a new index. No crash, no hang, nothing outside of the bytes. */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "index/file.h"
 
 #include <string.h>

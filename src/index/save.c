@@ -2,8 +2,8 @@
  * counts, places) stands in the foot. */
 #include "index/file.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "io/write.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* Byte strings with dense numbers: an open-addressed table of numbers over one block of bytes. */
 #include "index/words.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <errno.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  * is left to hang_test.c. usage: io_test [seed] */
 #include "io/io.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
  * file is only ever written front to back. */
 #include "journal/journal.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #ifndef JPEG_CORNERS_TEST_H
 #define JPEG_CORNERS_TEST_H
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "jpeg/oracle_test.h"
 #include "test/t.h"
 

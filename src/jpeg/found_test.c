@@ -5,7 +5,7 @@
  * and without, with marks and without. A few unless STOKER_TEST_LONG or arguments are given.
  * Prints who decodes how many, and each file that is left to the library. bench/found.py gathers
  * what lies in archives, too. */
-#include "base/hash.h"
+#include "base/xxh3.h"
 #include "jpeg/corners_test.h"
 #include "test/t.h"
 

@@ -2,7 +2,7 @@
  * the same bytes, of hostile coefficients too, and write nothing beside them; so does unstuffing.
  * Approach: random blocks, samples and counts through the kernels of each kind, compared; needs no
  * library, so that scripts/arm64 runs it too. Takes a seed as its argument. */
-#include "base/hash.h"
+#include "base/random.h"
 #include "jpeg/planes.h"
 #include "jpeg/segment.h"
 #include "test/t.h"

@@ -5,8 +5,8 @@
  * by markers.c, huffman.c, segment.c, planes.c and region.c, plain, with AVX2 and with SSE2
  * or NEON (planes_simd.c), over corners and random boxes; planes are upsampled here by jdsample.c's
  * words. Takes a seed as its argument. */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "jpeg/entropy.h"
 #include "jpeg/oracle_test.h"
 #include "jpeg/planes.h"

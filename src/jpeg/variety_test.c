@@ -6,7 +6,6 @@
  * 16 bits, one to three Huffman tables that are the standard's, optimised or drawn by chance;
  * their segments then taken apart, put together, repeated, shuffled and filled up. 20,000 of them
  * with STOKER_TEST_LONG. Arguments: a seed, and how many. */
-#include "base/hash.h"
 #include "jpeg/corners_test.h"
 #include "test/t.h"
 

@@ -8,8 +8,8 @@
 #ifndef LOADER_FILL_TEST_H
 #define LOADER_FILL_TEST_H
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "engine/engine.h"
 #include "test/t.h"
 #include "test/tars.h"

@@ -1,7 +1,6 @@
 /* Flights: opened, claimed, done; the one place that decides what a worker does for a loader. */
 #include "loader/flight.h"
 
-#include "base/hash.h"
 #include "engine/worker.h"
 #include "format/unpack.h"
 #include "loader/fetch.h"

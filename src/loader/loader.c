@@ -1,5 +1,4 @@
 /* The loader as its caller sees it: open, next, close. */
-#include "base/hash.h"
 #include "engine/worker.h"
 #include "loader/fetch.h"
 #include "loader/fill.h"

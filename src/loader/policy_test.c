@@ -6,7 +6,7 @@
  * sample.c. */
 #include "loader/policy_test.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 
 /* One stream of the whole world: the ranks' slices put side by side again, step by step. */
 static void stream_ranks(struct rig *rig, uint32_t world_size, uint32_t batch, struct trace *trace)

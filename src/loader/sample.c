@@ -1,6 +1,6 @@
 /* The work of one slot: find the members, read, decode into the batch, substitute what is
  * damaged. */
-#include "base/hash.h"
+#include "base/random.h"
 #include "field/field.h"
 #include "format/unpack.h"
 #include "loader/fetch.h"

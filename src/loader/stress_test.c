@@ -5,8 +5,8 @@
  * engine, data set, loader and batches closed in any order. Delivered bytes and ids are compared
  * with the order's pure function. `stress_test SEED` runs one history; STOKER_TEST_LONG=1 more.
  * Covers loader.c, flight.c, fetch.c, worker.c and batch.c under races. */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "dataset/dataset.h"
 #include "test/t.h"
 #include "test/tars.h"

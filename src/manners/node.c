@@ -1,8 +1,8 @@
 /* What the processes of a user share: leases, demands, and paces of prefixes. */
 #include "manners/node.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "manners/node_file.h"
 
 #include <errno.h>

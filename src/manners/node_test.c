@@ -1,6 +1,6 @@
 /* What processes share: forked ranks that take leases of one budget, some of which are killed; one
  * rate; files that are not what they should be. */
-#include "base/hash.h"
+#include "base/random.h"
 #include "io/clock.h"
 #include "manners/node.h"
 #include "manners/node_file.h"

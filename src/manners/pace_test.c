@@ -1,6 +1,6 @@
 /* pace.c in simulated time: a store that takes so many requests a second, one that says no to three
  * of ten whatever it is asked, one that says no to everything for a while, or is not there. */
-#include "base/hash.h"
+#include "base/random.h"
 #include "manners/rules.h"
 #include "test/t.h"
 

@@ -1,6 +1,6 @@
 /* Manners in simulated time: servers that are not well, links that are full, delays, hedges that
  * are paid for, shares. */
-#include "base/hash.h"
+#include "base/random.h"
 #include "manners/rules.h"
 #include "test/t.h"
 

@@ -4,6 +4,8 @@
  * Method: a tar of JPEGs of several kinds in the simulated world. Covers marker.c. */
 #include "marker/marker_test.h"
 
+#include "base/xxh3.h"
+
 #define SAMPLES 70u
 #define SIDE 40u
 #define BATCH 10u

@@ -3,7 +3,7 @@
 #ifndef MARKER_MARKER_TEST_H
 #define MARKER_MARKER_TEST_H
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "dataset/dataset_test.h"
 #include "marks/marks.h"
 

@@ -1,8 +1,8 @@
 /* Look-ups: the file as it is mapped, each page checked once, each place before it is read. */
 #include "marks/marks.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "io/io.h"
 #include "marks/marks_file.h"
 

@@ -1,7 +1,7 @@
 /* Any bytes as a file of marks: as they are, and with right sums behind them (the last 8 bytes say
  * where the table begins), so that what is in it is reached. Whatever is found is inside the file.
  * Reaches marks.c. */
-#include "base/hash.h"
+#include "base/xxh3.h"
 #include "marks/marks_file.h"
 
 #include <stdlib.h>

@@ -4,8 +4,9 @@
  * What is told to be written is there after a power cut, and a write that fails leaves nothing.
  * Method: files in the simulated world, each byte changed in turn, files of wrong shapes under
  * right sums, each call that may fail. Covers marks.c and marks_writer.c. */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "io/io.h"
 #include "io/write.h"
 #include "marks/marks_file.h"

@@ -1,8 +1,8 @@
 /* Making the file: entries as they come, the table and the sums of pages behind them. */
 #include "marks/marks_file.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "io/write.h"
 
 #include <errno.h>

@@ -4,7 +4,6 @@
  * Method: frames of mixes with and without groups are compared as sets; homes are counted against
  * what can be expected; chi-square over the places of a group; the blocks that nodes meet in an
  * epoch of a run are compared with those of the one before. Takes a seed as its argument. */
-#include "base/hash.h"
 #include "base/mem.h"
 #include "mix/schedule.h"
 #include "test/t.h"

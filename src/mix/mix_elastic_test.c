@@ -9,8 +9,8 @@
  * 75 where a sanitizer looks on. */
 #include "mix/schedule.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <stdlib.h>

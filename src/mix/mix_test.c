@@ -5,8 +5,8 @@
  * Covers layout.c and read.c too. Takes a seed as its argument. */
 #include "mix/mix.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "mix/mix.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 
 __extension__ typedef unsigned __int128 stk_wide;
 

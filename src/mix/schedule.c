@@ -1,8 +1,8 @@
 /* One question for the loader, whatever answers it: which sample stands here? */
 #include "mix/schedule.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * schedules are walked through and counted. Takes a seed as its argument. */
 #include "mix/schedule.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <stdlib.h>

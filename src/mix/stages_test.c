@@ -3,8 +3,8 @@
  * begin. Reads in any pieces agree, and a damaged table is an answer, never a wrong sample.
  * Method: small runs are walked through and counted; random histories change world and batch, and
  * resume; chi-square of draws. Takes a seed as its argument. */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "mix/schedule.h"
 #include "test/t.h"
 

@@ -8,7 +8,7 @@
  * STOKER_TEST_LONG: 10,000 histories instead of 300. */
 #include "order/order.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * added behind the copy; runs are counted; the spans of a world of a million are only looked at. */
 #include "order/given.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "test/t.h"
 
 struct stream {

@@ -14,7 +14,7 @@
  * of H, and so are those behind it. */
 #include "order/order.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 
 /* What a key is for: two uses never share random numbers. */
 enum use { USE_RUN = 1, USE_EPOCH, USE_SAMPLE, USE_BLOCK, USE_POOL, USE_PLACE };

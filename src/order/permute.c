@@ -13,7 +13,7 @@
  * indexes, pairs of indexes and differences (permute_test.c). */
 #include "order/order.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 
 #define FEW_BITS 6 /* up to 64 numbers */
 /* 8 still showed a skew in pairs of 5 and of 16 numbers. */

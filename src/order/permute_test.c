@@ -4,8 +4,8 @@
  * many keys for the places of an index (lengths 2 to 16), of a pair of indexes (the same), for
  * whole permutations (2 to 5) and for differences (17 to 600). Takes a seed as its argument; the
  * bounds are so far out that a fair draw fails with hardly any seed. */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "order/order.h"
 #include "test/t.h"
 

@@ -5,7 +5,7 @@
  * Method: chi-square over epochs, by the order's inverse, of the block shuffle (one group and
  * several), beside a full permutation, and a shuffle buffer of as many samples as a window, which
  * fails by far. Takes a seed as its argument; it is fixed otherwise. */
-#include "base/hash.h"
+#include "base/random.h"
 #include "order/order.h"
 #include "test/t.h"
 

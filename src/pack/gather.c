@@ -2,8 +2,8 @@
  * stream that goes forward. */
 #include "pack/gather.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "format/unpack.h"
 
 #include <errno.h>

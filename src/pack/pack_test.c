@@ -5,6 +5,8 @@
  * Covers pack.c, plan.c, measure.c, gather.c, shard_out.c, draft.c, manifest.c. */
 #include "pack/pack_test.h"
 
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "pack/plan.h"
 
 #include <stdlib.h>

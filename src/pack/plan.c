@@ -1,7 +1,6 @@
 /* The plan: the pieces of a sample, and the cut into shards. */
 #include "pack/plan.h"
 
-#include "base/hash.h"
 #include "base/keys.h"
 #include "base/mem.h"
 #include "format/tar_write.h"

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "format/tar_write.h"
 #include "pack/draft.h"
 

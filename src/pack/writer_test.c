@@ -3,6 +3,8 @@
  * Method: a fixed list of samples in the simulated world; rows of refusals; then each call of the
  * seam, or allocation, fails or is the last one before a kill or a power cut; who goes on leaves
  * out as many samples as position says. Covers writer.c and shard_out.c. */
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "pack/pack_test.h"
 
 enum { SAMPLES = 14, SHARD_BYTES = 16 << 10 };

@@ -5,6 +5,7 @@
 #include "pixel/jitter.h"
 
 #include "base/hash.h"
+#include "base/random.h"
 #include "pixel/kernels.h"
 #include "test/t.h"
 

@@ -4,8 +4,8 @@
  * hardware where there is one is AVX2's path. usage: kernels_test [seed] */
 #include "pixel/kernels_inner.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * again here, differ by what is rounded once in between; a plane that is not subsampled gives the
  * bytes of resize.c; plain C against AVX2, between guards; limits and fail-nth.
  * usage: planar_test [seed]. Covers picks.c. */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "pixel/kernels_inner.h"
 #include "pixel/planar.h"
 #include "test/t.h"

@@ -5,6 +5,7 @@
  * usage: resize_test [seed]. Covers axis.c. */
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "pixel/kernels_inner.h"
 #include "pixel/resize.h"
 #include "test/t.h"

@@ -5,8 +5,8 @@
  * them; every allocation failed once; orders made wrong behind the library's back. */
 #include "plan/follow.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
  * gives each sample once a pass of its source or stage is counted beside it. */
 #include "plan/parts.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <errno.h>
 #include <stdio.h>

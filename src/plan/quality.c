@@ -4,8 +4,8 @@
  * count. */
 #include "plan/follow.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * and a buffer beside what arithmetic says of them; every allocation failed once. */
 #include "plan/setup.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
  * and strategies; each read by libpng as anyone would, and by chunks.c, chain.c, filters.c,
  * filters_avx2.c and rows.c over corners and random boxes; files with bits flipped, bytes changed,
  * ends cut, with the old checksums and with new ones. Takes a seed as its argument. */
-#include "base/hash.h"
+#include "base/random.h"
 #include "png/filters.h"
 #include "png/libpng_test.h"
 #include "test/t.h"

@@ -1,8 +1,8 @@
 /* Line by line, into one text: each name and value NUL-ended, a value's lines joined. */
 #include "profile/ini.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <string.h>

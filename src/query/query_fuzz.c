@@ -2,7 +2,7 @@
  * for each column once at most, and says the same again. */
 #include "query/query.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * the seam and allocations failing once; threads. */
 #include "reach/reach.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "format/access.h"
 #include "format/unpack.h"
 #include "test/t.h"

@@ -1,8 +1,9 @@
 /* Members of a damaged tar, one after the other, and which samples they make whole. */
 #include "rescue/rescue.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "format/wds.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Fuzz: any bytes as a damaged tar, plain and as if it were packed, when the last byte chooses how
  * it ends. No crash; what is kept lies in the tar and in order; each sample that is lost is listed;
  * the same bytes give the same answer; and no byte of a plain tar is read often. */
-#include "base/hash.h"
+#include "base/xxh3.h"
 #include "rescue/rescue.h"
 
 #include <string.h>

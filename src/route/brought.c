@@ -6,8 +6,9 @@
  */
 #include "route/remote.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,8 +3,9 @@
  * so that no URL is kept. */
 #include "route/remote.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "io/clock.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* Remote files: opening, asking, listing, and reads that wait. */
 #include "route/remote.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "io/listing.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Fuzz: any bytes as part of a bzip2 file. The last byte chooses the portions. No crash; whatever
  * the portions the same streams; each begins as a block does and lies in the input, and bzlib takes
  * it or finds it damaged. */
-#include "base/hash.h"
+#include "base/xxh3.h"
 #include "salvage/bzip2.h"
 
 #include <bzlib.h>

@@ -3,8 +3,9 @@
  * does not depend on threads. */
 #include "sampler/sampler.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <stdlib.h>

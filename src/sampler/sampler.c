@@ -3,6 +3,8 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <stdlib.h>

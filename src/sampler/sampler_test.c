@@ -6,8 +6,6 @@
 #include "dataset/dataset_test.h"
 #include "sampler/sampler.h"
 
-#include "base/hash.h"
-
 #define SHARDS 3
 #define EACH 40 /* samples of a shard */
 #define SAMPLES (SHARDS * EACH)

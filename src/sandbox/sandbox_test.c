@@ -5,8 +5,8 @@
  * Covers child.c. */
 #include "sandbox/sandbox.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "field/field.h"
 #include "test/t.h"
 

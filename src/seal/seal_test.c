@@ -4,8 +4,8 @@
 #include "seal/seal.h"
 
 #include "base/crc.h"
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * them; runs that wait are counted: nothing is worked out before a state is asked for. */
 #include "sequence/cursor.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * function of it. */
 #include "sequence/sequence.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "batch/batch.h"
 #include "sequence/ahead.h"
 #include "sequence/cursor.h"

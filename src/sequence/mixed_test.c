@@ -9,7 +9,7 @@
  * instead of 90. */
 #include "sequence/samples.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "order/order.h"
 #include "test/t.h"
 #include "world/world.h"

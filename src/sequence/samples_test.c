@@ -7,7 +7,7 @@
  * fails once. */
 #include "sequence/samples.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 #include "sequence/cursor.h"
 #include "test/t.h"
 #include "world/world.h"

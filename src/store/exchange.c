@@ -1,8 +1,9 @@
 /* A request with all of its tries. */
 #include "store/shared.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "io/clock.h"
 #include "io/io.h"
 #include "vault/vault.h"

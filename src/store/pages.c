@@ -2,8 +2,9 @@
  * Google, whose words are the same, and of Azure (List Blobs). */
 #include "store/shared.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <expat.h>

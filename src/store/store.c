@@ -1,8 +1,9 @@
 /* Opening a store: what the environment configures, and what is shared by all requests. */
 #include "store/shared.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "dialect/site.h"
 #include "io/clock.h"
 

@@ -6,8 +6,8 @@
  * Covers sweep.c and lane.c. */
 #include "sweep/sweep.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "format/tar_write.h"
 #include "test/t.h"
 #include "test/tars.h"

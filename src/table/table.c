@@ -1,8 +1,8 @@
 /* The file of a table: parts one after the other, sums of its pages, a foot that tells where. */
 #include "table/table.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 
 #include <errno.h>
 #include <string.h>

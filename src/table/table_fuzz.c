@@ -1,8 +1,9 @@
 /* Fuzz of table.c and of the look-ups in mix/ on lent tables: any bytes as a file, with their sums
  * made right (the last byte: 1) so that damage gets past them. Every look-up answers a sample that
  * is there, or that the table is damaged. */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "table/table.h"
 
 #include <string.h>

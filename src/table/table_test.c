@@ -5,8 +5,9 @@
  * changed; feet with wrong numbers and right sums; failing memory. Takes a seed as its argument. */
 #include "table/table.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "test/t.h"
 
 #include <stdlib.h>

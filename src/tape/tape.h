@@ -19,6 +19,7 @@
 #define TAPE_TAPE_H
 
 #include "base/hash.h"
+#include "base/xxh3.h"
 #include "engine/reader.h"
 #include "format/seekable.h"
 #include "index/index.h"

@@ -1,7 +1,7 @@
 /* Fill in the middle. */
 #include "tokens/middle.h"
 
-#include "base/hash.h"
+#include "base/random.h"
 
 #include <string.h>
 

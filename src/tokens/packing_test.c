@@ -4,8 +4,8 @@
  * piece (packing.c), the bounds of both ends, every allocation refused once. */
 #include "tokens/packing.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
  * the processor's cache, and narrowed at the end. */
 #include "tokens/row.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * form is put back by its sentinels to what it was; rates and cuts against chi-square. */
 #include "tokens/row.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <errno.h>

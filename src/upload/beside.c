@@ -1,7 +1,8 @@
 /* Google's store: S3's words but for conditions and sums.
  * https://cloud.google.com/storage/docs/xml-api/post-object-complete */
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
 #include "upload/by_parts.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* What a shard's members must be: names, samples, contents. The walk brings them front to back. */
+#include "base/random.h"
 #include "verify/verify.h"
 
 #include "format/wds.h"

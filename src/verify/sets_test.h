@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/xxh3.h"
 #include "engine/engine.h"
 #include "index/index.h"
 #include "io/write.h"

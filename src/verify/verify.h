@@ -12,6 +12,7 @@
 #define VERIFY_VERIFY_H
 
 #include "base/hash.h"
+#include "base/xxh3.h"
 #include "codec/codec.h"
 #include "dataset/sidecar.h"
 #include "engine/reader.h"

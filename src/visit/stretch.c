@@ -1,7 +1,7 @@
 /* Keys below a prefix of S3, by stretches. */
 #include "visit/stretch.h"
 
-#include "base/hash.h"
+#include "base/xxh3.h"
 #include "route/route.h"
 #include "store/store.h"
 

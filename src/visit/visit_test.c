@@ -3,8 +3,8 @@
  * between random names. S3 itself: python/tests/test_copy.py. Covers stretch.c. */
 #include "visit/visit.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 #include "visit/stretch.h"
 

@@ -5,8 +5,8 @@
  * Covers whole.c. */
 #include "whole/whole.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <errno.h>

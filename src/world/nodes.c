@@ -1,8 +1,8 @@
 /* The tree of the simulated world: nodes with users, names with a synced copy. */
 #include "world/inner.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #include <errno.h>
 #include <limits.h>

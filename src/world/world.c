@@ -2,8 +2,8 @@
 #include "io/clock.h"
 #include "world/inner.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "io/listing.h"
 #include "io/read_list.h"
 #include "io/write.h"

@@ -4,8 +4,8 @@
  * compared, and two of different seeds. */
 #include "world/world.h"
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "test/t.h"
 
 #include <errno.h>

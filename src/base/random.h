@@ -1,0 +1,27 @@
+/* base/random.h: random numbers out of keys, for the order and augmentation: the same key gives the
+ * same number on every machine.
+ * Owner: values. Threads: any. Memory: none. Bound: none. */
+#ifndef BASE_RANDOM_H
+#define BASE_RANDOM_H
+
+#include <stdint.h>
+
+/* The finaliser of splitmix64 (Steele, Lea, Flood 2014; constants by Stafford, mix 13):
+ * a bijection of 64-bit words. */
+static inline uint64_t stk_mix(uint64_t x)
+{
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9ULL;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebULL;
+    x ^= x >> 31;
+    return x;
+}
+
+/* A new key out of a key and a word: counter-based, so (seed, epoch, position, use) chains. */
+static inline uint64_t stk_key(uint64_t key, uint64_t word)
+{
+    return stk_mix(stk_mix(key + 0x9e3779b97f4a7c15ULL) ^ (word * 0xd6e8feb86659fd93ULL + 1));
+}
+
+#endif
