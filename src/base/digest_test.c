@@ -1,5 +1,5 @@
-/* Goal: digests are SHA-256.
- * Method: rows with known answers (FIPS 180-4 examples). */
+/* Goal: digests are SHA-256, and their text is read back.
+ * Method: rows with known answers (FIPS 180-4 examples), and of texts that are no digits. */
 #include "base/hash.h"
 
 #include "test/t.h"
@@ -31,8 +31,30 @@ static void test_digests(void)
     }
 }
 
+static void test_hex(void)
+{
+    static const struct hex_row {
+        const char *text;
+        bool want;
+    } hex_rows[] = {{"00ff1a", true},  {"00ff1", false},  {"00ff1a0", false},
+                    {"00FF1A", false}, {"00fg1a", false}, {"", false}};
+
+    T_EACH(hex_row, row, hex_rows)
+    {
+        uint8_t bytes[3] = {0};
+        char back[7];
+
+        T_EQ(row->text, stk_unhex(row->text, bytes, sizeof bytes), row->want);
+        if (row->want) {
+            stk_hex(bytes, sizeof bytes, back);
+            T_STR(row->text, back, row->text);
+        }
+    }
+}
+
 int main(void)
 {
     test_digests();
+    test_hex();
     return t_finish();
 }

@@ -85,3 +85,18 @@ void stk_hex(const uint8_t *data, size_t bytes, char *text_out)
     }
     text_out[2 * bytes] = '\0';
 }
+
+bool stk_unhex(const char *text, uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < 2 * count; i++) {
+        char digit = text[i];
+        uint8_t value = digit >= '0' && digit <= '9'   ? (uint8_t)(digit - '0')
+                        : digit >= 'a' && digit <= 'f' ? (uint8_t)(digit - 'a' + 10)
+                                                       : 16;
+        if (value > 15) {
+            return false; /* a NUL too */
+        }
+        bytes[i / 2] = (uint8_t)(i % 2 == 0 ? value << 4 : bytes[i / 2] | value);
+    }
+    return text[2 * count] == 0;
+}

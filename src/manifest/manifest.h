@@ -54,7 +54,4 @@ uint64_t stk_manifest_left(const struct stk_manifest *manifest);
 int stk_manifest_text(struct stk_manifest *manifest, char **text_out, size_t *bytes_out,
                       struct stoker_error *error);
 
-/* Digits, lower case, of stk_hex; false: they are not. */
-bool stk_unhex(const char *text, uint8_t *bytes, size_t count);
-
 #endif
