@@ -4,57 +4,11 @@
 #include "base/mem.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 /* A sentence about the first entries: what fits a message. */
 #define MESSAGE_ENTRIES 8u
-
-bool stk_is_damage(int status)
-{
-    return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
-           status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_UNSUPPORTED ||
-           status == STOKER_ERROR_LIMIT || status == STOKER_ERROR_MISSING;
-}
-
-/* What a disk under load, a mount that moves or a network may answer for a while. Not
- * STOKER_ERROR_TIMEOUT: such a read has waited for long, and its buffer is lost. */
-bool stk_may_pass(int status)
-{
-    static const int numbers[] = {
-        EIO,       EAGAIN,     EINTR,       ETIMEDOUT,    ESTALE,
-        EREMOTEIO, ENETDOWN,   ENETUNREACH, ENETRESET,    ECONNABORTED,
-        ENOTCONN,  ECONNRESET, EHOSTDOWN,   EHOSTUNREACH, ECONNREFUSED,
-    };
-
-    for (size_t i = 0; i < STK_COUNT(numbers); i++) {
-        if (status == -numbers[i]) {
-            return true;
-        }
-    }
-    return false;
-}
-
-uint64_t stk_retry_wait_ns(uint32_t wait_ms, uint32_t attempt)
-{
-    uint64_t wait = wait_ms;
-
-    for (uint32_t i = 1; i < attempt && wait < STK_RETRY_WAIT_MAX_MS; i++) {
-        wait *= 2;
-    }
-    return stk_min(wait, STK_RETRY_WAIT_MAX_MS) * 1000000u;
-}
-
-void stk_retry_tell(struct stoker_error *error, uint32_t count)
-{
-    size_t used = error ? strlen(error->what) : 0;
-
-    if (error && count > 0) {
-        snprintf(error->what + used, sizeof error->what - used, ", also after %u %s", count,
-                 count == 1 ? "retry" : "retries");
-    }
-}
 
 /* ---- one damaged sample ---- */
 

@@ -1,5 +1,4 @@
-/* damage/damage.h: a damaged sample, as the loader and pack keep it, tell of it and count it; and
- * which failures are damage, which may pass, and which are neither.
+/* damage/damage.h: a damaged sample, as the loader and pack keep it, tell of it and count it.
  *
  *   error -new-> struct stk_damage -line-> JSON for the quarantine file
  *                                  -error-> the error again
@@ -11,21 +10,6 @@
 #define DAMAGE_DAMAGE_H
 
 #include "base/base.h"
-
-/* Damage in the data itself: it will be there again, and may be skipped. What the machine or the
- * network did is neither. */
-bool stk_is_damage(int status);
-/* A failure of the machine or the network that may not come again. */
-bool stk_may_pass(int status);
-
-#define STK_RETRY_WAIT_MAX_MS 10000u
-#define STK_RETRIES_DEFAULT 3u
-#define STK_RETRY_WAIT_DEFAULT_MS 100u
-
-/* The wait before try `attempt` (from 1): doubles, up to STK_RETRY_WAIT_MAX_MS. */
-uint64_t stk_retry_wait_ns(uint32_t wait_ms, uint32_t attempt);
-/* Says in the error that `count` further tries did not help. */
-void stk_retry_tell(struct stoker_error *error, uint32_t count);
 
 /* One damaged sample; const. */
 struct stk_damage {

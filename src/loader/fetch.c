@@ -1,6 +1,7 @@
 /* The fetcher: one thread that turns cold spans into few deep reads. */
 #include "loader/fetch.h"
 
+#include "base/retry.h"
 #include "base/thread.h"
 #include "engine/worker.h"
 

@@ -14,7 +14,6 @@
 #ifndef LOADER_FETCH_H
 #define LOADER_FETCH_H
 
-#include "damage/damage.h"
 #include "ground/reads.h"
 #include "loader/flight.h"
 

@@ -15,7 +15,6 @@
 #ifndef LOADER_QUARANTINE_H
 #define LOADER_QUARANTINE_H
 
-#include "damage/damage.h"
 #include "loader/flight.h"
 
 struct stk_quarantine_options {

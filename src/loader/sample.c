@@ -1,6 +1,7 @@
 /* The work of one slot: find the members, read, decode into the batch, substitute what is
  * damaged. */
 #include "base/random.h"
+#include "base/retry.h"
 #include "field/field.h"
 #include "format/unpack.h"
 #include "loader/fetch.h"

@@ -3,6 +3,7 @@
 #include "pack/gather.h"
 
 #include "base/mem.h"
+#include "base/retry.h"
 #include "base/xxh3.h"
 #include "format/unpack.h"
 

@@ -7,7 +7,7 @@
  * pack.c, gather.c, shard_out.c, damage/records.c. */
 #include "pack/pack_test.h"
 
-#include "damage/damage.h"
+#include "base/retry.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,7 @@
 /* The packing of a data set: a thread that plans, has whole shards written in parallel, commits. */
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/retry.h"
 #include "base/thread.h"
 #include "pack/draft.h"
 #include "pack/gather.h"
