@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "io/clock.h"
-#include "io/machine.h"
+#include "io/small_file.h"
 #include "profile/settings.h"
 #include "sign/sign.h"
 

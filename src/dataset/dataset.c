@@ -5,7 +5,7 @@
 #include "dataset/sidecar.h"
 #include "format/unpack.h"
 #include "ground/ground.h"
-#include "io/machine.h"
+#include "io/user_paths.h"
 #include "turn/turn.h"
 #include "vault/vault.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/hash.h"
 #include "index/words.h"
-#include "io/machine.h"
+#include "io/user_paths.h"
 #include "source/names.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Read-ahead and disk, out of /sys (Documentation/ABI/testing/sysfs-class-bdi, sysfs-block). */
 #include "ground/ground.h"
 
-#include "io/machine.h"
+#include "io/small_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,8 @@
 
 #include "base/mem.h"
 #include "io/io.h"
-#include "io/machine.h"
+#include "io/small_file.h"
+#include "io/user_paths.h"
 
 #include <errno.h>
 #include <stdio.h>

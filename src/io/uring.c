@@ -9,7 +9,7 @@
 #include "io/posix.h"
 
 #include "base/mem.h"
-#include "io/machine.h"
+#include "io/small_file.h"
 
 #include <errno.h>
 #include <liburing.h>

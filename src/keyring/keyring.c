@@ -3,7 +3,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "io/machine.h"
+#include "io/small_file.h"
 
 #include <errno.h>
 #include <stdio.h>

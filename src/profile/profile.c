@@ -2,7 +2,7 @@
 #include "profile/profile.h"
 
 #include "base/mem.h"
-#include "io/machine.h"
+#include "io/small_file.h"
 
 #include <ctype.h>
 #include <errno.h>

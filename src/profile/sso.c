@@ -3,7 +3,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "io/machine.h"
+#include "io/small_file.h"
 #include "profile/profile.h"
 #include "profile/tell.h"
 

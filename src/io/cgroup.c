@@ -2,19 +2,17 @@
  *
  * A limit may sit on any level between the process's group and the root of what is mounted, so
  * each level is asked. Files: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and cgroup-v1. */
-#include "io/machine.h"
+#include "io/cgroup.h"
 
 #include "base/mem.h"
 #include "io/io.h"
+#include "io/small_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LEVELS_MAX 64
 #define CPUS_MAX 65536
@@ -121,101 +119,10 @@ uint64_t stk_machine_memory_bytes(const char *prefix)
     return bytes;
 }
 
-int64_t stk_machine_bytes(const char *path, uint8_t *data, size_t bytes_max)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC), number = fd < 0 ? errno : 0;
-    size_t used = 0;
-    ssize_t count = 1;
-
-    while (number == 0 && count > 0 && used < bytes_max) {
-        count = read(fd, data + used, bytes_max - used);
-        used += count > 0 ? (size_t)count : 0;
-        number = count < 0 ? errno : 0;
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return number ? -number : (int64_t)used;
-}
-
-int stk_machine_save(const char *path, const void *data, size_t bytes)
-{
-    char beside[PATH_MAX];
-    size_t used = 0;
-    int fd, number = 0;
-
-    if ((size_t)snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= sizeof beside) {
-        return -ENAMETOOLONG;
-    }
-    fd = mkostemp(beside, O_CLOEXEC); /* 0600 */
-    if (fd < 0) {
-        return -errno;
-    }
-    while (number == 0 && used < bytes) {
-        ssize_t count = write(fd, (const char *)data + used, bytes - used);
-        used += count > 0 ? (size_t)count : 0;
-        number = count < 0 && errno != EINTR ? errno : 0;
-    }
-    if (number == 0 && (fsync(fd) < 0 || rename(beside, path) < 0)) {
-        number = errno;
-    }
-    if (number != 0) {
-        unlink(beside);
-    }
-    close(fd);
-    return -number;
-}
-
-bool stk_machine_text(const char *path, char *text, size_t text_bytes)
-{
-    int64_t used = stk_machine_bytes(path, (uint8_t *)text, text_bytes - 1);
-
-    text[used < 0 ? 0 : used] = '\0';
-    return used >= 0;
-}
-
 /* controller "": the unified hierarchy of version 2. */
-bool stk_machine_absolute(const char *path, char *text, size_t text_bytes)
-{
-    size_t used = 0;
-
-    if (stk_io_is_url(path)) {
-        return (size_t)snprintf(text, text_bytes, "%s", path) < text_bytes;
-    }
-    if (path[0] != '/') {
-        if (!getcwd(text, text_bytes)) {
-            return false;
-        }
-        used = strlen(text);
-    }
-    return (size_t)snprintf(text + used, text_bytes - used, "%s%s", path[0] == '/' ? "" : "/",
-                            path) < text_bytes - used;
-}
-
-bool stk_machine_cache(char *text, size_t text_bytes)
-{
-    static const struct {
-        const char *name, *below;
-    } homes[] = {{"STOKER_CACHE", ""}, {"XDG_CACHE_HOME", "/stoker"}, {"HOME", "/.cache/stoker"}};
-
-    for (size_t i = 0; i < STK_COUNT(homes); i++) {
-        const char *value = getenv(homes[i].name);
-        size_t bytes = value ? strlen(value) : 0;
-
-        while (bytes > 1 && value[bytes - 1] == '/') {
-            bytes--;
-        }
-        if (bytes > 0 && value[0] == '/') {
-            return (size_t)snprintf(text, text_bytes, "%.*s%s", (int)stk_min(bytes, 8192), value,
-                                    homes[i].below) < text_bytes;
-        }
-    }
-    return false;
-}
-
 static bool find_hierarchy(const char *prefix, const char *controller, struct hierarchy *hierarchy)
 {
-    char *text = stk_alloc(1, STK_MACHINE_TEXT_BYTES);
+    char *text = stk_alloc(1, STK_CGROUP_TEXT_BYTES);
     char group[PATH_MAX], path[PATH_MAX], *root, *point;
     size_t root_bytes;
     int bytes;
@@ -225,12 +132,12 @@ static bool find_hierarchy(const char *prefix, const char *controller, struct hi
         return false;
     }
     snprintf(path, sizeof path, "%s/proc/self/cgroup", prefix);
-    if (!stk_machine_text(path, text, STK_MACHINE_TEXT_BYTES) ||
+    if (!stk_machine_text(path, text, STK_CGROUP_TEXT_BYTES) ||
         !group_of(text, controller, group, sizeof group)) {
         goto done;
     }
     snprintf(path, sizeof path, "%s/proc/self/mountinfo", prefix);
-    if (!stk_machine_text(path, text, STK_MACHINE_TEXT_BYTES) ||
+    if (!stk_machine_text(path, text, STK_CGROUP_TEXT_BYTES) ||
         !mount_of(text, controller, &root, &point)) {
         goto done;
     }

@@ -1,0 +1,62 @@
+/* Goal: paths begin at the root, URLs stay, and the cache folder is what the environment says.
+ * Method: rows of paths and of variables. */
+#include "io/user_paths.h"
+
+#include "test/t.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void test_absolute(void)
+{
+    char text[64];
+
+    T_EQ("go there", chdir("/tmp"), 0);
+    T_TRUE("absolute", stk_machine_absolute("/a/../b", text, sizeof text));
+    T_STR("absolute", text, "/a/../b");
+    T_TRUE("relative", stk_machine_absolute("a//b", text, sizeof text));
+    T_STR("relative", text, "/tmp/a//b");
+    T_TRUE("URL", stk_machine_absolute("s3://bucket/key", text, sizeof text));
+    T_STR("URL", text, "s3://bucket/key");
+    T_TRUE("just fits", stk_machine_absolute("abc", text, 9));
+    T_TRUE("too long", !stk_machine_absolute("abc", text, 8));
+    T_TRUE("no room for the folder", !stk_machine_absolute("abc", text, 3));
+}
+
+static void test_cache(void)
+{
+    static const struct cache_row {
+        const char *stoker, *xdg, *home, *want; /* NULL: not set; none */
+    } cache_rows[] = {
+        {"/c", "/x", "/h", "/c"},           {"/c//", NULL, NULL, "/c"},
+        {NULL, "/x/", "/h", "/x/stoker"},   {"relative", NULL, "/h", "/h/.cache/stoker"},
+        {"", "", "/h", "/h/.cache/stoker"}, {NULL, NULL, "h", NULL},
+        {NULL, NULL, NULL, NULL},
+    };
+
+    T_EACH(cache_row, row, cache_rows)
+    {
+        const char *names[] = {"STOKER_CACHE", "XDG_CACHE_HOME", "HOME"};
+        const char *values[] = {row->stoker, row->xdg, row->home};
+        char text[32];
+        bool found;
+
+        for (size_t i = 0; i < STK_COUNT(names); i++) {
+            T_EQ(names[i], values[i] ? setenv(names[i], values[i], 1) : unsetenv(names[i]), 0);
+        }
+        found = stk_machine_cache(text, sizeof text);
+        T_EQ("found", found, row->want != NULL);
+        if (found && row->want) {
+            T_STR("folder", text, row->want);
+        }
+    }
+}
+
+int main(void)
+{
+    test_absolute();
+    test_cache();
+    return t_finish();
+}
