@@ -1,6 +1,9 @@
 /* Batches and the pool that they return to. */
 #include "batch/batch.h"
 
+#include "base/mem.h"
+#include "base/memory_pages.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #ifndef BATCH_BATCH_H
 #define BATCH_BATCH_H
 
-#include "base/mem.h"
+#include "base/memory_budget.h"
 
 #define STK_BATCH_FIELDS_MAX 64
 

@@ -1,5 +1,6 @@
 /* Goal: batches return to their pool from any thread, live past it, and never pass the budget.
  * Method: a keeper that counts; rows of sizes; each allocation failed in turn. */
+#include "base/mem.h"
 #include "batch/batch.h"
 #include "test/t.h"
 

@@ -7,7 +7,6 @@
 #ifndef CODEC_PICTURE_TEST_H
 #define CODEC_PICTURE_TEST_H
 
-#include "base/mem.h"
 #include "base/random.h"
 #include "codec/codec.h"
 

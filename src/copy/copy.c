@@ -2,6 +2,8 @@
 #include "copy/copy.h"
 
 #include "base/mem.h"
+#include "base/memory_budget.h"
+#include "base/memory_pages.h"
 #include "base/thread.h"
 #include "base/xxh3.h"
 #include "vault/vault.h"

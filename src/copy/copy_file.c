@@ -1,6 +1,7 @@
 /* One file: whole, or its parts. */
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/xxh3.h"
 #include "copy/copy.h"
 

@@ -3,6 +3,7 @@
 #include "copy/look.h"
 
 #include "base/mem.h"
+#include "base/memory_budget.h"
 #include "engine/engine.h"
 #include "io/io.h"
 #include "route/route.h"

@@ -1,6 +1,6 @@
 /* Checksums of a source that are made in order, and what counts in them since an earlier run. */
 #include "base/hash.h"
-#include "base/mem.h"
+#include "base/memory_pages.h"
 #include "copy/copy.h"
 
 #include <errno.h>

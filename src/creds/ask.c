@@ -2,6 +2,7 @@
 #include "creds/search.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/random.h"
 #include "io/clock.h"
 #include "io/small_file.h"

@@ -2,6 +2,7 @@
 #include "creds/creds.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/random.h"
 #include "base/thread.h"
 #include "creds/search.h"

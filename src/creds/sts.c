@@ -2,6 +2,7 @@
 #include "creds/sts.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "io/clock.h"
 #include "profile/settings.h"
 #include "profile/sso.h"

@@ -2,6 +2,7 @@
 #include "dataset/dataset.h"
 
 #include "base/hash.h"
+#include "base/mem.h"
 #include "dataset/sidecar.h"
 #include "format/unpack.h"
 #include "ground/ground.h"

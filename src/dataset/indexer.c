@@ -1,4 +1,5 @@
 /* The indexer: lists, keeps what is fresh of an index that is there, reads the rest, writes. */
+#include "base/mem.h"
 #include "base/thread.h"
 #include "dataset/sidecar.h"
 #include "format/access.h"

@@ -1,4 +1,5 @@
 /* What a data set tells of itself, and its members' bytes, for who asks for one sample. */
+#include "base/mem.h"
 #include "dataset/dataset.h"
 
 #include "dataset/sidecar.h"

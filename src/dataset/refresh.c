@@ -1,5 +1,6 @@
 /* A data set that grew, as another one; one as it was before it grew; and several as one. What they
  * are made of is never touched: loaders on it go on with what they have. */
+#include "base/mem.h"
 #include "dataset/dataset.h"
 
 #include "dataset/sidecar.h"

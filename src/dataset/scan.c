@@ -1,4 +1,5 @@
 /* Listing what the urls name, and reading headers into the index, in parallel. */
+#include "base/mem.h"
 #include "dataset/dataset.h"
 
 #include "base/xxh3.h"

@@ -2,6 +2,7 @@
 #include "dataset/sidecar.h"
 
 #include "base/hash.h"
+#include "base/mem.h"
 #include "index/words.h"
 #include "io/user_paths.h"
 #include "source/names.h"

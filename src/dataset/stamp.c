@@ -1,6 +1,7 @@
 /* The stamp of an index file: mtimes, which a copy of the data changes, so they lie apart. It
  * counts only for the very index file (its inode) that it was written for: beside a copy it says
  * nothing, and only the sizes of shards tell whether the index is fresh. */
+#include "base/mem.h"
 #include "dataset/sidecar.h"
 
 #include "base/xxh3.h"

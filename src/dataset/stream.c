@@ -1,4 +1,5 @@
 /* The bytes of a shard, packed or not, front to back. */
+#include "base/mem.h"
 #include "dataset/dataset.h"
 
 #include "base/hash.h"

@@ -3,7 +3,6 @@
  * same with vectors and without, and by way of a canvas, whatever was decoded before; memory stays
  * in what the ticket said. The first 4 bytes choose the plan, the key and marks from nowhere.
  * Reaches decode.c, decode_plan.c, geometry.c, draw.c and room pixel. */
-#include "base/mem.h"
 #include "codec/codec.h"
 #include "decode/decode.h"
 

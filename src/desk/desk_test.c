@@ -4,6 +4,7 @@
 #include "desk/desk.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "test/t.h"
 
 #include <errno.h>

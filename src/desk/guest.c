@@ -2,6 +2,7 @@
 #include "desk/desk.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/xxh3.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /* Hugging Face: URLs of files and folders, and pages of listings. */
 #include "dialect/hugging.h"
 
-#include "base/mem.h"
 #include "dialect/dialect.h"
 
 #include <errno.h>

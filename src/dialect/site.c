@@ -1,7 +1,6 @@
 /* One service after the other: what is set, else what the service itself uses. */
 #include "dialect/site.h"
 
-#include "base/mem.h"
 #include "creds/search.h"
 #include "profile/profile.h"
 #include "profile/tell.h"

@@ -1,4 +1,5 @@
 /* What a sample contains, as one number: of the checksums of its index, or of the bytes. */
+#include "base/mem.h"
 #include "diff/diff.h"
 
 #include "base/random.h"

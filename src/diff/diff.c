@@ -1,6 +1,8 @@
 /* Comparing: a thread that finds all differences, and the caller who pulls them. */
 #include "diff/diff.h"
 
+#include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/thread.h"
 
 #include <errno.h>

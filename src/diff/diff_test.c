@@ -4,6 +4,7 @@
  * Method: rows of two small data sets in the simulated world; random sets beside counting by hand;
  * a disk that fails for what must not be read; fail-nth. Covers diff.c, content.c, member.c,
  * merge.c, pairs.c. */
+#include "base/mem.h"
 #include "diff/diff.h"
 
 #include "base/random.h"

@@ -1,4 +1,5 @@
 /* Which members make the difference between two samples of one key. */
+#include "base/mem.h"
 #include "diff/diff.h"
 
 #include "base/xxh3.h"

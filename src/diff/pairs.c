@@ -1,4 +1,5 @@
 /* Shards that both sides have, by their SHA-256: what is in them need not be looked at. */
+#include "base/mem.h"
 #include "diff/diff.h"
 
 #include <errno.h>

@@ -1,7 +1,8 @@
 /* The engine: its life, and what the user asks of it. The workers are in worker.c. */
 #include "engine/engine.h"
-#include "base/thread.h"
 
+#include "base/mem.h"
+#include "base/thread.h"
 #include "engine/worker.h"
 #include "route/route.h"
 

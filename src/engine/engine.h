@@ -10,7 +10,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
-#include "base/mem.h"
+#include "base/memory_budget.h"
 #include "decode/decode.h"
 #include "io/io.h"
 #include "marks/marks.h"

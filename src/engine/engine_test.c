@@ -1,6 +1,7 @@
 /* Goal: jobs run every round once and tell the lowest failure; clients are served in turns, those
  * that somebody waits for first; the service is made once and closed with the engine.
  * Method: an engine with two workers on the simulated world. Covers engine.c and worker.c. */
+#include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/worker.h"
 #include "test/t.h"

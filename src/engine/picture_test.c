@@ -3,6 +3,7 @@
  * not wait for a decoder that loops.
  * Method: a tar of PNGs in the simulated world, some of them pictures that stoker-decode-test
  * obeys (see rogue_main.c). Covers picture.c. */
+#include "base/mem.h"
 #include "engine/engine.h"
 #include "test/t.h"
 #include "test/tars.h"

@@ -1,6 +1,7 @@
 /* Reading ahead: a ring of blocks, of which the oldest is lent. */
 #include "engine/reader.h"
 
+#include "base/memory_pages.h"
 #include "route/route.h"
 
 #include <errno.h>

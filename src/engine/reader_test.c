@@ -1,6 +1,7 @@
 /* Goal: a reader gives a file's bytes front to back, however the disk answers; what fails has its
  * offset; a reader can be used again after anything.
  * Method: a file in the simulated world under rules, a row each, read twice with one reader. */
+#include "base/mem.h"
 #include "engine/reader.h"
 #include "test/t.h"
 #include "world/world.h"

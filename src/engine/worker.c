@@ -1,6 +1,9 @@
 /* The threads of an engine, and jobs that run on all of them. */
 #include "engine/worker.h"
 
+#include "base/mem.h"
+#include "base/memory_pages.h"
+
 #include <errno.h>
 #include <signal.h>
 

@@ -1,5 +1,6 @@
 /* Who a URL is asked as, for people: nothing is kept, and no secret is given on. */
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "creds/creds.h"
 #include "dialect/s3.h"
 #include "http/http.h"

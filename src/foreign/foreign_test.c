@@ -3,7 +3,6 @@
  * Method: texts that the tools themselves wrote (wds2idx of DALI 2.4; Energon's rule at bef8be2 on
  * Python's tarfile; widsindex before webdataset gave it up), of tars made by Python's tarfile, and
  * each of them changed, in tables; every cut; headers of real shape, compared with a tar's. */
-#include "base/mem.h"
 #include "foreign/dali.h"
 #include "foreign/energon.h"
 #include "foreign/headers.h"

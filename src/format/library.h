@@ -5,7 +5,7 @@
 #ifndef FORMAT_LIBRARY_H
 #define FORMAT_LIBRARY_H
 
-#include "base/mem.h"
+#include "base/memory_budget.h"
 
 static inline void *stk_library_take_gzip(void *opaque, unsigned count, unsigned bytes)
 {

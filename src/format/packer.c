@@ -3,6 +3,7 @@
 #include "format/packer.h"
 
 #include "base/mem.h"
+#include "base/memory_budget.h"
 #include "format/library.h"
 #include "format/seekable.h"
 #include "format/unpack.h"

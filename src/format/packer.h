@@ -11,7 +11,7 @@
 #ifndef FORMAT_PACKER_H
 #define FORMAT_PACKER_H
 
-#include "base/mem.h"
+#include "base/memory_budget.h"
 
 #define STK_PACKER_FRAME_MIN (64u << 10)
 #define STK_PACKER_FRAME_MAX (32u << 20)

@@ -2,6 +2,7 @@
 #include "format/unpack.h"
 
 #include "base/mem.h"
+#include "base/memory_budget.h"
 #include "format/access.h"
 #include "format/library.h"
 

@@ -10,7 +10,7 @@
 #ifndef FORMAT_UNPACK_H
 #define FORMAT_UNPACK_H
 
-#include "base/mem.h"
+#include "base/memory_budget.h"
 
 struct stk_access_maker;
 struct stk_access_point;

@@ -3,6 +3,7 @@
  * Method: each packing in the same tests: portions of many sizes, several streams, padding, every
  * cut, every byte changed, bombs, headers that ask for too large a window. */
 #include "base/mem.h"
+#include "base/memory_budget.h"
 #include "format/unpack.h"
 #include "test/t.h"
 

@@ -2,8 +2,6 @@
  * as many bytes as it was said to have, or is refused. */
 #include "frames/frames.h"
 
-#include "base/mem.h"
-
 #define FRAME_BYTES_MAX (1u << 20)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

@@ -3,6 +3,8 @@
  * about once an epoch. */
 #include "frames/kept.h"
 
+#include "base/mem.h"
+
 #include <errno.h>
 #include <string.h>
 

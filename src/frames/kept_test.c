@@ -4,6 +4,7 @@
  * Method: files packed by libzstd in frames, an engine on a simulated world (kept.c); reads at
  * random places compared with the array; the count of frames that workers unpacked, waited for with
  * a deadline; allocations that fail while workers unpack. */
+#include "base/mem.h"
 #include "frames/kept.h"
 
 #include "base/random.h"

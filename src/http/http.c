@@ -3,6 +3,7 @@
 
 #include "base/hidden.h"
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/thread.h"
 #include "http/reactor.h"
 #include "io/clock.h"

@@ -3,6 +3,7 @@
 
 #include "base/hidden.h"
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "io/clock.h"
 
 #include <errno.h>

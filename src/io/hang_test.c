@@ -11,6 +11,7 @@
 #include "io/io.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "test/t.h"
 
 #include <dirent.h>

@@ -6,6 +6,7 @@
 #include "io/io.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/random.h"
 #include "test/t.h"
 

@@ -2,7 +2,7 @@
 #include "keyring/keyring.h"
 
 #include "base/hash.h"
-#include "base/mem.h"
+#include "base/memory_pages.h"
 #include "io/small_file.h"
 
 #include <errno.h>

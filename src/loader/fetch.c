@@ -1,6 +1,8 @@
 /* The fetcher: one thread that turns cold spans into few deep reads. */
 #include "loader/fetch.h"
 
+#include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/retry.h"
 #include "base/thread.h"
 #include "engine/worker.h"

@@ -1,4 +1,5 @@
 /* Fields as they are opened: which member, which shape, whom they follow. */
+#include "base/mem.h"
 #include "loader/fill.h"
 
 #include "field/field.h"

@@ -2,6 +2,7 @@
  * lies aside laid out when the flight's last slot is done. */
 #include "loader/fill.h"
 
+#include "base/mem.h"
 #include "base/random.h"
 #include "field/field.h"
 

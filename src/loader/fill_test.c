@@ -6,6 +6,8 @@
  * boxes and the mask are computed again from that. Covers field.c and fill.c. */
 #include "loader/fill_test.h"
 
+#include "base/mem.h"
+
 #include <unistd.h>
 
 /* ---- what comes out ---- */

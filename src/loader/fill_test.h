@@ -8,7 +8,6 @@
 #ifndef LOADER_FILL_TEST_H
 #define LOADER_FILL_TEST_H
 
-#include "base/mem.h"
 #include "base/random.h"
 #include "engine/engine.h"
 #include "test/t.h"

@@ -1,6 +1,7 @@
 /* Flights: opened, claimed, done; the one place that decides what a worker does for a loader. */
 #include "loader/flight.h"
 
+#include "base/mem.h"
 #include "base/retry.h"
 #include "engine/worker.h"
 #include "format/unpack.h"

@@ -1,4 +1,5 @@
 /* The loader as its caller sees it: open, next, close. */
+#include "base/mem.h"
 #include "base/retry.h"
 #include "engine/worker.h"
 #include "loader/fetch.h"

@@ -3,6 +3,7 @@
  * it says so, and nothing is lost.
  * Method: streams against stoker_order_fingerprint of the same settings; what waits is looked at
  * in the loader. Covers sampler/settle.c too. */
+#include "base/mem.h"
 #include "loader/policy_test.h"
 
 #include "loader/flight.h"

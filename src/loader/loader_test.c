@@ -2,6 +2,7 @@
  * faults and the restarts; memory stays in its budget; everything can be closed at any time.
  * Method: tars of numbered samples in the simulated world, read as bytes, labels and keys. Covers
  * loader.c, loader_state.c, flight.c, sample.c and fetch.c. */
+#include "base/mem.h"
 #include "engine/engine.h"
 #include "test/t.h"
 #include "test/tars.h"

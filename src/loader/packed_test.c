@@ -3,6 +3,7 @@
  * value. Shards that DALI's index tells stream like scanned ones, and its lies are found out.
  * Method: one data set as tars, gzip (one member) and zstd (frames) in the simulated world, warm
  * and cold; streams of ids, with the values checked; unpacked bytes counted. */
+#include "base/mem.h"
 #include "dataset/dataset.h"
 #include "format/access.h"
 #include "io/write.h"

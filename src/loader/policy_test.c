@@ -6,6 +6,7 @@
  * sample.c. */
 #include "loader/policy_test.h"
 
+#include "base/mem.h"
 #include "base/random.h"
 
 /* One stream of the whole world: the ranks' slices put side by side again, step by step. */

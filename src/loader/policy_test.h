@@ -6,7 +6,6 @@
 #ifndef LOADER_POLICY_TEST_H
 #define LOADER_POLICY_TEST_H
 
-#include "base/mem.h"
 #include "engine/engine.h"
 #include "test/t.h"
 #include "test/tars.h"

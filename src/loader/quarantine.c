@@ -1,6 +1,7 @@
 /* Damaged samples: noted by workers, listed in the order of delivery. */
 #include "loader/quarantine.h"
 
+#include "base/mem.h"
 #include "base/random.h"
 #include "engine/engine.h"
 #include "io/write.h"

@@ -1,5 +1,6 @@
 /* The work of one slot: find the members, read, decode into the batch, substitute what is
  * damaged. */
+#include "base/mem.h"
 #include "base/random.h"
 #include "base/retry.h"
 #include "field/field.h"

@@ -1,6 +1,7 @@
 /* Makes the marks of a data set's JPEGs, or checks them: samples in rounds on the engine's threads,
  * their entries into the file in storage order. */
 #include "base/mem.h"
+#include "base/memory_budget.h"
 #include "base/xxh3.h"
 #include "dataset/dataset.h"
 #include "io/write.h"

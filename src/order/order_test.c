@@ -6,7 +6,6 @@
  * from a seed that is printed and may be given as the argument. */
 #include "order/order.h"
 
-#include "base/mem.h"
 #include "base/random.h"
 #include "test/t.h"
 

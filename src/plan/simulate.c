@@ -8,6 +8,7 @@
 #include "plan/follow.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/thread.h"
 
 #include <errno.h>

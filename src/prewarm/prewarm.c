@@ -2,6 +2,7 @@
 #include "prewarm/prewarm.h"
 
 #include "base/mem.h"
+#include "base/memory_budget.h"
 #include "base/thread.h"
 #include "vault/vault.h"
 

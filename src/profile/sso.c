@@ -2,7 +2,7 @@
 #include "profile/sso.h"
 
 #include "base/hash.h"
-#include "base/mem.h"
+#include "base/memory_pages.h"
 #include "io/small_file.h"
 #include "profile/profile.h"
 #include "profile/tell.h"

@@ -1,6 +1,7 @@
 /* Random reads of packed shards: segments between access points, unpacked whole and kept. */
 #include "reach/reach.h"
 
+#include "base/mem.h"
 #include "base/xxh3.h"
 #include "format/access.h"
 #include "format/unpack.h"

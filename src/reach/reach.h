@@ -13,7 +13,7 @@
 #ifndef REACH_REACH_H
 #define REACH_REACH_H
 
-#include "base/mem.h"
+#include "base/memory_budget.h"
 #include "index/index.h"
 #include "io/io.h"
 

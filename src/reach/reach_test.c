@@ -4,6 +4,7 @@
  * Method: a shard packed by zlib in the simulated world, its points by the maker; random reads
  * (seeded) beside the data; the unpacked bytes counted; every byte of the shard damaged, calls of
  * the seam and allocations failing once; threads. */
+#include "base/mem.h"
 #include "reach/reach.h"
 
 #include "base/random.h"

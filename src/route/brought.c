@@ -7,6 +7,8 @@
 #include "route/remote.h"
 
 #include "base/mem.h"
+#include "base/memory_budget.h"
+#include "base/memory_pages.h"
 #include "base/random.h"
 #include "base/xxh3.h"
 

@@ -5,6 +5,8 @@
 #include "route/route_test.h"
 
 #include "base/mem.h"
+#include "base/memory_budget.h"
+#include "base/memory_pages.h"
 
 #include <sched.h>
 

@@ -2,6 +2,7 @@
 #include "route/remote.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/xxh3.h"
 #include "io/listing.h"
 

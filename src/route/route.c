@@ -2,6 +2,7 @@
 #include "route/remote.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "io/clock.h"
 
 #include <errno.h>

@@ -13,7 +13,7 @@
 #ifndef ROUTE_ROUTE_H
 #define ROUTE_ROUTE_H
 
-#include "base/mem.h"
+#include "base/memory_budget.h"
 #include "io/io.h"
 
 #define STK_ROUTE_KNOWN_MAX (1u << 17)       /* objects whose size and ETag are remembered */

@@ -6,6 +6,7 @@
 #include "route/route_test.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 #include "io/clock.h"
 
 #include <fcntl.h>

@@ -8,6 +8,8 @@
 #include "route/route.h"
 
 #include "base/mem.h"
+#include "base/memory_budget.h"
+#include "base/memory_pages.h"
 #include "route/remote.h"
 #include "test/server.h"
 #include "test/t.h"

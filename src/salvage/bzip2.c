@@ -1,6 +1,8 @@
 /* Blocks of bzip2: looked for bit by bit, and moved to where bytes begin. */
 #include "salvage/bzip2.h"
 
+#include "base/mem.h"
+
 #include <errno.h>
 #include <string.h>
 

@@ -12,7 +12,7 @@
 #ifndef SALVAGE_BZIP2_H
 #define SALVAGE_BZIP2_H
 
-#include "base/mem.h"
+#include "base/memory_budget.h"
 
 /* A block has at most 900,001 symbols of at most 20 bits, and its tables some 40,000 bytes. */
 #define STK_BLOCKS_BYTES_MAX (5u << 19)

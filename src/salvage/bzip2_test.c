@@ -3,6 +3,7 @@
  * Method: noise that bzlib packs in blocks and streams; each damage at many places; each stream
  * unpacked by bzlib and looked for in the text. (The bzip2 and bzip2recover commands as oracles:
  * python/tests/test_salvage.py.) Covers bzip2.c. */
+#include "base/mem.h"
 #include "salvage/bzip2.h"
 
 #include "test/t.h"

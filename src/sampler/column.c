@@ -2,6 +2,7 @@
 #include "sampler/sampler.h"
 
 #include "base/mem.h"
+#include "base/memory_budget.h"
 
 #include <errno.h>
 #include <string.h>

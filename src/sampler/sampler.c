@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/memory_budget.h"
 #include "base/random.h"
 #include "base/xxh3.h"
 

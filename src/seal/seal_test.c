@@ -4,7 +4,6 @@
 #include "seal/seal.h"
 
 #include "base/crc.h"
-#include "base/mem.h"
 #include "base/random.h"
 #include "test/t.h"
 

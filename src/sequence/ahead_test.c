@@ -3,6 +3,7 @@
  * ask for them, and the batches are the same.
  * Method: a raw file in the simulated world, cold or warm, whose announced bytes are counted
  * (ahead.c); the same file packed by libzstd, whose frames workers unpack. */
+#include "base/mem.h"
 #include "sequence/ahead.h"
 
 #include "test/t.h"

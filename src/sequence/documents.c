@@ -1,4 +1,5 @@
 /* Documents of token files, numbered file by file. */
+#include "base/mem.h"
 #include "sequence/samples.h"
 
 #include <errno.h>

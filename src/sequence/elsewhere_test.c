@@ -3,6 +3,7 @@
  * Method: a raw file in the simulated world; a loader of it beside one that knows its count only
  * (files.c, feed.c), whose ids are made to rows out of the array that the file was written from;
  * ids, rows, positions in the state and the size of a block compared; what cannot be is refused. */
+#include "base/mem.h"
 #include "sequence/sequence.h"
 #include "test/t.h"
 #include "world/world.h"

@@ -1,5 +1,6 @@
 /* The stream of batches of token windows, packed documents, or documents: a position, and a pure
  * function of it. */
+#include "base/mem.h"
 #include "sequence/sequence.h"
 
 #include "base/random.h"

@@ -4,6 +4,7 @@
  * a function of both; each row of a batch is compared with the window that stoker_order_at and a
  * walk over the files give (files.c, feed.c, options.c, cursor.c); every allocation and every call
  * of the world fails once. */
+#include "base/mem.h"
 #include "sequence/sequence.h"
 #include "test/t.h"
 #include "world/world.h"

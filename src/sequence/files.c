@@ -1,4 +1,5 @@
 /* Token files: found out what they are, mapped, held and read. */
+#include "base/mem.h"
 #include "sequence/sequence.h"
 
 #include "base/hash.h"

@@ -7,6 +7,7 @@
  * in storage order, ids and fingerprints beside stoker_order_open with the same mix (feed.c,
  * cursor.c, samples.c, packed.c); every allocation fails once. STOKER_TEST_LONG: 3,000 histories
  * instead of 90. */
+#include "base/mem.h"
 #include "sequence/samples.h"
 
 #include "base/random.h"

@@ -1,4 +1,5 @@
 /* Chunks of documents and their plans: which sequences there are, and those that are in use. */
+#include "base/mem.h"
 #include "sequence/samples.h"
 
 #include <errno.h>

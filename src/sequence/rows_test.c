@@ -2,6 +2,7 @@
  * of a file come as its bytes. Method: the same documents as a Megatron set in the simulated world
  * and in memory (feed.c), batches compared to the byte for each kind of rows; padded rows by a
  * walk; bytes against the file; what cannot be is refused; every allocation fails once. */
+#include "base/mem.h"
 #include "sequence/sequence.h"
 #include "test/t.h"
 #include "world/world.h"

@@ -1,6 +1,7 @@
 /* Samples by number, whatever they are, as rows of tokens. */
 #include "sequence/samples.h"
 
+#include "base/mem.h"
 #include "base/random.h"
 #include "sequence/options.h"
 

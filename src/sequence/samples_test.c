@@ -5,6 +5,7 @@
  * (samples.c, documents.c, packed.c; frames/kept.c); rows are looked up among all that there may
  * be, and changed documents put back by their sentinels; every allocation and call of the world
  * fails once. */
+#include "base/mem.h"
 #include "sequence/samples.h"
 
 #include "base/random.h"

@@ -1,7 +1,7 @@
 /* Opening a store: what the environment configures, and what is shared by all requests. */
 #include "store/shared.h"
 
-#include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/random.h"
 #include "base/xxh3.h"
 #include "dialect/site.h"

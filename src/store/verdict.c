@@ -3,7 +3,6 @@
 #include "store/shared.h"
 
 #include "base/hidden.h"
-#include "base/mem.h"
 #include "io/clock.h"
 #include "profile/tell.h"
 

@@ -2,6 +2,7 @@
 #include "sweep/lane.h"
 
 #include "base/mem.h"
+#include "base/memory_pages.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -4,7 +4,6 @@
  * Method: libssl as the client, by a socket pair whose ends this one thread moves by turns. */
 #include "tls/tls.h"
 
-#include "base/mem.h"
 #include "test/t.h"
 
 #include <errno.h>

@@ -6,7 +6,6 @@
 
 #include "base/crc.h"
 #include "base/hash.h"
-#include "base/mem.h"
 #include "base/random.h"
 #include "test/server.h"
 #include "test/t.h"

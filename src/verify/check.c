@@ -1,4 +1,6 @@
 /* What a shard's members must be: names, samples, contents. The walk brings them front to back. */
+#include "base/mem.h"
+#include "base/memory_pages.h"
 #include "base/random.h"
 #include "verify/verify.h"
 

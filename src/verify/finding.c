@@ -1,4 +1,5 @@
 /* Findings: kept small, given large. */
+#include "base/mem.h"
 #include "verify/verify.h"
 
 #include <errno.h>

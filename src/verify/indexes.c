@@ -1,4 +1,5 @@
 /* The indexes beside the data: what they say of each shard, and whether it is so. */
+#include "base/mem.h"
 #include "verify/verify.h"
 
 #include "io/write.h"

@@ -1,4 +1,5 @@
 /* One picture: what kind it is, its header, its chunks and end; and, for deep, all its pixels. */
+#include "base/mem.h"
 #include "verify/verify.h"
 
 #include "format/wds.h"

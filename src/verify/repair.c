@@ -6,6 +6,7 @@
  *   3. the manifest tells of the new one  SHARD does not fit it, is still damaged, and the next
  *                                         repair makes the same bytes of it again
  *   4. SHARD.repair -> SHARD              done */
+#include "base/mem.h"
 #include "verify/verify.h"
 
 #include "format/packer.h"

@@ -1,4 +1,5 @@
 /* The folders of a data set, and the manifests in them. */
+#include "base/mem.h"
 #include "verify/verify.h"
 
 #include "io/write.h"

@@ -1,6 +1,7 @@
 /* Verifying: a thread that goes through the stages, and the caller who pulls what they found. */
 #include "verify/verify.h"
 
+#include "base/mem.h"
 #include "base/thread.h"
 
 #include <errno.h>

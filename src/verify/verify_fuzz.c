@@ -2,7 +2,6 @@
  * as the index or as the manifest beside a good shard. The last byte chooses which. No crash, no
  * hang; a finding says what and where; what repair wrote is clean, and the old bytes are kept; what
  * is clean can be opened as a data set. */
-#include "base/mem.h"
 #include "engine/engine.h"
 #include "world/world.h"
 

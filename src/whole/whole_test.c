@@ -5,7 +5,6 @@
  * Covers whole.c. */
 #include "whole/whole.h"
 
-#include "base/mem.h"
 #include "base/random.h"
 #include "test/t.h"
 

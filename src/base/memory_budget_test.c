@@ -1,0 +1,59 @@
+/* Goal: a budget is never passed, and a library's blocks are all given back to it.
+ * Method: sums around the limit; blocks beyond what is granted, and fail-nth on the allocator. */
+#include "base/memory_budget.h"
+
+#include "base/mem.h"
+#include "test/t.h"
+
+static void test_budget(void)
+{
+    struct stk_budget budget = {.bytes_max = 100};
+
+    T_TRUE("60", stk_budget_reserve(&budget, 60));
+    T_TRUE("41 more is refused", !stk_budget_reserve(&budget, 41));
+    T_TRUE("huge is refused", !stk_budget_reserve(&budget, UINT64_MAX));
+    T_TRUE("40 more", stk_budget_reserve(&budget, 40));
+    stk_budget_release(&budget, 100);
+    T_EQ("peak", (long long)budget.bytes_peak, 100);
+}
+
+static bool reserve(void *owner, uint64_t bytes)
+{
+    return stk_budget_reserve(owner, bytes);
+}
+
+static void release(void *owner, uint64_t bytes)
+{
+    stk_budget_release(owner, bytes);
+}
+
+static void test_granted(void)
+{
+    struct stk_budget budget = {.bytes_max = 100};
+    struct stk_grant grant = {.reserve = reserve, .release = release, .owner = &budget};
+    struct stk_granted granted = {.grant = &grant}, free_of_it = {.grant = NULL};
+    void *block;
+
+    stk_mem_fail_nth(1);
+    T_TRUE("no memory", stk_granted_take(&granted, 5, 10) == NULL);
+    stk_mem_fail_nth(0);
+    T_TRUE("which was granted", !granted.refused && budget.bytes == 0);
+    T_TRUE("wraps", stk_granted_take(&granted, SIZE_MAX, 2) == NULL);
+    block = stk_granted_take(&granted, 5, 10);
+    T_TRUE("taken", block && budget.bytes >= 50);
+    T_TRUE("too much", stk_granted_take(&granted, 5, 10) == NULL && granted.refused);
+    stk_granted_give_back(&granted, block);
+    stk_granted_give_back(&granted, NULL);
+    T_TRUE("given back", budget.bytes == 0);
+    block = stk_granted_take(&free_of_it, 5, 100);
+    T_TRUE("nobody is asked", block != NULL);
+    stk_granted_give_back(&free_of_it, block);
+}
+
+int main(void)
+{
+    test_budget();
+    test_granted();
+    T_EQ("no leak", stk_mem_alive(), 0);
+    return t_finish();
+}

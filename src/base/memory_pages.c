@@ -1,0 +1,168 @@
+/* Pages, huge ones where they cost less. */
+#include "base/memory_pages.h"
+
+#include "base/mem.h"
+
+#include <sys/mman.h>
+#include <time.h>
+
+#define HUGE_BYTES (2u << 20)
+#define TRY_MIN 4u /* times 2 MiB until the size of pages that seemed dearer is tried again */
+#define TRY_MAX 1024u
+
+static struct stk_page_choice pages_choice; /* of the process */
+
+static uint8_t *map_pages(size_t bytes)
+{
+    uint8_t *start, *aligned;
+    size_t head;
+
+    if (stk_mem_call_fails() || bytes > SIZE_MAX / 2) {
+        return NULL;
+    }
+    /* Aligned to a huge page by hand, so that first touch costs one fault for 2 MiB. */
+    start =
+        mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) {
+        return NULL;
+    }
+    aligned = (uint8_t *)stk_round_up((uintptr_t)start, HUGE_BYTES);
+    head = (size_t)(aligned - start);
+    if (head) {
+        munmap(start, head);
+    }
+    munmap(aligned + bytes, HUGE_BYTES - head);
+    stk_mem_count(1);
+    return aligned;
+}
+
+bool stk_page_choose(struct stk_page_choice *choice)
+{
+    uint64_t small = atomic_load_explicit(&choice->ns[0], memory_order_relaxed);
+    uint64_t huge = atomic_load_explicit(&choice->ns[1], memory_order_relaxed);
+    uint32_t until;
+
+    if (small == 0 || huge == 0) {
+        return huge == 0;
+    }
+    until = atomic_load_explicit(&choice->until, memory_order_relaxed);
+    if (until == 0) {
+        return huge > small;
+    }
+    /* Of two threads one may count for both. */
+    atomic_store_explicit(&choice->until, until - 1, memory_order_relaxed);
+    return huge <= small;
+}
+
+void stk_page_learn(struct stk_page_choice *choice, bool huge, uint64_t ns)
+{
+    uint64_t other = atomic_load_explicit(&choice->ns[!huge], memory_order_relaxed);
+    uint64_t before = atomic_load_explicit(&choice->ns[huge], memory_order_relaxed);
+    uint32_t gap = atomic_load_explicit(&choice->gap, memory_order_relaxed);
+    bool tried = before == 0 || before + !huge > other; /* else it is the usual one */
+
+    ns = stk_max(ns, 1);
+    /* One that is dear tells at once; of cheap ones it takes some, for dear ones may lie between.
+     */
+    atomic_store_explicit(&choice->ns[huge], stk_max(ns, before - before / 4 + ns / 4),
+                          memory_order_relaxed);
+    if (tried && atomic_load_explicit(&choice->until, memory_order_relaxed) == 0) {
+        gap = ns >= other ? (uint32_t)stk_min(stk_max(4 * gap, TRY_MIN), TRY_MAX) : TRY_MIN;
+        atomic_store_explicit(&choice->gap, gap, memory_order_relaxed);
+        atomic_store_explicit(&choice->until, gap, memory_order_relaxed);
+    }
+}
+
+static uint64_t thread_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Whether they are there now; a kernel that cannot: they come as they are touched. */
+static bool populate(uint8_t *pages, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    return madvise(pages, bytes, MADV_POPULATE_WRITE) == 0;
+#else
+    (void)pages;
+    (void)bytes;
+    return false;
+#endif
+}
+
+/* Fills 2 MiB. Huge pages cost a fifth of small ones, but where machines lend memory to each other
+ * one that nothing has touched yet may cost seven times as much as those. */
+static void fill_step(uint8_t *pages)
+{
+    bool huge = stk_page_choose(&pages_choice);
+    uint64_t began_ns = thread_ns();
+
+    madvise(pages, HUGE_BYTES, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    if (populate(pages, HUGE_BYTES)) {
+        stk_page_learn(&pages_choice, huge, thread_ns() - began_ns);
+    }
+}
+
+static bool huge_are_dear(void)
+{
+    return atomic_load_explicit(&pages_choice.ns[1], memory_order_relaxed) >
+           atomic_load_explicit(&pages_choice.ns[0], memory_order_relaxed);
+}
+
+void *stk_pages_alloc(size_t bytes)
+{
+    size_t rounded = bytes > SIZE_MAX / 2 ? bytes : stk_round_up(bytes ? bytes : 1, 4096);
+    uint8_t *pages = map_pages(rounded);
+    size_t at = 0;
+
+    if (pages && rounded >= 2 * HUGE_BYTES) {
+        /* One of each, where nothing is known yet. */
+        bool first = atomic_load_explicit(&pages_choice.ns[0], memory_order_relaxed) == 0;
+
+        for (; at < (first ? 2u : 1u) * HUGE_BYTES; at += HUGE_BYTES) {
+            fill_step(pages + at);
+        }
+    }
+    if (pages) {
+        madvise(pages + at, rounded - at,
+                at > 0 && huge_are_dear() ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+    }
+    return pages;
+}
+
+void *stk_pages_reserve(size_t bytes)
+{
+    return map_pages(bytes > SIZE_MAX / 2 ? bytes : stk_round_up(bytes ? bytes : 1, 4096));
+}
+
+void stk_pages_fill(void *pages, size_t bytes)
+{
+    size_t rounded = stk_round_up(bytes, 4096), at = 0;
+    uint8_t *first = pages;
+
+    for (; rounded - at >= HUGE_BYTES; at += HUGE_BYTES) {
+        fill_step(first + at);
+    }
+    if (at < rounded) {
+        madvise(first + at, rounded - at, MADV_NOHUGEPAGE);
+        (void)populate(first + at, rounded - at);
+    }
+}
+
+void stk_pages_free(void *pages, size_t bytes)
+{
+    if (pages) {
+        stk_mem_count(-1);
+        munmap(pages, stk_round_up(bytes ? bytes : 1, 4096));
+    }
+}
+
+void stk_pages_lose(void *pages)
+{
+    if (pages) {
+        stk_mem_count(-1);
+    }
+}
