@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "damage/damage.h"
 #include "engine/engine.h"
 #include "io/write.h"
 
