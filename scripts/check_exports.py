@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compare what libstoker.so exports with what the public header declares.
+"""Compare what libstoker.so exports with what the public headers declare.
 
-usage: check_exports.py LIBRARY [HEADER]
+usage: check_exports.py LIBRARY [HEADER...]      default: every header in include/stoker
 """
 import pathlib
 import re
@@ -22,16 +22,18 @@ def exported(library):
 
 
 def main():
-    library = sys.argv[1]
-    header = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else
-                          pathlib.Path(__file__).parent.parent / "include/stoker/stoker.h")
-    have, want = exported(library), declared(header)
+    library, *headers = sys.argv[1:]
+    headers = [pathlib.Path(header) for header in headers] or sorted(
+        (pathlib.Path(__file__).parent.parent / "include/stoker").glob("*.h"))
+    have = exported(library)
+    want = {name: header for header in headers for name in declared(header)}
     findings = []
-    for name in sorted(have - want):
+    for name in sorted(have - want.keys()):
         reason = "declare it with STOKER_API" if name.startswith("stoker_") else "hide it"
         findings.append(f"{library}:0: exported: '{name}' is exported; {reason}")
-    for name in sorted(want - have):
-        findings.append(f"{header}:0: missing: '{name}' is declared and not exported; define it")
+    for name in sorted(want.keys() - have):
+        findings.append(f"{want[name]}:0: missing: '{name}' is declared and not exported; "
+                        "define it")
     print(*findings, sep="\n", end="\n" if findings else "")
     print(f"exports: {len(have)} names, {len(findings)} findings")
     return bool(findings)

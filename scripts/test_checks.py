@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Goal: each rule of tidy.py, check_layers.py and check_exports.py catches what it is for.
+"""Goal: each rule of tidy.py, check_layers.py and check_exports.py catches what it is for; and the
+scripts that find sources and tests find them, in rooms of one level and of two.
 Method: a small clean tree passes; each row then changes one file of it and names the one finding
 that must come of it. Run as a program."""
 import pathlib
@@ -8,39 +9,68 @@ import sys
 import tempfile
 import unittest
 
+import sources
+
 SCRIPTS = pathlib.Path(__file__).resolve().parent
 
 CONTRACT = "Owner: caller. Threads: one. Memory: none. Bound: none."
+LAYERS = """# the rooms of this tree
+base:
+io:
+io/posix (threads): base
+io/sim (test):
+format/tar (pure): base
+loader: format/tar
+programs/cli:
+"""
+GUARD = "/* {0}. {1} */\n#ifndef {2}_H\n#define {2}_H\n{3}#endif\n"
 CLEAN = {
-    "scripts/layers.txt": "base:\nformat: base\nloader: base format\ncli:\n",
-    "scripts/tidy-exceptions.txt": "# what may stay\ntest src/cli/main.c a Python test runs it\n",
+    "scripts/layers.txt": LAYERS,
+    "scripts/floors.txt": "# tests of floors\nformat: tar\n",
+    "scripts/tidy-exceptions.txt": "# what may stay\n"
+                                   "test src/programs/cli/main.c a Python test runs it\n",
     "scripts/tool.py": "print('a tool')\n",
     "check": "#!/bin/sh\nexit 0\n",
     "include/stoker/stoker.h": "#ifndef STOKER_STOKER_H\n#define STOKER_STOKER_H\n"
+                               "#include \"stoker/error.h\"\n"
                                "#define STOKER_API\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n"
                                "/* STOKER_API int stoker_old(int a); */\n"
                                "STOKER_API int stoker_one(int a,\n    int b);\n"
                                "#ifdef __cplusplus\n}\n#endif\n#endif\n",
-    "src/base/mem.h": f"/* mem. {CONTRACT} */\n#ifndef BASE_MEM_H\n#define BASE_MEM_H\n#endif\n",
+    "include/stoker/error.h": "#ifndef STOKER_ERROR_H\n#define STOKER_ERROR_H\n#endif\n",
+    "src/base/mem.h": GUARD.format("mem", CONTRACT, "BASE_MEM", "struct stk_mem {\n    int a;\n};\n"
+                                   "enum kind {\n    KIND_ONE\n};\n"),
     "src/base/mem.c": "#include \"base/mem.h\"\n#include <stdlib.h>\n"
                       "void *take(void)\n{\n    return malloc(1);\n}\n",
     "src/base/mem_test.c": "#include \"base/mem.h\"\n#include \"test/t.h\"\n"
                            "int main(void)\n{\n    printf(\"good\");\n    return 0;\n}\n",
-    "src/format/tar.h": f"/* tar. {CONTRACT} */\n#ifndef FORMAT_TAR_H\n#define FORMAT_TAR_H\n"
-                        "#include <stoker/stoker.h>\n#endif\n",
-    "src/format/tar.c": "#include \"format/tar.h\"\n#include \"base/mem.h\"\n#include <stdio.h>\n"
-                        "struct seam {\n    int (*read)(void);\n};\n"
-                        "/* free(x) and printf() in a comment are only words */\n"
-                        "static const char *text = \"goto malloc(1);\";\n"
-                        "int stk_tar(struct seam *seam)\n{\n"
-                        "    return seam->read() + snprintf(NULL, 0, \"%s\", text);\n}\n",
-    "src/format/tar_test.c": "#include \"format/tar.h\"\nint main(void)\n{\n    return 0;\n}\n",
-    "src/format/tar_fuzz.c": "#include \"format/tar.h\"\n#include \"test/t.h\"\n",
+    "src/io/io.h": GUARD.format("io", CONTRACT, "IO_IO", ""),
+    "src/io/posix/posix.h": GUARD.format("posix", CONTRACT, "IO_POSIX_POSIX", ""),
+    "src/io/posix/posix.c": "#include \"io/posix/posix.h\"\n#include \"base/mem.h\"\n"
+                            "struct seam {\n    int a;\n};\n"
+                            "int a(void)\n{\n    return open(\"x\", 0);\n}\n",
+    "src/io/posix/posix_test.c": "#include \"io/posix/posix.h\"\n",
+    "src/io/sim/sim.h": GUARD.format("sim", CONTRACT, "IO_SIM_SIM", ""),
+    "src/format/tar/tar.h": GUARD.format("tar", CONTRACT, "FORMAT_TAR_TAR",
+                                         "#include <stoker/stoker.h>\n"),
+    "src/format/tar/tar.c": "#include \"format/tar/tar.h\"\n#include \"base/mem.h\"\n"
+                            "#include <stdio.h>\n"
+                            "struct seam {\n    int (*read)(void);\n};\n"
+                            "/* free(x) and printf() in a comment are only words */\n"
+                            "static const char *text = \"goto malloc(1);\";\n"
+                            "int stk_tar(struct seam *seam)\n{\n"
+                            "    return seam->read() + snprintf(NULL, 0, \"%s\", text);\n}\n",
+    "src/format/tar/tar_test.c": "#include \"format/tar/tar.h\"\n#include \"io/sim/sim.h\"\n"
+                                 "int main(void)\n{\n    return 0;\n}\n",
+    "src/format/tar/tar_fuzz.c": "#include \"format/tar/tar.h\"\n#include \"test/t.h\"\n",
+    "src/loader/loader.h": GUARD.format("loader", CONTRACT, "LOADER_LOADER",
+                                        "#include \"format/tar/tar.h\"\n"),
     "src/test/corpus/tar/one": "a tar\n",
     "src/test/t.h": "/* the harness. Owner: test. Threads: one. Memory: none. Bound: none. */\n"
                     "#ifndef TEST_T_H\n#define TEST_T_H\n#include \"base/mem.h\"\n#endif\n",
-    "src/cli/main.c": "#include <stoker/stoker.h>\n#include <stdio.h>\n"
-                      "int main(void)\n{\n    puts(\"hello\");\n    return 0;\n}\n",
+    "src/programs/cli/main.c": "#include <stoker/stoker.h>\n#include <stdio.h>\n"
+                               "int main(void)\n{\n    puts(\"hello\");\n    return 0;\n}\n",
+    "python/tests/test_tar.py": "def test_one():\n    pass\n",
     "python/module.c": "#include <stoker/stoker.h>\n#include \"own.h\"\n",
     "python/own.h": "#ifndef OWN_H\n#define OWN_H\n#endif\n",
 }
@@ -49,99 +79,149 @@ LONG_FUNCTION = "int long_one(void)\n{\n" + "    step();\n" * 68 + "}\n"  # 71 l
 
 # Name, script, file, text added to it (or the whole file), the finding.
 ADDED = [
-    ("file of 801 lines", "tidy", "src/format/tar_fuzz.c", "int a;\n" * 799,
-     "src/format/tar_fuzz.c:801: file-lines:"),
+    ("file of 801 lines", "tidy", "src/format/tar/tar_fuzz.c", "int a;\n" * 799,
+     "src/format/tar/tar_fuzz.c:801: file-lines:"),
     ("Python file of 801 lines", "tidy", "scripts/tool.py", "a = 1\n" * 800,
      "scripts/tool.py:801: file-lines:"),
-    ("function of 71 lines", "tidy", "src/format/tar.c", LONG_FUNCTION,
-     "src/format/tar.c:13: function-lines: 'long_one' has 71"),
-    ("function of 71 lines in a test", "tidy", "src/format/tar_test.c", LONG_FUNCTION,
-     "src/format/tar_test.c:6: function-lines: 'long_one' has 71"),
-    ("seven parameters", "tidy", "src/format/tar.c",
+    ("function of 71 lines", "tidy", "src/format/tar/tar.c", LONG_FUNCTION,
+     "src/format/tar/tar.c:13: function-lines: 'long_one' has 71"),
+    ("function of 71 lines in a test", "tidy", "src/format/tar/tar_test.c", LONG_FUNCTION,
+     "src/format/tar/tar_test.c:7: function-lines: 'long_one' has 71"),
+    ("seven parameters", "tidy", "src/format/tar/tar.c",
      "static void many(int a, int (*b)(int, int), int c,\n    int d, int e, int f, int g)\n{\n}\n",
-     "src/format/tar.c:13: parameters: 'many' has 7"),
-    ("101 columns", "tidy", "src/format/tar.c", "/*" + "x" * 97 + "*/\n",
-     "src/format/tar.c:13: columns: 101"),
+     "src/format/tar/tar.c:13: parameters: 'many' has 7"),
+    ("101 columns", "tidy", "src/format/tar/tar.c", "/*" + "x" * 97 + "*/\n",
+     "src/format/tar/tar.c:13: columns: 101"),
     ("101 columns of Python", "tidy", "scripts/tool.py", "#" * 101 + "\n",
      "scripts/tool.py:2: columns: 101"),
     ("101 columns of shell", "tidy", "check", "#" * 101 + "\n", "check:3: columns: 101"),
-    ("tab", "tidy", "src/format/tar.c", "\tint a;\n", "src/format/tar.c:13: tab:"),
-    ("leftover", "tidy", "src/format/tar.c", "/* TO" "DO: later */\n",
-     "src/format/tar.c:13: leftover:"),
+    ("tab", "tidy", "src/format/tar/tar.c", "\tint a;\n", "src/format/tar/tar.c:13: tab:"),
+    ("leftover", "tidy", "src/format/tar/tar.c", "/* TO" "DO: later */\n",
+     "src/format/tar/tar.c:13: leftover:"),
     ("leftover in Python", "tidy", "scripts/tool.py", "# FIX" "ME\n",
      "scripts/tool.py:2: leftover:"),
-    ("malloc", "tidy", "src/format/tar.c", "void *a(void)\n{\n    return malloc (8);\n}\n",
-     "src/format/tar.c:15: memory: 'malloc'"),
-    ("free in a macro", "tidy", "src/format/tar.c", "#define DROP(x) free(x)\n",
-     "src/format/tar.c:13: memory: 'free'"),
-    ("printf", "tidy", "src/format/tar.c", "void a(void)\n{\n    printf(\"x\");\n}\n",
-     "src/format/tar.c:15: output: 'printf'"),
-    ("stderr", "tidy", "src/format/tar.c", "void *a(void)\n{\n    return stderr;\n}\n",
-     "src/format/tar.c:15: output: 'stderr'"),
+    ("malloc", "tidy", "src/format/tar/tar.c", "void *a(void)\n{\n    return malloc (8);\n}\n",
+     "src/format/tar/tar.c:15: memory: 'malloc'"),
+    ("free in a macro", "tidy", "src/format/tar/tar.c", "#define DROP(x) free(x)\n",
+     "src/format/tar/tar.c:13: memory: 'free'"),
+    ("printf", "tidy", "src/format/tar/tar.c", "void a(void)\n{\n    printf(\"x\");\n}\n",
+     "src/format/tar/tar.c:15: output: 'printf'"),
+    ("stderr", "tidy", "src/format/tar/tar.c", "void *a(void)\n{\n    return stderr;\n}\n",
+     "src/format/tar/tar.c:15: output: 'stderr'"),
     ("exit", "tidy", "src/base/mem.c", "void a(void)\n{\n    exit(1);\n}\n",
      "src/base/mem.c:9: output: 'exit'"),
     ("abort", "tidy", "src/base/mem.c", "void a(void)\n{\n    abort();\n}\n",
      "src/base/mem.c:9: output: 'abort'"),
-    ("open", "tidy", "src/format/tar.c", "int a(void)\n{\n    return open(\"x\", 0);\n}\n",
-     "src/format/tar.c:15: outside: 'open'"),
-    ("pread", "tidy", "src/format/tar.c", "int a(void)\n{\n    return pread(0, 0, 0, 0);\n}\n",
-     "src/format/tar.c:15: outside: 'pread'"),
-    ("clock", "tidy", "src/format/tar.c", "int a(void)\n{\n    return clock_gettime(0, 0);\n}\n",
-     "src/format/tar.c:15: outside: 'clock_gettime'"),
-    ("rand", "tidy", "src/format/tar.c", "int a(void)\n{\n    return rand();\n}\n",
-     "src/format/tar.c:15: outside: 'rand'"),
-    ("strcpy in a test", "tidy", "src/format/tar_test.c",
-     "void a(char *b)\n{\n    strcpy(b, b);\n}\n", "src/format/tar_test.c:8: unsafe: 'strcpy'"),
-    ("atoi in the command", "tidy", "src/cli/main.c",
+    ("open", "tidy", "src/format/tar/tar.c", "int a(void)\n{\n    return open(\"x\", 0);\n}\n",
+     "src/format/tar/tar.c:15: outside: 'open'"),
+    ("pread", "tidy", "src/format/tar/tar.c", "int a(void)\n{\n    return pread(0, 0, 0, 0);\n}\n",
+     "src/format/tar/tar.c:15: outside: 'pread'"),
+    ("clock", "tidy", "src/format/tar/tar.c",
+     "int a(void)\n{\n    return clock_gettime(0, 0);\n}\n",
+     "src/format/tar/tar.c:15: outside: 'clock_gettime'"),
+    ("rand", "tidy", "src/format/tar/tar.c", "int a(void)\n{\n    return rand();\n}\n",
+     "src/format/tar/tar.c:15: outside: 'rand'"),
+    ("strcpy in a test", "tidy", "src/format/tar/tar_test.c",
+     "void a(char *b)\n{\n    strcpy(b, b);\n}\n", "src/format/tar/tar_test.c:9: unsafe: 'strcpy'"),
+    ("atoi in the command", "tidy", "src/programs/cli/main.c",
      "int a(void)\n{\n    return atoi(\"1\");\n}\n",
-     "src/cli/main.c:10: unsafe: 'atoi'"),
+     "src/programs/cli/main.c:10: unsafe: 'atoi'"),
     ("sprintf in Python's module", "tidy", "python/module.c",
      "void a(char *b)\n{\n    sprintf(b, b);\n}\n", "python/module.c:5: unsafe: 'sprintf'"),
-    ("typedef", "tidy", "src/format/tar.c", "typedef struct seam seam;\n",
-     "src/format/tar.c:13: typedef:"),
-    ("macro with return", "tidy", "src/format/tar.c",
+    ("typedef", "tidy", "src/format/tar/tar.c", "typedef struct seam seam;\n",
+     "src/format/tar/tar.c:13: typedef:"),
+    ("macro with return", "tidy", "src/format/tar/tar.c",
      "#define TRY(x) \\\n    if (x) \\\n        return 1\n",
-     "src/format/tar.c:13: macro: 'TRY'"),
-    ("macro with goto", "tidy", "src/format/tar.c", "#define FAIL(x) do { goto done; } while (0)\n",
-     "src/format/tar.c:13: macro: 'FAIL'"),
-    ("exception without use", "tidy", "scripts/tidy-exceptions.txt", "tab src/format/tar.c old\n",
+     "src/format/tar/tar.c:13: macro: 'TRY'"),
+    ("macro with goto", "tidy", "src/format/tar/tar.c",
+     "#define FAIL(x) do { goto done; } while (0)\n",
+     "src/format/tar/tar.c:13: macro: 'FAIL'"),
+    ("exception without use", "tidy", "scripts/tidy-exceptions.txt",
+     "tab src/format/tar/tar.c old\n",
      "scripts/tidy-exceptions.txt:3: stale:"),
-    ("climbing include", "check_layers", "src/format/tar.c", "#include \"loader/loader.h\"\n",
-     "src/format/tar.c:13: layer:"),
-    ("include of a folder above", "check_layers", "src/format/tar.c",
+    ("climbing include", "check_layers", "src/format/tar/tar.c", "#include \"loader/loader.h\"\n",
+     "src/format/tar/tar.c:13: layer:"),
+    ("include of a folder above", "check_layers", "src/format/tar/tar.c",
      "#include \"../base/mem.h\"\n",
-     "src/format/tar.c:13: path:"),
-    ("include without a room", "check_layers", "src/format/tar.c", "#include \"tar.h\"\n",
-     "src/format/tar.c:13: path:"),
-    ("harness in the product", "check_layers", "src/format/tar.c", "#include \"test/t.h\"\n",
-     "src/format/tar.c:13: layer:"),
-    ("test that climbs", "check_layers", "src/format/tar_test.c",
-     "#include \"loader/loader.h\"\n", "src/format/tar_test.c:6: layer:"),
-    ("room in the command", "check_layers", "src/cli/main.c", "#include \"base/mem.h\"\n",
-     "src/cli/main.c:8: layer:"),
+     "src/format/tar/tar.c:13: path:"),
+    ("include without a room", "check_layers", "src/format/tar/tar.c", "#include \"tar.h\"\n",
+     "src/format/tar/tar.c:13: path:"),
+    ("harness in the product", "check_layers", "src/format/tar/tar.c", "#include \"test/t.h\"\n",
+     "src/format/tar/tar.c:13: layer:"),
+    ("test that climbs", "check_layers", "src/format/tar/tar_test.c",
+     "#include \"loader/loader.h\"\n", "src/format/tar/tar_test.c:7: layer:"),
+    ("room in the command", "check_layers", "src/programs/cli/main.c", "#include \"base/mem.h\"\n",
+     "src/programs/cli/main.c:8: layer:"),
     ("room in Python's module", "check_layers", "python/module.c", "#include \"base/mem.h\"\n",
      "python/module.c:3: layer:"),
-    ("list that climbs", "check_layers", "scripts/layers.txt", "io: later\n",
-     "scripts/layers.txt:5: order:"),
+    ("open in the simulated one", "tidy", "src/io/sim/sim.h",
+     "static inline int a(void)\n{\n    return open(\"x\", 0);\n}\n",
+     "src/io/sim/sim.h:7: outside: 'open'"),
+    ("tag of the library used twice", "tidy", "src/format/tar/tar.c",
+     "struct stk_mem {\n    int a;\n};\n",
+     "src/format/tar/tar.c:13: tag-unique: src/base/mem.h defines 'stk_mem'"),
+    ("tag of the library used twice, in a test", "tidy", "src/format/tar/tar_test.c",
+     "struct stk_mem {\n    int a;\n};\n", "src/format/tar/tar_test.c:7: tag-unique:"),
+    ("tag of a header used twice", "tidy", "src/format/tar/tar.c", "enum kind {\n    ONE\n};\n",
+     "src/format/tar/tar.c:13: tag-unique: src/base/mem.h defines 'kind'"),
+    ("simulation in the product", "check_layers", "src/format/tar/tar.c",
+     "#include \"io/sim/sim.h\"\n", "src/format/tar/tar.c:13: layer:"),
+    ("threads in a pure room", "check_layers", "src/format/tar/tar.c", "#include <pthread.h>\n",
+     "src/format/tar/tar.c:13: pure:"),
+    ("sockets in a pure room", "check_layers", "src/format/tar/tar.c", "#include <sys/socket.h>\n",
+     "src/format/tar/tar.c:13: pure:"),
+    ("clock in a pure room", "check_layers", "src/format/tar/tar.c",
+     "long a(void)\n{\n    return stk_clock_ns();\n}\n",
+     "src/format/tar/tar.c:15: pure: 'format/tar' is pure: it may not call 'stk_clock_ns'"),
+    ("room without files", "check_layers", "scripts/layers.txt", "tools/copy:\n",
+     "scripts/layers.txt:9: room: 'tools/copy' has no files"),
+    ("line that is no row", "check_layers", "scripts/layers.txt", "tools/copy\n",
+     "scripts/layers.txt:9: row:"),
+    ("test of a floor that is not there", "check_layers", "scripts/floors.txt", "loader: gone\n",
+     "scripts/floors.txt:3: floor: no python/tests/test_gone.py"),
+    ("tests of no floor", "check_layers", "scripts/floors.txt", "network: tar\n",
+     "scripts/floors.txt:3: floor: no floor 'network'"),
 ]
 HEADER = "/* {}. {} */\n#ifndef {}\n#define {}\n#endif\n"
 WRITTEN = [
-    ("guard of another name", "tidy", "src/format/wds.h",
-     HEADER.format("wds", CONTRACT, "WDS_H", "WDS_H"), "src/format/wds.h:2: guard:"),
-    ("no guard", "tidy", "src/format/wds.h", f"/* wds. {CONTRACT} */\n",
-     "src/format/wds.h:1: guard:"),
-    ("header without its contract", "tidy", "src/format/wds.h",
-     HEADER.format("wds", "Owner: caller. Memory: none.", "FORMAT_WDS_H", "FORMAT_WDS_H"),
-     "src/format/wds.h:1: contract: say Threads, Bound"),
-    ("own header last", "tidy", "src/format/tar.c",
-     "#include \"base/mem.h\"\n#include \"format/tar.h\"\n", "src/format/tar.c:1: own-header:"),
-    ("name used twice", "tidy", "src/format/mem.h",
-     HEADER.format("mem", CONTRACT, "FORMAT_MEM_H", "FORMAT_MEM_H"),
-     "src/format/mem.h:1: unique:"),
+    ("guard of another name", "tidy", "src/format/tar/wds.h",
+     HEADER.format("wds", CONTRACT, "WDS_H", "WDS_H"), "src/format/tar/wds.h:2: guard:"),
+    ("no guard", "tidy", "src/format/tar/wds.h", f"/* wds. {CONTRACT} */\n",
+     "src/format/tar/wds.h:1: guard:"),
+    ("header without its contract", "tidy", "src/format/tar/wds.h",
+     HEADER.format("wds", "Owner: caller. Memory: none.", "FORMAT_TAR_WDS_H", "FORMAT_TAR_WDS_H"),
+     "src/format/tar/wds.h:1: contract: say Threads, Bound"),
+    ("own header last", "tidy", "src/format/tar/tar.c",
+     "#include \"base/mem.h\"\n#include \"format/tar/tar.h\"\n",
+     "src/format/tar/tar.c:1: own-header:"),
+    ("name used twice", "tidy", "src/format/tar/mem.h",
+     HEADER.format("mem", CONTRACT, "FORMAT_TAR_MEM_H", "FORMAT_TAR_MEM_H"),
+     "src/format/tar/mem.h:1: unique:"),
     ("source without a test", "tidy", "src/base/sum.c", "int a;\n", "src/base/sum.c:1: test:"),
     ("exception without a reason", "tidy", "scripts/tidy-exceptions.txt",
-     "test src/cli/main.c\n", "scripts/tidy-exceptions.txt:1: reason:"),
+     "test src/programs/cli/main.c\n", "scripts/tidy-exceptions.txt:1: reason:"),
     ("unlisted room", "check_layers", "src/new/new.c", "int a;\n", "src/new/new.c:1: room:"),
+    ("room in a room", "check_layers", "src/format/tar/pax/pax.c", "int a;\n",
+     "src/format/tar/pax/pax.c:1: room: put it into"),
+    ("list that climbs", "check_layers", "scripts/layers.txt",
+     LAYERS.replace("base:", "base: later"), "scripts/layers.txt:2: order:"),
+    ("room named before its row", "check_layers", "scripts/layers.txt",
+     LAYERS.replace("loader: format/tar\n", "").replace("io:\n", "loader: format/tar\nio:\n"),
+     "scripts/layers.txt:3: order:"),
+    ("floor in two places", "check_layers", "scripts/layers.txt",
+     LAYERS.replace("io:\n", "").replace("loader:", "io:\nloader:"),
+     "scripts/layers.txt:6: floor:"),
+    ("permission that nothing needs", "check_layers", "scripts/layers.txt",
+     LAYERS.replace("loader:", "loader: base"), "scripts/layers.txt:7: unused:"),
+    ("pure room over one that is not", "check_layers", "scripts/layers.txt",
+     LAYERS.replace(" (pure)", "").replace("loader:", "loader (pure):"),
+     "scripts/layers.txt:7: pure: 'loader' is pure, 'format/tar' is not"),
+    ("product over a room of tests", "check_layers", "scripts/layers.txt",
+     LAYERS.replace("(pure)", "(test)"), "scripts/layers.txt:7: layer: 'format/tar' is for tests"),
+    ("mark of another name", "check_layers", "scripts/layers.txt",
+     LAYERS.replace("pure", "clean"), "scripts/layers.txt:6: row: no such mark: clean"),
+    ("Python test of no floor", "check_layers", "python/tests/test_new.py", "\n",
+     "scripts/floors.txt:1: floor: say which floor"),
 ]
 
 
@@ -187,8 +267,8 @@ class Checks(unittest.TestCase):
                     write(self.root, path, CLEAN[path])
 
     def test_parser_without_a_fuzz_target(self):
-        (self.root / "src/format/tar_fuzz.c").unlink()
-        self.assert_finding("tidy", "src/format/tar.c:1: fuzz:")
+        (self.root / "src/format/tar/tar_fuzz.c").unlink()
+        self.assert_finding("tidy", "src/format/tar/tar.c:1: fuzz:")
 
     def test_parser_by_what_it_calls(self):
         write(self.root, "src/base/mem.c", CLEAN["src/base/mem.c"] +
@@ -197,7 +277,7 @@ class Checks(unittest.TestCase):
 
     def test_fuzz_target_without_inputs(self):
         (self.root / "src/test/corpus/tar/one").unlink()
-        self.assert_finding("tidy", "src/format/tar_fuzz.c:1: corpus:")
+        self.assert_finding("tidy", "src/format/tar/tar_fuzz.c:1: corpus:")
 
     def test_too_many_sources(self):
         for number in range(12):
@@ -205,6 +285,22 @@ class Checks(unittest.TestCase):
         write(self.root, "src/base/parts_test.c",
               "".join(f"/* part{number}.c */\n" for number in range(12)))
         self.assert_finding("tidy", "src/base:1: room: 13 sources")
+
+    def test_sources(self):
+        for path in ("programs/decode_helper/serve.c", "programs/tls_server/tls_server.c",
+                     "tls/tls.c", "io/sim/sim.c", "base/crc_avx2.c", "test/help.c"):
+            write(self.root, f"src/{path}", "int a;\n")
+        rows = [("lib", "base/mem format/tar/tar io/posix/posix"), ("avx2", "base/crc_avx2"),
+                ("sim", "io/sim/sim"), ("fuzz", "format/tar/tar_fuzz"),
+                ("test", "base/mem_test format/tar/tar_test io/posix/posix_test"),
+                ("threaded", "io/posix/posix_test"), ("cli", "programs/cli/main"),
+                ("helper", "programs/decode_helper/serve"),
+                ("fault", "programs/tls_server/tls_server tls/tls")]
+        for kind, want in rows:
+            with self.subTest(kind):
+                found = [path.relative_to(self.root / "src").with_suffix("").as_posix()
+                         for path in sources.find(self.root, kind)]
+                self.assertEqual(" ".join(found), want)
 
     def exports(self, text):
         source, library = self.root / "library.c", self.root / "library.so"
