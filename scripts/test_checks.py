@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Goal: each rule of tidy.py, check_layers.py and check_exports.py catches what it is for; and the
-scripts that find sources and tests find them, in rooms of one level and of two.
+scripts that list sources and tests find them, in rooms of one level and of two.
 Method: a small clean tree passes; each row then changes one file of it and names the one finding
 that must come of it. Run as a program."""
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -301,6 +302,61 @@ class Checks(unittest.TestCase):
                 found = [path.relative_to(self.root / "src").with_suffix("").as_posix()
                          for path in sources.find(self.root, kind)]
                 self.assertEqual(" ".join(found), want)
+
+    def copy_scripts(self):
+        """The scripts that look at the tree that they lie in."""
+        for path in SCRIPTS.iterdir():
+            if path.is_file() and not (self.root / "scripts" / path.name).exists():
+                shutil.copy(path, self.root / "scripts")
+
+    def of_copy(self, script, *arguments):
+        done = subprocess.run([sys.executable, self.root / "scripts" / script, *arguments],
+                              capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout.split("\n")[:-1]
+
+    def test_affected(self):
+        self.copy_scripts()
+        rows = [("own base", ["mem_test"]), ("own format", ["tar_test", "tar_fuzz"]),
+                ("c base", ["mem_test", "tar_test", "posix_test", "tar_fuzz"]),
+                ("own io", ["posix_test"]), ("own io/sim", [""]), ("own python", [""]),
+                ("python format/tar", ["python/tests/test_tar.py"]), ("python base", [""])]
+        for arguments, want in rows:
+            with self.subTest(arguments):
+                self.assertEqual(self.of_copy("affected.py", *arguments.split()), (0, want))
+        self.assertEqual(self.of_copy("affected.py", "own", "form"), (2, []))
+
+    def test_lists_of_tests(self):
+        self.copy_scripts()
+        write(self.root, "check", "#!/bin/sh\ncase $1 in tar_fuzz | gone_fuzz) ;; esac\n"
+              "decoders='tar:4'\ndecoders='gone:6'\n")
+        status, lines = self.of_copy("list_tests")
+        self.assertEqual(status, 0)
+        want = ["asan tar_fuzz", "asan tar_test", "c tar_test", "fuzz tar_fuzz",
+                "fuzz-hours tar_fuzz 4", "fuzz-rate tar_fuzz", "libfuzzer tar_fuzz",
+                "python test_tar", "python-test test_tar::test_one", "tsan posix_test"]
+        self.assertEqual([line for line in want if line not in lines], [])
+        self.assertEqual([line for line in lines if "gone" in line or "tsan tar" in line], [])
+        write(self.root, "before", "c old_test\nc-function old_test::test_a\npython test_same\n")
+        write(self.root, "after", "c new_test\nc-function new_test::test_a\npython test_same\n")
+        write(self.root, "names", "# old and new\nold_test new_test\n")
+        paths = [self.root / name for name in ("before", "after", "names")]
+        self.assertEqual(self.of_copy("list_tests", "--compare", *paths)[0], 0)
+        write(self.root, "names", "python old_test new_test\n")
+        status, lines = self.of_copy("list_tests", "--compare", *paths)
+        self.assertEqual((status, lines[0]), (1, "gone: c old_test"))
+
+    def test_slowest(self):
+        self.copy_scripts()
+        write(self.root, "log.json", '{"name": "stoker:tar_test", "duration": 2.5}\n'
+              '{"name": "stoker:mem_test", "duration": 0.5}\n')
+        write(self.root, "log.txt", "1.25s call     python/tests/test_tar.py::test_one\n"
+              "0.75s setup    python/tests/test_tar.py::test_one\n")
+        status, lines = self.of_copy("slowest", "--count=3", f"asan={self.root}/log.json",
+                                     f"python={self.root}/log.txt", f"tsan={self.root}/none")
+        self.assertEqual((status, lines), (0, [
+            "", "the slowest of 4 tests:", "     2.5 s   tar_test (asan)",
+            "     1.2 s   test_tar.py::test_one (python)",
+            "     0.8 s   test_tar.py::test_one (python, setup)"]))
 
     def exports(self, text):
         source, library = self.root / "library.c", self.root / "library.so"
