@@ -5,7 +5,7 @@
  *
  * bench/run.py sampling compiles and runs it. Prints two JSON lines. The weights' table needs 12
  * bytes a sample while it is made. */
-#include "choice/stages.h"
+#include "order/sampling/curriculum.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,8 @@ usage: found.py [--program build/found_test] [--keep FOLDER] [ROOT ...]
 ROOTs (default: what Debian and pip packages install into) are walked without leaving their file
 systems: files that begin as a JPEG does, whatever their names, and JPEGs inside of zips (jars,
 wheels, office documents), tars and PDFs. Each content counts once. The program
-(src/jpeg/found_test.c) decodes each whole and in boxes at its corners. Exits with 1 where a sample
+(src/decode/jpeg/jpeg_found_test.c) decodes each whole and in boxes at its corners. Exits with 1
+where a sample
 differs.
 """
 import argparse

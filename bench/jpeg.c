@@ -8,9 +8,9 @@
  * its seed), so that its numbers stand beside these. Prints one JSON line a case and round; time of
  * the thread, so that a busy machine disturbs less. bench/run.py jpeg compiles and runs it. */
 #include "crop.h"
-#include "jpeg/planes.h"
-#include "pixel/kernels_inner.h"
-#include "pixel/planar.h"
+#include "decode/jpeg/jpeg_planes.h"
+#include "decode/pixel/pixel_kernels_inner.h"
+#include "decode/pixel/resize_planar.h"
 
 #include <stdio.h>
 
@@ -416,7 +416,7 @@ static void prepare(const char *vector)
     for (int i = 0; i < BAND; i++) {
         band[i] = malloc(row_bytes);
         wide_rows[i] = malloc(row_bytes + 16);
-        wide_rows[i] += 16; /* not aligned to 32: see pixel/resize.c */
+        wide_rows[i] += 16; /* not aligned to 32: see decode/pixel/resize.c */
     }
     slot = aligned_alloc(64, sizeof *slot * 3 * SIDE * SIDE);
     cinfo.err = jpeg_std_error(&errors);

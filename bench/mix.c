@@ -1,7 +1,7 @@
 /* Nanoseconds for one position of a mix of 8 sources with 10^9 samples together: singly and in
  * bulk, the draw alone and with the sample that the source's own order has there. Prints one JSON
  * line a case. Compiled like bench/order.c. */
-#include "mix/mix.h"
+#include "order/mix/mix.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -6,8 +6,8 @@
  *
  * Prints one JSON line a case and round; time of the thread, so that a busy machine disturbs less.
  * The bytes of both are compared. bench/run.py png compiles and runs it. */
-#include "codec/codec.h"
 #include "crop.h"
+#include "decode/codec/codec.h"
 
 #include <stdio.h>
 

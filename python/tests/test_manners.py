@@ -319,7 +319,7 @@ def test_one_rate_for_all(shelf):
     check(told)
     refused = sum(status == 503 for _, _, _, status in store.asked)
     assert refused >= sum(one["manners"]["throttles"] for one in told) > 0
-    # How many are refused at such a store is asserted in simulated time: src/manners/pace_test.c.
+    # How many are refused at such a store is asserted in simulated time: rate_limit_test.c.
     # One that came when the others were done, or was done before there was a limit, had no wait.
     assert any(one["manners"]["waits_rate"] > 0 for one in told)
     print(f"{len(store.asked)} requests, {refused} refused")

@@ -2,7 +2,7 @@
 
 Method: file systems that root can mount here (tmpfs, overlay, ext4, xfs and btrfs on loop devices,
 FUSE served by fuse_server.py), and `stoker info` run on them as a user does. NFS, Lustre and the
-like have no server here: their rows of the table of mounts are in ground_test.c.
+like have no server here: their rows of the table of mounts are in filesystem_test.c.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def heavy(tmp_path_factory):
 @pytest.fixture(scope="module")
 def hanging(tmp_path_factory):
     """A class folder whose files can be opened, and are never read to the end: links into the
-    silent FUSE server of src/io/hang_test.c."""
+    silent FUSE server of src/io/posix/hang_test.c."""
     program = pathlib.Path(stoker.__file__).resolve().parents[2] / "hang_test"
     if not program.exists():
         pytest.skip("the C tests are not built beside the package")

@@ -3,7 +3,7 @@
 Goal: tries, hosts, styles of URLs, checksums and certificates are as the profile has them, and what
 it says wrong is told. Method: a small server that counts, named by the endpoint, or as a proxy, so
 that hosts which this machine cannot find can be seen; nginx with TLS for ca_bundle. What botocore
-makes of thousands of set-ups is compared in src/store/settings_test.c.
+makes of thousands of set-ups is compared in src/storage/object/settings_test.c.
 """
 
 import os

@@ -479,7 +479,7 @@ def test_fill_in_the_middle(documents):
 
 
 def test_fill_in_fragments(documents):
-    """Megatron's further options; what they do to one document is src/tokens/middle_test.c's."""
+    """Megatron's further options; what they do to one document is src/loader/rows/fim_test.c's."""
     paths, everything = documents
     counts = collections.Counter(id for document in everything for id in document[1:-1])
     ((split, _),) = counts.most_common(1)

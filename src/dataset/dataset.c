@@ -1,14 +1,14 @@
 /* Data sets: opening, open files, and single reads for tools. */
 #include "dataset/dataset.h"
 
-#include "base/hash.h"
+#include "base/crypto/digest.h"
 #include "base/mem.h"
-#include "dataset/sidecar.h"
-#include "format/unpack.h"
-#include "ground/ground.h"
+#include "dataset/index_locate.h"
+#include "format/compress/decompress.h"
+#include "io/filesystem/filesystem.h"
+#include "io/ipc/single_flight.h"
 #include "io/user_paths.h"
-#include "turn/turn.h"
-#include "vault/vault.h"
+#include "storage/url/url_alias.h"
 
 #include <errno.h>
 #include <inttypes.h>

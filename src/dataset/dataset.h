@@ -9,14 +9,14 @@
 #ifndef DATASET_DATASET_H
 #define DATASET_DATASET_H
 
+#include "decode/jpeg_index/jpeg_index.h"
 #include "engine/engine.h"
-#include "foreign/shards.h"
-#include "foreign/told.h"
+#include "format/tar_recover/tar_recover.h"
+#include "index/foreign/foreign_index.h"
+#include "index/foreign/wids_shards.h"
 #include "index/index.h"
-#include "marks/marks.h"
-#include "reach/reach.h"
-#include "rescue/rescue.h"
-#include "source/source.h"
+#include "index/seek/segment_cache.h"
+#include "storage/source/source.h"
 
 struct stk_sidecar;
 

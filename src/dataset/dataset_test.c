@@ -1,11 +1,11 @@
 /* Goal: a data set's samples can be looked up and read singly, with few files open, plain or
  * packed; jobs of the engine report the lowest failed round; wrong options are named.
  * Method: tars in the simulated world; rows of damage; counts. Covers dataset.c,
- * lookup.c, scan.c, engine.c and worker.c. */
+ * dataset_read.c, dataset_scan.c, engine.c and worker.c. */
 #include "dataset/dataset.h"
+#include "io/sim/sim.h"
 #include "test/t.h"
 #include "test/tars.h"
-#include "world/world.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,10 +6,10 @@
 
 #include "base/mem.h"
 #include "dataset/dataset.h"
+#include "io/sim/sim.h"
 #include "io/write.h"
 #include "test/t.h"
 #include "test/tars.h"
-#include "world/world.h"
 
 #include <errno.h>
 #include <string.h>

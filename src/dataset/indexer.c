@@ -1,11 +1,11 @@
 /* The indexer: lists, keeps what is fresh of an index that is there, reads the rest, writes. */
 #include "base/mem.h"
 #include "base/thread.h"
-#include "dataset/sidecar.h"
-#include "format/access.h"
-#include "format/unpack.h"
-#include "journal/journal.h"
-#include "vault/vault.h"
+#include "dataset/index_locate.h"
+#include "format/compress/decompress.h"
+#include "format/compress/seek_points.h"
+#include "index/index_journal.h"
+#include "storage/url/url_alias.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * Covers indexer.c, and what it keeps in room journal. */
 #include "dataset/dataset_test.h"
 
-#include "base/hash.h"
+#include "base/crypto/digest.h"
 #include "base/xxh3.h"
 
 #include <stdlib.h>

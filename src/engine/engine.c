@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "engine/worker.h"
-#include "route/route.h"
+#include "storage/vfs/vfs.h"
 
 #include <errno.h>
 #include <string.h>

@@ -11,10 +11,10 @@
 #define ENGINE_ENGINE_H
 
 #include "base/memory_budget.h"
-#include "decode/decode.h"
+#include "decode/image/image_decode.h"
+#include "decode/jpeg_index/jpeg_index.h"
+#include "decode/sandbox/sandbox.h"
 #include "io/io.h"
-#include "marks/marks.h"
-#include "sandbox/sandbox.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -29,7 +29,7 @@
 #define STK_WORKER_KEEP_KINDS 3u
 #define STK_WORKER_KEEP_PART 8u
 
-struct stk_value; /* field/field.h */
+struct stk_value; /* format/value/value.h */
 
 struct stk_worker {
     struct stoker_engine *engine;

@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/worker.h"
+#include "io/sim/sim.h"
 #include "test/t.h"
-#include "world/world.h"
 
 #include <stdio.h>
 #include <string.h>

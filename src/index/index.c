@@ -1,11 +1,11 @@
 /* The samples of a data set: shards side by side, numbered once all of them are there. */
 #include "index/index.h"
 
-#include "base/hash.h"
+#include "base/crypto/digest.h"
 #include "base/mem.h"
-#include "format/access.h"
-#include "format/unpack.h"
-#include "index/file.h"
+#include "format/compress/decompress.h"
+#include "format/compress/seek_points.h"
+#include "index/index_file.h"
 
 #include <errno.h>
 #include <stdlib.h>

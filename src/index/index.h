@@ -6,7 +6,7 @@
  *
  * Fed with members by the scan. A file's pages are checked at their first touch, so a look-up may
  * fail: CORRUPT names the file and the offset. Nothing in a file is trusted, right checksums or
- * not. The format: index/file.h and docs/formats.md.
+ * not. The format: index/index_file.h and docs/formats.md.
  * Owner: the dataset. Threads: a builder: one; finish, write: one; look-ups (after finish): any.
  * Memory: 10 bytes a member (18 in a shard past 2 TiB or with a member past 4 GiB), 8 and the key
  * a sample, 8 more for each checksum or label; a file of a folder: 32 and its path. Mapped: a bit
@@ -50,8 +50,8 @@ int stk_shard_checksum(struct stk_shard_builder *builder, uint64_t sum, struct s
 int stk_shard_label(struct stk_shard_builder *builder, int64_t label, struct stoker_error *error);
 /* SHA-256 of the whole shard file. */
 void stk_shard_digest(struct stk_shard_builder *builder, const uint8_t sha256[32]);
-/* Access points of a packed shard (format/access.h); takes the image, which was stk_alloc'ed and
- * has at most STK_ACCESS_IMAGE_MAX bytes. */
+/* Access points of a packed shard (format/compress/seek_points.h); takes the image, which was
+ * stk_alloc'ed and has at most STK_ACCESS_IMAGE_MAX bytes. */
 void stk_shard_access(struct stk_shard_builder *builder, struct stk_view image);
 /* The members are hearsay: whoever reads one compares it with its headers. Such an index is not
  * written. */

@@ -1,10 +1,10 @@
 /* Goal: members become samples as they should, or the error names shard, key and offset; numbers
  * and identity depend on the data alone.
- * Method: shard.c and index.c together: rows of members; the samples are compared as text. Then
- * threads in many orders, sizes that need wide numbers, folders, memory a member, and every
+ * Method: index_shard.c and index.c together: rows of members; the samples are compared as text.
+ * Then threads in many orders, sizes that need wide numbers, folders, memory a member, and every
  * allocation failing once. */
 #include "base/mem.h"
-#include "format/unpack.h"
+#include "format/compress/decompress.h"
 #include "index/index.h"
 #include "test/t.h"
 

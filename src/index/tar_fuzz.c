@@ -1,8 +1,8 @@
-/* Fuzz of tar.c, wds.c, words.c, shard.c and index.c: any bytes as a tar, read whole and in
- * portions, with its size known and unknown, and put into an index. The last byte chooses how. No
- * crash, no hang, no member outside of the tar. */
+/* Fuzz of tar.c, wds_name.c, string_table.c, index_shard.c and index.c: any bytes as a tar, read
+ * whole and in portions, with its size known and unknown, and put into an index. The last byte
+ * chooses how. No crash, no hang, no member outside of the tar. */
 #include "base/base.h"
-#include "format/tar.h"
+#include "format/tar/tar.h"
 #include "index/index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

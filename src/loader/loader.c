@@ -2,8 +2,8 @@
 #include "base/mem.h"
 #include "base/retry.h"
 #include "engine/worker.h"
-#include "loader/fetch.h"
-#include "loader/fill.h"
+#include "loader/fetcher.h"
+#include "loader/fill_value.h"
 #include "loader/quarantine.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* Where a loader is: its state, what leads back to it, and its statistics. */
 #include "engine/worker.h"
-#include "loader/fetch.h"
+#include "loader/fetcher.h"
 #include "loader/quarantine.h"
 
 #include <string.h>

@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "base/random.h"
-#include "damage/damage.h"
 #include "engine/engine.h"
+#include "format/bad_sample/bad_sample.h"
 #include "io/write.h"
 
 #include <errno.h>

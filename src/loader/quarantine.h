@@ -15,7 +15,7 @@
 #ifndef LOADER_QUARANTINE_H
 #define LOADER_QUARANTINE_H
 
-#include "loader/flight.h"
+#include "loader/pending_batch.h"
 
 struct stk_quarantine_options {
     struct stk_io *io; /* borrowed until close */

@@ -2,7 +2,7 @@
  * ever, and a fingerprint in a log the same order. Method: values written down once. A row that
  * fails is not to be mended here: an order that differs needs STOKER_ORDER_VERSION 2 beside version
  * 1, and rows of its own. */
-#include "base/hash.h"
+#include "base/crypto/digest.h"
 #include "order/order.h"
 #include "test/t.h"
 

@@ -2,9 +2,9 @@
  * "ROGUE " name what it then tries; all others are decoded as stoker-decode does. A try that is
  * refused, but does not end the process, is followed by an error that says "refused", one that
  * succeeds by an error that says "ESCAPED". */
-#include "helper/serve.h"
+#include "programs/decode_helper/helper_serve.h"
 
-#include "sandbox/protocol.h"
+#include "decode/sandbox/helper_protocol.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,102 @@
+/* Digests, by the libraries that do them best. */
+#include "base/crypto/digest.h"
+
+/* The calls below allocate nothing and cannot fail, unlike the EVP ones that replace them. */
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/evp.h>
+#include <openssl/md5.h>
+#include <openssl/sha.h>
+
+_Static_assert(sizeof(SHA256_CTX) <= sizeof(struct stk_sha256), "the context fits");
+_Static_assert(_Alignof(SHA256_CTX) <= _Alignof(struct stk_sha256), "and lies well");
+_Static_assert(sizeof(SHA_CTX) <= sizeof(struct stk_sha1), "the context fits");
+_Static_assert(_Alignof(SHA_CTX) <= _Alignof(struct stk_sha1), "and lies well");
+_Static_assert(sizeof(MD5_CTX) <= sizeof(struct stk_md5), "the context fits");
+_Static_assert(_Alignof(MD5_CTX) <= _Alignof(struct stk_md5), "and lies well");
+
+void stk_sha256_init(struct stk_sha256 *sha)
+{
+    SHA256_Init((SHA256_CTX *)sha->context);
+}
+
+void stk_sha256_add(struct stk_sha256 *sha, const void *data, size_t bytes)
+{
+    SHA256_Update((SHA256_CTX *)sha->context, data, bytes);
+}
+
+void stk_sha256_done(struct stk_sha256 *sha, uint8_t digest_out[32])
+{
+    SHA256_Final(digest_out, (SHA256_CTX *)sha->context);
+}
+
+void stk_sha1_init(struct stk_sha1 *sha)
+{
+    SHA1_Init((SHA_CTX *)sha->context);
+}
+
+void stk_sha1_add(struct stk_sha1 *sha, const void *data, size_t bytes)
+{
+    SHA1_Update((SHA_CTX *)sha->context, data, bytes);
+}
+
+void stk_sha1_done(struct stk_sha1 *sha, uint8_t digest_out[20])
+{
+    SHA1_Final(digest_out, (SHA_CTX *)sha->context);
+}
+
+void stk_md5(const void *data, size_t bytes, uint8_t digest_out[16])
+{
+    MD5(data, bytes, digest_out);
+}
+
+void stk_sha1(const void *data, size_t bytes, uint8_t digest_out[20])
+{
+    SHA1(data, bytes, digest_out);
+}
+
+void stk_md5_init(struct stk_md5 *md5)
+{
+    MD5_Init((MD5_CTX *)md5->context);
+}
+
+void stk_md5_add(struct stk_md5 *md5, const void *data, size_t bytes)
+{
+    MD5_Update((MD5_CTX *)md5->context, data, bytes);
+}
+
+void stk_md5_done(struct stk_md5 *md5, uint8_t digest_out[16])
+{
+    MD5_Final(digest_out, (MD5_CTX *)md5->context);
+}
+
+void stk_base64(const uint8_t *data, size_t bytes, char text_out[STK_BASE64_BYTES])
+{
+    STK_ASSERT(bytes <= 64);
+    EVP_EncodeBlock((unsigned char *)text_out, data, (int)bytes);
+}
+
+void stk_hex(const uint8_t *data, size_t bytes, char *text_out)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < bytes; i++) {
+        text_out[2 * i] = digits[data[i] >> 4];
+        text_out[2 * i + 1] = digits[data[i] & 15];
+    }
+    text_out[2 * bytes] = '\0';
+}
+
+bool stk_unhex(const char *text, uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < 2 * count; i++) {
+        char digit = text[i];
+        uint8_t value = digit >= '0' && digit <= '9'   ? (uint8_t)(digit - '0')
+                        : digit >= 'a' && digit <= 'f' ? (uint8_t)(digit - 'a' + 10)
+                                                       : 16;
+        if (value > 15) {
+            return false; /* a NUL too */
+        }
+        bytes[i / 2] = (uint8_t)(i % 2 == 0 ? value << 4 : bytes[i / 2] | value);
+    }
+    return text[2 * count] == 0;
+}

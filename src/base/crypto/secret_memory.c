@@ -1,0 +1,218 @@
+/* Blocks of powers of two, by free lists; a header of 16 bytes before each says which.
+ *
+ *   small: cut from chunks, which are never given back    large: pages of its own, some kept
+ *
+ * All of it is zero while it is free, so that a block needs no zeroing when it is taken. */
+#include "base/crypto/secret_memory.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HEADER_BYTES 16u
+#define LEAST_LOG2 6u  /* 64 bytes, header included */
+#define SMALL_LOG2 15u /* the largest that is cut from a chunk */
+#define LARGE_LOG2 20u /* the largest that is kept; above: pages as they are needed */
+#define CHUNK_BYTES (256u << 10)
+
+struct head {
+    size_t bytes; /* header included */
+    union {
+        struct head *next; /* of a free one */
+        size_t used;       /* asked for, and so what is to be wiped */
+    };
+};
+
+static_assert(sizeof(struct head) == HEADER_BYTES, "blocks are aligned to it");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct {
+    struct head *free[LARGE_LOG2 + 1];
+    uint8_t *at;
+    size_t left;       /* of the chunk in hand */
+    size_t kept_bytes; /* of free large blocks */
+} locked;
+
+/* Of LeakSanitizer, where it is: it does not look for pointers in mapped pages by itself. */
+extern void __lsan_register_root_region(const void *begin, size_t bytes) __attribute__((weak));
+extern void __lsan_unregister_root_region(const void *begin, size_t bytes) __attribute__((weak));
+
+static void take_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void leave_lock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* A child of a process with threads has nobody who would give the lock free. */
+static void mind_forks(void)
+{
+    pthread_atfork(take_lock, leave_lock, leave_lock);
+}
+
+static void *map(size_t bytes)
+{
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (pages == MAP_FAILED) {
+        return NULL;
+    }
+    madvise(pages, bytes, MADV_DONTDUMP);
+    if (__lsan_register_root_region) {
+        __lsan_register_root_region(pages, bytes);
+    }
+    return pages;
+}
+
+static void unmap(void *pages, size_t bytes)
+{
+    if (__lsan_unregister_root_region) {
+        __lsan_unregister_root_region(pages, bytes);
+    }
+    munmap(pages, bytes);
+}
+
+static unsigned log2_of(size_t bytes)
+{
+    return bytes <= 1u << LEAST_LOG2 ? LEAST_LOG2 : 64u - (unsigned)__builtin_clzll(bytes - 1);
+}
+
+/* Zeroed; what is left of an older chunk is lost: less than a block of the largest size. */
+static struct head *cut_locked(size_t bytes)
+{
+    struct head *head;
+
+    if (locked.left < bytes) {
+        uint8_t *chunk = map(CHUNK_BYTES);
+
+        if (!chunk) {
+            return NULL;
+        }
+        locked.at = chunk;
+        locked.left = CHUNK_BYTES;
+    }
+    head = (struct head *)(void *)locked.at;
+    locked.at += bytes;
+    locked.left -= bytes;
+    return head;
+}
+
+static struct head *take(size_t used)
+{
+    size_t bytes = used + HEADER_BYTES;
+    unsigned size = log2_of(bytes);
+    struct head *head = NULL;
+
+    if (size > LARGE_LOG2) {
+        bytes = (bytes + 4095) & ~(size_t)4095;
+        head = map(bytes);
+    } else {
+        bytes = (size_t)1 << size;
+        pthread_mutex_lock(&lock);
+        head = locked.free[size];
+        if (head) {
+            locked.free[size] = head->next;
+            locked.kept_bytes -= size > SMALL_LOG2 ? bytes : 0;
+        } else if (size <= SMALL_LOG2) {
+            head = cut_locked(bytes);
+        }
+        pthread_mutex_unlock(&lock);
+        head = head || size <= SMALL_LOG2 ? head : map(bytes);
+    }
+    if (head) {
+        *head = (struct head){.bytes = bytes, .used = used};
+    }
+    return head;
+}
+
+void *stk_hidden_alloc(size_t bytes)
+{
+    struct head *head;
+
+    if (bytes > PTRDIFF_MAX - 8192) {
+        return NULL;
+    }
+    pthread_once(&once, mind_forks);
+    head = take(bytes);
+    return head ? (uint8_t *)head + HEADER_BYTES : NULL;
+}
+
+void *stk_hidden_calloc(size_t count, size_t item_bytes)
+{
+    uint64_t bytes;
+
+    return stk_multiply(count, item_bytes, &bytes) ? stk_hidden_alloc(bytes) : NULL;
+}
+
+static struct head *head_of(void *block)
+{
+    return (struct head *)(void *)((uint8_t *)block - HEADER_BYTES);
+}
+
+void stk_hidden_free(void *block)
+{
+    struct head *head;
+    size_t bytes;
+    unsigned size;
+    bool kept;
+
+    if (!block) {
+        return;
+    }
+    head = head_of(block);
+    bytes = head->bytes;
+    size = log2_of(bytes);
+    if (size > LARGE_LOG2) {
+        unmap(head, bytes);
+        return;
+    }
+    explicit_bzero(block, head->used);
+    pthread_mutex_lock(&lock);
+    kept = size <= SMALL_LOG2 || locked.kept_bytes + bytes <= STK_HIDDEN_KEPT_BYTES;
+    if (kept) {
+        locked.kept_bytes += size > SMALL_LOG2 ? bytes : 0;
+        head->next = locked.free[size];
+        locked.free[size] = head;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!kept) {
+        unmap(head, bytes);
+    }
+}
+
+void *stk_hidden_realloc(void *block, size_t bytes)
+{
+    struct head *head = block ? head_of(block) : NULL;
+    void *larger;
+
+    if (head && bytes <= head->bytes - HEADER_BYTES) {
+        if (bytes < head->used) {
+            explicit_bzero((uint8_t *)block + bytes, head->used - bytes);
+        }
+        head->used = bytes;
+        return block;
+    }
+    larger = stk_hidden_alloc(bytes);
+    if (larger && head) {
+        memcpy(larger, block, head->used);
+        stk_hidden_free(block);
+    }
+    return larger;
+}
+
+char *stk_hidden_strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = stk_hidden_alloc(bytes);
+
+    if (copy) {
+        memcpy(copy, text, bytes);
+    }
+    return copy;
+}

@@ -1,0 +1,327 @@
+/* What a data set tells of itself, and its members' bytes, for who asks for one sample. */
+#include "base/mem.h"
+#include "dataset/dataset.h"
+
+#include "dataset/index_locate.h"
+#include "format/compress/decompress.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+int stoker_dataset_info(const struct stoker_dataset *dataset, struct stoker_dataset_info *info)
+{
+    struct stoker_dataset_info full = {0};
+    const struct stk_index *index = dataset->index;
+
+    if (info->struct_size > sizeof full || info->struct_size < sizeof info->struct_size) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    full.struct_size = info->struct_size;
+    full.kind = dataset->tars                                ? "joined"
+                : dataset->objects.kind == STK_SOURCE_FOLDER ? "imagefolder"
+                                                             : "webdataset";
+    full.sample_count = stk_index_samples(index);
+    full.member_count = stk_index_members(index);
+    full.shard_count = stk_index_shards(index);
+    full.class_count = stk_index_classes(index);
+    full.bytes = stk_index_is_folder(index) ? 0 : stk_index_bytes(index);
+    full.block_samples = stk_index_block_samples(index);
+    full.sequential = stk_index_sequential(index);
+    full.index_path = dataset->index_path;
+    full.index_note = dataset->index_note ? dataset->index_note : "";
+    full.shards_indexed = dataset->shards_indexed;
+    full.shards_foreign = stk_told_shards(index) + stk_told_helped(dataset->told);
+    full.foreign_note = stk_told_note(dataset->told);
+    full.marks_note = dataset->marks_note ? dataset->marks_note : "";
+    full.marked = dataset->marks != NULL;
+    full.marks_mcus = dataset->marks ? stk_marks_mcus(dataset->marks) : 0;
+    memcpy(full.identity, stk_index_identity(index), sizeof full.identity);
+    memcpy(info, &full, info->struct_size);
+    return 0;
+}
+
+int stoker_dataset_shard_ends(const struct stoker_dataset *dataset, uint64_t first, uint64_t count,
+                              uint64_t *ends_out)
+{
+    const struct stk_index *index = dataset->index;
+    uint64_t shards = stk_index_shards(index);
+
+    if (stk_index_is_folder(index)) {
+        return STOKER_ERROR_UNSUPPORTED;
+    }
+    if (first > shards || count > shards - first) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t shard = (uint32_t)(first + i);
+
+        ends_out[i] = stk_index_first_sample(index, shard) + stk_index_shard_samples(index, shard);
+    }
+    return 0;
+}
+
+int stoker_dataset_class(const struct stoker_dataset *dataset, uint64_t class_index,
+                         const char **name_out)
+{
+    *name_out = NULL;
+    if (class_index >= stk_index_classes(dataset->index)) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    *name_out = stk_index_class(dataset->index, class_index);
+    return 0;
+}
+
+static int check_sample(const struct stoker_dataset *dataset, uint64_t sample,
+                        struct stoker_error *error)
+{
+    if (sample < stk_index_samples(dataset->index)) {
+        return 0;
+    }
+    return stk_fail(error, STOKER_ERROR_ARGUMENT, "there is no such sample",
+                    "use an id below the number of samples", "sample %llu of %llu",
+                    (unsigned long long)sample,
+                    (unsigned long long)stk_index_samples(dataset->index));
+}
+
+/* The table of paths that were asked for of a mapped index. Made by who asks first. */
+static _Atomic(char *) *paths_of(struct stoker_dataset *dataset)
+{
+    _Atomic(char *) *paths = atomic_load_explicit(&dataset->paths, memory_order_acquire);
+
+    if (!paths) {
+        _Atomic(char *) *made = stk_alloc(stk_index_shards(dataset->index), sizeof *made);
+
+        if (made && !atomic_compare_exchange_strong(&dataset->paths, &paths, made)) {
+            stk_free(made);
+        } else {
+            paths = made;
+        }
+    }
+    return paths;
+}
+
+/* A shard's path, lent until the data set is closed. Made once, by whoever asks first. */
+static int lend_path(const struct stoker_dataset *dataset, uint32_t shard, const char **path_out,
+                     struct stoker_error *error)
+{
+    char text[STK_PATH_BYTES_MAX];
+    char *path, *before = NULL;
+    _Atomic(char *) *paths;
+    int status;
+
+    *path_out = stk_index_path_lent(dataset->index, shard);
+    if (*path_out) {
+        return 0;
+    }
+    /* The table is a cache: to the caller nothing changes. */
+    paths = paths_of((struct stoker_dataset *)(uintptr_t)dataset);
+    status = paths ? 0 : -ENOMEM;
+    if (status == 0) {
+        *path_out = atomic_load_explicit(&paths[shard], memory_order_acquire);
+        if (*path_out) {
+            return 0;
+        }
+        status = stk_index_path(dataset->index, shard, text, error);
+        if (status < 0) {
+            return status;
+        }
+    }
+    path = status == 0 ? stk_strdup(text) : NULL;
+    if (!path) {
+        return stk_fail(error, -ENOMEM, "cannot name a shard", "free memory", "shard %u", shard);
+    }
+    if (!atomic_compare_exchange_strong(&paths[shard], &before, path)) {
+        stk_free(path);
+        path = before;
+    }
+    *path_out = path;
+    return 0;
+}
+
+int stoker_dataset_sample(const struct stoker_dataset *dataset, uint64_t sample, char *key,
+                          size_t key_capacity, struct stoker_member_info *members,
+                          size_t *member_count, struct stoker_error *error)
+{
+    size_t capacity = *member_count;
+    struct stk_sample found;
+    int status = check_sample(dataset, sample, error);
+
+    *member_count = 0;
+    if (status < 0) {
+        return status;
+    }
+    status = stk_index_sample(dataset->index, sample, &found, error);
+    if (status < 0) {
+        return status;
+    }
+    if (key && key_capacity > 0) {
+        size_t bytes = stk_min(found.key.bytes, key_capacity - 1);
+        memcpy(key, found.key.data, bytes);
+        key[bytes] = 0;
+    }
+    for (uint32_t i = 0; i < found.member_count && i < capacity; i++) {
+        struct stk_member member;
+        status = stk_index_member(dataset->index, &found, i, &member, error);
+        if (status == 0) {
+            status = lend_path(dataset, member.shard, &members[i].shard, error);
+        }
+        if (status < 0) {
+            return status;
+        }
+        members[i].extension = stk_index_extension(dataset->index, member.extension);
+        members[i].offset = member.offset;
+        members[i].bytes = member.bytes;
+    }
+    *member_count = found.member_count;
+    return 0;
+}
+
+/* The member of a sample by its extension; NULL extension: the first. */
+static int find_member(const struct stoker_dataset *dataset, const struct stk_sample *sample,
+                       const char *extension, struct stk_member *member_out, uint32_t *number_out,
+                       struct stoker_error *error)
+{
+    for (uint32_t i = 0; i < sample->member_count; i++) {
+        int status = stk_index_member(dataset->index, sample, i, member_out, error);
+        if (status < 0) {
+            return status;
+        }
+        if (!extension ||
+            strcmp(stk_index_extension(dataset->index, member_out->extension), extension) == 0) {
+            *number_out = i;
+            return 0;
+        }
+    }
+    return stk_fail(error, STOKER_ERROR_MISSING, "the sample has no such member",
+                    "'stoker ls' shows what it has", "extension '%s'", extension ? extension : "");
+}
+
+/* A member that a foreign index told: reads the headers before it, and compares. */
+static int prove(struct stoker_dataset *dataset, uint64_t sample_id,
+                 const struct stk_sample *sample, uint32_t number, const struct stk_member *member,
+                 struct stoker_error *error)
+{
+    uint8_t room[STK_TOLD_GAP_MAX];
+    struct stk_view headers = {room, 0};
+    struct stk_file *file;
+    uint64_t before;
+    int64_t got;
+    int status = stk_told_before(dataset->index, sample, sample_id, number, &before, error);
+
+    status = status < 0 ? status : stk_dataset_pin(dataset, member->shard, &file, error);
+    if (status < 0) {
+        return status;
+    }
+    headers.bytes = stk_min(member->offset - before, sizeof room);
+    got = stk_io_read_wait(dataset->engine->io, file, before, room, headers.bytes);
+    stk_dataset_unpin(dataset, member->shard, file);
+    if (got < 0) {
+        return stk_fail(error, (int)got, "cannot read", "check the file and its disk", "%s",
+                        stoker_status_text((int)got));
+    }
+    return stk_told_check(dataset->index, headers, sample->key, member, error);
+}
+
+static int read_plain(struct stoker_dataset *dataset, const struct stk_member *member, void *buffer,
+                      size_t capacity, size_t *bytes_out, struct stoker_error *error)
+{
+    struct stk_io *io = dataset->engine->io;
+    struct stk_stat about = {.bytes = member->bytes};
+    struct stk_file *file;
+    int64_t got = 0;
+    int status = stk_dataset_pin(dataset, member->shard, &file, error);
+
+    if (status < 0) {
+        return status;
+    }
+    if (member->bytes == STK_WHOLE) {
+        status = stk_io_stat_file(io, file, &about, error);
+    }
+    if (status == 0) {
+        *bytes_out = about.bytes;
+        if (about.bytes > capacity) {
+            status = stk_fail(error, STOKER_ERROR_LIMIT, "the buffer is too small",
+                              "call again with more room", "%llu bytes",
+                              (unsigned long long)about.bytes);
+        } else {
+            got = stk_io_read_wait(io, file, member->offset, buffer, about.bytes);
+            status = got < 0 ? stk_io_fail_read(io, file, got, "cannot read", error) : 0;
+        }
+    }
+    stk_dataset_unpin(dataset, member->shard, file);
+    if (status < 0) {
+        return status;
+    }
+    if ((uint64_t)got < about.bytes) {
+        return stk_fail(error, STOKER_ERROR_TRUNCATED, "the file ends inside a member",
+                        "fetch the shard again", "%lld of %llu bytes", (long long)got,
+                        (unsigned long long)about.bytes);
+    }
+    return 0;
+}
+
+static int read_packed(struct stoker_dataset *dataset, const struct stk_member *member,
+                       void *buffer, size_t capacity, size_t *bytes_out, struct stoker_error *error)
+{
+    struct stk_stream *stream;
+    size_t got = 0;
+    int status;
+
+    *bytes_out = member->bytes;
+    if (member->bytes > capacity) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the buffer is too small",
+                        "call again with more room", "%llu bytes",
+                        (unsigned long long)member->bytes);
+    }
+    status = stk_stream_open_shard(&stream, dataset, member->shard, error);
+    if (status == 0) {
+        status = stk_stream_read(stream, member->offset, buffer, member->bytes, &got, error);
+        stk_stream_close(stream);
+    }
+    if (status == 0 && got < member->bytes) {
+        status = stk_fail(error, STOKER_ERROR_TRUNCATED, "the shard ends inside a member",
+                          "fetch the shard again", "%zu of %llu bytes", got,
+                          (unsigned long long)member->bytes);
+    }
+    return status;
+}
+
+int stoker_dataset_read(struct stoker_dataset *dataset, uint64_t sample, const char *extension,
+                        void *buffer, size_t capacity, size_t *bytes_out,
+                        struct stoker_error *error)
+{
+    struct stk_sample found;
+    struct stk_member member = {0};
+    uint32_t number = 0;
+    char key[256];
+    int status = stk_engine_check(dataset->engine, error);
+
+    *bytes_out = 0;
+    status = status < 0 ? status : check_sample(dataset, sample, error);
+    if (status < 0) {
+        return status;
+    }
+    status = stk_index_sample(dataset->index, sample, &found, error);
+    if (status < 0) {
+        return status;
+    }
+    status = find_member(dataset, &found, extension, &member, &number, error);
+    if (status < 0) {
+        member = (struct stk_member){.shard = found.shard};
+    } else if (stk_index_unproved(dataset->index, member.shard)) {
+        status = prove(dataset, sample, &found, number, &member, error);
+    }
+    if (status == 0) {
+        bool packed = stk_index_shard_packing(dataset->index, member.shard) != STK_PLAIN;
+        status = packed ? read_packed(dataset, &member, buffer, capacity, bytes_out, error)
+                        : read_plain(dataset, &member, buffer, capacity, bytes_out, error);
+    }
+    if (status < 0) {
+        snprintf(key, sizeof key, "%.*s", (int)stk_min(found.key.bytes, sizeof key - 1),
+                 (const char *)found.key.data);
+        stk_dataset_place(dataset, error, member.shard, member.offset, key);
+    }
+    return status;
+}

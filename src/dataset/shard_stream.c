@@ -1,0 +1,346 @@
+/* The bytes of a shard, packed or not, front to back. */
+#include "base/mem.h"
+#include "dataset/dataset.h"
+
+#include "base/crypto/digest.h"
+#include "format/compress/decompress.h"
+#include "format/compress/seek_points.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define STREAM_IN_BYTES (256u << 10)
+#define STREAM_SKIP_BYTES (64u << 10)
+
+struct stk_stream {
+    struct stoker_dataset *dataset;
+    struct stk_file *file;
+    struct stk_unpack *unpack; /* NULL: plain */
+    uint8_t *in;               /* STREAM_IN_BYTES, then STREAM_SKIP_BYTES of skip space */
+    struct stk_view rest;      /* of `in`, not yet unpacked */
+    uint64_t object_bytes, in_offset, position;
+    uint32_t packing;
+    bool ended;
+    struct stk_access_maker *maker; /* owned; NULL: no points are collected */
+    struct stk_reach_from from;     /* its file: pinned; NULL: front to back */
+    bool hashes;                    /* every byte of the file goes through sha, once */
+    uint64_t hashed;                /* of a plain file: so many of its bytes did */
+    struct stk_sha256 sha;
+};
+
+static int stream_restart(struct stk_stream *stream, struct stoker_error *error);
+static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes, size_t *got_out,
+                       struct stoker_error *error);
+static int open_reach(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                      uint32_t shard, struct stoker_error *error);
+
+static void count_read(const struct stk_stream *stream, int64_t bytes)
+{
+    atomic_fetch_add_explicit(&stream->dataset->scan.bytes_read, (uint64_t)bytes,
+                              memory_order_relaxed);
+}
+
+int stk_stream_open(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                    const char *path, struct stoker_error *error)
+{
+    struct stk_io *io = dataset->engine->io;
+    struct stk_stream *stream = stk_alloc(1, sizeof *stream);
+    struct stk_stat about;
+    int status;
+
+    *stream_out = NULL;
+    if (!stream) {
+        return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "'%s'", path);
+    }
+    stream->dataset = dataset;
+    status = stk_io_open_file(io, path, &stream->file, error);
+    status = status < 0 ? status : stk_io_stat_file(io, stream->file, &about, error);
+    if (status == 0) {
+        uint8_t head[8];
+        int64_t got = stk_io_read_wait(io, stream->file, 0, head, sizeof head);
+        stream->object_bytes = about.bytes;
+        if (got < 0) {
+            status = stk_io_fail_read(io, stream->file, got, "cannot read a shard", error);
+        } else {
+            stream->packing = stk_packing_of((struct stk_view){head, (size_t)got});
+        }
+    }
+    if (status == 0 && stream->packing != STK_PLAIN) {
+        stream->in = stk_alloc(STREAM_IN_BYTES + STREAM_SKIP_BYTES, 1);
+        status = stream->in ? stream_restart(stream, error)
+                            : stk_fail(error, -ENOMEM, "cannot open a packed shard", "free memory",
+                                       "'%s'", path);
+    }
+    if (status < 0) {
+        stk_stream_close(stream);
+        return status;
+    }
+    *stream_out = stream;
+    return 0;
+}
+
+static int open_reach(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                      uint32_t shard, struct stoker_error *error)
+{
+    struct stk_stream *stream = stk_alloc(1, sizeof *stream);
+    int status;
+
+    if (!stream) {
+        return stk_fail(error, -ENOMEM, "cannot open a shard", "free memory", "packed shard");
+    }
+    stream->dataset = dataset;
+    stream->packing = stk_index_shard_packing(dataset->index, shard);
+    stream->object_bytes = stk_index_shard_bytes(dataset->index, shard);
+    stream->from = (struct stk_reach_from){.index = dataset->index, .shard = shard};
+    status = stk_dataset_pin(dataset, shard, &stream->from.file, error);
+    if (status < 0) {
+        stk_free(stream);
+        return status;
+    }
+    *stream_out = stream;
+    return 0;
+}
+
+int stk_stream_open_shard(struct stk_stream **stream_out, struct stoker_dataset *dataset,
+                          uint32_t shard, struct stoker_error *error)
+{
+    char path[STK_PATH_BYTES_MAX];
+    int status;
+
+    *stream_out = NULL;
+    if (stk_index_shard_packing(dataset->index, shard) != STK_PLAIN &&
+        stk_index_reaches(dataset->index, shard)) {
+        return open_reach(stream_out, dataset, shard, error);
+    }
+    status = stk_index_path(dataset->index, shard, path, error);
+    return status < 0 ? status : stk_stream_open(stream_out, dataset, path, error);
+}
+
+struct stk_file *stk_stream_file(const struct stk_stream *stream)
+{
+    return stream->file;
+}
+
+uint32_t stk_stream_packing(const struct stk_stream *stream)
+{
+    return stream->packing;
+}
+
+uint64_t stk_stream_object_bytes(const struct stk_stream *stream)
+{
+    return stream->object_bytes;
+}
+
+void stk_stream_close(struct stk_stream *stream)
+{
+    if (!stream) {
+        return;
+    }
+    if (stream->file) {
+        stk_io_close_file(stream->dataset->engine->io, stream->file);
+    }
+    if (stream->from.file) {
+        stk_dataset_unpin(stream->dataset, stream->from.shard, stream->from.file);
+    }
+    stk_unpack_close(stream->unpack);
+    stk_access_maker_close(stream->maker);
+    stk_free(stream->in);
+    stk_free(stream);
+}
+
+int stk_stream_mark(struct stk_stream *stream, uint64_t spacing, struct stoker_error *error)
+{
+    int status;
+
+    if (stream->packing != STK_GZIP && stream->packing != STK_ZSTD) {
+        return 0;
+    }
+    STK_ASSERT(stream->unpack && stream->position == 0);
+    status = stk_access_maker_open(&stream->maker, stream->packing, spacing, true, error);
+    return status < 0 ? status : stk_unpack_mark(stream->unpack, stream->maker, error);
+}
+
+int stk_stream_access(struct stk_stream *stream, struct stk_view *image_out,
+                      struct stoker_error *error)
+{
+    size_t got = 1;
+    int status = 0;
+
+    *image_out = (struct stk_view){NULL, 0};
+    if (!stream->maker) {
+        return 0;
+    }
+    /* The parser may stop before the packing does. */
+    while (status == 0 && got > 0) {
+        status = stream_next(stream, stream->in + STREAM_IN_BYTES, STREAM_SKIP_BYTES, &got, error);
+    }
+    return status < 0
+               ? status
+               : stk_access_maker_done(stream->maker, stream->object_bytes, image_out, error);
+}
+
+static int stream_restart(struct stk_stream *stream, struct stoker_error *error)
+{
+    /* Who collects points, or hashes, goes forward. */
+    STK_ASSERT(!stream->maker && (!stream->hashes || stream->position == 0));
+    stk_unpack_close(stream->unpack);
+    stream->unpack = NULL;
+    stream->rest = (struct stk_view){stream->in, 0};
+    stream->in_offset = 0;
+    stream->position = 0;
+    stream->ended = false;
+    return stk_unpack_open(&stream->unpack, stream->packing,
+                           &(struct stk_unpack_limits){stream->dataset->options.unpacked_bytes_max,
+                                                       stream->dataset->options.unpacked_ratio_max,
+                                                       stk_engine_grant(stream->dataset->engine)},
+                           error);
+}
+
+/* The next unpacked bytes, up to `bytes`; *got_out 0 at the end. */
+static int stream_next(struct stk_stream *stream, uint8_t *buffer, size_t bytes, size_t *got_out,
+                       struct stoker_error *error)
+{
+    *got_out = 0;
+    while (*got_out == 0 && bytes > 0 && !stream->ended) {
+        int status;
+
+        if (stream->rest.bytes == 0 && stream->in_offset < stream->object_bytes) {
+            int64_t got = stk_io_read_wait(stream->dataset->engine->io, stream->file,
+                                           stream->in_offset, stream->in, STREAM_IN_BYTES);
+            if (got < 0) {
+                return stk_io_fail_read(stream->dataset->engine->io, stream->file, got,
+                                        "cannot read a packed shard", error);
+            }
+            count_read(stream, got);
+            if (stream->hashes) {
+                stk_sha256_add(&stream->sha, stream->in, (size_t)got);
+            }
+            if (got == 0) {
+                stream->object_bytes = stream->in_offset;
+            }
+            stream->rest = (struct stk_view){stream->in, (size_t)got};
+            stream->in_offset += (uint64_t)got;
+        }
+        status =
+            stk_unpack_run(stream->unpack, &stream->rest, stream->in_offset >= stream->object_bytes,
+                           buffer, bytes, got_out, error);
+        if (status < 0) {
+            return status;
+        }
+        stream->ended = status == 0;
+    }
+    stream->position += *got_out;
+    return 0;
+}
+
+/* Of a plain file: the count, or negative. */
+static int64_t read_at(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
+                       struct stoker_error *error)
+{
+    int64_t got =
+        stk_io_read_wait(stream->dataset->engine->io, stream->file, offset, buffer, bytes);
+
+    if (got < 0) {
+        return stk_io_fail_read(stream->dataset->engine->io, stream->file, got,
+                                "cannot read a shard", error);
+    }
+    count_read(stream, got);
+    if (stream->hashes) {
+        size_t known = stream->hashed - offset; /* offset <= hashed: nobody goes back, or skips */
+
+        if (known < (uint64_t)got) {
+            stk_sha256_add(&stream->sha, buffer + known, (size_t)got - known);
+            stream->hashed = offset + (uint64_t)got;
+        }
+    }
+    return got;
+}
+
+/* Reads a plain file on to the offset, or to its end. */
+static int hash_up_to(struct stk_stream *stream, uint64_t offset, struct stoker_error *error)
+{
+    int64_t got = 1;
+
+    if (!stream->in) {
+        stream->in = stk_alloc(STREAM_IN_BYTES, 1);
+    }
+    if (!stream->in) {
+        return stk_fail(error, -ENOMEM, "cannot read a shard", "free memory", "SHA-256");
+    }
+    while (got > 0 && stream->hashed < offset) {
+        got = read_at(stream, stream->hashed, stream->in,
+                      stk_min(STREAM_IN_BYTES, offset - stream->hashed), error);
+    }
+    return got < 0 ? (int)got : 0;
+}
+
+void stk_stream_hash(struct stk_stream *stream)
+{
+    STK_ASSERT(stream->position == 0 && stream->in_offset == 0 && !stream->from.file);
+    stk_sha256_init(&stream->sha);
+    stream->hashes = true;
+}
+
+int stk_stream_digest(struct stk_stream *stream, uint8_t digest_out[32], struct stoker_error *error)
+{
+    size_t got = 1;
+    int status = 0;
+
+    if (stream->packing == STK_PLAIN) {
+        status = hash_up_to(stream, stream->object_bytes, error);
+    }
+    /* The parser may stop before the packing does. */
+    while (status == 0 && stream->packing != STK_PLAIN && got > 0) {
+        status = stream_next(stream, stream->in + STREAM_IN_BYTES, STREAM_SKIP_BYTES, &got, error);
+    }
+    if (status == 0) {
+        stk_sha256_done(&stream->sha, digest_out);
+        stream->hashes = false;
+    }
+    return status;
+}
+
+int stk_stream_read(struct stk_stream *stream, uint64_t offset, uint8_t *buffer, size_t bytes,
+                    size_t *got_out, struct stoker_error *error)
+{
+    size_t got = 0;
+    int status = 0;
+
+    *got_out = 0;
+    if (stream->from.file) {
+        struct stk_room room = {buffer, bytes, 0};
+
+        status = stk_reach_read(stream->dataset->reach, &stream->from, offset, &room, error);
+        *got_out = room.got;
+        return status;
+    }
+    if (stream->packing == STK_PLAIN) {
+        int64_t count;
+
+        status = stream->hashes ? hash_up_to(stream, offset, error) : 0;
+        if (status < 0) {
+            return status;
+        }
+        count = read_at(stream, offset, buffer, bytes, error);
+        *got_out = count < 0 ? 0 : (size_t)count;
+        return count < 0 ? (int)count : 0;
+    }
+    if (offset < stream->position) {
+        status = stream_restart(stream, error);
+    }
+    while (status == 0 && stream->position < offset) {
+        status = stream_next(stream, stream->in + STREAM_IN_BYTES,
+                             stk_min(STREAM_SKIP_BYTES, offset - stream->position), &got, error);
+        if (got == 0) {
+            return status;
+        }
+    }
+    while (status == 0 && *got_out < bytes) {
+        status = stream_next(stream, buffer + *got_out, bytes - *got_out, &got, error);
+        if (got == 0) {
+            break;
+        }
+        *got_out += got;
+    }
+    return status;
+}

@@ -1,0 +1,562 @@
+/* JPEG by our own decoder (room jpeg), and by libjpeg-turbo where that does not answer: only the
+ * box is inverse transformed and converted, with a margin, so that each of its samples equals the
+ * full decode's. Rows that ours gave before it found damage are libjpeg's rows too, so the library
+ * goes on below them. */
+#include "decode/codec/codec_backend.h"
+#include "decode/codec/jpeg_header.h"
+#include "decode/codec/jpeg_memory.h"
+
+#include "base/mem.h"
+#include "decode/jpeg/jpeg.h"
+
+#include <errno.h>
+#include <jerror.h>
+#include <setjmp.h>
+#include <string.h>
+
+/* Each scan of a progressive picture visits all of its blocks, whatever few bytes it has. */
+#define SCANS_MAX 500
+#define SCAN_PIXELS_MAX (UINT64_C(1) << 32) /* scans times pixels: 24 scans of 178 megapixels */
+
+/* "Fancy" upsampling looks at the neighbours of a chroma sample, which cover two pixels; the
+ * first and last sample of a cropped row have none. With the margin a cropped row is also never
+ * so narrow (one chroma sample) that libjpeg would choose another upsampling. */
+#define MARGIN_PIXELS 2
+
+/* How much wider than the box a row of libjpeg's may be, which crops to iMCUs of at most 4 blocks:
+ * should it have to go on where ours stopped, its rows must have room. */
+#define CROP_PIXELS_MAX (2 * MARGIN_PIXELS + 4 * 8)
+
+struct stk_jpeg {
+    struct jpeg_decompress_struct cinfo;
+    struct jpeg_error_mgr errors;
+    struct jpeg_source_mgr source;
+    struct jpeg_progress_mgr progress;
+    struct stk_jpeg_memory memory;
+    jmp_buf jump;
+    bool created;
+    bool data_ended;            /* the source had no more bytes */
+    int status;                 /* what made it jump */
+    struct stoker_error *error; /* borrowed during a call */
+
+    struct stk_codec_request request; /* its info: borrowed by begin */
+    struct stk_codec_shape shape;
+    uint8_t *const *rows; /* borrowed by rows */
+    uint32_t row_count;
+    char warning[JMSG_LENGTH_MAX]; /* the first; "": none */
+
+    struct stk_jpeg_decoder *own; /* owned; NULL until the first picture */
+    struct stk_jpeg_frame frame;
+    struct stk_picture_info info; /* of the picture that ours has begun */
+    bool by_own;                  /* its rows come from there */
+    bool moved;                   /* it has gone over to libjpeg, with rows given */
+    uint32_t left;                /* enum stk_jpeg_reason of the picture begun last */
+};
+
+static void error_exit(j_common_ptr cinfo);
+static void emit_message(j_common_ptr cinfo, int level);
+static void output_message(j_common_ptr cinfo);
+static void watch_scans(j_common_ptr cinfo);
+static void source_nothing(j_decompress_ptr cinfo);
+static boolean source_fill(j_decompress_ptr cinfo);
+static void source_skip(j_decompress_ptr cinfo, long bytes);
+static int step_create(struct stk_jpeg *jpeg);
+static int step_begin(struct stk_jpeg *jpeg);
+static int step_rows(struct stk_jpeg *jpeg);
+
+/* The one setjmp: libjpeg's errors come back here from any depth. No local changes after it. */
+static int guarded(struct stk_jpeg *jpeg, int (*step)(struct stk_jpeg *),
+                   struct stoker_error *error)
+{
+    jpeg->error = error;
+    if (setjmp(jpeg->jump)) {
+        return jpeg->status;
+    }
+    return step(jpeg);
+}
+
+int stk_jpeg_probe(struct stk_view bytes, struct stk_picture_info *info_out,
+                   struct stoker_error *error)
+{
+    struct stk_jpeg_header header;
+    int status = stk_jpeg_header_read(bytes, &header, error);
+
+    if (status < 0) {
+        return status;
+    }
+    info_out->kind = STK_JPEG;
+    info_out->width = header.width;
+    info_out->height = header.height;
+    info_out->orientation = header.exif_orientation  ? header.exif_orientation
+                            : header.xmp_orientation ? header.xmp_orientation
+                                                     : 1;
+    info_out->memory_bytes = stk_jpeg_header_bytes(&header);
+    return 0;
+}
+
+int stk_jpeg_open(struct stk_jpeg **jpeg_out, struct stk_scratch *scratch,
+                  struct stoker_error *error)
+{
+    struct stk_jpeg *jpeg = stk_alloc(1, sizeof *jpeg);
+    int status;
+
+    if (!jpeg) {
+        return stk_fail_errno(error, ENOMEM, "cannot make a jpeg decoder",
+                              "give the process more memory", "%zu bytes", sizeof *jpeg);
+    }
+    jpeg->memory.scratch = scratch;
+    status = guarded(jpeg, step_create, error);
+    if (status < 0) {
+        stk_jpeg_close(jpeg);
+        return status;
+    }
+    *jpeg_out = jpeg;
+    return 0;
+}
+
+void stk_jpeg_close(struct stk_jpeg *jpeg)
+{
+    if (!jpeg) {
+        return;
+    }
+    if (jpeg->created) {
+        stk_jpeg_memory_deinit(&jpeg->memory, &jpeg->cinfo);
+    }
+    jpeg_destroy_decompress(&jpeg->cinfo); /* a zeroed one is fine: it has no memory manager */
+    stk_jpeg_decoder_close(jpeg->own);
+    stk_free(jpeg);
+}
+
+/* ---- our own decoder ---------------------------------------------------------------------- */
+
+/* The scratch for a picture: what its header says that it takes, less what our decoder is. */
+static int begin_scratch(struct stk_jpeg *jpeg, struct stoker_error *error)
+{
+    uint64_t bytes_max = jpeg->request.memory_bytes_max, expected = jpeg->info.memory_bytes;
+    uint64_t held = stk_jpeg_bytes(jpeg);
+
+    return stk_scratch_begin(jpeg->memory.scratch, bytes_max - stk_min(held, bytes_max),
+                             expected - stk_min(held, expected), error);
+}
+
+/* Begins with ours, or says why it does not answer; fails for want of memory alone. */
+static int begin_own(struct stk_jpeg *jpeg, uint32_t *reason_out, struct stoker_error *error)
+{
+    const struct stk_codec_request *request = &jpeg->request;
+    struct stk_jpeg_box box = {request->box.x, request->box.y, request->box.width,
+                               request->box.height};
+    void *space;
+    int status;
+
+    if (!jpeg->own) {
+        status = stk_jpeg_decoder_open(&jpeg->own, STOKER_VECTOR_AUTO, error);
+        if (status < 0) {
+            return status;
+        }
+    }
+    status = begin_scratch(jpeg, error);
+    if (status < 0) {
+        return status;
+    }
+    *reason_out = stk_jpeg_frame_read(request->bytes, &jpeg->frame);
+    if (*reason_out) {
+        return 0;
+    }
+    if (jpeg->frame.width != request->info->width || jpeg->frame.height != request->info->height) {
+        *reason_out = STK_JPEG_HEADER;
+        return 0;
+    }
+    space = stk_scratch_take(jpeg->memory.scratch, stk_jpeg_workspace_bytes(&jpeg->frame, &box));
+    *reason_out = space
+                      ? stk_jpeg_decoder_begin(jpeg->own, &jpeg->frame, &box, space, request->marks)
+                      : STK_JPEG_MEMORY;
+    return 0;
+}
+
+/* libjpeg begins, with a scratch of its own. */
+static int begin_library(struct stk_jpeg *jpeg, struct stoker_error *error)
+{
+    int status;
+
+    stk_scratch_reset(jpeg->memory.scratch);
+    status = begin_scratch(jpeg, error);
+    return status < 0 ? status : guarded(jpeg, step_begin, error);
+}
+
+int stk_jpeg_begin(struct stk_jpeg *jpeg, const struct stk_codec_request *request,
+                   struct stk_codec_shape *shape_out, struct stoker_error *error)
+{
+    uint32_t reason = STK_JPEG_FINE;
+    int status;
+
+    jpeg->info = *request->info;
+    jpeg->request = *request;
+    jpeg->request.info = &jpeg->info;
+    jpeg->data_ended = jpeg->moved = false;
+    jpeg->warning[0] = '\0';
+    status = begin_own(jpeg, &reason, error);
+    jpeg->by_own = status == 0 && !reason;
+    jpeg->left = reason;
+    if (status == 0 && reason) {
+        status = begin_library(jpeg, error);
+    } else {
+        uint64_t widest = (uint64_t)request->box.width + CROP_PIXELS_MAX;
+
+        jpeg->shape = (struct stk_codec_shape){(uint32_t)stk_min(widest, request->info->width), 0};
+    }
+    *shape_out = jpeg->shape;
+    return status;
+}
+
+/* libjpeg goes on with what is left of the box; what it says of the data is what it would have
+ * said without us. */
+static int go_over(struct stk_jpeg *jpeg, uint32_t reason, struct stoker_error *error)
+{
+    uint32_t row_pixels = jpeg->shape.row_pixels;
+    int status;
+
+    jpeg->left = reason;
+    jpeg->by_own = false;
+    jpeg->moved = true;
+    status = begin_library(jpeg, error);
+    STK_ASSERT(status < 0 || jpeg->shape.row_pixels <= row_pixels);
+    return status;
+}
+
+static int rows_library(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
+                        struct stoker_error *error)
+{
+    int status;
+
+    jpeg->rows = rows;
+    jpeg->row_count = count;
+    status = guarded(jpeg, step_rows, error);
+    for (int i = 0; jpeg->moved && i < status; i++) {
+        memmove(rows[i], rows[i] + 4 * (size_t)jpeg->shape.skip_pixels,
+                4 * (size_t)jpeg->request.box.width);
+    }
+    return status;
+}
+
+int stk_jpeg_rows(struct stk_jpeg *jpeg, uint8_t *const *rows, uint32_t count,
+                  struct stoker_error *error)
+{
+    uint32_t done = 0, reason;
+    int status = 0;
+
+    if (jpeg->by_own) {
+        reason = stk_jpeg_decoder_rows(jpeg->own, rows, count, &done);
+        jpeg->request.box.y += done;
+        jpeg->request.box.height -= done;
+        if (!reason) {
+            return (int)count;
+        }
+        status = go_over(jpeg, reason, error);
+    }
+    status = status < 0 ? status : rows_library(jpeg, rows + done, count - done, error);
+    return status < 0 ? status : (int)done + status;
+}
+
+uint32_t stk_jpeg_planes(const struct stk_jpeg *jpeg, struct stk_jpeg_plane planes_out[3])
+{
+    return jpeg->by_own ? stk_jpeg_decoder_planes(jpeg->own, planes_out) : 0;
+}
+
+bool stk_jpeg_band(struct stk_jpeg *jpeg, struct stk_jpeg_band *band_out, bool *more_out)
+{
+    return stk_jpeg_decoder_band(jpeg->own, band_out, more_out) == STK_JPEG_FINE;
+}
+
+void stk_jpeg_colors(const struct stk_jpeg *jpeg, const uint8_t *const samples[3], uint32_t count,
+                     uint8_t *out)
+{
+    stk_jpeg_decoder_colors(jpeg->own, samples[0], samples[1], samples[2], count, out);
+}
+
+const char *stk_jpeg_warning(const struct stk_jpeg *jpeg)
+{
+    return jpeg->warning;
+}
+
+uint32_t stk_jpeg_left(const struct stk_jpeg *jpeg)
+{
+    return jpeg->left;
+}
+
+uint64_t stk_jpeg_bytes(const struct stk_jpeg *jpeg)
+{
+    return jpeg->own ? stk_jpeg_decoder_bytes() : 0;
+}
+
+void stk_jpeg_trim(struct stk_jpeg *jpeg, uint64_t keep_bytes)
+{
+    if (stk_jpeg_bytes(jpeg) > keep_bytes) {
+        stk_jpeg_decoder_close(jpeg->own);
+        jpeg->own = NULL;
+    }
+}
+
+void stk_jpeg_end(struct stk_jpeg *jpeg)
+{
+    jpeg_abort_decompress(&jpeg->cinfo); /* calls nothing that fails: see jpeg_memory.c */
+    stk_jpeg_memory_reset(&jpeg->memory, &jpeg->cinfo);
+}
+
+/* ---- the steps, which may jump ---------------------------------------------------------- */
+
+static int step_create(struct stk_jpeg *jpeg)
+{
+    struct stk_scratch *scratch = jpeg->memory.scratch;
+
+    jpeg->cinfo.err = jpeg_std_error(&jpeg->errors);
+    jpeg->errors.error_exit = error_exit;
+    jpeg->errors.emit_message = emit_message;
+    jpeg->errors.output_message = output_message;
+    jpeg->cinfo.client_data = jpeg;
+    jpeg_create_decompress(&jpeg->cinfo);
+    stk_jpeg_memory_init(&jpeg->memory, &jpeg->cinfo, scratch);
+    jpeg->created = true;
+    jpeg->source = (struct jpeg_source_mgr){.init_source = source_nothing,
+                                            .fill_input_buffer = source_fill,
+                                            .skip_input_data = source_skip,
+                                            .resync_to_restart = jpeg_resync_to_restart,
+                                            .term_source = source_nothing};
+    jpeg->cinfo.src = &jpeg->source;
+    jpeg->progress.progress_monitor = watch_scans;
+    jpeg->cinfo.progress = &jpeg->progress;
+    return 0;
+}
+
+/* Jumps out with a status of ours. */
+_Noreturn static void refuse(struct stk_jpeg *jpeg, int status, const char *what,
+                             const char *advice)
+{
+    jpeg->status = stk_fail(jpeg->error, status, what, advice, "jpeg %ux%u",
+                            jpeg->cinfo.image_width, jpeg->cinfo.image_height);
+    longjmp(jpeg->jump, 1);
+}
+
+_Noreturn static void refuse_truncated(struct stk_jpeg *jpeg)
+{
+    refuse(jpeg, STOKER_ERROR_TRUNCATED, "the jpeg's data ends too early", STK_ADVICE_DAMAGED);
+}
+
+/* libjpeg blurs block edges of a progressive picture whose low coefficients were not sent in
+ * full, by looking at blocks two away: such a picture is decoded whole (jdcoefct.c,
+ * smoothing_ok: the first 10 coefficients). */
+static bool is_smoothed(const struct jpeg_decompress_struct *cinfo)
+{
+    if (!cinfo->progressive_mode || !cinfo->coef_bits) {
+        return false;
+    }
+    for (int component = 0; component < cinfo->num_components; component++) {
+        for (int i = 0; i < 10; i++) {
+            if (cinfo->coef_bits[component][i] != 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Moves to the box: columns are cropped to iMCUs, rows above it are only entropy decoded. */
+static void move_to_box(struct stk_jpeg *jpeg, const struct stk_box *box)
+{
+    struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+    uint32_t margin = cinfo->max_h_samp_factor > 1 ? MARGIN_PIXELS : 0;
+    JDIMENSION left = box->x > margin ? box->x - margin : 0;
+    uint64_t right = box->x + (uint64_t)box->width + margin;
+    JDIMENSION width;
+
+    if (is_smoothed(cinfo)) {
+        JSAMPROW row = cinfo->mem->alloc_large((j_common_ptr)cinfo, JPOOL_IMAGE,
+                                               (size_t)cinfo->output_width * 4);
+
+        jpeg->shape = (struct stk_codec_shape){cinfo->output_width, box->x};
+        while (cinfo->output_scanline < box->y) {
+            jpeg_read_scanlines(cinfo, &row, 1);
+        }
+        return;
+    }
+    width = (JDIMENSION)(stk_min(right, cinfo->output_width) - left);
+    jpeg_crop_scanline(cinfo, &left, &width);
+    jpeg->shape = (struct stk_codec_shape){cinfo->output_width, box->x - left};
+    if (box->y > 0) {
+        jpeg_skip_scanlines(cinfo, box->y);
+    }
+}
+
+static int step_begin(struct stk_jpeg *jpeg)
+{
+    struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+    const struct stk_picture_info *info = &jpeg->info;
+
+    jpeg->source.next_input_byte = jpeg->request.bytes.data;
+    jpeg->source.bytes_in_buffer = jpeg->request.bytes.bytes;
+    jpeg_read_header(cinfo, TRUE);
+    if (cinfo->image_width != info->width || cinfo->image_height != info->height) {
+        refuse(jpeg, STOKER_ERROR_CORRUPT, "the jpeg has two frame headers", STK_ADVICE_DAMAGED);
+    }
+    cinfo->out_color_space = cinfo->num_components == 4 ? JCS_CMYK : JCS_EXT_RGBX;
+    jpeg_start_decompress(cinfo);
+    if (jpeg->data_ended) { /* all scans were read, and the end marker was not among them */
+        refuse_truncated(jpeg);
+    }
+    move_to_box(jpeg, &jpeg->request.box);
+    return 0;
+}
+
+/* CMYK to RGB as PIL: all such files are taken as Adobe's, which store 255 - ink, and then
+ * Pillow's cmyk2rgb (libImaging/Convert.c): (255 - K) - C * (255 - K) / 255, rounded. */
+static void convert_cmyk(uint8_t *pixel, uint32_t count)
+{
+    for (uint8_t *end = pixel + 4 * (size_t)count; pixel < end; pixel += 4) {
+        uint32_t white = pixel[3];
+
+        for (int i = 0; i < 3; i++) {
+            uint32_t product = (255u - pixel[i]) * white + 128;
+            uint32_t ink = (product + (product >> 8)) >> 8;
+
+            pixel[i] = (uint8_t)(white - ink); /* ink <= white: 255 * white / 255 at most */
+        }
+    }
+}
+
+static int step_rows(struct stk_jpeg *jpeg)
+{
+    struct jpeg_decompress_struct *cinfo = &jpeg->cinfo;
+    uint32_t done = 0;
+
+    while (done < jpeg->row_count) {
+        /* libjpeg only reads the table of rows, but its type does not say so. */
+        union {
+            uint8_t *const *given;
+            JSAMPARRAY wanted;
+        } rows = {.given = jpeg->rows + done};
+        JDIMENSION got = jpeg_read_scanlines(cinfo, rows.wanted, jpeg->row_count - done);
+
+        /* An arithmetic coder goes on with zeros and no warning when its data ends. */
+        if (got == 0 || (cinfo->arith_code && jpeg->data_ended)) {
+            refuse_truncated(jpeg);
+        }
+        for (uint32_t i = 0; cinfo->num_components == 4 && i < got; i++) {
+            convert_cmyk(jpeg->rows[done + i] + 4 * (size_t)jpeg->shape.skip_pixels,
+                         jpeg->request.box.width);
+        }
+        done += got;
+    }
+    return (int)done;
+}
+
+/* ---- what libjpeg calls ------------------------------------------------------------------ */
+
+static int status_of(int code)
+{
+    switch (code) {
+    case JERR_BAD_PRECISION:
+    case JERR_SOF_UNSUPPORTED:
+    case JERR_ARITH_NOTIMPL:
+    case JERR_CONVERSION_NOTIMPL:
+    case JERR_FRACT_SAMPLE_NOTIMPL:
+    case JERR_CCIR601_NOTIMPL:
+    case JERR_COMPONENT_COUNT:
+    case JERR_IMAGE_TOO_BIG:
+    case JERR_NOTIMPL:
+    case JERR_NOT_COMPILED:
+        return STOKER_ERROR_UNSUPPORTED;
+    default:
+        return STOKER_ERROR_CORRUPT;
+    }
+}
+
+static void error_exit(j_common_ptr cinfo)
+{
+    struct stk_jpeg *jpeg = cinfo->client_data;
+    char text[JMSG_LENGTH_MAX];
+
+    if (cinfo->err->msg_code == JERR_OUT_OF_MEMORY && jpeg->memory.scratch->status) {
+        jpeg->status = stk_scratch_fail(jpeg->memory.scratch, jpeg->error);
+        longjmp(jpeg->jump, 1);
+    }
+    if (jpeg->data_ended) {
+        refuse_truncated(jpeg);
+    }
+    cinfo->err->format_message(cinfo, text);
+    jpeg->status = status_of(cinfo->err->msg_code);
+    stk_fail(jpeg->error, jpeg->status,
+             jpeg->status == STOKER_ERROR_UNSUPPORTED ? "the jpeg uses a feature that is not read"
+                                                      : "the jpeg is damaged",
+             jpeg->status == STOKER_ERROR_UNSUPPORTED ? STK_ADVICE_CONVERT : STK_ADVICE_DAMAGED,
+             "libjpeg: %s", text);
+    longjmp(jpeg->jump, 1);
+}
+
+/* Warnings are tolerated, as PIL does, but for the one that says that bits were wanted and the
+ * data had ended, or its end marker came: the rest of the picture would be grey. (The same
+ * warning at another marker is damage that the decoder gets over, and is tolerated.) */
+static void emit_message(j_common_ptr cinfo, int level)
+{
+    struct stk_jpeg *jpeg = cinfo->client_data;
+
+    if (level < 0 && !jpeg->warning[0]) {
+        cinfo->err->format_message(cinfo, jpeg->warning);
+    }
+    if (level < 0 && cinfo->err->msg_code == JWRN_HIT_MARKER &&
+        (jpeg->data_ended || jpeg->cinfo.unread_marker == JPEG_EOI)) {
+        refuse_truncated(jpeg);
+    }
+}
+
+static void output_message(j_common_ptr cinfo)
+{
+    (void)cinfo; /* the library prints nothing */
+}
+
+static void watch_scans(j_common_ptr common)
+{
+    struct jpeg_decompress_struct *cinfo = (j_decompress_ptr)common;
+    uint64_t scans = (uint64_t)cinfo->input_scan_number;
+    uint64_t pixels = (uint64_t)cinfo->image_width * cinfo->image_height;
+
+    if (scans > SCANS_MAX || scans * pixels > SCAN_PIXELS_MAX) {
+        refuse(common->client_data, STOKER_ERROR_LIMIT, "the jpeg has too many scans",
+               "it may be made to waste time; save it again, or leave it out");
+    }
+}
+
+static void source_nothing(j_decompress_ptr cinfo)
+{
+    (void)cinfo;
+}
+
+/* The data is in memory as a whole, so that this is its end. The entropy decoder asks a few bytes
+ * ahead, so the first call is answered with an end marker and it is seen later whether a bit was
+ * missing. The second can only come from inside a marker segment. */
+static boolean source_fill(j_decompress_ptr cinfo)
+{
+    static const JOCTET end_marker[2] = {0xff, JPEG_EOI};
+    struct stk_jpeg *jpeg = cinfo->client_data;
+
+    if (jpeg->data_ended) {
+        refuse_truncated(jpeg);
+    }
+    jpeg->data_ended = true;
+    jpeg->source.next_input_byte = end_marker;
+    jpeg->source.bytes_in_buffer = sizeof end_marker;
+    return TRUE;
+}
+
+static void source_skip(j_decompress_ptr cinfo, long bytes)
+{
+    struct stk_jpeg *jpeg = cinfo->client_data;
+
+    if (bytes <= 0) {
+        return;
+    }
+    if ((uint64_t)bytes > jpeg->source.bytes_in_buffer) {
+        jpeg->data_ended = true;
+        refuse_truncated(jpeg);
+    }
+    jpeg->source.next_input_byte += bytes;
+    jpeg->source.bytes_in_buffer -= (size_t)bytes;
+}

@@ -1,0 +1,29 @@
+/* decode/codec/jpeg_header.h: what a JPEG says of itself before its first scan.
+ *
+ *   bytes -> header -> bytes that libjpeg will take
+ *
+ * Owner: values. Threads: any. Memory: none. Bound: each byte is looked at once. */
+#ifndef DECODE_CODEC_JPEG_HEADER_H
+#define DECODE_CODEC_JPEG_HEADER_H
+
+#include "decode/codec/codec_backend.h"
+
+#define STK_JPEG_SIDE_MAX 65500u /* JPEG_MAX_DIMENSION of libjpeg */
+
+struct stk_jpeg_header {
+    uint32_t width, height;
+    uint32_t components; /* 1, 3 or 4 */
+    uint32_t h_max, v_max;
+    uint8_t h[4], v[4]; /* sampling factors, 1..4 */
+    bool progressive;
+    bool multi_scan;                           /* libjpeg keeps all coefficients */
+    uint8_t exif_orientation, xmp_orientation; /* 0: none */
+};
+
+/* bytes begin with FF D8. TRUNCATED, CORRUPT or UNSUPPORTED on failure. */
+int stk_jpeg_header_read(struct stk_view bytes, struct stk_jpeg_header *header_out,
+                         struct stoker_error *error);
+/* Upper bound of the scratch that decoding takes. */
+uint64_t stk_jpeg_header_bytes(const struct stk_jpeg_header *header);
+
+#endif

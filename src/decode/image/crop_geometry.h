@@ -1,0 +1,53 @@
+/* decode/image/crop_geometry.h: which pixels of a picture become a sample. Pure arithmetic.
+ *
+ *   picture -EXIF-> turned -crops-> source canvas -resize-> target -crops-> output canvas -flips->
+ *
+ * Crops before the resize (or RandomResizedCrop's own) make the source canvas, crops after it the
+ * output canvas; a plan without a resize has only the latter. A canvas may be larger than what it
+ * shows, as CenterCrop pads: the rest is zero. Sizes and boxes are those of torchvision v2.
+ * Owner: values. Threads: any. Memory: none. Bound: sides up to 2^31. */
+#ifndef DECODE_IMAGE_CROP_GEOMETRY_H
+#define DECODE_IMAGE_CROP_GEOMETRY_H
+
+#include "base/base.h"
+#include "decode/codec/codec.h"
+
+/* A part of the layer below, somewhere on an area of zeros. */
+struct stk_canvas {
+    uint32_t width, height;
+    struct stk_box part;     /* of the canvas: where there are pixels; may be empty */
+    uint32_t from_x, from_y; /* of the layer below: the part's first pixel */
+};
+
+struct stk_geometry {
+    struct stk_canvas source; /* of the turned picture */
+    uint32_t target_width, target_height, filter;
+    struct stk_canvas output; /* of the target */
+    bool flip_horizontal, flip_vertical;
+};
+
+/* width and height: of the turned picture. Transforms that say nothing about geometry are passed
+ * over. FORMAT: a RandomCrop is larger than the picture that it gets. */
+int stk_geometry_make(struct stk_geometry *geometry, const struct stoker_transform *transforms,
+                      size_t count, uint32_t width, uint32_t height, uint64_t key,
+                      struct stoker_error *error);
+
+/* Corners (x1, y1, x2, y2) of the turned picture -> of the output canvas, as torchvision v2 moves
+ * BoundingBoxes: shifted and clipped by each crop, scaled, flipped. false: nothing is left, and
+ * the box has no area. */
+bool stk_geometry_box(const struct stk_geometry *geometry, double box[4]);
+
+/* EXIF orientations 1..8: 5 and above swap width and height. */
+bool stk_turn_swaps(uint8_t orientation);
+/* The box of the stored picture (width x height) that `box` of the turned one shows. */
+struct stk_box stk_turn_box(uint8_t orientation, uint32_t width, uint32_t height,
+                            const struct stk_box *box);
+/* Pixel (x, y) of a turned picture lies at start + x * step_x + y * step_y of the stored one,
+ * which is width x height with rows of `stride` (all in the same unit). */
+struct stk_turn {
+    int64_t start, step_x, step_y;
+};
+struct stk_turn stk_turn_steps(uint8_t orientation, uint32_t width, uint32_t height, int64_t pixel,
+                               int64_t stride);
+
+#endif

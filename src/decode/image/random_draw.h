@@ -1,0 +1,34 @@
+/* decode/image/random_draw.h: the random numbers of one sample, by counters.
+ *
+ * A draw is a hash of (key, kind of transform, which one of that kind, number of the draw): it
+ * does not depend on what else was drawn, so a plan with one transform more or less keeps the
+ * crops and flips that it had. The scheme is frozen: it is part of "same seed, same pixels".
+ * Owner: values. Threads: any. Memory: none. Bound: none. */
+#ifndef DECODE_IMAGE_RANDOM_DRAW_H
+#define DECODE_IMAGE_RANDOM_DRAW_H
+
+#include "base/base.h"
+
+struct stk_draw {
+    uint64_t key;
+};
+
+/* kind: enum stoker_transform_kind; nth: 0 for the first of its kind in the plan. */
+struct stk_draw stk_draw_begin(uint64_t key, uint32_t kind, uint32_t nth);
+/* In [0, 1), 53 bits. number: which draw of this transform. */
+double stk_draw_unit(struct stk_draw draw, uint32_t number);
+/* In [low, high]. */
+double stk_draw_between(struct stk_draw draw, uint32_t number, const double range[2]);
+/* In [0, count); count > 0. */
+uint32_t stk_draw_below(struct stk_draw draw, uint32_t number, uint32_t count);
+
+/* exp and log by + - * / only: the same bits on every machine, which libm does not promise.
+ * Relative error below 4e-16 for |x| <= 20; log: x > 0 and normal. */
+double stk_exp(double x);
+double stk_log(double x);
+/* The square root of value (>= 0, < 1 << 60), rounded to a whole number, ties to even. */
+int64_t stk_root_rounded(double value);
+/* To a whole number, ties to even; 0 <= value < 1 << 60. */
+int64_t stk_rounded(double value);
+
+#endif

@@ -1,0 +1,71 @@
+/* decode/jpeg/jpeg_planes.h: from coefficients to samples to RGBX; plain C, SSE2, NEON, AVX2: the
+ * same bytes.
+ *
+ * All of it is libjpeg-turbo's arithmetic: the inverse transform of jidctint.c as its vector code
+ * computes it, 16-bit products and sums that wrap included (plain C wraps on purpose, so that
+ * hostile coefficients too have one meaning); "fancy" upsampling of jdsample.c; colours of
+ * jdcolor.c. Rows inside a workspace may be read and written up to STK_JPEG_ROW_SLACK samples
+ * past their end.
+ * Owner: const tables. Threads: any. Memory: none. Bound: none. */
+#ifndef DECODE_JPEG_JPEG_PLANES_H
+#define DECODE_JPEG_JPEG_PLANES_H
+
+#include "decode/jpeg/jpeg_entropy.h"
+
+struct stk_jpeg_kernels {
+    const char *name;
+    const struct stk_jpeg_entropy *entropy;
+    /* Where a coefficient lies in the block, and its factor in the quantiser: 0..63. */
+    uint32_t (*place)(uint32_t row, uint32_t column);
+    stk_jpeg_transform *transform;
+    /* Twice as wide: out[0..2 * count). in[-1] and in[count] are its neighbours, or copies of the
+     * first and last sample, which comes to what libjpeg does at a picture's sides. */
+    void (*wide)(const uint8_t *in, uint32_t count, uint8_t *out);
+    /* One row of twice as many: 3 parts of the near row, 1 of the far; below: the far one is. */
+    void (*high)(const uint8_t *near, const uint8_t *far, bool below, uint32_t count, uint8_t *out);
+    /* Both. */
+    void (*wide_and_high)(const uint8_t *near, const uint8_t *far, uint32_t count, uint8_t *out);
+    /* YCbCr to RGBX; writes 4 * count bytes and no more. */
+    void (*colors)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
+                   uint8_t *out);
+    /* Three samples side by side: RGB that is stored so, and grey three times. */
+    void (*copy)(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
+                 uint8_t *out);
+};
+
+/* vector: enum stoker_vector. NULL: this machine cannot. AUTO never fails. */
+const struct stk_jpeg_kernels *stk_jpeg_kernels_get(uint32_t vector);
+
+/* As stk_jpeg_decoder_open; kernels are borrowed. A bench leaves stages out with it. */
+int stk_jpeg_decoder_open_kernels(struct stk_jpeg_decoder **decoder_out,
+                                  const struct stk_jpeg_kernels *kernels,
+                                  struct stoker_error *error);
+
+/* The plain ones, for tails. */
+void stk_jpeg_plain_colors(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint32_t count,
+                           uint8_t *out);
+void stk_jpeg_plain_copy(const uint8_t *r, const uint8_t *g, const uint8_t *b, uint32_t count,
+                         uint8_t *out);
+extern const struct stk_jpeg_kernels stk_jpeg_kernels_avx2;
+/* Vectors of 16 bytes; NULL: neither SSE2 nor NEON. What AUTO comes to without AVX2. */
+const struct stk_jpeg_kernels *stk_jpeg_kernels_simd(void);
+
+/* The transform's constants: round(x * 2^13). */
+#define STK_JPEG_CONST_BITS 13
+#define STK_JPEG_PASS1_BITS 2
+enum stk_jpeg_constant {
+    STK_JPEG_0_298 = 2446,
+    STK_JPEG_0_390 = 3196,
+    STK_JPEG_0_541 = 4433,
+    STK_JPEG_0_765 = 6270,
+    STK_JPEG_0_899 = 7373,
+    STK_JPEG_1_175 = 9633,
+    STK_JPEG_1_501 = 12299,
+    STK_JPEG_1_847 = 15137,
+    STK_JPEG_1_961 = 16069,
+    STK_JPEG_2_053 = 16819,
+    STK_JPEG_2_562 = 20995,
+    STK_JPEG_3_072 = 25172,
+};
+
+#endif

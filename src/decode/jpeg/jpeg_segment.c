@@ -1,0 +1,174 @@
+/* Entropy-coded segments: ITU-T T.81 B.1.1.5 (stuffing) and E.2.4 (restart). */
+#include "decode/jpeg/jpeg_segment.h"
+
+#include "base/simd.h"
+
+#include <string.h>
+
+#define MARKER_RST0 0xd0
+
+/* Copies bytes up to the first FF, at most `room`; returns how many, and may write 15 bytes more.
+ * FF is rare in coded data, one byte of 256: too near for two passes, and calls, each time. */
+static size_t copy_before_ff(uint8_t *to, const uint8_t *from, size_t room)
+{
+    size_t at = 0;
+
+#if defined(STK_SIMD)
+    for (; at + 16 <= room; at += 16) {
+        v128 bytes = v_load(from + at);
+        uint32_t found = v_find8(bytes, 0xff);
+
+        v_store(to + at, bytes);
+        if (found < 16) {
+            return at + found;
+        }
+    }
+#endif
+    for (; at < room && from[at] != 0xff; at++) {
+        to[at] = from[at];
+    }
+    return at;
+}
+
+/* Copies until the window is full, or the segment's end is found. */
+static void fill(struct stk_jpeg_segment *segment)
+{
+    uint8_t *to = segment->filled;
+    uint8_t *stop = segment->window + STK_JPEG_WINDOW_BYTES - STK_JPEG_MCU_BYTES_MAX;
+
+    while (to < stop && !segment->whole) {
+        size_t room = (size_t)stk_min((size_t)(stop - to), (size_t)(segment->end - segment->from));
+        size_t bytes = copy_before_ff(to, segment->from, room);
+        const uint8_t *found = segment->from + bytes;
+
+        to += bytes;
+        segment->from = found;
+        if (bytes == room) {
+            segment->whole = segment->from == segment->end;
+        } else if (segment->end - found > 1 && found[1] == 0) {
+            *to++ = 0xff;
+            segment->from += 2;
+        } else {
+            segment->whole = true; /* a marker, or a lone FF at the end of the file */
+        }
+    }
+    segment->filled = to;
+    segment->limit = to - STK_JPEG_MCU_BYTES_MAX;
+    if (segment->whole) {
+        memset(to, 0, STK_JPEG_MCU_BYTES_MAX);
+        segment->limit = to;
+    }
+}
+
+static void begin(struct stk_jpeg_segment *segment)
+{
+    segment->bits = (struct stk_jpeg_bits){.at = segment->window};
+    segment->filled = segment->window;
+    segment->whole = false;
+    segment->known = segment->window;
+    segment->known_from = segment->from;
+    fill(segment);
+}
+
+void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view data, uint8_t *window)
+{
+    segment->window = window;
+    segment->from = data.data;
+    segment->end = data.data + data.bytes;
+    begin(segment);
+}
+
+void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_view data,
+                                   uint32_t used, uint8_t *window)
+{
+    stk_jpeg_segment_begin(segment, data, window);
+    segment->bits.buffer = (uint64_t)window[0] << (56 + used);
+    segment->bits.count = 8 - used;
+    segment->bits.at++;
+}
+
+/* Bytes at a time, so that a byte counts them: compilers make vectors of it. */
+#define COUNTED 128u
+_Static_assert(COUNTED <= UINT8_MAX, "all of them may be FF");
+
+/* How many bytes of the file those of the window were: each FF was two. */
+static ptrdiff_t stuffed(const uint8_t *from, const uint8_t *end)
+{
+    ptrdiff_t bytes = end - from;
+
+    while (from < end) {
+        size_t part = (size_t)stk_min((size_t)(end - from), COUNTED);
+        uint8_t found = 0;
+
+        for (size_t i = 0; i < part; i++) {
+            found = (uint8_t)(found + (from[i] == 0xff));
+        }
+        bytes += found;
+        from += part;
+    }
+    return bytes;
+}
+
+const uint8_t *stk_jpeg_segment_place(struct stk_jpeg_segment *segment, uint32_t *used_out)
+{
+    const struct stk_jpeg_bits *bits = &segment->bits;
+    size_t consumed = (size_t)(bits->at - segment->window) * 8 - bits->count;
+    const uint8_t *at = segment->window + consumed / 8;
+
+    if (stk_jpeg_segment_passed(segment)) {
+        return NULL;
+    }
+    segment->known_from += stuffed(segment->known, at);
+    segment->known = at;
+    *used_out = consumed % 8;
+    return segment->known_from;
+}
+
+bool stk_jpeg_segment_passed(const struct stk_jpeg_segment *segment)
+{
+    const struct stk_jpeg_bits *bits = &segment->bits;
+
+    return bits->at - bits->count / 8 > segment->filled; /* not before it is whole: see limit */
+}
+
+bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment)
+{
+    struct stk_jpeg_bits *bits = &segment->bits;
+    const uint8_t *rest;
+    size_t left;
+
+    if (segment->whole) {
+        return !stk_jpeg_segment_passed(segment);
+    }
+    bits->at -= bits->count / 8; /* whole bytes are read again, from their new place */
+    bits->count %= 8;
+    rest = bits->at - (bits->count > 0); /* a byte that is begun stays: its place may be asked */
+    left = (size_t)(segment->filled - rest);
+    segment->known_from = segment->from - stuffed(rest, segment->filled);
+    segment->known = segment->window;
+    memmove(segment->window, rest, left);
+    bits->at = segment->window + (bits->count > 0);
+    segment->filled = segment->window + left;
+    fill(segment);
+    return true;
+}
+
+bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n)
+{
+    const struct stk_jpeg_bits *bits = &segment->bits;
+    const uint8_t *marker = segment->from;
+
+    /* All bytes were begun, and no more: libjpeg warns of bytes that are left. */
+    if (bits->at - bits->count / 8 != segment->filled) {
+        return false;
+    }
+    while (segment->end - marker > 1 && marker[1] == 0xff) {
+        marker++; /* fill bytes */
+    }
+    if (segment->end - marker < 2 || marker[1] != MARKER_RST0 + n % 8) {
+        return false;
+    }
+    segment->from = marker + 2;
+    begin(segment);
+    return true;
+}

@@ -1,0 +1,54 @@
+/* decode/jpeg/jpeg_segment.h: entropy-coded bytes without their stuffing, a window at a time.
+ *
+ *   begin -> (decode MCUs while at <= limit; more when it is passed) ... -> restart -> ...
+ *
+ * A segment ends at a marker or at the end of the file. The window holds its bytes with each
+ * FF 00 made FF; while at <= limit, at least STK_JPEG_MCU_BYTES_MAX bytes may be read without
+ * looking, of which those behind the segment's end are zero.
+ * Owner: a decoder. Threads: one. Memory: the window is lent. Bound: STK_JPEG_WINDOW_BYTES. */
+#ifndef DECODE_JPEG_JPEG_SEGMENT_H
+#define DECODE_JPEG_JPEG_SEGMENT_H
+
+#include "decode/jpeg/jpeg.h"
+
+/* What 10 blocks of 64 coefficients take at most, with a code of 16 and a value of 15 bits each
+ * (2,480), what a refill reads ahead (8 + 8), and a round number. */
+#define STK_JPEG_MCU_BYTES_MAX 2560u
+#define STK_JPEG_WINDOW_BYTES (16u << 10)
+
+/* The next bits of the data, left in `buffer`: `count` are valid, and those below them are either
+ * zero or what `at` points at, so that reading them again changes nothing. */
+struct stk_jpeg_bits {
+    uint64_t buffer;
+    uint32_t count;
+    const uint8_t *at; /* the first byte of which no bit is counted */
+};
+
+struct stk_jpeg_segment {
+    struct stk_jpeg_bits bits;
+    const uint8_t *limit;      /* of bits.at, before an MCU */
+    uint8_t *window;           /* lent: STK_JPEG_WINDOW_BYTES */
+    uint8_t *filled;           /* in the window: end of what was copied */
+    const uint8_t *from, *end; /* of the file's bytes: not yet copied */
+    /* A byte of the window whose place in the file is known, at bits.at or before it. */
+    const uint8_t *known, *known_from;
+    bool whole; /* the segment ends at `filled` */
+};
+
+void stk_jpeg_segment_begin(struct stk_jpeg_segment *segment, struct stk_view data,
+                            uint8_t *window);
+/* The same, the first `used` (0..7) bits being used up. */
+void stk_jpeg_segment_begin_inside(struct stk_jpeg_segment *segment, struct stk_view data,
+                                   uint32_t used, uint8_t *window);
+/* The byte of the file with the next bit, and the bits of it that are used up; NULL: bits were used
+ * that are not there. Looks at the bytes since it was asked last. */
+const uint8_t *stk_jpeg_segment_place(struct stk_jpeg_segment *segment, uint32_t *used_out);
+/* After `limit` was passed: false when bits were used that are not there. */
+bool stk_jpeg_segment_more(struct stk_jpeg_segment *segment);
+/* Goes on behind marker RSTn. false: bytes are left of the segment, or another marker stands
+ * there. */
+bool stk_jpeg_segment_restart(struct stk_jpeg_segment *segment, uint32_t n);
+/* Whether a bit was used that is not there: to be asked before pixels are given away. */
+bool stk_jpeg_segment_passed(const struct stk_jpeg_segment *segment);
+
+#endif

@@ -1,0 +1,76 @@
+/* decode/jpeg_index/jpeg_index.h: the file with places where decoding of a data set's JPEGs can
+ * begin (the marks of decode/jpeg/jpeg.h), beside its index: docs/formats.md.
+ *
+ *   writer_open -> add(entries of sample 0, 1, ...) -> commit -file- open -> of(sample) -> find
+ *
+ * A page is checked at its first touch. What it says is not believed: entries are found by the
+ * picture's length and XXH3-64, and the decoder refuses marks that do not fit the data.
+ * Owner: the data set; the maker of a file. Threads: a writer: one; look-ups: any.
+ * Memory: mapped, and a bit a page; a writer 8 bytes a sample. Bound: 2^32 - 1 samples. */
+#ifndef DECODE_JPEG_INDEX_JPEG_INDEX_H
+#define DECODE_JPEG_INDEX_JPEG_INDEX_H
+
+#include "decode/jpeg/jpeg.h"
+
+struct stk_io;
+
+#define STK_MARKS_SUFFIX ".marks" /* behind the name of the index */
+#define STK_MARKS_IDENTITY_BYTES 32u
+#define STK_MARKS_PAGE_BYTES 16384u
+#define STK_MARKS_SAMPLES_MAX UINT32_MAX
+
+/* Before the marks of a picture. Entries of a sample follow each other without gaps. */
+struct stk_marks_entry {
+    uint64_t sum;   /* XXH3-64 of the picture */
+    uint32_t bytes; /* of the picture */
+    uint32_t count; /* of marks, STK_JPEG_MARK_BYTES each */
+};
+_Static_assert(sizeof(struct stk_marks_entry) == 16, "as in docs/formats.md");
+
+/* ---- look-ups ---- */
+
+struct stk_marks;
+/* identity: of the index (STK_MARKS_IDENTITY_BYTES). CHANGED: the file is another data set's;
+ * CORRUPT, TRUNCATED, FORMAT, UNSUPPORTED: it is no good; -ENOENT: there is none. */
+int stk_marks_open(struct stk_marks **marks_out, struct stk_io *io, const char *path,
+                   const uint8_t *identity, struct stoker_error *error);
+/* The same of bytes that lie in memory, lent until close, 8-aligned. */
+int stk_marks_open_image(struct stk_marks **marks_out, struct stk_view image,
+                         const uint8_t *identity, struct stoker_error *error);
+void stk_marks_close(struct stk_marks *marks); /* NULL is fine */
+uint64_t stk_marks_samples(const struct stk_marks *marks);
+uint32_t stk_marks_mcus(const struct stk_marks *marks); /* as stk_jpeg_marks has it */
+
+/* The entries of a sample, lent until close; no bytes: it has none, or they are damaged. */
+struct stk_marks_of {
+    uint32_t mcus;
+    struct stk_view entries;
+};
+struct stk_marks_of stk_marks_of(const struct stk_marks *marks, uint64_t sample);
+/* The marks of this very picture among them; false: there are none. Reads the whole picture, for
+ * its sum, if an entry has its length. */
+bool stk_marks_find(const struct stk_marks_of *of, struct stk_view picture,
+                    struct stk_jpeg_marks *marks_out);
+
+/* ---- making ---- */
+
+struct stk_marks_plan {
+    const char *path;
+    uint64_t samples;
+    uint32_t mcus;
+    const uint8_t *identity; /* STK_MARKS_IDENTITY_BYTES: of the index */
+};
+struct stk_marks_writer;
+/* Writes path.new. */
+int stk_marks_writer_open(struct stk_marks_writer **writer_out, struct stk_io *io,
+                          const struct stk_marks_plan *plan, struct stoker_error *error);
+/* The entries of the next sample, which may be none. */
+int stk_marks_writer_add(struct stk_marks_writer *writer, struct stk_view entries,
+                         struct stoker_error *error);
+/* After the last sample: the file is whole, synced, and has its name. *bytes_out: its size. */
+int stk_marks_writer_commit(struct stk_marks_writer *writer, uint64_t *bytes_out,
+                            struct stoker_error *error);
+/* Takes it; what was not committed is removed. NULL is fine. */
+void stk_marks_writer_close(struct stk_marks_writer *writer);
+
+#endif

@@ -1,0 +1,38 @@
+/* decode/jpeg_index/jpeg_index_file.h: the file as it lies; private to the room.
+ *
+ *   head | entries of samples, one after another | table: where those of each begin, and their end
+ *        | sums of pages | foot
+ *
+ * Numbers have their little end first. The table begins at the next multiple of 8.
+ * Owner: none. Threads: any. Memory: none. Bound: what the file holds. */
+#ifndef DECODE_JPEG_INDEX_JPEG_INDEX_FILE_H
+#define DECODE_JPEG_INDEX_JPEG_INDEX_FILE_H
+
+#include "decode/jpeg_index/jpeg_index.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is used as it lies");
+
+#define STK_MARKS_HEAD_MAGIC "STOKERJM"
+#define STK_MARKS_FOOT_MAGIC "MJREKOTS"
+#define STK_MARKS_VERSION 1u
+
+struct stk_marks_head {
+    char magic[8];
+    uint32_t version, page_bytes;
+    uint8_t identity[STK_MARKS_IDENTITY_BYTES]; /* of the index */
+    uint64_t samples;
+    uint32_t mcus, zero;
+};
+_Static_assert(sizeof(struct stk_marks_head) == 64, "as in docs/formats.md");
+
+struct stk_marks_foot {
+    char magic[8];
+    uint64_t file_bytes;
+    uint64_t table_at; /* u64 each: samples + 1 */
+    uint64_t pages_at; /* where the data ends and its pages' sums begin */
+    uint64_t pages_sum;
+    uint64_t foot_sum; /* of all of the foot before it */
+};
+_Static_assert(sizeof(struct stk_marks_foot) == 48, "as in docs/formats.md");
+
+#endif

@@ -1,0 +1,195 @@
+/* Making the file: entries as they come, the table and the sums of pages behind them. */
+#include "decode/jpeg_index/jpeg_index_file.h"
+
+#include "base/mem.h"
+#include "base/xxh3.h"
+#include "io/write.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BUFFER_PAGES 64u
+
+struct stk_marks_writer {
+    struct stk_io *io;
+    struct stk_out *out;
+    char *path, *part; /* owned */
+    uint64_t *table;   /* owned: samples + 1 */
+    uint64_t samples, added, at;
+    uint64_t *sums; /* owned: of pages */
+    uint64_t sum_count, sum_capacity;
+    uint8_t *buffer; /* owned: BUFFER_PAGES pages */
+    size_t used;
+};
+
+static int no_memory(struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot write marks of JPEGs", "free memory", "marks");
+}
+
+/* Only the last page may be short: called with a full buffer, or at the end. */
+static int flush(struct stk_marks_writer *writer, struct stoker_error *error)
+{
+    uint64_t pages = (writer->used + STK_MARKS_PAGE_BYTES - 1) / STK_MARKS_PAGE_BYTES;
+    int status;
+
+    if (writer->sum_capacity - writer->sum_count < pages) {
+        uint64_t capacity = 2 * (writer->sum_capacity + pages);
+        uint64_t *sums =
+            stk_realloc(writer->sums, writer->sum_capacity, capacity, sizeof *writer->sums);
+
+        if (!sums) {
+            return no_memory(error);
+        }
+        writer->sums = sums;
+        writer->sum_capacity = capacity;
+    }
+    for (size_t from = 0; from < writer->used; from += STK_MARKS_PAGE_BYTES) {
+        writer->sums[writer->sum_count++] =
+            stk_sum64(writer->buffer + from, stk_min(STK_MARKS_PAGE_BYTES, writer->used - from));
+    }
+    status = stk_io_write(writer->io, writer->out, writer->buffer, writer->used, error);
+    writer->used = 0;
+    return status;
+}
+
+static int put(struct stk_marks_writer *writer, const void *data, uint64_t bytes,
+               struct stoker_error *error)
+{
+    const size_t capacity = (size_t)BUFFER_PAGES * STK_MARKS_PAGE_BYTES;
+    const uint8_t *from = data;
+    int status = 0;
+
+    writer->at += bytes;
+    while (status == 0 && bytes > 0) {
+        size_t part = (size_t)stk_min(bytes, capacity - writer->used);
+
+        memcpy(writer->buffer + writer->used, from, part);
+        writer->used += part;
+        from += part;
+        bytes -= part;
+        status = writer->used == capacity ? flush(writer, error) : 0;
+    }
+    return status;
+}
+
+int stk_marks_writer_open(struct stk_marks_writer **writer_out, struct stk_io *io,
+                          const struct stk_marks_plan *plan, struct stoker_error *error)
+{
+    struct stk_marks_head head = {.version = STK_MARKS_VERSION,
+                                  .page_bytes = STK_MARKS_PAGE_BYTES,
+                                  .samples = plan->samples,
+                                  .mcus = plan->mcus};
+    struct stk_marks_writer *writer;
+    size_t path_bytes = strlen(plan->path) + sizeof ".new";
+    int status;
+
+    *writer_out = NULL;
+    if (plan->samples > STK_MARKS_SAMPLES_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "too many samples for marks of JPEGs",
+                        "cut the data set", "%llu samples", (unsigned long long)plan->samples);
+    }
+    writer = stk_alloc(1, sizeof *writer);
+    if (!writer) {
+        return no_memory(error);
+    }
+    writer->io = io;
+    writer->samples = plan->samples;
+    writer->path = stk_strdup(plan->path);
+    writer->part = stk_alloc(path_bytes, 1);
+    writer->table = stk_alloc(plan->samples + 1, sizeof *writer->table);
+    writer->buffer = stk_alloc(BUFFER_PAGES, STK_MARKS_PAGE_BYTES);
+    if (!writer->path || !writer->part || !writer->table || !writer->buffer) {
+        status = no_memory(error);
+    } else {
+        snprintf(writer->part, path_bytes, "%s.new", plan->path);
+        status = stk_io_create(io, writer->part, false, &writer->out, error);
+    }
+    memcpy(head.magic, STK_MARKS_HEAD_MAGIC, sizeof head.magic);
+    memcpy(head.identity, plan->identity, sizeof head.identity);
+    status = status < 0 ? status : put(writer, &head, sizeof head, error);
+    if (status < 0) {
+        stk_marks_writer_close(writer);
+        return status;
+    }
+    *writer_out = writer;
+    return 0;
+}
+
+int stk_marks_writer_add(struct stk_marks_writer *writer, struct stk_view entries,
+                         struct stoker_error *error)
+{
+    STK_ASSERT(writer->added < writer->samples);
+    writer->table[writer->added++] = writer->at;
+    return put(writer, entries.data, entries.bytes, error);
+}
+
+static int put_end(struct stk_marks_writer *writer, struct stoker_error *error)
+{
+    static const uint8_t zeros[8];
+    struct stk_marks_foot foot = {0};
+    uint64_t sums_bytes;
+    int status;
+
+    writer->table[writer->samples] = writer->at;
+    status = put(writer, zeros, -writer->at % 8, error);
+    foot.table_at = writer->at;
+    status = status < 0
+                 ? status
+                 : put(writer, writer->table, (writer->samples + 1) * sizeof *writer->table, error);
+    foot.pages_at = writer->at;
+    status = status < 0 ? status : flush(writer, error);
+    if (status < 0) {
+        return status;
+    }
+    sums_bytes = writer->sum_count * sizeof *writer->sums;
+    memcpy(foot.magic, STK_MARKS_FOOT_MAGIC, sizeof foot.magic);
+    foot.file_bytes = foot.pages_at + sums_bytes + sizeof foot;
+    foot.pages_sum = stk_sum64(writer->sums, sums_bytes);
+    foot.foot_sum = stk_sum64(&foot, offsetof(struct stk_marks_foot, foot_sum));
+    writer->at = foot.file_bytes;
+    status = stk_io_write(writer->io, writer->out, writer->sums, sums_bytes, error);
+    return status < 0 ? status : stk_io_write(writer->io, writer->out, &foot, sizeof foot, error);
+}
+
+int stk_marks_writer_commit(struct stk_marks_writer *writer, uint64_t *bytes_out,
+                            struct stoker_error *error)
+{
+    const char *slash = strrchr(writer->path, '/');
+    int status;
+
+    STK_ASSERT(writer->added == writer->samples);
+    status = put_end(writer, error);
+    status = status < 0 ? status : stk_io_sync_out(writer->io, writer->out, error);
+    stk_io_close_out(writer->io, writer->out);
+    writer->out = NULL;
+    status =
+        status < 0 ? status : stk_io_rename(writer->io, writer->part, writer->path, false, error);
+    if (status < 0) {
+        stk_io_remove(writer->io, writer->part, NULL);
+        return status;
+    }
+    *bytes_out = writer->at;
+    if (slash) {
+        writer->path[slash - writer->path + 1] = '\0';
+    }
+    return stk_io_sync_directory(writer->io, slash ? writer->path : ".", error);
+}
+
+void stk_marks_writer_close(struct stk_marks_writer *writer)
+{
+    if (!writer) {
+        return;
+    }
+    if (writer->out) {
+        stk_io_close_out(writer->io, writer->out);
+        stk_io_remove(writer->io, writer->part, NULL);
+    }
+    stk_free(writer->path);
+    stk_free(writer->part);
+    stk_free(writer->table);
+    stk_free(writer->sums);
+    stk_free(writer->buffer);
+    stk_free(writer);
+}

@@ -1,0 +1,72 @@
+/* decode/pixel/resize_plan.h: what resize.c and resize_planar.c have in common: the axes of a plan,
+ * and the one block of memory that a picture's tables and rows are cut from; private to the room.
+ * Owner: each has a block of its own. Threads: one. Memory: stk_alloc, grown and kept.
+ * Bound: bytes_max of reserve. */
+#ifndef DECODE_PIXEL_RESIZE_PLAN_H
+#define DECODE_PIXEL_RESIZE_PLAN_H
+
+#include "base/mem.h"
+#include "decode/pixel/resize.h"
+#include "decode/pixel/resize_weights.h"
+
+#include <errno.h>
+
+static inline struct stk_axis_plan stk_plan_across(const struct stk_resize_plan *plan)
+{
+    return (struct stk_axis_plan){plan->source_width, plan->target_width, plan->window_x,
+                                  plan->window_width, plan->filter,       plan->flip};
+}
+
+static inline struct stk_axis_plan stk_plan_down(const struct stk_resize_plan *plan)
+{
+    return (struct stk_axis_plan){plan->source_height, plan->target_height, plan->window_y,
+                                  plan->window_height, plan->filter,        false};
+}
+
+#define STK_BLOCK_ALIGN 64u /* of a block's start; taken beside what is cut from it */
+
+struct stk_block {
+    uint8_t *memory; /* owned; NULL: none yet */
+    uint64_t bytes;
+};
+
+/* Gives the memory back if it is more than keep_bytes. */
+static inline void stk_block_trim(struct stk_block *block, uint64_t keep_bytes)
+{
+    if (block->bytes > keep_bytes) {
+        stk_free(block->memory);
+        *block = (struct stk_block){NULL, 0};
+    }
+}
+
+/* Room for `bytes` behind the start; what was in it is of no use any more. LIMIT: it would be more
+ * than bytes_max. */
+static inline int stk_block_reserve(struct stk_block *block, uint64_t bytes, uint64_t bytes_max,
+                                    struct stoker_error *error)
+{
+    bytes += STK_BLOCK_ALIGN;
+    if (bytes > bytes_max) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "resizing the picture takes too much memory",
+                        "raise decode_bytes_max, or crop the picture first",
+                        "%llu bytes needed, %llu granted", (unsigned long long)bytes,
+                        (unsigned long long)bytes_max);
+    }
+    if (bytes > block->bytes) {
+        stk_block_trim(block, 0);
+        block->memory = stk_alloc(bytes, 1);
+        if (!block->memory) {
+            return stk_fail_errno(error, ENOMEM, "cannot resize the picture",
+                                  "lower decode_bytes_max or the number of threads",
+                                  "%llu bytes of memory", (unsigned long long)bytes);
+        }
+        block->bytes = bytes;
+    }
+    return 0;
+}
+
+static inline uint8_t *stk_block_start(const struct stk_block *block)
+{
+    return (uint8_t *)stk_round_up((uintptr_t)block->memory, STK_BLOCK_ALIGN);
+}
+
+#endif

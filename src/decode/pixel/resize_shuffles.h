@@ -1,0 +1,35 @@
+/* decode/pixel/resize_shuffles.h: a FILTER axis laid out for vectors that take one row of samples:
+ * four outputs lie under the same 16 samples, of which a shuffle picks each output's pairs.
+ *
+ *   fits(source, target)? -> bytes -> build(axis) -> kernels->narrow
+ *
+ * Owner: planar. Threads: one. Memory: the caller's. Bound: STK_AXIS_MAX. */
+#ifndef DECODE_PIXEL_RESIZE_SHUFFLES_H
+#define DECODE_PIXEL_RESIZE_SHUFFLES_H
+
+#include "decode/pixel/resize_weights.h"
+
+#define STK_PICKS_OUTPUTS 16u /* of a block */
+
+/* Outputs 0..3 and 8..11 of a block are the halves of one vector, 4..7 and 12..15 of the other:
+ * packing within halves puts them in order. Its weights are [taps / 4][vector][pair][16]. */
+struct stk_picks_block {
+    uint8_t pairs[2][2][32]; /* [vector][first two of four taps, last two]: bytes to pick */
+    uint32_t first[2][2];    /* [vector][half]: where its 16 samples start */
+    uint8_t unused[48];
+};
+
+struct stk_picks {
+    uint32_t count, quads, shift; /* outputs, fours of taps, fraction bits */
+    struct stk_picks_block *blocks;
+    int16_t *weights;
+};
+
+/* Whether no four outputs lie too far apart, however the samples were upsampled. Pure. */
+bool stk_picks_fit(const struct stk_axis_plan *plan);
+/* Memory for any axis of so many outputs and taps (a multiple of 4), a multiple of 64. Pure. */
+uint64_t stk_picks_bytes(uint32_t count, uint32_t taps_max);
+/* memory: 64-byte aligned, lent for as long as the picks are used. */
+void stk_picks_build(struct stk_picks *picks, const struct stk_axis *axis, void *memory);
+
+#endif

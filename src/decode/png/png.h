@@ -1,0 +1,69 @@
+/* decode/png/png.h: rows of a PNG that is not interlaced, up to the last that is wanted, the same
+ * bytes as libpng's, or no answer.
+ *
+ *   read(bytes) -> frame -> begin(box, workspace) -> row ... (begin again: the next picture)
+ *        \______________________\____________________\____> false: ask libpng
+ *
+ * The data is inflated by ISA-L in bands as they are wanted, and taken back from PNG's filters up
+ * to the last column that is wanted; above the box, from the last row that does not need the one
+ * above it. Whatever libpng would warn of or refuse, and whatever is rare, is left to it:
+ * the caller then decodes the picture with the library, from the first row that was not given.
+ * Two things libpng refuses are not seen here, though no checksum is wrong: prefix codes that leave
+ * room, which zlib does not take; and damage in a chunk that the rows do not need, but that libpng
+ * reads ahead.
+ * Owner: a worker. Threads: one. Memory: the workspace is lent by the caller; none besides.
+ * Bound: stk_png_workspace_bytes: two rows, and STK_PNG_FIXED_BYTES. */
+#ifndef DECODE_PNG_PNG_H
+#define DECODE_PNG_PNG_H
+
+#include "base/base.h"
+
+/* What the chunks before the picture's data say. */
+struct stk_png_frame {
+    uint32_t width, height;
+    uint32_t color, depth; /* PNG's colour type, and bits a sample */
+    uint32_t pixel_bits;
+    uint64_t row_bytes;      /* of pixels, without the filter's byte */
+    struct stk_view palette; /* red, green, blue of each; NULL: none */
+    uint64_t data_at;        /* the first IDAT chunk, in the file */
+};
+
+/* Reads the chunks up to the first IDAT, their checksums too. False: libpng is to read it. */
+bool stk_png_frame_read(struct stk_view bytes, struct stk_png_frame *frame_out);
+
+struct stk_png_box { /* inside the frame */
+    uint32_t x, y, width, height;
+};
+
+#define STK_PNG_FIXED_BYTES (192u << 10)
+uint64_t stk_png_workspace_bytes(const struct stk_png_frame *frame);
+
+struct stk_png_kernels;
+struct stk_png_stream;
+struct stk_png_rows {                      /* a picture in progress */
+    const struct stk_png_kernels *kernels; /* borrowed: static */
+    struct stk_png_stream *stream;         /* in the workspace */
+    struct stk_view bytes;                 /* lent until the next begin */
+    uint64_t at;                           /* the next chunk */
+    uint64_t row_bytes, used_bytes;        /* of pixels; up to the box's last column */
+    uint32_t unit;                         /* bytes from a sample to its left neighbour */
+    uint32_t height, y_end;                /* of the picture; behind the box's last row */
+    uint32_t y, first;                     /* the next row to be given; the box's first */
+    uint32_t band_first, band_count;       /* rows inflated */
+    uint32_t done;                         /* rows of the band taken back from their filters */
+    uint32_t band_rows;                    /* as many as the band has room for */
+    uint8_t *band;                         /* rows of 1 + row_bytes */
+    uint8_t *above;                        /* the row before the band */
+};
+
+/* vector: enum stoker_vector. The frame, the file's bytes and the workspace (aligned to 64) stay
+ * lent until the next begin. False: this machine has no such vectors. */
+bool stk_png_begin_rows(struct stk_png_rows *rows, const struct stk_png_frame *frame,
+                        struct stk_view bytes, const struct stk_png_box *box, void *workspace,
+                        uint32_t vector);
+/* The next row of the box: the picture's row as it is in the file from its first column on,
+ * right as far as the box's last column; lent until the next call. NULL: ask libpng for this
+ * row and those below. */
+const uint8_t *stk_png_next_row(struct stk_png_rows *rows);
+
+#endif

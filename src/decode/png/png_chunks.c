@@ -1,0 +1,138 @@
+/* The chunks of a PNG up to its picture data (PNG specification, 5 and 11); what libpng would warn
+ * of, or refuse, is left to it. */
+#include "decode/png/png.h"
+
+#include "decode/png/png_stream.h"
+
+#include <string.h>
+
+#define SIGNATURE_BYTES 8u
+#define HEADER_BYTES 13u
+#define CHUNK_COUNT_MAX 65536u
+#define PALETTE_BYTES_MAX 768u
+#define SIDE_MAX 1000000u /* libpng's own bound (png_set_user_limits) unless it is told another */
+/* Larger ones libpng warns of, as it is set up here (png_set_chunk_malloc_max). */
+#define CHUNK_BYTES_MAX (1u << 20)
+
+enum color { GREY = 0, RGB = 2, PALETTE = 3, GREY_ALPHA = 4, RGBA = 6 };
+
+static uint32_t big32(const uint8_t *bytes)
+{
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+static bool is_letter(uint8_t byte)
+{
+    return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
+}
+
+bool stk_png_chunk_read(struct stk_view bytes, uint64_t at, struct stk_png_chunk *chunk_out)
+{
+    const uint8_t *data = bytes.data + at;
+    uint32_t length;
+
+    if (at > bytes.bytes || bytes.bytes - at < 12) {
+        return false;
+    }
+    length = big32(data);
+    if (length > bytes.bytes - at - 12) {
+        return false;
+    }
+    for (int i = 4; i < 8; i++) {
+        if (!is_letter(data[i])) {
+            return false;
+        }
+    }
+    chunk_out->name = data + 4;
+    chunk_out->content = (struct stk_view){data + 8, length};
+    return stk_png_crc(data + 4, 4 + (uint64_t)length) == big32(data + 8 + length);
+}
+
+/* Samples a pixel of a colour type, if it may have so many bits each; else 0 (11.2.2). */
+static uint32_t count_samples(uint32_t color, uint32_t depth)
+{
+    bool small = depth == 1 || depth == 2 || depth == 4, bytes = depth == 8 || depth == 16;
+
+    switch (color) {
+    case GREY:
+        return small || bytes ? 1 : 0;
+    case PALETTE:
+        return small || depth == 8 ? 1 : 0;
+    case RGB:
+        return bytes ? 3 : 0;
+    case GREY_ALPHA:
+        return bytes ? 2 : 0;
+    case RGBA:
+        return bytes ? 4 : 0;
+    default:
+        return 0;
+    }
+}
+
+/* IHDR: neither interlaced nor with methods that nobody has written down. */
+static bool read_header(struct stk_png_frame *frame, const struct stk_png_chunk *chunk)
+{
+    const uint8_t *data = chunk->content.data;
+    uint32_t samples;
+
+    if (memcmp(chunk->name, "IHDR", 4) != 0 || chunk->content.bytes != HEADER_BYTES ||
+        data[10] != 0 || data[11] != 0 || data[12] != 0) {
+        return false;
+    }
+    frame->width = big32(data);
+    frame->height = big32(data + 4);
+    frame->depth = data[8];
+    frame->color = data[9];
+    samples = count_samples(frame->color, frame->depth);
+    if (samples == 0 || frame->width < 1 || frame->width > SIDE_MAX || frame->height < 1 ||
+        frame->height > SIDE_MAX) {
+        return false;
+    }
+    frame->pixel_bits = samples * frame->depth;
+    frame->row_bytes = ((uint64_t)frame->width * frame->pixel_bits + 7) / 8;
+    return true;
+}
+
+/* PLTE, once, and not for grey. */
+static bool read_palette(struct stk_png_frame *frame, const struct stk_view *content)
+{
+    if (frame->palette.data || frame->color == GREY || frame->color == GREY_ALPHA ||
+        content->bytes == 0 || content->bytes > PALETTE_BYTES_MAX || content->bytes % 3) {
+        return false;
+    }
+    frame->palette = *content;
+    return true;
+}
+
+bool stk_png_frame_read(struct stk_view bytes, struct stk_png_frame *frame_out)
+{
+    uint64_t at = SIGNATURE_BYTES;
+    struct stk_png_chunk chunk;
+
+    *frame_out = (struct stk_png_frame){0};
+    if (bytes.bytes < SIGNATURE_BYTES ||
+        memcmp(bytes.data, "\x89PNG\r\n\x1a\n", SIGNATURE_BYTES) != 0 ||
+        !stk_png_chunk_read(bytes, at, &chunk) || !read_header(frame_out, &chunk)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < CHUNK_COUNT_MAX; i++) {
+        at += 12 + chunk.content.bytes;
+        /* An IDAT's own checksum is looked at when its turn has come. */
+        if (bytes.bytes >= 8 && at <= bytes.bytes - 8 &&
+            memcmp(bytes.data + at + 4, "IDAT", 4) == 0) {
+            frame_out->data_at = at;
+            return frame_out->color != PALETTE || frame_out->palette.data;
+        }
+        if (!stk_png_chunk_read(bytes, at, &chunk) || chunk.content.bytes > CHUNK_BYTES_MAX) {
+            return false;
+        }
+        if (memcmp(chunk.name, "PLTE", 4) == 0) {
+            if (!read_palette(frame_out, &chunk.content)) {
+                return false;
+            }
+        } else if (!(chunk.name[0] & 32)) { /* critical, and not known here */
+            return false;
+        }
+    }
+    return false;
+}

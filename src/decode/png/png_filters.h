@@ -1,0 +1,29 @@
+/* decode/png/png_filters.h: rows taken back from PNG's filters; plain C and AVX2 give the same
+ * bytes.
+ *
+ * A row is given as the file has it: a byte that says which filter, and the pixels' bytes. The
+ * filters are those of the PNG specification, 9.2.
+ * Owner: const tables. Threads: any. Memory: none. Bound: none. */
+#ifndef DECODE_PNG_PNG_FILTERS_H
+#define DECODE_PNG_PNG_FILTERS_H
+
+#include "base/base.h"
+
+enum stk_png_filter { STK_PNG_NONE, STK_PNG_SUB, STK_PNG_UP, STK_PNG_AVERAGE, STK_PNG_PAETH };
+
+struct stk_png_kernels {
+    const char *name;
+    /* Four rows in place, one below the other, each `stride` bytes behind the one above it, and
+     * the first below `above`; `bytes` of pixels, of 3 or 4 bytes each. NULL: there is none. */
+    void (*four)(uint8_t *rows, size_t stride, const uint8_t *above, size_t bytes, uint32_t unit);
+};
+
+/* vector: enum stoker_vector. NULL: this machine cannot. AUTO never fails. */
+const struct stk_png_kernels *stk_png_kernels_get(uint32_t vector);
+extern const struct stk_png_kernels stk_png_kernels_avx2;
+
+/* One row's pixels in place: row[-1] is the filter's byte. above: its pixels; unit: bytes from a
+ * sample to its left neighbour, of which there are so many at least. */
+void stk_png_unfilter(uint8_t *row, const uint8_t *above, size_t bytes, uint32_t unit);
+
+#endif

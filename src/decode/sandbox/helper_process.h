@@ -1,0 +1,34 @@
+/* decode/sandbox/helper_process.h: a child process with two descriptors and nothing else.
+ *
+ *   start -> running -> (kill) -> ended, by whose hand
+ *
+ * Owner: a jail. Threads: the one that started it: when that thread ends, the child is killed.
+ * Memory: none. Bound: one process. */
+#ifndef DECODE_SANDBOX_HELPER_PROCESS_H
+#define DECODE_SANDBOX_HELPER_PROCESS_H
+
+#include "base/base.h"
+
+#include <sys/types.h>
+
+struct stk_child {
+    pid_t process; /* 0: none */
+    int handle;    /* pidfd: readable when it has ended */
+    int socket;    /* our end */
+};
+
+/* Starts `program` with its end of a socket and `arena` as its only descriptors. */
+int stk_child_start(struct stk_child *child, const char *program, int arena,
+                    struct stoker_error *error);
+/* Its memory may grow up to this; beyond, it gets none. */
+void stk_child_limit(const struct stk_child *child, uint64_t address_bytes);
+/* CPU time that it has used. */
+uint64_t stk_child_cpu_ns(const struct stk_child *child);
+/* Kills it if it still runs. Returns the signal that ended it before, 0 when it ran or left by
+ * itself, -1 when nobody knows. */
+int stk_child_end(struct stk_child *child);
+
+/* Where the helper lies when no option says it: beside the file this code was loaded from. */
+int stk_child_locate(char *path, size_t capacity, struct stoker_error *error);
+
+#endif

@@ -1,0 +1,601 @@
+/* Jails: one picture or member at a time to the helper, and what comes back, looked at.
+ *
+ * The helper may be in the hands of whoever made the picture. So: an answer counts only if it is
+ * for this command and of a known kind; a status only if a picture can cause it; text is cut and
+ * cleaned; the arena is sealed, so that it cannot be made shorter under us; the canvas is read by
+ * code that takes any bytes. What else it does (crash, loop, sleep, nonsense) ends the helper and
+ * is damage of that picture alone. */
+#include "decode/sandbox/sandbox.h"
+
+#include "base/mem.h"
+#include "decode/sandbox/helper_process.h"
+#include "decode/sandbox/helper_protocol.h"
+#include "format/value/value.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define START_MS 10000u /* for a helper to be ready */
+#define SLICE_MS 50u    /* between two looks at a slow picture's clock, and whether it is wanted */
+#define IDLE_MAX 4u     /* a helper that uses no CPU gets this many times the time */
+#define END_MS 1000u    /* for a process whose socket is closed to have ended */
+#define KILLS_MAX 3u    /* a helper killed by others is started again, for the same picture */
+/* Programs and libraries that a helper maps, beside its arena and the picture's memory. */
+#define PROGRAM_BYTES (256ull << 20)
+
+struct stk_sandbox {
+    char helper[PATH_MAX];
+    char name[64];
+    uint64_t arena_bytes;
+    uint32_t timeout_ms, vector;
+    _Atomic bool stopped; /* all shall end */
+};
+
+struct stk_jail {
+    struct stk_sandbox *sandbox;
+    struct stk_child child;
+    int arena; /* memfd */
+    uint8_t *memory;
+    uint64_t touched_bytes; /* of the arena */
+    uint64_t limit_bytes;   /* memory that the child may take for a picture */
+    uint64_t starts;
+    uint32_t sequence;
+    struct stk_sandbox_answer answer;
+};
+
+/* What an error says, of a picture and of a member that is parsed. */
+struct words {
+    const char *unwanted, *forbidden, *ended, *crashed, *nonsense, *slow, *otherwise;
+};
+static const struct words of_picture = {
+    "the picture is not wanted any more",
+    "the decoder tried what it may not do on this picture",
+    "the decoder ended on this picture",
+    "the decoder crashed on this picture",
+    "the decoder answered nonsense on this picture",
+    "the decoder did not end on this picture",
+    "cannot decode the picture",
+};
+static const struct words of_member = {
+    "the member is not wanted any more",
+    "the parser tried what it may not do on this member",
+    "the parser ended on this member",
+    "the parser crashed on this member",
+    "the parser answered nonsense on this member",
+    "the parser did not end on this member",
+    "cannot read the member",
+};
+
+/* One command, whichever it is, and what came of it. */
+struct request {
+    const struct words *words;
+    void *command;
+    uint32_t *sequence; /* in the command */
+    size_t command_bytes;
+    struct stk_view bytes;
+    const char *path;       /* lies behind the bytes; NULL: there is none */
+    uint64_t touched_bytes; /* of the arena */
+    uint64_t granted_bytes, memory_bytes_max, value_max;
+    const _Atomic bool *cancelled;
+    uint64_t value; /* out: of the answer */
+};
+
+/* How waiting for the helper ended. */
+enum outcome { ANSWERED, ENDED, TOO_SLOW, STOPPED };
+
+static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *killed_out,
+                 struct stoker_error *error);
+static int arena_open(struct stk_jail *jail, struct stoker_error *error);
+
+/* ---- the sandbox ---- */
+
+int stk_sandbox_open(struct stk_sandbox **sandbox_out, const struct stk_sandbox_options *options,
+                     struct stoker_error *error)
+{
+    struct stk_sandbox *sandbox = stk_alloc(1, sizeof *sandbox);
+    struct stk_jail *probe = NULL;
+    struct stk_sandbox_ready ready = {0};
+    bool killed;
+    int status;
+
+    *sandbox_out = NULL;
+    if (!sandbox) {
+        return stk_fail(error, -ENOMEM, "cannot open a sandbox", "free memory", "sandbox");
+    }
+    sandbox->arena_bytes = stk_round_up(options->arena_bytes, 4096);
+    sandbox->timeout_ms = options->timeout_ms;
+    sandbox->vector = options->vector;
+    if (options->helper) {
+        status = (size_t)snprintf(sandbox->helper, sizeof sandbox->helper, "%s", options->helper) <
+                         sizeof sandbox->helper
+                     ? 0
+                     : stk_fail_errno(error, ENAMETOOLONG, "cannot start the decode helper",
+                                      "name it by a shorter path", "sandbox_helper");
+    } else {
+        status = stk_child_locate(sandbox->helper, sizeof sandbox->helper, error);
+    }
+    status = status < 0 ? status : stk_jail_open(&probe, sandbox, error);
+    status = status < 0 ? status : start(probe, &ready, &killed, error);
+    if (status == 0) {
+        snprintf(sandbox->name, sizeof sandbox->name,
+                 ready.landlock ? "seccomp and Landlock %u" : "seccomp; the kernel has no Landlock",
+                 ready.landlock);
+        *sandbox_out = sandbox;
+        sandbox = NULL;
+    }
+    stk_jail_close(probe);
+    stk_sandbox_close(sandbox);
+    return status;
+}
+
+void stk_sandbox_close(struct stk_sandbox *sandbox)
+{
+    stk_free(sandbox);
+}
+
+void stk_sandbox_stop(struct stk_sandbox *sandbox)
+{
+    atomic_store(&sandbox->stopped, true);
+}
+
+const char *stk_sandbox_name(const struct stk_sandbox *sandbox)
+{
+    return sandbox->name;
+}
+
+/* ---- a jail ---- */
+
+int stk_jail_open(struct stk_jail **jail_out, struct stk_sandbox *sandbox,
+                  struct stoker_error *error)
+{
+    struct stk_jail *jail = stk_alloc(1, sizeof *jail);
+    int status;
+
+    *jail_out = NULL;
+    if (!jail) {
+        return stk_fail(error, -ENOMEM, "cannot open a sandbox", "free memory", "jail");
+    }
+    jail->sandbox = sandbox;
+    jail->arena = -1;
+    status = arena_open(jail, error);
+    if (status < 0) {
+        stk_jail_close(jail);
+        return status;
+    }
+    *jail_out = jail;
+    return 0;
+}
+
+/* Sealed: its size is what it is. Sparse: only what is touched takes memory. Not for a fork's
+ * child, which has nothing to do with it. */
+static int arena_open(struct stk_jail *jail, struct stoker_error *error)
+{
+    uint64_t bytes = jail->sandbox->arena_bytes;
+
+    jail->arena = memfd_create("stoker-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (jail->arena < 0 || ftruncate(jail->arena, (off_t)bytes) < 0 ||
+        fcntl(jail->arena, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+        return stk_fail_errno(error, errno, "cannot make memory to share with the decode helper",
+                              "raise the limit of open files", "%llu bytes",
+                              (unsigned long long)bytes);
+    }
+    jail->memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, jail->arena, 0);
+    if (jail->memory == MAP_FAILED) {
+        jail->memory = NULL;
+        return stk_fail_errno(error, errno, "cannot map memory to share with the decode helper",
+                              "raise the limit of address space (ulimit -v)", "%llu bytes",
+                              (unsigned long long)bytes);
+    }
+    madvise(jail->memory, bytes, MADV_DONTFORK);
+    return 0;
+}
+
+void stk_jail_close(struct stk_jail *jail)
+{
+    if (!jail) {
+        return;
+    }
+    stk_child_end(&jail->child);
+    if (jail->memory) {
+        munmap(jail->memory, jail->sandbox->arena_bytes);
+    }
+    if (jail->arena >= 0) {
+        close(jail->arena);
+    }
+    stk_free(jail);
+}
+
+int stk_jail_process(const struct stk_jail *jail)
+{
+    return jail->child.process;
+}
+
+uint64_t stk_jail_starts(const struct stk_jail *jail)
+{
+    return jail->starts;
+}
+
+void stk_jail_trim(struct stk_jail *jail)
+{
+    if (jail->touched_bytes > 0) {
+        fallocate(jail->arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                  (off_t)jail->touched_bytes);
+        jail->touched_bytes = 0;
+    }
+}
+
+/* ---- waiting ---- */
+
+/* Waits for a message; its bytes in *got_out. The usual way is one call; the rest is looked at
+ * where that takes long. The clock is the helper's CPU time, so that neither a loaded nor a stopped
+ * machine makes a picture look bad; one that sleeps is given up, too. */
+static enum outcome receive(struct stk_jail *jail, uint32_t timeout_ms,
+                            const _Atomic bool *cancelled, void *message, size_t capacity,
+                            size_t *got_out)
+{
+    uint64_t slices_max = (uint64_t)IDLE_MAX * (timeout_ms / SLICE_MS + 1), begin_ns = 0;
+
+    for (uint64_t slice = 0; slice < slices_max; slice++) {
+        struct pollfd ended = {.fd = jail->child.handle, .events = POLLIN};
+        ssize_t got = recv(jail->child.socket, message, capacity, MSG_TRUNC);
+        uint64_t now_ns;
+
+        if (got >= 0 || (errno != EAGAIN && errno != EINTR)) {
+            *got_out = got > 0 ? (size_t)got : 0;
+            return got > 0 ? ANSWERED : ENDED;
+        }
+        if (atomic_load(&jail->sandbox->stopped) || (cancelled && atomic_load(cancelled))) {
+            return STOPPED;
+        }
+        /* A child of our own process may hold the socket's other end open by accident of fork. */
+        if (poll(&ended, 1, 0) != 0) {
+            return ENDED;
+        }
+        now_ns = stk_child_cpu_ns(&jail->child);
+        begin_ns = slice == 0 ? now_ns : begin_ns;
+        if (now_ns - begin_ns >= timeout_ms * 1000000ull) {
+            return TOO_SLOW;
+        }
+    }
+    return TOO_SLOW;
+}
+
+/* Ends the helper; how it had ended by itself (see stk_child_end). */
+static int reap(struct stk_jail *jail, enum outcome outcome)
+{
+    struct pollfd ended = {.fd = jail->child.handle, .events = POLLIN};
+
+    if (outcome == ENDED) { /* its socket closes a moment before it is gone */
+        poll(&ended, 1, END_MS);
+    }
+    jail->limit_bytes = 0;
+    return stk_child_end(&jail->child);
+}
+
+static int is_closed(const struct words *words, struct stoker_error *error)
+{
+    return stk_fail(error, STOKER_ERROR_CLOSED, words->unwanted, "open a new loader",
+                    "decode helper");
+}
+
+/* ---- starting ---- */
+
+/* A failure here is never the picture's: it has not been seen yet. *killed_out: the helper was
+ * killed by somebody else before it was ready. */
+static int start(struct stk_jail *jail, struct stk_sandbox_ready *ready, bool *killed_out,
+                 struct stoker_error *error)
+{
+    const struct stk_sandbox *sandbox = jail->sandbox;
+    struct timeval slice = {.tv_usec = SLICE_MS * 1000};
+    struct stk_sandbox_hello hello = {.protocol = STK_SANDBOX_PROTOCOL,
+                                      .vector = sandbox->vector,
+                                      .parent = getpid(),
+                                      .arena_bytes = sandbox->arena_bytes};
+    enum outcome outcome;
+    size_t got = 0;
+    int status = stk_child_start(&jail->child, sandbox->helper, jail->arena, error);
+
+    *killed_out = false;
+    if (status < 0) {
+        return status;
+    }
+    jail->starts++;
+    memset(ready, 0, sizeof *ready);
+    setsockopt(jail->child.socket, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
+    send(jail->child.socket, &hello, sizeof hello, MSG_NOSIGNAL);
+    outcome = receive(jail, START_MS, NULL, ready, sizeof *ready, &got);
+    if (outcome == ANSWERED && got == sizeof *ready && ready->status == 0 &&
+        ready->protocol == STK_SANDBOX_PROTOCOL) {
+        return 0;
+    }
+    *killed_out = reap(jail, outcome) == SIGKILL && outcome == ENDED;
+    if (outcome == STOPPED) {
+        return is_closed(&of_picture, error);
+    }
+    ready->step[sizeof ready->step - 1] = 0;
+    if (outcome == ANSWERED && got == sizeof *ready && ready->protocol == STK_SANDBOX_PROTOCOL) {
+        return stk_fail_errno(error, EPERM, "the decode helper cannot lock itself in",
+                              "allow seccomp in the container, or do without sandbox", "'%s': %s",
+                              sandbox->helper, ready->step);
+    }
+    return stk_fail_errno(error, EPROTO, "the decode helper did not get ready",
+                          "run the one that was installed with this library", "'%s'",
+                          sandbox->helper);
+}
+
+/* ---- answers ---- */
+
+static int crashed(const struct words *words, int by_signal, struct stoker_error *error)
+{
+    if (by_signal == SIGSYS) {
+        return stk_fail(error, STOKER_ERROR_CORRUPT, words->forbidden,
+                        "look at it with care: it may be made for that", "forbidden system call");
+    }
+    if (by_signal <= 0) {
+        return stk_fail(error, STOKER_ERROR_CORRUPT, words->ended,
+                        "look at it with 'stoker cat'; skip it by on_error", "decode helper");
+    }
+    return stk_fail(error, STOKER_ERROR_CORRUPT, words->crashed,
+                    "look at it with 'stoker cat'; skip it by on_error", "signal %d (%s)",
+                    by_signal, sigabbrev_np(by_signal) ? sigabbrev_np(by_signal) : "?");
+}
+
+static int nonsense(struct stk_jail *jail, const struct words *words, const char *what,
+                    struct stoker_error *error)
+{
+    reap(jail, ANSWERED);
+    return stk_fail(error, STOKER_ERROR_CORRUPT, words->nonsense,
+                    "look at it with care: it may be made for that", "%s", what);
+}
+
+/* What stk_decode and stk_value_open can answer about what they are given. */
+static bool is_known(int status)
+{
+    return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
+           status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_UNSUPPORTED ||
+           status == STOKER_ERROR_LIMIT || status == STOKER_ERROR_MISSING || status == -ENOMEM;
+}
+
+/* Text from outside: ends within its field, and holds nothing that a terminal would obey. */
+static void clean(char *text, size_t capacity, const char *otherwise)
+{
+    size_t length = strnlen(text, capacity - 1);
+
+    text[length] = 0;
+    for (size_t i = 0; i < length; i++) {
+        text[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    }
+    if (length == 0) {
+        snprintf(text, capacity, "%s", otherwise);
+    }
+}
+
+static int refused(struct stk_jail *jail, const struct request *request, struct stoker_error *error)
+{
+    struct stk_sandbox_answer *answer = &jail->answer;
+    int status = answer->status;
+
+    if (!is_known(status)) {
+        return nonsense(jail, request->words, "an unknown status", error);
+    }
+    clean(answer->what, sizeof answer->what, request->words->otherwise);
+    clean(answer->where, sizeof answer->where, "decode helper");
+    clean(answer->advice, sizeof answer->advice, "look at it with 'stoker cat'");
+    if (status == -ENOMEM) { /* by its own limit: the machine's lack of memory kills it instead */
+        status = STOKER_ERROR_LIMIT;
+    }
+    stk_fail(error, status, answer->what, answer->advice, "%s", answer->where);
+    if (error && answer->value <= request->bytes.bytes) {
+        error->offset = answer->value;
+    }
+    return status;
+}
+
+static int judge(struct stk_jail *jail, struct request *request, size_t got,
+                 struct stoker_error *error)
+{
+    const struct stk_sandbox_answer *answer = &jail->answer;
+    bool whole = got == sizeof *answer, head = got == STK_SANDBOX_ANSWER_HEAD;
+
+    if ((!whole && !head) || answer->protocol != STK_SANDBOX_PROTOCOL ||
+        answer->sequence != jail->sequence) {
+        return nonsense(jail, request->words, "not an answer to what was asked", error);
+    }
+    request->value = answer->value;
+    if (answer->kind == STK_SANDBOX_DONE && head && answer->value <= request->value_max) {
+        return 0;
+    }
+    if (answer->kind == STK_SANDBOX_NEEDS && head && answer->value > request->granted_bytes) {
+        return -EAGAIN;
+    }
+    if (answer->kind == STK_SANDBOX_FAILED && whole) {
+        return refused(jail, request, error);
+    }
+    return nonsense(jail, request->words, "an unknown kind of answer", error);
+}
+
+/* ---- asking ---- */
+
+/* The command, and what it is about. False: the helper is not there to hear it. */
+static bool ask(struct stk_jail *jail, const struct request *request)
+{
+    uint64_t limit = jail->sandbox->arena_bytes + PROGRAM_BYTES + request->memory_bytes_max;
+
+    if (limit > jail->limit_bytes) {
+        jail->limit_bytes = limit;
+        stk_child_limit(&jail->child, limit);
+    }
+    if (request->bytes.bytes > 0) {
+        memcpy(jail->memory, request->bytes.data, request->bytes.bytes);
+    }
+    if (request->path) {
+        memcpy(jail->memory + request->bytes.bytes, request->path, strlen(request->path) + 1);
+    }
+    jail->touched_bytes = stk_max(jail->touched_bytes, request->touched_bytes);
+    *request->sequence = ++jail->sequence;
+    return send(jail->child.socket, request->command, request->command_bytes, MSG_NOSIGNAL) > 0;
+}
+
+static int too_slow(const struct stk_jail *jail, const struct words *words,
+                    struct stoker_error *error)
+{
+    return stk_fail(error, STOKER_ERROR_CORRUPT, words->slow,
+                    "look at it; raise decode_timeout_ms if it is only large",
+                    "given up after %u ms", jail->sandbox->timeout_ms);
+}
+
+/* One attempt. *killed_out: the helper was killed by somebody else. */
+static int attempt(struct stk_jail *jail, struct request *request, bool *killed_out,
+                   struct stoker_error *error)
+{
+    struct stk_sandbox_ready ready;
+    enum outcome outcome = ENDED;
+    size_t got = 0;
+    int status = 0, by_signal;
+
+    *killed_out = false;
+    if (jail->child.process == 0) {
+        status = start(jail, &ready, killed_out, error);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (ask(jail, request)) {
+        outcome = receive(jail, jail->sandbox->timeout_ms, request->cancelled, &jail->answer,
+                          sizeof jail->answer, &got);
+    }
+    switch (outcome) {
+    case ANSWERED:
+        return judge(jail, request, got, error);
+    case STOPPED:
+        reap(jail, outcome);
+        return is_closed(request->words, error);
+    case TOO_SLOW:
+        reap(jail, outcome);
+        return too_slow(jail, request->words, error);
+    case ENDED:
+    default:
+        by_signal = reap(jail, outcome);
+        *killed_out = by_signal == SIGKILL;
+        return crashed(request->words, by_signal, error);
+    }
+}
+
+static int serve(struct stk_jail *jail, struct request *request, struct stoker_error *error)
+{
+    bool killed = true;
+    int status = 0;
+
+    if (request->touched_bytes > jail->sandbox->arena_bytes) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a member is larger than the sandbox",
+                        "grant the engine more memory, or leave the member out",
+                        "%llu of %llu bytes", (unsigned long long)request->touched_bytes,
+                        (unsigned long long)jail->sandbox->arena_bytes);
+    }
+    /* A helper cannot send itself SIGKILL: that was the kernel for memory, or a person. */
+    for (uint32_t i = 0; i < KILLS_MAX && killed; i++) {
+        status = attempt(jail, request, &killed, error);
+    }
+    if (killed) {
+        return stk_fail_errno(error, ENOMEM, "the decode helper was killed again and again",
+                              "see in the kernel's log whether memory ran out", "%u times",
+                              KILLS_MAX);
+    }
+    return status;
+}
+
+/* ---- pictures ---- */
+
+uint64_t stk_jail_arena_bytes(const struct stk_jail_job *job)
+{
+    return stk_round_up(stk_min(job->bytes.bytes, UINT64_MAX / 4), 4096) +
+           stk_round_up(stk_decode_canvas_bytes(job->plan), 4096);
+}
+
+int stk_jail_decode(struct stk_jail *jail, struct stk_jail_job *job, struct stoker_error *error)
+{
+    const struct stk_decode_plan *plan = job->plan;
+    size_t list_bytes = plan->transform_count * sizeof *plan->transforms;
+    uint64_t canvas_offset = stk_round_up(stk_min(job->bytes.bytes, UINT64_MAX / 4), 4096);
+    struct stk_sandbox_command command = {.protocol = STK_SANDBOX_PROTOCOL,
+                                          .work = STK_SANDBOX_PICTURE,
+                                          .transform_count = (uint32_t)plan->transform_count,
+                                          .dtype = plan->shape.dtype,
+                                          .layout = plan->shape.layout,
+                                          .exif = plan->exif,
+                                          .planar = plan->planar,
+                                          .stored = plan->stored,
+                                          .bytes = job->bytes.bytes,
+                                          .canvas_offset = canvas_offset,
+                                          .key = job->key,
+                                          .granted_bytes = job->granted_bytes,
+                                          .pixels_max = plan->pixels_max,
+                                          .memory_bytes_max = plan->memory_bytes_max};
+    struct request request = {.words = &of_picture,
+                              .command = &command,
+                              .sequence = &command.sequence,
+                              .command_bytes = STK_SANDBOX_COMMAND_HEAD + list_bytes,
+                              .bytes = job->bytes,
+                              .touched_bytes = stk_jail_arena_bytes(job),
+                              .granted_bytes = job->granted_bytes,
+                              .memory_bytes_max = plan->memory_bytes_max,
+                              .value_max = STOKER_JPEG_REASONS | STK_DECODED_PLANAR,
+                              .cancelled = job->cancelled};
+    int status;
+
+    if (list_bytes > 0) {
+        memcpy(command.transforms, plan->transforms, list_bytes);
+    }
+    status = serve(jail, &request, error);
+    job->canvas = status == 0 ? jail->memory + canvas_offset : NULL;
+    job->needed_bytes = status == -EAGAIN ? request.value : 0;
+    job->by = status == 0 ? (uint32_t)request.value : 0;
+    return status;
+}
+
+/* ---- members ---- */
+
+int stk_jail_parse(struct stk_jail *jail, struct stk_jail_parse *job, struct stoker_error *error)
+{
+    const char *path = job->encoding == STK_NPZ && job->path ? job->path : "";
+    uint64_t bytes = stk_min(job->bytes.bytes, UINT64_MAX / 4), path_bytes = strlen(path);
+    uint64_t room_offset = stk_round_up(bytes + path_bytes + 1, 4096);
+    uint64_t room_bytes = stk_min(job->room_bytes, UINT64_MAX / 4);
+    struct stk_sandbox_parse command = {.protocol = STK_SANDBOX_PROTOCOL,
+                                        .work = STK_SANDBOX_PARSE,
+                                        .encoding = job->encoding,
+                                        .whole = job->whole,
+                                        .bytes = bytes,
+                                        .path_offset = bytes,
+                                        .path_bytes = path_bytes,
+                                        .room_offset = room_offset,
+                                        .room_bytes = room_bytes,
+                                        .granted_bytes = job->granted_bytes,
+                                        .memory_bytes_max = job->memory_bytes_max};
+    struct request request = {.words = &of_member,
+                              .command = &command,
+                              .sequence = &command.sequence,
+                              .command_bytes = sizeof command,
+                              .bytes = job->bytes,
+                              .path = path,
+                              .touched_bytes = room_offset + room_bytes,
+                              .granted_bytes = job->granted_bytes,
+                              .memory_bytes_max = job->memory_bytes_max,
+                              .value_max = room_bytes,
+                              .cancelled = job->cancelled};
+    int status = serve(jail, &request, error);
+
+    job->packed = (struct stk_view){jail->memory + room_offset, status == 0 ? request.value : 0};
+    job->needed_bytes = status == -EAGAIN ? request.value : 0;
+    return status;
+}

@@ -1,0 +1,45 @@
+/* engine/frame_cache.h: unpacked frames of packed files: kept while there is room, and unpacked
+ * ahead by the engine's workers.
+ *
+ *   empty --want: queued--> a worker unpacks --> here --the longest unused, for room--> empty
+ *     `---------read: the caller unpacks---------^
+ *
+ * Owner: whoever holds the files, which outlive it. Threads: any; copies take turns, unpacking does
+ * not. Lock order: its own before the engine's; a worker comes with neither.
+ * Memory: frames, from the engine's budget, up to bytes_max and one more for each thread that
+ * reads; 40 bytes each frame. Bound: bytes_max, of which half may wait to be read first;
+ * STK_KEPT_WANTED_MAX in the queue. */
+#ifndef ENGINE_FRAME_CACHE_H
+#define ENGINE_FRAME_CACHE_H
+
+#include "engine/engine.h"
+#include "format/compress/zstd_frames.h"
+
+#define STK_KEPT_WANTED_MAX 1024u
+/* Another thread unpacks the frame that is wanted: longer than this it does not take. */
+#define STK_KEPT_WAIT_MS 60000u
+
+/* A packed file. */
+struct stk_framed {
+    struct stk_view view; /* lent */
+    struct stk_frames frames;
+    uint64_t before; /* frames of the files before it */
+};
+
+struct stk_kept;
+
+/* frames: of all files. LIMIT, -ENOMEM. */
+int stk_kept_open(struct stk_kept **kept_out, struct stoker_engine *engine, uint64_t frames,
+                  uint64_t bytes_max, struct stoker_error *error);
+void stk_kept_close(struct stk_kept *kept); /* NULL is fine; nobody reads any more */
+/* Unpacked bytes of a file, which has so many. CORRUPT, BUDGET, TIMEOUT, -ENOMEM. */
+int stk_kept_read(struct stk_kept *kept, const struct stk_framed *file, uint64_t offset,
+                  uint64_t bytes, uint8_t *out, struct stoker_error *error);
+/* They will be read, after those that were wanted before. false: there is no room for all of them
+ * now; want them again when something was read. What cannot be unpacked says so when it is read. */
+bool stk_kept_want(struct stk_kept *kept, const struct stk_framed *file, uint64_t offset,
+                   uint64_t bytes);
+/* How many were unpacked before they were read, so far. */
+uint64_t stk_kept_ahead(struct stk_kept *kept);
+
+#endif

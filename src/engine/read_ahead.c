@@ -1,0 +1,239 @@
+/* Reading ahead: a ring of blocks, of which the oldest is lent. */
+#include "engine/read_ahead.h"
+
+#include "base/memory_pages.h"
+#include "storage/vfs/vfs.h"
+
+#include <errno.h>
+
+enum { CAPACITY = STK_READER_BLOCK_BYTES + STK_IO_ALIGN, SLICE_MS = 1000 };
+
+static int ask_ahead(struct stk_reader *reader, struct stoker_error *error);
+static int take_oldest(struct stk_reader *reader, struct stk_view *block_out,
+                       struct stoker_error *error);
+static void settle(struct stk_reader *reader, struct stk_read *reads);
+
+void stk_reader_init(struct stk_reader *reader, struct stoker_engine *engine)
+{
+    *reader = (struct stk_reader){.engine = engine};
+}
+
+void stk_reader_deinit(struct stk_reader *reader)
+{
+    if (!reader->engine) {
+        return;
+    }
+    stk_reader_stop(reader);
+    if (reader->queue) {
+        stk_io_queue_close(reader->engine->io, reader->queue);
+    }
+    for (int i = 0; i < STK_READER_BLOCKS; i++) {
+        if (reader->blocks[i].memory) {
+            stk_pages_free(reader->blocks[i].memory, CAPACITY);
+        }
+    }
+    stk_budget_release(&reader->engine->budget, reader->reserved);
+    *reader = (struct stk_reader){0};
+}
+
+/* Memory of a block that was never taken, or that the kernel kept. */
+static int prepare(struct stk_reader *reader, struct stoker_error *error)
+{
+    uint64_t bytes = (uint64_t)CAPACITY * STK_READER_BLOCKS;
+
+    if (reader->reserved == 0) {
+        int status = stk_engine_reserve(reader->engine, bytes,
+                                        reader->engine->options.read_timeout_ms, "a reader", error);
+        if (status < 0) {
+            return status;
+        }
+        reader->reserved = bytes;
+    }
+    for (int i = 0; i < STK_READER_BLOCKS; i++) {
+        struct stk_reader_block *block = &reader->blocks[i];
+
+        block->memory = block->memory ? block->memory : stk_pages_alloc(CAPACITY);
+        if (!block->memory) {
+            return stk_fail(error, -ENOMEM, "cannot read ahead", "free memory", "%d bytes",
+                            CAPACITY);
+        }
+    }
+    return 0;
+}
+
+int stk_reader_start(struct stk_reader *reader, const char *path, struct stoker_error *error)
+{
+    struct stk_io *io = reader->engine->io;
+    struct stk_stat about = {0};
+    int status = prepare(reader, error);
+
+    STK_ASSERT(!reader->file);
+    status = status < 0 ? status : stk_io_open_file(io, path, &reader->file, error);
+    if (status < 0) {
+        reader->file = NULL;
+        return status;
+    }
+    status = stk_io_stat_file(io, reader->file, &about, error);
+    if (status < 0) {
+        stk_reader_stop(reader);
+        return status;
+    }
+    if (about.bytes > STK_ROUTE_FAR_BYTES) { /* a smaller one comes with its checksum */
+        stk_route_ask(io, reader->file);
+    }
+    stk_io_bring(io, reader->file, reader); /* all of an object, where there is memory for it */
+    reader->bytes = about.bytes;
+    reader->offset = reader->asked = 0;
+    reader->first = reader->waiting = 0;
+    return 0;
+}
+
+void stk_reader_stop(struct stk_reader *reader)
+{
+    struct stk_io *io = reader->engine->io;
+    bool flying = false;
+
+    for (int i = 0; i < STK_READER_BLOCKS; i++) {
+        flying = flying || reader->blocks[i].flying;
+    }
+    if (flying) { /* closing gives every read back, or says that it is lost */
+        stk_io_queue_close(io, reader->queue);
+        reader->queue = NULL;
+    }
+    for (int i = 0; i < STK_READER_BLOCKS; i++) {
+        struct stk_reader_block *block = &reader->blocks[i];
+
+        if (block->flying && block->read.lost) {
+            stk_pages_lose(block->memory);
+            block->memory = NULL;
+        }
+        block->flying = false;
+    }
+    if (reader->file) {
+        stk_io_let_go(io, reader);
+        stk_io_close_file(io, reader->file);
+        reader->file = NULL;
+    }
+    reader->waiting = 0;
+}
+
+static int fail_read(const struct stk_reader *reader, int64_t result, struct stoker_error *error)
+{
+    stk_io_fail_read(reader->engine->io, reader->file, result, "cannot read", error);
+    stk_error_place(error, NULL, reader->offset, NULL);
+    return (int)result;
+}
+
+int stk_reader_next(struct stk_reader *reader, struct stk_view *block_out,
+                    struct stoker_error *error)
+{
+    size_t want = (size_t)stk_min(STK_READER_BLOCK_BYTES, reader->bytes - reader->offset);
+    struct stk_reader_block *block = &reader->blocks[reader->first];
+    int status;
+
+    *block_out = (struct stk_view){block->memory, 0};
+    if (want == 0) {
+        return 0;
+    }
+    if (reader->waiting == 0) {
+        int64_t got =
+            stk_io_read_now(reader->engine->io, reader->file, reader->offset, block->memory, want);
+        if (got == (int64_t)want) {
+            reader->offset += want;
+            reader->asked = reader->offset;
+            block_out->bytes = want;
+            return 0;
+        }
+        if (got < 0 && got != -EAGAIN) {
+            return fail_read(reader, got, error);
+        }
+    }
+    status = ask_ahead(reader, error);
+    return status < 0 ? status : take_oldest(reader, block_out, error);
+}
+
+int stk_reader_seek(struct stk_reader *reader, uint64_t offset, struct stoker_error *error)
+{
+    int status = 0;
+
+    STK_ASSERT(offset <= reader->bytes);
+    while (reader->waiting > 0 && status == 0) {
+        struct stk_view dropped;
+
+        status = take_oldest(reader, &dropped, error);
+    }
+    reader->offset = reader->asked = offset;
+    return status;
+}
+
+/* Asks for blocks until the ring is full or the file ends. */
+static int ask_ahead(struct stk_reader *reader, struct stoker_error *error)
+{
+    struct stk_io *io = reader->engine->io;
+
+    if (!reader->queue) {
+        int status = stk_io_queue_open(io, &reader->queue, error);
+        if (status < 0) {
+            reader->queue = NULL;
+            return status;
+        }
+    }
+    while (reader->waiting < STK_READER_BLOCKS && reader->asked < reader->bytes) {
+        struct stk_reader_block *block =
+            &reader->blocks[(reader->first + reader->waiting) % STK_READER_BLOCKS];
+        uint32_t bytes = (uint32_t)stk_min(STK_READER_BLOCK_BYTES, reader->bytes - reader->asked);
+
+        block->read = (struct stk_read){.file = reader->file,
+                                        .offset = reader->asked,
+                                        .buffer = block->memory,
+                                        .bytes = bytes,
+                                        .capacity = CAPACITY,
+                                        .owner = block};
+        if (stk_io_submit(io, reader->queue, &block->read) != 1) {
+            break; /* the queue is shallower than the ring */
+        }
+        block->flying = true;
+        reader->waiting++;
+        reader->asked += bytes;
+    }
+    STK_ASSERT(reader->waiting > 0);
+    return 0;
+}
+
+/* Ends: each read comes back by the deadline that the engine sets. */
+static int take_oldest(struct stk_reader *reader, struct stk_view *block_out,
+                       struct stoker_error *error)
+{
+    struct stk_reader_block *block = &reader->blocks[reader->first];
+    int64_t got;
+
+    while (block->flying) {
+        settle(reader, stk_io_reap(reader->engine->io, reader->queue, SLICE_MS));
+    }
+    reader->first = (reader->first + 1) % STK_READER_BLOCKS;
+    reader->waiting--;
+    got = block->read.result;
+    if (got < 0) {
+        return fail_read(reader, got, error);
+    }
+    *block_out = (struct stk_view){block->memory + block->read.skip, (size_t)got};
+    reader->offset += (uint64_t)got;
+    if ((uint64_t)got < block->read.bytes) { /* it was cut since start */
+        reader->bytes = reader->offset;
+    }
+    return 0;
+}
+
+static void settle(struct stk_reader *reader, struct stk_read *reads)
+{
+    (void)reader;
+    for (; reads; reads = reads->next) {
+        struct stk_reader_block *block = reads->owner;
+
+        block->flying = false;
+        if (reads->lost) {
+            stk_pages_lose(block->memory);
+            block->memory = NULL;
+        }
+    }
+}

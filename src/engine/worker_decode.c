@@ -1,0 +1,174 @@
+/* A picture's bytes into its slot: by the worker itself, or by its helper process. Both ways ask
+ * the budget first where a picture takes more than what a decoder keeps anyway. */
+#include "decode/image/transform_plan.h"
+#include "engine/engine.h"
+#include "engine/worker.h"
+
+#include <errno.h>
+
+static int reserve(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms,
+                   struct stoker_error *error)
+{
+    return stk_engine_reserve(worker->engine, bytes, wait_ms, "decoding a large picture", error);
+}
+
+/* ---- here ---- */
+
+static int decode_here(struct stk_worker *worker, const struct stk_picture *job,
+                       struct stoker_error *error)
+{
+    struct stk_jpeg_marks marks;
+    uint64_t ticket = 0;
+    bool large;
+    int status = stk_decode_ticket(job->plan, job->bytes, &ticket, error);
+
+    if (status < 0) {
+        return status;
+    }
+    /* A decoder never takes more than its bound: it says LIMIT before. */
+    ticket = stk_min(ticket, job->plan->memory_bytes_max);
+    /* Usual pictures live in what is set aside for them; big ones ask for their memory first. */
+    large = ticket > worker->engine->keep_bytes;
+    status = large ? reserve(worker, ticket, job->wait_ms, error) : 0;
+    if (status == 0) {
+        bool marked = stk_marks_find(&job->marks, job->bytes, &marks);
+
+        stk_decoder_marks(worker->decoder, marked ? &marks : NULL);
+        status = stk_decode(worker->decoder, job->plan, job->bytes, job->key, job->slot, error);
+        stk_decoder_marks(worker->decoder, NULL);
+        if (marked && status == 0 && (stk_decoder_by(worker->decoder) & ~STK_DECODED_PLANAR) == 1) {
+            atomic_fetch_add_explicit(&worker->marked, 1, memory_order_relaxed);
+        }
+        stk_decoder_trim(worker->decoder, worker->engine->keep_bytes);
+        stk_budget_release(&worker->engine->budget, large ? ticket : 0);
+    }
+    return status;
+}
+
+/* ---- by the helper ---- */
+
+static void release_arena(struct stk_worker *worker)
+{
+    stk_jail_trim(worker->jail);
+    stk_budget_release(&worker->engine->budget, worker->arena_bytes);
+    worker->arena_bytes = 0;
+}
+
+int stk_worker_arena(struct stk_worker *worker, uint64_t bytes, uint32_t wait_ms,
+                     struct stoker_error *error)
+{
+    int status;
+
+    bytes = stk_max(bytes, STK_ARENA_KEEP_BYTES);
+    if (bytes <= worker->arena_bytes) {
+        return 0;
+    }
+    if (worker->arena_bytes > 0) {
+        release_arena(worker);
+    }
+    status = reserve(worker, bytes, wait_ms, error);
+    worker->arena_bytes = status < 0 ? 0 : bytes;
+    return status;
+}
+
+void stk_worker_arena_trim(struct stk_worker *worker)
+{
+    if (worker->arena_bytes > STK_ARENA_KEEP_BYTES) {
+        release_arena(worker);
+    }
+}
+
+static int decode_jailed(struct stk_worker *worker, const struct stk_picture *picture,
+                         uint32_t *by_out, struct stoker_error *error)
+{
+    struct stk_jail_job job = {.plan = picture->plan,
+                               .bytes = picture->bytes,
+                               .key = picture->key,
+                               .cancelled = picture->cancelled,
+                               .granted_bytes = worker->engine->keep_bytes};
+    uint64_t more = 0;
+    int status = stk_worker_arena(worker, stk_jail_arena_bytes(&job), picture->wait_ms, error);
+
+    if (status < 0) {
+        return status;
+    }
+    status = stk_jail_decode(worker->jail, &job, error);
+    if (status == -EAGAIN) {
+        more = stk_min(job.needed_bytes, job.plan->memory_bytes_max);
+        status = reserve(worker, more, picture->wait_ms, error);
+        if (status < 0) {
+            more = 0;
+        } else {
+            job.granted_bytes = UINT64_MAX; /* its bound, memory_bytes_max, was reserved */
+            status = stk_jail_decode(worker->jail, &job, error);
+        }
+    }
+    if (status == 0) {
+        stk_decode_convert(worker->decoder, job.plan, job.canvas, picture->slot);
+        *by_out = job.by;
+    }
+    stk_budget_release(&worker->engine->budget, more);
+    stk_worker_arena_trim(worker);
+    return status;
+}
+
+void stk_engine_jpegs(const struct stoker_engine *engine, const struct stoker_stats *before,
+                      struct stoker_stats *stats_out)
+{
+    static const struct stoker_stats none;
+
+    before = before ? before : &none;
+    stats_out->jpegs_marked = 0 - before->jpegs_marked;
+    stats_out->jpegs_planar = 0 - before->jpegs_planar;
+    for (uint32_t i = 0; i < STOKER_JPEG_REASONS; i++) {
+        stats_out->jpegs[i] = 0 - before->jpegs[i];
+    }
+    for (uint32_t i = 0; i < STOKER_PNG_READERS; i++) {
+        stats_out->pngs[i] = 0 - before->pngs[i];
+    }
+    for (uint32_t w = 0; w < engine->worker_count; w++) {
+        const struct stk_worker *worker = &engine->workers[w];
+
+        stats_out->jpegs_marked += atomic_load(&worker->marked);
+        stats_out->jpegs_planar += atomic_load(&worker->planar);
+        for (uint32_t i = 0; i < STOKER_JPEG_REASONS; i++) {
+            stats_out->jpegs[i] += atomic_load(&worker->jpegs[i]);
+        }
+        for (uint32_t i = 0; i < STOKER_PNG_READERS; i++) {
+            stats_out->pngs[i] += atomic_load(&worker->pngs[i]);
+        }
+    }
+}
+
+/* Counts a picture; a helper that tells who decoded it is not believed. */
+static void count_picture(struct stk_worker *worker, uint32_t by)
+{
+    _Atomic uint64_t *count = NULL;
+
+    if (by == (1 | STK_DECODED_PLANAR)) {
+        atomic_fetch_add_explicit(&worker->planar, 1, memory_order_relaxed);
+        by = 1;
+    }
+    if (by > 0 && by <= STOKER_JPEG_REASONS) {
+        count = &worker->jpegs[by - 1];
+    } else if (by == STK_DECODED_PNG || by == STK_DECODED_LIBPNG) {
+        count = &worker->pngs[by - STK_DECODED_PNG];
+    }
+    if (count) {
+        atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
+    }
+}
+
+int stk_worker_decode(struct stk_worker *worker, const struct stk_picture *picture,
+                      struct stoker_error *error)
+{
+    uint32_t by = 0;
+    int status = worker->jail ? decode_jailed(worker, picture, &by, error)
+                              : decode_here(worker, picture, error);
+
+    if (status == 0 && !worker->jail) {
+        by = stk_decoder_by(worker->decoder);
+    }
+    count_picture(worker, by);
+    return status;
+}

@@ -1,0 +1,109 @@
+/* A member's values by the worker's helper process: JSON, MessagePack and npz are read by libraries
+ * and unpacked by zlib, which need not be trusted with a stranger's bytes in this process. */
+#include "engine/engine.h"
+#include "engine/worker.h"
+#include "format/value/value.h"
+
+#include <errno.h>
+
+/* Rounding of places in the arena. */
+#define MARGIN_BYTES 8192u
+
+static int too_much(uint64_t bytes, uint64_t bytes_max, struct stoker_error *error)
+{
+    return stk_fail(error, STOKER_ERROR_LIMIT, "reading a member takes too much memory",
+                    "raise decode_bytes_max, or leave the member out",
+                    "up to %llu bytes needed in the sandbox, %llu granted",
+                    (unsigned long long)bytes, (unsigned long long)bytes_max);
+}
+
+/* One attempt with so much memory, of which the helper has a half; the other is for the bytes and
+ * what is packed there, and what is unpacked here. */
+struct attempt {
+    const char *path;
+    uint64_t granted_bytes;
+    uint64_t needed_bytes; /* out, with -EAGAIN: what would do */
+};
+
+/* Of the arena: the bytes, and room for what is packed. */
+static uint64_t arena_bytes(const struct stk_parse_job *job, const struct attempt *attempt)
+{
+    return stk_min(job->bytes.bytes, UINT64_MAX / 4) + attempt->granted_bytes / 2 + MARGIN_BYTES;
+}
+
+static int run(struct stk_worker *worker, const struct stk_parse_job *job, struct attempt *attempt,
+               struct stk_value *value_out, struct stoker_error *error)
+{
+    struct stk_jail_parse parse = {.encoding = job->encoding,
+                                   .whole = job->whole,
+                                   .bytes = job->bytes,
+                                   .path = attempt->path,
+                                   .room_bytes = job->whole ? 0 : attempt->granted_bytes / 2,
+                                   .granted_bytes = attempt->granted_bytes / 2,
+                                   .memory_bytes_max = job->memory_bytes_max,
+                                   .cancelled = job->cancelled};
+    int status = stk_jail_parse(worker->jail, &parse, error);
+
+    attempt->needed_bytes = 0;
+    *value_out = (struct stk_value){.encoding = job->encoding, .bytes = job->bytes, .path = ""};
+    if (status == -EAGAIN) {
+        attempt->needed_bytes = 2 * stk_min(parse.needed_bytes, UINT64_MAX / 4) + MARGIN_BYTES;
+        if (attempt->needed_bytes > job->memory_bytes_max) {
+            status = too_much(attempt->needed_bytes, job->memory_bytes_max, error);
+        }
+    }
+    if (status == 0 && !job->whole) {
+        status = stk_value_unpack(value_out, job->encoding, job->bytes, parse.packed, error);
+    }
+    return status;
+}
+
+/* As an attempt that is granted what it said it needs: that it needs more is no answer. */
+static int insist(struct stk_worker *worker, const struct stk_parse_job *job,
+                  struct attempt *attempt, struct stk_value *value_out, struct stoker_error *error)
+{
+    int status = run(worker, job, attempt, value_out, error);
+
+    if (arena_bytes(job, attempt) > STK_ARENA_KEEP_BYTES) { /* it was part of what was granted */
+        stk_jail_trim(worker->jail);
+    }
+    return status == -EAGAIN ? too_much(attempt->needed_bytes, attempt->granted_bytes, error)
+                             : status;
+}
+
+int stk_worker_parse(struct stk_worker *worker, struct stk_parse_job *job,
+                     struct stk_value *value_out, struct stoker_error *error)
+{
+    struct attempt other = {.path = job->other}; /* granted nothing: it says its needs */
+    struct attempt own = {.path = job->path, .granted_bytes = job->small_bytes};
+    uint64_t more;
+    int status = stk_worker_arena(worker, arena_bytes(job, &own), job->wait_ms, error);
+
+    job->reserved_bytes = 0;
+    if (status == 0 && job->other) {
+        status = run(worker, job, &other, value_out, error);
+        status = status == -EAGAIN ? 0 : status;
+    }
+    job->other_bytes = other.needed_bytes;
+    status = status < 0 ? status : run(worker, job, &own, value_out, error);
+    stk_worker_arena_trim(worker);
+    if (status != -EAGAIN) {
+        return status;
+    }
+    more = job->encoding == STK_NPZ ? own.needed_bytes : job->bytes.bytes;
+    more = job->other_bytes + job->ratio * stk_min(more, UINT64_MAX / 64);
+    own.granted_bytes = own.needed_bytes;
+    status = stk_engine_reserve(worker->engine, own.granted_bytes + more, job->wait_ms,
+                                "reading a large member", error);
+    job->reserved_bytes = status < 0 ? 0 : own.granted_bytes + more;
+    return status < 0 ? status : insist(worker, job, &own, value_out, error);
+}
+
+int stk_worker_parse_other(struct stk_worker *worker, const struct stk_parse_job *job,
+                           struct stk_value *value_out, struct stoker_error *error)
+{
+    struct attempt other = {.path = job->other,
+                            .granted_bytes = stk_max(job->other_bytes, job->small_bytes)};
+
+    return insist(worker, job, &other, value_out, error);
+}

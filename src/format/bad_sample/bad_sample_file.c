@@ -1,0 +1,311 @@
+/* Lists of damaged samples, in memory and in files. */
+#include "format/bad_sample/bad_sample_file.h"
+
+#include "base/mem.h"
+#include "base/xxh3.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ENDING ".tmp"
+#define FILE_BYTES_MAX (UINT64_C(1) << 36)
+
+struct stk_damage_file {
+    struct stk_io *io; /* borrowed */
+    char *path, *temp; /* owned */
+    enum stk_damage_form form;
+    struct stk_sum *sum;  /* owned; RECORDS: of what was written */
+    struct stk_out *file; /* owned; NULL: committed, or never begun */
+    size_t used;          /* of the buffer: whole lines that are not written yet */
+    char buffer[8 * STK_DAMAGE_LINE_BYTES];
+};
+
+static const char magic[8] = "stkleft1";
+
+/* What a record begins with; three texts follow, each with its NUL. */
+struct head {
+    uint64_t sample, offset;
+    int64_t status;
+};
+_Static_assert(sizeof(struct head) == 24, "no padding: its bytes are written");
+
+int stk_damages_add(struct stk_damages *damages, struct stk_damage *damage)
+{
+    if (damages->count == damages->capacity) {
+        uint64_t capacity = stk_max(2 * damages->capacity, 16);
+        void *grown =
+            stk_realloc(damages->items, damages->capacity, capacity, sizeof *damages->items);
+
+        if (!grown) {
+            return -ENOMEM;
+        }
+        damages->items = grown;
+        damages->capacity = capacity;
+    }
+    damages->items[damages->count++] = damage;
+    return 0;
+}
+
+void stk_damages_deinit(struct stk_damages *damages)
+{
+    for (uint64_t i = 0; i < damages->count; i++) {
+        stk_free(damages->items[i]);
+    }
+    stk_free(damages->items);
+    *damages = (struct stk_damages){0};
+}
+
+/* ---- records ---- */
+
+static size_t put_text(uint8_t *at, const char *text, size_t bytes_max)
+{
+    size_t bytes = strnlen(text, bytes_max - 1);
+
+    memcpy(at, text, bytes);
+    at[bytes] = 0;
+    return bytes + 1;
+}
+
+size_t stk_damage_record(const struct stk_damage *damage, uint8_t record[STK_DAMAGE_RECORD_BYTES])
+{
+    struct head head = {damage->sample, damage->offset, damage->status};
+    size_t bytes = sizeof head;
+
+    memcpy(record, &head, sizeof head);
+    bytes += put_text(record + bytes, damage->shard, sizeof((struct stoker_error *)0)->shard);
+    bytes += put_text(record + bytes, damage->key, sizeof((struct stoker_error *)0)->key);
+    bytes += put_text(record + bytes, damage->what, sizeof((struct stoker_error *)0)->what);
+    return bytes;
+}
+
+static bool take_text(struct stk_view *bytes, char *text, size_t capacity)
+{
+    const uint8_t *end = bytes->bytes > 0 ? memchr(bytes->data, 0, bytes->bytes) : NULL;
+    size_t length = end ? (size_t)(end - bytes->data) + 1 : 0;
+
+    if (length == 0 || length > capacity) {
+        return false;
+    }
+    memcpy(text, bytes->data, length);
+    bytes->data += length;
+    bytes->bytes -= length;
+    return true;
+}
+
+int stk_damage_read(struct stk_view *bytes, struct stk_damage **damage_out)
+{
+    struct stoker_error error = {0};
+    struct stk_view rest = *bytes;
+    struct head head;
+
+    if (rest.bytes < sizeof head) {
+        return 0;
+    }
+    memcpy(&head, rest.data, sizeof head);
+    rest.data += sizeof head;
+    rest.bytes -= sizeof head;
+    if (!take_text(&rest, error.shard, sizeof error.shard) ||
+        !take_text(&rest, error.key, sizeof error.key) ||
+        !take_text(&rest, error.what, sizeof error.what)) {
+        return 0;
+    }
+    error.status = (int)head.status;
+    error.offset = head.offset;
+    *damage_out = stk_damage_new(head.sample, &error);
+    if (!*damage_out) {
+        return -ENOMEM;
+    }
+    *bytes = rest;
+    return 1;
+}
+
+/* ---- files ---- */
+
+static int fail_memory(const char *path, struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "no memory to list the damaged samples", "free memory",
+                    "'%.400s'", path);
+}
+
+/* The path with an ending; owned by the caller. */
+static char *with_ending(const char *path, const char *ending)
+{
+    size_t bytes = strlen(path) + strlen(ending) + 1;
+    char *text = stk_alloc(bytes, 1);
+
+    if (text) {
+        snprintf(text, bytes, "%s%s", path, ending);
+    }
+    return text;
+}
+
+static int flush(struct stk_damage_file *out, struct stoker_error *error)
+{
+    size_t bytes = out->used;
+
+    out->used = 0;
+    if (out->sum) {
+        stk_sum_add(out->sum, out->buffer, bytes);
+    }
+    return bytes > 0 ? stk_io_write(out->io, out->file, out->buffer, bytes, error) : 0;
+}
+
+int stk_damage_file_open(struct stk_damage_file **out_out, struct stk_io *io, const char *path,
+                         enum stk_damage_form form, struct stoker_error *error)
+{
+    struct stk_damage_file *out = stk_alloc(1, sizeof *out);
+    int status = 0;
+
+    *out_out = NULL;
+    if (!out) {
+        return fail_memory(path, error);
+    }
+    out->io = io;
+    out->form = form;
+    out->path = stk_strdup(path);
+    out->temp = with_ending(path, ENDING);
+    out->sum = form == STK_DAMAGE_RECORDS ? stk_sum_open() : NULL;
+    if (!out->path || !out->temp || (form == STK_DAMAGE_RECORDS && !out->sum)) {
+        status = fail_memory(path, error);
+    }
+    status = status < 0 ? status : stk_io_create(io, out->temp, false, &out->file, error);
+    if (status < 0) {
+        stk_damage_file_close(out);
+        return status;
+    }
+    if (form == STK_DAMAGE_RECORDS) {
+        memcpy(out->buffer, magic, sizeof magic);
+        out->used = sizeof magic;
+    }
+    *out_out = out;
+    return 0;
+}
+
+int stk_damage_file_add(struct stk_damage_file *out, const struct stk_damage *damage,
+                        struct stoker_error *error)
+{
+    int status = sizeof out->buffer - out->used < STK_DAMAGE_LINE_BYTES ? flush(out, error) : 0;
+
+    if (status < 0) {
+        return status;
+    }
+    out->used += out->form == STK_DAMAGE_LINES
+                     ? stk_damage_line(damage, out->buffer + out->used)
+                     : stk_damage_record(damage, (uint8_t *)out->buffer + out->used);
+    return 0;
+}
+
+int stk_damage_file_commit(struct stk_damage_file *out, struct stoker_error *error)
+{
+    char *slash = strrchr(out->path, '/');
+    int status = flush(out, error);
+
+    if (status == 0 && out->form == STK_DAMAGE_RECORDS) {
+        uint64_t sum = stk_sum_done(out->sum);
+
+        status = stk_io_write(out->io, out->file, &sum, sizeof sum, error);
+    }
+    status = status < 0 ? status : stk_io_sync_out(out->io, out->file, error);
+    if (status < 0) {
+        return status;
+    }
+    stk_io_close_out(out->io, out->file);
+    out->file = NULL;
+    status = stk_io_rename(out->io, out->temp, out->path, false, error);
+    if (status < 0) {
+        (void)stk_io_remove(out->io, out->temp, NULL);
+        return status;
+    }
+    if (!slash) {
+        return stk_io_sync_directory(out->io, ".", error);
+    }
+    *(slash == out->path ? slash + 1 : slash) = 0; /* the path is not needed any more */
+    return stk_io_sync_directory(out->io, out->path, error);
+}
+
+/* 1: *data_out has the file; 0: it is not there. */
+static int read_whole(struct stk_io *io, const char *path, uint8_t **data_out, size_t *bytes_out,
+                      struct stoker_error *error)
+{
+    struct stoker_error local = {0};
+    struct stk_file *file = NULL;
+    struct stk_stat about = {0};
+    int64_t got = 0;
+    int status = stk_io_open_file(io, path, &file, &local);
+
+    if (status == -ENOENT) {
+        return 0;
+    }
+    status = status < 0 ? status : stk_io_stat_file(io, file, &about, &local);
+    if (status == 0 && about.bytes > FILE_BYTES_MAX) {
+        status = stk_fail(&local, STOKER_ERROR_LIMIT, "the file is too long", "look what it is",
+                          "'%.400s'", path);
+    }
+    if (status == 0) {
+        *data_out = stk_alloc(stk_max(about.bytes, 1), 1);
+        status = *data_out ? 0 : fail_memory(path, &local);
+    }
+    if (status == 0) {
+        got = stk_io_read_wait(io, file, 0, *data_out, about.bytes);
+        *bytes_out = got > 0 ? (size_t)got : 0;
+    }
+    if (got < 0) {
+        status = stk_fail(&local, (int)got, "cannot read the file", "check the disk",
+                          "'%.400s': %s", path, stoker_status_text((int)got));
+    }
+    stk_io_close_file(io, file);
+    if (status < 0 && error) {
+        *error = local;
+    }
+    return status < 0 ? status : 1;
+}
+
+int stk_damage_file_read(struct stk_io *io, const char *path,
+                         int (*each)(void *context, struct stk_damage *damage,
+                                     struct stoker_error *error),
+                         void *context, struct stoker_error *error)
+{
+    uint8_t *data = NULL;
+    struct stk_view rest = {NULL, 0};
+    uint64_t sum = 0;
+    size_t bytes = 0;
+    int status = read_whole(io, path, &data, &bytes, error);
+
+    if (status == 1 && bytes >= sizeof magic + sizeof sum) {
+        memcpy(&sum, data + bytes - sizeof sum, sizeof sum);
+        rest = (struct stk_view){data + sizeof magic, bytes - sizeof magic - sizeof sum};
+    }
+    if (status == 1 && (!rest.data || memcmp(data, magic, sizeof magic) != 0 ||
+                        sum != stk_sum64(data, bytes - sizeof sum))) {
+        status = 0;
+    }
+    while (status == 1 && rest.bytes > 0) {
+        struct stk_damage *damage;
+
+        status = stk_damage_read(&rest, &damage);
+        if (status == 1) {
+            status = each(context, damage, error);
+            status = status < 0 ? status : 1;
+        } else if (status < 0) {
+            status = fail_memory(path, error);
+        }
+    }
+    stk_free(data);
+    return status;
+}
+
+void stk_damage_file_close(struct stk_damage_file *out)
+{
+    if (!out) {
+        return;
+    }
+    if (out->file) {
+        stk_io_close_out(out->io, out->file);
+        (void)stk_io_remove(out->io, out->temp, NULL);
+    }
+    stk_sum_close(out->sum);
+    stk_free(out->temp);
+    stk_free(out->path);
+    stk_free(out);
+}

@@ -1,0 +1,81 @@
+/* Seek tables of zstd files: small numbers, little end first. */
+#include "format/compress/zstd_seek_table.h"
+
+#include <string.h>
+
+/* One of the 16 magics of skippable frames (RFC 8878, 3.1.2), and the foot's own. */
+#define HEAD_MAGIC 0x184D2A5Eu
+#define FOOT_MAGIC 0x8F92EAB1u
+
+enum { FLAG_CHECKSUMS = 0x80, FLAGS_RESERVED = 0x7c };
+
+static uint32_t get32(const uint8_t *from)
+{
+    return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+}
+
+static void put32(uint8_t *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++) {
+        to[i] = (uint8_t)(value >> 8 * i);
+    }
+}
+
+int stk_seekable_foot(struct stk_view end, uint64_t file_bytes, struct stk_seekable *table_out,
+                      struct stoker_error *error)
+{
+    struct stk_seekable table;
+    const uint8_t *foot;
+
+    *table_out = (struct stk_seekable){0};
+    if (end.bytes < STK_SEEKABLE_FOOT_BYTES || end.bytes > file_bytes) {
+        return 0;
+    }
+    foot = end.data + end.bytes - STK_SEEKABLE_FOOT_BYTES;
+    if (get32(foot + 5) != FOOT_MAGIC) {
+        return 0;
+    }
+    table.frame_count = get32(foot);
+    table.entry_bytes = foot[4] & FLAG_CHECKSUMS ? 12 : 8;
+    table.bytes = STK_SEEKABLE_HEAD_BYTES + (uint64_t)table.frame_count * table.entry_bytes +
+                  STK_SEEKABLE_FOOT_BYTES;
+    if ((foot[4] & FLAGS_RESERVED) != 0 || table.frame_count > STK_SEEKABLE_FRAMES_MAX ||
+        table.bytes > file_bytes) {
+        return stk_fail(error, STOKER_ERROR_CORRUPT, "the seek table of a zstd shard is damaged",
+                        "copy the shard again", "%u frames, flags 0x%02x", table.frame_count,
+                        foot[4]);
+    }
+    table.at = file_bytes - table.bytes;
+    *table_out = table;
+    return 1;
+}
+
+bool stk_seekable_head_good(const struct stk_seekable *table, const uint8_t head[8])
+{
+    return get32(head) == HEAD_MAGIC && get32(head + 4) == table->bytes - STK_SEEKABLE_HEAD_BYTES;
+}
+
+void stk_seekable_entry(const uint8_t *entry, uint32_t *packed_bytes, uint32_t *bytes)
+{
+    *packed_bytes = get32(entry);
+    *bytes = get32(entry + 4);
+}
+
+void stk_seekable_put_head(uint32_t frame_count, uint8_t head[8])
+{
+    put32(head, HEAD_MAGIC);
+    put32(head + 4, frame_count * 8 + STK_SEEKABLE_FOOT_BYTES);
+}
+
+void stk_seekable_put_entry(uint32_t packed_bytes, uint32_t bytes, uint8_t entry[8])
+{
+    put32(entry, packed_bytes);
+    put32(entry + 4, bytes);
+}
+
+void stk_seekable_put_foot(uint32_t frame_count, uint8_t foot[9])
+{
+    put32(foot, frame_count);
+    foot[4] = 0;
+    put32(foot + 5, FOOT_MAGIC);
+}

@@ -1,0 +1,507 @@
+/* Members of a damaged tar, one after the other, and which samples they make whole. */
+#include "format/tar_recover/tar_recover.h"
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
+#include "format/tar/wds_name.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_BYTES = 512, SUSPECTS = 2 /* new samples after damage that may lack members */ };
+
+struct stk_loss {
+    struct stk_loss *next;
+    uint32_t shard;
+    struct stk_damages damages;
+};
+
+/* The walk over one tar. */
+struct walk {
+    struct stk_rescue *rescue;
+    const struct stk_rescue_source *source;
+    struct stk_tar *tar; /* owned */
+    uint64_t base;       /* where it began */
+    uint8_t *window;     /* owned */
+    uint64_t at;         /* of the window */
+    size_t bytes;        /* in it */
+    uint64_t asked;      /* up to where the tar's parser asked for bytes */
+    uint64_t places;     /* of damage */
+};
+
+bool stk_rescue_may(int status)
+{
+    return status == STOKER_ERROR_CORRUPT || status == STOKER_ERROR_TRUNCATED ||
+           status == STOKER_ERROR_FORMAT || status == STOKER_ERROR_EMPTY;
+}
+
+static int fail_memory(const char *path, struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "no memory for what is left of a damaged tar", "free memory",
+                    "'%.400s'", path);
+}
+
+void stk_rescue_deinit(struct stk_rescue *rescue)
+{
+    stk_free(rescue->members);
+    stk_free(rescue->samples);
+    stk_free(rescue->text);
+    stk_damages_deinit(&rescue->damages);
+    *rescue = (struct stk_rescue){0};
+}
+
+bool stk_rescue_is_kept(const struct stk_rescue *rescue, uint64_t member)
+{
+    uint32_t sample = rescue->members[member].sample;
+
+    return sample == UINT32_MAX || !rescue->samples[sample].lost;
+}
+
+struct stk_view stk_rescue_name(const struct stk_rescue *rescue, uint64_t member)
+{
+    return (struct stk_view){(const uint8_t *)rescue->text + rescue->members[member].name_at,
+                             rescue->members[member].name_bytes};
+}
+
+/* ---- members and samples ---- */
+
+/* Room for one more item; NULL: no memory. */
+static void *grow(void *items, uint64_t count, uint64_t *capacity, size_t item_bytes)
+{
+    uint64_t more = stk_max(2 * *capacity, 64);
+    void *grown = items;
+
+    if (count == *capacity) {
+        grown = stk_realloc(items, *capacity, more, item_bytes);
+        *capacity = grown ? more : *capacity;
+    }
+    return grown;
+}
+
+static uint64_t signature_of(struct stk_view extension)
+{
+    uint8_t lower[256];
+    size_t bytes = stk_min(extension.bytes, sizeof lower);
+
+    for (size_t i = 0; i < bytes; i++) {
+        uint8_t byte = extension.data[i];
+        lower[i] = (uint8_t)(byte >= 'A' && byte <= 'Z' ? byte + ('a' - 'A') : byte);
+    }
+    return stk_mix(stk_sum64(lower, bytes));
+}
+
+static bool is_key_of(const struct stk_rescue *rescue, uint64_t sample, struct stk_view key)
+{
+    const struct stk_rescue_sample *at = &rescue->samples[sample];
+
+    return at->key_bytes == key.bytes &&
+           memcmp(rescue->text + at->key_at, key.data, key.bytes) == 0;
+}
+
+/* The member's sample: the one in work, or a new one. False: no memory. */
+static bool find_sample(struct stk_rescue *rescue, struct stk_rescue_member *member,
+                        struct stk_view key)
+{
+    struct stk_rescue_sample *sample;
+
+    if (rescue->sample_count == 0 || !is_key_of(rescue, rescue->sample_count - 1, key)) {
+        void *grown = grow(rescue->samples, rescue->sample_count, &rescue->sample_capacity,
+                           sizeof *rescue->samples);
+        if (!grown) {
+            return false;
+        }
+        rescue->samples = grown;
+        rescue->samples[rescue->sample_count++] =
+            (struct stk_rescue_sample){.offset = member->offset,
+                                       .key_at = member->name_at,
+                                       .key_bytes = (uint32_t)key.bytes,
+                                       .doubtful = rescue->suspects > 0};
+        rescue->suspects -= rescue->suspects > 0;
+    }
+    sample = &rescue->samples[rescue->sample_count - 1];
+    sample->doubtful = sample->doubtful || rescue->after; /* damage within it */
+    member->sample = (uint32_t)(rescue->sample_count - 1);
+    return true;
+}
+
+static int add_member(struct walk *walk, const struct stk_tar_step *step,
+                      struct stoker_error *error)
+{
+    struct stk_rescue *rescue = walk->rescue;
+    struct stk_rescue_member member = {.offset = walk->base + step->offset,
+                                       .bytes = step->bytes,
+                                       .name_at = (uint32_t)rescue->text_bytes,
+                                       .name_bytes = (uint32_t)step->name.bytes,
+                                       .sample = UINT32_MAX};
+    struct stk_view key, extension;
+    bool extended = step->offset - step->header > BLOCK_BYTES;
+    void *grown = grow(rescue->members, rescue->member_count, &rescue->member_capacity,
+                       sizeof *rescue->members);
+
+    if (rescue->member_count >= STK_RESCUE_MEMBERS_MAX ||
+        rescue->text_bytes + step->name.bytes > UINT32_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a tar has too many members", "split it",
+                        "'%.400s'", walk->source->path);
+    }
+    if (!grown) {
+        return fail_memory(walk->source->path, error);
+    }
+    rescue->members = grown;
+    if (rescue->text_capacity - rescue->text_bytes < step->name.bytes) {
+        uint64_t capacity = stk_max(2 * rescue->text_capacity, 4096 + step->name.bytes);
+
+        grown = stk_realloc(rescue->text, rescue->text_capacity, capacity, 1);
+        if (!grown) {
+            return fail_memory(walk->source->path, error);
+        }
+        rescue->text = grown;
+        rescue->text_capacity = capacity;
+    }
+    if (step->name.bytes > 0) {
+        memcpy(rescue->text + rescue->text_bytes, step->name.data, step->name.bytes);
+    }
+    if (!stk_name_refusal(step->name) && stk_wds_split(step->name, &key, &extension)) {
+        if (!find_sample(rescue, &member, key)) {
+            return fail_memory(walk->source->path, error);
+        }
+        rescue->samples[member.sample].signature += signature_of(extension);
+        rescue->samples[member.sample].renamed |= rescue->after && !extended;
+    }
+    rescue->extended |= extended;
+    rescue->after = false;
+    rescue->text_bytes += step->name.bytes;
+    rescue->members[rescue->member_count++] = member;
+    return 0;
+}
+
+/* ---- damage ---- */
+
+/* Lists it, with a place; sample: whose key it gets, UINT64_MAX: of none. */
+static int add_damage(struct walk *walk, struct stoker_error *found, uint64_t sample,
+                      struct stoker_error *error)
+{
+    struct stk_rescue *rescue = walk->rescue;
+    struct stk_damage *damage;
+    char key[sizeof found->key];
+    uint64_t offset = found->offset;
+
+    if (sample != UINT64_MAX) {
+        const struct stk_rescue_sample *at = &rescue->samples[sample];
+
+        snprintf(key, sizeof key, "%.*s", (int)stk_min(at->key_bytes, sizeof key - 1),
+                 rescue->text + at->key_at);
+        offset = offset == STOKER_NO_OFFSET ? at->offset : offset;
+    }
+    stk_error_place(found, walk->source->path, offset, sample != UINT64_MAX ? key : NULL);
+    damage = stk_damage_new(STOKER_NO_SAMPLE, found);
+    if (!damage || stk_damages_add(&rescue->damages, damage) < 0) {
+        stk_free(damage);
+        return fail_memory(walk->source->path, error);
+    }
+    return 0;
+}
+
+/* The sample that an error names, or whose last member's data is not all there: lost for sure.
+ * UINT64_MAX: it is none that was seen. */
+static uint64_t find_lost(struct walk *walk, struct stoker_error *found)
+{
+    struct stk_rescue *rescue = walk->rescue;
+    struct stk_view name = {(const uint8_t *)found->key, strlen(found->key)}, key, extension;
+    uint64_t last = rescue->sample_count - 1;
+
+    if (found->key[0] && stk_wds_split(name, &key, &extension)) {
+        found->key[key.bytes] = 0; /* members are named, samples are listed */
+        if (rescue->sample_count > 0 && is_key_of(rescue, last, key)) {
+            return last;
+        }
+        return UINT64_MAX;
+    }
+    if (rescue->sample_count > 0) {
+        /* A packed tar's member is known before its data is read. */
+        if (walk->source->bytes == UINT64_MAX && found->status == STOKER_ERROR_TRUNCATED) {
+            return last;
+        }
+        rescue->samples[last].doubtful = true; /* it may lack a member */
+    }
+    return UINT64_MAX;
+}
+
+static int note_place(struct walk *walk, struct stoker_error *found, struct stoker_error *error)
+{
+    uint64_t lost = find_lost(walk, found);
+
+    if (found->offset != STOKER_NO_OFFSET) {
+        found->offset += walk->base;
+    }
+    walk->rescue->after = true;
+    walk->rescue->suspects = SUSPECTS;
+    if (lost != UINT64_MAX) {
+        walk->rescue->samples[lost].lost = true;
+    }
+    return add_damage(walk, found, lost, error);
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint64_t one = *(const uint64_t *)a, two = *(const uint64_t *)b;
+
+    return one < two ? -1 : one > two;
+}
+
+/* The signature of more than half of the samples that nothing makes doubtful; false: none is. */
+static bool usual_signature(const struct stk_rescue *rescue, uint64_t *numbers, uint64_t *usual_out)
+{
+    uint64_t count = 0, most = 0;
+
+    for (uint64_t i = 0; i < rescue->sample_count; i++) {
+        if (!rescue->samples[i].doubtful) {
+            numbers[count++] = rescue->samples[i].signature;
+        }
+    }
+    qsort(numbers, count, sizeof *numbers, compare_numbers);
+    for (uint64_t i = 0, run = 0; i < count; i++) {
+        run = i > 0 && numbers[i] == numbers[i - 1] ? run + 1 : 1;
+        if (run > most) {
+            most = run;
+            *usual_out = numbers[i];
+        }
+    }
+    return 2 * most > count;
+}
+
+/* Why the sample is not kept; NULL: it is. all: nothing of the tar is proved. */
+static const char *why_lost(const struct stk_rescue *rescue, const struct stk_rescue_sample *sample,
+                            bool all, const uint64_t *usual)
+{
+    if (all) {
+        return "the packed tar is damaged, and nothing proves this sample";
+    }
+    if (sample->renamed && rescue->extended) {
+        return "the tar is damaged before it, maybe in the header that names it";
+    }
+    return sample->doubtful && !(usual && sample->signature == *usual)
+               ? "the tar is damaged beside it, and it lacks a member"
+               : NULL;
+}
+
+/* What is doubtful is lost, or kept. all: everything is. */
+static int judge(struct walk *walk, bool all, struct stoker_error *error)
+{
+    struct stk_rescue *rescue = walk->rescue;
+    uint64_t *numbers = stk_alloc(stk_max(rescue->sample_count, 1), sizeof *numbers);
+    uint64_t usual = 0;
+    bool known;
+    int status = 0;
+
+    if (!numbers) {
+        return fail_memory(walk->source->path, error);
+    }
+    known = usual_signature(rescue, numbers, &usual);
+    for (uint64_t i = 0; status == 0 && i < rescue->sample_count; i++) {
+        struct stk_rescue_sample *sample = &rescue->samples[i];
+        const char *why = why_lost(rescue, sample, all, known ? &usual : NULL);
+        struct stoker_error found = {0};
+
+        if (sample->lost || !why) {
+            continue; /* told already, or fine */
+        }
+        sample->lost = true;
+        stk_fail(&found, STOKER_ERROR_CORRUPT, why,
+                 "fetch the tar again, or repair it (stoker verify --repair)", "%s", "");
+        found.offset = sample->offset;
+        status = add_damage(walk, &found, i, error);
+    }
+    stk_free(numbers);
+    return status;
+}
+
+/* ---- the walk ---- */
+
+/* The window begins at `offset`, with as much as there is; an empty one: the end. */
+static int fill(struct walk *walk, uint64_t offset, uint64_t bytes, struct stoker_error *error)
+{
+    uint64_t end = walk->at + walk->bytes;
+    size_t kept = 0, got = 0, room;
+    int status;
+
+    if (bytes > STK_RESCUE_WINDOW_BYTES) {
+        bytes = STK_RESCUE_WINDOW_BYTES; /* a long header comes in parts */
+    }
+    if (offset >= walk->at && offset < end) { /* a packed tar is not read twice */
+        kept = (size_t)(end - offset);
+        memmove(walk->window, walk->window + (offset - walk->at), kept);
+    }
+    walk->at = offset;
+    walk->bytes = kept;
+    if (kept >= bytes && kept > 0) {
+        return 0;
+    }
+    /* What is asked for behind the damage of a packed tar would cost what lies before it. */
+    room = walk->source->bytes == UINT64_MAX ? bytes : STK_RESCUE_WINDOW_BYTES;
+    status = walk->source->read(walk->source->context, offset + kept, walk->window + kept,
+                                room - kept, &got, error);
+    walk->bytes += status < 0 ? 0 : got;
+    return status;
+}
+
+static int open_tar(struct walk *walk, uint64_t base, struct stoker_error *error)
+{
+    uint64_t bytes = walk->source->bytes;
+
+    stk_tar_close(walk->tar);
+    walk->tar = NULL;
+    walk->base = base;
+    return stk_tar_open(&walk->tar, bytes == UINT64_MAX ? bytes : bytes - base,
+                        &walk->source->limits, error);
+}
+
+/* The first block from `from` on that is a header by its checksum. 1: the walk goes on there; 0:
+ * none is. */
+static int resume(struct walk *walk, uint64_t from, struct stoker_error *error)
+{
+    int status = fill(walk, from, BLOCK_BYTES, error);
+
+    while (status == 0 && walk->bytes >= BLOCK_BYTES) {
+        size_t blocks = walk->bytes / BLOCK_BYTES;
+
+        for (size_t i = 0; i < blocks; i++) {
+            if (stk_tar_is_header(walk->window + i * BLOCK_BYTES)) {
+                status = open_tar(walk, walk->at + i * BLOCK_BYTES, error);
+                return status < 0 ? status : 1;
+            }
+        }
+        status = fill(walk, walk->at + blocks * BLOCK_BYTES, BLOCK_BYTES, error);
+    }
+    return status;
+}
+
+static bool ends_early(int status)
+{
+    return status == STOKER_ERROR_TRUNCATED || status == STOKER_ERROR_EMPTY;
+}
+
+/* The tar is damaged there. 1: the walk goes on behind it; 0: it ends. */
+static int meet(struct walk *walk, struct stoker_error *found, struct stoker_error *error)
+{
+    uint64_t at = found->offset == STOKER_NO_OFFSET ? UINT64_MAX : walk->base + found->offset;
+    bool packed = walk->source->bytes == UINT64_MAX;
+    bool last = ++walk->places == STK_RESCUE_PLACES_MAX;
+    int number = found->status, status;
+
+    if (!stk_rescue_may(number)) {
+        *error = *found;
+        return number;
+    }
+    if (last) {
+        strncat(found->what, ", and so many places before that the rest is given up",
+                sizeof found->what - strlen(found->what) - 1);
+    }
+    status = note_place(walk, found, error);
+    if (status < 0 || packed || last || ends_early(number) || at == UINT64_MAX) {
+        return status;
+    }
+    /* What an extended header holds is no header, and it is not read again. */
+    return resume(walk, stk_max(at / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES, walk->asked), error);
+}
+
+static int walk_tar(struct walk *walk, struct stoker_error *error)
+{
+    struct stk_view input = {NULL, 0};
+    int status = 1;
+
+    while (status == 1) {
+        struct stoker_error found = {0};
+        struct stk_tar_step step;
+        int told = stk_tar_step(walk->tar, input, &step, &found);
+
+        input = (struct stk_view){NULL, 0};
+        if (told == 0 && step.event == STK_TAR_END) {
+            return 0;
+        }
+        if (told == 0 && step.event == STK_TAR_MEMBER) {
+            status = step.type == '0' ? add_member(walk, &step, error) : 0;
+            status = status < 0 ? status : 1;
+            continue;
+        }
+        if (told == 0) {
+            walk->asked = stk_round_up(walk->base + step.offset + step.bytes, BLOCK_BYTES);
+            told = fill(walk, walk->base + step.offset, step.bytes, &found);
+            input = (struct stk_view){walk->window, walk->bytes};
+        }
+        if (told < 0) {
+            status = meet(walk, &found, error);
+            input = (struct stk_view){NULL, 0};
+        }
+    }
+    return status;
+}
+
+int stk_rescue_run(struct stk_rescue *rescue, const struct stk_rescue_source *source,
+                   struct stoker_error *error)
+{
+    struct walk walk = {.rescue = rescue, .source = source};
+    struct stoker_error local = {0};
+    bool all = false;
+    int status;
+
+    walk.window = stk_alloc(STK_RESCUE_WINDOW_BYTES, 1);
+    status = walk.window ? open_tar(&walk, 0, &local) : fail_memory(source->path, &local);
+    status = status < 0 ? status : walk_tar(&walk, &local);
+    for (uint64_t i = 0; i < rescue->damages.count; i++) {
+        all = all || (source->bytes == UINT64_MAX && !ends_early(rescue->damages.items[i]->status));
+    }
+    status = status < 0 ? status : judge(&walk, all, &local);
+    stk_tar_close(walk.tar);
+    stk_free(walk.window);
+    if (status < 0 && error) {
+        *error = local;
+    }
+    return status;
+}
+
+/* ---- what was lost, by shard ---- */
+
+int stk_losses_add(struct stk_losses *losses, uint32_t shard, struct stk_damages *damages)
+{
+    struct stk_loss *loss = stk_alloc(1, sizeof *loss), **at = &losses->first;
+
+    if (!loss) {
+        return -ENOMEM;
+    }
+    while (*at && (*at)->shard < shard) {
+        at = &(*at)->next;
+    }
+    loss->shard = shard;
+    loss->damages = *damages;
+    *damages = (struct stk_damages){0};
+    loss->next = *at;
+    *at = loss;
+    losses->count += loss->damages.count;
+    return 0;
+}
+
+const struct stk_damage *stk_losses_at(const struct stk_losses *losses, uint64_t number)
+{
+    for (const struct stk_loss *loss = losses->first; loss; loss = loss->next) {
+        if (number < loss->damages.count) {
+            return loss->damages.items[number];
+        }
+        number -= loss->damages.count;
+    }
+    return NULL;
+}
+
+void stk_losses_deinit(struct stk_losses *losses)
+{
+    struct stk_loss *next;
+
+    for (; losses->first; losses->first = next) {
+        next = losses->first->next;
+        stk_damages_deinit(&losses->first->damages);
+        stk_free(losses->first);
+    }
+    losses->count = 0;
+}

@@ -1,0 +1,75 @@
+/* Fuzz: any bytes as JSON or MessagePack (by the first byte), under one of some paths (by the
+ * second), as a number, text and array; then as a whole, and under another path. Covers json.c,
+ * msgpack.c, value_tree.c, number.c and value.c. */
+#include "base/mem.h"
+#include "format/value/value.h"
+
+#include <string.h>
+
+#define MEMORY_BYTES_MAX (8u << 20)
+
+#define PACKED_BYTES_MAX (1u << 20)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+/* The whole as another process hands it over: what was parsed is taken, and says the same. */
+static void pack_and_unpack(const struct stk_value *value)
+{
+    static uint64_t room[PACKED_BYTES_MAX / 8];
+    struct stk_view packed = {(const uint8_t *)room, 0};
+    struct stk_shape shape = {0}, other_shape = {0};
+    struct stk_value other;
+    uint64_t bytes;
+    double real = 0, other_real = 0;
+
+    if (stk_value_pack(value, (uint8_t *)room, PACKED_BYTES_MAX, &bytes, NULL) < 0) {
+        return;
+    }
+    packed.bytes = bytes;
+    STK_ASSERT(stk_value_unpack(&other, value->encoding, value->bytes, packed, NULL) == 0);
+    STK_ASSERT(stk_value_float(value, &real, NULL) == stk_value_float(&other, &other_real, NULL));
+    STK_ASSERT(memcmp(&real, &other_real, sizeof real) == 0);
+    STK_ASSERT(stk_value_shape(value, &shape, NULL) == stk_value_shape(&other, &other_shape, NULL));
+    STK_ASSERT(shape.rank == other_shape.rank && shape.count == other_shape.count);
+    stk_value_close(&other);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static const char *const paths[] = {"", "a", "a.0", "*", "a.*.b", "*.*", "0.1", "a..b"};
+    struct stk_view member = {data + 2, bytes - 2}, text;
+    struct stk_value value, other;
+    struct stoker_error error = {0};
+    struct stk_shape shape;
+    int64_t integer;
+    double real;
+    uint8_t *out;
+
+    if (bytes < 2) {
+        return 0;
+    }
+    if (stk_value_open(&value, data[0] & 1 ? STK_MSGPACK : STK_JSON, member, paths[data[1] % 8],
+                       MEMORY_BYTES_MAX, &error) < 0) {
+        STK_ASSERT(error.status < 0 && error.what[0] && error.where[0] && error.advice[0]);
+        return 0;
+    }
+    stk_value_int(&value, &integer, &error);
+    stk_value_float(&value, &real, &error);
+    stk_value_text(&value, &text, &error);
+    if (stk_value_shape(&value, &shape, &error) == 0) {
+        out = stk_alloc(shape.count, 4);
+        if (out) {
+            stk_value_copy(&value, &shape, STOKER_FLOAT32, out, &error);
+        }
+        stk_free(out);
+    }
+    stk_value_check(&value, &error);
+    if (stk_value_at(&value, paths[data[0] >> 1 & 7], &other, &error) == 0) {
+        stk_value_float(&other, &real, &error);
+    }
+    if (paths[data[1] % 8][0] == 0) {
+        pack_and_unpack(&value);
+    }
+    stk_value_close(&value);
+    return 0;
+}

@@ -1,0 +1,68 @@
+/* Headers between two members of a tar, compared with what an index tells. */
+#include "index/foreign/header_check.h"
+
+#include "format/tar/tar.h"
+#include "format/tar/wds_name.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+static bool same_extension(struct stk_view a, struct stk_view b)
+{
+    return a.bytes == b.bytes &&
+           strncasecmp((const char *)a.data, (const char *)b.data, a.bytes) == 0;
+}
+
+/* 0: it is the one; 1: it is another, *why_out; 2: it is no part of a sample. */
+static int compare(const struct stk_tar_step *step, uint64_t end, const struct stk_claim *told,
+                   const char **why_out)
+{
+    struct stk_view key, extension;
+    bool is_part = step->type == '0' && stk_wds_split(step->name, &key, &extension);
+
+    if (step->offset < end) {
+        *why_out = "there is a member that the index leaves out";
+        return is_part ? 1 : 2;
+    }
+    *why_out = step->offset > end || step->bytes != told->bytes
+                   ? "a member has another place or size"
+                   : "a member has another name";
+    return step->offset == end && step->bytes == told->bytes && is_part &&
+                   key.bytes == told->key.bytes &&
+                   memcmp(key.data, told->key.data, key.bytes) == 0 &&
+                   same_extension(extension, told->extension)
+               ? 0
+               : 1;
+}
+
+int stk_headers_fit(struct stk_view headers, const struct stk_claim *told, const char **why_out)
+{
+    struct stk_view bytes = {NULL, 0};
+    struct stk_tar *tar;
+    int fits = 2;
+
+    *why_out = "there is no memory";
+    if (stk_tar_open(&tar, UINT64_MAX, NULL, NULL) < 0) {
+        return -ENOMEM;
+    }
+    /* Each round asks for later bytes, or tells a member. */
+    while (fits == 2) {
+        struct stk_tar_step step = {0};
+        int status = stk_tar_step(tar, bytes, &step, NULL);
+
+        bytes = (struct stk_view){NULL, 0};
+        *why_out = "there is no header where a member is told";
+        if (status < 0 || step.event == STK_TAR_END) {
+            fits = status == -ENOMEM ? -ENOMEM : 1;
+        } else if (step.event == STK_TAR_MEMBER) {
+            fits = compare(&step, headers.bytes, told, why_out);
+        } else if (step.offset >= headers.bytes) {
+            fits = 1;
+        } else {
+            bytes = (struct stk_view){headers.data + step.offset, headers.bytes - step.offset};
+        }
+    }
+    stk_tar_close(tar);
+    return fits;
+}

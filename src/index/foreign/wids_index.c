@@ -1,0 +1,135 @@
+/* Shards out of a wids JSON, by jansson. */
+#include "index/foreign/wids_index.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+struct stk_wids {
+    json_t *root; /* owned */
+    const json_t *shards;
+};
+
+static int check(struct stk_wids *wids, struct stoker_error *error);
+
+static int fail(int status, const char *detail, struct stoker_error *error)
+{
+    return stk_fail(error, status, "an index of wids cannot be used",
+                    "make it anew with widsindex, or name the shards themselves", "%s", detail);
+}
+
+int stk_wids_open(struct stk_wids **wids_out, struct stk_view text, struct stoker_error *error)
+{
+    struct stk_wids *wids;
+    json_error_t at = {0};
+    int status;
+
+    *wids_out = NULL;
+    if (text.bytes > STK_WIDS_BYTES_MAX) {
+        return fail(STOKER_ERROR_LIMIT, "it is longer than 32 MiB", error);
+    }
+    wids = stk_alloc(1, sizeof *wids);
+    if (!wids) {
+        return stk_fail(error, -ENOMEM, "cannot read an index of wids", "free memory", "JSON");
+    }
+    wids->root = json_loadb((const char *)text.data, text.bytes, JSON_REJECT_DUPLICATES, &at);
+    if (!wids->root) {
+        status = fail(STOKER_ERROR_FORMAT, at.text, error);
+        stk_error_place(error, NULL, at.position > 0 ? (uint64_t)at.position : 0, NULL);
+    } else {
+        status = check(wids, error);
+    }
+    if (status < 0) {
+        stk_wids_close(wids);
+        return status;
+    }
+    *wids_out = wids;
+    return 0;
+}
+
+void stk_wids_close(struct stk_wids *wids)
+{
+    if (wids) {
+        json_decref(wids->root);
+        stk_free(wids);
+    }
+}
+
+/* A whole number that is not negative. */
+static bool is_count(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 0;
+}
+
+/* The kind is newer than the version: files without it are read by wids, too. */
+static int check(struct stk_wids *wids, struct stoker_error *error)
+{
+    const json_t *kind = json_object_get(wids->root, "__kind__");
+    const json_t *version = json_object_get(wids->root, "wids_version");
+    const json_t *shard;
+    size_t i;
+
+    if (!json_is_object(wids->root) || !version ||
+        (kind && (!json_is_string(kind) ||
+                  strncmp(json_string_value(kind), "wids-shard-index-", 17) != 0))) {
+        return fail(STOKER_ERROR_FORMAT, "it is not of the kind 'wids-shard-index'", error);
+    }
+    if (!json_is_integer(version) || json_integer_value(version) != 1 ||
+        (kind && strcmp(json_string_value(kind), "wids-shard-index-v1") != 0)) {
+        return fail(STOKER_ERROR_UNSUPPORTED, "its version is not 1", error);
+    }
+    if (json_array_size(json_object_get(wids->root, "datasets")) > 0) {
+        return fail(STOKER_ERROR_UNSUPPORTED,
+                    "it refers to other data sets: name each one's JSON instead", error);
+    }
+    wids->shards = json_object_get(wids->root, "shardlist");
+    if (json_array_size(wids->shards) == 0) {
+        return fail(STOKER_ERROR_CORRUPT, "its shardlist is missing or empty", error);
+    }
+    json_array_foreach(wids->shards, i, shard)
+    {
+        const json_t *url = json_object_get(shard, "url");
+        const json_t *bytes = json_object_get(shard, "filesize");
+
+        if (json_string_length(url) == 0 || !is_count(json_object_get(shard, "nsamples")) ||
+            (bytes && !is_count(bytes))) {
+            return stk_fail(error, STOKER_ERROR_CORRUPT, "an index of wids cannot be used",
+                            "make it anew with widsindex",
+                            "shard %zu has no url, or no number of samples", i);
+        }
+    }
+    return 0;
+}
+
+uint64_t stk_wids_shards(const struct stk_wids *wids)
+{
+    return json_array_size(wids->shards);
+}
+
+void stk_wids_shard(const struct stk_wids *wids, uint64_t number, struct stk_wids_shard *shard_out)
+{
+    const json_t *shard = json_array_get(wids->shards, (size_t)number);
+    const json_t *bytes = json_object_get(shard, "filesize");
+
+    STK_ASSERT(shard);
+    shard_out->url = json_string_value(json_object_get(shard, "url"));
+    shard_out->samples = (uint64_t)json_integer_value(json_object_get(shard, "nsamples"));
+    shard_out->bytes = bytes ? (uint64_t)json_integer_value(bytes) : STK_WIDS_UNTOLD;
+}
+
+bool stk_wids_path(const char *folder, const char *url, char *path_out, size_t capacity)
+{
+    int bytes;
+
+    if (strncmp(url, "file://", 7) == 0) {
+        url += 7;
+    } else if (strncmp(url, "file:", 5) == 0) {
+        url += 5;
+    }
+    bytes = snprintf(path_out, capacity, "%s%s", url[0] == '/' || strstr(url, "://") ? "" : folder,
+                     url);
+    return bytes >= 0 && (size_t)bytes < capacity;
+}

@@ -1,0 +1,497 @@
+/* Which paths may be opened without fear of a hang.
+ *
+ * A call that names a file on a dead network mount never returns, and even statfs on it hangs.
+ * So the mount table is read as text, each mount point is tried once on a pool thread, and a
+ * path below a local one is opened by openat2 with RESOLVE_NO_XDEV: links and ".." that leave
+ * the mount answer EXDEV instead of going there. That costs one call and no thread.
+ * A mount made later is met as EXDEV too: slower, still right. */
+#include "io/posix/posix.h"
+
+#include "base/mem.h"
+#include "io/listing.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define MOUNTS_MAX 4096u
+#define TABLE_BYTES_MAX (4u << 20)
+#define LIST_BUFFER_BYTES (32u << 10)
+#define PROBE_TIMEOUT_MS 2000u
+#define MOUNTINFO_PATH "/proc/self/mountinfo"
+#define MOUNT_POINT_FIELD 4 /* proc(5), counted from 0 */
+
+enum mount_state { MOUNT_UNKNOWN = 0, MOUNT_NEAR, MOUNT_FAR };
+
+struct mount {
+    const char *path; /* lent by the table's text, without a last '/'; "" is the root */
+    size_t path_bytes;
+    int fd;            /* of a near one, O_PATH */
+    _Atomic int state; /* enum mount_state; release by the prober, acquire by users of fd */
+};
+
+struct stk_places {
+    struct stk_pool *calls;
+    char *text;
+    struct mount *mounts;
+    uint32_t count;
+    _Atomic bool openat2_missing;
+    pthread_mutex_t lock; /* of the change from MOUNT_UNKNOWN */
+};
+
+struct probe {
+    struct stk_task task;
+    int fd;
+    bool local;
+    char path[]; /* "/" for the root */
+};
+
+static int entry_stat(struct stk_places *places, int fd, const char *name, struct stat *stat);
+static int read_table(char **text_out);
+static int parse_table(struct stk_places *places);
+static char *mount_point(char *line);
+static struct mount *find_mount(struct stk_places *places, const char *path);
+static bool is_near(struct stk_places *places, struct mount *mount);
+static void probe_run(struct stk_task *task);
+static void probe_drop(struct stk_task *task);
+
+int stk_places_open(struct stk_places **places_out, struct stk_pool *calls)
+{
+    struct stk_places *places = stk_alloc(1, sizeof *places);
+    int status = -ENOMEM;
+
+    if (!places) {
+        goto done;
+    }
+    pthread_mutex_init(&places->lock, NULL);
+    places->calls = calls;
+    status = read_table(&places->text);
+    if (status == 0) {
+        status = parse_table(places);
+    }
+    if (status < 0) {
+        goto done;
+    }
+    *places_out = places;
+    places = NULL;
+done:
+    stk_places_close(places);
+    return status;
+}
+
+void stk_places_close(struct stk_places *places)
+{
+    if (!places) {
+        return;
+    }
+    for (uint32_t i = 0; i < places->count; i++) {
+        if (places->mounts[i].fd >= 0) {
+            close(places->mounts[i].fd);
+        }
+    }
+    pthread_mutex_destroy(&places->lock);
+    stk_free(places->mounts);
+    stk_free(places->text);
+    stk_free(places);
+}
+
+int stk_place_open(struct stk_places *places, const char *path, int flags)
+{
+    char absolute[2 * PATH_MAX];
+    size_t used = 0, bytes = strlen(path);
+    struct mount *mount;
+    const char *rest;
+
+    if (bytes == 0) {
+        return -ENOENT;
+    }
+    if (bytes >= PATH_MAX) {
+        return -ENAMETOOLONG;
+    }
+    if (path[0] != '/') {
+        if (!getcwd(absolute, PATH_MAX)) {
+            return -EXDEV;
+        }
+        used = strlen(absolute);
+        absolute[used++] = '/';
+    }
+    memcpy(absolute + used, path, bytes + 1);
+    mount = find_mount(places, absolute);
+    if (!mount || !is_near(places, mount)) {
+        return -EXDEV;
+    }
+    rest = absolute + mount->path_bytes;
+    rest += strspn(rest, "/");
+    return stk_place_open_at(places, mount->fd, rest[0] ? rest : ".", flags);
+}
+
+int stk_place_open_at(struct stk_places *places, int directory_fd, const char *name, int flags)
+{
+    struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_NO_XDEV};
+    int fd = -1;
+
+    if (!atomic_load_explicit(&places->openat2_missing, memory_order_relaxed)) {
+        fd = (int)syscall(SYS_openat2, directory_fd, name, &how, sizeof how);
+        if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) {
+            return fd >= 0 ? fd : -errno;
+        }
+        /* Before Linux 5.6, or behind an old seccomp filter: links may then lead into a hang. */
+        atomic_store_explicit(&places->openat2_missing, errno == ENOSYS, memory_order_relaxed);
+    }
+    fd = openat(directory_fd, name, flags | O_CLOEXEC);
+    return fd >= 0 ? fd : -errno;
+}
+
+/* Numbers of linux/magic.h and of the file systems' own sources. Overlay counts as local though
+ * its lower layer may be anything. */
+bool stk_place_is_local(int fd)
+{
+    static const uint32_t local_magics[] = {
+        0xef53,     /* ext2, ext3, ext4 */
+        0x58465342, /* xfs */
+        0x9123683e, /* btrfs */
+        0x01021994, /* tmpfs, devtmpfs */
+        0x858458f6, /* ramfs */
+        0x958458f6, /* hugetlbfs */
+        0x794c7630, /* overlay */
+        0xf2f52010, /* f2fs */
+        0x2fc12fc1, /* zfs */
+        0xca451a4e, /* bcachefs */
+        0x73717368, /* squashfs */
+        0xe0f5e1e2, /* erofs */
+        0x4d44,     /* fat */
+        0x2011bab0, /* exfat */
+        0x7366746e, /* ntfs3 */
+        0x9660,     /* iso9660 */
+        0x15013346, /* udf */
+        0x3153464a, /* jfs */
+        0x52654973, /* reiserfs */
+        0x3434,     /* nilfs */
+        0x9fa0,     /* proc */
+        0x62656572, /* sysfs */
+    };
+    struct statfs info;
+
+    if (fstatfs(fd, &info) < 0) {
+        return false;
+    }
+    for (size_t i = 0; i < STK_COUNT(local_magics); i++) {
+        if ((uint32_t)info.f_type == local_magics[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_link(int directory_fd, const char *name)
+{
+    struct stat stat;
+
+    return fstatat(directory_fd, name, &stat, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(stat.st_mode);
+}
+
+int stk_place_list(struct stk_places *places, int fd, struct stk_listing_builder *builder)
+{
+    union {
+        char bytes[LIST_BUFFER_BYTES];
+        struct dirent64 align;
+    } buffer;
+    ssize_t count;
+    int status = 0;
+
+    while (status == 0 && (count = getdents64(fd, &buffer, sizeof buffer)) != 0) {
+        if (count < 0) {
+            return -errno;
+        }
+        for (ssize_t at = 0; status == 0 && at < count;) {
+            struct dirent64 *raw = (struct dirent64 *)(void *)(buffer.bytes + at);
+            struct stk_entry entry = {.name = raw->d_name, .kind = STK_ENTRY_OTHER};
+            struct stat stat;
+
+            at += raw->d_reclen;
+            if (strcmp(raw->d_name, ".") == 0 || strcmp(raw->d_name, "..") == 0) {
+                continue;
+            }
+            entry.link =
+                raw->d_type == DT_LNK || (raw->d_type == DT_UNKNOWN && is_link(fd, raw->d_name));
+            if (raw->d_type == DT_REG) {
+                entry.kind = STK_ENTRY_FILE;
+            } else if (raw->d_type == DT_DIR || raw->d_type == DT_LNK ||
+                       raw->d_type == DT_UNKNOWN) {
+                status = entry_stat(places, fd, raw->d_name, &stat);
+                if (status == -EXDEV) {
+                    return status;
+                }
+                entry.kind = status == 0 ? stk_place_kind(&stat) : STK_ENTRY_OTHER;
+                entry.device = status == 0 ? stat.st_dev : 0;
+                entry.inode = status == 0 ? stat.st_ino : 0;
+            }
+            status = stk_listing_add(builder, &entry);
+        }
+    }
+    return status;
+}
+
+uint32_t stk_place_kind(const struct stat *stat)
+{
+    return S_ISREG(stat->st_mode)   ? STK_ENTRY_FILE
+           : S_ISDIR(stat->st_mode) ? STK_ENTRY_DIRECTORY
+                                    : STK_ENTRY_OTHER;
+}
+
+void stk_place_keep(struct stk_posix_file *file, const struct stat *stat)
+{
+    file->regular = S_ISREG(stat->st_mode);
+    file->bytes = (uint64_t)stat->st_size;
+    file->mounted.device = stat->st_dev;
+    file->mounted.block_bytes = (uint32_t)stk_min((uint64_t)stat->st_blksize, UINT32_MAX);
+    if (file->far) {
+        /* The window of read-ahead is twice as large then: where reads go through the page cache
+         * their requests are no larger than it (FUSE). It asks no server. */
+        (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    }
+}
+
+bool stk_place_mounted(struct stk_io *io, struct stk_file *opaque, struct stk_mounted *mounted_out)
+{
+    const struct stk_posix_file *file = stk_posix_file(opaque);
+
+    (void)io;
+    *mounted_out = file->mounted;
+    return file->far;
+}
+
+int64_t stk_place_cold(int fd, uint64_t offset, uint64_t bytes)
+{
+    struct {
+        uint64_t offset, bytes;
+    } range = {offset, bytes};
+    /* struct cachestat of linux/mman.h, Linux 6.5. */
+    struct {
+        uint64_t cached, dirty, writeback, evicted, recently_evicted;
+    } found;
+    const long cachestat_number = 451; /* the same on every architecture */
+    uint64_t pages = (offset + bytes - 1) / STK_IO_ALIGN - offset / STK_IO_ALIGN + 1;
+
+    if (syscall(cachestat_number, fd, &range, &found, 0) < 0) {
+        return -errno;
+    }
+    return (int64_t)(found.cached < pages ? pages - found.cached : 0);
+}
+
+/* Without a readable table only the root is known, and the rest is far. */
+int stk_place_map(struct stk_io *io, struct stk_file *file, struct stk_view *view_out,
+                  struct stoker_error *error)
+{
+    const struct stk_posix_file *of = stk_posix_file(file);
+    void *memory;
+
+    (void)io;
+    *view_out = (struct stk_view){(const uint8_t *)"", 0};
+    if (of->bytes == 0) {
+        return 0;
+    }
+    memory = mmap(NULL, of->bytes, PROT_READ, MAP_PRIVATE, of->fd, 0);
+    if (memory == MAP_FAILED) {
+        return stk_fail_errno(error, errno, "cannot map a file", "check the file and its disk",
+                              "%llu bytes", (unsigned long long)of->bytes);
+    }
+    *view_out = (struct stk_view){memory, of->bytes};
+    return 0;
+}
+
+void stk_place_unmap(struct stk_io *io, struct stk_view view)
+{
+    (void)io;
+    munmap((void *)(uintptr_t)view.data, view.bytes);
+}
+
+void stk_place_map_soon(struct stk_io *io, struct stk_view part)
+{
+    /* Pages are powers of two. */
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)part.data & ~(page - 1);
+
+    (void)io;
+    /* It may be refused: then the pages are read when they are met. */
+    madvise((void *)first, (uintptr_t)part.data + part.bytes - first, MADV_WILLNEED);
+}
+
+uint64_t stk_place_thread_reads(struct stk_io *io)
+{
+    struct rusage usage = {0};
+
+    (void)io;
+    getrusage(RUSAGE_THREAD, &usage);
+    return (uint64_t)usage.ru_majflt + (uint64_t)usage.ru_inblock;
+}
+
+static int read_table(char **text_out)
+{
+    char *text = stk_alloc(1, TABLE_BYTES_MAX), *fitting;
+    size_t used = 0;
+    ssize_t count = 1;
+    int fd;
+
+    if (!text) {
+        return -ENOMEM;
+    }
+    fd = open(MOUNTINFO_PATH, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && count > 0 && used < TABLE_BYTES_MAX - 1) {
+        count = read(fd, text + used, TABLE_BYTES_MAX - 1 - used);
+        used += count > 0 ? (size_t)count : 0;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    fitting = stk_realloc(text, TABLE_BYTES_MAX, used + 1, 1);
+    *text_out = fitting ? fitting : text;
+    return 0;
+}
+
+static int parse_table(struct stk_places *places)
+{
+    char *line = places->text, *next;
+    uint32_t lines = 1;
+
+    for (const char *c = line; *c; c++) {
+        lines += *c == '\n';
+    }
+    lines = (uint32_t)stk_min(lines, MOUNTS_MAX);
+    places->mounts = stk_alloc(lines + 1, sizeof *places->mounts);
+    if (!places->mounts) {
+        return -ENOMEM;
+    }
+    places->mounts[0] = (struct mount){.path = "", .fd = -1};
+    for (places->count = 1; line && places->count <= lines; line = next) {
+        char *path;
+
+        next = strchr(line, '\n');
+        if (next) {
+            *next++ = '\0';
+        }
+        path = mount_point(line);
+        if (path && strcmp(path, "/") != 0) {
+            places->mounts[places->count++] =
+                (struct mount){.path = path, .path_bytes = strlen(path), .fd = -1};
+        }
+    }
+    return 0;
+}
+
+/* The field of the mount point, its \040 escapes undone in place; NULL in a line without one. */
+static char *mount_point(char *line)
+{
+    char *path = line, *from, *to;
+
+    for (int field = 0; field < MOUNT_POINT_FIELD; field++) {
+        path = strchr(path, ' ');
+        if (!path) {
+            return NULL;
+        }
+        path++;
+    }
+    for (from = to = path; *from && *from != ' '; to++) {
+        if (from[0] == '\\' && from[1] >= '0' && from[1] <= '3' && from[2] && from[3]) {
+            *to = (char)((from[1] - '0') * 64 + (from[2] - '0') * 8 + (from[3] - '0'));
+            from += 4;
+        } else {
+            *to = *from++;
+        }
+    }
+    *to = '\0';
+    return path[0] == '/' ? path : NULL;
+}
+
+/* The longest mount point that begins the path, as text. */
+static struct mount *find_mount(struct stk_places *places, const char *path)
+{
+    struct mount *best = NULL;
+
+    for (uint32_t i = 0; i < places->count; i++) {
+        struct mount *mount = &places->mounts[i];
+
+        if (strncmp(path, mount->path, mount->path_bytes) == 0 &&
+            (path[mount->path_bytes] == '/' || path[mount->path_bytes] == '\0') &&
+            (!best || mount->path_bytes > best->path_bytes)) {
+            best = mount;
+        }
+    }
+    return best;
+}
+
+static bool is_near(struct stk_places *places, struct mount *mount)
+{
+    int state = atomic_load_explicit(&mount->state, memory_order_acquire);
+    struct probe *probe;
+
+    if (state != MOUNT_UNKNOWN) {
+        return state == MOUNT_NEAR;
+    }
+    probe = stk_alloc(1, sizeof *probe + mount->path_bytes + 2);
+    if (!probe) {
+        return false;
+    }
+    memcpy(probe->path, mount->path_bytes ? mount->path : "/", stk_max(mount->path_bytes, 1));
+    probe->task = (struct stk_task){.run = probe_run, .drop = probe_drop};
+    probe->fd = -1;
+    state = MOUNT_FAR;
+    if (stk_pool_call(places->calls, &probe->task, PROBE_TIMEOUT_MS) == 0) {
+        pthread_mutex_lock(&places->lock);
+        if (atomic_load_explicit(&mount->state, memory_order_relaxed) == MOUNT_UNKNOWN &&
+            probe->local) {
+            mount->fd = probe->fd;
+            probe->fd = -1;
+            atomic_store_explicit(&mount->state, MOUNT_NEAR, memory_order_release);
+        }
+        pthread_mutex_unlock(&places->lock);
+        probe_drop(&probe->task);
+    }
+    /* Pairs with the acquire above; does nothing when the mount was found near. */
+    state = MOUNT_UNKNOWN;
+    atomic_compare_exchange_strong_explicit(&mount->state, &state, MOUNT_FAR, memory_order_release,
+                                            memory_order_acquire);
+    return state == MOUNT_NEAR;
+}
+
+static void probe_run(struct stk_task *task)
+{
+    struct probe *probe = (struct probe *)(void *)task;
+
+    probe->fd = open(probe->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    probe->local = probe->fd >= 0 && stk_place_is_local(probe->fd);
+}
+
+static void probe_drop(struct stk_task *task)
+{
+    struct probe *probe = (struct probe *)(void *)task;
+
+    if (probe->fd >= 0) {
+        close(probe->fd);
+    }
+    stk_free(probe);
+}
+
+static int entry_stat(struct stk_places *places, int fd, const char *name, struct stat *stat)
+{
+    int status, entry;
+
+    if (!places) {
+        return fstatat(fd, name, stat, 0) < 0 ? -errno : 0;
+    }
+    entry = stk_place_open_at(places, fd, name, O_PATH);
+    if (entry < 0) {
+        return entry;
+    }
+    status = fstat(entry, stat) < 0 ? -errno : 0;
+    close(entry);
+    return status;
+}

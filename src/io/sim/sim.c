@@ -1,0 +1,767 @@
+/* The simulated world: files in memory, faults by rule, a clock that only waiting moves. */
+#include "io/clock.h"
+#include "io/sim/sim_private.h"
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "io/listing.h"
+#include "io/read_list.h"
+#include "io/write.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PIECES_MAX 64 /* of one read that meets SHORT again and again */
+#define TICKS_MS 1000000ull
+#define NEVER UINT64_MAX
+
+struct flight {
+    struct stk_read *read;
+    int64_t result;
+    uint64_t ready_ns, deadline_ns;
+};
+
+struct world_queue {
+    struct flight *flights; /* in the order of submission */
+    uint32_t count, depth, live;
+    bool woken;
+    struct stk_read_list finished;
+};
+
+struct outcome {
+    int64_t result;      /* bytes or -errno */
+    uint64_t latency_ns; /* NEVER: hangs */
+};
+
+static bool canonical(const char *path, char *out);
+static int put(struct stk_world *world, const char *path, uint32_t kind,
+               struct stk_node **node_out);
+static int find(struct stk_world *world, const char *path, struct stk_node **node_out);
+static uint64_t next_try(struct stk_world *world, const struct stk_node *node, uint64_t offset);
+static bool touches(const struct stk_rule *rule, const struct stk_node *node, uint64_t offset,
+                    uint64_t bytes);
+static bool hits(struct stk_world *world, struct stk_rule *rule, const struct stk_node *node,
+                 uint64_t offset, uint64_t word);
+static uint64_t end_of(struct stk_world *world, const struct stk_node *node);
+static struct outcome meet(struct stk_world *world, const struct stk_node *node, uint64_t offset,
+                           uint64_t bytes);
+static void fill(struct stk_world *world, struct stk_read *read);
+static void settle(struct stk_world *world, struct world_queue *queue);
+
+static struct stk_node *node_of(struct stk_file *file)
+{
+    return (struct stk_node *)(void *)file;
+}
+
+static bool matches(const struct stk_rule *rule, const struct stk_node *node)
+{
+    return !rule->path || stk_node_is_at(node, rule->path);
+}
+
+static void stat_fill(const struct stk_node *node, struct stk_stat *stat)
+{
+    *stat = (struct stk_stat){node->bytes, node->mtime_ns, 1, node->inode, node->kind, 0};
+}
+
+int stk_world_add(struct stk_io *io, const char *path, const void *data, size_t bytes)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct stk_node *node = NULL;
+    uint8_t *copy = data ? stk_alloc(bytes, 1) : NULL;
+    int status;
+
+    if (data && !copy) {
+        return -ENOMEM;
+    }
+    if (copy && bytes > 0) {
+        memcpy(copy, data, bytes);
+    }
+    pthread_mutex_lock(&world->lock);
+    status = put(world, path, data ? STK_ENTRY_FILE : STK_ENTRY_DIRECTORY, &node);
+    if (status == -EEXIST && !data && node->kind == STK_ENTRY_DIRECTORY) {
+        status = 0;
+    } else if (status == 0 && data) {
+        node->data = copy;
+        node->bytes = node->bytes_synced = node->capacity = bytes;
+        copy = NULL;
+    }
+    pthread_mutex_unlock(&world->lock);
+    stk_free(copy);
+    return status;
+}
+
+int stk_world_link(struct stk_io *io, const char *path, const char *target)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct stk_node *node = NULL;
+    char *copy = stk_strdup(target);
+    int status;
+
+    if (!copy) {
+        return -ENOMEM;
+    }
+    pthread_mutex_lock(&world->lock);
+    status = put(world, path, STK_ENTRY_OTHER, &node);
+    if (status == 0) {
+        node->target = copy;
+        copy = NULL;
+    }
+    pthread_mutex_unlock(&world->lock);
+    stk_free(copy);
+    return status;
+}
+
+int stk_world_rule(struct stk_io *io, const struct stk_world_rule *rule)
+{
+    struct stk_world *world = stk_world_of(io);
+    char name[PATH_MAX];
+    struct stk_rule *mine;
+    int status = 0;
+
+    pthread_mutex_lock(&world->lock);
+    mine = &world->rules[stk_min(world->rule_count, STK_WORLD_RULES_MAX - 1)];
+    if (world->rule_count == STK_WORLD_RULES_MAX) {
+        status = -ENOSPC;
+    } else {
+        *mine = (struct stk_rule){.given = *rule};
+        if (rule->path) {
+            mine->path = canonical(rule->path, name) ? stk_strdup(name) : NULL;
+            status = mine->path ? 0 : -ENOMEM;
+        }
+        world->rule_count += status == 0;
+    }
+    pthread_mutex_unlock(&world->lock);
+    return status;
+}
+
+static int open_file(struct stk_io *io, const char *path, struct stk_file **file_out,
+                     struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct stk_node *node = NULL;
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = find(world, path, &node);
+    if (status == 0 && stk_world_denied(world, node)) {
+        status = -EACCES;
+    } else if (status == 0 && node->kind == STK_ENTRY_DIRECTORY) {
+        status = -EISDIR;
+    } else if (status == 0) {
+        stk_node_hold(node);
+    }
+    pthread_mutex_unlock(&world->lock);
+    if (status < 0) {
+        return stk_world_fail(error, -status, "cannot open the file", path);
+    }
+    *file_out = (struct stk_file *)(void *)node;
+    return 0;
+}
+
+static void close_file(struct stk_io *io, struct stk_file *file)
+{
+    struct stk_world *world = stk_world_of(io);
+
+    pthread_mutex_lock(&world->lock);
+    stk_node_drop(world, node_of(file));
+    pthread_mutex_unlock(&world->lock);
+}
+
+static int stat_file(struct stk_io *io, struct stk_file *file, struct stk_stat *stat_out,
+                     struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = stk_world_strike(world);
+    if (status == 0) {
+        stat_fill(node_of(file), stat_out);
+    }
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 ? stk_world_fail(error, -status, "cannot ask for the size", "an open file")
+                      : 0;
+}
+
+static int stat_path(struct stk_io *io, const char *path, struct stk_stat *stat_out,
+                     struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct stk_node *node = NULL;
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = find(world, path, &node);
+    if (status == 0) {
+        stat_fill(node, stat_out);
+    }
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 ? stk_world_fail(error, -status, "cannot find the path", path) : 0;
+}
+
+static int list_node(struct stk_world *world, struct stk_node *node,
+                     struct stk_listing_builder *builder)
+{
+    char target[PATH_MAX];
+    int status = 0;
+
+    for (uint64_t i = 0; i < node->names.count && status == 0; i++) {
+        struct stk_node *real = node->names.items[i].node;
+        struct stk_entry entry = {.name = node->names.items[i].text, .kind = real->kind};
+
+        if (real->target) {
+            if (!stk_node_path_below(node, entry.name, target) ||
+                stk_node_resolve(world, target, &real) < 0) {
+                real = NULL;
+            }
+            entry.kind = real ? real->kind : STK_ENTRY_OTHER;
+            entry.link = true;
+        }
+        if (entry.kind == STK_ENTRY_DIRECTORY) {
+            entry.device = 1;
+            entry.inode = real->inode;
+        }
+        status = stk_listing_add(builder, &entry);
+    }
+    return status;
+}
+
+static int list(struct stk_io *io, const char *path, struct stk_listing *listing_out,
+                struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct stk_listing_builder builder = {0};
+    struct stk_node *node = NULL;
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = find(world, path, &node);
+    if (status == 0 && node->kind != STK_ENTRY_DIRECTORY) {
+        status = -ENOTDIR;
+    } else if (status == 0 && stk_world_denied(world, node)) {
+        status = -EACCES;
+    } else if (status == 0) {
+        status = list_node(world, node, &builder);
+    }
+    pthread_mutex_unlock(&world->lock);
+    if (status == 0) {
+        status = stk_listing_build(&builder, listing_out);
+    }
+    stk_listing_builder_deinit(&builder);
+    return status < 0 ? stk_world_fail(error, -status, "cannot list the folder", path) : 0;
+}
+
+static int64_t read_now(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                        size_t bytes)
+{
+    struct stk_world *world = stk_world_of(io);
+    const struct stk_node *node = node_of(file);
+    bool cold = false, failed;
+    uint64_t end, count = 0;
+
+    pthread_mutex_lock(&world->lock);
+    failed = stk_world_strike(world) < 0;
+    end = end_of(world, node);
+    if (offset < end && !failed) {
+        count = stk_min(bytes, end - offset);
+    }
+    for (uint32_t i = 0; i < world->rule_count && count > 0; i++) {
+        struct stk_rule *rule = &world->rules[i];
+        uint32_t fault = rule->given.fault;
+
+        if (!touches(rule, node, offset, count)) {
+            continue;
+        }
+        cold = cold || fault == STK_FAULT_EIO || fault == STK_FAULT_SLOW ||
+               fault == STK_FAULT_HANG ||
+               (fault == STK_FAULT_COLD && hits(world, rule, node, offset, i));
+        if (fault == STK_FAULT_SHORT && count > 1 && hits(world, rule, node, offset, i)) {
+            count = 1 + stk_key(node->hash, offset) % (count - 1);
+        }
+    }
+    if (!cold && count > 0) {
+        memcpy(buffer, node->data + offset, count);
+    }
+    pthread_mutex_unlock(&world->lock);
+    return failed ? -EIO : cold ? -EAGAIN : (int64_t)count;
+}
+
+static int64_t read_wait(struct stk_io *io, struct stk_file *file, uint64_t offset, void *buffer,
+                         size_t bytes)
+{
+    struct stk_world *world = stk_world_of(io);
+    const struct stk_node *node = node_of(file);
+    uint64_t timeout_ns = world->options.read_timeout_ms * TICKS_MS;
+    struct outcome outcome;
+
+    pthread_mutex_lock(&world->lock);
+    outcome = meet(world, node, offset, bytes);
+    world->now_ns += stk_min(outcome.latency_ns, timeout_ns);
+    if (outcome.latency_ns > timeout_ns) {
+        outcome.result = STOKER_ERROR_TIMEOUT;
+    } else if (outcome.result > 0) {
+        memcpy(buffer, node->data + offset, (size_t)outcome.result);
+    }
+    pthread_mutex_unlock(&world->lock);
+    return outcome.result;
+}
+
+static int queue_open(struct stk_io *io, struct stk_queue **queue_out, struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct world_queue *queue = stk_alloc(1, sizeof *queue);
+    int status = -ENOMEM;
+
+    if (queue) {
+        queue->depth = world->options.depth;
+        queue->flights = stk_alloc(queue->depth, sizeof *queue->flights);
+    }
+    if (queue && queue->flights) {
+        pthread_mutex_lock(&world->lock);
+        status = stk_world_strike(world);
+        pthread_mutex_unlock(&world->lock);
+    }
+    if (status < 0) {
+        stk_free(queue ? queue->flights : NULL);
+        stk_free(queue);
+        return stk_world_fail(error, -status, "cannot open a queue of reads", "world");
+    }
+    *queue_out = (struct stk_queue *)(void *)queue;
+    return 0;
+}
+
+static void queue_close(struct stk_io *io, struct stk_queue *opaque)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct world_queue *queue = (struct world_queue *)(void *)opaque;
+
+    pthread_mutex_lock(&world->lock);
+    for (uint32_t i = 0; i < queue->count; i++) {
+        struct flight *flight = &queue->flights[i];
+
+        flight->read->result = STOKER_ERROR_CLOSED;
+        flight->read->lost = flight->ready_ns > world->now_ns + STK_CLOSE_QUIET_MS * TICKS_MS;
+        world->lost_bytes += flight->read->lost ? flight->read->capacity : 0;
+    }
+    (void)stk_read_list_take(&queue->finished);
+    pthread_mutex_unlock(&world->lock);
+    stk_free(queue->flights);
+    stk_free(queue);
+}
+
+static int submit(struct stk_io *io, struct stk_queue *opaque, struct stk_read *reads)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct world_queue *queue = (struct world_queue *)(void *)opaque;
+    int taken = 0;
+
+    pthread_mutex_lock(&world->lock);
+    for (struct stk_read *read = reads; read && queue->live < queue->depth; read = read->next) {
+        const struct stk_node *node = node_of(read->file);
+        struct outcome outcome = meet(world, node, read->offset, read->bytes);
+
+        queue->flights[queue->count++] = (struct flight){
+            .read = read,
+            .result = outcome.result,
+            .ready_ns = outcome.latency_ns == NEVER ? NEVER : world->now_ns + outcome.latency_ns,
+            .deadline_ns = world->now_ns + world->options.read_timeout_ms * TICKS_MS,
+        };
+        queue->live++;
+        taken++;
+    }
+    pthread_mutex_unlock(&world->lock);
+    return taken;
+}
+
+static struct stk_read *reap(struct stk_io *io, struct stk_queue *opaque, uint32_t timeout_ms)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct world_queue *queue = (struct world_queue *)(void *)opaque;
+    uint64_t until_ns, real_ns = stk_clock_ns() + timeout_ms * TICKS_MS;
+    struct timespec until = {.tv_sec = (time_t)(real_ns / 1000000000u),
+                             .tv_nsec = (long)(real_ns % 1000000000u)};
+    struct stk_read *list;
+
+    pthread_mutex_lock(&world->lock);
+    until_ns = world->now_ns + timeout_ms * TICKS_MS;
+    for (;;) {
+        uint64_t next_ns = until_ns;
+
+        settle(world, queue);
+        if (queue->finished.first || queue->woken || world->now_ns >= until_ns) {
+            break;
+        }
+        for (uint32_t i = 0; i < queue->count; i++) {
+            next_ns = stk_min(next_ns, queue->flights[i].ready_ns);
+            next_ns = stk_min(next_ns, queue->flights[i].deadline_ns);
+        }
+        if (queue->count == 0 &&
+            pthread_cond_clockwait(&world->wake, &world->lock, CLOCK_MONOTONIC, &until) == 0) {
+            continue;
+        }
+        world->now_ns = stk_max(world->now_ns, next_ns);
+    }
+    queue->woken = false;
+    list = stk_read_list_take(&queue->finished);
+    for (struct stk_read *read = list; read; read = read->next) {
+        queue->live--;
+    }
+    pthread_mutex_unlock(&world->lock);
+    return list;
+}
+
+static void wake(struct stk_io *io, struct stk_queue *opaque)
+{
+    struct stk_world *world = stk_world_of(io);
+
+    pthread_mutex_lock(&world->lock);
+    ((struct world_queue *)(void *)opaque)->woken = true;
+    pthread_cond_broadcast(&world->wake);
+    pthread_mutex_unlock(&world->lock);
+}
+
+static uint64_t clock_ns(struct stk_io *io)
+{
+    return atomic_load_explicit(&stk_world_of(io)->now_ns, memory_order_relaxed);
+}
+
+static const char *backend(struct stk_io *io, const char **reason_out)
+{
+    (void)io;
+    if (reason_out) {
+        *reason_out = "a simulated world";
+    }
+    return "world";
+}
+
+static uint64_t lost_bytes(struct stk_io *io)
+{
+    return atomic_load_explicit(&stk_world_of(io)->lost_bytes, memory_order_relaxed);
+}
+
+static void world_close(struct stk_io *io)
+{
+    struct stk_world *world = stk_world_of(io);
+
+    stk_nodes_deinit(world);
+    for (uint32_t i = 0; i < world->rule_count; i++) {
+        stk_free(world->rules[i].path);
+    }
+    pthread_cond_destroy(&world->wake);
+    pthread_mutex_destroy(&world->lock);
+    stk_free(world);
+}
+
+static const struct stk_io_table world_table = {
+    open_file,
+    close_file,
+    stat_file,
+    stat_path,
+    list,
+    read_now,
+    read_wait,
+    queue_open,
+    queue_close,
+    submit,
+    reap,
+    wake,
+    clock_ns,
+    backend,
+    lost_bytes,
+    stk_world_map,
+    stk_world_unmap,
+    stk_world_map_soon,
+    stk_world_thread_reads,
+    world_close,
+    &stk_world_write_table,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+};
+
+int stk_world_open(struct stk_io **io_out, uint64_t seed, const struct stk_io_options *options,
+                   struct stoker_error *error)
+{
+    struct stk_world *world = stk_alloc(1, sizeof *world);
+
+    if (!world) {
+        return stk_world_fail(error, ENOMEM, "cannot open a world", "world");
+    }
+    pthread_mutex_init(&world->lock, NULL);
+    pthread_cond_init(&world->wake, NULL);
+    world->io.table = &world_table;
+    world->seed = seed;
+    world->now_ns = STK_WORLD_CLOCK_START;
+    world->options = options ? *options : (struct stk_io_options){0};
+    world->options.depth = world->options.depth ? world->options.depth : STK_DEPTH_DEFAULT;
+    world->options.read_timeout_ms =
+        world->options.read_timeout_ms ? world->options.read_timeout_ms : STK_TIMEOUT_DEFAULT_MS;
+    world->root = stk_node_new(world, STK_ENTRY_DIRECTORY);
+    if (!world->root) {
+        world_close(&world->io);
+        return stk_world_fail(error, ENOMEM, "cannot open a world", "world");
+    }
+    stk_node_hold(world->root);
+    *io_out = &world->io;
+    return 0;
+}
+
+/* Into out[PATH_MAX]; false if it is too long. ".." is left for resolve. */
+static bool canonical(const char *path, char *out)
+{
+    size_t used = 0;
+
+    while (*path) {
+        size_t bytes = strcspn(path, "/");
+
+        if (bytes > 0 && !(bytes == 1 && path[0] == '.')) {
+            if (used + bytes + 2 > PATH_MAX) {
+                return false;
+            }
+            if (used > 0) {
+                out[used++] = '/';
+            }
+            memcpy(out + used, path, bytes);
+            used += bytes;
+        }
+        path += bytes + (path[bytes] == '/');
+    }
+    out[used] = '\0';
+    return true;
+}
+
+/* One call that names a path. */
+static int find(struct stk_world *world, const char *path, struct stk_node **node_out)
+{
+    int status = stk_world_strike(world);
+
+    return status < 0 ? status : stk_node_resolve(world, path, node_out);
+}
+
+/* A new node with its parents, all of it synced; -EEXIST gives the node that is there. */
+static int put(struct stk_world *world, const char *path, uint32_t kind, struct stk_node **node_out)
+{
+    char name[PATH_MAX];
+    struct stk_node *directory = world->root, *node;
+    char *part = name;
+    int status;
+
+    if (!canonical(path, name)) {
+        return -ENAMETOOLONG;
+    }
+    *node_out = world->root;
+    for (char *slash = name; *part; part = slash) {
+        slash = part + strcspn(part, "/");
+        if (*slash) {
+            *slash++ = '\0';
+        }
+        if (directory->kind != STK_ENTRY_DIRECTORY) {
+            return -ENOTDIR;
+        }
+        node = stk_node_child(directory, part);
+        *node_out = node;
+        if (!node) {
+            node = stk_node_new(world, *slash ? STK_ENTRY_DIRECTORY : kind);
+            status = node ? stk_node_link(world, directory, part, node) : -ENOMEM;
+            if (status < 0) {
+                stk_node_drop(world, node);
+                return status;
+            }
+            status = stk_node_sync_name(world, directory, part);
+            if (status < 0) {
+                stk_node_unlink(world, directory, part);
+                return status;
+            }
+        }
+        directory = node;
+    }
+    if (*node_out) {
+        return -EEXIST;
+    }
+    *node_out = directory;
+    return 0;
+}
+
+bool stk_world_denied(struct stk_world *world, const struct stk_node *node)
+{
+    bool found = false;
+
+    for (uint32_t i = 0; i < world->rule_count; i++) {
+        found = found || (world->rules[i].given.fault == STK_FAULT_DENIED &&
+                          matches(&world->rules[i], node));
+    }
+    return found;
+}
+
+int stk_world_fail(struct stoker_error *error, int number, const char *what, const char *path)
+{
+    return stk_fail_errno(error, number, what, "this is a simulated world: see the test's rules",
+                          "'%s'", path);
+}
+
+bool stk_world_is_off(const struct stk_world *world)
+{
+    return world->cut_at > 0 && world->calls >= world->cut_at;
+}
+
+int stk_world_strike(struct stk_world *world)
+{
+    uint64_t call = ++world->calls;
+
+    return call == world->fail_at || stk_world_is_off(world) ? -EIO : 0;
+}
+
+const struct stk_world_rule *stk_world_meets(struct stk_world *world, uint32_t fault,
+                                             const struct stk_node *node, uint64_t offset,
+                                             uint64_t bytes)
+{
+    uint64_t word = next_try(world, node, offset);
+
+    for (uint32_t i = 0; i < world->rule_count; i++) {
+        struct stk_rule *rule = &world->rules[i];
+
+        if (rule->given.fault == fault && touches(rule, node, offset, bytes) &&
+            hits(world, rule, node, offset, word + i)) {
+            return &rule->given;
+        }
+    }
+    return NULL;
+}
+
+static bool touches(const struct stk_rule *rule, const struct stk_node *node, uint64_t offset,
+                    uint64_t bytes)
+{
+    return matches(rule, node) && offset + bytes > rule->given.offset;
+}
+
+/* A word that each try of the bytes at offset has for itself. */
+static uint64_t next_try(struct stk_world *world, const struct stk_node *node, uint64_t offset)
+{
+    return stk_key(1, world->tries[stk_key(node->hash, offset) % STK_WORLD_TRIES_COUNT]++);
+}
+
+/* word: tells rules apart, and the tries of one read. */
+static bool hits(struct stk_world *world, struct stk_rule *rule, const struct stk_node *node,
+                 uint64_t offset, uint64_t word)
+{
+    uint64_t key = stk_key(stk_key(stk_key(world->seed, node->hash), offset), word);
+
+    if ((rule->given.every > 1 && key % rule->given.every != 0) ||
+        (rule->given.times > 0 && rule->hits >= rule->given.times)) {
+        return false;
+    }
+    rule->hits++;
+    return true;
+}
+
+static uint64_t end_of(struct stk_world *world, const struct stk_node *node)
+{
+    uint64_t end = node->bytes;
+
+    for (uint32_t i = 0; i < world->rule_count; i++) {
+        const struct stk_rule *rule = &world->rules[i];
+
+        if (rule->given.fault == STK_FAULT_TRUNCATED && matches(rule, node)) {
+            end = stk_min(end, rule->given.offset);
+        }
+    }
+    return end;
+}
+
+/* One read, with all its pieces. */
+static struct outcome meet(struct stk_world *world, const struct stk_node *node, uint64_t offset,
+                           uint64_t bytes)
+{
+    uint64_t end = end_of(world, node), done = 0;
+    uint64_t want = offset < end ? stk_min(bytes, end - offset) : 0;
+    struct outcome outcome = {.result = stk_world_strike(world)};
+
+    if (outcome.result < 0) {
+        return outcome;
+    }
+    for (int piece = 0; done < want; piece++) {
+        uint64_t at = offset + done, step = want - done;
+        uint64_t word = next_try(world, node, at);
+
+        for (uint32_t i = 0; i < world->rule_count; i++) {
+            struct stk_rule *rule = &world->rules[i];
+            uint32_t fault = rule->given.fault;
+
+            if (fault == STK_FAULT_COLD || fault == STK_FAULT_TRUNCATED ||
+                fault >= STK_FAULT_DENIED || (fault == STK_FAULT_SHORT && step == 1) ||
+                !touches(rule, node, at, step) || !hits(world, rule, node, at, word + i)) {
+                continue;
+            }
+            if (fault == STK_FAULT_SHORT && piece < PIECES_MAX) {
+                step = 1 + stk_key(word, at) % (step - 1);
+            } else if (fault == STK_FAULT_SLOW && outcome.latency_ns != NEVER) {
+                outcome.latency_ns += rule->given.latency_ns;
+            } else if (fault == STK_FAULT_HANG) {
+                outcome.latency_ns = NEVER;
+            } else if (fault == STK_FAULT_EIO) {
+                outcome.result = -EIO;
+            }
+        }
+        if (outcome.result < 0) {
+            return outcome;
+        }
+        done += step;
+    }
+    outcome.result = (int64_t)done;
+    return outcome;
+}
+
+/* Copies what a read gives, with the bytes around it where it would be a direct one. */
+static void fill(struct stk_world *world, struct stk_read *read)
+{
+    const struct stk_node *node = node_of(read->file);
+    uint64_t left = node->bytes > read->offset ? node->bytes - read->offset : 0;
+    bool direct =
+        !read->cached &&
+        (world->options.direct == STOKER_DIRECT_ALWAYS ||
+         (world->options.direct == STOKER_DIRECT_AUTO && node->bytes >= STK_DIRECT_BYTES_MIN));
+    uint64_t bytes = stk_min((uint64_t)read->result, left); /* it may have been cut meanwhile */
+
+    read->result = (int64_t)bytes;
+    read->skip = direct ? (uint32_t)(read->offset & (STK_IO_ALIGN - 1)) : 0;
+    STK_ASSERT(read->capacity >= read->skip + bytes);
+    if (bytes > 0) {
+        memcpy(read->buffer, node->data + read->offset - read->skip, read->skip + bytes);
+    }
+}
+
+/* Finishes what is ready or past its deadline, in the order of submission. */
+static void settle(struct stk_world *world, struct world_queue *queue)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < queue->count; i++) {
+        struct flight flight = queue->flights[i];
+        struct stk_read *read = flight.read;
+
+        read->lost = false;
+        read->skip = 0;
+        read->result = flight.result;
+        if (flight.ready_ns <= world->now_ns) {
+            if (flight.result > 0) {
+                fill(world, read);
+            }
+        } else if (flight.deadline_ns <= world->now_ns) {
+            read->result = STOKER_ERROR_TIMEOUT;
+            read->lost = true;
+            world->lost_bytes += read->capacity;
+        } else {
+            queue->flights[kept++] = flight;
+            continue;
+        }
+        stk_read_list_add(&queue->finished, read);
+    }
+    queue->count = kept;
+}

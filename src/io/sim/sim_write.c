@@ -1,0 +1,632 @@
+/* Writing in the simulated world: the same promises as io/write.c, with faults and power cuts. */
+#include "io/sim/sim_private.h"
+
+#include "base/mem.h"
+#include "io/write.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+struct world_out {
+    struct stk_node *node;
+    int failure; /* 0, or the -errno that every further call gives */
+    char path[]; /* for errors */
+};
+
+struct world_lock {
+    struct stk_node *node;
+    char path[];
+};
+
+/* The last part of a path, and where it is. */
+struct place {
+    struct stk_node *parent, *node; /* node: NULL when nothing has the name */
+    char name[NAME_MAX + 1];
+    bool folder; /* the path ends in '/' */
+};
+
+enum open_mode { OPEN_CUT, OPEN_FRESH, OPEN_LINES };
+
+static int find(struct stk_world *world, const char *path, struct place *place);
+static int open_node(struct stk_world *world, const char *path, enum open_mode mode,
+                     struct stk_node **node_out);
+static int add_bytes(struct stk_world *world, struct stk_node *node, const void *data,
+                     size_t bytes);
+static int lock_node(struct stk_world *world, const char *path, struct stk_node **node_out);
+static int rename_node(struct stk_world *world, const char *from, const char *to, bool fresh);
+static int rename_allowed(const struct place *from, const struct place *to, bool fresh);
+static int link_node(struct stk_world *world, const char *from, const char *to);
+static int make_node(struct stk_world *world, const char *path, bool fresh);
+static int remove_node(struct stk_world *world, const char *path);
+
+static struct world_out *out_of(struct stk_out *out)
+{
+    return (struct world_out *)(void *)out;
+}
+
+static int open_world_out(struct stk_io *io, const char *path, enum open_mode mode,
+                          struct stk_out **out_out, struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    size_t path_bytes = strlen(path) + 1;
+    struct world_out *out = stk_alloc(1, sizeof *out + path_bytes);
+    int status = -ENOMEM;
+
+    if (out) {
+        memcpy(out->path, path, path_bytes);
+        pthread_mutex_lock(&world->lock);
+        status = open_node(world, path, mode, &out->node);
+        pthread_mutex_unlock(&world->lock);
+    }
+    if (status < 0) {
+        stk_free(out);
+        return stk_world_fail(error, -status, "cannot create the file", path);
+    }
+    *out_out = (struct stk_out *)(void *)out;
+    return 0;
+}
+
+static int create(struct stk_io *io, const char *path, bool fresh, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    return open_world_out(io, path, fresh ? OPEN_FRESH : OPEN_CUT, out_out, error);
+}
+
+static int append(struct stk_io *io, const char *path, struct stk_out **out_out,
+                  struct stoker_error *error)
+{
+    return open_world_out(io, path, OPEN_LINES, out_out, error);
+}
+
+static int write_out(struct stk_io *io, struct stk_out *opaque, const void *data, size_t bytes,
+                     struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct world_out *out = out_of(opaque);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = stk_world_strike(world);
+    if (out->failure == 0) {
+        out->failure = status < 0 ? status : add_bytes(world, out->node, data, bytes);
+    }
+    pthread_mutex_unlock(&world->lock);
+    return out->failure < 0
+               ? stk_world_fail(error, -out->failure, "cannot write to the file", out->path)
+               : 0;
+}
+
+static int cut_out(struct stk_io *io, struct stk_out *opaque, uint64_t bytes,
+                   struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct world_out *out = out_of(opaque);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = stk_world_strike(world);
+    STK_ASSERT(bytes <= out->node->bytes);
+    if (out->failure == 0 && status == 0) {
+        out->node->bytes = bytes;
+        out->node->bytes_synced = stk_min(out->node->bytes_synced, bytes);
+    }
+    out->failure = out->failure < 0 ? out->failure : status;
+    pthread_mutex_unlock(&world->lock);
+    return out->failure < 0 ? stk_world_fail(error, -out->failure, "cannot cut the file", out->path)
+                            : 0;
+}
+
+static int sync_out(struct stk_io *io, struct stk_out *opaque, struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct world_out *out = out_of(opaque);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = stk_world_strike(world);
+    if (status == 0 && stk_world_meets(world, STK_FAULT_SYNC, out->node, out->node->bytes, 1)) {
+        status = -EIO;
+    }
+    out->failure = out->failure < 0 ? out->failure : status;
+    if (out->failure == 0) {
+        out->node->bytes_synced = out->node->bytes;
+    }
+    pthread_mutex_unlock(&world->lock);
+    return out->failure < 0 ? stk_world_fail(error, -out->failure,
+                                             "cannot bring the file to the disk", out->path)
+                            : 0;
+}
+
+static void close_out(struct stk_io *io, struct stk_out *opaque)
+{
+    struct stk_world *world = stk_world_of(io);
+
+    pthread_mutex_lock(&world->lock);
+    stk_node_drop(world, out_of(opaque)->node);
+    pthread_mutex_unlock(&world->lock);
+    stk_free(out_of(opaque));
+}
+
+static int rename_path(struct stk_io *io, const char *from, const char *to, bool fresh,
+                       struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = rename_node(world, from, to, fresh);
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 ? stk_world_fail(error, -status, "cannot rename", from) : 0;
+}
+
+static int link_path(struct stk_io *io, const char *from, const char *to,
+                     struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = link_node(world, from, to);
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 ? stk_world_fail(error, -status, "cannot give a second name", from) : 0;
+}
+
+static int make_directory(struct stk_io *io, const char *path, bool fresh,
+                          struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = make_node(world, path, fresh);
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 ? stk_world_fail(error, -status, "cannot make the folder", path) : 0;
+}
+
+static int remove_path(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = remove_node(world, path);
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 && status != -ENOENT ? stk_world_fail(error, -status, "cannot remove", path)
+                                           : 0;
+}
+
+static int sync_directory(struct stk_io *io, const char *path, struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct stk_node *node = NULL;
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = stk_world_strike(world);
+    if (status == 0) {
+        status = stk_node_resolve(world, path, &node);
+    }
+    if (status == 0 && node->kind != STK_ENTRY_DIRECTORY) {
+        status = -ENOTDIR;
+    } else if (status == 0 && stk_world_meets(world, STK_FAULT_SYNC, node, 0, 1)) {
+        status = -EIO;
+    } else if (status == 0) {
+        status = stk_node_sync_names(world, node);
+    }
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 ? stk_world_fail(error, -status, "cannot bring the folder to the disk", path)
+                      : 0;
+}
+
+/* The holder is always the one process that the world knows. */
+static int lock(struct stk_io *io, const char *path, struct stk_lock **lock_out,
+                struct stoker_error *error)
+{
+    struct stk_world *world = stk_world_of(io);
+    size_t path_bytes = strlen(path) + 1;
+    struct world_lock *lock = stk_alloc(1, sizeof *lock + path_bytes);
+    int status = -ENOMEM;
+
+    if (lock) {
+        memcpy(lock->path, path, path_bytes);
+        pthread_mutex_lock(&world->lock);
+        status = lock_node(world, path, &lock->node);
+        pthread_mutex_unlock(&world->lock);
+    }
+    if (status == 0) {
+        *lock_out = (struct stk_lock *)(void *)lock;
+        return 0;
+    }
+    stk_free(lock);
+    if (status == -EBUSY) {
+        return stk_fail_errno(error, EBUSY, "somebody else is at work here",
+                              "wait until it ends, or stop it and run this again",
+                              "'%s' is held by process 1 on world", path);
+    }
+    return stk_world_fail(error, -status, "cannot take the lock", path);
+}
+
+/* As a process that ends: the lock goes in any case, its file only if the power is on. */
+static void unlock(struct stk_io *io, struct stk_lock *opaque)
+{
+    struct stk_world *world = stk_world_of(io);
+    struct world_lock *lock = (struct world_lock *)(void *)opaque;
+    struct place place = {0};
+
+    pthread_mutex_lock(&world->lock);
+    if (!stk_world_is_off(world) && find(world, lock->path, &place) == 0 &&
+        place.node == lock->node) {
+        stk_node_unlink(world, place.parent, place.name);
+    }
+    lock->node->locked = false;
+    stk_node_drop(world, lock->node);
+    pthread_mutex_unlock(&world->lock);
+    stk_free(lock);
+}
+
+/* Links are not followed: a path leads to itself. */
+static int world_resolve(struct stk_io *io, const char *path, char *real, size_t real_bytes)
+{
+    struct stk_stat stat;
+    int status = stk_io_stat_path(io, path, &stat, NULL);
+
+    if (status == 0 &&
+        (size_t)snprintf(real, real_bytes, "%s%s", path[0] == '/' ? "" : "/", path) >= real_bytes) {
+        status = -ENAMETOOLONG;
+    }
+    return status;
+}
+
+const struct stk_write_table stk_world_write_table = {
+    create,    write_out,      sync_out,    close_out,      rename_path,
+    link_path, make_directory, remove_path, sync_directory, append,
+    lock,      unlock,         cut_out,     NULL,           world_resolve,
+};
+
+uint64_t stk_world_calls(struct stk_io *io)
+{
+    struct stk_world *world = stk_world_of(io);
+    uint64_t calls;
+
+    pthread_mutex_lock(&world->lock);
+    calls = world->calls;
+    pthread_mutex_unlock(&world->lock);
+    return calls;
+}
+
+void stk_world_fail_nth(struct stk_io *io, uint64_t n)
+{
+    struct stk_world *world = stk_world_of(io);
+
+    pthread_mutex_lock(&world->lock);
+    world->fail_at = n > 0 ? world->calls + n : 0;
+    pthread_mutex_unlock(&world->lock);
+}
+
+void stk_world_cut_nth(struct stk_io *io, uint64_t n)
+{
+    struct stk_world *world = stk_world_of(io);
+
+    pthread_mutex_lock(&world->lock);
+    world->cut_at = n > 0 ? world->calls + n : 0;
+    pthread_mutex_unlock(&world->lock);
+}
+
+int stk_world_crash_some(struct stk_io *io, uint64_t seed)
+{
+    struct stk_world *world = stk_world_of(io);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    status = stk_nodes_sync_some(world, seed);
+    pthread_mutex_unlock(&world->lock);
+    return status < 0 ? status : stk_world_crash(io);
+}
+
+int stk_world_crash(struct stk_io *io)
+{
+    struct stk_world *world = stk_world_of(io);
+    int status;
+
+    pthread_mutex_lock(&world->lock);
+    world->cut_at = 0;
+    status = stk_nodes_crash(world);
+    pthread_mutex_unlock(&world->lock);
+    return status;
+}
+
+/* *place lasts until a name in its parent changes. */
+static int find(struct stk_world *world, const char *path, struct place *place)
+{
+    int status = stk_node_resolve_parent(world, path, &place->parent, place->name, &place->folder);
+
+    if (status == 0) {
+        place->node = stk_node_child(place->parent, place->name);
+    }
+    return status;
+}
+
+/* Cuts off what is behind the last newline. */
+static int cut_line(struct stk_node *node)
+{
+    const uint8_t *last = node->bytes ? memrchr(node->data, '\n', node->bytes) : NULL;
+    uint64_t kept = last ? (uint64_t)(last - node->data) + 1 : 0;
+
+    if (node->bytes - kept >= STK_LINE_BYTES_MAX) {
+        return -EINVAL;
+    }
+    node->bytes = kept;
+    node->bytes_synced = stk_min(node->bytes_synced, kept);
+    return 0;
+}
+
+/* Gives a node with one more user. */
+static int open_node(struct stk_world *world, const char *path, enum open_mode mode,
+                     struct stk_node **node_out)
+{
+    struct place place = {0};
+    struct stk_node *node;
+    int status = stk_world_strike(world);
+
+    if (status == 0) {
+        status = find(world, path, &place);
+    }
+    if (status < 0) {
+        return status;
+    }
+    node = place.node;
+    if (!place.name[0] || place.folder) {
+        return -EISDIR;
+    }
+    if (node && mode == OPEN_FRESH) {
+        return -EEXIST;
+    }
+    if (node && node->kind != STK_ENTRY_FILE) {
+        return node->target ? -ELOOP : -EISDIR;
+    }
+    if (stk_world_denied(world, node ? node : place.parent)) {
+        return -EACCES;
+    }
+    if (!node) {
+        node = stk_node_new(world, STK_ENTRY_FILE);
+        status = node ? stk_node_link(world, place.parent, place.name, node) : -ENOMEM;
+        if (status < 0) {
+            stk_node_drop(world, node);
+            return status;
+        }
+    }
+    /* The cut lasts without a sync, as a journal may have it. */
+    status = mode == OPEN_LINES ? cut_line(node) : 0;
+    if (status < 0) {
+        return status;
+    }
+    node->bytes = mode == OPEN_LINES ? node->bytes : 0;
+    node->bytes_synced = mode == OPEN_LINES ? node->bytes_synced : 0;
+    node->mtime_ns = world->now_ns + world->changes++;
+    stk_node_hold(node);
+    *node_out = node;
+    return 0;
+}
+
+static int add_bytes(struct stk_world *world, struct stk_node *node, const void *data, size_t bytes)
+{
+    const struct stk_world_rule *full;
+    uint64_t fitting = bytes;
+    int status = 0;
+
+    if (stk_world_meets(world, STK_FAULT_WRITE, node, node->bytes, bytes)) {
+        return -EIO;
+    }
+    full = stk_world_meets(world, STK_FAULT_FULL, node, node->bytes, bytes);
+    if (full) {
+        fitting = full->offset - stk_min(full->offset, node->bytes);
+        status = -ENOSPC;
+    }
+    if (fitting > node->capacity - node->bytes) {
+        uint64_t capacity = stk_max(node->capacity * 2, node->bytes + fitting);
+        uint8_t *grown = stk_realloc(node->data, node->capacity, capacity, 1);
+
+        if (!grown) {
+            return -ENOMEM;
+        }
+        node->data = grown;
+        node->capacity = capacity;
+    }
+    if (fitting > 0) {
+        memcpy(node->data + node->bytes, data, fitting);
+        node->bytes += fitting;
+        node->mtime_ns = world->now_ns + world->changes++;
+    }
+    return status;
+}
+
+/* Gives a node with one more user, that is locked. */
+static int lock_node(struct stk_world *world, const char *path, struct stk_node **node_out)
+{
+    static const char holder[] = "process 1 on world\n";
+    struct place place = {0};
+    bool locked;
+    int status = find(world, path, &place);
+
+    locked = status == 0 && place.node && place.node->locked;
+    status = open_node(world, path, locked ? OPEN_LINES : OPEN_CUT, node_out);
+    if (status < 0) {
+        return status;
+    }
+    if (locked) {
+        stk_node_drop(world, *node_out);
+        return -EBUSY;
+    }
+    (*node_out)->locked = true;
+    (void)add_bytes(world, *node_out, holder, sizeof holder - 1); /* only for who reads it */
+    return 0;
+}
+
+/* The answers of Linux, in its order (fs/namei.c, do_renameat2). */
+static int rename_allowed(const struct place *from, const struct place *to, bool fresh)
+{
+    bool directory = from->node && from->node->kind == STK_ENTRY_DIRECTORY;
+
+    if (!from->name[0] || !to->name[0]) {
+        return -EBUSY;
+    }
+    if (!from->node) {
+        return -ENOENT;
+    }
+    if (fresh && to->node) {
+        return -EEXIST;
+    }
+    if (!directory && (from->folder || to->folder)) {
+        return -ENOTDIR;
+    }
+    for (const struct stk_node *above = to->parent; above; above = above->parent) {
+        if (above == from->node) {
+            return -EINVAL;
+        }
+    }
+    for (const struct stk_node *above = from->parent; above && to->node; above = above->parent) {
+        if (above == to->node) {
+            return -ENOTEMPTY;
+        }
+    }
+    if (to->node && to->node != from->node) {
+        bool target_directory = to->node->kind == STK_ENTRY_DIRECTORY;
+
+        if (directory != target_directory) {
+            return directory ? -ENOTDIR : -EISDIR;
+        }
+        if (to->node->names.count > 0) {
+            return -ENOTEMPTY;
+        }
+    }
+    return 0;
+}
+
+static int rename_node(struct stk_world *world, const char *from, const char *to, bool fresh)
+{
+    struct place source = {0}, target = {0};
+    int status = stk_world_strike(world);
+
+    if (status == 0) {
+        status = find(world, from, &source);
+    }
+    if (status == 0) {
+        status = find(world, to, &target);
+    }
+    if (status == 0) {
+        status = rename_allowed(&source, &target, fresh);
+    }
+    if (status < 0 || source.node == target.node) {
+        return status;
+    }
+    if (stk_world_denied(world, source.parent) || stk_world_denied(world, target.parent)) {
+        return -EACCES;
+    }
+    if (stk_world_meets(world, STK_FAULT_RENAME, source.node, source.node->bytes, 1)) {
+        return -EIO;
+    }
+    status = stk_node_link(world, target.parent, target.name, source.node);
+    if (status == 0) {
+        stk_node_unlink(world, source.parent, source.name);
+    }
+    return status;
+}
+
+/* A copy with the same number: as good as the file itself while nobody writes to it by name. */
+static int link_node(struct stk_world *world, const char *from, const char *to)
+{
+    struct place source = {0}, target = {0};
+    struct stk_node *node;
+    int status = stk_world_strike(world);
+
+    if (status == 0) {
+        status = find(world, from, &source);
+    }
+    if (status == 0) {
+        status = find(world, to, &target);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (!source.node || target.node) {
+        return source.node ? -EEXIST : -ENOENT;
+    }
+    if (source.node->kind != STK_ENTRY_FILE || stk_world_denied(world, target.parent)) {
+        return source.node->kind != STK_ENTRY_FILE ? -EPERM : -EACCES;
+    }
+    node = stk_node_new(world, STK_ENTRY_FILE);
+    if (!node) {
+        return -ENOMEM;
+    }
+    status = add_bytes(world, node, source.node->data, source.node->bytes);
+    if (status == 0) {
+        node->inode = source.node->inode;
+        node->bytes_synced = source.node->bytes_synced;
+        status = stk_node_link(world, target.parent, target.name, node);
+    }
+    if (status < 0) {
+        stk_node_drop(world, node);
+    }
+    return status;
+}
+
+static int make_node(struct stk_world *world, const char *path, bool fresh)
+{
+    struct place place = {0};
+    struct stk_node *node = NULL;
+    int status = stk_world_strike(world);
+
+    if (status == 0) {
+        status = find(world, path, &place);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (place.node || !place.name[0]) {
+        bool fine = !fresh && stk_node_resolve(world, path, &node) == 0 &&
+                    node->kind == STK_ENTRY_DIRECTORY;
+
+        return fine ? 0 : -EEXIST;
+    }
+    if (stk_world_denied(world, place.parent)) {
+        return -EACCES;
+    }
+    node = stk_node_new(world, STK_ENTRY_DIRECTORY);
+    status = node ? stk_node_link(world, place.parent, place.name, node) : -ENOMEM;
+    if (status < 0) {
+        stk_node_drop(world, node);
+    }
+    return status;
+}
+
+static int remove_node(struct stk_world *world, const char *path)
+{
+    struct place place = {0};
+    int status = stk_world_strike(world);
+
+    if (status == 0) {
+        status = find(world, path, &place);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (!place.name[0]) {
+        return -EBUSY;
+    }
+    if (!place.node) {
+        return -ENOENT;
+    }
+    if (place.folder && place.node->kind != STK_ENTRY_DIRECTORY) {
+        return -ENOTDIR;
+    }
+    if (place.node->names.count > 0) {
+        return -ENOTEMPTY;
+    }
+    if (stk_world_denied(world, place.parent)) {
+        return -EACCES;
+    }
+    stk_node_unlink(world, place.parent, place.name);
+    return 0;
+}

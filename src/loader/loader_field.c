@@ -1,0 +1,340 @@
+/* Fields as they are opened: which member, which shape, whom they follow. */
+#include "base/mem.h"
+#include "loader/fill_value.h"
+
+#include "format/value/value.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SIDE_MAX (1ll << 31)
+#define SLOT_BYTES_MAX (1ull << 40)
+
+static int open_array(struct stk_field *field, const struct stoker_field_options *asked,
+                      struct stoker_error *error);
+static int open_boxes(struct stk_field *field, const struct stoker_field_options *asked,
+                      struct stoker_error *error);
+static int follow(struct stoker_loader *loader, uint32_t index,
+                  const struct stoker_loader_options *options, struct stoker_error *error);
+static int copy_paths(struct stk_field *field, const struct stoker_field_options *asked,
+                      struct stoker_error *error);
+
+static int set_extensions(struct stoker_loader *loader, struct stk_field *field, const char *list,
+                          struct stoker_error *error)
+{
+    char *copy = stk_strdup(list);
+
+    if (!copy) {
+        return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "'%s'", list);
+    }
+    field->wanted = stk_strdup(list);
+    for (char *part = copy, *next; part && *part; part = next) {
+        int64_t id;
+
+        next = strchr(part, ';');
+        if (next) {
+            *next++ = 0;
+        }
+        id = stk_index_extension_id(loader->dataset->index, part);
+        if (id >= 0 && field->extension_count < STK_EXTENSIONS_MAX) {
+            field->extensions[field->extension_count++] = (uint32_t)id;
+        }
+    }
+    stk_free(copy);
+    if (!field->wanted) {
+        return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "'%s'", list);
+    }
+    if (field->extension_count == 0 && stk_index_samples(loader->dataset->index) > 0) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "no sample has a member for a field",
+                        "'stoker ls' shows the members; name one of their extensions",
+                        "extensions '%s'", list);
+    }
+    return 0;
+}
+
+/* Whether it draws which part of a picture is decoded. */
+static bool is_random(uint32_t kind)
+{
+    return kind == STOKER_RANDOM_RESIZED_CROP || kind == STOKER_RANDOM_CROP;
+}
+
+static int open_image(struct stk_field *field, const struct stoker_field_options *asked,
+                      const struct stoker_loader_options *options, struct stoker_error *error)
+{
+    struct stk_decode_options decode = {.transforms = asked->transforms,
+                                        .transform_count = asked->transform_count,
+                                        .dtype = asked->dtype,
+                                        .layout = asked->layout,
+                                        .exif = asked->exif,
+                                        .planar = asked->planar,
+                                        .pixels_max = options->pixels_max,
+                                        .memory_bytes_max = options->decode_bytes_max};
+    struct stk_decode_shape shape;
+    int status = stk_decode_plan_open(&field->plan, &decode, error);
+
+    if (status < 0) {
+        return status;
+    }
+    for (size_t i = 0; i < asked->transform_count; i++) {
+        field->random = field->random || is_random(asked->transforms[i].kind);
+    }
+    stk_decode_plan_shape(field->plan, &shape);
+    field->shape.dtype = shape.dtype;
+    field->shape.dimension_count = 3;
+    field->shape.slot_bytes = shape.slot_bytes;
+    if (shape.layout == STOKER_NCHW) {
+        memcpy(field->shape.shape, (int64_t[]){3, shape.height, shape.width},
+               sizeof field->shape.shape);
+        memcpy(field->shape.strides,
+               (int64_t[]){(int64_t)shape.height * shape.width, shape.width, 1},
+               sizeof field->shape.strides);
+    } else {
+        memcpy(field->shape.shape, (int64_t[]){shape.height, shape.width, 3},
+               sizeof field->shape.shape);
+        memcpy(field->shape.strides, (int64_t[]){(int64_t)shape.width * 3, 3, 1},
+               sizeof field->shape.strides);
+    }
+    return 0;
+}
+
+static bool has_tars(const struct stoker_dataset *dataset)
+{
+    bool has = !dataset->tars && dataset->objects.kind == STK_SOURCE_TARS;
+
+    for (uint32_t i = 0; i < dataset->tar_span_count; i++) {
+        has = has || dataset->tars[i].files_less != UINT64_MAX;
+    }
+    return has;
+}
+
+static int open_field(struct stoker_loader *loader, struct stk_field *field,
+                      const struct stoker_field_options *asked,
+                      const struct stoker_loader_options *options, struct stoker_error *error)
+{
+    bool folder = loader->dataset->objects.kind == STK_SOURCE_FOLDER;
+    const char *extensions = asked->extensions;
+    int status = copy_paths(field, asked, error);
+
+    if (status < 0) {
+        return status;
+    }
+    field->kind = asked->kind;
+    field->shape.slot_bytes = 8;
+    switch (asked->kind) {
+    case STOKER_FIELD_IMAGE:
+        if (!folder && !extensions) {
+            extensions = "jpg;jpeg;jpe;jfif;png;webp";
+        }
+        status = open_image(field, asked, options, error);
+        field->follows = (uint32_t)(field - loader->fields);
+        break;
+    case STOKER_FIELD_LABEL:
+        field->shape.dtype = STOKER_INT64;
+        /* Of folders and tars put together a file has its folder's, others that of their member. */
+        extensions = !has_tars(loader->dataset) ? NULL : extensions ? extensions : "cls";
+        if (!has_tars(loader->dataset) && stk_index_classes(loader->dataset->index) == 0) {
+            status = stk_fail(error, STOKER_ERROR_MISSING,
+                              "the pictures lie in no class folder, so they have no label",
+                              "leave the field out, put them into one folder a class "
+                              "(root/cat/1.jpg), or name the folder above if this one is a class",
+                              "field '%.100s'", asked->name);
+        }
+        break;
+    case STOKER_FIELD_SAMPLE:
+        field->shape.dtype = STOKER_INT64;
+        extensions = NULL;
+        break;
+    case STOKER_FIELD_FLOAT:
+        field->shape.dtype = STOKER_FLOAT64;
+        break;
+    case STOKER_FIELD_INT:
+        field->shape.dtype = STOKER_INT64;
+        break;
+    case STOKER_FIELD_ARRAY:
+        status = open_array(field, asked, error);
+        break;
+    case STOKER_FIELD_MASK: /* its shape comes from the image */
+        break;
+    case STOKER_FIELD_BOXES:
+    case STOKER_FIELD_BOX_LABELS:
+        status = open_boxes(field, asked, error);
+        break;
+    case STOKER_FIELD_KEY:
+    case STOKER_FIELD_BYTES:
+    case STOKER_FIELD_JSON:
+    case STOKER_FIELD_MSGPACK:
+    case STOKER_FIELD_TEXT:
+        field->aside = asked->kind == STOKER_FIELD_TEXT && asked->path;
+        field->shape.dtype = STOKER_BYTES;
+        field->shape.slot_bytes = 0;
+        extensions = asked->kind == STOKER_FIELD_KEY ? NULL : extensions;
+        break;
+    default:
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a field has no such kind",
+                        "use enum stoker_field_kind", "kind %u", asked->kind);
+    }
+    return status == 0 && extensions ? set_extensions(loader, field, extensions, error) : status;
+}
+
+int stk_fields_open(struct stoker_loader *loader, const struct stoker_loader_options *options,
+                    struct stoker_error *error)
+{
+    struct stoker_error own = {0};
+    int status = 0;
+
+    for (size_t i = 0; i < options->field_count && status == 0; i++) {
+        loader->field_count = (uint32_t)i + 1; /* what was half made is freed, too */
+        status = open_field(loader, &loader->fields[i], &options->fields[i], options, &own);
+        if (status == 0 && loader->fields[i].aside) {
+            loader->fields[i].aside_index = loader->aside_count++;
+            atomic_store_explicit(&loader->aside_bytes[i], UINT64_MAX, memory_order_relaxed);
+        }
+    }
+    for (uint32_t i = 0; i < loader->field_count && status == 0; i++) {
+        status = follow(loader, i, options, &own); /* an image may come after its mask */
+    }
+    loader->parse_bytes_max = options->decode_bytes_max;
+    if (status < 0 && error) {
+        *error = own;
+    }
+    return status;
+}
+
+void stk_fields_close(struct stoker_loader *loader)
+{
+    for (uint32_t f = 0; f < loader->field_count; f++) {
+        struct stk_field *field = &loader->fields[f];
+
+        stk_decode_plan_close(field->plan);
+        stk_free(field->wanted);
+        stk_free(field->path);
+        stk_free(field->labels);
+    }
+}
+
+static int copy_paths(struct stk_field *field, const struct stoker_field_options *asked,
+                      struct stoker_error *error)
+{
+    field->path = asked->path ? stk_strdup(asked->path) : NULL;
+    field->labels = asked->labels ? stk_strdup(asked->labels) : NULL;
+    if ((asked->path && !field->path) || (asked->labels && !field->labels)) {
+        return stk_fail(error, -ENOMEM, "cannot open a field", "free memory", "a path");
+    }
+    return 0;
+}
+
+static int refuse(const struct stoker_field_options *asked, const char *what, const char *advice,
+                  struct stoker_error *error)
+{
+    return stk_fail(error, STOKER_ERROR_ARGUMENT, what, advice, "field '%.64s'",
+                    asked->name ? asked->name : "");
+}
+
+/* Sides and strides of a slot in C order; a side of -1 makes it ragged. */
+static int open_array(struct stk_field *field, const struct stoker_field_options *asked,
+                      struct stoker_error *error)
+{
+    struct stk_field_shape *shape = &field->shape;
+    uint64_t bytes;
+
+    shape->dtype = asked->dtype ? asked->dtype : STOKER_FLOAT32;
+    shape->item_bytes = stk_dtype_bytes(shape->dtype);
+    shape->dimension_count = asked->dimension_count;
+    memcpy(shape->shape, asked->shape, sizeof shape->shape);
+    if (shape->item_bytes == 0 || asked->dimension_count > STK_COUNT(shape->shape)) {
+        return refuse(asked, "an array's dtype or shape is not usable",
+                      "give a dtype of numbers, and 3 sides at most", error);
+    }
+    if (asked->dimension_count == 0) {
+        shape->dimension_count = 1;
+        shape->shape[0] = -1;
+    }
+    bytes = shape->item_bytes;
+    for (uint32_t i = shape->dimension_count; i > 0; i--) {
+        int64_t side = shape->shape[i - 1];
+
+        if (side == 0 || side < -1 || side > SIDE_MAX) {
+            return refuse(asked, "a side of an array is not usable",
+                          "give sides of 1 and more, and -1 for one that varies", error);
+        }
+        shape->ragged = shape->ragged || side < 0;
+        shape->strides[i - 1] = (int64_t)(bytes / shape->item_bytes);
+        bytes *= side < 0 ? 1 : (uint64_t)side;
+        if (bytes > SLOT_BYTES_MAX) {
+            return refuse(asked, "an array is larger than memory", "give smaller sides", error);
+        }
+    }
+    shape->slot_bytes = shape->ragged ? 0 : bytes;
+    field->aside = shape->ragged;
+    return 0;
+}
+
+static int open_boxes(struct stk_field *field, const struct stoker_field_options *asked,
+                      struct stoker_error *error)
+{
+    struct stoker_field_options array = *asked;
+
+    field->box_format = asked->box_format ? asked->box_format : STOKER_XYXY;
+    field->normalised = asked->normalised;
+    field->keep_empty = asked->keep_empty;
+    if (field->box_format > STOKER_CXCYWH) {
+        return refuse(asked, "there is no such format of boxes", "use xyxy, xywh or cxcywh", error);
+    }
+    if ((asked->kind == STOKER_FIELD_BOX_LABELS) != (asked->labels != NULL)) {
+        return refuse(asked, "labels belong to BOX_LABELS, and it needs them",
+                      "give the path of the labels", error);
+    }
+    array.dtype = asked->labels ? STOKER_INT64 : STOKER_FLOAT32;
+    array.dimension_count = asked->labels ? 1 : 2;
+    array.shape[0] = -1;
+    array.shape[1] = 4;
+    return open_array(field, &array, error);
+}
+
+static int open_mask(struct stk_field *field, const struct stk_decode_plan *image,
+                     const struct stoker_field_options *asked, struct stoker_error *error)
+{
+    struct stk_decode_shape shape;
+    int status =
+        stk_decode_plan_follow(&field->plan, image, asked->rgb_ids != 0, asked->dtype, error);
+
+    if (status < 0) {
+        return status;
+    }
+    stk_decode_plan_shape(field->plan, &shape);
+    field->shape = (struct stk_field_shape){.dtype = shape.dtype,
+                                            .dimension_count = 2,
+                                            .shape = {shape.height, shape.width},
+                                            .strides = {shape.width, 1},
+                                            .slot_bytes = shape.slot_bytes};
+    return 0;
+}
+
+/* Finds the image of a mask or of boxes. */
+static int follow(struct stoker_loader *loader, uint32_t index,
+                  const struct stoker_loader_options *options, struct stoker_error *error)
+{
+    const struct stoker_field_options *asked = &options->fields[index];
+    struct stk_field *field = &loader->fields[index];
+    uint32_t image = 0;
+
+    if (field->kind != STOKER_FIELD_MASK && field->kind != STOKER_FIELD_BOXES &&
+        field->kind != STOKER_FIELD_BOX_LABELS) {
+        return 0;
+    }
+    while (image < loader->field_count &&
+           (loader->fields[image].kind != STOKER_FIELD_IMAGE ||
+            (asked->follows && (!options->fields[image].name ||
+                                strcmp(options->fields[image].name, asked->follows) != 0)))) {
+        image++;
+    }
+    if (image == loader->field_count) {
+        return refuse(asked, "there is no image that a mask or boxes could follow",
+                      "add an image field, or name the one that there is", error);
+    }
+    field->follows = image;
+    field->random = loader->fields[image].random;
+    return field->kind == STOKER_FIELD_MASK
+               ? open_mask(field, loader->fields[image].plan, asked, error)
+               : 0;
+}

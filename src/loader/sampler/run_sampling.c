@@ -1,0 +1,126 @@
+/* What a loader keeps of its samplers, and the schedule that they make. */
+#include "loader/sampler/sampler.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int keep_stages(struct stk_sampling *sampling, const struct stoker_dataset *dataset,
+                       const struct stoker_sampling_options *given, struct stoker_error *error)
+{
+    struct stoker_sampling_options *own = &sampling->options;
+
+    memcpy(own, given, stk_min(given->struct_size, sizeof *own));
+    own->struct_size = sizeof *own;
+    sampling->stages = stk_alloc(own->stage_count + 1, sizeof *sampling->stages);
+    if (!sampling->stages) {
+        own->stage_count = 0;
+        return stk_fail(error, -ENOMEM, "cannot keep the stages of a run", "free memory",
+                        "sampling");
+    }
+    for (size_t i = 0; i < own->stage_count; i++) {
+        /* Held by all loaders on it, though const for them. */
+        struct stoker_sampler *sampler = (struct stoker_sampler *)(uintptr_t)own->stages[i].sampler;
+
+        if (sampler && memcmp(stk_index_identity(sampler->dataset->index),
+                              stk_index_identity(dataset->index), 32) != 0) {
+            own->stage_count = i; /* so many are held */
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "a sampler is of another data set",
+                            "open it on the data set of the loader", "stage %zu", i);
+        }
+        if (sampler) {
+            stk_sampler_hold(sampler);
+        }
+        sampling->stages[i] = own->stages[i];
+    }
+    own->stages = sampling->stages;
+    return 0;
+}
+
+/* The schedule found them usable. Each is of a data set of its source alone. */
+static int keep_sources(struct stk_sampling *sampling, const struct stoker_mix_options *mix,
+                        struct stoker_error *error)
+{
+    bool has_samplers =
+        mix->struct_size > offsetof(struct stoker_mix_options, samplers) && mix->samplers;
+
+    if (!has_samplers) {
+        return 0;
+    }
+    sampling->samplers = stk_alloc(mix->source_count, sizeof *sampling->samplers);
+    if (!sampling->samplers) {
+        return stk_fail(error, -ENOMEM, "cannot keep the samplers of a mix", "free memory", "mix");
+    }
+    for (uint32_t i = 0; i < mix->source_count; i++) {
+        /* Held by all loaders on it, though const for them. */
+        struct stoker_sampler *sampler = (struct stoker_sampler *)(uintptr_t)mix->samplers[i];
+
+        if (sampler) {
+            stk_sampler_hold(sampler);
+            sampling->samplers[sampling->sampler_count++] = sampler;
+        }
+    }
+    return 0;
+}
+
+/* Where the samples of each shard end, given. */
+static int list_shards(const struct stoker_dataset *dataset, struct stk_schedule_request *request,
+                       struct stoker_error *error)
+{
+    uint64_t count = stk_index_shards(dataset->index);
+    uint64_t *ends;
+
+    ends = stk_alloc(count + 1, sizeof *ends);
+    if (!ends) {
+        return stk_fail(error, -ENOMEM, "cannot list the shards", "free memory", "two-level");
+    }
+    if (stoker_dataset_shard_ends(dataset, 0, count, ends) < 0) {
+        stk_free(ends);
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "a folder has no shards to shuffle",
+                        "shuffle by block or full, or pack it as tars", "two-level");
+    }
+    request->shard_ends = ends;
+    request->shard_count = count;
+    return 0;
+}
+
+int stk_sampling_open(struct stk_sampling *sampling, struct stk_schedule *schedule,
+                      struct stoker_dataset *dataset, const struct stk_order_options *order,
+                      const struct stk_schedule_request *given, struct stoker_error *error)
+{
+    struct stk_schedule_request request = *given;
+    bool is_two_level = order->shuffle == STOKER_SHUFFLE_TWO_LEVEL;
+    int status = 0;
+
+    if (request.sampling && stk_index_sequential(dataset->index)) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "packed shards cannot be chosen from",
+                        "give them access points with 'stoker index', or unpack them", "sampling");
+    }
+    if (is_two_level) {
+        status = list_shards(dataset, &request, error);
+    }
+    status = status < 0 ? status : stk_schedule_open(schedule, order, &request, error);
+    if (status == 0 && request.sampling) {
+        status = keep_stages(sampling, dataset, request.sampling, error);
+    } else if (status == 0 && request.mix) {
+        status = keep_sources(sampling, request.mix, error);
+    }
+    stk_free((void *)(uintptr_t)(is_two_level ? request.shard_ends : NULL));
+    return status;
+}
+
+void stk_sampling_close(struct stk_sampling *sampling)
+{
+    for (size_t i = 0; i < sampling->options.stage_count; i++) {
+        if (sampling->stages[i].sampler) {
+            stk_sampler_release((struct stoker_sampler *)(uintptr_t)sampling->stages[i].sampler);
+        }
+    }
+    for (uint32_t i = 0; i < sampling->sampler_count; i++) {
+        stk_sampler_release(sampling->samplers[i]);
+    }
+    stk_free(sampling->samplers);
+    stk_free(sampling->stages);
+    *sampling = (struct stk_sampling){0};
+}

@@ -1,0 +1,410 @@
+/* Columns: what is known of a sample without decoding it, under names. */
+#include "loader/sampler/sampler.h"
+
+#include "base/mem.h"
+#include "base/memory_budget.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MEMBER_BYTES_MAX (64u << 20) /* of a member that is read for a column */
+#define ROOM_WAIT_MS 1000u
+#define PARSE_BYTES_MAX (256u << 20) /* of what it is parsed to */
+#define DIGITS_MAX 18u               /* of a number that certainly has 63 bits */
+#define NUMBER_BYTES_MAX 64u         /* a text this short may be a number */
+
+static const char *const built_in[] = {"label", "class", "size", "key", "shard", "sample"};
+
+/* Where a name's path begins: behind the first part that is a format with places inside. */
+static size_t split(const char *name)
+{
+    static const char *const formats[] = {"json", "mp", "msg", "msgpack", "npz"};
+    size_t first = 0;
+
+    for (size_t at = 0; name[at]; at++) {
+        for (size_t i = 0; name[at] == '.' && i < STK_COUNT(formats); i++) {
+            if (strlen(formats[i]) == at - first &&
+                memcmp(formats[i], name + first, at - first) == 0) {
+                return at;
+            }
+        }
+        first = name[at] == '.' ? at + 1 : first;
+    }
+    return strlen(name);
+}
+
+int stk_column_open(struct stk_column *column, const struct stoker_dataset *dataset,
+                    const char *name, struct stoker_error *error)
+{
+    size_t bytes = split(name);
+
+    *column = (struct stk_column){.kind = STK_COLUMN_MEMBER};
+    for (uint32_t i = 0; i < STK_COUNT(built_in); i++) {
+        if (strcmp(name, built_in[i]) == 0) {
+            column->kind = i;
+            return 0;
+        }
+    }
+    column->extension = stk_strdup(name);
+    column->path = stk_strdup(name[bytes] ? name + bytes + 1 : "");
+    if (!column->extension || !column->path) {
+        stk_column_close(column);
+        return stk_fail(error, -ENOMEM, "cannot name a column", "free memory", "'%s'", name);
+    }
+    column->extension[bytes] = '\0';
+    if (stk_index_extension_id(dataset->index, column->extension) < 0) {
+        stk_column_close(column);
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the data set has no such column",
+                        "columns are label, class, size, key, shard, sample, a member (cls) and "
+                        "places inside one (json.width)",
+                        "'%.200s'", name);
+    }
+    return 0;
+}
+
+void stk_column_close(struct stk_column *column)
+{
+    stk_free(column->extension);
+    stk_free(column->path);
+    *column = (struct stk_column){0};
+}
+
+/* ---- rows ---- */
+
+static void drop_value(struct stk_row *row, uint32_t slot)
+{
+    if (row->slots[slot].value.encoding) {
+        stk_value_close(&row->slots[slot].value);
+        row->slots[slot].value.encoding = 0;
+    }
+    stk_budget_release(&row->dataset->engine->budget, row->slots[slot].ticket);
+    row->slots[slot].ticket = 0;
+}
+
+static void drop_values(struct stk_row *row)
+{
+    for (uint32_t i = 0; i < STK_ROW_VALUES; i++) {
+        drop_value(row, i);
+    }
+}
+
+/* Bytes for a member, instead of those that the slot has. */
+static int make_room(struct stk_row *row, uint32_t slot, size_t capacity,
+                     struct stoker_error *error)
+{
+    struct stoker_engine *engine = row->dataset->engine;
+    int status = 0;
+
+    stk_free(row->slots[slot].bytes);
+    stk_budget_release(&engine->budget, row->slots[slot].capacity);
+    row->slots[slot].bytes = NULL;
+    row->slots[slot].capacity = 0;
+    if (capacity > 0) {
+        status = stk_engine_reserve(engine, capacity, ROOM_WAIT_MS, "members of a scan", error);
+    }
+    if (status < 0 || capacity == 0) {
+        return status;
+    }
+    row->slots[slot].bytes = stk_alloc(capacity, 1);
+    if (!row->slots[slot].bytes) {
+        stk_budget_release(&engine->budget, capacity);
+        return stk_fail(error, -ENOMEM, "cannot read a member", "free memory", "%zu bytes",
+                        capacity);
+    }
+    row->slots[slot].capacity = capacity;
+    return 0;
+}
+
+int stk_row_turn(struct stk_row *row, uint64_t number, struct stoker_error *error)
+{
+    drop_values(row);
+    row->number = number;
+    return stk_index_sample(row->dataset->index, number, &row->sample, error);
+}
+
+void stk_row_close(struct stk_row *row)
+{
+    drop_values(row);
+    for (uint32_t i = 0; i < STK_ROW_VALUES; i++) {
+        make_room(row, i, 0, NULL);
+    }
+    *row = (struct stk_row){0};
+}
+
+static struct stk_query_value integer(int64_t number)
+{
+    return (struct stk_query_value){.kind = STK_QUERY_INT, .integer = number};
+}
+
+static struct stk_query_value text(const void *data, size_t bytes)
+{
+    return (struct stk_query_value){.kind = STK_QUERY_TEXT, .text = {data, bytes}};
+}
+
+/* Reads a member whole. 0: the sample has none. */
+static int read_member(struct stk_row *row, const char *extension, uint32_t slot,
+                       struct stk_view *bytes_out, struct stoker_error *error)
+{
+    struct stoker_error why = {0};
+    size_t got = 0;
+    int status = stoker_dataset_read(row->dataset, row->number, extension, row->slots[slot].bytes,
+                                     row->slots[slot].capacity, &got, &why);
+
+    if (status == STOKER_ERROR_LIMIT && got > row->slots[slot].capacity &&
+        got <= MEMBER_BYTES_MAX) {
+        size_t capacity = got + got / 2 + 64;
+
+        why = (struct stoker_error){0};
+        status = make_room(row, slot, capacity, &why);
+        status = status < 0 ? status
+                            : stoker_dataset_read(row->dataset, row->number, extension,
+                                                  row->slots[slot].bytes, capacity, &got, &why);
+    }
+    if (status == STOKER_ERROR_MISSING) {
+        return 0;
+    }
+    if (status < 0) {
+        if (error) {
+            *error = why;
+        }
+        return status;
+    }
+    *bytes_out = (struct stk_view){row->slots[slot].bytes, got};
+    return 1;
+}
+
+/* What lies at a place inside a member. Lists, maps and null compare with nothing. */
+struct inside {
+    struct stk_view bytes; /* of the member */
+    uint32_t encoding;
+    const char *path;
+};
+
+/* Here: libraries of this process look into the member. */
+static int open_here(struct stk_row *row, uint32_t slot, const struct inside *inside,
+                     struct stoker_error *error)
+{
+    uint64_t ticket = 0;
+    int status = stk_value_ticket(inside->encoding, inside->bytes, inside->path, &ticket, error);
+    if (status == 0 && ticket > 0) {
+        status = stk_engine_reserve(row->dataset->engine, ticket, ROOM_WAIT_MS,
+                                    "parsing members of a scan", error);
+        row->slots[slot].ticket = status == 0 ? ticket : 0;
+    }
+    return status < 0 ? status
+                      : stk_value_open(&row->slots[slot].value, inside->encoding, inside->bytes,
+                                       inside->path, PARSE_BYTES_MAX, error);
+}
+
+/* By the worker's helper: a document comes back whole, an npz as the array that is asked for. */
+static int open_jailed(struct stk_row *row, uint32_t slot, const struct inside *inside,
+                       struct stoker_error *error)
+{
+    static const _Atomic bool never = false;
+    struct stk_value *value = &row->slots[slot].value;
+    struct stk_parse_job job = {
+        .encoding = inside->encoding,
+        .bytes = inside->bytes,
+        .path = inside->path,
+        .small_bytes = row->dataset->engine->keep_bytes / STK_ROW_VALUES,
+        .memory_bytes_max = PARSE_BYTES_MAX,
+        .wait_ms = ROOM_WAIT_MS,
+        .cancelled = &never,
+    };
+    int status = stk_worker_parse(row->worker, &job, value, error);
+
+    row->slots[slot].ticket = job.reserved_bytes;
+    return status == 0 && value->tree ? stk_value_at(value, inside->path, value, error) : status;
+}
+
+static int value_inside(struct stk_row *row, uint32_t slot, const struct inside *inside,
+                        struct stk_query_value *value_out, struct stoker_error *error)
+{
+    struct stk_value *value = &row->slots[slot].value;
+    bool jailed = row->worker && row->worker->jail && inside->encoding != STK_ENCODING_UNKNOWN &&
+                  inside->encoding != STK_NPY;
+    struct stk_view lent;
+    int status;
+
+    drop_value(row, slot); /* of an attempt before */
+    status = jailed ? open_jailed(row, slot, inside, error) : open_here(row, slot, inside, error);
+    if (status < 0) {
+        drop_value(row, slot);
+    }
+    if (status == STOKER_ERROR_MISSING) {
+        return 0;
+    }
+    if (status < 0) {
+        stk_dataset_place(row->dataset, error, row->sample.shard, STOKER_NO_OFFSET, NULL);
+        return status;
+    }
+    if (stk_value_int(value, &value_out->integer, NULL) == 0) {
+        value_out->kind = STK_QUERY_INT;
+    } else if (stk_value_float(value, &value_out->real, NULL) == 0) {
+        value_out->kind = value_out->real == value_out->real ? STK_QUERY_REAL : STK_QUERY_NONE;
+    } else if (stk_value_text(value, &lent, NULL) == 0) {
+        *value_out = text(lent.data, lent.bytes);
+    }
+    return 0;
+}
+
+/* Of memory, and no fault of the text. */
+static bool is_short(int status)
+{
+    return status == -ENOMEM || status == STOKER_ERROR_BUDGET;
+}
+
+/* Of digits alone, as labels are: no library needs to look at it. */
+static bool is_whole_number(struct stk_view bytes, int64_t *number_out)
+{
+    bool is_negative = bytes.data[0] == '-';
+    size_t digits = bytes.bytes - is_negative;
+    int64_t number = 0;
+
+    if (digits == 0 || digits > DIGITS_MAX || (digits > 1 && bytes.data[is_negative] == '0')) {
+        return false;
+    }
+    for (size_t i = is_negative; i < bytes.bytes; i++) {
+        if (bytes.data[i] < '0' || bytes.data[i] > '9') {
+            return false;
+        }
+        number = number * 10 + (bytes.data[i] - '0');
+    }
+    *number_out = is_negative ? -number : number;
+    return true;
+}
+
+/* A member that is text: a number if all of it is one (as JSON writes them, in any locale). */
+static int value_of_text(struct stk_row *row, uint32_t slot, struct stk_view bytes,
+                         struct stk_query_value *value_out, struct stoker_error *error)
+{
+    while (bytes.bytes > 0 && bytes.data[0] <= ' ') {
+        bytes.data++;
+        bytes.bytes--;
+    }
+    while (bytes.bytes > 0 && bytes.data[bytes.bytes - 1] <= ' ') {
+        bytes.bytes--;
+    }
+    if (bytes.bytes > 0 && bytes.bytes <= NUMBER_BYTES_MAX &&
+        (bytes.data[0] == '-' || (bytes.data[0] >= '0' && bytes.data[0] <= '9'))) {
+        struct stoker_error why = {0};
+        int64_t whole;
+        int status;
+
+        if (is_whole_number(bytes, &whole)) {
+            *value_out = integer(whole);
+            return 0;
+        }
+        status = value_inside(row, slot, &(struct inside){bytes, STK_JSON, ""}, value_out, &why);
+        if (is_short(status) && error) {
+            *error = why;
+        }
+        if (is_short(status) || (status == 0 && value_out->kind != STK_QUERY_NONE)) {
+            return status;
+        }
+    }
+    *value_out = text(bytes.data, bytes.bytes);
+    return 0;
+}
+
+static int member_value(struct stk_row *row, const struct stk_column *column, uint32_t slot,
+                        struct stk_query_value *value_out, struct stoker_error *error)
+{
+    struct inside inside = {.path = column->path};
+    int status = read_member(row, column->extension, slot, &inside.bytes, error);
+
+    if (status <= 0) {
+        return status;
+    }
+    inside.encoding = stk_encoding_of(column->extension, inside.bytes);
+    return inside.encoding == STK_ENCODING_UNKNOWN
+               ? value_of_text(row, slot, inside.bytes, value_out, error)
+               : value_inside(row, slot, &inside, value_out, error);
+}
+
+/* A folder's class; of tars what the index says, or what the .cls member says. */
+static int label(struct stk_row *row, uint32_t slot, struct stk_query_value *value_out,
+                 struct stoker_error *error)
+{
+    static const struct stk_column member = {.extension = (char *)(uintptr_t)"cls",
+                                             .path = (char *)(uintptr_t)""};
+    const struct stk_index *index = row->dataset->index;
+    bool is_told =
+        stk_index_is_folder(index) || stk_index_shard_has_labels(index, row->sample.shard);
+
+    if (!is_told) {
+        return member_value(row, &member, slot, value_out, error);
+    }
+    if (row->sample.label >= 0) {
+        *value_out = integer(row->sample.label);
+    }
+    return 0;
+}
+
+/* Of all members; of a folder's file what the system says. */
+static int size(struct stk_row *row, struct stk_query_value *value_out, struct stoker_error *error)
+{
+    const struct stk_index *index = row->dataset->index;
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < row->sample.member_count; i++) {
+        struct stk_member member;
+        struct stk_stat about = {0};
+        int status = stk_index_member(index, &row->sample, i, &member, error);
+
+        about.bytes = status == 0 ? member.bytes : 0;
+        if (status == 0 && member.bytes == STK_WHOLE) {
+            status = stk_index_path(index, member.shard, row->path, error);
+            status = status < 0
+                         ? status
+                         : stk_io_stat_path(row->dataset->engine->io, row->path, &about, error);
+        }
+        if (status < 0) {
+            return status;
+        }
+        sum += about.bytes;
+    }
+    *value_out = integer((int64_t)sum);
+    return 0;
+}
+
+int stk_row_value(struct stk_row *row, const struct stk_column *column, uint32_t slot,
+                  struct stk_query_value *value_out, struct stoker_error *error)
+{
+    const struct stk_index *index = row->dataset->index;
+    const char *slash, *name;
+    int status = 0;
+
+    *value_out = (struct stk_query_value){.kind = STK_QUERY_NONE};
+    switch ((enum stk_column_kind)column->kind) {
+    case STK_COLUMN_LABEL:
+        return label(row, slot, value_out, error);
+    case STK_COLUMN_CLASS:
+        status = label(row, slot, value_out, error);
+        if (status == 0 && value_out->kind == STK_QUERY_INT && value_out->integer >= 0 &&
+            (uint64_t)value_out->integer < stk_index_classes(index)) {
+            name = stk_index_class(index, (uint64_t)value_out->integer);
+            *value_out = text(name, strlen(name));
+        } else {
+            value_out->kind = STK_QUERY_NONE;
+        }
+        return status;
+    case STK_COLUMN_SIZE:
+        return size(row, value_out, error);
+    case STK_COLUMN_KEY:
+        *value_out = text(row->sample.key.data, row->sample.key.bytes);
+        return 0;
+    case STK_COLUMN_SHARD:
+        status = stk_index_path(index, row->sample.shard, row->path, error);
+        slash = status == 0 ? strrchr(row->path, '/') : NULL;
+        name = slash ? slash + 1 : row->path;
+        *value_out = text(name, status == 0 ? strlen(name) : 0);
+        return status;
+    case STK_COLUMN_SAMPLE:
+        *value_out = integer((int64_t)row->number);
+        return 0;
+    case STK_COLUMN_MEMBER:
+        break;
+    }
+    return member_value(row, column, slot, value_out, error);
+}

@@ -1,0 +1,232 @@
+/* The file of a sampler's table: STEM.HEX.table, where STEM is the path of the data set's index (or
+ * where that would be), and HEX begins the digest of what was asked for. */
+#include "loader/sampler/sampler.h"
+
+#include "base/crypto/digest.h"
+#include "base/mem.h"
+#include "dataset/index_locate.h"
+#include "io/write.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PLACES 3
+
+struct places {
+    char paths[PLACES][sizeof((struct stoker_sampler *)0)->path]; /* empty: none */
+};
+
+static void name(struct places *places, int i, const struct stoker_sampler *sampler,
+                 const char *stem)
+{
+    size_t bytes = strlen(stem);
+
+    if (bytes > 0 && bytes < STK_PATH_BYTES_MAX - 32) {
+        char hex[17];
+
+        stk_hex(sampler->choice_digest, 8, hex);
+        snprintf(places->paths[i], sizeof places->paths[i], "%s.%s.table", stem, hex);
+    }
+}
+
+/* Beside the index that was used, where it would be, and in the cache. */
+static int name_places(const struct stoker_sampler *sampler, struct places *places,
+                       struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = sampler->dataset;
+    struct stk_sidecar *sidecar = NULL;
+    int status = stk_sidecar_open(&sidecar, dataset, error);
+
+    memset(places, 0, sizeof *places);
+    if (status == 0) {
+        name(places, 0, sampler, dataset->index_path ? dataset->index_path : "");
+        name(places, 1, sampler, sidecar->beside);
+        name(places, 2, sampler, sidecar->cache);
+        if (strcmp(places->paths[0], places->paths[1]) == 0) {
+            places->paths[1][0] = '\0';
+        }
+        stk_sidecar_close(sidecar);
+    }
+    return status;
+}
+
+__attribute__((format(printf, 2, 3))) static void note(struct stoker_sampler *sampler,
+                                                       const char *format, ...)
+{
+    __builtin_va_list list;
+
+    if (!sampler->note[0]) { /* the first reason is the one to tell */
+        __builtin_va_start(list, format);
+        vsnprintf(sampler->note, sizeof sampler->note, format, list);
+        __builtin_va_end(list);
+    }
+}
+
+/* 1: mapped. */
+static int try_path(struct stoker_sampler *sampler, const char *path, struct stoker_error *error)
+{
+    struct stk_io *io = sampler->engine->io;
+    struct stoker_error why = {0};
+    struct stk_table *table = NULL;
+    struct stk_view image = {0};
+    struct stk_file *file = NULL;
+    bool is_ours;
+    int status = stk_io_open_file(io, path, &file, &why);
+
+    if (status == -ENOENT || status == -ENOTDIR) {
+        return 0;
+    }
+    status = status < 0 ? status : stk_io_map(io, file, &image, &why);
+    if (file) {
+        stk_io_close_file(io, file);
+    }
+    if (status == 0) {
+        status = stk_table_open(&table, image, path, &why);
+        if (status < 0) {
+            stk_io_unmap(io, image);
+        }
+    }
+    if (status == -ENOMEM) {
+        return stk_fail(error, status, "cannot map a table", "free memory", "'%.600s'", path);
+    }
+    if (status < 0) {
+        note(sampler, "%.160s: %.300s", why.what, why.where);
+        return 0;
+    }
+    is_ours = memcmp(table->foot.identity, stk_index_identity(sampler->dataset->index), 32) == 0 &&
+              memcmp(table->foot.choice, sampler->choice_digest, 32) == 0 &&
+              table->foot.sample_count == sampler->chooser.sample_count;
+    if (!is_ours) {
+        stk_table_close(table);
+        stk_io_unmap(io, image);
+        note(sampler, "the data set changed since the table was made: '%.400s'", path);
+        return 0;
+    }
+    sampler->table = table;
+    sampler->image = image;
+    sampler->is_mapped = true;
+    snprintf(sampler->path, sizeof sampler->path, "%s", path);
+    return 1;
+}
+
+int stk_sampler_find(struct stoker_sampler *sampler, struct stoker_error *error)
+{
+    struct places *places;
+    int status;
+
+    if (!sampler->keeps_file) {
+        return 0;
+    }
+    places = stk_alloc(1, sizeof *places);
+    status = places ? name_places(sampler, places, error)
+                    : stk_fail(error, -ENOMEM, "cannot look for a table", "free memory", "table");
+    for (int i = 0; i < PLACES && status == 0; i++) {
+        status = places->paths[i][0] ? try_path(sampler, places->paths[i], error) : 0;
+    }
+    stk_free(places);
+    if (status == 0 && sampler->table_use == STOKER_INDEX_REQUIRE) {
+        return stk_fail(error, STOKER_ERROR_CHANGED, "there is no fresh table of these samples",
+                        "make it with 'stoker sample', or let it be made (tables = auto)", "%s",
+                        sampler->note[0] ? sampler->note : "none was found");
+    }
+    return status;
+}
+
+static int make_folders(struct stk_io *io, const char *path)
+{
+    char folder[STK_PATH_BYTES_MAX];
+    int status = 0;
+
+    for (size_t i = 1; status == 0 && path[i] && i < sizeof folder; i++) {
+        struct stk_stat about;
+
+        if (path[i] == '/') {
+            memcpy(folder, path, i);
+            folder[i] = '\0';
+            if (stk_io_stat_path(io, folder, &about, NULL) < 0) {
+                status = stk_io_make_directory(io, folder, false, NULL);
+            }
+        }
+    }
+    return status;
+}
+
+/* FILE.new, sync, rename, sync of the directory: whole or not there. */
+static int write_at(struct stoker_sampler *sampler, const char *path, struct stoker_error *error)
+{
+    struct stk_io *io = sampler->engine->io;
+    const char *slash = strrchr(path, '/');
+    char part[sizeof sampler->path + 8];
+    struct stk_lock *lock = NULL;
+    struct stk_out *out = NULL;
+    int status;
+
+    snprintf(part, sizeof part, "%s.lock", path);
+    status = stk_io_lock(io, part, &lock, error);
+    if (status < 0) {
+        return status;
+    }
+    snprintf(part, sizeof part, "%s.new", path);
+    status = stk_io_create(io, part, false, &out, error);
+    status = status < 0 ? status
+                        : stk_io_write(io, out, sampler->image.data, sampler->image.bytes, error);
+    status = status < 0 ? status : stk_io_sync_out(io, out, error);
+    stk_io_close_out(io, out);
+    status = status < 0 ? status : stk_io_rename(io, part, path, false, error);
+    if (status < 0) {
+        stk_io_remove(io, part, NULL);
+    } else {
+        snprintf(part, sizeof part, "%.*s", slash ? (int)(slash - path + 1) : 1,
+                 slash ? path : ".");
+        status = stk_io_sync_directory(io, part, error);
+    }
+    stk_io_unlock(io, lock);
+    return status;
+}
+
+/* A place that cannot be written is no failure: neither is one that another process writes now. */
+static bool is_refused(int status)
+{
+    return status == -EACCES || status == -EPERM || status == -EROFS || status == -EBUSY ||
+           status == -ENOENT || status == -ENOTDIR;
+}
+
+int stk_sampler_keep(struct stoker_sampler *sampler, struct stoker_error *error)
+{
+    struct stk_view made = sampler->image;
+    struct stoker_error why = {0};
+    struct places *places = NULL;
+    int status = 0;
+
+    if (sampler->keeps_file) {
+        places = stk_alloc(1, sizeof *places);
+        status = places ? name_places(sampler, places, error)
+                        : stk_fail(error, -ENOMEM, "cannot keep a table", "free memory", "table");
+    }
+    for (int i = 0; places && i < PLACES && status == 0 && !sampler->is_mapped; i++) {
+        if (!places->paths[i][0] || stk_io_is_url(places->paths[i])) { /* stores are only read */
+            continue;
+        }
+        if (i == PLACES - 1) {
+            make_folders(sampler->engine->io, places->paths[i]);
+        }
+        status = write_at(sampler, places->paths[i], &why);
+        if (status == 0) {
+            status = try_path(sampler, places->paths[i], error);
+            status = status < 0 ? status : 0;
+        } else if (is_refused(status)) {
+            note(sampler, "the table is not kept: %.160s: %.300s", why.what, why.where);
+            status = 0;
+        } else if (error) {
+            *error = why;
+        }
+    }
+    stk_free(places);
+    if (sampler->is_mapped) {
+        stk_free((void *)(uintptr_t)made.data);
+        return 0;
+    }
+    return status < 0 ? status
+                      : stk_table_open(&sampler->table, sampler->image, "table in memory", error);
+}

@@ -1,0 +1,147 @@
+/* A position in an order, and what a rank gets there. */
+#include "loader/tokens/order_cursor.h"
+
+#include <string.h>
+
+int stk_cursor_open(struct stk_cursor *cursor, const struct stk_cursor_options *options,
+                    struct stoker_error *error)
+{
+    const struct stk_schedule_request request = {.mix = options->mix};
+    int status;
+
+    memset(cursor, 0, sizeof *cursor);
+    status = stk_schedule_open(&cursor->schedule, &options->order, &request, error);
+    if (status == 0) {
+        cursor->partition = options->partition;
+        cursor->partition.sample_count = stk_schedule_samples(&cursor->schedule);
+        memcpy(cursor->identity, options->identity, sizeof cursor->identity);
+        status = stk_partition_check(&cursor->partition, error);
+    }
+    if (status == 0) {
+        status = stk_schedule_reader_init(&cursor->reader, &cursor->schedule, error);
+    }
+    if (status < 0) {
+        stk_cursor_close(cursor);
+        return status;
+    }
+    return stk_cursor_set_epoch(cursor, 0, error);
+}
+
+void stk_cursor_close(struct stk_cursor *cursor)
+{
+    stk_schedule_reader_deinit(&cursor->reader);
+    stk_schedule_deinit(&cursor->schedule);
+}
+
+bool stk_cursor_begins(struct stk_cursor *cursor)
+{
+    const struct stk_partition *partition = &cursor->partition;
+
+    if (stk_partition_steps_from(partition, cursor->epoch, cursor->position) > 0) {
+        return true;
+    }
+    cursor->position = stk_partition_following(partition, cursor->epoch, cursor->position);
+    cursor->epoch++;
+    return false;
+}
+
+uint32_t stk_cursor_slots(const struct stk_cursor *cursor)
+{
+    return stk_partition_slots(&cursor->partition, cursor->epoch, cursor->position);
+}
+
+struct stk_cursor_slot stk_cursor_slot_at(struct stk_cursor *cursor, uint64_t epoch,
+                                          uint64_t position, uint32_t slot)
+{
+    struct stk_place place;
+    uint64_t sample;
+
+    stk_partition_place(&cursor->partition, epoch, position, slot, &place);
+    stk_schedule_read(&cursor->reader, place.epoch, place.position, 1, &sample);
+    return (struct stk_cursor_slot){sample, place.epoch, place.position, place.real};
+}
+
+struct stk_cursor_slot stk_cursor_at(struct stk_cursor *cursor, uint32_t slot)
+{
+    return stk_cursor_slot_at(cursor, cursor->epoch, cursor->position, slot);
+}
+
+/* All that was given becomes part of the fingerprint. */
+static void settle(struct stk_cursor *cursor)
+{
+    const struct stk_partition *partition = &cursor->partition;
+    struct stk_given copy = cursor->given;
+    struct stk_given_span span;
+    uint64_t sum = 0;
+
+    while (stk_given_next(&copy, partition, &span)) {
+        for (; span.steps > 0; span.steps--) {
+            sum += stk_schedule_step(&cursor->reader, partition, span.epoch, span.position);
+            span.position += stk_partition_stride(partition);
+        }
+    }
+    copy = cursor->given;
+    stk_given_settle(&cursor->given, &copy, sum);
+}
+
+void stk_cursor_advance(struct stk_cursor *cursor)
+{
+    const struct stk_partition *partition = &cursor->partition;
+
+    if (!stk_given_add(&cursor->given, partition, cursor->epoch, cursor->position)) {
+        settle(cursor);
+        stk_given_add(&cursor->given, partition, cursor->epoch, cursor->position);
+    }
+    cursor->position += stk_partition_stride(partition);
+}
+
+int stk_cursor_set_epoch(struct stk_cursor *cursor, uint64_t epoch, struct stoker_error *error)
+{
+    if (epoch > stk_schedule_epochs(&cursor->schedule)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the mix has no such epoch",
+                        "a run has 2^61 positions; take a smaller epoch", "epoch %llu",
+                        (unsigned long long)epoch);
+    }
+    cursor->epoch = epoch;
+    cursor->position = stk_partition_first(&cursor->partition, epoch);
+    return 0;
+}
+
+uint64_t stk_cursor_border(const struct stk_cursor *cursor, uint64_t least)
+{
+    return stk_schedule_border(&cursor->schedule, cursor->epoch, cursor->position, least);
+}
+
+static void identify(const struct stk_cursor *cursor, struct stoker_state *state_out)
+{
+    stk_state_of(state_out, &cursor->schedule.order, &cursor->partition, cursor->identity);
+    stk_schedule_state(&cursor->schedule, 0, state_out);
+}
+
+void stk_cursor_state(struct stk_cursor *cursor, struct stoker_state *state_out)
+{
+    settle(cursor);
+    identify(cursor, state_out);
+    state_out->epoch = cursor->epoch;
+    state_out->position = cursor->position;
+    state_out->fingerprint = cursor->given.fingerprint;
+}
+
+int stk_cursor_set_state(struct stk_cursor *cursor, const struct stoker_state *state,
+                         const struct stk_state_words *words, struct stoker_error *error)
+{
+    struct stk_state_words full = *words;
+    struct stoker_state own;
+    int status;
+
+    full.positions = stk_schedule_samples(&cursor->schedule);
+    full.epoch_max = stk_schedule_epochs(&cursor->schedule);
+    identify(cursor, &own);
+    status = stk_state_check(state, &own, &full, error);
+    if (status == 0) {
+        cursor->epoch = state->epoch;
+        cursor->position = state->position;
+        cursor->given = (struct stk_given){.fingerprint = state->fingerprint};
+    }
+    return status;
+}

@@ -1,0 +1,116 @@
+/* Goal: a cursor's fingerprint is that of the steps it gave, however states, epochs and jumps fall
+ * between them; giving a step costs the same in a world of one and of a million.
+ * Method: random walks of steps, turns, jumps and states, their sum worked out step by step beside
+ * them; runs that wait are counted: nothing is worked out before a state is asked for. */
+#include "loader/tokens/order_cursor.h"
+
+#include "base/random.h"
+#include "test/t.h"
+
+#include <string.h>
+
+static const struct stk_state_words words = {
+    .samples = "number of windows",
+    .block_samples = "windows a block",
+    .identity = "identity",
+    .advice = "take the right one",
+};
+
+static void open_cursor(struct stk_cursor *cursor, uint64_t samples, uint32_t batch, uint32_t world,
+                        uint32_t tail)
+{
+    struct stk_cursor_options options = {
+        .order = {.sample_count = samples,
+                  .block_samples = 4,
+                  .window_blocks = 3,
+                  .group_count = 2,
+                  .shuffle = STOKER_SHUFFLE_BLOCK,
+                  .seed = 3},
+        .partition = {.batch_size = batch, .world_size = world, .tail = tail, .group_count = 2},
+        .identity = {7},
+    };
+
+    T_EQ("open", stk_cursor_open(cursor, &options, NULL), 0);
+}
+
+/* One step; its fingerprint is added to *sum. */
+static void step(struct stk_cursor *cursor, uint64_t *sum)
+{
+    while (!stk_cursor_begins(cursor)) {
+    }
+    *sum += stk_partition_fingerprint(&cursor->partition, &cursor->schedule.order, cursor->epoch,
+                                      cursor->position);
+    stk_cursor_advance(cursor);
+}
+
+static void test_walk(uint64_t key)
+{
+    static struct stk_cursor cursor;
+    struct stoker_state state;
+    uint64_t sum = 0, drawn = 0;
+    bool same = true;
+
+    open_cursor(&cursor, 32 + stk_key(key, drawn++) % 60, (uint32_t)(1 + key % 5),
+                (uint32_t)(1 + key % 3), (uint32_t)(STOKER_TAIL_DROP + key % 4));
+    for (int i = 0; i < 600; i++) {
+        uint64_t what = stk_key(key, drawn++) % 40;
+
+        if (what == 0) {
+            stk_cursor_state(&cursor, &state);
+            same &= state.fingerprint == sum && cursor.given.run_count == 0;
+        } else if (what == 1) {
+            T_EQ("epoch", stk_cursor_set_epoch(&cursor, stk_key(key, drawn++) % 9, NULL), 0);
+        } else if (what == 2) {
+            stk_cursor_state(&cursor, &state);
+            state.position = stk_key(key, drawn++) % 30;
+            state.fingerprint = sum = stk_key(key, drawn++);
+            step(&cursor, &(uint64_t){0}); /* is forgotten */
+            T_EQ("set", stk_cursor_set_state(&cursor, &state, &words, NULL), 0);
+        } else {
+            step(&cursor, &sum);
+        }
+    }
+    stk_cursor_state(&cursor, &state);
+    T_TRUE("the sum of all steps", same && state.fingerprint == sum);
+}
+
+/* More runs than there is room for. */
+static void test_many_runs(void)
+{
+    static struct stk_cursor cursor;
+    struct stoker_state state;
+    uint64_t sum = 0;
+
+    open_cursor(&cursor, 40, 4, 1, STOKER_TAIL_DROP);
+    for (uint64_t epoch = 0; epoch < 3 * STK_GIVEN_RUNS_MAX; epoch++) {
+        T_EQ("epoch", stk_cursor_set_epoch(&cursor, epoch * 7, NULL), 0);
+        step(&cursor, &sum);
+        step(&cursor, &sum);
+    }
+    T_EQ("as many as there is room for", cursor.given.run_count, STK_GIVEN_RUNS_MAX);
+    stk_cursor_state(&cursor, &state);
+    T_TRUE("none was lost", state.fingerprint == sum);
+}
+
+/* 10^6 ranks of 64 windows: a step's fingerprint takes a second, the step must not. */
+static void test_large_world(void)
+{
+    static struct stk_cursor cursor;
+
+    open_cursor(&cursor, UINT64_C(1) << 50, 64, 1000000, STOKER_TAIL_DROP);
+    for (int i = 0; i < 100000; i++) {
+        stk_cursor_advance(&cursor);
+    }
+    T_TRUE("nothing was worked out", cursor.given.fingerprint == 0 && cursor.given.run_count == 1);
+    T_EQ("all wait", cursor.given.runs[0].steps, 100000);
+}
+
+int main(void)
+{
+    for (uint64_t key = 0; key < 60; key++) {
+        test_walk(key);
+    }
+    test_many_runs();
+    test_large_world();
+    return t_finish();
+}

@@ -1,0 +1,200 @@
+/* Documents of token files, numbered file by file. */
+#include "base/mem.h"
+#include "loader/tokens/token_samples.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Tokens that one round of the search goes through, and at once. */
+#define ROUND_TOKENS (4u << 20)
+#define READ_TOKENS 4096u
+
+uint64_t stk_ends_find(const uint64_t *ends, uint64_t count, uint64_t value)
+{
+    uint64_t low = 0, high = count - 1;
+
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (ends[middle] > value) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+/* ---- the search for EOD ---- */
+
+/* One pass counts what each round finds, a second one writes it down. */
+struct search {
+    const struct stoker_tokens *tokens;
+    uint32_t file;
+    int64_t eod;
+    uint64_t *counts; /* [rounds]: of each; then the sum of those before it */
+    uint64_t *cuts;   /* NULL in the first pass */
+};
+
+static int search_round(void *context, uint64_t round, struct stoker_error *error)
+{
+    const struct search *search = context;
+    uint64_t count = search->tokens->files[search->file].run.count, found = 0;
+    uint64_t at = round * ROUND_TOKENS, end = stk_min(at + ROUND_TOKENS, count);
+    uint64_t *cuts = search->cuts ? search->cuts + search->counts[round] : NULL;
+    int64_t tokens[READ_TOKENS];
+
+    for (; at < end; at += READ_TOKENS) {
+        uint64_t part = stk_min(end - at, READ_TOKENS);
+        int status = stk_tokens_read(search->tokens, search->file, at, part, tokens, error);
+
+        if (status < 0) {
+            return status;
+        }
+        for (uint64_t i = 0; i < part; i++) {
+            if (tokens[i] == search->eod) {
+                if (cuts) {
+                    cuts[found] = at + i + 1;
+                }
+                found++;
+            }
+        }
+    }
+    if (!cuts) {
+        search->counts[round] = found;
+    }
+    return 0;
+}
+
+/* Where the documents of one file end. */
+static int search_file(struct stk_documents *documents, uint32_t file, int64_t eod,
+                       uint64_t *count_out, struct stoker_error *error)
+{
+    struct stoker_engine *engine = documents->tokens->engine;
+    uint64_t tokens = documents->tokens->files[file].run.count, found = 0, bytes;
+    uint64_t rounds = (tokens + ROUND_TOKENS - 1) / ROUND_TOKENS;
+    struct search search = {.tokens = documents->tokens, .file = file, .eod = eod};
+    int status = -ENOMEM;
+
+    search.counts = stk_alloc(rounds + 1, sizeof *search.counts);
+    if (!search.counts) {
+        return stk_fail(error, status, "cannot look for documents", "free memory", "%llu rounds",
+                        (unsigned long long)rounds);
+    }
+    status = stk_engine_parallel(engine, rounds, search_round, &search, error);
+    for (uint64_t i = 0; status == 0 && i < rounds; i++) {
+        uint64_t count = search.counts[i];
+
+        search.counts[i] = found;
+        found += count;
+    }
+    bytes = (found + 1) * sizeof *search.cuts;
+    if (status == 0) {
+        status = stk_engine_reserve(engine, bytes, 0, "where documents end", error);
+    }
+    if (status == 0) {
+        documents->bytes += bytes;
+        documents->cuts[file] = search.cuts = stk_alloc(found + 1, sizeof *search.cuts);
+        status = search.cuts ? stk_engine_parallel(engine, rounds, search_round, &search, error)
+                             : stk_fail(error, -ENOMEM, "cannot look for documents", "free memory",
+                                        "%llu documents", (unsigned long long)found);
+    }
+    if (status == 0 && (found > 0 ? search.cuts[found - 1] : 0) < tokens) {
+        search.cuts[found++] = tokens; /* the last one need not end with it */
+    }
+    stk_free(search.counts);
+    *count_out = found;
+    return status;
+}
+
+/* ---- open and close ---- */
+
+static int open_file(struct stk_documents *documents, uint32_t i, bool has_eod, int64_t eod,
+                     struct stoker_error *error)
+{
+    const struct stk_token_file *file = &documents->tokens->files[i];
+    uint64_t count = file->ends ? file->end_count : file->set.document_count;
+    bool told = file->ends || file->set.documents;
+    int status = 0;
+
+    if (!told && !has_eod) {
+        stk_fail(error, STOKER_ERROR_ARGUMENT, "this file does not say where its documents are",
+                 "say which token ends them (eod), or give Megatron sets", "documents");
+        return stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL);
+    }
+    if (!told) {
+        status = search_file(documents, i, eod, &count, error);
+    }
+    documents->count += count;
+    documents->ends[i] = documents->count;
+    return status;
+}
+
+int stk_documents_open(struct stk_documents *documents, const struct stoker_tokens *tokens,
+                       bool has_eod, int64_t eod, struct stoker_error *error)
+{
+    int status = 0;
+
+    *documents = (struct stk_documents){
+        .tokens = tokens,
+        .ends = stk_alloc(tokens->file_count, sizeof *documents->ends),
+        .cuts = stk_alloc(tokens->file_count, sizeof *documents->cuts),
+    };
+    if (!documents->ends || !documents->cuts) {
+        status = stk_fail(error, -ENOMEM, "cannot open documents", "free memory", "%u files",
+                          tokens->file_count);
+    }
+    for (uint32_t i = 0; status == 0 && i < tokens->file_count; i++) {
+        status = open_file(documents, i, has_eod, eod, error);
+    }
+    if (status < 0) {
+        stk_documents_close(documents);
+    }
+    return status;
+}
+
+void stk_documents_close(struct stk_documents *documents)
+{
+    for (uint32_t i = 0; documents->cuts && i < documents->tokens->file_count; i++) {
+        stk_free(documents->cuts[i]);
+    }
+    if (documents->tokens) {
+        stk_budget_release(&documents->tokens->engine->budget, documents->bytes);
+    }
+    stk_free(documents->cuts);
+    stk_free(documents->ends);
+    *documents = (struct stk_documents){0};
+}
+
+bool stk_documents_cut(const struct stk_documents *documents)
+{
+    bool cut = false;
+
+    for (uint32_t i = 0; i < documents->tokens->file_count; i++) {
+        cut = cut || documents->cuts[i];
+    }
+    return cut;
+}
+
+/* ---- use ---- */
+
+int stk_documents_at(const struct stk_documents *documents, uint64_t number,
+                     struct stk_document *document_out, struct stoker_error *error)
+{
+    STK_ASSERT(number < documents->count);
+    uint32_t i = (uint32_t)stk_ends_find(documents->ends, documents->tokens->file_count, number);
+    const struct stk_token_file *file = &documents->tokens->files[i];
+    const uint64_t *cuts = file->ends ? file->ends : documents->cuts[i];
+
+    number -= i > 0 ? documents->ends[i - 1] : 0;
+    document_out->file = i;
+    if (cuts) {
+        uint64_t first = number > 0 ? cuts[number - 1] : 0;
+
+        document_out->span = (struct stk_token_span){first, cuts[number] - first};
+        return 0;
+    }
+    return stk_megatron_document(&file->set, number, &document_out->span, error) < 0
+               ? stk_error_place(error, file->path, STOKER_NO_OFFSET, NULL)
+               : 0;
+}

@@ -1,0 +1,233 @@
+/* Options of a token loader: what they default to, what cannot be, and what a state belongs to. */
+#include "loader/tokens/token_options.h"
+
+#include "base/crypto/digest.h"
+#include "loader/rows/sequence_packing.h"
+#include "loader/rows/token_row.h"
+
+#include <string.h>
+
+#define CHUNK_DOCUMENTS 4096u
+#define FIM_FRAGMENTS 4u
+
+/* What defaults stand for. */
+static void set_defaults(struct stoker_token_loader_options *options)
+{
+    bool windows;
+
+    options->rows = options->rows ? options->rows : STOKER_ROWS_WINDOWS;
+    windows = options->rows == STOKER_ROWS_WINDOWS;
+    options->stride = options->stride ? options->stride : options->context;
+    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_BLOCK;
+    options->tail = options->tail ? options->tail : STOKER_TAIL_DROP;
+    options->window_blocks = options->window_blocks ? options->window_blocks : 64;
+    options->group_count = options->group_count ? options->group_count : 1;
+    options->world_size = options->world_size ? options->world_size : 1;
+    options->labels = options->labels ? options->labels : STOKER_LABELS_SHIFTED;
+    options->dtype = options->dtype ? options->dtype : STOKER_INT64;
+    options->fim_fragments_max =
+        options->fim_fragments_max ? options->fim_fragments_max : FIM_FRAGMENTS;
+    options->block_bytes = options->block_bytes ? options->block_bytes : STK_TOKEN_BLOCK_BYTES;
+    options->chunk_documents =
+        options->chunk_documents ? options->chunk_documents : CHUNK_DOCUMENTS;
+    options->ends = options->ends ? options->ends : windows ? STOKER_ENDS_KEPT : STOKER_ENDS_MASKED;
+    options->positions = options->positions                    ? options->positions
+                         : options->rows == STOKER_ROWS_PACKED ? STOKER_POSITIONS_RESET
+                                                               : STOKER_POSITIONS_NONE;
+}
+
+static bool is_share(double value)
+{
+    return value >= 0 && value <= 1; /* and no NaN */
+}
+
+static const char *refuse_rows(const struct stoker_token_loader_options *options)
+{
+    bool documents = options->rows == STOKER_ROWS_DOCUMENTS;
+    struct stk_fim fim = stk_token_fim(options);
+    uint64_t added = stk_fim_added(&fim) + options->append_eod;
+
+    if (options->rows > STOKER_ROWS_PADDED || options->ends > STOKER_ENDS_KEPT ||
+        options->positions > STOKER_POSITIONS_ROW || options->labels > STOKER_LABELS_NONE) {
+        return "rows, ends, positions or labels is out of its range";
+    }
+    if (options->context > UINT32_MAX || (options->context == 0 && !documents)) {
+        return "context must be 1 to 4,294,967,295 tokens";
+    }
+    if (options->rows == STOKER_ROWS_PACKED &&
+        (options->context > STK_PACKING_LENGTH_MAX ||
+         options->context * options->batch_size > INT32_MAX)) {
+        return "packed rows have 16,777,216 tokens at most, and a batch 2,147,483,647";
+    }
+    if (options->positions == STOKER_POSITIONS_RESET &&
+        options->context * options->batch_size > INT32_MAX) {
+        return "where documents begin is counted in 31 bits: take smaller batches";
+    }
+    if (options->context > 0 && added > 0 && options->context <= added) {
+        return "context must have room for sentinels and EOD, and a token";
+    }
+    if (documents && options->positions != STOKER_POSITIONS_NONE) {
+        return "positions of documents count from 0: there is no field of them";
+    }
+    if (options->block_bytes > STK_TOKEN_BLOCK_BYTES_MAX) {
+        return "a block has 1 TiB at most";
+    }
+    if (options->chunk_documents > STK_PACKING_DOCUMENTS_MAX) {
+        return "a chunk has 1,048,576 documents at most";
+    }
+    return NULL;
+}
+
+static const char *refuse_rules(const struct stoker_token_loader_options *options)
+{
+    bool windows = options->rows == STOKER_ROWS_WINDOWS;
+
+    if (options->mix && options->mix->struct_size > offsetof(struct stoker_mix_options, samplers) &&
+        options->mix->samplers) {
+        return "samplers choose samples of data sets: mix whole sources of tokens";
+    }
+    if (options->append_eod && (!options->has_eod || windows)) {
+        return "append_eod needs eod, and packed rows or documents";
+    }
+    if (windows && !options->has_eod &&
+        (options->ends == STOKER_ENDS_MASKED || options->positions == STOKER_POSITIONS_RESET)) {
+        return "in windows eod tells where documents end: name it";
+    }
+    if (!is_share(options->fim_rate) || !is_share(options->fim_spm_rate) ||
+        !is_share(options->fim_fragment_rate)) {
+        return "rates of fill in the middle are numbers from 0 to 1";
+    }
+    if (options->fim_fragments_max > STK_PACKING_LENGTH_MAX) {
+        return "fragments that are changed are 16,777,216 at most";
+    }
+    if (options->fim_no_prefix_count > STK_FIM_NO_PREFIX_MAX) {
+        return "fill in the middle looks at 64 tokens of no_prefix at most";
+    }
+    return NULL;
+}
+
+struct stk_fim stk_token_fim(const struct stoker_token_loader_options *options)
+{
+    struct stk_fim fim = {
+        .rate = options->fim_rate,
+        .spm_rate = options->fim_spm_rate,
+        .fragment_rate = options->fim_fragment_rate,
+        .sentinels = {[STK_FIM_PREFIX] = options->fim_prefix,
+                      [STK_FIM_SUFFIX] = options->fim_suffix,
+                      [STK_FIM_MIDDLE] = options->fim_middle},
+        .has_split = options->has_fim_split,
+        .split = options->fim_split,
+        .fragments_max = options->fim_fragments_max,
+        .whole = options->fim_whole,
+        .no_prefix_count = (uint32_t)stk_min(options->fim_no_prefix_count, STK_FIM_NO_PREFIX_MAX),
+    };
+
+    for (uint32_t i = 0; i < fim.no_prefix_count; i++) {
+        fim.no_prefix[i] = options->fim_no_prefix[i];
+    }
+    return fim;
+}
+
+/* Documents as they are stored, of bytes. */
+static bool is_bytes(const struct stoker_token_loader_options *options)
+{
+    return options->dtype == STOKER_UINT8 && options->rows == STOKER_ROWS_DOCUMENTS &&
+           options->labels == STOKER_LABELS_NONE && !options->append_eod && options->fim_rate == 0;
+}
+
+int stk_token_options(struct stoker_token_loader_options *options,
+                      const struct stoker_token_loader_options *given, struct stoker_error *error)
+{
+    const char *refused;
+
+    if (!given || given->struct_size < offsetof(struct stoker_token_loader_options, shuffle) ||
+        given->struct_size > 4096) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set options.struct_size = sizeof options", "token loader options");
+    }
+    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    set_defaults(options);
+    refused = refuse_rows(options);
+    refused = refused ? refused : refuse_rules(options);
+    if (options->batch_size == 0 || options->batch_size > 1u << 24) {
+        refused = "batch_size must be 1 to 16,777,216";
+    } else if (options->rank >= options->world_size) {
+        refused = "rank must be below world_size";
+    } else if (options->shuffle > STOKER_SHUFFLE_NONE || options->tail > STOKER_TAIL_KEEP) {
+        refused = "shuffle or tail is out of its range";
+    } else if (options->dtype != STOKER_INT32 && options->dtype != STOKER_INT64 &&
+               !is_bytes(options)) {
+        refused = "tokens come as int32 or int64; documents without labels as uint8, too";
+    }
+    return refused ? stk_fail(error, STOKER_ERROR_ARGUMENT, "a token loader option is not usable",
+                              refused, "token loader options")
+                   : 0;
+}
+
+/* ---- identity ---- */
+
+/* A digest of some settings, as a part of the identity: that which differs can be named. */
+static void identify_part(uint8_t *part, size_t part_bytes, const void *settings, size_t bytes)
+{
+    struct stk_sha256 sha;
+    uint8_t digest[32];
+
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, settings, bytes);
+    stk_sha256_done(&sha, digest);
+    memcpy(part, digest, part_bytes);
+}
+
+const struct stk_identity_part stk_token_identity_parts[STK_TOKEN_IDENTITY_PARTS] = {
+    {"identity of tokens", 0, 16},
+    {"rows (windows, packed or documents; context, stride, labels)", 16, 4},
+    {"packing (chunk, pad)", 20, 4},
+    {"rules for ends of documents (eod, append_eod, ends, positions)", 24, 4},
+    {"fill in the middle (rates, sentinels)", 28, 4},
+};
+
+/* Settings that came later: states without them stay what they were. */
+#define FIM_MORE_BYTES_MAX (48u + 8u * STK_FIM_NO_PREFIX_MAX)
+static size_t add_more(const struct stk_fim *fim, uint8_t *out)
+{
+    bool split = fim->has_split;
+    int64_t numbers[5] = {split, split ? fim->split : 0, split ? fim->fragments_max : 0, fim->whole,
+                          fim->no_prefix_count};
+    double rate = split ? fim->fragment_rate : 0;
+    size_t prefix_bytes = fim->no_prefix_count * sizeof *fim->no_prefix;
+
+    memcpy(out, numbers, sizeof numbers);
+    memcpy(out + sizeof numbers, &rate, sizeof rate);
+    memcpy(out + sizeof numbers + sizeof rate, fim->no_prefix, prefix_bytes);
+    return sizeof numbers + sizeof rate + prefix_bytes;
+}
+
+void stk_token_identity(const struct stoker_tokens *tokens,
+                        const struct stoker_token_loader_options *options, uint8_t identity[32])
+{
+    bool packed = options->rows == STOKER_ROWS_PACKED, fim = options->fim_rate > 0;
+    bool pads = packed || options->rows == STOKER_ROWS_PADDED;
+    uint64_t rows[4] = {options->rows, options->context,
+                        options->rows == STOKER_ROWS_WINDOWS ? options->stride : 0,
+                        options->labels};
+    int64_t packing[2] = {packed ? options->chunk_documents : 0, pads ? options->pad : 0};
+    int64_t ends[5] = {options->has_eod, options->has_eod ? options->eod : 0, options->append_eod,
+                       options->ends, options->positions};
+    int64_t middle[4] = {fim, fim ? options->fim_prefix : 0, fim ? options->fim_suffix : 0,
+                         fim ? options->fim_middle : 0};
+    double rates[2] = {options->fim_rate, fim ? options->fim_spm_rate : 0};
+    struct stk_fim more = stk_token_fim(options);
+    uint8_t both[sizeof middle + sizeof rates + FIM_MORE_BYTES_MAX];
+    size_t both_bytes = sizeof middle + sizeof rates;
+
+    memcpy(both, middle, sizeof middle);
+    memcpy(both + sizeof middle, rates, sizeof rates);
+    if (fim && (more.has_split || more.whole || more.no_prefix_count > 0)) {
+        both_bytes += add_more(&more, both + both_bytes);
+    }
+    memcpy(identity, tokens->identity, 16);
+    identify_part(identity + 16, 4, rows, sizeof rows);
+    identify_part(identity + 20, 4, packing, sizeof packing);
+    identify_part(identity + 24, 4, ends, sizeof ends);
+    identify_part(identity + 28, 4, both, both_bytes);
+}

@@ -1,0 +1,121 @@
+/* A walk through the order, in front of the loader that goes through it. */
+#include "loader/tokens/token_prefetch.h"
+
+/* Samples that one batch may go on by, for frames: the walk gets in front little by little. */
+#define STEP_BATCHES 4u
+#define STEP_SAMPLES 64u
+
+static struct stk_io *io_of(const struct stk_ahead *ahead)
+{
+    return ahead->samples->tokens->engine->io;
+}
+
+void stk_ahead_open(struct stk_ahead *ahead, const struct stk_samples *samples)
+{
+    const struct stoker_tokens *tokens = samples->tokens;
+
+    *ahead = (struct stk_ahead){.samples = samples, .cold_batches = STK_AHEAD_COLD_BATCHES};
+    for (uint32_t i = 0; i < tokens->file_count; i++) {
+        ahead->frames = ahead->frames || tokens->files[i].packed;
+        /* Rows that are packed are made chunk by chunk: what lies around them is needed, too. */
+        ahead->pages = ahead->pages || (!tokens->files[i].packed && tokens->files[i].view.bytes &&
+                                        samples->kind != STOKER_ROWS_PACKED);
+    }
+}
+
+/* A sample's tokens on their way; false: there is no room for them now. */
+static bool fetch(const struct stk_ahead *ahead, uint64_t sample)
+{
+    const struct stoker_tokens *tokens = ahead->samples->tokens;
+    struct stk_document place;
+    const struct stk_token_file *file;
+    uint64_t offset, bytes;
+
+    if (stk_samples_place(ahead->samples, sample, &place, NULL) < 0) {
+        return true; /* whoever makes the row says why */
+    }
+    file = &tokens->files[place.file];
+    offset = place.span.first * stk_token_bytes(file->run.dtype);
+    bytes = place.span.count * stk_token_bytes(file->run.dtype);
+    if (file->packed) {
+        return stk_kept_want(tokens->kept, &file->framed, file->data_at + offset, bytes);
+    }
+    if (ahead->pages && ahead->cold_batches > 0) {
+        stk_io_map_soon(io_of(ahead), (struct stk_view){file->run.data + offset, bytes});
+    }
+    return true;
+}
+
+/* The batch behind this one, in the next epoch at an epoch's end. */
+static void go_on(const struct stk_partition *partition, uint64_t *epoch, uint64_t *position)
+{
+    *position += stk_partition_stride(partition);
+    if (stk_partition_steps_from(partition, *epoch, *position) == 0) {
+        *position = stk_partition_following(partition, *epoch, *position);
+        (*epoch)++;
+    }
+}
+
+/* The loader came to another batch: the next one, or anywhere. */
+static void follow(struct stk_ahead *ahead, const struct stk_cursor *cursor)
+{
+    go_on(&cursor->partition, &ahead->last_epoch, &ahead->last_position);
+    if (ahead->walks && ahead->batches > 0 && ahead->last_epoch == cursor->epoch &&
+        ahead->last_position == cursor->position) {
+        ahead->batches--;
+        return;
+    }
+    ahead->walks = true;
+    ahead->epoch = ahead->last_epoch = cursor->epoch;
+    ahead->position = ahead->last_position = cursor->position;
+    ahead->batches = 0;
+    ahead->slot = 0;
+}
+
+static void walk(struct stk_ahead *ahead, struct stk_cursor *cursor)
+{
+    uint64_t batch = stk_max(stk_cursor_slots(cursor), 1);
+    uint64_t far = ahead->frames ? STK_AHEAD_FRAMES_SAMPLES : STK_AHEAD_PAGES_SAMPLES;
+    uint64_t left = ahead->frames ? STEP_BATCHES * batch + STEP_SAMPLES : far + batch;
+
+    while (left > 0 && ahead->batches * batch <= far) {
+        uint32_t slots = stk_partition_slots(&cursor->partition, ahead->epoch, ahead->position);
+
+        if (ahead->slot < slots) {
+            struct stk_cursor_slot slot =
+                stk_cursor_slot_at(cursor, ahead->epoch, ahead->position, ahead->slot);
+
+            if (!fetch(ahead, slot.sample)) {
+                return;
+            }
+            ahead->slot++;
+            left--;
+        } else {
+            go_on(&cursor->partition, &ahead->epoch, &ahead->position);
+            ahead->batches++;
+            ahead->slot = 0;
+        }
+    }
+}
+
+void stk_ahead_begin(struct stk_ahead *ahead, struct stk_cursor *cursor)
+{
+    if (ahead->pages) {
+        ahead->reads = stk_io_thread_reads(io_of(ahead));
+    }
+    if (ahead->frames || (ahead->pages && ahead->cold_batches > 0)) {
+        follow(ahead, cursor);
+        walk(ahead, cursor);
+    } else {
+        ahead->walks = false;
+    }
+}
+
+void stk_ahead_end(struct stk_ahead *ahead)
+{
+    if (ahead->pages && stk_io_thread_reads(io_of(ahead)) != ahead->reads) {
+        ahead->cold_batches = STK_AHEAD_COLD_BATCHES;
+    } else if (ahead->cold_batches > 0) {
+        ahead->cold_batches--;
+    }
+}

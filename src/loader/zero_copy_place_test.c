@@ -1,0 +1,163 @@
+/* Goal: a value that is a read by itself, from a store, comes straight to its place in the batch.
+ * Method: the simulated world, which says to be far away and keeps where its reads shall go; the
+ * values' addresses are among them. Covers place_of in fetcher.c and
+ * fill_value in sample_work.c. */
+#include "loader/error_policy_test.h"
+
+#define BATCH 16u
+#define SHORTER 20u /* bytes that are left of a file */
+
+/* One a rig: what is on its way when that is closed ends later. */
+static struct far {
+    struct stk_io_table table; /* first: a far world's */
+    const struct stk_io_table *near;
+    const uint8_t *buffers[4 * SAMPLES]; /* of the fetcher; the test's when batches have come */
+    _Atomic uint32_t count;
+} fars[4];
+
+static uint32_t far_bytes(struct stk_io *io, struct stk_file *file)
+{
+    (void)io;
+    (void)file;
+    return 1; /* nothing is joined */
+}
+
+static int far_submit(struct stk_io *io, struct stk_queue *queue, struct stk_read *reads)
+{
+    struct far *far = (struct far *)(uintptr_t)io->table;
+
+    for (struct stk_read *it = reads; it && far->count < STK_COUNT(far->buffers); it = it->next) {
+        far->buffers[far->count] = it->buffer;
+        far->count++;
+    }
+    return far->near->submit(io, queue, reads);
+}
+
+static void make_far(struct stk_io *world, struct far *far)
+{
+    far->near = world->table;
+    far->table = *world->table;
+    far->table.far_bytes = far_bytes;
+    far->table.submit = far_submit;
+    world->table = &far->table;
+}
+
+static uint32_t count_placed(const struct far *far, const struct stoker_batch *batch)
+{
+    struct stoker_array values;
+    uint32_t placed = 0, count = far->count;
+
+    stoker_batch_array(batch, 0, &values);
+    for (uint32_t i = 0; i < stoker_batch_samples(batch); i++) {
+        const uint8_t *got = (const uint8_t *)values.data + values.offsets[i];
+        uint32_t sample = (uint32_t)stoker_batch_ids(batch)[i], at = 0;
+        uint8_t value[2048];
+
+        T_EQ("value", memcmp(got, value, value_of(sample, value)), 0);
+        while (at < count && far->buffers[at] != got) {
+            at++;
+        }
+        placed += at < count;
+    }
+    return placed;
+}
+
+/* fails: so many reads at first. */
+static void test_placed(const char *name, struct far *far, uint32_t fields_used, uint32_t fails)
+{
+    struct stoker_loader_options options = {.struct_size = sizeof options,
+                                            .fields = fields,
+                                            .field_count = fields_used,
+                                            .io_retry_wait_ms = 1,
+                                            .batch_size = BATCH};
+    struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
+    struct stk_world_rule failing = {.fault = STK_FAULT_EIO, .times = fails};
+    struct stoker_loader *loader = NULL;
+    struct stoker_batch *batch;
+    struct rig rig;
+    uint64_t placed = 0, samples = 0;
+
+    if (!rig_open(&rig, 2, 0, false)) {
+        return;
+    }
+    make_far(rig.world, far);
+    stk_world_rule(rig.world, &cold);
+    if (fails > 0) {
+        stk_world_rule(rig.world, &failing);
+    }
+    T_EQ(name, stoker_loader_open(&loader, rig.dataset, &options, NULL), 0);
+    while (stoker_loader_next(loader, 20000, &batch, NULL) == 1) {
+        placed += count_placed(far, batch);
+        samples += stoker_batch_samples(batch);
+        stoker_batch_close(batch);
+    }
+    T_EQ(name, samples, SAMPLES / BATCH * BATCH);
+    T_EQ(name, placed, fields_used == 1 ? samples : 0);
+    /* What is on its way when nobody wants it any more does no harm. */
+    T_EQ(name, stoker_loader_set_epoch(loader, 1, NULL), 0);
+    T_EQ(name, stoker_loader_next(loader, 20000, &batch, NULL), 1);
+    stoker_batch_close(batch);
+    stoker_loader_close(loader);
+    rig_close(&rig);
+}
+
+/* A file that is shorter when it comes than when its place was measured: what came is its value,
+ * and nothing that lay in its place before. */
+static void test_shorter(struct far *far)
+{
+    static const char *const urls[] = {"/set"};
+    static const struct stoker_field_options bytes_of[] = {
+        {.name = "jpg", .kind = STOKER_FIELD_BYTES, .extensions = "jpg"}};
+    struct stoker_dataset_options dataset = {
+        .struct_size = sizeof dataset, .urls = urls, .url_count = 1};
+    struct stoker_loader_options options = {
+        .struct_size = sizeof options, .fields = bytes_of, .field_count = 1, .batch_size = BATCH};
+    struct stk_world_rule cold = {.fault = STK_FAULT_COLD};
+    struct stk_world_rule shorter = {
+        .path = "/set/a/05.jpg", .fault = STK_FAULT_TRUNCATED, .offset = SHORTER};
+    struct stoker_loader *loader = NULL;
+    struct stoker_array values;
+    struct stoker_batch *batch;
+    struct rig rig;
+
+    if (!rig_open(&rig, 2, 0, false)) {
+        return;
+    }
+    for (uint32_t i = 0; i < BATCH; i++) {
+        uint8_t value[2048];
+        char path[32];
+
+        snprintf(path, sizeof path, "/set/a/%02u.jpg", i);
+        T_EQ("add", stk_world_add(rig.world, path, value, value_of(i, value)), 0);
+    }
+    stoker_dataset_close(rig.dataset);
+    T_EQ("open", stoker_dataset_open(&rig.dataset, rig.engine, &dataset, NULL), 0);
+    make_far(rig.world, far);
+    stk_world_rule(rig.world, &cold);
+    stk_world_rule(rig.world, &shorter);
+    T_EQ("open", stoker_loader_open(&loader, rig.dataset, &options, NULL), 0);
+    T_EQ("next", stoker_loader_next(loader, 20000, &batch, NULL), 1);
+    stoker_batch_array(batch, 0, &values);
+    for (uint32_t i = 0; i < BATCH; i++) {
+        uint32_t sample = (uint32_t)stoker_batch_ids(batch)[i];
+        uint8_t value[2048];
+        uint64_t bytes = value_of(sample, value);
+
+        bytes = sample == 5 ? SHORTER : bytes;
+        T_EQ("length", values.offsets[i + 1] - values.offsets[i], bytes);
+        T_EQ("value",
+             memcmp((const uint8_t *)values.data + values.offsets[i], value, (size_t)bytes), 0);
+    }
+    stoker_batch_close(batch);
+    stoker_loader_close(loader);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    test_placed("alone", &fars[0], 1, 0);
+    test_placed("some reads fail", &fars[1], 1, 5);
+    test_placed("with a label from another member", &fars[2], 2, 0);
+    test_shorter(&fars[3]);
+    return t_finish();
+}

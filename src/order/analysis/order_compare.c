@@ -1,0 +1,155 @@
+/* Where two orders first differ: in the sequence of samples, in what a step holds, in what a rank
+ * has of it. Two runs whose losses part are looked at in this order. */
+#include "order/analysis/order_object.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK 1024u
+#define STEP_MAX (UINT64_C(1) << 27) /* slots of a step that are sorted: 1 GiB */
+
+static int compare_u64(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+
+    return left < right ? -1 : left > right;
+}
+
+static void diff_order(const struct stoker_order *const orders[2],
+                       struct stk_schedule_reader readers[2], uint64_t epoch,
+                       struct stoker_order_difference *difference)
+{
+    uint64_t counts[2], both, samples[2][CHUNK];
+
+    for (int i = 0; i < 2; i++) {
+        counts[i] = orders[i]->partition.sample_count;
+    }
+    both = stk_min(counts[0], counts[1]);
+    for (uint64_t first = 0, count; first < both; first += count) {
+        count = stk_min(CHUNK, both - first);
+        stk_schedule_read(&readers[0], epoch, first, count, samples[0]);
+        stk_schedule_read(&readers[1], epoch, first, count, samples[1]);
+        for (uint64_t i = 0; i < count; i++) {
+            if (samples[0][i] != samples[1][i]) {
+                difference->order = 1;
+                difference->order_epoch = epoch;
+                difference->order_position = first + i;
+                difference->sample_a = samples[0][i];
+                difference->sample_b = samples[1][i];
+                return;
+            }
+        }
+    }
+    if (counts[0] != counts[1]) {
+        difference->order = 1;
+        difference->order_epoch = epoch;
+        difference->order_position = both;
+        difference->sample_a = difference->sample_b = STOKER_NO_SAMPLE;
+        if (counts[0] > both) {
+            stk_schedule_read(&readers[0], epoch, both, 1, &difference->sample_a);
+        } else {
+            stk_schedule_read(&readers[1], epoch, both, 1, &difference->sample_b);
+        }
+    }
+}
+
+/* Ids of a step's real slots, sorted; how many. `ends` gets where each rank's begin, unsorted. */
+static uint64_t step_ids(const struct stoker_order *order, uint64_t epoch, uint64_t step,
+                         uint32_t rank, uint64_t *ids)
+{
+    struct stoker_slot slots[64];
+    uint64_t count = 0, skip = 0;
+    int got;
+
+    while ((got = stoker_order_slots(order, epoch, step, rank, skip, slots, STK_COUNT(slots))) >
+           0) {
+        for (int i = 0; i < got; i++) {
+            ids[count] = slots[i].sample;
+            count += slots[i].real;
+        }
+        skip += (uint64_t)got;
+    }
+    return count;
+}
+
+/* What one rank, or all, have of a step is not the same. In a rank the sequence counts. */
+static bool is_other(const struct stoker_order *const orders[2], uint64_t epoch, uint64_t step,
+                     uint32_t rank, uint64_t *ids[2])
+{
+    uint64_t counts[2] = {0};
+
+    for (int i = 0; i < 2; i++) {
+        if (step < stoker_order_steps(orders[i], epoch)) {
+            counts[i] = step_ids(orders[i], epoch, step, rank, ids[i]);
+        }
+        if (rank == STOKER_ALL_RANKS) {
+            qsort(ids[i], counts[i], sizeof *ids[i], compare_u64);
+        }
+    }
+    return counts[0] != counts[1] || memcmp(ids[0], ids[1], counts[0] * sizeof *ids[0]) != 0;
+}
+
+static void diff_steps(const struct stoker_order *const orders[2], uint64_t epoch, uint64_t *ids[2],
+                       struct stoker_order_difference *difference)
+{
+    uint64_t steps =
+        stk_max(stoker_order_steps(orders[0], epoch), stoker_order_steps(orders[1], epoch));
+    uint32_t worlds[2] = {orders[0]->partition.world_size, orders[1]->partition.world_size};
+
+    for (uint64_t step = 0; step < steps && !difference->step; step++) {
+        if (is_other(orders, epoch, step, STOKER_ALL_RANKS, ids)) {
+            difference->step = 1;
+            difference->step_epoch = epoch;
+            difference->step_number = step;
+        }
+        for (uint32_t rank = 0; rank < stk_max(worlds[0], worlds[1]) && !difference->rank; rank++) {
+            if (rank >= stk_min(worlds[0], worlds[1]) || is_other(orders, epoch, step, rank, ids)) {
+                difference->rank = 1;
+                difference->rank_epoch = epoch;
+                difference->rank_step = step;
+                difference->rank_number = rank;
+            }
+        }
+    }
+}
+
+int stoker_order_diff(const struct stoker_order *a, const struct stoker_order *b, uint64_t epochs,
+                      struct stoker_order_difference *difference_out, struct stoker_error *error)
+{
+    const struct stoker_order *const orders[2] = {a, b};
+    struct stoker_order_difference full = {.struct_size = difference_out->struct_size};
+    struct stk_schedule_reader readers[2] = {0};
+    uint64_t *ids[2] = {NULL, NULL};
+    int status = 0;
+
+    if (full.struct_size < sizeof full.struct_size || full.struct_size > sizeof full ||
+        stk_partition_stride(&a->partition) > STEP_MAX ||
+        stk_partition_stride(&b->partition) > STEP_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the orders cannot be compared",
+                        "set struct_size; take at most 2^27 samples a step", "two orders");
+    }
+    for (int i = 0; i < 2; i++) {
+        ids[i] = stk_alloc(stk_partition_stride(&orders[i]->partition), sizeof *ids[i]);
+        status = status < 0 || !ids[i]
+                     ? -ENOMEM
+                     : stk_schedule_reader_init(&readers[i], &orders[i]->schedule, NULL);
+    }
+    for (uint64_t epoch = 0; status == 0 && epoch < epochs && !full.step; epoch++) {
+        if (!full.order) {
+            diff_order(orders, readers, epoch, &full);
+        }
+        diff_steps(orders, epoch, ids, &full);
+    }
+    for (int i = 0; i < 2; i++) {
+        stk_schedule_reader_deinit(&readers[i]);
+        stk_free(ids[i]);
+    }
+    if (status < 0) {
+        return stk_fail(error, status, "cannot compare two orders", "free memory", "diff");
+    }
+    memcpy(difference_out, &full, full.struct_size);
+    return 0;
+}

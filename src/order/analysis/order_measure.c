@@ -1,0 +1,366 @@
+/* How well an order mixes, and what it costs: blocks open at once, requests, hits of a cache; of
+ * all of it, and of each source or stage. The mixing is looked at in steps over eight epochs;
+ * blocks are followed through whole epochs (block_trace.c), one to fill the caches and the next to
+ * count. */
+#include "order/analysis/block_trace.h"
+
+#include "base/mem.h"
+#include "base/random.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOKS 512u
+#define LOOK_EPOCHS 8u
+#define LOOK_MAX (1u << 20) /* samples of a step that are looked at */
+#define WALK_DEFAULT (UINT64_C(1) << 24)
+#define EPOCH_COUNTED 1u /* caches hold what the epoch before left */
+
+/* Sums over the steps that were looked at. */
+struct sums {
+    uint64_t distances, placed, pairs, same, met, beside;
+    double distance, displacement; /* in samples of the part; of all parts in parts of each */
+};
+
+struct mixing {
+    const struct stoker_order *order;
+    uint64_t samples, block_samples; /* of an epoch */
+    uint32_t part_count;
+    uint64_t *sizes;            /* [part_count]: samples that a part has; owned, as the rest */
+    struct sums *sums, all;     /* [part_count] */
+    uint64_t *firsts;           /* [part_count + 1]: of the parts in a step */
+    uint64_t *numbers, *sorted; /* [LOOK_MAX at most]: of a step, part by part */
+    struct stk_plan_visit *visits;
+};
+
+static double apart(uint64_t a, uint64_t b)
+{
+    return a > b ? (double)(a - b) : (double)(b - a);
+}
+
+static int compare_u64(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+
+    return left < right ? -1 : left > right;
+}
+
+/* ---- the mixing ---- */
+
+/* What a step has of one part, by position. */
+static void look_at_part(struct mixing *mixing, uint32_t number, uint64_t count)
+{
+    const uint64_t *numbers = mixing->numbers + mixing->firsts[number];
+    uint64_t *sorted = mixing->sorted, run = 0;
+    struct sums *sums = &mixing->sums[number];
+
+    for (uint64_t i = 1; i < count; i++) {
+        sums->distance += apart(numbers[i], numbers[i - 1]);
+    }
+    sums->distances += count > 0 ? count - 1 : 0;
+    memcpy(sorted, numbers, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, compare_u64);
+    for (uint64_t i = 0; i < count; i++) {
+        bool after_one = i > 0 && sorted[i] == sorted[i - 1] + 1;
+        bool before_one = i + 1 < count && sorted[i + 1] == sorted[i] + 1;
+        bool alike =
+            i > 0 && sorted[i] / mixing->block_samples == sorted[i - 1] / mixing->block_samples;
+
+        sums->beside += after_one || before_one;
+        run = alike ? run + 1 : 0;
+        sums->same += run; /* pairs with those before it in its block */
+    }
+    sums->met += count;
+    sums->pairs += count * (count > 0 ? count - 1 : 0) / 2;
+}
+
+/* One step, its samples by position. */
+static void look(struct mixing *mixing, uint64_t count)
+{
+    uint64_t *firsts = mixing->firsts;
+
+    memset(firsts, 0, (mixing->part_count + 1u) * sizeof *firsts);
+    for (uint64_t i = 0; i < count; i++) {
+        const struct stk_plan_visit *visit = &mixing->visits[i];
+
+        firsts[visit->part + 1]++;
+        mixing->sums[visit->part].displacement += apart(visit->number, visit->place);
+        mixing->sums[visit->part].placed++;
+    }
+    for (uint32_t part = 0; part < mixing->part_count; part++) {
+        firsts[part + 1] += firsts[part];
+    }
+    for (uint64_t i = 0; i < count; i++) { /* moves each first to the next part's */
+        mixing->numbers[firsts[mixing->visits[i].part]++] = mixing->visits[i].number;
+    }
+    memmove(firsts + 1, firsts, mixing->part_count * sizeof *firsts);
+    firsts[0] = 0;
+    for (uint32_t part = 0; part < mixing->part_count; part++) {
+        look_at_part(mixing, part, firsts[part + 1] - firsts[part]);
+    }
+    mixing->all.pairs += count * (count > 0 ? count - 1 : 0) / 2;
+}
+
+static int look_at_order(struct mixing *mixing, uint64_t size)
+{
+    struct stk_plan_reader reader;
+    uint64_t stride = stk_partition_stride(&mixing->order->partition);
+    uint64_t steps = stk_max(mixing->samples / stride, 1);
+    uint64_t each = stk_min(steps, LOOKS / LOOK_EPOCHS);
+    int status = stk_plan_reader_init(&reader, mixing->order);
+
+    for (uint64_t epoch = 0; epoch < LOOK_EPOCHS && status == 0; epoch++) {
+        for (uint64_t i = 0; i < each; i++) {
+            uint64_t position = i * steps / each * stride;
+            uint64_t count = stk_min(size, mixing->samples - position);
+
+            for (uint64_t at = 0, piece; at < count; at += piece) {
+                piece = stk_min(count - at, STK_PLAN_CHUNK);
+                stk_plan_read(&reader, epoch, position + at, piece, mixing->visits + at);
+            }
+            look(mixing, count);
+        }
+    }
+    status = status < 0 ? status : stk_schedule_reader_take(&reader.reader, NULL);
+    stk_plan_reader_deinit(&reader);
+    return status;
+}
+
+/* A buffer that is filled in storage order; each draw takes one of it at random. Of all samples,
+ * once. */
+static int look_at_buffer(struct mixing *mixing, uint64_t buffer_samples, uint64_t size)
+{
+    uint64_t stride = stk_partition_stride(&mixing->order->partition);
+    uint64_t total = stk_min(mixing->samples, WALK_DEFAULT), room = stk_min(buffer_samples, total);
+    uint64_t steps = stk_max(total / stride, 1), every = stk_max(steps / LOOKS, 1);
+    uint64_t *buffer = stk_alloc(room, sizeof *buffer), next = room, left = room;
+
+    if (!buffer) {
+        return -ENOMEM;
+    }
+    for (uint64_t i = 0; i < room; i++) {
+        buffer[i] = i;
+    }
+    for (uint64_t position = 0; position < total; position++) {
+        uint64_t drawn = stk_key(mixing->order->schedule.order.key_run, position) % left,
+                 place = position % stride;
+
+        if (place < size) {
+            mixing->visits[place] = (struct stk_plan_visit){0, 0, position, buffer[drawn]};
+        }
+        if (next < total) {
+            buffer[drawn] = next++;
+        } else {
+            buffer[drawn] = buffer[--left];
+        }
+        if (place + 1 == size && position / stride % every == 0) {
+            look(mixing, size);
+        }
+    }
+    stk_free(buffer);
+    return 0;
+}
+
+static void tell(const struct sums *sums, struct stoker_order_measures *measures)
+{
+    measures->distance = sums->distance / (double)stk_max(sums->distances, 1);
+    measures->displacement = sums->displacement / (double)stk_max(sums->placed, 1);
+    measures->same_block = (double)sums->same / (double)stk_max(sums->pairs, 1);
+    measures->neighbours = (double)sums->beside / (double)stk_max(sums->met, 1);
+}
+
+static void tell_all(struct mixing *mixing, const struct stoker_order_measure_options *options,
+                     struct stoker_order_measures *measures)
+{
+    struct sums *all = &mixing->all;
+
+    for (uint32_t i = 0; i < mixing->part_count; i++) {
+        struct sums *sums = &mixing->sums[i];
+
+        sums->distance /= (double)stk_max(mixing->sizes[i], 1);
+        sums->displacement /= (double)stk_max(mixing->sizes[i], 1);
+        all->distance += sums->distance;
+        all->displacement += sums->displacement;
+        all->distances += sums->distances;
+        all->placed += sums->placed;
+        all->same += sums->same;
+        all->met += sums->met;
+        all->beside += sums->beside;
+        if (i < options->part_max) {
+            tell(sums, &options->parts[i]);
+        }
+    }
+    tell(all, measures);
+}
+
+static int measure_mixing(const struct stoker_order *order,
+                          const struct stoker_order_measure_options *options,
+                          struct stoker_order_measures *measures)
+{
+    struct mixing mixing = {.order = order,
+                            .samples = order->partition.sample_count,
+                            .part_count = stk_plan_parts(order),
+                            .block_samples =
+                                stk_max(order->schedule.order.options.block_samples, 1)};
+    uint64_t size =
+        stk_min(stk_min(stk_partition_stride(&order->partition), LOOK_MAX), mixing.samples);
+    int status = 0;
+
+    mixing.sizes = stk_alloc(mixing.part_count, sizeof *mixing.sizes);
+    mixing.sums = stk_alloc(mixing.part_count, sizeof *mixing.sums);
+    mixing.firsts = stk_alloc(mixing.part_count + 1u, sizeof *mixing.firsts);
+    mixing.numbers = stk_alloc(stk_max(size, 1), sizeof *mixing.numbers);
+    mixing.sorted = stk_alloc(stk_max(size, 1), sizeof *mixing.sorted);
+    mixing.visits = stk_alloc(stk_max(size, 1), sizeof *mixing.visits);
+    if (!mixing.sizes || !mixing.sums || !mixing.firsts || !mixing.numbers || !mixing.sorted ||
+        !mixing.visits) {
+        status = -ENOMEM;
+    } else if (size > 0) {
+        status = options->buffer_samples > 0
+                     ? look_at_buffer(&mixing, options->buffer_samples, size)
+                     : look_at_order(&mixing, size);
+    }
+    for (uint32_t i = 0; status == 0 && i < mixing.part_count; i++) {
+        struct stk_plan_part part;
+
+        stk_plan_part(order, i, 1, 0, &part);
+        mixing.sizes[i] = part.samples;
+    }
+    if (status == 0) {
+        tell_all(&mixing, options, measures);
+    }
+    stk_free(mixing.visits);
+    stk_free(mixing.sorted);
+    stk_free(mixing.numbers);
+    stk_free(mixing.firsts);
+    stk_free(mixing.sums);
+    stk_free(mixing.sizes);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static void tell_walk(const struct stk_walk *walk,
+                      const struct stoker_order_measure_options *options,
+                      struct stoker_order_measures *measures)
+{
+    measures->samples = walk->samples;
+    measures->requests = walk->requests;
+    measures->requests_cached = walk->requests_cached;
+    measures->cache_share = (double)walk->hits / (double)stk_max(walk->samples, 1);
+    measures->open_blocks_max = walk->open_max;
+    measures->walked = 1;
+    for (uint32_t i = 0; i < stk_min(walk->part_count, options->part_max); i++) {
+        const struct stk_walk_part *part = &walk->parts[i];
+        struct stoker_order_measures *own = &options->parts[i];
+
+        own->samples = part->samples;
+        own->requests = part->requests;
+        own->requests_cached = part->requests_cached;
+        own->cache_share = (double)part->hits / (double)stk_max(part->samples, 1);
+        own->open_blocks_max = part->open_max;
+        own->walked = 1;
+    }
+}
+
+static int measure_walk(const struct stoker_order *order,
+                        const struct stoker_order_measure_options *options,
+                        struct stoker_order_measures *measures)
+{
+    struct stk_walk walk;
+    int status;
+
+    if (order->partition.sample_count > options->walk_max) {
+        return 0;
+    }
+    status = stk_walk_open(&walk, order, options->nodes, EPOCH_COUNTED);
+    if (status == 1) {
+        status = stk_walk_through(&walk);
+        if (status == 0) {
+            tell_walk(&walk, options, measures);
+        }
+        stk_walk_close(&walk);
+    }
+    return status;
+}
+
+/* What is known without looking: of each part, and of all. */
+static void tell_sizes(const struct stoker_order *order,
+                       const struct stoker_order_measure_options *options,
+                       struct stoker_order_measures *measures)
+{
+    bool is_mix = order->schedule.orders != NULL;
+    uint64_t open = 0, window = 0;
+
+    measures->block_count = stk_plan_blocks(order);
+    measures->part_count = stk_plan_parts(order);
+    for (uint32_t i = 0; i < measures->part_count; i++) {
+        struct stk_plan_part part;
+
+        /* Sources are open beside each other, stages one after the other. */
+        stk_plan_part(order, i, options->nodes, 0, &part);
+        open = is_mix ? open + part.open_bound : stk_max(open, part.open_bound);
+        window = is_mix ? window + part.window_samples : stk_max(window, part.window_samples);
+        if (i < options->part_max) {
+            options->parts[i] = (struct stoker_order_measures){
+                .struct_size = sizeof *options->parts,
+                .nodes = options->nodes,
+                .block_count = part.blocks,
+                .window_samples = part.window_samples,
+                .window_blocks_max = part.open_bound,
+                .chosen = part.samples,
+            };
+        }
+        measures->chosen += part.samples;
+    }
+    measures->window_blocks_max = open;
+    measures->window_samples =
+        options->buffer_samples > 0 ? stk_min(options->buffer_samples, measures->chosen) : window;
+}
+
+int stoker_order_measure(const struct stoker_order *order,
+                         const struct stoker_order_measure_options *given,
+                         struct stoker_order_measures *measures_out, struct stoker_error *error)
+{
+    struct stoker_order_measure_options options;
+    struct stoker_order_measures full = {0};
+    size_t bytes = measures_out->struct_size;
+    int status = stk_plan_options(&options, sizeof options, given, error);
+
+    if (status < 0) {
+        return status;
+    }
+    if (options.buffer_samples > 0 && !stk_schedule_is_plain(&order->schedule)) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                        "a shuffle buffer is measured over all samples, once",
+                        "measure it for an order without mix, chosen samples and two levels",
+                        "%u parts", stk_plan_parts(order));
+    }
+    options.nodes = options.nodes ? options.nodes : 1;
+    options.walk_max = options.walk_max ? options.walk_max : WALK_DEFAULT;
+    options.part_max = options.parts ? options.part_max : 0;
+    if (order->partition.world_size % options.nodes != 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the nodes do not share out the ranks evenly",
+                        "give a number of nodes that divides the ranks",
+                        "nodes %u of world_size %u", options.nodes, order->partition.world_size);
+    }
+    if (bytes < sizeof bytes || bytes > sizeof full ||
+        order->schedule.order.options.block_samples == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the order cannot be measured like this",
+                        "set struct_size, and give the samples of a block", "block_samples %llu",
+                        (unsigned long long)order->schedule.order.options.block_samples);
+    }
+    full.struct_size = bytes;
+    full.nodes = options.nodes;
+    tell_sizes(order, &options, &full);
+    status = measure_mixing(order, &options, &full);
+    if (status == 0 && options.buffer_samples == 0) {
+        status = measure_walk(order, &options, &full);
+    }
+    if (status < 0) {
+        return stk_fail(error, status, "cannot measure an order", "free memory", "measure");
+    }
+    memcpy(measures_out, &full, bytes);
+    return 0;
+}

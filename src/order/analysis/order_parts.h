@@ -1,0 +1,50 @@
+/* order/analysis/order_parts.h: what an order is put together of: the sources of a mix, the stages
+ * of chosen samples, or all of a plain order; and which block of which part stands at a position.
+ *
+ *   position --schedule--> part, its pass, place in that pass, number among the part's samples
+ *                                                                --/ block_samples--> block
+ *
+ * A block is so many samples of one part that lie beside each other among those that it gives: with
+ * chosen samples it is wider on disk than it is long.
+ *
+ * Owner: the caller. Threads: an order: any; a reader: one. Memory: that of schedule readers.
+ * Bound: STK_PLAN_CHUNK positions at a time. */
+#ifndef ORDER_ANALYSIS_ORDER_PARTS_H
+#define ORDER_ANALYSIS_ORDER_PARTS_H
+
+#include "order/analysis/order_object.h"
+
+#define STK_PLAN_CHUNK 1024u
+
+struct stk_plan_part {
+    uint64_t samples;             /* different ones that it gives */
+    uint64_t first_block, blocks; /* numbered over all parts */
+    uint64_t window_samples;      /* mixed with each other */
+    uint64_t open_bound;          /* blocks begun and not finished, of any node, at most */
+    bool once;                    /* each sample comes once a pass */
+};
+
+struct stk_plan_visit {
+    uint32_t part;
+    uint64_t pass, place, number;
+};
+
+uint32_t stk_plan_parts(const struct stoker_order *order);
+/* open_bound is for nodes that go through all positions in sequence, or through any part of so many
+ * `positions` out of it (a step's, in the hands of its ranks); 0: none. */
+void stk_plan_part(const struct stoker_order *order, uint32_t number, uint64_t nodes,
+                   uint64_t positions, struct stk_plan_part *part_out);
+/* Blocks of all parts. */
+uint64_t stk_plan_blocks(const struct stoker_order *order);
+
+struct stk_plan_reader {
+    const struct stoker_order *order; /* borrowed */
+    struct stk_schedule_reader reader;
+};
+int stk_plan_reader_init(struct stk_plan_reader *reader, const struct stoker_order *order);
+void stk_plan_reader_deinit(struct stk_plan_reader *reader); /* zeroed is fine */
+/* What stands at first .. first + count - 1, all of the epoch. count <= STK_PLAN_CHUNK. */
+void stk_plan_read(struct stk_plan_reader *reader, uint64_t epoch, uint64_t first, uint64_t count,
+                   struct stk_plan_visit *visits_out);
+
+#endif

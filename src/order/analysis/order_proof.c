@@ -1,0 +1,447 @@
+/* Proof by enumeration: every slot of every rank is asked for, and each sample counted. Of mixes
+ * and chosen samples that shows that ranks have what the schedule says; that the schedule itself
+ * gives each sample once a pass of its source or stage is counted beside it. */
+#include "order/analysis/order_parts.h"
+
+#include "base/mem.h"
+#include "base/random.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EPOCHS_DEFAULT 2u
+#define EPOCHS_MAX 64u
+#define CHUNK 1024u
+
+struct proof {
+    const struct stoker_order *order;
+    struct stoker_order_verify_options options;
+    struct stoker_order_proof result;
+    struct stk_schedule_reader reader;
+    uint64_t samples;          /* of the data set */
+    uint16_t *seen;            /* [epochs x samples]: how often a sample came; or more often */
+    uint16_t *want;            /* [samples]: how often it should, in an epoch */
+    uint64_t ends[EPOCHS_MAX]; /* positions from here on were dropped */
+    uint64_t key, drawn;       /* random numbers of a history */
+};
+
+/* How often the samples of a source or stage came, pass by pass. */
+struct passes {
+    struct stk_plan_part part;
+    uint64_t first, count; /* its first one in the list of all; passes that were begun */
+    uint32_t times;        /* so often each sample comes a pass; 0: it is drawn */
+};
+
+/* A stretch of a run between two changes: state in, state out. */
+struct stand {
+    uint64_t epoch, position;
+};
+
+static void fail(struct proof *proof, const char *what, uint32_t world, const struct stand *at)
+{
+    if (proof->result.failures++ == 0) {
+        snprintf(proof->result.failure, sizeof proof->result.failure,
+                 "%s: world size %u, epoch %llu, position %llu", what, world,
+                 (unsigned long long)at->epoch, (unsigned long long)at->position);
+    }
+}
+
+static uint64_t draw(struct proof *proof, uint64_t below)
+{
+    return stk_key(proof->key, proof->drawn++) % below;
+}
+
+static void count_up(uint16_t *count)
+{
+    *count = (uint16_t)stk_min(*count + 1u, UINT16_MAX);
+}
+
+/* All slots of a step. counted: the run keeps what it learned in it. */
+static void enumerate(struct proof *proof, const struct stk_partition *cut, const struct stand *at,
+                      bool counted)
+{
+    struct stk_partition partition = *cut;
+    uint64_t sum = 0;
+
+    for (partition.rank = 0; partition.rank < partition.world_size; partition.rank++) {
+        uint32_t slots = stk_partition_slots(&partition, at->epoch, at->position);
+
+        for (uint32_t slot = 0; slot < slots; slot++) {
+            struct stk_place place;
+            uint64_t sample;
+
+            stk_partition_place(&partition, at->epoch, at->position, slot, &place);
+            if (!place.real) {
+                continue;
+            }
+            stk_schedule_read(&proof->reader, place.epoch, place.position, 1, &sample);
+            sum += stk_order_fingerprint_of(place.epoch, place.position, 1, &sample);
+            if (sample >= proof->samples) {
+                fail(proof, "a step holds a sample that is not there", cut->world_size, at);
+            } else if (counted && place.epoch < proof->options.epochs) {
+                count_up(&proof->seen[place.epoch * proof->samples + sample]);
+            }
+        }
+        proof->result.slots += slots;
+    }
+    proof->result.steps++;
+    /* What one rank of one would have: the same set of (position, sample) in every world. */
+    if (sum != stk_schedule_step(&proof->reader, cut, at->epoch, at->position)) {
+        fail(proof, "a step holds other samples", cut->world_size, at);
+    }
+}
+
+/* No more steps in this epoch: the stand turns to the next one. */
+static void turn(struct proof *proof, const struct stk_partition *cut, struct stand *at)
+{
+    proof->ends[at->epoch] = cut->tail == STOKER_TAIL_DROP
+                                 ? stk_min(at->position, cut->sample_count)
+                                 : cut->sample_count;
+    at->position = stk_partition_following(cut, at->epoch, at->position);
+    at->epoch++;
+}
+
+/* How often each sample should come in an epoch, by going through its positions. */
+static void count_wanted(struct proof *proof, uint64_t epoch)
+{
+    uint64_t stretch[CHUNK];
+
+    memset(proof->want, 0, proof->samples * sizeof *proof->want);
+    for (uint64_t first = 0, count; first < proof->ends[epoch]; first += count) {
+        count = stk_min(CHUNK, proof->ends[epoch] - first);
+        stk_schedule_read(&proof->reader, epoch, first, count, stretch);
+        for (uint64_t i = 0; i < count; i++) {
+            if (stretch[i] < proof->samples) {
+                count_up(&proof->want[stretch[i]]);
+            }
+        }
+    }
+}
+
+/* Each sample once in each epoch, but for what was dropped; of a mix as often as it says. */
+static void check_epoch(struct proof *proof, uint64_t epoch, uint32_t world)
+{
+    const uint16_t *seen = &proof->seen[epoch * proof->samples];
+    uint64_t positions = proof->order->partition.sample_count, stretch[CHUNK], others = 0;
+    bool is_mix = !stk_schedule_is_plain(&proof->order->schedule);
+
+    count_wanted(proof, epoch);
+    for (uint64_t first = 0, count; first < positions; first += count) {
+        count = stk_min(CHUNK, positions - first);
+        stk_schedule_read(&proof->reader, epoch, first, count, stretch);
+        for (uint64_t i = 0; i < count; i++) {
+            uint16_t got = 0, want = first + i < proof->ends[epoch];
+
+            if (stretch[i] < proof->samples) {
+                got = seen[stretch[i]];
+                want = is_mix ? proof->want[stretch[i]] : want;
+            }
+            if (got != want) {
+                fail(proof, got > want ? "a sample came too often" : "a sample did not come", world,
+                     &(struct stand){epoch, first + i});
+            }
+        }
+    }
+    for (uint64_t sample = 0; sample < proof->samples; sample++) {
+        others += seen[sample] > 0 && proof->want[sample] == 0;
+    }
+    if (others > 0) {
+        fail(proof, "a sample came that has no place", world, &(struct stand){epoch, 0});
+    }
+}
+
+static void check(struct proof *proof, uint32_t world)
+{
+    for (uint64_t epoch = 0; epoch < proof->options.epochs; epoch++) {
+        check_epoch(proof, epoch, world);
+    }
+    memset(proof->seen, 0, proof->options.epochs * proof->samples * sizeof *proof->seen);
+}
+
+static void prove_world(struct proof *proof, uint32_t world)
+{
+    struct stk_partition cut = proof->order->partition;
+    struct stand at = {0};
+
+    cut.batch_size = (uint32_t)((uint64_t)cut.batch_size * cut.world_size / world);
+    cut.world_size = world;
+    at.position = stk_partition_first(&cut, 0);
+    while (at.epoch < proof->options.epochs) {
+        if (stk_partition_steps_from(&cut, at.epoch, at.position) == 0) {
+            turn(proof, &cut, &at);
+        } else {
+            enumerate(proof, &cut, &at, true);
+            at.position += stk_partition_stride(&cut);
+        }
+    }
+    check(proof, world);
+}
+
+/* Stretches of random worlds and batch sizes. Each runs some steps and ends by a resize, with the
+ * state of its last step, or by a kill: then steps behind the last saved state are lost, and run
+ * again in another world. */
+static void prove_history(struct proof *proof, uint64_t number)
+{
+    const struct stoker_order_verify_options *options = &proof->options;
+    uint64_t size =
+        (uint64_t)proof->order->partition.batch_size * proof->order->partition.world_size;
+    struct stk_partition cut = proof->order->partition;
+    struct stand at = {0};
+
+    proof->key = stk_key(options->seed, number);
+    proof->drawn = 0;
+    while (at.epoch < options->epochs) {
+        uint64_t steps, ran, kept;
+
+        cut.world_size = options->worlds[draw(proof, options->world_count)];
+        cut.batch_size =
+            (uint32_t)(1 + draw(proof, stk_min(stk_max(2 * size / cut.world_size, 1), UINT32_MAX)));
+        steps = stk_partition_steps_from(&cut, at.epoch, at.position);
+        if (steps == 0) {
+            turn(proof, &cut, &at);
+            continue;
+        }
+        ran = 1 + draw(proof, steps);
+        kept = draw(proof, 2) ? ran : draw(proof, ran + 1);
+        *(kept < ran ? &proof->result.kills : &proof->result.resizes) += 1;
+        for (uint64_t step = 0; step < ran; step++) {
+            struct stand here = {at.epoch, at.position + step * stk_partition_stride(&cut)};
+            enumerate(proof, &cut, &here, step < kept);
+        }
+        at.position += kept * stk_partition_stride(&cut);
+    }
+    proof->result.histories++;
+    check(proof, cut.world_size);
+}
+
+/* A run that the caller tells: each stretch ends after so many steps, and the next begins where a
+ * state was saved, `lost` steps before that. */
+static void prove_run(struct proof *proof)
+{
+    const struct stoker_order_verify_options *options = &proof->options;
+    struct stk_partition cut = proof->order->partition;
+    struct stand at = {0};
+
+    for (size_t i = 0; i < options->stretch_count; i++) {
+        const struct stoker_order_stretch *stretch = &options->stretches[i];
+        bool last = i + 1 == options->stretch_count;
+        uint64_t steps = last || stretch->steps == 0 ? UINT64_MAX : stretch->steps;
+        uint64_t kept = last ? steps : steps - stretch->lost;
+        uint64_t step = 0;
+        struct stand saved = at;
+
+        cut.world_size = stretch->world_size;
+        cut.batch_size = stretch->batch_size;
+        while (step < steps && at.epoch < options->epochs) {
+            if (stk_partition_steps_from(&cut, at.epoch, at.position) == 0) {
+                turn(proof, &cut, &at);
+                continue;
+            }
+            enumerate(proof, &cut, &at, step < kept);
+            at.position += stk_partition_stride(&cut);
+            step++;
+            saved = step == kept ? at : saved;
+        }
+        at = kept < steps && step >= kept ? saved : at;
+        *(kept < steps ? &proof->result.kills : &proof->result.resizes) += !last;
+    }
+    check(proof, cut.world_size);
+}
+
+/* ---- what a mix or a choice of samples schedules ---- */
+
+/* Goes through the epochs, and of a mix without end on to the end of its frame: there every source
+ * has given its first samples, all of them. came: NULL to count passes only. */
+static int walk_passes(struct proof *proof, struct passes *passes, uint16_t *came,
+                       struct stoker_error *error)
+{
+    const struct stk_schedule *schedule = &proof->order->schedule;
+    uint64_t size = schedule->epoch_samples, epochs = proof->options.epochs, count;
+    uint64_t end =
+        schedule->is_endless ? stk_schedule_border(schedule, epochs, 0, 0) : epochs * size;
+    struct stk_plan_visit visits[STK_PLAN_CHUNK];
+    struct stk_plan_reader reader;
+    int status = stk_plan_reader_init(&reader, proof->order);
+
+    for (uint64_t at = 0; status == 0 && at < end; at += count) {
+        count = stk_min(stk_min(STK_PLAN_CHUNK, end - at), size - at % size);
+        stk_plan_read(&reader, at / size, at % size, count, visits);
+        for (uint64_t i = 0; i < count; i++) {
+            struct passes *of = &passes[visits[i].part];
+
+            if (of->times > 0 && came && visits[i].number < of->part.samples) {
+                count_up(&came[of->first + visits[i].pass * of->part.samples + visits[i].number]);
+            }
+            of->count = stk_max(of->count, visits[i].pass + 1);
+        }
+    }
+    status = status < 0 ? status : stk_schedule_reader_take(&reader.reader, error);
+    stk_plan_reader_deinit(&reader);
+    return status;
+}
+
+/* All but the last pass are whole; of that no sample came too often. */
+static void check_passes(struct proof *proof, const struct passes *of, uint32_t number,
+                         const uint16_t *came)
+{
+    for (uint64_t i = 0; of->times > 0 && i < of->count * of->part.samples; i++) {
+        uint64_t pass = i / of->part.samples;
+        bool is_short = came[of->first + i] < of->times && pass + 1 < of->count;
+
+        if ((came[of->first + i] > of->times || is_short) && proof->result.failures++ == 0) {
+            snprintf(proof->result.failure, sizeof proof->result.failure,
+                     "%s in a pass: source or stage %u, pass %llu, sample %llu of it, %u times",
+                     is_short ? "a sample did not come" : "a sample came too often", number,
+                     (unsigned long long)pass, (unsigned long long)(i % of->part.samples),
+                     came[of->first + i]);
+        }
+    }
+}
+
+static int prove_passes(struct proof *proof, struct stoker_error *error)
+{
+    const struct stk_schedule *schedule = &proof->order->schedule;
+    uint32_t part_count = stk_plan_parts(proof->order);
+    struct passes *passes = stk_alloc(part_count, sizeof *passes);
+    uint16_t *came = NULL;
+    uint64_t size = 0;
+    int status = passes ? 0 : -ENOMEM;
+
+    for (uint32_t i = 0; status == 0 && i < part_count; i++) {
+        const struct stk_choice *choice =
+            schedule->orders ? stk_schedule_choice(schedule, i) : &schedule->stages.items[i].choice;
+
+        stk_plan_part(proof->order, i, 1, 0, &passes[i].part);
+        passes[i].times = choice && stk_choice_is_drawn(choice) ? 0
+                          : schedule->orders                    ? 1
+                                                                : schedule->stages.times;
+    }
+    status = status < 0 ? status : walk_passes(proof, passes, NULL, error);
+    for (uint32_t i = 0; status == 0 && i < part_count; i++) {
+        passes[i].first = size;
+        size += passes[i].times > 0 ? passes[i].count * passes[i].part.samples : 0;
+    }
+    if (status == 0) {
+        came = stk_alloc(stk_max(size, 1), sizeof *came);
+        status = came ? walk_passes(proof, passes, came, error) : -ENOMEM;
+    }
+    for (uint32_t i = 0; status == 0 && i < part_count; i++) {
+        check_passes(proof, &passes[i], i, came);
+    }
+    stk_free(came);
+    stk_free(passes);
+    return status;
+}
+
+/* ---- what is asked for ---- */
+
+static int check_stretches(const struct stoker_order *order,
+                           const struct stoker_order_verify_options *options,
+                           struct stoker_error *error)
+{
+    struct stk_partition cut = order->partition;
+    int status = 0;
+
+    for (size_t i = 0; i < options->stretch_count && status == 0; i++) {
+        const struct stoker_order_stretch *stretch = &options->stretches[i];
+
+        cut.world_size = stretch->world_size;
+        cut.batch_size = stretch->batch_size;
+        status = stk_partition_check(&cut, error);
+        if (status == 0 && stretch->lost > stretch->steps) {
+            status = stk_fail(
+                error, STOKER_ERROR_ARGUMENT, "a stretch loses more than it ran",
+                "give at most as many lost steps as steps", "stretch %zu: %llu steps, %llu lost", i,
+                (unsigned long long)stretch->steps, (unsigned long long)stretch->lost);
+        }
+    }
+    return status;
+}
+
+static int check_options(const struct stoker_order *order,
+                         struct stoker_order_verify_options *options, struct stoker_error *error)
+{
+    uint64_t size = (uint64_t)order->partition.batch_size * order->partition.world_size;
+
+    options->epochs = options->epochs ? options->epochs : EPOCHS_DEFAULT;
+    for (size_t i = 0; i < options->world_count; i++) {
+        uint32_t world = options->worlds[i];
+
+        if (world == 0 || size % world != 0 || size / world > UINT32_MAX) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                            "a world size does not divide the global batch",
+                            "give world sizes that divide batch_size * world_size",
+                            "world size %u, %llu samples a step", world, (unsigned long long)size);
+        }
+    }
+    if (options->epochs > EPOCHS_MAX || (options->histories > 0 && options->world_count == 0)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the order cannot be verified like this",
+                        "give at most 64 epochs, and world sizes for the histories",
+                        "%u epochs, %u histories, %zu world sizes", options->epochs,
+                        options->histories, options->world_count);
+    }
+    return check_stretches(order, options, error);
+}
+
+static int prove(struct proof *proof, struct stoker_error *error)
+{
+    const struct stoker_order_verify_options *options = &proof->options;
+    int status;
+
+    for (size_t i = 0; i < options->world_count && !options->histories_only; i++) {
+        prove_world(proof, options->worlds[i]);
+    }
+    for (uint64_t i = 0; i < options->histories; i++) {
+        prove_history(proof, options->first_history + i);
+    }
+    if (options->stretch_count > 0) {
+        prove_run(proof);
+    }
+    status = stk_schedule_reader_take(&proof->reader, error); /* a table that is damaged */
+    return status < 0 || options->histories_only || stk_schedule_is_plain(&proof->order->schedule)
+               ? status
+               : prove_passes(proof, error);
+}
+
+int stoker_order_verify(const struct stoker_order *order,
+                        const struct stoker_order_verify_options *given,
+                        struct stoker_order_proof *proof_out, struct stoker_error *error)
+{
+    struct proof proof = {.order = order};
+    size_t bytes = proof_out->struct_size;
+    int status = stk_plan_options(&proof.options, sizeof proof.options, given, error);
+
+    status = status < 0 ? status : check_options(order, &proof.options, error);
+    if (status < 0) {
+        return status;
+    }
+    if (bytes < sizeof bytes || bytes > sizeof proof.result) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set proof.struct_size = sizeof proof", "proof of an order");
+    }
+    proof.samples = stk_schedule_is_plain(&order->schedule)
+                        ? order->partition.sample_count
+                        : order->schedule.order.options.sample_count;
+    proof.seen = stk_alloc(stk_max(proof.samples, 1) * proof.options.epochs, sizeof *proof.seen);
+    proof.want = stk_alloc(stk_max(proof.samples, 1), sizeof *proof.want);
+    status = proof.seen && proof.want
+                 ? stk_schedule_reader_init(&proof.reader, &order->schedule, NULL)
+                 : -ENOMEM;
+    if (status == 0 && proof.samples > 0) {
+        status = prove(&proof, error);
+    }
+    if (status == -ENOMEM) {
+        stk_fail(error, status, "cannot verify an order", "free memory, or ask for fewer epochs",
+                 "%llu samples in %u epochs", (unsigned long long)proof.samples,
+                 proof.options.epochs);
+    }
+    if (status == 0) {
+        proof.result.struct_size = bytes;
+        memcpy(proof_out, &proof.result, bytes);
+    }
+    stk_schedule_reader_deinit(&proof.reader);
+    stk_free(proof.seen);
+    stk_free(proof.want);
+    return status;
+}

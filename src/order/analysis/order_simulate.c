@@ -1,0 +1,311 @@
+/* An epoch of a cluster, as each rank of each node goes through it: every sample is ticked off, and
+ * the blocks that a node has begun and not finished are counted, step by step.
+ *
+ * A block belongs to one home group, and here a group to one node. So nodes are gone through one
+ * after the other, whole epochs at a time: what a node has open fits in the processor's cache, and
+ * threads share nodes out without a lock. Each has a bitmap of its own; together they must be
+ * full. */
+#include "order/analysis/block_trace.h"
+
+#include "base/mem.h"
+#include "base/memory_pages.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#define THREADS_MAX 256u
+#define CHUNK STK_PERMUTE_STRIDE
+
+struct simulation {
+    const struct stoker_order *order;
+    struct stk_order_epoch epoch;
+    uint64_t nodes, steps;
+    uint32_t node_ranks;
+};
+
+/* A thread's nodes. */
+struct part {
+    const struct simulation *simulation;
+    uint64_t first_node, end_node;
+    uint64_t *bits;   /* one a sample: it came */
+    uint64_t *pooled; /* a block of the pool: when a node last had a sample of it */
+    uint64_t slots, real, requests, open_max, step_max;
+    pthread_t thread;
+    bool threaded;
+};
+
+/* What a node has in hand. */
+struct node {
+    uint64_t open;  /* blocks begun and not finished */
+    uint64_t begun; /* these, as the step found them, and those that it began */
+    uint64_t alone; /* blocks of the pool that it needs for this step only */
+    uint64_t now;   /* unique to the node and its step; > 0 */
+};
+
+static uint64_t bits_in(const uint64_t *bits, uint64_t first, uint64_t count)
+{
+    uint64_t found = 0;
+
+    while (count > 0) {
+        uint64_t offset = first % 64, piece = stk_min(count, 64 - offset);
+        uint64_t word = bits[first / 64] >> offset;
+
+        word &= ~UINT64_C(0) >> (64 - piece);
+        found += (uint64_t)__builtin_popcountll(word);
+        first += piece;
+        count -= piece;
+    }
+    return found;
+}
+
+/* The pool's samples are dealt to all nodes one by one, so none keeps a block of it. */
+static bool is_first_of_pool(struct part *part, const struct node *node, uint64_t position)
+{
+    const struct stk_order_epoch *epoch = &part->simulation->epoch;
+    uint64_t drawn =
+        stk_permute(epoch->key_pool, position - epoch->pool_first, epoch->order->pool_samples);
+    uint64_t *last = &part->pooled[drawn / epoch->order->options.block_samples];
+    bool first = *last != node->now;
+
+    *last = node->now;
+    return first;
+}
+
+static void tick(struct part *part, struct node *node, uint64_t position, uint64_t sample)
+{
+    const struct stk_order_epoch *epoch = &part->simulation->epoch;
+    uint64_t block_samples = epoch->order->options.block_samples, came;
+
+    part->bits[sample / 64] |= UINT64_C(1) << sample % 64;
+    part->real++;
+    if (position - epoch->pool_first < epoch->order->pool_samples) {
+        bool first = is_first_of_pool(part, node, position);
+
+        node->alone += first;
+        part->requests += first;
+        part->open_max = stk_max(part->open_max, node->open + node->alone);
+        return;
+    }
+    came = bits_in(part->bits, sample - sample % block_samples, block_samples);
+    node->open += came == 1;
+    node->begun += came == 1;
+    part->requests += came == 1;
+    part->open_max = stk_max(part->open_max, node->open + node->alone);
+    node->open -= came == block_samples;
+}
+
+/* One rank's slots of a step. */
+static void walk_rank(struct part *part, struct node *node, const struct stk_partition *partition,
+                      uint64_t position)
+{
+    const struct simulation *simulation = part->simulation;
+    const struct stk_order_epoch *epoch = &simulation->epoch;
+    uint64_t samples[CHUNK];
+    uint32_t slots = stk_partition_slots(partition, epoch->epoch, position), run;
+
+    for (uint32_t slot = 0; slot < slots; slot += run) {
+        struct stk_place place;
+
+        run = stk_partition_run(partition, epoch->epoch, position, slot, &place);
+        run = (uint32_t)stk_min(run, CHUNK);
+        if (!place.real) {
+            continue;
+        }
+        stk_order_strided(epoch, place.position, run, samples);
+        for (uint32_t i = 0; i < run; i++) {
+            tick(part, node, place.position + (uint64_t)i * partition->group_count, samples[i]);
+        }
+    }
+    part->slots += slots;
+}
+
+static void walk_node(struct part *part, uint64_t number)
+{
+    const struct simulation *simulation = part->simulation;
+    struct stk_partition partition = simulation->order->partition;
+    uint64_t position = stk_partition_first(&partition, simulation->epoch.epoch);
+    uint32_t first = (uint32_t)(number * simulation->node_ranks);
+    struct node node = {0};
+
+    for (uint64_t step = 0; step < simulation->steps; step++) {
+        node = (struct node){node.open, node.open, 0, number * simulation->steps + step + 1};
+        for (uint32_t i = 0; i < simulation->node_ranks; i++) {
+            partition.rank = first + i;
+            walk_rank(part, &node, &partition, position);
+        }
+        part->step_max = stk_max(part->step_max, node.begun + node.alone);
+        position += stk_partition_stride(&partition);
+    }
+}
+
+static void *walk_part(void *argument)
+{
+    struct part *part = argument;
+
+    for (uint64_t node = part->first_node; node < part->end_node; node++) {
+        walk_node(part, node);
+    }
+    return NULL;
+}
+
+/* The caller walks the first part, and those for which there is no thread. */
+static void walk(struct part *parts, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        parts[i].threaded = stk_thread_start(&parts[i].thread, NULL, walk_part, &parts[i]) == 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (!parts[i].threaded) {
+            walk_part(&parts[i]);
+        }
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        if (parts[i].threaded) {
+            pthread_join(parts[i].thread, NULL);
+        }
+    }
+}
+
+static void add_up(const struct simulation *simulation, const struct part *parts, uint32_t count,
+                   struct stoker_order_simulation *result)
+{
+    const struct stk_partition *partition = &simulation->order->partition;
+    uint64_t words = (partition->sample_count + 63) / 64, distinct = 0, real = 0;
+    uint64_t due = partition->sample_count;
+
+    for (uint64_t word = 0; word < words; word++) {
+        uint64_t came = 0;
+
+        for (uint32_t i = 0; i < count; i++) {
+            came |= parts[i].bits[word];
+        }
+        distinct += (uint64_t)__builtin_popcountll(came);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        real += parts[i].real;
+        result->slots += parts[i].slots;
+        result->requests += parts[i].requests;
+        result->open_blocks_max = stk_max(result->open_blocks_max, parts[i].open_max);
+        result->step_blocks_max = stk_max(result->step_blocks_max, parts[i].step_max);
+    }
+    if (partition->tail == STOKER_TAIL_DROP) {
+        due = simulation->steps * stk_partition_stride(partition);
+    }
+    result->steps = simulation->steps;
+    result->samples = distinct;
+    result->repeated = real - distinct;
+    result->missing = due - stk_min(distinct, due);
+}
+
+static void set_bounds(const struct stoker_order *order, uint64_t nodes,
+                       struct stoker_order_simulation *result)
+{
+    struct stk_plan_part part;
+
+    stk_plan_part(order, 0, nodes, 0, &part);
+    result->open_blocks_bound = part.open_bound;
+    stk_plan_part(order, 0, nodes, stk_partition_stride(&order->partition), &part);
+    result->step_blocks_bound = part.open_bound;
+}
+
+static int check_options(const struct stoker_order *order,
+                         const struct stoker_order_simulate_options *options,
+                         struct stoker_error *error)
+{
+    const struct stk_partition *partition = &order->partition;
+    uint64_t stride = stk_partition_stride(partition), groups = partition->group_count;
+    const char *advice = NULL;
+
+    if (!stk_schedule_is_plain(&order->schedule)) {
+        if (partition->world_size % options->nodes != 0) {
+            advice = "give a number of nodes that divides the ranks";
+        } else if (partition->tail == STOKER_TAIL_WRAP) {
+            advice = "take the tail drop, pad or keep";
+        }
+    } else if (order->schedule.order.options.shuffle != STOKER_SHUFFLE_BLOCK ||
+               order->schedule.order.group_blocks == 0) {
+        advice = "take the block shuffle, and a whole block for each group";
+    } else if (partition->world_size % options->nodes != 0 || groups % options->nodes != 0) {
+        advice = "give a number of nodes that divides the ranks and the groups";
+    } else if (stride % groups != 0) {
+        advice = "give a global batch that is a multiple of the groups";
+    } else if (partition->tail != STOKER_TAIL_DROP && partition->tail != STOKER_TAIL_PAD) {
+        advice = "take the tail drop or pad";
+    } else if (options->threads > THREADS_MAX) {
+        advice = "take at most 256 threads";
+    }
+    return advice ? stk_fail(error, STOKER_ERROR_ARGUMENT,
+                             stk_schedule_is_plain(&order->schedule)
+                                 ? "blocks have no home on one node in such an epoch"
+                                 : "such an epoch cannot be simulated",
+                             advice, "%u nodes of world_size %u, %llu groups, %llu samples a step",
+                             options->nodes, partition->world_size, (unsigned long long)groups,
+                             (unsigned long long)stride)
+                  : 0;
+}
+
+int stoker_order_simulate(const struct stoker_order *order,
+                          const struct stoker_order_simulate_options *given,
+                          struct stoker_order_simulation *simulation_out,
+                          struct stoker_error *error)
+{
+    struct stoker_order_simulate_options options;
+    struct stoker_order_simulation full = {.struct_size = simulation_out->struct_size};
+    struct simulation simulation = {.order = order};
+    struct part parts[THREADS_MAX];
+    size_t bytes;
+    uint32_t count;
+    int status = stk_plan_options(&options, sizeof options, given, error);
+
+    options.nodes = options.nodes ? options.nodes : 1;
+    options.threads = options.threads ? options.threads : 1;
+    status = status < 0 ? status : check_options(order, &options, error);
+    if (status == 0 &&
+        (full.struct_size < sizeof full.struct_size || full.struct_size > sizeof full)) {
+        status = stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                          "set simulation.struct_size = sizeof simulation", "simulation");
+    }
+    if (status == 0 && !stk_schedule_is_plain(&order->schedule)) {
+        status = stk_plan_simulate_parts(order, &options, &full, error);
+        if (status == 0) {
+            memcpy(simulation_out, &full, full.struct_size);
+        }
+        return status;
+    }
+    if (status < 0) {
+        return status;
+    }
+    memset(parts, 0, sizeof parts);
+    count = (uint32_t)stk_min(options.threads, options.nodes);
+    simulation.nodes = options.nodes;
+    simulation.node_ranks = order->partition.world_size / options.nodes;
+    simulation.steps = stk_partition_steps(&order->partition, options.epoch);
+    stk_order_begin(&simulation.epoch, &order->schedule.order, options.epoch);
+    bytes = (order->partition.sample_count + 63) / 64 * 8;
+    for (uint32_t i = 0; i < count; i++) {
+        parts[i].simulation = &simulation;
+        parts[i].first_node = (uint64_t)options.nodes * i / count;
+        parts[i].end_node = (uint64_t)options.nodes * (i + 1) / count;
+        parts[i].bits = stk_pages_alloc(bytes);
+        parts[i].pooled =
+            stk_alloc(order->schedule.order.options.group_count + 1u, sizeof(uint64_t));
+        status = parts[i].bits && parts[i].pooled ? status : -ENOMEM;
+    }
+    if (status == 0) {
+        walk(parts, count);
+        add_up(&simulation, parts, count, &full);
+        set_bounds(order, options.nodes, &full);
+        memcpy(simulation_out, &full, full.struct_size);
+    } else {
+        stk_fail(error, status, "cannot simulate an epoch", "free memory, or take fewer threads",
+                 "a bit for each of %llu samples, %u times",
+                 (unsigned long long)order->partition.sample_count, count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        stk_free(parts[i].pooled);
+        stk_pages_free(parts[i].bits, bytes);
+    }
+    return status;
+}

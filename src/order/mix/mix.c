@@ -1,0 +1,225 @@
+/* Segments are laid out once; a draw then is a search in a few numbers, and one permutation.
+ *
+ * Letters as in the header: S_i is the sum of the weights up to source i, T of all; a frame has L
+ * units. F_i(f) = floor(f * L * S_i / T) units of the segment's first f frames are of the sources
+ * up to i. With L * S_i = quota_i * T + remainder_i that is f * quota_i + floor(f * remainder_i /
+ * T). As L is at least T / (smallest weight), a source's F_i(f) - F_(i-1)(f) never decreases. */
+#include "order/mix/mix_private.h"
+
+uint64_t stk_mix_draw_run(const struct stk_mix *mix, uint64_t position,
+                          struct stk_mix_draw *draw_out)
+{
+    struct stk_quotient unit = stk_divide(position, &mix->unit);
+    const struct stk_mix_segment *segment;
+    struct stk_mix_pick pick;
+    struct stk_quotient at;
+    uint64_t drawn, turned;
+
+    STK_ASSERT(position < mix->end);
+    segment = stk_mix_segment_of(mix, unit.whole);
+    at = stk_mix_place(segment, unit.whole);
+    if (mix->deals_groups) {
+        drawn = stk_mix_grouped(mix, segment, at.whole, at.rest);
+    } else {
+        drawn = stk_permute(stk_mix_frame_key(mix, segment, at.whole), at.rest,
+                            stk_mix_frame_units(segment, at.whole));
+    }
+    pick = stk_mix_pick(segment, mix->source_count, at.whole, drawn);
+    turned =
+        mix->turns_units ? stk_mix_turned(mix, position - unit.rest, pick, unit.rest) : unit.rest;
+    *draw_out = stk_mix_sample(mix, pick, turned);
+    return mix->unit.number - stk_max(unit.rest, turned);
+}
+
+void stk_mix_draw(const struct stk_mix *mix, uint64_t position, struct stk_mix_draw *draw_out)
+{
+    stk_mix_draw_run(mix, position, draw_out);
+}
+
+/* As many draws as there are of one frame, from `unit` on. */
+static uint64_t draws_of_frame(const struct stk_mix *mix, struct stk_quotient unit, uint64_t count,
+                               struct stk_mix_draw *draws_out)
+{
+    const struct stk_mix_segment *segment = stk_mix_segment_of(mix, unit.whole);
+    struct stk_quotient at = stk_mix_place(segment, unit.whole);
+    uint64_t units = stk_mix_frame_units(segment, at.whole), drawn[STK_PERMUTE_STRIDE];
+    uint64_t offset = unit.rest, left = count;
+    struct stk_permutation frame;
+
+    stk_permutation_init(&frame, stk_mix_frame_key(mix, segment, at.whole), units);
+    while (left > 0 && at.rest < units) {
+        uint64_t last = stk_divide(offset + left - 1, &mix->unit).whole + 1;
+        uint64_t piece = stk_min(stk_min(last, units - at.rest), STK_PERMUTE_STRIDE);
+
+        for (uint64_t i = 0; i < piece; i++) {
+            drawn[i] = at.rest + i;
+        }
+        stk_permute_all(&frame, drawn, (uint32_t)piece);
+        for (uint64_t i = 0; i < piece; i++) {
+            struct stk_mix_pick pick = stk_mix_pick(segment, mix->source_count, at.whole, drawn[i]);
+            uint64_t end = stk_min(mix->unit.number, offset + left);
+
+            left -= end - offset;
+            for (; offset < end; offset++) {
+                *draws_out++ = stk_mix_sample(mix, pick, offset);
+            }
+            offset = 0;
+        }
+        at.rest += piece;
+    }
+    return count - left;
+}
+
+void stk_mix_draws(const struct stk_mix *mix, uint64_t first, uint64_t count,
+                   struct stk_mix_draw *draws_out)
+{
+    STK_ASSERT(count <= mix->end && first <= mix->end - count);
+    if (mix->groups.number > 1) {
+        for (uint64_t i = 0; i < count; i++) {
+            stk_mix_draw(mix, first + i, &draws_out[i]);
+        }
+        return;
+    }
+    for (uint64_t done; count > 0; count -= done) {
+        done = draws_of_frame(mix, stk_divide(first, &mix->unit), count, draws_out);
+        draws_out += done;
+        first += done;
+    }
+}
+
+uint64_t stk_mix_border(const struct stk_mix *mix, uint64_t given)
+{
+    const struct stk_mix_segment *segment;
+    uint64_t frame, unit;
+
+    if (given == 0) {
+        return 0;
+    }
+    unit = stk_divide(given - 1, &mix->unit).whole;
+    if (given >= mix->end) {
+        return (unit + 1) * mix->unit.number;
+    }
+    segment = stk_mix_segment_of(mix, unit);
+    frame = stk_mix_place(segment, unit).whole;
+    return stk_min(mix->end, (segment->first + frame * segment->frame.number +
+                              stk_mix_frame_units(segment, frame)) *
+                                 mix->unit.number);
+}
+
+/* The first of the sources whose quota is at least `least`. The last one's is a whole frame. */
+static inline uint32_t first_with(const uint64_t *quota, uint32_t count, uint64_t least)
+{
+    uint32_t low = 0;
+
+    while (count > 1) {
+        uint32_t half = count / 2;
+
+        low += quota[low + half - 1] < least ? half : 0;
+        count -= half;
+    }
+    return low;
+}
+
+/* Whether the sources up to this one have quota + 1 units in the frame: F_i(frame + 1) -
+ * F_i(frame) - quota_i. */
+static bool has_more(const struct stk_mix_segment *segment, uint32_t source, uint64_t frame)
+{
+    uint64_t part = (uint64_t)((stk_wide)frame * segment->remainder[source] % segment->total);
+
+    return part + segment->remainder[source] >= segment->total;
+}
+
+/* Whose the drawn-th unit of the frame is: the sources have theirs one after the other. */
+struct stk_mix_pick stk_mix_pick(const struct stk_mix_segment *segment, uint32_t source_count,
+                                 uint64_t frame, uint64_t drawn)
+{
+    struct stk_mix_pick pick;
+
+    if (frame == segment->frames) {
+        pick.source = first_with(segment->rest_quota, source_count, drawn + 1);
+        pick.index = segment->rest_before[pick.source] + drawn -
+                     (pick.source ? segment->rest_quota[pick.source - 1] : 0);
+        return pick;
+    }
+    if (segment->is_even) {
+        pick.source = first_with(segment->quota, source_count, drawn + 1);
+    } else {
+        pick.source = first_with(segment->quota, source_count, drawn);
+        while (segment->quota[pick.source] == drawn && !has_more(segment, pick.source, frame)) {
+            pick.source++;
+        }
+    }
+    pick.index = segment->before[pick.source] + stk_mix_units_up_to(segment, pick.source, frame) +
+                 drawn -
+                 (pick.source ? stk_mix_units_up_to(segment, pick.source - 1, frame + 1) : 0);
+    return pick;
+}
+
+uint64_t stk_mix_units(const struct stk_mix_segment *segment, uint32_t source, uint64_t frame)
+{
+    if (frame == segment->frames) {
+        return segment->rest_quota[source];
+    }
+    return segment->quota[source] + (segment->is_even ? 0 : has_more(segment, source, frame));
+}
+
+/* The last frame of the segment that begins with at most `given` units of the source given in it,
+ * whole frames or the rest. */
+static uint64_t frame_with(const struct stk_mix_segment *segment, uint32_t source, uint64_t given)
+{
+    uint64_t low = 0, count = segment->frames + 1;
+
+    while (count > 1) {
+        uint64_t half = count / 2, frame = low + half;
+        uint64_t before = stk_mix_units_up_to(segment, source, frame) -
+                          (source ? stk_mix_units_up_to(segment, source - 1, frame) : 0);
+
+        low = before <= given ? frame : low;
+        count = before <= given ? count - half : half;
+    }
+    return low;
+}
+
+bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
+                  uint64_t *position_out)
+{
+    struct stk_quotient unit = stk_divide(index, &mix->unit);
+    const struct stk_mix_segment *segment = mix->segments;
+    uint64_t frame, given, first, end, drawn;
+    struct stk_permutation permutation;
+
+    for (uint32_t i = 1; i < mix->segment_count; i++) { /* those that leave it out give none */
+        segment = mix->segments[i].before[source] <= unit.whole ? &mix->segments[i] : segment;
+    }
+    given = unit.whole - segment->before[source];
+    frame = frame_with(segment, source, given);
+    if (frame == segment->frames) {
+        first = source ? segment->rest_quota[source - 1] : 0;
+        end = segment->rest_quota[source];
+        drawn = given - (segment->rest_before[source] - segment->before[source]) + first;
+    } else {
+        first = source ? stk_mix_units(segment, source - 1, frame) : 0;
+        end = stk_mix_units(segment, source, frame);
+        drawn = given - stk_mix_units_up_to(segment, source, frame) +
+                (source ? stk_mix_units_up_to(segment, source - 1, frame + 1) : 0);
+    }
+    if (drawn < first || drawn >= end) {
+        return false;
+    }
+    if (mix->deals_groups) {
+        drawn = stk_mix_ungrouped(mix, segment, frame, drawn);
+    } else {
+        stk_permutation_init(&permutation, stk_mix_frame_key(mix, segment, frame),
+                             stk_mix_frame_units(segment, frame));
+        drawn = stk_unpermuted(&permutation, drawn);
+    }
+    first = (segment->first + frame * segment->frame.number + drawn) * mix->unit.number;
+    if (mix->turns_units) {
+        struct stk_mix_pick pick = {source, unit.whole};
+        uint64_t turn = stk_mix_turned(mix, first, pick, 0);
+
+        unit.rest += (unit.rest < turn ? mix->unit.number : 0) - turn;
+    }
+    *position_out = first + unit.rest;
+    return *position_out < mix->end;
+}

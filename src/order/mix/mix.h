@@ -1,0 +1,177 @@
+/* order/mix/mix.h: (seed, weights, position) -> source, and position in it; O(1) time. Version 1.
+ *
+ *   0             change            source 2 used up                                the end
+ *   | frame | frame | fr | frame | frame | frame | f | frame | frame | ...               |
+ *   |  segment: weights  |  segment: other weights   |  segment: without source 2        |
+ *
+ * A frame is a run of positions in which each source has its share; a keyed permutation says who
+ * has which. At the end of the n-th position of a segment, if a frame ends there, the first i
+ * sources together have floor(n * S_i / T) of them (S_i: sum of their weights, T: of all), so every
+ * source, and every run of neighbouring sources, is within one of its share. Only the last frame of
+ * a segment is cut where the weights change or a source ends.
+ *
+ * A source counts its own positions 0, 1, 2, ...: none left out, none twice. Inside a frame they
+ * come in a drawn sequence. With home groups (order/order.h) that sequence keeps nearly all samples
+ * at positions of their group: those that a source's own order gives it.
+ *
+ * Pure: no I/O, no threads, no clock.
+ * Owner: the caller. Threads: any after init. Memory: taken in init, 40 bytes a source and segment.
+ * Bound: STK_MIX_SOURCES_MAX sources, STK_MIX_CHANGES_MAX changes. */
+#ifndef ORDER_MIX_MIX_H
+#define ORDER_MIX_MIX_H
+
+#include "order/order.h"
+
+#define STK_MIX_VERSION 1
+#define STK_MIX_SOURCES_MAX 256u
+#define STK_MIX_CHANGES_MAX 4096u
+#define STK_MIX_POSITIONS_MAX (UINT64_C(1) << 62)
+#define STK_MIX_WEIGHTS_MAX (UINT64_C(1) << 56) /* their sum */
+/* A frame has about this many samples and at least so many units, more only where a rare source
+ * needs it: a short one would be a pattern, a long one reads a source far from where it stands. */
+#define STK_MIX_FRAME_SAMPLES 1024u
+#define STK_MIX_FRAME_UNITS_MIN 16u
+/* With home groups: positions of each in a frame, as a few of them are another group's; but frames
+ * are not longer for that than can be kept. */
+#define STK_MIX_FRAME_GROUP 64u
+#define STK_MIX_FRAME_GROUPS_MAX (UINT64_C(1) << 16)
+#define STK_MIX_FRAME_MAX (UINT64_C(1) << 32) /* units: a share is at least 2^-32 */
+
+/* What comes when a source has had its epochs. */
+enum stk_mix_end {
+    STK_MIX_REPEAT,      /* its next epoch: the mix has no end */
+    STK_MIX_STOP,        /* the end of the mix */
+    STK_MIX_RENORMALISE, /* the others go on in their proportions; the end when none is left */
+};
+
+struct stk_mix_source {
+    uint64_t sample_count; /* > 0 */
+    uint64_t sample_limit; /* samples to give; 0: without end. Not looked at under REPEAT */
+};
+
+/* From `position` on these weights hold, one a source; 0 leaves a source out. */
+struct stk_mix_change {
+    uint64_t position;
+    const uint64_t *weights; /* lent during init */
+};
+
+struct stk_mix_options {
+    uint64_t seed;
+    const struct stk_mix_source *sources; /* lent during init */
+    const uint64_t *weights;              /* from position 0 on; lent during init */
+    const struct stk_mix_change *changes; /* by position, none twice; lent during init */
+    uint32_t source_count, change_count;
+    uint32_t end;          /* enum stk_mix_end */
+    uint64_t unit_samples; /* so many neighbours are from one source; 1 mixes batches, the size of
+                            * a global batch makes each of one source. 0 is 1 */
+    uint32_t group_count;  /* home groups; 0 is 1 */
+};
+
+/* A run of positions, in units, with the same weights. */
+struct stk_mix_segment {
+    uint64_t first, end;      /* end: UINT64_MAX without end */
+    uint64_t frames;          /* whole ones; then one of `rest` units */
+    uint64_t rest;            /* may be 0 */
+    uint64_t total;           /* T */
+    struct stk_divisor frame; /* units a frame */
+    bool is_even;             /* a frame is a multiple of T: all frames hold the same counts */
+    /* By source, owned by the mix. In a frame, the sources before and with source i have `quota`
+     * units and remainder[i] / T of one. */
+    uint64_t *quota, *remainder;
+    uint64_t *before;      /* units of the source before the segment */
+    uint64_t *rest_quota;  /* as quota, in the last frame */
+    uint64_t *rest_before; /* units of the source before the last frame */
+};
+
+/* Made by init; const. */
+struct stk_mix {
+    uint64_t key;
+    struct stk_divisor unit, groups;
+    struct stk_divisor samples[STK_MIX_SOURCES_MAX];
+    uint32_t source_count, segment_count;
+    bool deals_groups, turns_units;   /* with home groups: units of one sample, or longer ones */
+    uint64_t end;                     /* positions; STK_MIX_POSITIONS_MAX without end */
+    struct stk_mix_segment *segments; /* owned */
+    /* A mix with an end that is gone through again: its sources go on where they were. */
+    uint64_t turn; /* so many times before; 0 */
+    const uint64_t
+        *gone; /* borrowed, one a source: samples it gives in a turn; NULL while turn 0 */
+};
+
+struct stk_mix_draw {
+    uint32_t source;
+    uint64_t epoch;    /* of the source */
+    uint64_t position; /* in that epoch */
+};
+
+/* ARGUMENT when a number is out of bounds, or nothing is to be mixed; ENOMEM. */
+int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
+                 struct stoker_error *error);
+void stk_mix_deinit(struct stk_mix *mix); /* zeroed is fine */
+
+/* Samples that a source gives in all of a mix that has an end. */
+uint64_t stk_mix_given(const struct stk_mix *mix, uint32_t source);
+/* position < mix->end. */
+void stk_mix_draw(const struct stk_mix *mix, uint64_t position, struct stk_mix_draw *draw_out);
+/* The draws at first .. first + count - 1: several times faster than one by one. */
+void stk_mix_draws(const struct stk_mix *mix, uint64_t first, uint64_t count,
+                   struct stk_mix_draw *draws_out);
+/* Where the index-th sample that the source gives comes (of all that it gives in the mix, not of an
+ * epoch of it; turns are not looked at): the inverse of a draw. false: it does not come. */
+bool stk_mix_find(const struct stk_mix *mix, uint32_t source, uint64_t index,
+                  uint64_t *position_out);
+/* Where the weights may change when everything before `given` has been given: the end of the frame
+ * that holds given - 1. A change there or later keeps the draws of every position before `given`;
+ * one at or behind the end changes nothing. A multiple of the unit. */
+uint64_t stk_mix_border(const struct stk_mix *mix, uint64_t given);
+
+/* What a position gives: the sample that the source's own order has there. */
+struct stk_mix_item {
+    struct stk_mix_draw draw;
+    uint64_t sample; /* of the source */
+};
+
+/* A frame's draws, dealt to its positions by home group; all of one length. */
+struct stk_mix_frame {
+    uint32_t *drawn;                  /* owned: which draw each position has */
+    uint32_t *draws, *holes, *excess; /* owned with it: while they are dealt */
+};
+
+/* Goes through positions: keeps the frame it is in, and the keys of the sources' epochs.
+ * Owner: the caller. Threads: one. Memory: 128 kB (with groups as long as a frame is, at most 3 MB)
+ * and half a kB a source, taken in init. */
+#define STK_MIX_FRAME_KEPT 4096u /* longer frames are gone through one by one, */
+#define STK_MIX_FRAME_KEPT_GROUPS STK_MIX_FRAME_GROUPS_MAX /* or with groups those */
+struct stk_mix_reader {
+    const struct stk_mix *mix;           /* borrowed */
+    const struct stk_order *orders;      /* borrowed, one a source */
+    struct stk_order_epoch (*epochs)[2]; /* owned: the last even and the last odd one of a source */
+    struct stk_mix_item *items;          /* owned: of the frame, before its permutation */
+    struct stk_mix_frame frame;          /* with groups; else zeroed */
+    uint64_t frame_first;                /* its position; UINT64_MAX for none */
+    uint64_t kept_max;                   /* units */
+};
+
+/* ARGUMENT when an order is not as long as its source; ENOMEM. */
+int stk_mix_reader_init(struct stk_mix_reader *reader, const struct stk_mix *mix,
+                        const struct stk_order *orders, struct stoker_error *error);
+void stk_mix_reader_deinit(struct stk_mix_reader *reader); /* zeroed is fine */
+/* The items at first .. first + count - 1. Fast if they are neighbours, a frame or more of them. */
+void stk_mix_read(struct stk_mix_reader *reader, uint64_t first, uint64_t count,
+                  struct stk_mix_item *items_out);
+
+/* A tree of weights, parents before their children. */
+#define STK_MIX_ROOT UINT32_MAX
+#define STK_MIX_NODES_MAX 1024u
+struct stk_mix_node {
+    uint32_t parent; /* index of a node before, or STK_MIX_ROOT */
+    uint64_t weight; /* among the children of its parent */
+};
+/* The weights of the leaves, in their sequence, so that each has exactly its part of its parent's
+ * part: as small as whole numbers can be. ARGUMENT when they would pass STK_MIX_WEIGHTS_MAX.
+ * Leaves of one parent should be neighbours: then the parent too is within one of its share.
+ * weights_out has a place for each node. */
+int stk_mix_flatten(const struct stk_mix_node *nodes, uint32_t node_count, uint64_t *weights_out,
+                    uint32_t *leaf_count_out, struct stoker_error *error);
+
+#endif

@@ -1,0 +1,127 @@
+/* order/mix/mix_private.h: what the files of a mix share: where a unit stands in its segment and
+ * frame, and whose it is. Letters as in mix.c.
+ * Owner: values. Threads: any. Memory: none. Bound: that of mix.h. */
+#ifndef ORDER_MIX_MIX_PRIVATE_H
+#define ORDER_MIX_MIX_PRIVATE_H
+
+#include "order/mix/mix.h"
+
+#include "base/random.h"
+
+__extension__ typedef unsigned __int128 stk_wide;
+
+struct stk_quotient {
+    uint64_t whole, rest;
+};
+
+/* A unit of a source. */
+struct stk_mix_pick {
+    uint32_t source;
+    uint64_t index;
+};
+
+/* Whose the drawn-th unit of the frame is: the sources have theirs one after the other. */
+struct stk_mix_pick stk_mix_pick(const struct stk_mix_segment *segment, uint32_t source_count,
+                                 uint64_t frame, uint64_t drawn);
+/* A draw, and how many from there on are neighbours in the source and of the same unit. */
+uint64_t stk_mix_draw_run(const struct stk_mix *mix, uint64_t position,
+                          struct stk_mix_draw *draw_out);
+/* With home groups, and units of one sample: which draw an offset of the frame has; its inverse;
+ * and all of a frame. With longer units: which sample of the unit that begins at a position an
+ * offset has, as the unit is turned so that its samples are at home. */
+uint64_t stk_mix_grouped(const struct stk_mix *mix, const struct stk_mix_segment *segment,
+                         uint64_t number, uint64_t offset);
+uint64_t stk_mix_ungrouped(const struct stk_mix *mix, const struct stk_mix_segment *segment,
+                           uint64_t number, uint64_t drawn);
+void stk_mix_group_frame(const struct stk_mix *mix, const struct stk_mix_segment *segment,
+                         uint64_t number, struct stk_mix_frame *out);
+uint64_t stk_mix_turned(const struct stk_mix *mix, uint64_t first, struct stk_mix_pick pick,
+                        uint64_t offset);
+
+/* How many units of the frame are of the sources up to this one. */
+uint64_t stk_mix_units(const struct stk_mix_segment *segment, uint32_t source, uint64_t frame);
+
+static inline struct stk_divisor stk_divisor_of(uint64_t number)
+{
+    return (struct stk_divisor){number, UINT64_MAX / number};
+}
+
+/* With value < 2^62 the product is less than 1 + 2^-1 below value / number, so its whole part is
+ * the quotient or one less. */
+static inline struct stk_quotient stk_divide(uint64_t value, const struct stk_divisor *by)
+{
+    uint64_t whole = (uint64_t)((stk_wide)value * by->reciprocal >> 64);
+    uint64_t rest = value - whole * by->number;
+    uint64_t more = rest >= by->number;
+
+    return (struct stk_quotient){whole + more, rest - (by->number & -more)};
+}
+
+/* The segment of a unit. */
+static inline const struct stk_mix_segment *stk_mix_segment_of(const struct stk_mix *mix,
+                                                               uint64_t unit)
+{
+    uint32_t low = 0, count = mix->segment_count;
+
+    while (count > 1) {
+        uint32_t half = count / 2;
+
+        low += mix->segments[low + half].first <= unit ? half : 0;
+        count -= half;
+    }
+    return &mix->segments[low];
+}
+
+/* The frame of a unit, and which of its units it is. The last frame may be longer than the others
+ * by a few. */
+static inline struct stk_quotient stk_mix_place(const struct stk_mix_segment *segment,
+                                                uint64_t unit)
+{
+    struct stk_quotient at = stk_divide(unit - segment->first, &segment->frame);
+
+    if (at.whole > segment->frames) {
+        at.rest += (at.whole - segment->frames) * segment->frame.number;
+        at.whole = segment->frames;
+    }
+    return at;
+}
+
+static inline uint64_t stk_mix_frame_units(const struct stk_mix_segment *segment, uint64_t frame)
+{
+    return frame < segment->frames ? segment->frame.number : segment->rest;
+}
+
+static inline uint64_t stk_mix_frame_key(const struct stk_mix *mix,
+                                         const struct stk_mix_segment *segment, uint64_t frame)
+{
+    return stk_key(mix->key, segment->first + frame * segment->frame.number);
+}
+
+/* Samples that a source gave in the turns before. */
+static inline uint64_t stk_mix_gone(const struct stk_mix *mix, uint32_t source)
+{
+    return mix->turn > 0 ? mix->turn * mix->gone[source] : 0;
+}
+
+/* A source's running index as an epoch and a position in it. */
+static inline struct stk_mix_draw stk_mix_sample(const struct stk_mix *mix,
+                                                 struct stk_mix_pick pick, uint64_t offset)
+{
+    uint64_t index = pick.index * mix->unit.number + offset + stk_mix_gone(mix, pick.source);
+    struct stk_quotient at = stk_divide(index, &mix->samples[pick.source]);
+
+    return (struct stk_mix_draw){pick.source, at.whole, at.rest};
+}
+
+/* F_i(frame) */
+static inline uint64_t stk_mix_units_up_to(const struct stk_mix_segment *segment, uint32_t source,
+                                           uint64_t frame)
+{
+    uint64_t units = frame * segment->quota[source];
+
+    return segment->is_even
+               ? units
+               : units + (uint64_t)((stk_wide)frame * segment->remainder[source] / segment->total);
+}
+
+#endif

@@ -1,0 +1,362 @@
+/* Segments, laid out once: weights, changes and ends -> counts of every frame. Letters as in mix.c.
+ */
+#include "order/mix/mix_private.h"
+
+#include "base/mem.h"
+
+#define MIX_KEY UINT64_C(0x6d69782076657231) /* "mix ver1": no random number of an order */
+#define NOT_LIMITED UINT64_MAX
+
+__extension__ typedef __int128 wide_signed;
+
+/* The sources while segments are laid out, in units. */
+struct layout {
+    const struct stk_mix_options *options;
+    struct stk_mix *mix;
+    uint64_t unit, position;
+    uint32_t change; /* the next one */
+    uint64_t weights[STK_MIX_SOURCES_MAX], used[STK_MIX_SOURCES_MAX], limit[STK_MIX_SOURCES_MAX];
+};
+
+static int check(const struct stk_mix_options *options, struct stoker_error *error);
+static int check_weights(const struct stk_mix_options *options, const uint64_t *weights,
+                         uint64_t position, struct stoker_error *error);
+static int lay_out(struct layout *layout, struct stoker_error *error);
+static int add_segment(struct layout *layout, struct stoker_error *error);
+
+int stk_mix_init(struct stk_mix *mix, const struct stk_mix_options *options,
+                 struct stoker_error *error)
+{
+    struct layout layout = {.options = options, .mix = mix};
+    int status = check(options, error);
+
+    *mix = (struct stk_mix){0};
+    if (status < 0) {
+        return status;
+    }
+    layout.unit = options->unit_samples ? options->unit_samples : 1;
+    mix->source_count = options->source_count;
+    mix->key = stk_key(stk_key(options->seed, MIX_KEY), STK_MIX_VERSION);
+    mix->unit = stk_divisor_of(layout.unit);
+    mix->groups = stk_divisor_of(options->group_count ? options->group_count : 1);
+    mix->deals_groups = mix->groups.number > 1 && layout.unit == 1;
+    mix->turns_units = mix->groups.number > 1 && layout.unit > 1;
+    for (uint32_t i = 0; i < mix->source_count; i++) {
+        const struct stk_mix_source *source = &options->sources[i];
+        bool has_limit = options->end != STK_MIX_REPEAT && source->sample_limit > 0;
+
+        mix->samples[i] = stk_divisor_of(source->sample_count);
+        layout.weights[i] = options->weights[i];
+        layout.limit[i] = has_limit ? source->sample_limit / layout.unit : NOT_LIMITED;
+    }
+    mix->segments =
+        stk_alloc((size_t)options->source_count + options->change_count + 1, sizeof *mix->segments);
+    status = mix->segments ? lay_out(&layout, error)
+                           : stk_fail_errno(error, 12, "no memory for a mix", "free some memory",
+                                            "%u sources", options->source_count);
+    if (status < 0) {
+        stk_mix_deinit(mix);
+    }
+    return status;
+}
+
+void stk_mix_deinit(struct stk_mix *mix)
+{
+    for (uint32_t i = 0; i < mix->segment_count; i++) {
+        stk_free(mix->segments[i].quota);
+    }
+    stk_free(mix->segments);
+    *mix = (struct stk_mix){0};
+}
+
+uint64_t stk_mix_given(const struct stk_mix *mix, uint32_t source)
+{
+    const struct stk_mix_segment *last = &mix->segments[mix->segment_count - 1];
+    uint64_t units = last->rest_before[source] + last->rest_quota[source] -
+                     (source ? last->rest_quota[source - 1] : 0);
+
+    STK_ASSERT(source < mix->source_count);
+    return units * mix->unit.number;
+}
+static int check(const struct stk_mix_options *options, struct stoker_error *error)
+{
+    uint64_t unit = options->unit_samples ? options->unit_samples : 1;
+
+    if (options->source_count == 0 || options->source_count > STK_MIX_SOURCES_MAX ||
+        options->change_count > STK_MIX_CHANGES_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many or too few sources or changes",
+                        "mix 1 to 256 sources, with at most 4096 changes", "%u sources, %u changes",
+                        options->source_count, options->change_count);
+    }
+    if (options->end > STK_MIX_RENORMALISE || unit > STK_ORDER_SAMPLES_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a setting of the mix is out of bounds",
+                        "take repeat, stop or renormalise, and a unit of one batch",
+                        "end %u, unit_samples %llu", options->end, (unsigned long long)unit);
+    }
+    for (uint32_t i = 0; i < options->source_count; i++) {
+        const struct stk_mix_source *source = &options->sources[i];
+
+        if (source->sample_count == 0 || source->sample_count > STK_ORDER_SAMPLES_MAX ||
+            (options->end != STK_MIX_REPEAT && source->sample_limit > 0 &&
+             source->sample_limit < unit)) {
+            return stk_fail(
+                error, STOKER_ERROR_ARGUMENT, "too few or too many samples in a source",
+                "leave it out, or take smaller batches", "source %u: %llu samples, limit %llu", i,
+                (unsigned long long)source->sample_count, (unsigned long long)source->sample_limit);
+        }
+    }
+    for (uint32_t i = 0; i < options->change_count; i++) {
+        uint64_t position = options->changes[i].position;
+
+        if (position % unit || position > STK_MIX_POSITIONS_MAX ||
+            position <= (i ? options->changes[i - 1].position : 0)) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "a change of weights is out of place",
+                            "give changes by position, each a multiple of the unit and above 0",
+                            "change %u at %llu, unit %llu", i, (unsigned long long)position,
+                            (unsigned long long)unit);
+        }
+    }
+    return check_weights(options, options->weights, 0, error);
+}
+
+static int check_weights(const struct stk_mix_options *options, const uint64_t *weights,
+                         uint64_t position, struct stoker_error *error)
+{
+    uint64_t total = 0;
+
+    for (uint32_t i = 0; i < options->source_count; i++) {
+        if (weights[i] > STK_MIX_WEIGHTS_MAX - total) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "the weights are too large",
+                            "divide them: their sum may be 2^56", "weights from position %llu",
+                            (unsigned long long)position);
+        }
+        total += weights[i];
+    }
+    if (total == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "all weights are 0",
+                        "give at least one source a weight", "weights from position %llu",
+                        (unsigned long long)position);
+    }
+    return 0;
+}
+
+/* Takes the weights that hold from here on. false: the mix is at its end. */
+static bool next_weights(struct layout *layout)
+{
+    const struct stk_mix_options *options = layout->options;
+    bool is_any = false;
+
+    while (layout->change < options->change_count &&
+           options->changes[layout->change].position <= layout->position * layout->unit) {
+        const uint64_t *weights = options->changes[layout->change].weights;
+
+        for (uint32_t i = 0; i < options->source_count; i++) {
+            layout->weights[i] = weights[i];
+        }
+        layout->change++;
+    }
+    for (uint32_t i = 0; i < options->source_count; i++) {
+        if (layout->weights[i] > 0 && layout->used[i] == layout->limit[i]) {
+            if (options->end == STK_MIX_STOP) {
+                return false;
+            }
+            layout->weights[i] = 0;
+        }
+        is_any |= layout->weights[i] > 0;
+    }
+    return is_any;
+}
+
+static int lay_out(struct layout *layout, struct stoker_error *error)
+{
+    const struct stk_mix_options *options = layout->options;
+    uint64_t units_max = STK_MIX_POSITIONS_MAX / layout->unit;
+    int status = 0;
+
+    for (uint32_t i = 0; i < options->change_count && status == 0; i++) {
+        status = check_weights(options, options->changes[i].weights, options->changes[i].position,
+                               error);
+    }
+    while (status == 0 && layout->position < units_max && next_weights(layout)) {
+        status = add_segment(layout, error);
+    }
+    layout->mix->end = layout->position * layout->unit;
+    return status;
+}
+
+/* Units of a frame: enough for each source to have one, and a power of two, as permutations of
+ * those are fastest; or a multiple of T a little below, where the counts of all frames are the
+ * same. 0: a share is too small. */
+static uint64_t frame_of(const struct layout *layout, uint64_t total)
+{
+    uint64_t smallest = UINT64_MAX, least, frame = 1;
+
+    for (uint32_t i = 0; i < layout->options->source_count; i++) {
+        if (layout->weights[i] > 0) {
+            smallest = stk_min(smallest, layout->weights[i]);
+        }
+    }
+    least = stk_max(stk_max(STK_MIX_FRAME_SAMPLES / layout->unit, STK_MIX_FRAME_UNITS_MIN),
+                    (total - 1) / smallest + 1);
+    if (layout->mix->deals_groups) {
+        least = stk_max(least, stk_min(layout->mix->groups.number * STK_MIX_FRAME_GROUP,
+                                       STK_MIX_FRAME_GROUPS_MAX));
+    }
+    while (frame < least && frame <= STK_MIX_FRAME_MAX) {
+        frame *= 2;
+    }
+    if (frame > STK_MIX_FRAME_MAX) {
+        return 0;
+    }
+    return total <= frame ? frame / total * total : frame;
+}
+
+/* Where the segment that begins here ends, and whether because a source does. */
+static uint64_t end_of_segment(const struct layout *layout, uint64_t total, bool *is_source_out)
+{
+    uint64_t end = STK_MIX_POSITIONS_MAX / layout->unit;
+
+    *is_source_out = false;
+    if (layout->change < layout->options->change_count) {
+        end = stk_min(end, layout->options->changes[layout->change].position / layout->unit);
+    }
+    for (uint32_t i = 0; i < layout->options->source_count; i++) {
+        uint64_t left = layout->limit[i] - layout->used[i];
+
+        if (layout->weights[i] > 0 && layout->limit[i] != NOT_LIMITED) {
+            stk_wide units = (stk_wide)left * total / layout->weights[i];
+
+            /* Also where the weights change at that very place: a change at the end of a frame
+             * leaves the frame as it is. */
+            if (units <= end - layout->position) {
+                end = layout->position + (uint64_t)units;
+                *is_source_out = true;
+            }
+        }
+    }
+    return end;
+}
+
+/* How many units the source lacks to its share of the segment's first `units`, times the sum of
+ * the weights. */
+static wide_signed lack(const struct stk_mix_segment *segment, uint64_t units, uint64_t weight,
+                        uint64_t given)
+{
+    return (wide_signed)units * weight - (wide_signed)given * segment->total;
+}
+
+/* Adds (or takes) a unit at a time where it brings the counts nearest to the shares, until their
+ * sum is what the last frame holds. */
+static void settle(const struct layout *layout, const struct stk_mix_segment *segment,
+                   uint64_t *counts, const uint64_t *least)
+{
+    uint64_t units = segment->frames * segment->frame.number + segment->rest, sum = 0;
+    uint32_t source_count = layout->options->source_count;
+
+    for (uint32_t i = 0; i < source_count; i++) {
+        sum += counts[i];
+    }
+    while (sum != segment->rest) {
+        bool is_short = sum < segment->rest;
+        uint32_t best = source_count;
+        wide_signed best_lack = 0;
+
+        for (uint32_t i = 0; i < source_count; i++) {
+            uint64_t given = segment->rest_before[i] - segment->before[i] + counts[i];
+            bool may = is_short ? layout->used[i] + given < layout->limit[i] : counts[i] > least[i];
+            wide_signed lacks = lack(segment, units, layout->weights[i], given);
+
+            if (layout->weights[i] > 0 && may &&
+                (best == source_count || (is_short ? lacks > best_lack : lacks < best_lack))) {
+                best = i;
+                best_lack = lacks;
+            }
+        }
+        STK_ASSERT(best < source_count);
+        counts[best] += is_short ? 1 : -(uint64_t)1;
+        sum += is_short ? 1 : -(uint64_t)1;
+    }
+}
+
+/* The last frame, which is shorter: F_i would not do, as it may decrease within a frame. A source
+ * that is the reason for the end gives all that it has. */
+static void lay_out_rest(const struct layout *layout, struct stk_mix_segment *segment,
+                         bool is_source_out)
+{
+    uint64_t counts[STK_MIX_SOURCES_MAX], least[STK_MIX_SOURCES_MAX], must = 0, sum = 0;
+    uint64_t units = segment->frames * segment->frame.number + segment->rest;
+
+    for (uint32_t i = 0; i < layout->options->source_count; i++) {
+        uint64_t given = stk_mix_units_up_to(segment, i, segment->frames) -
+                         (i ? stk_mix_units_up_to(segment, i - 1, segment->frames) : 0);
+        uint64_t left = layout->limit[i] - layout->used[i] - given;
+        uint64_t share = (uint64_t)((stk_wide)units * layout->weights[i] / segment->total);
+        bool is_out =
+            is_source_out && layout->weights[i] > 0 && layout->limit[i] != NOT_LIMITED &&
+            (stk_wide)(layout->limit[i] - layout->used[i]) * segment->total / layout->weights[i] ==
+                units;
+
+        segment->rest_before[i] = segment->before[i] + given;
+        counts[i] = stk_min(share > given ? share - given : 0, left);
+        counts[i] = is_out ? left : counts[i];
+        least[i] = is_out ? left : 0;
+        must += least[i];
+    }
+    /* What must come may be more than the frame holds, by less than a unit a source. */
+    segment->rest = stk_max(segment->rest, must);
+    settle(layout, segment, counts, least);
+    for (uint32_t i = 0; i < layout->options->source_count; i++) {
+        sum += counts[i];
+        segment->rest_quota[i] = sum;
+    }
+}
+
+static int add_segment(struct layout *layout, struct stoker_error *error)
+{
+    struct stk_mix_segment *segment = &layout->mix->segments[layout->mix->segment_count];
+    uint32_t source_count = layout->options->source_count;
+    uint64_t total = 0, frame, sum = 0, units;
+    bool is_source_out;
+
+    for (uint32_t i = 0; i < source_count; i++) {
+        total += layout->weights[i];
+    }
+    frame = frame_of(layout, total);
+    if (frame == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a weight is too small beside the others",
+                        "give each source at least 2^-32 of the mix, or none",
+                        "weights from position %llu",
+                        (unsigned long long)(layout->position * layout->unit));
+    }
+    segment->quota = stk_alloc((size_t)source_count * 5, sizeof *segment->quota);
+    if (!segment->quota) {
+        return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
+                              source_count);
+    }
+    layout->mix->segment_count++;
+    segment->remainder = segment->quota + source_count;
+    segment->before = segment->remainder + source_count;
+    segment->rest_quota = segment->before + source_count;
+    segment->rest_before = segment->rest_quota + source_count;
+    segment->first = layout->position;
+    segment->frame = stk_divisor_of(frame);
+    segment->total = total;
+    segment->is_even = frame % total == 0;
+    for (uint32_t i = 0; i < source_count; i++) {
+        sum += layout->weights[i];
+        segment->quota[i] = (uint64_t)((stk_wide)frame * sum / total);
+        segment->remainder[i] = (uint64_t)((stk_wide)frame * sum % total);
+        segment->before[i] = layout->used[i];
+    }
+    units = end_of_segment(layout, total, &is_source_out) - layout->position;
+    segment->frames = units / frame;
+    segment->rest = units % frame;
+    lay_out_rest(layout, segment, is_source_out);
+    for (uint32_t i = 0; i < source_count; i++) {
+        layout->used[i] =
+            segment->rest_before[i] + segment->rest_quota[i] - (i ? segment->rest_quota[i - 1] : 0);
+    }
+    layout->position += segment->frames * frame + segment->rest;
+    segment->end = layout->position;
+    return 0;
+}

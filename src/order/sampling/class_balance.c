@@ -1,0 +1,92 @@
+/* Class balance: samples sorted by class (a counting sort, once); a frame of one position a class,
+ * in a keyed permutation; the f-th frame takes the f-th sample of each class's own endless order.
+ */
+#include "order/sampling/sampling.h"
+
+#include "base/mem.h"
+#include "base/random.h"
+
+static int sort(struct stk_classes *classes, const uint32_t *labels, uint64_t sample_count,
+                uint32_t label_count, struct stoker_error *error);
+
+int stk_classes_init(struct stk_classes *classes, const uint32_t *labels, uint64_t sample_count,
+                     uint32_t label_count, struct stoker_error *error)
+{
+    int status;
+
+    *classes = (struct stk_classes){.sample_count = sample_count};
+    if (sample_count == 0 || sample_count > UINT32_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many or too few samples to balance",
+                        "balance up to 2^32 - 1 samples", "%llu samples",
+                        (unsigned long long)sample_count);
+    }
+    classes->starts = stk_alloc((size_t)label_count + 2, sizeof *classes->starts);
+    classes->samples = stk_alloc(sample_count, sizeof *classes->samples);
+    if (!classes->starts || !classes->samples) {
+        status = stk_fail_errno(error, 12, "no memory to sort by class", "free some memory",
+                                "%llu samples", (unsigned long long)sample_count);
+    } else {
+        status = sort(classes, labels, sample_count, label_count, error);
+    }
+    if (status < 0) {
+        stk_classes_deinit(classes);
+    }
+    return status;
+}
+
+void stk_classes_deinit(struct stk_classes *classes)
+{
+    stk_free(classes->starts);
+    stk_free(classes->samples);
+    *classes = (struct stk_classes){0};
+}
+
+uint64_t stk_classes_draw(const struct stk_classes *classes, uint64_t key, uint64_t position)
+{
+    uint64_t frame = position / classes->class_count;
+    uint64_t which =
+        stk_permute(stk_key(key, frame), position % classes->class_count, classes->class_count);
+    const uint64_t *starts = classes->starts + which;
+    const uint32_t *sample;
+    uint64_t count;
+
+    if (!stk_lent_good(&classes->lent, starts, 16) || starts[1] > classes->sample_count ||
+        starts[0] >= starts[1]) {
+        return STK_DAMAGED;
+    }
+    count = starts[1] - starts[0];
+    key = stk_key(stk_key(~key, which), frame / count);
+    sample = classes->samples + starts[0] + stk_permute(key, frame % count, count);
+    return stk_lent_good(&classes->lent, sample, 4) && *sample < classes->sample_count
+               ? *sample
+               : STK_DAMAGED;
+}
+
+/* While samples are put in place, starts[label + 1] is where the next one of the label goes; at the
+ * end it is where the label ends. Labels without samples are then left out. */
+static int sort(struct stk_classes *classes, const uint32_t *labels, uint64_t sample_count,
+                uint32_t label_count, struct stoker_error *error)
+{
+    uint64_t *starts = classes->starts;
+
+    for (uint64_t i = 0; i < sample_count; i++) {
+        if (labels[i] >= label_count) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "a label is out of bounds",
+                            "number the classes from 0", "sample %llu, label %u of %u",
+                            (unsigned long long)i, labels[i], label_count);
+        }
+        starts[labels[i] + 2]++;
+    }
+    for (uint32_t label = 0; label < label_count; label++) {
+        starts[label + 2] += starts[label + 1];
+    }
+    for (uint64_t i = 0; i < sample_count; i++) {
+        classes->samples[starts[labels[i] + 1]++] = (uint32_t)i;
+    }
+    for (uint32_t label = 0; label < label_count; label++) {
+        if (starts[label + 1] > starts[classes->class_count]) {
+            starts[++classes->class_count] = starts[label + 1];
+        }
+    }
+    return 0;
+}

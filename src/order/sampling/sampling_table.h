@@ -1,0 +1,87 @@
+/* order/sampling/sampling_table.h: tables of O(samples) bits that tell which samples a run has and
+ * how it draws them, as a file: made once, mapped by every process, used as it lies. The format:
+ * docs/formats.md.
+ *
+ *   subset, alias, classes (mix/) --image--> bytes --write, map (room sampler)--> bytes
+ *   bytes --open: head, foot, sums of pages--> subset, alias, classes, lent
+ *                              page by page checked at the first look; no number in them is
+ * believed
+ *
+ * Pure. Owner: the sampler. Threads: look-ups: any. Memory: a bit a page, and the image's maker's.
+ * Bound: STK_ORDER_SAMPLES_MAX samples; alias and classes 2^32 - 1. */
+#ifndef ORDER_SAMPLING_SAMPLING_TABLE_H
+#define ORDER_SAMPLING_SAMPLING_TABLE_H
+
+#include "order/sampling/sampling.h"
+
+#include <stdatomic.h>
+
+#define STK_TABLE_HEAD_MAGIC "STOKERTB"
+#define STK_TABLE_FOOT_MAGIC "BTREKOTS"
+#define STK_TABLE_VERSION 1u
+#define STK_TABLE_PAGE_BYTES 16384u
+
+/* Little end first, as the machines that stoker runs on. */
+struct stk_table_head {
+    char magic[8];
+    uint32_t version, page_bytes;
+};
+
+enum stk_table_part {
+    STK_TABLE_WORDS, /* of the subset, as the next two: u64 */
+    STK_TABLE_RANKS,
+    STK_TABLE_SELECTS,
+    STK_TABLE_THRESHOLDS, /* of the weights, as the next: u32 */
+    STK_TABLE_ALIASES,
+    STK_TABLE_STARTS,  /* of the classes: u64 */
+    STK_TABLE_SAMPLES, /* in the sequence of their classes: u32 */
+    STK_TABLE_PARTS,
+};
+
+struct stk_table_foot {
+    char magic[8];
+    uint32_t version, page_bytes;
+    uint64_t file_bytes;
+    uint64_t pages_at, pages_sum; /* sums of pages follow all parts; their sum */
+    uint64_t sample_count;        /* of the data set */
+    uint64_t count;               /* of the subset, or sample_count */
+    uint64_t class_count;         /* 0: none */
+    uint64_t parts[STK_TABLE_PARTS]
+                  [2];    /* where each begins, a multiple of 8, and its bytes; 0, 0 */
+    uint8_t identity[32]; /* of the data set */
+    uint8_t choice[32];   /* what was asked for */
+    uint64_t foot_sum;
+};
+
+/* What goes into a file, all lent. NULL: none. alias and classes count what the subset holds. */
+struct stk_table_content {
+    uint64_t sample_count;
+    const struct stk_subset *subset;
+    const struct stk_alias *alias;
+    const struct stk_classes *classes;
+    uint8_t identity[32], choice[32];
+};
+
+/* The bytes of a file, given: stk_free. The same content gives the same bytes. */
+int stk_table_image(const struct stk_table_content *content, struct stk_view *image_out,
+                    struct stoker_error *error);
+
+struct stk_table {
+    struct stk_view image; /* lent */
+    struct stk_table_foot foot;
+    const uint64_t *sums;
+    _Atomic uint64_t *good; /* owned: a bit for each page that was checked */
+    char *name;             /* owned: for errors */
+    /* Empty where the file has none: count 0. */
+    struct stk_subset subset;
+    struct stk_alias alias;
+    struct stk_classes classes;
+};
+
+/* O(1). image: 8-aligned, lent until close. FORMAT: it is no table; UNSUPPORTED: a later version;
+ * CORRUPT; ENOMEM. Gives *table_out; what it lends is lent until close, and is at its address. */
+int stk_table_open(struct stk_table **table_out, struct stk_view image, const char *name,
+                   struct stoker_error *error);
+void stk_table_close(struct stk_table *table); /* NULL is fine */
+
+#endif

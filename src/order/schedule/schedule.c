@@ -1,0 +1,785 @@
+/* One question for the loader, whatever answers it: which sample stands here? */
+#include "order/schedule/schedule.h"
+
+#include "base/mem.h"
+#include "base/random.h"
+
+#include <string.h>
+
+#define STRIDE 256u
+#define IDENTITY_KEY UINT64_C(0x6d69782d69642031) /* "mix-id 1" */
+#define STAGES_KEY UINT64_C(0x7374616765732031)   /* "stages 1" */
+
+static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                       struct stoker_error *error);
+static int init_sources(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                        struct stoker_error *error);
+static int init_choices(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                        struct stoker_error *error);
+static uint64_t identity_of(const struct stk_schedule *schedule,
+                            const struct stk_schedule_options *options);
+static void turn_to(struct stk_schedule_reader *reader, uint64_t epoch);
+
+/* The caller's mix as the room has it. */
+struct request {
+    struct stoker_mix_options given;
+    struct stk_mix_options mix;
+    struct stk_mix_source sources[STK_MIX_SOURCES_MAX];
+    struct stk_mix_change changes[STK_MIX_CHANGES_MAX];
+    struct stk_choice choices[STK_MIX_SOURCES_MAX];
+    bool has_choices;
+};
+
+/* What the caller's sampler of a source chooses out of `count` samples. */
+static int resolve_choice(struct request *request, uint32_t source, uint64_t count,
+                          struct stoker_error *error)
+{
+    const struct stk_chooser *chooser = (const void *)request->given.samplers[source];
+    struct stk_choice *choice = &request->choices[source];
+
+    if (!chooser) {
+        return 0;
+    }
+    if (!chooser->is_made || chooser->sample_count != count) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the sampler of a source is not usable here",
+                        "make it with stoker_sampler_next, of a data set of that source alone",
+                        "source %u of %llu samples, sampler of %llu", source,
+                        (unsigned long long)count, (unsigned long long)chooser->sample_count);
+    }
+    *choice = chooser->choice;
+    request->has_choices = true;
+    request->sources[source].sample_count = choice->subset ? choice->subset->count : count;
+    return 0;
+}
+
+static int resolve(struct request *request, const struct stoker_mix_options *given, uint64_t seed,
+                   struct stoker_error *error)
+{
+    struct stoker_mix_options *own = &request->given;
+    bool is_sound = true;
+
+    if (given->struct_size < offsetof(struct stoker_mix_options, unit_samples) ||
+        given->struct_size > 4096) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set mix.struct_size = sizeof mix", "mix options");
+    }
+    memcpy(own, given, stk_min(given->struct_size, sizeof *own));
+    is_sound = own->ends && own->weights && own->source_count > 0 &&
+               own->source_count <= STK_MIX_SOURCES_MAX &&
+               own->change_count <= STK_MIX_CHANGES_MAX &&
+               (own->change_count == 0 || own->changes) && own->end <= STOKER_MIX_RENORMALISE;
+    for (size_t i = 0; is_sound && i < own->change_count; i++) {
+        request->changes[i] =
+            (struct stk_mix_change){own->changes[i].position, own->changes[i].weights};
+        is_sound = own->changes[i].weights != NULL;
+    }
+    if (!is_sound) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a mix is not usable",
+                        "give 1 to 256 sources their ends and weights, and at most 4096 changes",
+                        "mix of %u sources", own->source_count);
+    }
+    for (uint32_t i = 0; i < own->source_count; i++) {
+        uint64_t first = i ? own->ends[i - 1] : 0;
+        uint64_t count = own->ends[i] > first ? own->ends[i] - first : 0;
+        int status;
+
+        request->sources[i].sample_count = count;
+        status = own->samplers ? resolve_choice(request, i, count, error) : 0;
+        if (status < 0) {
+            return status;
+        }
+        request->sources[i].sample_limit =
+            own->limits ? own->limits[i] : request->sources[i].sample_count;
+    }
+    request->mix = (struct stk_mix_options){.seed = seed,
+                                            .sources = request->sources,
+                                            .weights = own->weights,
+                                            .changes = request->changes,
+                                            .source_count = own->source_count,
+                                            .change_count = (uint32_t)own->change_count,
+                                            .end = own->end ? own->end - STOKER_MIX_REPEAT : 0,
+                                            .unit_samples = own->unit_samples};
+    return 0;
+}
+
+static int open_mix(struct stk_schedule *schedule, const struct stk_order_options *order,
+                    const struct stoker_mix_options *mix, struct stoker_error *error)
+{
+    struct stk_schedule_options options = {.order = *order};
+    struct request *request = stk_alloc(1, sizeof *request);
+    int status;
+
+    if (!request) {
+        return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
+                              mix->source_count);
+    }
+    status = resolve(request, mix, order->seed, error);
+    if (status == 0) {
+        options.mix = &request->mix;
+        options.ends = request->given.ends;
+        options.epoch_samples = request->given.epoch_samples;
+        options.choices = request->has_choices ? request->choices : NULL;
+        status = stk_schedule_init(schedule, &options, error);
+    }
+    stk_free(request);
+    return status;
+}
+
+static int open_stages(struct stk_schedule *schedule, const struct stk_order_options *order,
+                       const struct stk_schedule_request *request, struct stoker_error *error)
+{
+    struct stk_stage *stages = stk_alloc(STK_STAGES_MAX, sizeof *stages);
+    struct stk_stages_options chosen;
+    struct stk_schedule_options options = {.order = *order, .stages = &chosen};
+    int status;
+
+    if (!stages || request->shard_count > UINT32_MAX) {
+        stk_free(stages);
+        return stk_fail_errno(error, 12, "no memory for the stages of a run", "free some memory",
+                              "%llu shards", (unsigned long long)request->shard_count);
+    }
+    status = stk_stages_resolve(&chosen, stages, request->sampling, order->sample_count, error);
+    if (status == 0) {
+        chosen.ends = request->shard_ends;
+        chosen.shard_count = (uint32_t)request->shard_count;
+        status = stk_schedule_init(schedule, &options, error);
+    }
+    stk_free(stages);
+    return status;
+}
+
+int stk_schedule_open(struct stk_schedule *schedule, const struct stk_order_options *order,
+                      const struct stk_schedule_request *request, struct stoker_error *error)
+{
+    *schedule = (struct stk_schedule){0};
+    if (request->mix && (request->sampling || order->shuffle == STOKER_SHUFFLE_TWO_LEVEL)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a mix has whole sources",
+                        "choose samples, or shuffle by two levels, without a mix", "sampling");
+    }
+    if (request->mix) {
+        return open_mix(schedule, order, request->mix, error);
+    }
+    return request->sampling || order->shuffle == STOKER_SHUFFLE_TWO_LEVEL
+               ? open_stages(schedule, order, request, error)
+               : stk_schedule_init(schedule, &(struct stk_schedule_options){.order = *order},
+                                   error);
+}
+
+void stk_schedule_state(const struct stk_schedule *schedule, uint64_t given,
+                        struct stoker_state *state_out)
+{
+    state_out->mix = schedule->identity;
+    state_out->subset = schedule->subset_identity;
+    state_out->draws = schedule->draws_identity;
+    state_out->epoch_samples = given;
+    state_out->repeats = schedule->stages.times;
+    state_out->repeats_apart = schedule->stages.apart;
+}
+
+bool stk_schedule_is_plain(const struct stk_schedule *schedule)
+{
+    return !schedule->orders && !schedule->stages.items;
+}
+
+static uint64_t round_up(uint64_t number, uint64_t multiple)
+{
+    uint64_t past = number % multiple;
+
+    return past ? number + (multiple - past) : number;
+}
+
+/* Epochs begin at units, so that steps do; and at the first home group, as ranks count theirs from
+ * an epoch's start on. */
+static uint64_t multiple_of(const struct stk_mix *mix)
+{
+    uint64_t unit = mix->unit.number, groups = mix->groups.number, a = unit, b = groups;
+
+    while (b > 0) {
+        uint64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    /* Units so long are no batches; where they begin is all that counts then. */
+    return groups / a > STK_ORDER_SAMPLES_MAX / unit ? unit : unit * (groups / a);
+}
+
+int stk_schedule_init(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                      struct stoker_error *error)
+{
+    struct stk_mix_options mix;
+    int status;
+
+    *schedule = (struct stk_schedule){0};
+    if (options->stages) {
+        return init_stages(schedule, options, error);
+    }
+    status = stk_order_init(&schedule->order, &options->order, error);
+    schedule->epoch_samples = options->order.sample_count;
+    if (status < 0 || !options->mix) {
+        return status;
+    }
+    mix = *options->mix;
+    mix.group_count =
+        options->order.shuffle == STOKER_SHUFFLE_BLOCK ? options->order.group_count : 1;
+    status = stk_mix_init(&schedule->mix, &mix, error);
+    status = status < 0 ? status : init_sources(schedule, options, error);
+    if (status == 0 && options->choices) {
+        status = init_choices(schedule, options, error);
+    }
+    if (status < 0) {
+        stk_schedule_deinit(schedule);
+        return status;
+    }
+    schedule->is_endless = options->mix->end == STK_MIX_REPEAT;
+    if (options->epoch_samples) {
+        schedule->epoch_samples = options->epoch_samples;
+    }
+    schedule->epoch_samples = schedule->is_endless
+                                  ? round_up(schedule->epoch_samples, multiple_of(&schedule->mix))
+                                  : schedule->mix.end;
+    schedule->identity = identity_of(schedule, options);
+    return 0;
+}
+
+void stk_schedule_deinit(struct stk_schedule *schedule)
+{
+    stk_mix_deinit(&schedule->mix);
+    stk_stages_deinit(&schedule->stages);
+    stk_free(schedule->orders);
+    stk_free(schedule->firsts);
+    stk_free(schedule->gone);
+    stk_free(schedule->choices);
+    stk_free(schedule->draw_keys);
+    *schedule = (struct stk_schedule){0};
+}
+
+uint64_t stk_schedule_samples(const struct stk_schedule *schedule)
+{
+    return schedule->epoch_samples;
+}
+
+/* Half of what the positions last for: a step may go on into the epochs behind. */
+uint64_t stk_schedule_epochs(const struct stk_schedule *schedule)
+{
+    return schedule->orders || schedule->stages.items
+               ? STK_MIX_POSITIONS_MAX / 2 / schedule->epoch_samples
+               : UINT64_MAX;
+}
+
+/* The order of the whole is only to tell what it was made of. */
+static int init_stages(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                       struct stoker_error *error)
+{
+    struct stk_stages_options stages = *options->stages;
+    struct stk_order_options whole = options->order;
+    uint64_t subsets = STAGES_KEY, draws = STAGES_KEY;
+    bool is_chosen = stages.stage_count > 1, is_drawn = false;
+    int status;
+
+    whole.shuffle = STOKER_SHUFFLE_NONE;
+    stages.order = options->order;
+    if (options->mix) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "stages beside a mix",
+                        "choose samples without a mix, or mix whole sources", "schedule");
+    }
+    status = stk_order_init(&schedule->order, &whole, error);
+    status = status < 0 ? status : stk_stages_init(&schedule->stages, &stages, error);
+    if (status < 0) {
+        stk_schedule_deinit(schedule);
+        return status;
+    }
+    for (uint32_t i = 0; i < stages.stage_count; i++) {
+        const struct stk_stage *stage = &stages.stages[i];
+
+        subsets = stk_key(stk_key(subsets, stage->first), stage->choice.subset_identity);
+        draws = stk_key(stk_key(draws, stage->first), stage->choice.draws_identity);
+        is_chosen = is_chosen || stage->choice.subset_identity != 0;
+        is_drawn = is_drawn || stage->choice.draws_identity != 0;
+    }
+    schedule->is_endless = true;
+    schedule->epoch_samples = schedule->stages.epoch_samples;
+    schedule->subset_identity = is_chosen ? subsets : 0;
+    schedule->draws_identity = is_drawn ? draws : 0;
+    return 0;
+}
+
+/* A source too small for groups of its own is met by all of them. */
+static uint32_t groups_of(const struct stk_order_options *order)
+{
+    uint64_t least = (uint64_t)order->group_count * STK_ORDER_GROUP_BLOCKS_MIN;
+
+    return order->shuffle == STOKER_SHUFFLE_BLOCK &&
+                   order->sample_count / stk_max(order->block_samples, 1) < least
+               ? 1
+               : order->group_count;
+}
+
+/* The samples among which a source chooses. */
+static uint64_t samples_of(const struct stk_schedule_options *options, uint32_t source)
+{
+    const struct stk_subset *subset = options->choices ? options->choices[source].subset : NULL;
+
+    return subset ? subset->sample_count : options->mix->sources[source].sample_count;
+}
+
+/* What is chosen of each source, and its part of what a state says. */
+static int init_choices(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                        struct stoker_error *error)
+{
+    uint32_t source_count = options->mix->source_count;
+    uint64_t subsets = STAGES_KEY, draws = STAGES_KEY;
+    bool is_chosen = false, is_drawn = false;
+
+    schedule->choices = stk_alloc(source_count, sizeof *schedule->choices);
+    schedule->draw_keys = stk_alloc(source_count, sizeof *schedule->draw_keys);
+    if (!schedule->choices || !schedule->draw_keys) {
+        return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
+                              source_count);
+    }
+    for (uint32_t i = 0; i < source_count; i++) {
+        const struct stk_choice *choice = &options->choices[i];
+
+        schedule->choices[i] = *choice;
+        schedule->draw_keys[i] = stk_choice_key(choice, schedule->orders[i].options.seed);
+        if (choice->subset_identity) { /* a source of all samples that joins changes nothing */
+            subsets = stk_key(stk_key(subsets, i), choice->subset_identity);
+            is_chosen = true;
+        }
+        if (choice->draws_identity) {
+            draws = stk_key(stk_key(draws, i), choice->draws_identity);
+            is_drawn = true;
+        }
+    }
+    schedule->subset_identity = is_chosen ? subsets : 0;
+    schedule->draws_identity = is_drawn ? draws : 0;
+    return 0;
+}
+
+static int init_sources(struct stk_schedule *schedule, const struct stk_schedule_options *options,
+                        struct stoker_error *error)
+{
+    uint32_t source_count = options->mix->source_count, grouped = 0;
+    uint64_t first = 0;
+
+    schedule->orders = stk_alloc(source_count, sizeof *schedule->orders);
+    schedule->firsts = stk_alloc(source_count, sizeof *schedule->firsts);
+    schedule->gone = stk_alloc(source_count, sizeof *schedule->gone);
+    if (!schedule->orders || !schedule->firsts || !schedule->gone) {
+        return stk_fail_errno(error, 12, "no memory for a mix", "free some memory", "%u sources",
+                              source_count);
+    }
+    for (uint32_t i = 0; i < source_count; i++) {
+        const struct stk_mix_source *source = &options->mix->sources[i];
+        struct stk_order_options order = options->order;
+        int status;
+
+        if (options->ends[i] > options->order.sample_count || options->ends[i] < first ||
+            options->ends[i] - first != samples_of(options, i)) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "the sources of a mix are out of place",
+                            "give where each source's samples end, in rising sequence",
+                            "source %u ends at %llu", i, (unsigned long long)options->ends[i]);
+        }
+        order.sample_count = source->sample_count;
+        order.seed = stk_key(options->order.seed, i + 1); /* no two walk alike */
+        order.group_count = groups_of(&order);
+        grouped += order.group_count > 1;
+        status = stk_order_init(&schedule->orders[i], &order, error);
+        if (status < 0) {
+            return status;
+        }
+        schedule->firsts[i] = first;
+        schedule->gone[i] = stk_mix_given(&schedule->mix, i);
+        first = options->ends[i];
+    }
+    if (grouped == 0 && schedule->mix.groups.number > 1) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "too many groups for the sources of a mix",
+                        "take fewer groups, or smaller blocks",
+                        "group_count %u, and no source has so many times %u blocks",
+                        options->order.group_count, STK_ORDER_GROUP_BLOCKS_MIN);
+    }
+    return 0;
+}
+
+static uint64_t identity_of(const struct stk_schedule *schedule,
+                            const struct stk_schedule_options *options)
+{
+    const struct stk_mix_options *mix = options->mix;
+    uint64_t key = stk_key(IDENTITY_KEY, STK_MIX_VERSION);
+
+    key = stk_key(stk_key(key, mix->source_count), mix->end);
+    key = stk_key(stk_key(key, schedule->mix.unit.number), schedule->epoch_samples);
+    key = stk_key(key, mix->seed);
+    for (uint32_t i = 0; i < mix->source_count; i++) {
+        key = stk_key(stk_key(key, mix->sources[i].sample_count), mix->sources[i].sample_limit);
+        key = stk_key(key, mix->weights[i]);
+    }
+    for (uint32_t k = 0; k < mix->change_count; k++) {
+        key = stk_key(key, mix->changes[k].position);
+        for (uint32_t i = 0; i < mix->source_count; i++) {
+            key = stk_key(key, mix->changes[k].weights[i]);
+        }
+    }
+    return key;
+}
+
+int stk_schedule_reader_init(struct stk_schedule_reader *reader,
+                             const struct stk_schedule *schedule, struct stoker_error *error)
+{
+    *reader = (struct stk_schedule_reader){.schedule = schedule, .mix = schedule->mix};
+    if (schedule->stages.items) {
+        return stk_stages_reader_init(&reader->stages, &schedule->stages, error);
+    }
+    return schedule->orders
+               ? stk_mix_reader_init(&reader->reader, &reader->mix, schedule->orders, error)
+               : 0;
+}
+
+void stk_schedule_reader_deinit(struct stk_schedule_reader *reader)
+{
+    stk_mix_reader_deinit(&reader->reader);
+    stk_stages_reader_deinit(&reader->stages);
+    *reader = (struct stk_schedule_reader){0};
+}
+
+int stk_schedule_reader_take(struct stk_schedule_reader *reader, struct stoker_error *error)
+{
+    return stk_stages_reader_take(&reader->stages, error);
+}
+
+static uint64_t key_of_turn(const struct stk_schedule *schedule, uint64_t turn)
+{
+    return turn ? stk_key(schedule->mix.key, turn) : schedule->mix.key;
+}
+
+/* Another epoch of a mix that ends: other frames. What is kept is of the one before. */
+static void turn_to(struct stk_schedule_reader *reader, uint64_t epoch)
+{
+    const struct stk_schedule *schedule = reader->schedule;
+
+    if (!schedule->is_endless && reader->mix.turn != epoch) {
+        reader->mix.key = key_of_turn(schedule, epoch);
+        reader->mix.turn = epoch;
+        reader->mix.gone = schedule->gone;
+        reader->reader.frame_first = UINT64_MAX;
+    }
+}
+
+const struct stk_choice *stk_schedule_choice(const struct stk_schedule *schedule, uint32_t source)
+{
+    return schedule->choices ? &schedule->choices[source] : NULL;
+}
+
+/* The sample of its source that an item stands for: of those that are chosen, or a draw. A damaged
+ * table: sample 0, and the reader knows. */
+static uint64_t chosen(struct stk_schedule_reader *reader, const struct stk_mix_item *item)
+{
+    const struct stk_schedule *schedule = reader->schedule;
+    uint32_t source = item->draw.source;
+    const struct stk_choice *choice = &schedule->choices[source];
+    uint64_t count = schedule->orders[source].options.sample_count, sample = item->sample;
+    const struct stk_lent *table = choice->subset ? &choice->subset->lent : NULL;
+
+    if (stk_choice_is_drawn(choice)) {
+        sample = stk_choice_draw(choice, count, schedule->draw_keys[source],
+                                 item->draw.epoch * count + item->draw.position);
+        table = sample == STK_DAMAGED ? stk_choice_table(choice) : table;
+    }
+    if (choice->subset && sample != STK_DAMAGED) {
+        sample = stk_subset_select(choice->subset, sample);
+    }
+    if (sample == STK_DAMAGED) {
+        reader->stages.status = STOKER_ERROR_CORRUPT;
+        reader->stages.faulty = table;
+        return 0;
+    }
+    return sample;
+}
+
+static void read_mix(struct stk_schedule_reader *reader, uint64_t epoch, uint64_t first,
+                     uint64_t count, uint64_t *samples_out)
+{
+    const struct stk_schedule *schedule = reader->schedule;
+    struct stk_mix_item items[STRIDE];
+
+    turn_to(reader, epoch);
+    first += schedule->is_endless ? epoch * schedule->epoch_samples : 0;
+    while (count > 0) {
+        uint64_t piece = stk_min(count, STRIDE);
+
+        stk_mix_read(&reader->reader, first, piece, items);
+        for (uint64_t i = 0; i < piece; i++) {
+            *samples_out++ = schedule->firsts[items[i].draw.source] +
+                             (schedule->choices ? chosen(reader, &items[i]) : items[i].sample);
+        }
+        first += piece;
+        count -= piece;
+    }
+}
+
+void stk_schedule_read(struct stk_schedule_reader *reader, uint64_t epoch, uint64_t first,
+                       uint64_t count, uint64_t *samples_out)
+{
+    const struct stk_schedule *schedule = reader->schedule;
+    struct stk_order_epoch *keys = &reader->keys[epoch & 1];
+
+    STK_ASSERT(first <= schedule->epoch_samples && count <= schedule->epoch_samples - first);
+    if (schedule->stages.items) {
+        stk_stages_read(&reader->stages, epoch * schedule->epoch_samples + first, count,
+                        samples_out);
+        return;
+    }
+    if (schedule->orders) {
+        read_mix(reader, epoch, first, count, samples_out);
+        return;
+    }
+    if (!keys->order || keys->epoch != epoch) {
+        stk_order_begin(keys, &schedule->order, epoch);
+    }
+    stk_order_samples(keys, first, count, samples_out);
+}
+
+uint64_t stk_schedule_fingerprint(struct stk_schedule_reader *reader, uint64_t epoch,
+                                  uint64_t first, uint64_t count)
+{
+    uint64_t samples[STRIDE], sum = 0;
+
+    while (count > 0) {
+        uint64_t piece = stk_min(count, STRIDE);
+
+        stk_schedule_read(reader, epoch, first, piece, samples);
+        sum += stk_order_fingerprint_of(epoch, first, piece, samples);
+        first += piece;
+        count -= piece;
+    }
+    return sum;
+}
+
+uint64_t stk_schedule_border(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,
+                             uint64_t least)
+{
+    uint64_t given = position + (schedule->is_endless ? epoch * schedule->epoch_samples : 0);
+
+    given = stk_max(given, least);
+    return schedule->orders ? stk_mix_border(&schedule->mix, given) : given;
+}
+
+uint64_t stk_schedule_step(struct stk_schedule_reader *reader,
+                           const struct stk_partition *partition, uint64_t epoch, uint64_t position)
+{
+    uint64_t left = (uint64_t)partition->batch_size * partition->world_size, sum = 0;
+
+    while (left > 0) {
+        uint64_t count = stk_min(left, partition->sample_count - position);
+
+        sum += stk_schedule_fingerprint(reader, epoch, position, count);
+        left = partition->tail == STOKER_TAIL_WRAP ? left - count : 0; /* what pads is a repeat */
+        position = 0;
+        epoch++;
+    }
+    return sum;
+}
+
+/* The source that a sample is of. */
+static uint32_t source_of(const struct stk_schedule *schedule, uint64_t sample)
+{
+    uint32_t source = 0, count = schedule->mix.source_count;
+
+    while (count > 1) { /* the last source that begins at the sample or before */
+        uint32_t half = count / 2;
+
+        source += schedule->firsts[source + half] <= sample ? half : 0;
+        count -= half;
+    }
+    return source;
+}
+
+void stk_schedule_peers(const struct stk_schedule *schedule, uint64_t sample, uint64_t *first_out,
+                        uint64_t *count_out)
+{
+    uint32_t source;
+
+    *first_out = 0;
+    *count_out = schedule->order.options.sample_count;
+    if (schedule->orders) {
+        source = source_of(schedule, sample);
+        *first_out = schedule->firsts[source];
+        *count_out = schedule->choices && schedule->choices[source].subset
+                         ? schedule->choices[source].subset->sample_count
+                         : schedule->orders[source].options.sample_count;
+    }
+}
+
+/* A sample in the run of its source: it comes there once in each epoch of the source. */
+struct copies {
+    const struct stk_schedule *schedule;
+    uint64_t sample; /* of the source */
+    uint32_t source;
+};
+
+/* Its index among all that the source gives, in the source's epoch. */
+static uint64_t index_of(const struct copies *copies, uint64_t epoch)
+{
+    const struct stk_order *order = &copies->schedule->orders[copies->source];
+    struct stk_order_epoch keys;
+
+    stk_order_begin(&keys, order, epoch);
+    return epoch * order->options.sample_count + stk_order_position(&keys, copies->sample);
+}
+
+static bool place_of(const struct copies *copies, uint64_t epoch, uint64_t *position_out)
+{
+    return stk_mix_find(&copies->schedule->mix, copies->source, index_of(copies, epoch),
+                        position_out);
+}
+
+/* The first epoch of the source whose copy lies in a frame that ends behind `first`. Frames come in
+ * the sequence of the epochs, if not copies in a frame. */
+static uint64_t first_copy(const struct copies *copies, uint64_t first)
+{
+    const struct stk_schedule *schedule = copies->schedule;
+    uint64_t low = 0, at;
+    uint64_t high =
+        STK_MIX_POSITIONS_MAX / schedule->orders[copies->source].options.sample_count / 2;
+
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (place_of(copies, middle, &at) && stk_mix_border(&schedule->mix, at + 1) <= first) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Epochs are cuts of the run. */
+static bool find_in_run(const struct copies *copies, uint64_t first, uint64_t end, uint64_t skip,
+                        uint64_t *position_out)
+{
+    uint64_t border = stk_mix_border(&copies->schedule->mix, end), at;
+
+    for (uint64_t epoch = first_copy(copies, first); place_of(copies, epoch, &at); epoch++) {
+        if (at >= border) {
+            break;
+        }
+        if (at >= first && at < end && skip-- == 0) {
+            *position_out = at - first;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The mix is gone through anew, and the source goes on where it was. */
+static bool find_in_turn(const struct copies *copies, uint64_t turn, uint64_t skip,
+                         uint64_t *position_out)
+{
+    const struct stk_schedule *schedule = copies->schedule;
+    uint64_t count = schedule->orders[copies->source].options.sample_count;
+    uint64_t gone = schedule->gone[copies->source], before = turn * gone, index;
+    struct stk_mix mix = schedule->mix;
+
+    mix.turn = turn;
+    mix.gone = schedule->gone;
+    index = index_of(copies, before / count);
+    index = index_of(copies, before / count + (index < before) + skip);
+    mix.key = key_of_turn(schedule, turn);
+    return index - before < gone &&
+           stk_mix_find(&mix, copies->source, index - before, position_out);
+}
+
+/* Draws have no inverse: the epoch is gone through. */
+static bool find_by_walk(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
+                         uint64_t skip, uint64_t *position_out)
+{
+    struct stk_schedule_reader reader;
+    uint64_t samples[STRIDE], first = 0, end = schedule->epoch_samples;
+    bool is_found = false;
+
+    if (epoch > stk_schedule_epochs(schedule) ||
+        stk_schedule_reader_init(&reader, schedule, NULL) < 0) {
+        return false;
+    }
+    for (; first < end && !is_found; first += STRIDE) {
+        uint64_t count = stk_min(STRIDE, end - first);
+
+        stk_schedule_read(&reader, epoch, first, count, samples);
+        for (uint64_t i = 0; i < count && !is_found; i++) {
+            is_found = samples[i] == sample && skip-- == 0;
+            *position_out = first + i;
+        }
+    }
+    is_found = stk_schedule_reader_take(&reader, NULL) == 0 && is_found;
+    stk_schedule_reader_deinit(&reader);
+    return is_found;
+}
+
+bool stk_schedule_find(const struct stk_schedule *schedule, uint64_t epoch, uint64_t sample,
+                       uint64_t skip, uint64_t *position_out)
+{
+    uint64_t first = epoch * schedule->epoch_samples;
+    struct copies copies = {schedule, sample, 0};
+    const struct stk_choice *choice;
+    struct stk_order_epoch keys;
+
+    if (stk_schedule_is_plain(schedule)) {
+        stk_order_begin(&keys, &schedule->order, epoch);
+        *position_out = stk_order_position(&keys, sample);
+        return skip == 0;
+    }
+    if (schedule->stages.items) {
+        return find_by_walk(schedule, epoch, sample, skip, position_out);
+    }
+    copies.source = source_of(schedule, sample);
+    copies.sample -= schedule->firsts[copies.source];
+    choice = stk_schedule_choice(schedule, copies.source);
+    if (choice && stk_choice_is_drawn(choice)) {
+        return find_by_walk(schedule, epoch, sample, skip, position_out);
+    }
+    if (choice && choice->subset) {
+        if (copies.sample >= choice->subset->sample_count ||
+            !stk_subset_has(choice->subset, copies.sample)) {
+            return false;
+        }
+        copies.sample = stk_subset_rank(choice->subset, copies.sample); /* damaged: above all */
+    }
+    if (copies.sample >= schedule->orders[copies.source].options.sample_count ||
+        epoch > stk_schedule_epochs(schedule) || skip >= schedule->epoch_samples) {
+        return false;
+    }
+    return schedule->is_endless
+               ? find_in_run(&copies, first, first + schedule->epoch_samples, skip, position_out)
+               : find_in_turn(&copies, epoch, skip, position_out);
+}
+
+/* Any one that a source gives, or drawn as it draws. STK_DAMAGED. */
+static uint64_t any_of(const struct stk_schedule *schedule, uint32_t source, uint64_t random)
+{
+    const struct stk_choice *choice = &schedule->choices[source];
+    uint64_t count = schedule->orders[source].options.sample_count, k = random % count;
+
+    if (stk_choice_is_drawn(choice)) {
+        k = stk_choice_draw(choice, count, random, k); /* of classes too: any draw of any frame */
+    }
+    return k == STK_DAMAGED || !choice->subset ? k : stk_subset_select(choice->subset, k);
+}
+
+uint64_t stk_schedule_other(const struct stk_schedule *schedule, uint64_t epoch, uint64_t position,
+                            uint64_t sample, uint64_t random)
+{
+    uint64_t first, count, other;
+
+    if (schedule->stages.items) {
+        other =
+            stk_stages_other(&schedule->stages, epoch * schedule->epoch_samples + position, random);
+        return other == STK_DAMAGED ? sample : other;
+    }
+    stk_schedule_peers(schedule, sample, &first, &count);
+    if (schedule->choices) {
+        other = any_of(schedule, source_of(schedule, sample), random);
+        return other == STK_DAMAGED ? sample : first + other;
+    }
+    return first + random % count;
+}

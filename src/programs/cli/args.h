@@ -1,0 +1,133 @@
+/* programs/cli/args.h: the command line -> struct args. One table tells every option of every
+ * command, so that parsing, advice and `stoker help` never disagree.
+ *
+ *   argv --args_parse--> struct args --args_open--> engine + data set --args_close-->
+ *
+ * Owner: main. Threads: one. Memory: none but the array of paths, which is argv itself.
+ * Bound: argv. */
+#ifndef PROGRAMS_CLI_ARGS_H
+#define PROGRAMS_CLI_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stoker/stoker.h>
+
+/* Exit statuses, the same for every command. */
+enum exit_status {
+    EXIT_FINE = 0,
+    EXIT_FINDINGS = 1,    /* the data set has a fault, or does not have what was asked for */
+    EXIT_USAGE = 2,       /* the command line cannot be meant like this */
+    EXIT_ENVIRONMENT = 3, /* files, memory, kernel: the same command may work elsewhere */
+    EXIT_SIGNAL = 128,    /* plus its number: Ctrl-C is 130 */
+};
+
+/* Which commands know an option. */
+enum command_bit {
+    COMMAND_LS = 1,
+    COMMAND_CAT = 2,
+    COMMAND_INFO = 4,
+    COMMAND_BENCH = 8,
+    COMMAND_INDEX = 32,
+    COMMAND_PACK = 64,
+    COMMAND_VERIFY = 128,
+    COMMAND_DIFF = 256,
+    COMMAND_ORDER = 512,
+    COMMAND_SAMPLE = 1024,
+    COMMAND_CREDS = 2048,
+    COMMAND_CP = 4096,
+    COMMAND_SYNC = 8192,
+    COMMAND_RM = 16384,
+    COMMAND_STAT = 32768,
+    COMMAND_BENCH_STORE = 65536,
+    COMMAND_PREWARM = 131072,
+};
+
+struct args {
+    const char *const *paths;
+    size_t path_count;
+    const char *name; /* of cat: KEY[.ext] */
+    /* Fields below are written by the table in args.c; 0 means "not given". */
+    uint64_t batch, image, threads, limit, epochs, seed, window, groups;
+    uint64_t memory_bytes, far_threads;
+    double seconds;
+    double read_seconds; /* 0: the default */
+    uint64_t bad_samples_max;
+    double bad_share_max;
+    uint64_t dtype, layout, shuffle, on_error, io, direct; /* enums of stoker.h, as uint64_t */
+    const char *fields, *quarantine, *out;
+    uint64_t index;                            /* enum stoker_index_use */
+    uint64_t foreign;                          /* enum stoker_foreign_use */
+    uint64_t shard_bytes, short_side, quality; /* of pack */
+    const char *pattern, *shuffle_seed;
+    const char *stage; /* of pack */
+    bool json, shards, raw, cold, help;
+    bool deep, repair, keep_unproven, reread;
+    bool rescue;                   /* the data set is opened though tars are damaged */
+    bool checksums, labels, force; /* of index */
+    uint64_t access_bytes;         /* of index; 1: default */
+    uint64_t jpeg_rows;            /* MCUs; 1: a row; 0: no marks */
+    uint64_t world, nodes, tail, epoch, samples, block_samples, histories; /* of order */
+    const char *at, *rank, *find, *diff, *worlds, *run, *mix;
+    uint64_t mix_end, mix_epoch;
+    bool verify, simulate, single;
+    const char *subset, *weights, *balance, *curriculum; /* of sample and order */
+    uint64_t repeats, repeats_apart, epoch_samples;      /* of order */
+    bool replacement;
+    /* of files */
+    uint64_t workers, part_bytes, check;
+    const char *storage_class, *encryption, *encryption_key, *encryption_context;
+    bool recursive, update, fresh, remove_extra, leftovers, yes, files;
+    bool mount;                         /* of info */
+    const char *sizes, *at_once, *plot; /* of bench store */
+    uint64_t bytes_max;
+    bool write;
+    bool check_only, touch; /* of prewarm */
+    uint64_t piece_bytes;
+};
+
+/* A command of `stoker`. */
+struct command {
+    const char *name;
+    uint32_t bit;
+    const char *usage;   /* after "stoker NAME " */
+    const char *summary; /* one line */
+    const char *more;    /* further lines of its help */
+    int (*run)(struct args *args);
+    /* Instead of run: takes the words as they were typed, --help too. NULL: run. */
+    int (*run_words)(int argc, char **argv);
+};
+
+/* argv without the program's and the command's name; moves the paths to its front.
+ * EXIT_FINE, or EXIT_USAGE after saying what is wrong. */
+int args_parse(struct args *args, const struct command *command, int argc, char **argv);
+/* Settings like "seed=1,window=128" over those that are there. A text is the last one, and takes
+ * the rest; it is lent. */
+int args_change(struct args *args, const struct command *command, const char *settings);
+/* A whole number, digits only. */
+bool args_number(const char *text, uint64_t *value_out);
+/* The same with a unit: 512, 64K, 1M. */
+bool args_size(const char *text, uint64_t *value_out);
+/* Prints the help of a command, options included. */
+void args_help(FILE *out, const struct command *command);
+/* The word of `words` (ended by NULL) that is nearest to what was typed; NULL: none is near. */
+const char *args_nearest(const char *typed, const char *const *words);
+
+/* Gives both; prints the error and returns an exit status otherwise. */
+int args_open(const struct args *args, struct stoker_engine **engine_out,
+              struct stoker_dataset **dataset_out);
+/* The engine alone. */
+int args_open_engine(const struct args *args, struct stoker_engine **engine_out);
+/* For tables: the name of dtype, shuffle ... as the option spells it. */
+const char *args_dtype_name(uint64_t dtype);
+const char *args_shuffle_name(uint64_t shuffle);
+const char *args_tail_name(uint64_t tail);
+uint64_t args_dtype_bytes(uint64_t dtype);
+
+extern const struct command command_ls, command_cat, command_info, command_bench, command_pack;
+extern const struct command command_index, command_verify, command_diff, command_order;
+extern const struct command command_sample, command_creds, command_fault;
+extern const struct command command_bench_store; /* "bench store" */
+extern const struct command command_prewarm, command_cp, command_sync, command_rm, command_stat;
+
+#endif

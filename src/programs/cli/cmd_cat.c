@@ -1,0 +1,180 @@
+/* stoker cat: the bytes of one member on stdout. */
+#include "programs/cli/args.h"
+
+#include "programs/cli/cmd_stat.h"
+#include "programs/cli/path_args.h"
+#include "programs/cli/terminal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define KEY_BYTES_MAX 4097
+#define MEMBERS_MAX 256
+#define FIRST_BYTES (1u << 20) /* first try where the size is not known */
+#define TRIES_MAX 4            /* a file that grows faster than it is read is given up */
+#define ADVICE_BYTES 512
+
+struct found {
+    uint64_t sample;
+    char extension[256];
+    uint64_t bytes; /* UINT64_MAX: not known */
+};
+
+static int run(struct args *args);
+static int find(struct stoker_dataset *dataset, const char *name, struct found *found);
+static const char *name_after_key(const char *name, const char *key);
+static int choose(const struct stoker_member_info *members, size_t count, const char *name,
+                  const char *extension, struct found *found);
+static int write_member(struct stoker_dataset *dataset, const struct found *found);
+
+const struct command command_cat = {
+    .name = "cat",
+    .bit = COMMAND_CAT,
+    .usage = "[options] PATH... KEY[.EXT] | FILE",
+    .summary = "Write the bytes of one member, or of a whole file, to stdout",
+    .more = "KEY is as `stoker ls` prints it (of a tar: the name up to the first dot of its last\n"
+            "part); EXT may be left out where the sample has one member only. Where shards share\n"
+            "a key, the first one counts.\n",
+    .run = run,
+};
+
+static int run(struct args *args)
+{
+    struct stoker_engine *engine = NULL;
+    struct stoker_dataset *dataset = NULL;
+    struct found found = {0};
+    int status;
+
+    if (args->path_count == 0) {
+        return term_usage("cat", "no path given", NULL,
+                          "usage: stoker cat [options] PATH... KEY[.EXT]");
+    }
+    if (args->path_count == 1 && isatty(STDOUT_FILENO)) {
+        return term_usage("cat", "no key given", args->paths[0],
+                          "a key after PATH; to write the file itself: stoker cat FILE > copy");
+    }
+    if (args->path_count == 1) {
+        status = args_open_engine(args, &engine);
+        status = status == EXIT_FINE ? named_args(args, engine) : status;
+        for (size_t i = 0; i < args->path_count && status == EXIT_FINE; i++) {
+            status = stat_write_file(engine, args->paths[i]);
+        }
+        stoker_engine_close(engine);
+        return status;
+    }
+    args->name = args->paths[--args->path_count];
+    if (isatty(STDOUT_FILENO) && !strstr(args->name, ".txt") && !strstr(args->name, ".json") &&
+        !strstr(args->name, ".cls")) {
+        return term_usage("cat", "a terminal can not show these bytes", args->name,
+                          "send them on: stoker cat ... > file");
+    }
+    status = args_open(args, &engine, &dataset);
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    status = find(dataset, args->name, &found);
+    if (status == EXIT_FINE) {
+        status = write_member(dataset, &found);
+    }
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+    return status;
+}
+
+/* The first sample whose key is the name, or the name up to a dot before one of its extensions. */
+static int find(struct stoker_dataset *dataset, const char *name, struct found *found)
+{
+    static char key[KEY_BYTES_MAX];
+    static struct stoker_member_info members[MEMBERS_MAX];
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
+
+    stoker_dataset_info(dataset, &info);
+    for (uint64_t i = 0; i < info.sample_count; i++) {
+        struct stoker_error error = {0};
+        size_t count = MEMBERS_MAX;
+        int status = stoker_dataset_sample(dataset, i, key, sizeof key, members, &count, &error);
+        if (status < 0) {
+            return term_error(status, &error);
+        }
+        const char *extension = name_after_key(name, key);
+        if (extension) {
+            found->sample = i;
+            return choose(members, count < MEMBERS_MAX ? count : MEMBERS_MAX, name, extension,
+                          found);
+        }
+    }
+    term_fail("no sample has this key", name, "'stoker ls PATH' prints the keys");
+    return EXIT_FINDINGS;
+}
+
+/* What follows the key in the name: "" or the extension; NULL: it is another sample's. */
+static const char *name_after_key(const char *name, const char *key)
+{
+    size_t bytes = strlen(key);
+
+    if (strncmp(name, key, bytes) != 0) {
+        return NULL;
+    }
+    if (name[bytes] == 0) {
+        return name + bytes;
+    }
+    return name[bytes] == '.' ? name + bytes + 1 : NULL;
+}
+
+static int choose(const struct stoker_member_info *members, size_t count, const char *name,
+                  const char *extension, struct found *found)
+{
+    char advice[ADVICE_BYTES] = "it has:";
+    size_t used = strlen(advice);
+
+    for (size_t m = 0; m < count; m++) {
+        if (extension[0] ? strcasecmp(members[m].extension, extension) == 0 : count == 1) {
+            snprintf(found->extension, sizeof found->extension, "%s", members[m].extension);
+            found->bytes = members[m].bytes;
+            return EXIT_FINE;
+        }
+        int more = snprintf(advice + used, sizeof advice - used, " %s", members[m].extension);
+        used += used + (size_t)more < sizeof advice ? (size_t)more : 0;
+    }
+    term_fail(extension[0] ? "the sample has no such member" : "the sample has several members",
+              name, advice);
+    return extension[0] ? EXIT_FINDINGS : EXIT_USAGE;
+}
+
+static int write_member(struct stoker_dataset *dataset, const struct found *found)
+{
+    struct stoker_error error = {0};
+    size_t capacity = found->bytes == UINT64_MAX ? FIRST_BYTES : found->bytes;
+    size_t bytes = 0;
+    int status = STOKER_ERROR_LIMIT;
+    char *buffer = NULL;
+
+    for (int tries = 0; status == STOKER_ERROR_LIMIT && tries < TRIES_MAX; tries++) {
+        free(buffer);
+        buffer = malloc(capacity ? capacity : 1);
+        if (!buffer) {
+            term_fail(strerror(ENOMEM), found->extension,
+                      "a member is read whole: it needs memory");
+            return EXIT_ENVIRONMENT;
+        }
+        error = (struct stoker_error){0};
+        status = stoker_dataset_read(dataset, found->sample, found->extension, buffer, capacity,
+                                     &bytes, &error);
+        if (bytes <= capacity) {
+            break; /* another limit than our buffer */
+        }
+        capacity = bytes;
+    }
+    if (status < 0) {
+        status = term_error(status, &error);
+    } else {
+        fwrite(buffer, 1, bytes, stdout);
+        term_closed();
+        status = EXIT_FINE;
+    }
+    free(buffer);
+    return status;
+}

@@ -1,0 +1,305 @@
+/* stoker cp, sync, rm: files and objects, from anywhere to anywhere. */
+#include "programs/cli/args.h"
+
+#include "programs/cli/main.h"
+#include "programs/cli/path_args.h"
+#include "programs/cli/terminal.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define TICK_MS 100
+#define CHECK_FIRST STOKER_CHECK_CRC64NVME
+
+static int run_cp(struct args *args);
+static int run_sync(struct args *args);
+static int run_rm(struct args *args);
+static int run(struct args *args, struct stoker_copy_options *options);
+static int wait_for_end(struct stoker_copy *copy, struct stoker_copy_progress *progress);
+static void live_draw(const struct stoker_copy_progress *progress, bool removing);
+static void report(const struct args *args, const struct stoker_copy_progress *progress,
+                   uint32_t kind);
+
+const struct command command_cp = {
+    .name = "cp",
+    .bit = COMMAND_CP,
+    .usage = "[options] SRC... DST",
+    .summary = "Copy files and objects: paths, s3://, gs://, az://, from http(s)://",
+    .more = "A folder (--recursive) comes below DST with what is in it. A file goes to the name\n"
+            "DST, or below it where that is a folder, ends in '/', or there are several SRC. No\n"
+            "name ever holds half a file. A copy that was killed goes on with the parts of large\n"
+            "files that it had, when the same command is given again; --update leaves out what\n"
+            "is whole. SRC may have braces and globs, in URLs too: 's3://b/{00..09}/*.tar'. What\n"
+            "has that very name is meant itself.\n",
+    .run = run_cp,
+};
+
+const struct command command_sync = {
+    .name = "sync",
+    .bit = COMMAND_SYNC,
+    .usage = "[options] SRC DST",
+    .summary = "Make a folder or prefix like another: copy what is new or changed",
+    .more = "What is at DST in the same size and no older stays. Nothing is removed without\n"
+            "--delete.\n",
+    .run = run_sync,
+};
+
+const struct command command_rm = {
+    .name = "rm",
+    .bit = COMMAND_RM,
+    .usage = "[options] PATH...",
+    .summary = "Remove files and objects, or uploads that nobody ended",
+    .more = "Asks before it removes folders, or what a pattern (braces, globs) stands for, unless\n"
+            "--yes is given. What has the very name of a pattern is meant itself.\n",
+    .run = run_rm,
+};
+
+static struct stoker_copy_options options_of(const struct args *args, uint32_t kind)
+{
+    return (struct stoker_copy_options){
+        .struct_size = sizeof(struct stoker_copy_options),
+        .kind = kind,
+        .sources = args->paths,
+        .source_count = args->path_count,
+        .recursive = args->recursive,
+        .update = args->update,
+        .fresh = args->fresh,
+        .remove_extra = args->remove_extra,
+        .leftovers = args->leftovers,
+        .leftover_age_s = (uint64_t)args->seconds,
+        .workers = (uint32_t)args->workers,
+        .part_bytes = args->part_bytes,
+        .check = (uint32_t)args->check,
+        .storage_class = args->storage_class,
+        .encryption = args->encryption                                   ? args->encryption
+                      : args->encryption_key || args->encryption_context ? "aws:kms"
+                                                                         : NULL,
+        .encryption_key = args->encryption_key,
+        .encryption_context = args->encryption_context,
+    };
+}
+
+static int run_cp(struct args *args)
+{
+    struct stoker_copy_options options;
+
+    if (args->path_count < 2) {
+        return term_usage("cp", args->path_count ? "no destination given" : "no source given", NULL,
+                          "usage: stoker cp [options] SRC... DST");
+    }
+    args->path_count--;
+    options = options_of(args, STOKER_COPY);
+    options.destination = args->paths[args->path_count];
+    return run(args, &options);
+}
+
+static int run_sync(struct args *args)
+{
+    struct stoker_copy_options options;
+
+    if (args->path_count != 2) {
+        return term_usage("sync", "one source and one destination are needed", NULL,
+                          "usage: stoker sync [options] SRC DST");
+    }
+    args->path_count--;
+    options = options_of(args, STOKER_SYNC);
+    options.destination = args->paths[1];
+    return run(args, &options);
+}
+
+/* EXIT_FINE: --yes, or somebody at a terminal says so; nobody there is no. */
+static int ask(const struct args *args, const char *what, const char *const *paths, size_t count)
+{
+    char answer[16] = "";
+
+    if (args->yes) {
+        return EXIT_FINE;
+    }
+    if (!isatty(STDIN_FILENO)) {
+        return term_usage("rm", "nobody can be asked", args->paths[0],
+                          "--yes removes without asking");
+    }
+    fprintf(stderr, "remove %s", what);
+    for (size_t i = 0; i < count && i < 3; i++) {
+        fprintf(stderr, " '%s'", paths[i]);
+    }
+    if (count > 3) {
+        fprintf(stderr, " and %zu more", count - 3);
+    }
+    fprintf(stderr, "? [y/N] ");
+    fflush(stderr);
+    if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y')) {
+        return EXIT_FINE;
+    }
+    term_fail("nothing was removed", args->paths[0], "--yes removes without asking");
+    return EXIT_FINDINGS;
+}
+
+static int run_rm(struct args *args)
+{
+    struct stoker_copy_options options;
+    int status = EXIT_FINE;
+
+    if (args->path_count == 0) {
+        return term_usage("rm", "no path given", NULL, "usage: stoker rm [options] PATH...");
+    }
+    if (args->recursive || args->leftovers) {
+        status = ask(args, "all below", args->paths, args->path_count);
+    }
+    options = options_of(args, STOKER_REMOVE);
+    return status == EXIT_FINE ? run(args, &options) : status;
+}
+
+/* Braces and globs in what is named; the destination is meant as it is written. */
+static int name_sources(struct args *args, struct stoker_engine *engine,
+                        struct stoker_copy_options *options)
+{
+    struct named named;
+    int status;
+
+    if (options->leftovers) {
+        return EXIT_FINE;
+    }
+    status = named_find(&named, engine, options->sources, options->source_count);
+    if (status == EXIT_FINE && options->kind == STOKER_REMOVE && named.pattern &&
+        !options->recursive) {
+        status = ask(args, "what matches:", named.paths, named.count);
+    }
+    options->sources = named.paths;
+    options->source_count = named.count;
+    return status;
+}
+
+static int run(struct args *args, struct stoker_copy_options *options)
+{
+    struct stoker_copy_progress progress = {.struct_size = sizeof progress};
+    struct stoker_engine *engine = NULL;
+    struct stoker_copy *copy = NULL;
+    struct stoker_error error = {0};
+    int status = args_open_engine(args, &engine);
+
+    if (status == EXIT_FINE) {
+        status = name_sources(args, engine, options);
+    }
+    if (status != EXIT_FINE) {
+        stoker_engine_close(engine);
+        return status;
+    }
+    main_graceful(true);
+    status = stoker_copy_open(&copy, engine, options, &error);
+    status = status < 0 ? term_error(status, &error) : wait_for_end(copy, &progress);
+    term_live_end();
+    if (copy) {
+        report(args, &progress, options->kind);
+    }
+    stoker_copy_close(copy);
+    stoker_engine_close(engine);
+    return status;
+}
+
+static int wait_for_end(struct stoker_copy *copy, struct stoker_copy_progress *progress)
+{
+    for (;;) {
+        struct stoker_error error = {0};
+        int status = stoker_copy_next(copy, TICK_MS, progress, &error);
+
+        if (status < 0) {
+            return term_error(status, &error);
+        }
+        if (status == 0) {
+            return EXIT_FINE;
+        }
+        if (main_signal()) {
+            stoker_copy_stop(copy);
+            (void)stoker_copy_next(copy, 0, progress, NULL); /* with what was whole by then */
+            term_live_end();
+            term_fail("interrupted", "what is whole stays", "the same command goes on from here");
+            return EXIT_SIGNAL + main_signal();
+        }
+        live_draw(progress, progress->files_removed > 0);
+    }
+}
+
+static void live_draw(const struct stoker_copy_progress *progress, bool removing)
+{
+    double seconds = (double)progress->run_ns / 1e9, share = -1;
+    uint64_t moved = progress->bytes_done - progress->bytes_kept;
+    char line[200], done[TERM_NUMBER_BYTES], all[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES];
+    char rate[TERM_NUMBER_BYTES], left[TERM_NUMBER_BYTES] = "?";
+
+    if (!term_is_live()) {
+        return;
+    }
+    if (removing) {
+        snprintf(line, sizeof line, "%s removed", term_count(done, progress->files_removed));
+        term_live(-1, line);
+        return;
+    }
+    if (progress->listed && progress->bytes > 0) {
+        share = (double)progress->bytes_done / (double)progress->bytes;
+        if (moved > 0) {
+            term_time(left,
+                      seconds / (double)moved * (double)(progress->bytes - progress->bytes_done));
+        }
+    }
+    snprintf(line, sizeof line, "%s of %s%s files, %s, %s/s, %s left",
+             term_count(done, progress->files_done), term_count(all, progress->files),
+             progress->listed ? "" : "+", term_bytes(bytes, progress->bytes_done),
+             term_bytes(rate, seconds > 0 ? (uint64_t)((double)moved / seconds) : 0), left);
+    term_live(share, line);
+}
+
+static void report_json(const struct stoker_copy_progress *progress)
+{
+    json_open(NULL, '{');
+    json_u64("files", progress->files);
+    json_u64("bytes", progress->bytes);
+    json_u64("files_done", progress->files_done);
+    json_u64("bytes_done", progress->bytes_done);
+    json_u64("files_kept", progress->files_kept);
+    json_u64("bytes_kept", progress->bytes_kept);
+    json_u64("files_removed", progress->files_removed);
+    json_u64("files_failed", progress->files_failed);
+    json_u64("links_left_out", progress->links_left_out);
+    json_u64("files_spared", progress->files_spared);
+    json_double("seconds", (double)progress->run_ns / 1e9);
+    json_close('}');
+}
+
+static void report(const struct args *args, const struct stoker_copy_progress *progress,
+                   uint32_t kind)
+{
+    double seconds = (double)progress->run_ns / 1e9;
+    uint64_t moved = progress->bytes_done - progress->bytes_kept;
+    char files[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES];
+    char time[TERM_NUMBER_BYTES];
+
+    if (args->json) {
+        report_json(progress);
+        return;
+    }
+    if (kind != STOKER_REMOVE) {
+        printf("copied     %s files, %s in %s, %s/s\n",
+               term_count(files, progress->files_done - progress->files_kept),
+               term_bytes(bytes, moved), term_time(time, seconds),
+               term_bytes(rate, seconds > 0 ? (uint64_t)((double)moved / seconds) : 0));
+    }
+    if (progress->files_kept > 0 || progress->bytes_kept > 0) {
+        printf("kept       %s files, %s that were there\n", term_count(files, progress->files_kept),
+               term_bytes(bytes, progress->bytes_kept));
+    }
+    if (progress->files_removed > 0 || kind == STOKER_REMOVE) {
+        printf("removed    %s\n", term_count(files, progress->files_removed));
+    }
+    if (progress->links_left_out > 0) {
+        printf("left out   %s links, devices and pipes\n",
+               term_count(files, progress->links_left_out));
+    }
+    if (progress->files_spared > 0) {
+        printf("spared     %s files that are there where those are\n",
+               term_count(files, progress->files_spared));
+    }
+    if (progress->files_failed > 0) {
+        printf("failed     %s files\n", term_count(files, progress->files_failed));
+    }
+}

@@ -1,0 +1,224 @@
+/* stoker diff: which samples two data sets do not have in common. */
+#include "programs/cli/args.h"
+
+#include "programs/cli/terminal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SLICE_MS 200 /* between two looks at the live line */
+
+static int run(struct args *args);
+static int open_both(const struct args *args, struct stoker_engine *engine,
+                     struct stoker_dataset *datasets[2]);
+static int pull(struct stoker_diff *diff, const struct args *args, uint64_t start_ns);
+static void live(struct stoker_diff *diff, double seconds);
+static int difference_print(const struct stoker_difference *difference, bool json);
+static void summary_print(struct stoker_diff *diff, double seconds, uint64_t shown);
+static void summary_print_json(struct stoker_diff *diff, double seconds, uint64_t shown);
+
+const struct command command_diff = {
+    .name = "diff",
+    .bit = COMMAND_DIFF,
+    .usage = "[options] A B",
+    .summary = "List the samples that two data sets do not have in common",
+    .more =
+        "Samples are matched by key and compared by the XXH3-64 of each member: where an index\n"
+        "with checksums is there (stoker index --checksums, stoker pack) nothing is read, else\n"
+        "all bytes are. Which shard a sample lies in does not count. A folder and the tars that\n"
+        "were packed of it are the same; of these only the pictures are compared.\n"
+        "A line is: added|removed|changed  KEY  SHARD [-> SHARD]  MEMBERS; of those +EXT is only\n"
+        "in B, -EXT only in A. Exit status 1 says that they differ.\n",
+    .run = run,
+};
+
+static int run(struct args *args)
+{
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = NULL;
+    struct stoker_dataset *datasets[2] = {NULL, NULL};
+    struct stoker_diff *diff = NULL;
+    struct stoker_diff_options options = {.struct_size = sizeof options, .reread = args->reread};
+    uint64_t start_ns = term_clock_ns();
+    int status;
+
+    if (args->path_count != 2) {
+        return term_usage("diff", "give two data sets", NULL, "usage: stoker diff [options] A B");
+    }
+    status = args_open_engine(args, &engine);
+    if (status == EXIT_FINE) {
+        status = open_both(args, engine, datasets);
+    }
+    if (status == EXIT_FINE) {
+        status = stoker_diff_open(&diff, datasets[0], datasets[1], &options, &error);
+        status = status < 0 ? term_error(status, &error) : pull(diff, args, start_ns);
+    }
+    stoker_diff_close(diff);
+    stoker_dataset_close(datasets[1]);
+    stoker_dataset_close(datasets[0]);
+    stoker_engine_close(engine);
+    return status;
+}
+
+static int open_both(const struct args *args, struct stoker_engine *engine,
+                     struct stoker_dataset *datasets[2])
+{
+    for (size_t i = 0; i < 2; i++) {
+        struct stoker_dataset_options options = {.struct_size = sizeof options,
+                                                 .urls = &args->paths[i],
+                                                 .url_count = 1,
+                                                 .foreign = STOKER_FOREIGN_NEVER};
+        struct stoker_error error = {0};
+        int status = stoker_dataset_open(&datasets[i], engine, &options, &error);
+
+        if (status < 0) {
+            return term_error(status, &error);
+        }
+    }
+    return EXIT_FINE;
+}
+
+static int pull(struct stoker_diff *diff, const struct args *args, uint64_t start_ns)
+{
+    struct stoker_diff_progress progress = {.struct_size = sizeof progress};
+    struct stoker_error error = {0};
+    uint64_t shown = 0;
+    int status;
+
+    while (args->limit == 0 || shown < args->limit) {
+        struct stoker_difference difference;
+
+        status = stoker_diff_next(diff, SLICE_MS, &difference, &error);
+        if (status == STOKER_ERROR_AGAIN) {
+            live(diff, term_seconds_since(start_ns));
+            continue;
+        }
+        term_live_end();
+        if (status < 0) {
+            return term_error(status, &error);
+        }
+        if (status == 0 || term_closed()) {
+            break;
+        }
+        status = difference_print(&difference, args->json);
+        if (status != EXIT_FINE) {
+            return status;
+        }
+        shown++;
+    }
+    stoker_diff_progress(diff, &progress);
+    (args->json ? summary_print_json : summary_print)(diff, term_seconds_since(start_ns), shown);
+    return progress.added + progress.removed + progress.changed ? EXIT_FINDINGS : EXIT_FINE;
+}
+
+/* The share, the rate, and the time left at that rate. */
+static void live(struct stoker_diff *diff, double seconds)
+{
+    struct stoker_diff_progress progress = {.struct_size = sizeof progress};
+    char line[256], done[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES], left[TERM_NUMBER_BYTES] = "";
+    uint64_t samples;
+    double share;
+
+    if (!term_is_live()) {
+        return;
+    }
+    stoker_diff_progress(diff, &progress);
+    samples = progress.samples_a + progress.samples_b;
+    share = samples ? (double)progress.samples_done / (double)samples : 1;
+    if (share > 0.005 && share < 1 && seconds > 0.5) {
+        term_time(left, seconds * (1 - share) / share);
+    }
+    snprintf(line, sizeof line, "%3.0f %%  %s  %s/s%s%s", 100 * share,
+             term_bytes(done, progress.bytes),
+             term_bytes(rate, (uint64_t)((double)progress.bytes / (seconds > 0 ? seconds : 1))),
+             left[0] ? "  left " : "", left);
+    term_live(share, line);
+}
+
+/* EXIT_FINE, or what there is no memory for. */
+static int difference_print(const struct stoker_difference *difference, bool json)
+{
+    const char *shards[2] = {difference->shard_a, difference->shard_b};
+    char *key = malloc(difference->key_bytes + 1);
+
+    if (!key) {
+        term_fail("cannot print", "a key", "free memory");
+        return EXIT_ENVIRONMENT;
+    }
+    memcpy(key, difference->key, difference->key_bytes);
+    key[difference->key_bytes] = 0;
+    if (json) {
+        json_open(NULL, '{');
+        json_str("kind", stoker_difference_name(difference->kind));
+        json_str("key", key);
+        for (int i = 0; i < 2; i++) {
+            uint64_t sample = i ? difference->sample_b : difference->sample_a;
+
+            if (sample != STOKER_NO_SAMPLE) {
+                json_str(i ? "shard_b" : "shard_a", shards[i]);
+                json_u64(i ? "sample_b" : "sample_a", sample);
+            }
+        }
+        json_str("members", difference->members);
+        json_close('}');
+    } else {
+        printf("%-7s  ", stoker_difference_name(difference->kind));
+        term_text(key);
+        fputs("  ", stdout);
+        term_text(shards[0]);
+        fputs(shards[0][0] && shards[1][0] ? " -> " : "", stdout);
+        term_text(shards[1]);
+        fputs(difference->members[0] ? "  " : "", stdout);
+        term_text(difference->members);
+        fputc('\n', stdout);
+    }
+    free(key);
+    return EXIT_FINE;
+}
+
+static void summary_print(struct stoker_diff *diff, double seconds, uint64_t shown)
+{
+    struct stoker_diff_progress progress = {.struct_size = sizeof progress};
+    char number[TERM_NUMBER_BYTES];
+    uint64_t all;
+
+    stoker_diff_progress(diff, &progress);
+    all = progress.added + progress.removed + progress.changed;
+    fputs(all ? "differ: " : "the same: ", stdout);
+    if (all) {
+        printf("%s added, ", term_count(number, progress.added));
+        printf("%s removed, ", term_count(number, progress.removed));
+        printf("%s changed, ", term_count(number, progress.changed));
+        printf("%s the same", term_count(number, progress.same));
+    } else {
+        printf("%s samples", term_count(number, progress.same));
+    }
+    if (shown < all) {
+        printf(" (%s shown)", term_count(number, shown));
+    }
+    if (progress.bytes) {
+        printf("; %s read", term_bytes(number, progress.bytes));
+    } else {
+        fputs("; no data read", stdout);
+    }
+    printf(" in %s\n", term_time(number, seconds));
+}
+
+static void summary_print_json(struct stoker_diff *diff, double seconds, uint64_t shown)
+{
+    struct stoker_diff_progress progress = {.struct_size = sizeof progress};
+
+    stoker_diff_progress(diff, &progress);
+    json_open(NULL, '{');
+    json_str("kind", "summary");
+    json_u64("added", progress.added);
+    json_u64("removed", progress.removed);
+    json_u64("changed", progress.changed);
+    json_u64("same", progress.same);
+    json_u64("shown", shown);
+    json_u64("samples_a", progress.samples_a);
+    json_u64("samples_b", progress.samples_b);
+    json_u64("bytes_read", progress.bytes);
+    json_double("seconds", seconds);
+    json_close('}');
+}

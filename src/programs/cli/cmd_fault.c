@@ -1,0 +1,43 @@
+/* stoker fault: becomes stoker-fault, which lies beside this program. It is one of its own, for it
+ * speaks HTTP with whoever comes and needs nothing of the library. */
+#include "programs/cli/args.h"
+
+#include "programs/cli/terminal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PROGRAM "stoker-fault"
+#define PATH_BYTES 4096
+#define WORDS_MAX 256
+
+static int run_words(int argc, char **argv);
+
+const struct command command_fault = {
+    .name = "fault",
+    .usage = "[options]",
+    .summary = "A proxy, or a small store, that fails as a script says, to test against",
+    .run_words = run_words,
+};
+
+static int run_words(int argc, char **argv)
+{
+    static char path[PATH_BYTES + sizeof PROGRAM];
+    static char name[] = PROGRAM, *words[WORDS_MAX + 2] = {name};
+    ssize_t bytes = readlink("/proc/self/exe", path, PATH_BYTES);
+    char *slash;
+
+    if (argc > WORDS_MAX) {
+        return term_usage("fault", "too many words", argv[WORDS_MAX], "put rules into a file");
+    }
+    path[bytes > 0 ? bytes : 0] = 0;
+    slash = strrchr(path, '/');
+    memcpy(slash ? slash + 1 : path, PROGRAM, sizeof PROGRAM);
+    for (int i = 0; i < argc; i++) {
+        words[i + 1] = argv[i];
+    }
+    execv(path, words);
+    term_fail(strerror(errno), path, "it is installed beside stoker: install both again");
+    return EXIT_ENVIRONMENT;
+}

@@ -1,0 +1,251 @@
+/* stoker info: what a data set is, how it will be read and ordered, and what a stream of it takes.
+ */
+#include "programs/cli/args.h"
+
+#include "programs/cli/info_filesystem.h"
+#include "programs/cli/info_location.h"
+#include "programs/cli/terminal.h"
+
+#include <string.h>
+
+#define WINDOW_DEFAULT 64 /* blocks, as stoker.h says */
+/* How many batches a loader keeps in flight by itself: docs/ARCHITECTURE.md, "Memory". */
+#define AHEAD_BYTES (64u << 20)
+#define AHEAD_MIN 2
+#define AHEAD_MAX 16
+
+struct facts {
+    struct stoker_engine_info engine;
+    struct stoker_dataset_info dataset;
+    uint64_t batch, image, dtype, window, groups, shuffle;
+    uint64_t batch_bytes, batches_ahead;
+    char identity[65];
+};
+
+static int run(struct args *args);
+static void facts_print(const struct facts *facts);
+static void marks_print_used(const struct stoker_dataset_info *dataset);
+static void facts_print_json(const struct facts *facts, const struct mounted *mounted,
+                             const struct placed *placed);
+static int print_mounts(const struct mounted *mounted, const struct args *args);
+static int run_opened(struct args *args, const struct mounted *mounted);
+
+const struct command command_info = {
+    .name = "info",
+    .bit = COMMAND_INFO,
+    .usage = "[options] PATH...",
+    .summary = "Say what a data set is, what it lies on, and how it will be read",
+    .more =
+        "Of local paths file system, server and disk are told, and what of them slows training\n"
+        "down, with the command that changes it: a FINDING makes the exit status 1. Of buckets of\n"
+        "S3 and Google their region is told (of S3 Express the zone), and that of this machine, "
+        "by\n"
+        "its cloud's metadata: that they differ is a finding, too. Where no metadata answer, "
+        "which\n"
+        "takes a second, AWS_EC2_METADATA_DISABLED=true asks none. The memory that a stream takes\n"
+        "is worked out for the given batch and picture; nothing is decoded.\n",
+    .run = run,
+};
+
+static int run(struct args *args)
+{
+    static struct mounted mounted;
+    int status;
+
+    if (args->path_count == 0) {
+        return term_usage("info", "no path given", NULL, "usage: stoker info [options] PATH...");
+    }
+    mounted_open(&mounted, args);
+    if (args->mount || mounted.is_silent) {
+        status = print_mounts(&mounted, args);
+    } else {
+        if (!args->json) {
+            mounted_print(&mounted);
+        }
+        status = run_opened(args, &mounted);
+    }
+    mounted_close(&mounted);
+    return status;
+}
+
+/* Without a data set: it is not asked for, or could not be read. */
+static int print_mounts(const struct mounted *mounted, const struct args *args)
+{
+    if (mounted->status < 0) {
+        return term_error(mounted->status, &mounted->error);
+    }
+    if (mounted->count == 0) {
+        return term_usage("info", "--mount is for paths of this machine", args->paths[0],
+                          "leave it out for a URL");
+    }
+    if (args->json) {
+        json_open(NULL, '{');
+        mounted_json(mounted);
+        json_close('}');
+    } else {
+        mounted_print(mounted);
+    }
+    return mounted_status(mounted);
+}
+
+static int run_opened(struct args *args, const struct mounted *mounted)
+{
+    struct stoker_engine *engine = NULL;
+    struct stoker_dataset *dataset = NULL;
+    static struct placed placed;
+    struct facts facts = {
+        .engine.struct_size = sizeof facts.engine,
+        .dataset.struct_size = sizeof facts.dataset,
+        .batch = args->batch ? args->batch : 256,
+        .image = args->image ? args->image : 224,
+        .dtype = args->dtype ? args->dtype : STOKER_FLOAT32,
+        .window = args->window ? args->window : WINDOW_DEFAULT,
+        .groups = args->groups ? args->groups : 1,
+        .shuffle = args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK,
+    };
+
+    int status = args_open(args, &engine, &dataset);
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    stoker_engine_info(engine, &facts.engine);
+    stoker_dataset_info(dataset, &facts.dataset);
+    placed_open(&placed, engine, args);
+    if (facts.dataset.sequential) {
+        facts.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does, whatever it is asked for */
+    }
+    facts.batch_bytes = facts.batch * facts.image * facts.image * 3 * args_dtype_bytes(facts.dtype);
+    facts.batches_ahead = AHEAD_BYTES / facts.batch_bytes;
+    facts.batches_ahead = facts.batches_ahead < AHEAD_MIN   ? AHEAD_MIN
+                          : facts.batches_ahead > AHEAD_MAX ? AHEAD_MAX
+                                                            : facts.batches_ahead;
+    for (size_t i = 0; i < sizeof facts.dataset.identity; i++) {
+        snprintf(facts.identity + 2 * i, 3, "%02x", facts.dataset.identity[i]);
+    }
+    if (args->json) {
+        facts_print_json(&facts, mounted, &placed);
+    } else {
+        placed_print(&placed);
+        facts_print(&facts);
+    }
+    stoker_dataset_close(dataset);
+    stoker_engine_close(engine);
+    status = placed_status(&placed);
+    return status != EXIT_FINE ? status : mounted_status(mounted);
+}
+
+static void facts_print(const struct facts *facts)
+{
+    const struct stoker_dataset_info *dataset = &facts->dataset;
+    const struct stoker_engine_info *engine = &facts->engine;
+    const uint64_t mixed = facts->window * dataset->block_samples;
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+
+    printf("data\n");
+    printf("  kind        %s%s\n", dataset->kind,
+           dataset->sequential ? ", compressed: read front to back, in shard order" : "");
+    printf("  samples     %s in %s %s\n", term_count(a, dataset->sample_count),
+           term_count(b, dataset->shard_count),
+           strcmp(dataset->kind, "imagefolder") == 0 ? "files" : "shards");
+    printf("  members     %s", term_count(a, dataset->member_count));
+    if (dataset->bytes) {
+        printf(", %s", term_bytes(b, dataset->bytes));
+    }
+    printf("\n  classes     %s\n", term_count(a, dataset->class_count));
+    printf("  identity    %.16s\n", facts->identity);
+    printf("  index       ");
+    if (dataset->index_path) {
+        printf("%s of %s %s from ", term_count(a, dataset->shards_indexed),
+               term_count(b, dataset->shard_count),
+               strcmp(dataset->kind, "imagefolder") == 0 ? "files" : "shards");
+        term_text(dataset->index_path);
+    } else {
+        printf("not used");
+    }
+    if (dataset->index_note[0]) {
+        printf("; ");
+        term_text(dataset->index_note);
+    }
+    printf("\n");
+    marks_print_used(dataset);
+    printf("order\n");
+    printf("  version     %d, %s shuffle\n", STOKER_ORDER_VERSION,
+           args_shuffle_name(facts->shuffle));
+    printf("  block       %s samples\n", term_count(a, dataset->block_samples));
+    printf("  window      %s blocks: %s samples are mixed\n", term_count(a, facts->window),
+           term_count(b, mixed < dataset->sample_count ? mixed : dataset->sample_count));
+    printf("  groups      %s\n", term_count(a, facts->groups));
+    printf("machine\n");
+    printf("  cores       %u granted, %u decode threads\n", engine->cores, engine->threads);
+    printf("  memory      %s budget\n", term_bytes(a, engine->memory_bytes_max));
+    printf("  io          %s: %s\n", engine->io_backend, engine->io_reason);
+    printf("  vector      %s\n", engine->vector);
+    printf("memory of a stream\n");
+    printf("  one batch   %s = %llu samples x 3 x %llu x %llu x %llu bytes (%s)\n",
+           term_bytes(a, facts->batch_bytes), (unsigned long long)facts->batch,
+           (unsigned long long)facts->image, (unsigned long long)facts->image,
+           (unsigned long long)args_dtype_bytes(facts->dtype), args_dtype_name(facts->dtype));
+    printf("  in flight   %s = %llu batches ahead and the one in your hands\n",
+           term_bytes(a, facts->batch_bytes * (facts->batches_ahead + 1)),
+           (unsigned long long)facts->batches_ahead);
+    printf("  besides     for each of %u threads a sample's bytes and the decoder's rows;\n"
+           "              one batch more for each that you keep, up to the budget\n",
+           engine->threads);
+}
+
+/* Nothing if there are none. */
+static void marks_print_used(const struct stoker_dataset_info *dataset)
+{
+    if (dataset->marked && dataset->marks_mcus) {
+        printf("  marks       of JPEGs, each %u MCUs\n", dataset->marks_mcus);
+    } else if (dataset->marked) {
+        printf("  marks       of JPEGs, each row of MCUs\n");
+    } else if (dataset->marks_note[0]) {
+        printf("  marks       ");
+        term_text(dataset->marks_note);
+        printf("\n");
+    }
+}
+
+static void facts_print_json(const struct facts *facts, const struct mounted *mounted,
+                             const struct placed *placed)
+{
+    const struct stoker_dataset_info *dataset = &facts->dataset;
+    const struct stoker_engine_info *engine = &facts->engine;
+
+    json_open(NULL, '{');
+    json_str("kind", dataset->kind);
+    json_u64("samples", dataset->sample_count);
+    json_u64("shards", dataset->shard_count);
+    json_u64("members", dataset->member_count);
+    json_u64("classes", dataset->class_count);
+    json_u64("bytes", dataset->bytes);
+    json_bool("sequential", dataset->sequential);
+    json_str("identity", facts->identity);
+    if (dataset->index_path) {
+        json_str("index_path", dataset->index_path);
+    }
+    json_str("index_note", dataset->index_note);
+    json_u64("shards_indexed", dataset->shards_indexed);
+    if (dataset->marked) {
+        json_u64("marks_mcus", dataset->marks_mcus);
+    }
+    json_str("marks_note", dataset->marks_note);
+    json_u64("order_version", STOKER_ORDER_VERSION);
+    json_str("shuffle", args_shuffle_name(facts->shuffle));
+    json_u64("block_samples", dataset->block_samples);
+    json_u64("window_blocks", facts->window);
+    json_u64("group_count", facts->groups);
+    json_u64("cores", engine->cores);
+    json_u64("threads", engine->threads);
+    json_u64("memory_bytes_max", engine->memory_bytes_max);
+    json_str("io_backend", engine->io_backend);
+    json_str("io_reason", engine->io_reason);
+    json_str("vector", engine->vector);
+    json_u64("batch_size", facts->batch);
+    json_u64("batch_bytes", facts->batch_bytes);
+    json_u64("batches_ahead", facts->batches_ahead);
+    mounted_json(mounted);
+    placed_json(placed);
+    json_close('}');
+}

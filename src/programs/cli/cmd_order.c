@@ -1,0 +1,429 @@
+/* stoker order: what the order of a data set costs and how well it mixes; which sample comes
+ * where; where two set-ups differ. Its proofs are in order_prove.c. */
+#include "programs/cli/order_prove.h"
+
+#include "programs/cli/terminal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH_DEFAULT 256
+#define WINDOW_DEFAULT 64 /* blocks, as stoker.h says */
+#define EPOCHS_DEFAULT 3
+#define SLOTS 256
+#define KEY_BYTES 4097
+
+static int run(struct args *args);
+static int setup_open(struct setup *setup, const struct args *args);
+static void setup_close(struct setup *setup);
+static int list(struct setup *setup);
+static int find(struct setup *setup);
+static int diff(struct setup *setup);
+
+const struct command command_order = {
+    .name = "order",
+    .bit = COMMAND_ORDER,
+    .usage = "[options] PATH... | --samples N [options]",
+    .summary = "Show what an order costs and how it mixes; where a sample comes; prove it",
+    .more =
+        "Without --at, --find, --diff, --verify or --simulate: memory, requests and mixing of "
+        "these settings,\n"
+        "beside a shuffle buffer of as many samples as the windows hold, a full permutation and "
+        "the\n"
+        "classic shuffle by two levels (shards, then the samples of each; of tars).\n"
+        "Nothing but the index or headers is read: the order is a function of the settings.\n"
+        "Distances are in data sets: a full permutation has 0.333. Batch mates are the samples of\n"
+        "one step, of all ranks.\n",
+    .run = run,
+};
+
+static int run(struct args *args)
+{
+    struct setup setup = {0};
+    int asked = (args->at != NULL) + (args->find != NULL) + (args->diff != NULL) + args->verify +
+                args->simulate;
+    int status;
+
+    if (args->path_count == 0 && args->samples == 0) {
+        return term_usage("order", "no path given", NULL,
+                          "usage: stoker order [options] PATH..., or --samples N");
+    }
+    if (asked > 1 || (args->rank && !args->at)) {
+        return term_usage("order", "options that do not go together", NULL,
+                          "give one of --at, --find, --diff, --verify and --simulate; --rank goes "
+                          "with --at");
+    }
+    status = setup_open(&setup, args);
+    if (status == EXIT_FINE) {
+        status = args->at         ? list(&setup)
+                 : args->find     ? find(&setup)
+                 : args->diff     ? diff(&setup)
+                 : args->verify   ? order_verify(&setup)
+                 : args->simulate ? order_simulate(&setup)
+                                  : order_report(&setup);
+    }
+    setup_close(&setup);
+    return status;
+}
+
+static int setup_open(struct setup *setup, const struct args *args)
+{
+    int status;
+
+    setup->args = args;
+    setup->info.struct_size = sizeof setup->info;
+    if (args->path_count > 0) {
+        if (args->samples) {
+            return term_usage("order", "a path and --samples", NULL, "give one of both");
+        }
+        status = order_open_sources(args, &setup->engine, &setup->dataset);
+        if (status != EXIT_FINE) {
+            return status;
+        }
+        stoker_dataset_info(setup->dataset, &setup->info);
+    } else {
+        setup->info.sample_count = args->samples;
+        setup->info.block_samples = 1;
+    }
+    if (setup->dataset && !setup->info.sequential) {
+        setup->shard_ends = malloc((setup->info.shard_count + 1) * sizeof *setup->shard_ends);
+    }
+    if (setup->shard_ends && stoker_dataset_shard_ends(setup->dataset, 0, setup->info.shard_count,
+                                                       setup->shard_ends) < 0) {
+        free(setup->shard_ends); /* a folder */
+        setup->shard_ends = NULL;
+    }
+    status = order_mix_open(setup, args);
+    status = status == EXIT_FINE ? chosen_open(&setup->choice, args, setup->dataset) : status;
+    return status == EXIT_FINE ? order_open(setup, args, &setup->order) : status;
+}
+
+static void setup_close(struct setup *setup)
+{
+    stoker_order_close(setup->order);
+    chosen_close(&setup->choice);
+    stoker_dataset_close(setup->dataset);
+    stoker_engine_close(setup->engine);
+    free(setup->shard_ends);
+}
+
+struct stoker_order_options order_settings(const struct setup *setup, const struct args *args)
+{
+    struct stoker_order_options options = {
+        .struct_size = sizeof options,
+        .sample_count = setup->dataset ? setup->info.sample_count : args->samples,
+        .block_samples = args->block_samples ? args->block_samples : setup->info.block_samples,
+        .seed = args->seed,
+        .shuffle = (uint32_t)(args->shuffle ? args->shuffle : STOKER_SHUFFLE_BLOCK),
+        .tail = (uint32_t)args->tail,
+        .window_blocks = (uint32_t)(args->window ? args->window : WINDOW_DEFAULT),
+        .group_count = (uint32_t)(args->groups ? args->groups : 1),
+        .batch_size = (uint32_t)(args->batch ? args->batch : BATCH_DEFAULT),
+        .world_size = (uint32_t)(args->world ? args->world : 1),
+    };
+
+    if (setup->has_mix) {
+        options.mix = &setup->mix.options;
+    }
+    if (setup->choice.is_there) {
+        options.sampling = &setup->choice.options;
+    }
+    if (setup->shard_ends) {
+        options.shard_ends = setup->shard_ends;
+        options.shard_count = setup->info.shard_count;
+    }
+    if (setup->info.sequential) {
+        options.shuffle = STOKER_SHUFFLE_NONE; /* as a loader does, whatever it is asked for */
+    }
+    return options;
+}
+
+int order_open(const struct setup *setup, const struct args *args, struct stoker_order **order_out)
+{
+    struct stoker_order_options options = order_settings(setup, args);
+    struct stoker_error error = {0};
+    int status = stoker_order_open(order_out, &options, &error);
+
+    return status < 0 ? term_error(status, &error) : EXIT_FINE;
+}
+
+/* ---- where samples come ---- */
+
+static int slot_print(const struct setup *setup, const struct stoker_slot *slot)
+{
+    struct stoker_member_info member = {.shard = ""};
+    struct stoker_error error = {0};
+    char key[KEY_BYTES] = "";
+    size_t members = 1;
+
+    if (setup->dataset) {
+        int status = stoker_dataset_sample(setup->dataset, slot->sample, key, sizeof key, &member,
+                                           &members, &error);
+        if (status < 0) {
+            return term_error(status, &error);
+        }
+    }
+    if (setup->args->json) {
+        json_open(NULL, '{');
+        json_u64("step_epoch", slot->step_epoch);
+        json_u64("step", slot->step);
+        json_u64("rank", slot->rank);
+        json_u64("slot", slot->slot);
+        json_u64("epoch", slot->epoch);
+        json_u64("position", slot->position);
+        json_u64("sample", slot->sample);
+        json_bool("real", slot->real);
+        if (setup->dataset) {
+            json_str("key", key);
+            json_str("shard", member.shard);
+        }
+        json_close('}');
+        return EXIT_FINE;
+    }
+    printf("epoch %llu  step %-8llu  rank %-4u  slot %-5u  sample %-10llu",
+           (unsigned long long)slot->step_epoch, (unsigned long long)slot->step, slot->rank,
+           slot->slot, (unsigned long long)slot->sample);
+    if (setup->dataset) {
+        fputs("  ", stdout);
+        term_text(key);
+        fputs("  ", stdout);
+        term_text(member.shard);
+    }
+    fputs(slot->real ? "\n" : "  (padding)\n", stdout);
+    return EXIT_FINE;
+}
+
+static int list(struct setup *setup)
+{
+    struct stoker_slot slots[SLOTS];
+    const struct args *args = setup->args;
+    uint64_t step, rank = STOKER_ALL_RANKS, skip = 0;
+    int count, status = EXIT_FINE;
+    char advice[160];
+
+    if (!args_number(args->at, &step) ||
+        (args->rank && (!args_number(args->rank, &rank) || rank >= STOKER_ALL_RANKS))) {
+        return term_usage("order", "not a number that fits", args->rank ? args->rank : args->at,
+                          "steps and ranks count from 0");
+    }
+    while ((count = stoker_order_slots(setup->order, args->epoch, step, (uint32_t)rank, skip, slots,
+                                       SLOTS)) > 0) {
+        for (int i = 0; i < count && status == EXIT_FINE && !term_closed(); i++) {
+            status = slot_print(setup, &slots[i]);
+        }
+        if (status != EXIT_FINE || term_closed()) {
+            return status;
+        }
+        skip += (uint64_t)count;
+    }
+    if (count < 0) {
+        snprintf(advice, sizeof advice, "epoch %llu has %llu steps, counted from 0, of %u ranks",
+                 (unsigned long long)args->epoch,
+                 (unsigned long long)stoker_order_steps(setup->order, args->epoch),
+                 order_settings(setup, args).world_size);
+        return term_usage("order", "there is no such step or rank", args->at, advice);
+    }
+    return EXIT_FINE;
+}
+
+/* A line for each time that a sample comes in an epoch: once, but for a mix. */
+static int find_in_epoch(struct setup *setup, uint64_t epoch, uint64_t sample)
+{
+    int found = 0, status = EXIT_FINE;
+
+    for (uint64_t skip = 0; status == EXIT_FINE && !term_closed(); skip++) {
+        struct stoker_slot slot;
+
+        found = stoker_order_find(setup->order, epoch, sample, skip, &slot);
+        if (found < 0) {
+            break;
+        }
+        if (found == 1) {
+            status = slot_print(setup, &slot);
+        } else if (setup->args->json) {
+            json_open(NULL, '{');
+            json_u64("epoch", epoch);
+            json_u64("sample", sample);
+            json_bool("dropped", true);
+            json_close('}');
+        } else {
+            printf("epoch %llu  dropped with the tail: sample %llu\n", (unsigned long long)epoch,
+                   (unsigned long long)sample);
+        }
+    }
+    return found == STOKER_ERROR_ARGUMENT ? term_usage("order", "there is no such sample",
+                                                       setup->args->find, "samples count from 0")
+                                          : status;
+}
+
+/* In each epoch that was asked for. */
+static int find_sample(struct setup *setup, uint64_t sample)
+{
+    uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
+    int status = EXIT_FINE;
+
+    for (uint64_t i = 0; i < epochs && status == EXIT_FINE && !term_closed(); i++) {
+        status = find_in_epoch(setup, setup->args->epoch + i, sample);
+    }
+    return status;
+}
+
+static int find(struct setup *setup)
+{
+    const char *wanted = setup->args->find;
+    uint64_t sample, matches = 0;
+    int status = EXIT_FINE;
+
+    if (!setup->dataset) {
+        if (!args_number(wanted, &sample)) {
+            return term_usage("order", "not a number", wanted,
+                              "without PATH, give a sample's number");
+        }
+        return find_sample(setup, sample);
+    }
+    for (sample = 0; sample < setup->info.sample_count && status == EXIT_FINE; sample++) {
+        struct stoker_error error = {0};
+        char key[KEY_BYTES];
+        size_t members = 0;
+        int failed =
+            stoker_dataset_sample(setup->dataset, sample, key, sizeof key, NULL, &members, &error);
+
+        if (failed < 0) {
+            return term_error(failed, &error);
+        }
+        if (strcmp(key, wanted) == 0) {
+            matches++;
+            status = find_sample(setup, sample);
+        }
+    }
+    if (status == EXIT_FINE && matches == 0) {
+        term_fail("no sample has this key", wanted, "'stoker ls PATH' lists the keys");
+        return EXIT_FINDINGS;
+    }
+    return status;
+}
+
+/* ---- two set-ups ---- */
+
+static void difference_print(const struct stoker_order_difference *difference, uint64_t epochs)
+{
+    if (difference->order) {
+        printf("order: epoch %llu position %llu: sample ",
+               (unsigned long long)difference->order_epoch,
+               (unsigned long long)difference->order_position);
+        for (int i = 0; i < 2; i++) {
+            uint64_t sample = i ? difference->sample_b : difference->sample_a;
+
+            if (sample == STOKER_NO_SAMPLE) {
+                printf("none%s", i ? "\n" : " and ");
+            } else {
+                printf("%llu%s", (unsigned long long)sample, i ? "\n" : " and ");
+            }
+        }
+    } else {
+        printf("order: the same in %llu epochs\n", (unsigned long long)epochs);
+    }
+    if (difference->step) {
+        printf("steps: differ from epoch %llu step %llu on\n",
+               (unsigned long long)difference->step_epoch,
+               (unsigned long long)difference->step_number);
+    } else {
+        printf("steps: hold the same samples\n");
+    }
+    if (difference->rank) {
+        printf("ranks: differ from epoch %llu step %llu rank %u on\n",
+               (unsigned long long)difference->rank_epoch,
+               (unsigned long long)difference->rank_step, difference->rank_number);
+    } else {
+        printf("ranks: have the same samples in the same slots\n");
+    }
+}
+
+static void difference_print_json(const struct stoker_order_difference *difference)
+{
+    json_open(NULL, '{');
+    json_bool("order_differs", difference->order);
+    if (difference->order) {
+        json_u64("order_epoch", difference->order_epoch);
+        json_u64("order_position", difference->order_position);
+        json_u64("sample_a", difference->sample_a);
+        json_u64("sample_b", difference->sample_b);
+    }
+    json_bool("steps_differ", difference->step);
+    if (difference->step) {
+        json_u64("step_epoch", difference->step_epoch);
+        json_u64("step", difference->step_number);
+    }
+    json_bool("ranks_differ", difference->rank);
+    if (difference->rank) {
+        json_u64("rank_epoch", difference->rank_epoch);
+        json_u64("rank_step", difference->rank_step);
+        json_u64("rank", difference->rank_number);
+    }
+    json_close('}');
+}
+
+/* Whether nothing but what makes an order was changed. */
+static bool is_setting_changed_only(const struct setup *setup, const struct args *changed)
+{
+    struct args rest = *changed;
+
+    rest.batch = setup->args->batch;
+    rest.world = setup->args->world;
+    rest.seed = setup->args->seed;
+    rest.shuffle = setup->args->shuffle;
+    rest.tail = setup->args->tail;
+    rest.window = setup->args->window;
+    rest.groups = setup->args->groups;
+    rest.block_samples = setup->args->block_samples;
+    rest.subset = setup->args->subset;
+    rest.weights = setup->args->weights;
+    rest.balance = setup->args->balance;
+    rest.curriculum = setup->args->curriculum;
+    rest.repeats = setup->args->repeats;
+    rest.repeats_apart = setup->args->repeats_apart;
+    rest.epoch_samples = setup->args->epoch_samples;
+    rest.mix = setup->args->mix;
+    rest.mix_end = setup->args->mix_end;
+    rest.mix_epoch = setup->args->mix_epoch;
+    rest.samples = setup->dataset ? rest.samples : setup->args->samples;
+    return memcmp(&rest, setup->args, sizeof rest) == 0;
+}
+
+static int diff(struct setup *setup)
+{
+    struct stoker_order_difference difference = {.struct_size = sizeof difference};
+    uint64_t epochs = setup->args->epochs ? setup->args->epochs : EPOCHS_DEFAULT;
+    struct args changed = *setup->args;
+    struct stoker_order *other = NULL;
+    struct choice own = setup->choice; /* what points into it is put back below */
+    struct stoker_error error = {0};
+    int status = args_change(&changed, &command_order, setup->args->diff);
+
+    if (status == EXIT_FINE && (!*setup->args->diff || !is_setting_changed_only(setup, &changed))) {
+        return term_usage("order", "not settings of an order", setup->args->diff,
+                          "give some of samples, block-samples, batch, world, seed, shuffle, tail, "
+                          "window, groups, repeats, repeats-apart, epoch-samples, mix-end and "
+                          "mix-epoch, like seed=1,window=128; mix, subset, weights, balance or "
+                          "curriculum as the last");
+    }
+    status = status != EXIT_FINE ? status : order_mix_open(setup, &changed); /* the other's */
+    status = status != EXIT_FINE ? status : chosen_open(&setup->choice, &changed, setup->dataset);
+    status = status != EXIT_FINE ? status : order_open(setup, &changed, &other);
+    if (status == EXIT_FINE) {
+        int failed = stoker_order_diff(setup->order, other, epochs, &difference, &error);
+        status = failed < 0 ? term_error(failed, &error) : EXIT_FINE;
+    }
+    stoker_order_close(other);
+    chosen_close(&setup->choice);
+    setup->choice = own;
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    if (setup->args->json) {
+        difference_print_json(&difference);
+    } else {
+        difference_print(&difference, epochs);
+    }
+    return difference.order || difference.step || difference.rank ? EXIT_FINDINGS : EXIT_FINE;
+}

@@ -1,0 +1,275 @@
+/* stoker verify: reads all of a data set, and prints what is wrong with it. */
+#include "programs/cli/args.h"
+
+#include "programs/cli/jpeg_index_run.h"
+#include "programs/cli/main.h"
+#include "programs/cli/terminal.h"
+
+#include <string.h>
+
+#define SLICE_MS 200 /* between two looks at the live line */
+
+static int run(struct args *args);
+static int pull(struct stoker_verify *verify, const struct args *args, uint64_t start_ns);
+static int check_marks(struct stoker_engine *engine, const struct args *args, int status);
+static void live(struct stoker_verify *verify, double seconds);
+static void finding_print(const struct stoker_finding *finding);
+static void finding_print_json(const struct stoker_finding *finding);
+static void summary_print(struct stoker_verify *verify, double seconds, bool repair);
+static void summary_print_json(struct stoker_verify *verify, double seconds);
+
+const struct command command_verify = {
+    .name = "verify",
+    .bit = COMMAND_VERIFY,
+    .usage = "[options] PATH...",
+    .summary = "Read everything and list what is damaged; --repair takes it out",
+    .more =
+        "Checks every tar header, padding and end, every key, every picture's header and end\n"
+        "(--deep: all its pixels, and INDEX.marks against them), and what is there to compare\n"
+        "with: the SHA-256 of each shard\n"
+        "in stoker.manifest.json and the checksums in stoker.index. Goes on after damage.\n"
+        "A line is: KIND  SHARD @OFFSET  KEY.EXT  WHAT.\n"
+        "\n"
+        "--repair writes each damaged shard anew without the samples that are damaged (gz, zstd,\n"
+        "bz2 and xz shards packed the same way again), keeps the old one as SHARD.original, "
+        "brings\n"
+        "the manifest up to date, and removes an index of the old bytes (run 'stoker index'\n"
+        "again). Damaged files of a folder ROOT move to ROOT.bad. Where a checksum of the packing "
+        "is\n"
+        "all that is wrong, nothing tells whether it was damaged or the bytes were: samples under "
+        "it\n"
+        "are left out, but for those that prove themselves (PNG; checksums of an index). With\n"
+        "--keep-unproven they are kept, and counted in a note. Exit status 1 says that there "
+        "were findings, mended or not: verify again to\n"
+        "see that none is left. A note (a picture under another kind's name, an index made anew)\n"
+        "is no finding.\n",
+    .run = run,
+};
+
+static int run(struct args *args)
+{
+    struct stoker_error error = {0};
+    struct stoker_engine *engine = NULL;
+    struct stoker_verify *verify = NULL;
+    struct stoker_verify_options options = {
+        .struct_size = sizeof options,
+        .urls = args->paths,
+        .url_count = args->path_count,
+        .deep = args->deep,
+        .repair = args->repair,
+        .keep_unproven = args->keep_unproven,
+        .findings_max = args->limit,
+    };
+    uint64_t start_ns = term_clock_ns();
+    int status;
+
+    if (args->path_count == 0) {
+        return term_usage("verify", "no path given", NULL,
+                          "usage: stoker verify [options] PATH...");
+    }
+    status = args_open_engine(args, &engine);
+    if (status == EXIT_FINE) {
+        status = stoker_verify_open(&verify, engine, &options, &error);
+        status = status < 0 ? term_error(status, &error) : pull(verify, args, start_ns);
+        if (args->deep && (status == EXIT_FINE || status == EXIT_FINDINGS)) {
+            status = check_marks(engine, args, status);
+        }
+    }
+    stoker_verify_close(verify);
+    stoker_engine_close(engine);
+    return status;
+}
+
+/* Marks of JPEGs, if there are any, beside those that are made of the pictures now. */
+static int check_marks(struct stoker_engine *engine, const struct args *args, int status)
+{
+    struct marks_job job = {engine, args->paths, args->path_count, NULL, 0, true};
+    struct marks_report report;
+    const struct stoker_marker_progress *progress = &report.progress;
+    int checked = marks_run(&job, &report);
+
+    if (!report.path[0] || checked != EXIT_FINE) {
+        return checked == EXIT_FINE ? status : checked;
+    }
+    if (args->json) {
+        json_open(NULL, '{');
+        json_str("kind", "marks");
+        marks_print_json(&report);
+        json_close('}');
+        return progress->wrong ? EXIT_FINDINGS : status;
+    }
+    if (progress->wrong) {
+        printf("marks       ");
+        term_text(report.path);
+        printf("  the marks of %llu samples are wrong, the first of sample %llu: make them anew "
+               "with stoker index --jpeg-rows\n",
+               (unsigned long long)progress->wrong, (unsigned long long)progress->first_wrong);
+        return EXIT_FINDINGS;
+    }
+    term_text(report.path);
+    printf(": the marks of %llu of %llu JPEGs are right\n", (unsigned long long)progress->marked,
+           (unsigned long long)progress->pictures);
+    return status;
+}
+
+static int pull(struct stoker_verify *verify, const struct args *args, uint64_t start_ns)
+{
+    struct stoker_verify_progress progress = {.struct_size = sizeof progress};
+    struct stoker_error error = {0};
+    int status = 0;
+
+    main_graceful(true);
+    while (!main_signal()) {
+        struct stoker_finding finding;
+
+        status = stoker_verify_next(verify, SLICE_MS, &finding, &error);
+        if (status == STOKER_ERROR_AGAIN) {
+            live(verify, term_seconds_since(start_ns));
+            continue;
+        }
+        if (status <= 0) {
+            break;
+        }
+        term_live_end();
+        if (args->json) {
+            finding_print_json(&finding);
+        } else {
+            finding_print(&finding);
+        }
+        if (term_closed()) {
+            break;
+        }
+    }
+    term_live_end();
+    if (main_signal()) {
+        term_fail("interrupted", "what follows is what was read so far",
+                  args->repair ? "the same command repairs all of it"
+                               : "run it again for the rest");
+    } else if (status < 0) {
+        return term_error(status, &error) == EXIT_USAGE ? EXIT_USAGE : EXIT_ENVIRONMENT;
+    }
+    if (args->json) {
+        summary_print_json(verify, term_seconds_since(start_ns));
+    } else {
+        summary_print(verify, term_seconds_since(start_ns), args->repair);
+    }
+    stoker_verify_progress(verify, &progress);
+    return main_signal()       ? EXIT_SIGNAL + main_signal()
+           : progress.findings ? EXIT_FINDINGS
+                               : EXIT_FINE;
+}
+
+/* The share, the rate, and the time left at that rate. */
+static void live(struct stoker_verify *verify, double seconds)
+{
+    struct stoker_verify_progress progress = {.struct_size = sizeof progress};
+    char line[256], done[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES], left[TERM_NUMBER_BYTES] = "";
+    double share;
+
+    if (!term_is_live()) {
+        return;
+    }
+    stoker_verify_progress(verify, &progress);
+    share = progress.bytes_total ? (double)progress.bytes / (double)progress.bytes_total
+                                 : (double)progress.shards / (double)progress.shards_total;
+    if (share > 0.005 && seconds > 0.5) {
+        term_time(left, seconds * (1 - share) / share);
+    }
+    snprintf(line, sizeof line, "%3.0f %%  %s  %s/s%s%s  %llu findings", 100 * share,
+             term_bytes(done, progress.bytes),
+             term_bytes(rate, (uint64_t)((double)progress.bytes / (seconds > 0 ? seconds : 1))),
+             left[0] ? "  left " : "", left, (unsigned long long)progress.findings);
+    term_live(share, line);
+}
+
+static void finding_print(const struct stoker_finding *finding)
+{
+    printf("%-10s  ", stoker_finding_name(finding->kind));
+    term_text(finding->shard);
+    if (finding->offset != STOKER_NO_OFFSET) {
+        printf(" @%llu", (unsigned long long)finding->offset);
+    }
+    if (finding->key[0]) {
+        fputs("  ", stdout);
+        term_text(finding->key);
+        if (finding->extension[0] && !strstr(finding->shard, finding->key)) {
+            fputc('.', stdout);
+            term_text(finding->extension);
+        }
+    }
+    fputs("  ", stdout);
+    term_text(finding->what);
+    fputc('\n', stdout);
+}
+
+static void finding_print_json(const struct stoker_finding *finding)
+{
+    json_open(NULL, '{');
+    json_str("kind", stoker_finding_name(finding->kind));
+    json_str("status", stoker_status_name(finding->status));
+    json_bool("note", finding->note);
+    json_str("shard", finding->shard);
+    if (finding->offset != STOKER_NO_OFFSET) {
+        json_u64("offset", finding->offset);
+    }
+    json_str("key", finding->key);
+    json_str("extension", finding->extension);
+    json_str("what", finding->what);
+    json_str("advice", finding->advice);
+    json_close('}');
+}
+
+static void summary_print(struct stoker_verify *verify, double seconds, bool repair)
+{
+    struct stoker_verify_progress progress = {.struct_size = sizeof progress};
+    char samples[TERM_NUMBER_BYTES], bytes[TERM_NUMBER_BYTES], shards[TERM_NUMBER_BYTES];
+    char time[TERM_NUMBER_BYTES], rate[TERM_NUMBER_BYTES];
+
+    stoker_verify_progress(verify, &progress);
+    if (progress.findings > 0) {
+        char count[TERM_NUMBER_BYTES];
+
+        printf("%s finding%s", term_count(count, progress.findings),
+               progress.findings == 1 ? "" : "s");
+        if (progress.findings + progress.notes > progress.findings_kept) {
+            printf(" (%s shown)", term_count(count, progress.findings_kept));
+        }
+    } else {
+        fputs(main_signal() ? "no findings so far" : "clean", stdout);
+    }
+    printf(": %s sample%s in %s %s%s, %s in %s (%s/s)\n", term_count(samples, progress.samples),
+           progress.samples == 1 ? "" : "s", term_count(shards, progress.shards),
+           progress.bytes_total ? "shard" : "file", progress.shards == 1 ? "" : "s",
+           term_bytes(bytes, progress.bytes), term_time(time, seconds),
+           term_bytes(rate, (uint64_t)((double)progress.bytes / (seconds > 0 ? seconds : 1))));
+    if (repair && progress.findings > 0) {
+        printf("repaired: %s %s%s, %s sample%s left out", term_count(shards, progress.repaired),
+               progress.bytes_total ? "shard" : "file", progress.repaired == 1 ? "" : "s",
+               term_count(samples, progress.dropped), progress.dropped == 1 ? "" : "s");
+        if (progress.unproven > 0) {
+            printf(", %s kept unproven", term_count(samples, progress.unproven));
+        }
+        putchar('\n');
+    }
+}
+
+static void summary_print_json(struct stoker_verify *verify, double seconds)
+{
+    struct stoker_verify_progress progress = {.struct_size = sizeof progress};
+
+    stoker_verify_progress(verify, &progress);
+    json_open(NULL, '{');
+    json_str("kind", "summary");
+    json_u64("findings", progress.findings);
+    json_u64("notes", progress.notes);
+    json_u64("shown", progress.findings_kept);
+    json_u64("shards", progress.shards);
+    json_u64("samples", progress.samples);
+    json_u64("members", progress.members);
+    json_u64("bytes", progress.bytes);
+    json_u64("repaired", progress.repaired);
+    json_u64("dropped", progress.dropped);
+    json_u64("unproven", progress.unproven);
+    json_double("seconds", seconds);
+    json_close('}');
+}

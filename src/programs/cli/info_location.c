@@ -1,0 +1,131 @@
+/* stoker info: where buckets are, where this machine is, and what it costs that they differ. */
+#include "programs/cli/info_location.h"
+
+#include "programs/cli/terminal.h"
+
+#include <string.h>
+
+static bool is_finding(const struct stoker_where *where)
+{
+    return where->kind > STOKER_WHERE_NEAR;
+}
+
+/* False: no URL of a bucket, or one that is known. */
+static bool take_bucket(struct placed *placed, const char *url)
+{
+    char *bucket = placed->buckets[placed->count];
+    const char *name = strstr(url, "://");
+    size_t bytes = name ? (size_t)(name - url) + 3 + strcspn(name + 3, "/*?[{") : 0;
+
+    if (bytes == 0 || bytes >= sizeof placed->buckets[0] ||
+        (strncmp(url, "s3://", 5) != 0 && strncmp(url, "gs://", 5) != 0)) {
+        return false;
+    }
+    memcpy(bucket, url, bytes);
+    bucket[bytes] = '\0';
+    for (uint32_t i = 0; i < placed->count; i++) {
+        if (strcmp(placed->buckets[i], bucket) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void placed_open(struct placed *placed, struct stoker_engine *engine, const struct args *args)
+{
+    placed->count = 0;
+    for (size_t i = 0; i < args->path_count && placed->count < PLACED_MAX; i++) {
+        struct stoker_where *row = &placed->rows[placed->count];
+        struct stoker_error error = {0};
+
+        if (!take_bucket(placed, args->paths[i])) {
+            continue;
+        }
+        *row = placed->count ? row[-1] : (struct stoker_where){0}; /* this machine is known */
+        row->struct_size = sizeof *row;
+        if (stoker_where_is(engine, args->paths[i], row, &error) < 0) {
+            row->kind = STOKER_WHERE_UNKNOWN;
+            snprintf(row->bucket_from, sizeof row->bucket_from, "%.100s, %.120s", error.what,
+                     error.where);
+        }
+        placed->count++;
+    }
+}
+
+static void print_place(const char *name, const char *region, const char *zone, const char *from)
+{
+    printf("  %-11s ", name);
+    term_text(region[0] ? region : "not told");
+    if (zone[0]) {
+        printf(", zone ");
+        term_text(zone);
+    }
+    if (from[0]) {
+        printf(" (");
+        term_text(from);
+        printf(")");
+    }
+    putchar('\n');
+}
+
+void placed_print(const struct placed *placed)
+{
+    for (uint32_t i = 0; i < placed->count; i++) {
+        const struct stoker_where *where = &placed->rows[i];
+
+        term_text(placed->buckets[i]);
+        printf(" is in\n");
+        print_place("bucket", where->bucket_region, where->bucket_zone, where->bucket_from);
+        if (where->machine_known) {
+            print_place("machine", where->machine_region, where->machine_zone, where->machine_from);
+        }
+        if (is_finding(where)) {
+            printf("  FINDING     ");
+            term_text(where->what);
+            printf("\n              ");
+            term_text(where->reason);
+            printf("\n              %s",
+                   strncmp(where->advice, "stoker ", 7) == 0 ? "run where it is, or: " : "");
+            term_text(where->advice);
+            putchar('\n');
+        }
+    }
+}
+
+void placed_json(const struct placed *placed)
+{
+    static const char *const kinds[] = {"unknown", "near", "other zone", "other region",
+                                        "other cloud"};
+
+    json_open("where", '[');
+    for (uint32_t i = 0; i < placed->count; i++) {
+        const struct stoker_where *where = &placed->rows[i];
+
+        json_open(NULL, '{');
+        json_str("bucket", placed->buckets[i]);
+        json_str("kind", kinds[where->kind]);
+        json_str("bucket_region", where->bucket_region);
+        json_str("bucket_zone", where->bucket_zone);
+        json_str("bucket_from", where->bucket_from);
+        json_str("machine_cloud", where->machine_known ? where->machine_cloud : "");
+        json_str("machine_region", where->machine_region);
+        json_str("machine_zone", where->machine_zone);
+        json_str("machine_from", where->machine_from);
+        json_double("gigabyte", where->gigabyte);
+        json_str("what", where->what);
+        json_str("reason", where->reason);
+        json_str("advice", where->advice);
+        json_close('}');
+    }
+    json_close(']');
+}
+
+int placed_status(const struct placed *placed)
+{
+    for (uint32_t i = 0; i < placed->count; i++) {
+        if (is_finding(&placed->rows[i])) {
+            return EXIT_FINDINGS;
+        }
+    }
+    return EXIT_FINE;
+}

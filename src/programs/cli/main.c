@@ -1,0 +1,178 @@
+/* The `stoker` command: finds the sub-command, owns signals and the exit status. */
+#include "programs/cli/main.h"
+#include "programs/cli/args.h"
+#include "programs/cli/terminal.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct command *const commands[] = {
+    &command_ls,      &command_cat,  &command_info,  &command_bench,  &command_index, &command_pack,
+    &command_verify,  &command_diff, &command_order, &command_sample, &command_creds, &command_cp,
+    &command_prewarm, &command_sync, &command_rm,    &command_stat,   &command_fault};
+#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+
+static volatile sig_atomic_t interrupted; /* written by the handler */
+static volatile sig_atomic_t graceful;    /* read by the handler */
+
+static void on_interrupt(int number);
+static const struct command *command_find(const char *name, const char *next);
+static int command_unknown(const char *typed);
+static int help(int argc, char **argv);
+static void overview(FILE *out);
+static bool name_urls(int argc, char **argv);
+
+int main(int argc, char **argv)
+{
+    struct sigaction interrupt = {.sa_handler = on_interrupt};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct args args = {0};
+
+    term_init();
+    sigaction(SIGINT, &interrupt, NULL);
+    sigaction(SIGTERM, &interrupt, NULL);
+    sigaction(SIGPIPE, &ignore, NULL); /* seen as EPIPE by term_finish, which is quiet */
+    if (argc < 2) {
+        overview(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
+        printf("stoker %s\n", stoker_version());
+        return term_finish(EXIT_FINE);
+    }
+    if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
+        strcmp(argv[1], "-h") == 0) {
+        return term_finish(help(argc - 2, argv + 2));
+    }
+    const struct command *command = command_find(argv[1], argc > 2 ? argv[2] : "");
+    if (!command) {
+        return command_unknown(argv[1]);
+    }
+    if (!name_urls(argc, argv)) {
+        return term_usage(NULL, "there is no memory", argv[1], "free some");
+    }
+    if (command->run_words) {
+        return term_finish(command->run_words(argc - 2, argv + 2));
+    }
+    int status = args_parse(&args, command, argc - 2, argv + 2);
+    if (status == EXIT_FINE && args.help) {
+        args_help(stdout, command);
+    } else if (status == EXIT_FINE) {
+        status = command->run(&args);
+    }
+    return term_finish(status);
+}
+
+/* URLs by their names, which hold no secret: nothing that is printed does then, and ps, and a core
+ * dump of this process, no longer show what they were. */
+static bool name_urls(int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++) {
+        char *url = strncmp(argv[i], "--", 2) == 0 && strchr(argv[i], '=')
+                        ? strchr(argv[i], '=') + 1
+                        : argv[i];
+        size_t head = (size_t)(url - argv[i]), bytes = strlen(url);
+        int64_t want = stoker_url_name(url, NULL, 0);
+        char *named = want < 0 ? NULL : malloc(head + (size_t)want + 1);
+
+        if (!named) {
+            return false;
+        }
+        memcpy(named, argv[i], head);
+        stoker_url_name(url, named + head, (size_t)want + 1);
+        if (strcmp(named, argv[i]) == 0) {
+            free(named);
+            continue;
+        }
+        explicit_bzero(url, bytes);
+        if ((size_t)want <= bytes) {
+            memcpy(url, named + head, (size_t)want);
+            free(named);
+        } else {
+            argv[i] = named; /* as long as the process */
+        }
+    }
+    return true;
+}
+
+int main_signal(void)
+{
+    return interrupted;
+}
+
+void main_graceful(bool on)
+{
+    graceful = on;
+}
+
+/* A command that can stop in the middle and report asks for it by main_graceful; all others, and
+ * a second signal, end at once. */
+static void on_interrupt(int number)
+{
+    if (!graceful || interrupted) {
+        term_restore_in_signal();
+        _exit(128 + number);
+    }
+    interrupted = number;
+}
+
+static const struct command *command_find(const char *name, const char *next)
+{
+    if (strcmp(name, command_bench.name) == 0 && strcmp(next, "store") == 0) {
+        return &command_bench_store;
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(commands[i]->name, name) == 0) {
+            return commands[i];
+        }
+    }
+    return NULL;
+}
+
+static int command_unknown(const char *typed)
+{
+    const char *words[COMMAND_COUNT + 2] = {0};
+    char advice[96] = "'stoker help' lists the commands";
+
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        words[i] = commands[i]->name;
+    }
+    words[COMMAND_COUNT] = "help";
+    const char *nearest = args_nearest(typed, words);
+    if (nearest) {
+        snprintf(advice, sizeof advice, "did you mean 'stoker %s'?", nearest);
+    }
+    return term_usage(NULL, typed[0] == '-' ? "unknown option" : "unknown command", typed, advice);
+}
+
+static int help(int argc, char **argv)
+{
+    if (argc == 0) {
+        overview(stdout);
+        return EXIT_FINE;
+    }
+    const struct command *command = command_find(argv[0], argc > 1 ? argv[1] : "");
+    if (!command) {
+        return command_unknown(argv[0]);
+    }
+    if (command->run_words) {
+        char word[] = "--help", *words[] = {word, NULL};
+        return command->run_words(1, words);
+    }
+    args_help(stdout, command);
+    return EXIT_FINE;
+}
+
+static void overview(FILE *out)
+{
+    fprintf(out, "usage: stoker COMMAND [options] PATH...\n\n"
+                 "Looks at training data, packs it, and measures how fast it can be fed.\n\n");
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+    }
+    fprintf(out, "  %-8s %s\n", "help", "The options of a command: stoker help COMMAND");
+    fprintf(out, "\nPATH is a folder of class folders, a tar, a glob or a brace list such as\n"
+                 "'train-{000..099}.tar'. stoker --version says which version this is.\n");
+}

@@ -1,0 +1,334 @@
+/* stoker order --verify and --simulate: proofs by enumeration. */
+#include "programs/cli/order_prove.h"
+
+#include "programs/cli/terminal.h"
+
+#include <string.h>
+
+#define PROOF_EPOCHS 2
+#define HISTORIES_DEFAULT 20
+#define WORLDS_MAX 64
+#define WORLDS_DEFAULT 8
+#define DIVISORS_MAX 65536 /* beyond, no more are looked for */
+#define STRETCHES_MAX 64
+#define LIVE_S 0.1
+
+/* What is to be proved, and what was found so far. */
+struct proof {
+    const struct setup *setup;
+    uint32_t worlds[WORLDS_MAX];
+    struct stoker_order_stretch stretches[STRETCHES_MAX];
+    size_t world_count, stretch_count;
+    uint64_t histories, epochs;
+    uint64_t parts_done, begin_ns;
+    double drawn_s; /* when the live line was last drawn */
+    struct stoker_order_proof sum;
+};
+
+/* ---- what is asked for ---- */
+
+bool order_take_number(const char **text, const char *ends, uint64_t *value_out)
+{
+    char word[24];
+    size_t bytes = strspn(*text, "0123456789");
+
+    if (bytes == 0 || bytes >= sizeof word || ((*text)[bytes] && !strchr(ends, (*text)[bytes]))) {
+        return false;
+    }
+    snprintf(word, sizeof word, "%.*s", (int)bytes, *text);
+    *text += bytes;
+    return args_number(word, value_out);
+}
+
+static void add_world(struct proof *proof, uint64_t size, uint64_t world)
+{
+    bool known = world > UINT32_MAX || size / world > UINT32_MAX || size % world != 0;
+
+    for (size_t i = 0; i < proof->world_count; i++) {
+        known |= proof->worlds[i] == world;
+    }
+    if (!known) {
+        proof->worlds[proof->world_count++] = (uint32_t)world;
+    }
+}
+
+/* "1,2,8", or up to eight sizes that divide a step: its smallest divisors, the one that was given,
+ * and a rank for each sample. */
+static int parse_worlds(struct proof *proof, const char *text)
+{
+    const struct stoker_order_options options = order_settings(proof->setup, proof->setup->args);
+    uint64_t size = (uint64_t)options.batch_size * options.world_size, world;
+
+    for (world = 1;
+         !text && world <= size && world < DIVISORS_MAX && proof->world_count < WORLDS_DEFAULT - 2;
+         world++) {
+        add_world(proof, size, world);
+    }
+    if (!text) {
+        add_world(proof, size, options.world_size);
+        add_world(proof, size, size);
+    }
+    for (const char *at = text; at; at = *at == ',' ? at + 1 : NULL) {
+        if (!order_take_number(&at, ",", &world) || world == 0 || world > UINT32_MAX ||
+            proof->world_count == WORLDS_MAX) {
+            return term_usage("order", "not a list of world sizes", text,
+                              "give at most 64 of them, like 1,2,8");
+        }
+        proof->worlds[proof->world_count++] = (uint32_t)world;
+    }
+    return EXIT_FINE;
+}
+
+/* "8x32:500-20,4x64:100,16x16": ranks x batch size : steps - those lost. */
+static int parse_run(struct proof *proof, const char *text)
+{
+    for (const char *at = text; at; at = *at == ',' ? at + 1 : NULL) {
+        uint64_t world, batch = 0, steps = 0, lost = 0;
+        bool fine = proof->stretch_count < STRETCHES_MAX && order_take_number(&at, "x", &world) &&
+                    *at == 'x' && (at++, order_take_number(&at, ":,", &batch));
+
+        if (fine && *at == ':') {
+            at++;
+            fine = order_take_number(&at, "-,", &steps) && steps > 0;
+        }
+        if (fine && *at == '-') {
+            at++;
+            fine = order_take_number(&at, ",", &lost) && lost <= steps;
+        }
+        if (!fine || world == 0 || world > UINT32_MAX || batch == 0 || batch > UINT32_MAX ||
+            (steps == 0 && *at == ',')) {
+            return term_usage("order", "not a run", text,
+                              "give RANKSxBATCH:STEPS-LOST,...,RANKSxBATCH, at most 64, like "
+                              "8x32:500-20,4x64");
+        }
+        proof->stretches[proof->stretch_count++] = (struct stoker_order_stretch){
+            .world_size = (uint32_t)world,
+            .batch_size = (uint32_t)batch,
+            .steps = steps,
+            .lost = lost,
+        };
+    }
+    return EXIT_FINE;
+}
+
+static int parse(struct proof *proof)
+{
+    const struct args *args = proof->setup->args;
+    /* A run that is told is all that is proved, unless more is asked for. */
+    bool told = args->run && !args->worlds && !args->histories;
+    int status = args->run ? parse_run(proof, args->run) : EXIT_FINE;
+
+    if (status == EXIT_FINE && !told) {
+        status = parse_worlds(proof, args->worlds);
+        proof->histories = args->histories ? args->histories : HISTORIES_DEFAULT;
+    }
+    proof->epochs = args->epochs ? args->epochs : PROOF_EPOCHS;
+    return status;
+}
+
+/* ---- the proof ---- */
+
+static void draw_progress(struct proof *proof)
+{
+    uint64_t parts = proof->world_count + proof->histories + (proof->stretch_count > 0);
+    double seconds = term_seconds_since(proof->begin_ns);
+    char text[2 * TERM_NUMBER_BYTES + 32], number[TERM_NUMBER_BYTES];
+
+    if (term_is_live() && seconds - proof->drawn_s > LIVE_S) {
+        snprintf(text, sizeof text, "%s slots enumerated", term_count(number, proof->sum.slots));
+        term_live((double)proof->parts_done / (double)parts, text);
+        proof->drawn_s = seconds;
+    }
+}
+
+/* One world, one history or the run that was told: so that progress shows. */
+static int prove_part(struct proof *proof, const struct stoker_order_verify_options *asked)
+{
+    struct stoker_order_verify_options options = *asked;
+    struct stoker_order_proof found = {.struct_size = sizeof found};
+    struct stoker_error error = {0};
+    int status;
+
+    options.struct_size = sizeof options;
+    options.epochs = (uint32_t)(proof->epochs < UINT32_MAX ? proof->epochs : UINT32_MAX);
+    options.seed = proof->setup->args->seed;
+    status = stoker_order_verify(proof->setup->order, &options, &found, &error);
+    if (status < 0) {
+        term_live_end();
+        return term_error(status, &error);
+    }
+    if (proof->sum.failures == 0) {
+        memcpy(proof->sum.failure, found.failure, sizeof found.failure);
+    }
+    proof->sum.slots += found.slots;
+    proof->sum.steps += found.steps;
+    proof->sum.histories += found.histories;
+    proof->sum.resizes += found.resizes;
+    proof->sum.kills += found.kills;
+    proof->sum.failures += found.failures;
+    proof->parts_done++;
+    draw_progress(proof);
+    return EXIT_FINE;
+}
+
+static int prove(struct proof *proof)
+{
+    int status = EXIT_FINE;
+
+    for (size_t i = 0; i < proof->world_count && status == EXIT_FINE; i++) {
+        status = prove_part(proof, &(struct stoker_order_verify_options){
+                                       .worlds = &proof->worlds[i], .world_count = 1});
+    }
+    for (uint64_t i = 0; i < proof->histories && status == EXIT_FINE; i++) {
+        status = prove_part(
+            proof, &(struct stoker_order_verify_options){.histories = 1,
+                                                         .histories_only = 1,
+                                                         .first_history = i,
+                                                         .worlds = proof->worlds,
+                                                         .world_count = proof->world_count});
+    }
+    if (proof->stretch_count > 0 && status == EXIT_FINE) {
+        status = prove_part(
+            proof, &(struct stoker_order_verify_options){.stretches = proof->stretches,
+                                                         .stretch_count = proof->stretch_count});
+    }
+    term_live_end();
+    return status;
+}
+
+static void proof_print(const struct proof *proof)
+{
+    const struct stoker_order_proof *sum = &proof->sum;
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+
+    printf("%s: in %llu epochs",
+           sum->failures ? "FAILED"
+           : proof->setup->has_mix
+               ? "each position comes exactly once, each sample once an epoch of its source"
+           : proof->setup->choice.is_there
+               ? "each position comes exactly once, each sample as often a pass as was asked for"
+               : "each sample comes exactly once",
+           (unsigned long long)proof->epochs);
+    for (size_t i = 0; i < proof->world_count; i++) {
+        printf("%s %u", i ? "" : " with world sizes", proof->worlds[i]);
+    }
+    if (sum->histories) {
+        printf(",\nand in %s random runs", term_count(a, sum->histories));
+    }
+    if (proof->stretch_count) {
+        printf(",\nand in a run of %s stretches", term_count(a, proof->stretch_count));
+    }
+    if (sum->histories || proof->stretch_count) {
+        printf(" with %s resizes", term_count(a, sum->resizes));
+        printf(" and %s kills", term_count(a, sum->kills));
+    }
+    printf("; %s slots of %s steps enumerated\n", term_count(a, sum->slots),
+           term_count(b, sum->steps));
+    if (sum->failures) {
+        printf("%s failures; the first: %s\n", term_count(a, sum->failures), sum->failure);
+    }
+}
+
+static void proof_print_json(const struct proof *proof)
+{
+    const struct stoker_order_proof *sum = &proof->sum;
+
+    json_open(NULL, '{');
+    json_bool("exactly_once", sum->failures == 0);
+    json_u64("epochs", proof->epochs);
+    json_u64("worlds", proof->world_count);
+    json_u64("histories", sum->histories);
+    json_u64("stretches", proof->stretch_count);
+    json_u64("resizes", sum->resizes);
+    json_u64("kills", sum->kills);
+    json_u64("steps", sum->steps);
+    json_u64("slots", sum->slots);
+    json_u64("failures", sum->failures);
+    json_str("failure", sum->failure);
+    json_close('}');
+}
+
+int order_verify(const struct setup *setup)
+{
+    struct proof proof = {.setup = setup, .begin_ns = term_clock_ns()};
+    int status = parse(&proof);
+
+    status = status == EXIT_FINE ? prove(&proof) : status;
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    if (setup->args->json) {
+        proof_print_json(&proof);
+    } else {
+        proof_print(&proof);
+    }
+    return proof.sum.failures ? EXIT_FINDINGS : EXIT_FINE;
+}
+
+/* ---- a simulated epoch ---- */
+
+static void simulation_print(const struct setup *setup, const struct stoker_order_simulation *got)
+{
+    const struct stoker_order_options options = order_settings(setup, setup->args);
+    uint64_t nodes = setup->args->nodes ? setup->args->nodes : 1;
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+
+    printf("%s of %s samples came", term_count(a, got->samples),
+           term_count(b, stoker_order_samples(setup->order)));
+    printf(" in %s steps to %s nodes", term_count(a, got->steps), term_count(b, nodes));
+    printf(" of %llu ranks; %s missing", (unsigned long long)(options.world_size / nodes),
+           term_count(a, got->missing));
+    printf(", %s repeated\n\n%-34s", term_count(a, got->repeated), "blocks of a node");
+    printf("  %20s  %20s\n%-34s", "at most", "bound", "open at once");
+    order_cell_bytes(setup, got->open_blocks_max);
+    order_cell_bytes(setup, got->open_blocks_bound);
+    printf("\n%-34s", "in the hands of a step's ranks");
+    order_cell_bytes(setup, got->step_blocks_max);
+    order_cell_bytes(setup, got->step_blocks_bound);
+    printf("\n%-34s", "requests of all nodes");
+    order_cell_count(got->requests, true);
+    printf("\n");
+}
+
+static void simulation_print_json(const struct stoker_order_simulation *got)
+{
+    json_open(NULL, '{');
+    json_u64("steps", got->steps);
+    json_u64("slots", got->slots);
+    json_u64("samples", got->samples);
+    json_u64("missing", got->missing);
+    json_u64("repeated", got->repeated);
+    json_u64("requests", got->requests);
+    json_u64("open_blocks", got->open_blocks_max);
+    json_u64("open_blocks_bound", got->open_blocks_bound);
+    json_u64("step_blocks", got->step_blocks_max);
+    json_u64("step_blocks_bound", got->step_blocks_bound);
+    json_close('}');
+}
+
+int order_simulate(const struct setup *setup)
+{
+    const struct args *args = setup->args;
+    struct stoker_order_simulation got = {.struct_size = sizeof got};
+    struct stoker_order_simulate_options options = {
+        .struct_size = sizeof options,
+        .epoch = args->epoch,
+        .nodes = (uint32_t)args->nodes,
+        .threads = (uint32_t)args->threads,
+    };
+    struct stoker_error error = {0};
+    int status = stoker_order_simulate(setup->order, &options, &got, &error);
+
+    if (status < 0) {
+        return term_error(status, &error);
+    }
+    if (args->json) {
+        simulation_print_json(&got);
+    } else {
+        simulation_print(setup, &got);
+    }
+    return got.missing || got.repeated || got.open_blocks_max > got.open_blocks_bound ||
+                   got.step_blocks_max > got.step_blocks_bound
+               ? EXIT_FINDINGS
+               : EXIT_FINE;
+}

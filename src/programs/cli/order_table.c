@@ -1,0 +1,279 @@
+/* stoker order without a question: what these settings cost and how they mix, beside other ways; of
+ * a mix and of chosen samples also by source and stage. */
+#include "programs/cli/order_prove.h"
+
+#include "programs/cli/terminal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COLUMNS_MAX 4
+#define PARTS_MAX ORDER_SOURCES_MAX
+
+_Static_assert(PARTS_MAX >= CHOSEN_STAGES_MAX, "a row for each stage");
+
+/* One column of the table. */
+struct column {
+    const char *name, *json;
+    struct stoker_order_measures measures;
+    uint64_t shuffle; /* 0: that of the command line */
+    bool is_buffer;
+};
+
+/* Bytes of a block; 0: not known. */
+static double block_bytes_of(const struct setup *setup)
+{
+    struct stoker_order_options options = order_settings(setup, setup->args);
+
+    return setup->info.sample_count ? (double)setup->info.bytes / (double)setup->info.sample_count *
+                                          (double)options.block_samples
+                                    : 0;
+}
+
+void order_cell_bytes(const struct setup *setup, uint64_t blocks)
+{
+    double bytes = block_bytes_of(setup) * (double)blocks;
+    char number[TERM_NUMBER_BYTES];
+
+    if (bytes > 0) {
+        printf("  %20s", term_bytes(number, (uint64_t)bytes));
+    } else {
+        char text[TERM_NUMBER_BYTES + 8];
+        snprintf(text, sizeof text, "%s blocks", term_count(number, blocks));
+        printf("  %20s", text);
+    }
+}
+
+void order_cell_count(uint64_t count, bool known)
+{
+    char number[TERM_NUMBER_BYTES];
+
+    printf("  %20s", known ? term_count(number, count) : "-");
+}
+
+static void cell_share(double share, bool known)
+{
+    char text[TERM_NUMBER_BYTES] = "-";
+
+    if (known) {
+        snprintf(text, sizeof text, share > 0 && share < 0.0001 ? "%.2g %%" : "%.4g %%",
+                 100 * share);
+    }
+    printf("  %20s", text);
+}
+
+static void table_print(const struct setup *setup, const struct column *columns, size_t count)
+{
+    const struct stoker_order_options options = order_settings(setup, setup->args);
+    const uint64_t nodes = setup->args->nodes ? setup->args->nodes : 1;
+    char a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+
+    printf("%s samples in %s blocks of ", term_count(a, options.sample_count),
+           term_count(b, columns[0].measures.block_count));
+    printf("%s; window %u, groups %u, seed %llu, order version %d\n",
+           term_count(a, options.block_samples), options.window_blocks, options.group_count,
+           (unsigned long long)options.seed, STOKER_ORDER_VERSION);
+    printf("%s steps of %u x %u an epoch, tail %s; ",
+           term_count(a, stoker_order_steps(setup->order, 0)), options.world_size,
+           options.batch_size, args_tail_name(options.tail));
+    printf("%s node%s\n\n%-34s", term_count(a, nodes), nodes > 1 ? "s" : "", "");
+    for (size_t i = 0; i < count; i++) {
+        printf("  %20s", columns[i].name);
+    }
+#define ROW(label, cell)                                                                           \
+    printf("\n%-34s", label);                                                                      \
+    for (size_t i = 0; i < count; i++) {                                                           \
+        const struct stoker_order_measures *m = &columns[i].measures;                              \
+        cell;                                                                                      \
+    }
+    ROW("samples mixed with each other", order_cell_count(m->window_samples, true))
+    ROW("memory of windows, a node", order_cell_bytes(setup, m->window_blocks_max))
+    ROW("open at once, a node",
+        m->walked ? order_cell_bytes(setup, m->open_blocks_max) : order_cell_count(0, false))
+    ROW("requests an epoch", order_cell_count(m->requests, m->walked))
+    ROW("  with a cache of 1/nodes", order_cell_count(m->requests_cached, m->walked))
+    ROW("  samples found in that cache", cell_share(m->cache_share, m->walked))
+    ROW("distance, neighbours in time", printf("  %20.4f", m->distance))
+    ROW("distance, disk to epoch", printf("  %20.4f", m->displacement))
+    ROW("batch mates of one block", cell_share(m->same_block, true))
+    ROW("with a neighbour on disk in batch", cell_share(m->neighbours, true))
+#undef ROW
+    printf("\n");
+}
+
+static void measures_print_json(const char *name, const struct stoker_order_measures *m,
+                                double block_bytes)
+{
+    json_open(name, '{');
+    json_u64("blocks", m->block_count);
+    json_u64("window_samples", m->window_samples);
+    json_u64("window_blocks", m->window_blocks_max);
+    json_u64("window_bytes", (uint64_t)(block_bytes * (double)m->window_blocks_max));
+    if (m->walked) {
+        json_u64("epoch_samples", m->samples);
+        json_u64("open_blocks", m->open_blocks_max);
+        json_u64("open_bytes", (uint64_t)(block_bytes * (double)m->open_blocks_max));
+        json_u64("requests", m->requests);
+        json_u64("requests_cached", m->requests_cached);
+        json_double("cache_share", m->cache_share);
+    }
+    json_double("distance", m->distance);
+    json_double("displacement", m->displacement);
+    json_double("same_block", m->same_block);
+    json_double("neighbours", m->neighbours);
+}
+
+static void table_print_json(const struct setup *setup, const struct column *columns, size_t count,
+                             const struct stoker_order_measures *parts)
+{
+    const struct stoker_order_options options = order_settings(setup, setup->args);
+    double block_bytes = block_bytes_of(setup);
+
+    json_open(NULL, '{');
+    json_u64("order_version", STOKER_ORDER_VERSION);
+    json_str("shuffle", args_shuffle_name(options.shuffle));
+    json_str("tail", args_tail_name(options.tail));
+    json_u64("samples", options.sample_count);
+    json_u64("block_samples", options.block_samples);
+    json_u64("block_bytes", (uint64_t)block_bytes);
+    json_u64("window_blocks", options.window_blocks);
+    json_u64("group_count", options.group_count);
+    json_u64("seed", options.seed);
+    json_u64("batch_size", options.batch_size);
+    json_u64("world_size", options.world_size);
+    json_u64("nodes", setup->args->nodes ? setup->args->nodes : 1);
+    json_u64("steps", stoker_order_steps(setup->order, 0));
+    for (size_t i = 0; i < count; i++) {
+        measures_print_json(columns[i].json, &columns[i].measures, block_bytes);
+        json_close('}');
+    }
+    if (setup->has_mix || setup->choice.is_there) {
+        json_open("parts", '[');
+        for (uint64_t i = 0; i < columns[0].measures.part_count && i < PARTS_MAX; i++) {
+            measures_print_json(NULL, &parts[i], block_bytes);
+            json_str("name", setup->has_mix ? setup->args->paths[i] : setup->choice.names[i]);
+            json_u64("samples", parts[i].chosen);
+            json_close('}');
+        }
+        json_close(']');
+    }
+    json_close('}');
+}
+
+/* Rows of sources, or stages. */
+static void parts_print(const struct setup *setup, const struct stoker_order_measures *whole,
+                        const struct stoker_order_measures *parts)
+{
+    if (!setup->has_mix && !setup->choice.is_there) {
+        return;
+    }
+    printf("\n%-34s  %20s  %20s  %20s  %20s\n%-34s  %20s  %20s  %20s  %20s",
+           setup->has_mix ? "source" : "stage", "samples an epoch", "of", "memory of windows",
+           "open at once", "", "requests an epoch", "found in cache", "distance, in time",
+           "mates of one block");
+    for (uint64_t i = 0; i < whole->part_count && i < PARTS_MAX; i++) {
+        const struct stoker_order_measures *m = &parts[i];
+        const char *name = setup->has_mix ? setup->args->paths[i] : setup->choice.names[i];
+        size_t bytes = strlen(name);
+
+        printf("\n%-34s", bytes > 34 && setup->has_mix ? name + bytes - 34 : name);
+        order_cell_count(m->samples, m->walked);
+        order_cell_count(m->chosen, true);
+        order_cell_bytes(setup, m->window_blocks_max);
+        if (m->walked) {
+            order_cell_bytes(setup, m->open_blocks_max);
+        } else {
+            order_cell_count(0, false);
+        }
+        printf("\n%-34s", "");
+        order_cell_count(m->requests, m->walked);
+        cell_share(m->cache_share, m->walked);
+        printf("  %20.4f", m->distance);
+        cell_share(m->same_block, true);
+    }
+    printf("\n");
+}
+
+/* Each way that these settings can be compared with. */
+static size_t name_columns(const struct setup *setup, struct column *columns)
+{
+    bool is_two_level = setup->args->shuffle == STOKER_SHUFFLE_TWO_LEVEL;
+    bool is_plain = !setup->has_mix && !setup->choice.is_there;
+    size_t count = 0;
+
+    columns[count++] = (struct column){.name = "this order", .json = "order"};
+    if (is_plain) {
+        columns[count++] = (struct column){.name = "shuffle buffer",
+                                           .json = "buffer",
+                                           .is_buffer = true,
+                                           .shuffle = is_two_level ? STOKER_SHUFFLE_BLOCK : 0};
+    }
+    if (!setup->choice.is_drawn) { /* draws are the same in all of them */
+        columns[count++] = (struct column){
+            .name = "full permutation", .json = "full", .shuffle = STOKER_SHUFFLE_FULL};
+    }
+    if (setup->shard_ends && !setup->has_mix && !setup->choice.is_drawn) {
+        columns[count++] = is_two_level ? (struct column){.name = "blocks",
+                                                          .json = "block",
+                                                          .shuffle = STOKER_SHUFFLE_BLOCK}
+                                        : (struct column){.name = "two levels",
+                                                          .json = "two_level",
+                                                          .shuffle = STOKER_SHUFFLE_TWO_LEVEL};
+    }
+    return count;
+}
+
+/* parts: of this order's; NULL for others. */
+static int measure(struct setup *setup, struct column *column, uint64_t buffer_samples,
+                   struct stoker_order_measures *parts)
+{
+    struct stoker_order_measure_options options = {.struct_size = sizeof options,
+                                                   .nodes = (uint32_t)setup->args->nodes,
+                                                   .buffer_samples = buffer_samples,
+                                                   .parts = parts,
+                                                   .part_max = parts ? PARTS_MAX : 0};
+    struct args changed = *setup->args;
+    struct stoker_order *order = NULL;
+    struct stoker_error error = {0};
+    int status;
+
+    changed.shuffle = column->shuffle ? column->shuffle : changed.shuffle;
+    status = order_open(setup, &changed, &order);
+    if (status != EXIT_FINE) {
+        return status;
+    }
+    column->measures.struct_size = sizeof column->measures;
+    status = stoker_order_measure(order, &options, &column->measures, &error);
+    stoker_order_close(order);
+    return status < 0 ? term_error(status, &error) : EXIT_FINE;
+}
+
+int order_report(struct setup *setup)
+{
+    struct stoker_order_measures *parts = calloc(PARTS_MAX, sizeof *parts);
+    const struct stoker_order_measures *first;
+    struct column columns[COLUMNS_MAX];
+    size_t count = name_columns(setup, columns);
+    int status = parts ? EXIT_FINE : EXIT_ENVIRONMENT;
+
+    first = &columns[0].measures;
+    for (size_t i = 0; i < count && status == EXIT_FINE; i++) {
+        /* As many samples as all nodes have in their windows. */
+        uint64_t room = columns[i].is_buffer ? first->window_blocks_max * first->nodes *
+                                                   order_settings(setup, setup->args).block_samples
+                                             : 0;
+
+        status = measure(setup, &columns[i], room, i == 0 ? parts : NULL);
+        if (columns[i].is_buffer) {
+            columns[i].measures.window_blocks_max = first->window_blocks_max;
+        }
+    }
+    if (status == EXIT_FINE && setup->args->json) {
+        table_print_json(setup, columns, count, parts);
+    } else if (status == EXIT_FINE) {
+        table_print(setup, columns, count);
+        parts_print(setup, first, parts);
+    }
+    free(parts);
+    return status;
+}

@@ -1,0 +1,298 @@
+/* stoker pack to a URL: the stage on this machine, and what goes to the store in which order. */
+#include "programs/cli/pack_url.h"
+
+#include "programs/cli/main.h"
+#include "programs/cli/terminal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MANIFEST "stoker.manifest.json"
+#define INDEX "stoker.index"
+#define TICK_MS 100
+#define FILES_MAX 1000000u
+
+static int fail(int number, const char *what, const char *where, const char *advice)
+{
+    struct stoker_error error = {.status = -number};
+
+    snprintf(error.what, sizeof error.what, "%s", what);
+    snprintf(error.where, sizeof error.where, "'%.700s'", where);
+    snprintf(error.advice, sizeof error.advice, "%s", advice);
+    return term_error(-number, &error);
+}
+
+/* FNV-1a: it names a folder. */
+static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ ((const uint8_t *)data)[i]) * 0x100000001b3ull;
+    }
+    return hash;
+}
+
+static uint64_t mix_text(uint64_t hash, const char *text)
+{
+    return text ? mix(hash, text, strlen(text) + 1) : mix(hash, "\1", 1);
+}
+
+/* What makes the same bytes at the same place. */
+static uint64_t name_of(const struct args *args, const struct stoker_dataset *dataset,
+                        const char *url)
+{
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
+    const uint64_t numbers[] = {args->shard_bytes, args->short_side, args->quality, args->on_error,
+                                args->jpeg_rows};
+    uint64_t hash = mix_text(0xcbf29ce484222325ull, url);
+
+    stoker_dataset_info(dataset, &info);
+    hash = mix(hash, info.identity, sizeof info.identity);
+    hash = mix(hash, numbers, sizeof numbers);
+    hash = mix_text(hash, args->pattern);
+    hash = mix_text(hash, args->shuffle_seed);
+    for (size_t i = 0; i < args->path_count; i++) {
+        hash = mix_text(hash, args->paths[i]);
+    }
+    return hash;
+}
+
+/* --stage, or a folder of the cache. */
+static bool stage_folder(const struct args *args, char *folder, size_t folder_bytes)
+{
+    const char *cache = getenv("STOKER_CACHE"), *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+
+    if (args->stage) {
+        return (size_t)snprintf(folder, folder_bytes, "%s", args->stage) < folder_bytes;
+    }
+    if (cache && cache[0]) {
+        return (size_t)snprintf(folder, folder_bytes, "%s", cache) < folder_bytes;
+    }
+    if (xdg && xdg[0]) {
+        return (size_t)snprintf(folder, folder_bytes, "%s/stoker", xdg) < folder_bytes;
+    }
+    return home && home[0] &&
+           (size_t)snprintf(folder, folder_bytes, "%s/.cache/stoker", home) < folder_bytes;
+}
+
+static int make_folders(const char *path)
+{
+    char part[PACK_URL_BYTES];
+
+    snprintf(part, sizeof part, "%s", path);
+    for (char *at = part + 1; *at; at++) {
+        if (*at == '/') {
+            *at = 0;
+            if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+                return errno;
+            }
+            *at = '/';
+        }
+    }
+    return mkdir(part, 0700) != 0 && errno != EEXIST ? errno : 0;
+}
+
+/* Nothing lies there yet. */
+static int check_empty(struct pack_url *self)
+{
+    struct stoker_file_info *info = calloc(1, sizeof *info);
+    struct stoker_walk *walk = NULL;
+    struct stoker_error error = {0};
+    char below[PACK_URL_BYTES + 2];
+    int status;
+
+    if (!info) {
+        return fail(ENOMEM, "no memory", self->url, "free memory");
+    }
+    snprintf(below, sizeof below, "%s/", self->url);
+    status = stoker_walk_open(&walk, self->engine, below, 0, &error);
+    do {
+        info->struct_size = sizeof *info;
+        status = status < 0 && status != STOKER_ERROR_AGAIN
+                     ? status
+                     : stoker_walk_next(walk, TICK_MS, info, &error);
+    } while (status == STOKER_ERROR_AGAIN && !main_signal());
+    stoker_walk_close(walk);
+    if (status == 1) {
+        snprintf(below, sizeof below, "%s/%s", self->url, info->name);
+        free(info);
+        return fail(EEXIST, "there are objects already", below,
+                    "name another prefix, remove it (stoker rm -r), or give the settings that it "
+                    "was begun with, to go on");
+    }
+    free(info);
+    return status < 0 && status != -ENOENT && status != STOKER_ERROR_AGAIN
+               ? term_error(status, &error)
+               : EXIT_FINE;
+}
+
+int pack_url_prepare(struct pack_url *self, const struct args *args, struct stoker_engine *engine,
+                     const struct stoker_dataset *dataset, const char *url)
+{
+    static char text[PACK_URL_BYTES - 100], folder[PACK_URL_BYTES - 100];
+    size_t bytes = strlen(url);
+    int number, status;
+
+    if (strncmp(url, "http", 4) == 0 || strncmp(url, "hf:", 3) == 0) {
+        return term_usage("pack", "this can only be read", url, "pack to s3:// or to a folder");
+    }
+    while (bytes > 0 && url[bytes - 1] == '/') {
+        bytes--;
+    }
+    if (bytes == 0 || url[bytes - 1] == ':') {
+        return term_usage("pack", "the URL names no bucket", url, "name s3://bucket/prefix");
+    }
+    if (bytes >= sizeof text || !stage_folder(args, folder, sizeof folder)) {
+        return fail(EINVAL, "there is no place to pack in before it is sent", url,
+                    "name a folder with --stage");
+    }
+    memcpy(text, url, bytes);
+    self->url = text;
+    self->engine = engine;
+    snprintf(self->stage, sizeof self->stage, "%s/pack-%016llx", folder,
+             (unsigned long long)name_of(args, dataset, text));
+    snprintf(self->data, sizeof self->data, "%s/data", self->stage);
+    snprintf(self->sending, sizeof self->sending, "%s/sending", self->stage);
+    number = make_folders(self->stage);
+    if (number != 0) {
+        return fail(number, "cannot make the folder to pack in", self->stage,
+                    "name another one with --stage");
+    }
+    status = access(self->sending, F_OK) == 0 ? EXIT_FINE : check_empty(self);
+    if (status != EXIT_FINE) {
+        (void)rmdir(self->stage); /* if it is empty */
+    }
+    self->whole = access(self->data, F_OK) == 0; /* by the rename that ends packing */
+    return status;
+}
+
+/* From here on, what lies at the URL is ours. */
+static int begin_sending(struct pack_url *self)
+{
+    int file = open(self->sending, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    int number = file < 0 || fsync(file) != 0 ? errno : 0;
+
+    if (file >= 0) {
+        close(file);
+    }
+    return number == 0 ? EXIT_FINE
+                       : fail(number, "cannot note that sending begins", self->sending,
+                              "name another folder with --stage");
+}
+
+static int copy_to_end(struct pack_url *self, const struct stoker_copy_options *options)
+{
+    struct stoker_copy_progress progress = {.struct_size = sizeof progress};
+    struct stoker_error error = {0};
+    struct stoker_copy *copy = NULL;
+    char line[120], done[TERM_NUMBER_BYTES], all[TERM_NUMBER_BYTES];
+    int status = stoker_copy_open(&copy, self->engine, options, &error);
+
+    while (status >= 0) {
+        status = stoker_copy_next(copy, TICK_MS, &progress, &error);
+        if (status == 0 || main_signal()) {
+            break;
+        }
+        if (status > 0 && term_is_live() && progress.bytes > 0) {
+            snprintf(line, sizeof line, "sending, %s of %s", term_bytes(done, progress.bytes_done),
+                     term_bytes(all, progress.bytes));
+            term_live((double)progress.bytes_done / (double)progress.bytes, line);
+        }
+    }
+    stoker_copy_close(copy);
+    term_live_end();
+    if (main_signal()) {
+        term_fail("interrupted", self->url, "the same command goes on from here");
+        return EXIT_SIGNAL + main_signal();
+    }
+    return status < 0 ? term_error(status, &error) : EXIT_FINE;
+}
+
+/* Adds a path of the stage; false: no memory. */
+static bool add_path(const struct pack_url *self, const char *name, char ***paths, size_t *count)
+{
+    char **more = realloc(*paths, (*count + 1) * sizeof *more);
+    size_t bytes = strlen(self->data) + strlen(name) + 2;
+
+    if (!more) {
+        return false;
+    }
+    *paths = more;
+    more[*count] = malloc(bytes);
+    if (!more[*count]) {
+        return false;
+    }
+    snprintf(more[(*count)++], bytes, "%s/%s", self->data, name);
+    return true;
+}
+
+/* All that was packed but index and manifest. */
+static int list_shards(struct pack_url *self, char ***paths, size_t *count)
+{
+    struct stoker_file_info *info = calloc(1, sizeof *info);
+    struct stoker_walk *walk = NULL;
+    struct stoker_error error = {0};
+    int status = info ? stoker_walk_open(&walk, self->engine, self->data, 0, &error) : -ENOMEM;
+    bool room = true;
+
+    while ((status >= 0 || status == STOKER_ERROR_AGAIN) && room && *count < FILES_MAX) {
+        info->struct_size = sizeof *info;
+        status = stoker_walk_next(walk, TICK_MS, info, &error);
+        if (status == 0) {
+            break;
+        }
+        if (status == 1 && strcmp(info->name, MANIFEST) != 0 && strcmp(info->name, INDEX) != 0) {
+            room = add_path(self, info->name, paths, count);
+        }
+    }
+    stoker_walk_close(walk);
+    free(info);
+    return !room        ? fail(ENOMEM, "no memory", self->data, "free memory")
+           : status < 0 ? term_error(status, &error)
+                        : EXIT_FINE;
+}
+
+int pack_url_send(struct pack_url *self)
+{
+    struct stoker_copy_options options = {
+        .struct_size = sizeof options, .kind = STOKER_COPY, .update = 1, .fresh = 1};
+    char below[PACK_URL_BYTES + 2], path[PACK_URL_BYTES + 64];
+    const char *one = path;
+    char **paths = NULL;
+    size_t count = 0;
+    int status = begin_sending(self);
+
+    snprintf(below, sizeof below, "%s/", self->url);
+    options.destination = below;
+    status = status != EXIT_FINE ? status : list_shards(self, &paths, &count);
+    if (status == EXIT_FINE && count > 0) {
+        options.sources = (const char *const *)paths;
+        options.source_count = count;
+        status = copy_to_end(self, &options);
+    }
+    options.sources = &one;
+    options.source_count = 1;
+    options.update = 0; /* these are small, and compared where they are there */
+    for (int i = 0; i < 2 && status == EXIT_FINE; i++) {
+        snprintf(path, sizeof path, "%s/%s", self->data, i == 0 ? INDEX : MANIFEST);
+        status = copy_to_end(self, &options);
+    }
+    if (status == EXIT_FINE) {
+        one = self->stage;
+        options = (struct stoker_copy_options){.struct_size = sizeof options,
+                                               .kind = STOKER_REMOVE,
+                                               .sources = &one,
+                                               .source_count = 1,
+                                               .recursive = 1};
+        status = copy_to_end(self, &options);
+    }
+    for (size_t i = 0; i < count; i++) {
+        free(paths[i]);
+    }
+    free(paths);
+    return status;
+}

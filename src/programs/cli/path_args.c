@@ -1,0 +1,73 @@
+/* Words of the command line with braces and globs. */
+#include "programs/cli/path_args.h"
+
+#include "programs/cli/terminal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of all words; kept to the end of the process. */
+static struct {
+    const char **paths;
+    size_t count, capacity;
+} all;
+
+static bool add(const char *names, size_t count)
+{
+    while (all.capacity < all.count + count) {
+        size_t more = all.capacity ? 2 * all.capacity : 64;
+        const char **paths = realloc(all.paths, more * sizeof *paths);
+
+        if (!paths) {
+            return false;
+        }
+        all.paths = paths;
+        all.capacity = more;
+    }
+    for (; count > 0; count--) {
+        all.paths[all.count++] = names;
+        names += strlen(names) + 1;
+    }
+    return true;
+}
+
+int named_find(struct named *named, struct stoker_engine *engine, const char *const *words,
+               size_t count)
+{
+    *named = (struct named){.paths = words, .count = count};
+    all.count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct stoker_error error = {0};
+        char *names = NULL;
+        size_t found = 0;
+        int status = stoker_names_match(engine, words[i], &names, &found, &error);
+
+        if (status < 0) {
+            return term_error(status, &error);
+        }
+        named->pattern = named->pattern || status == 1;
+        if (status == 0) { /* no copy is needed */
+            stoker_names_free(names);
+            names = NULL;
+        }
+        if (!add(names ? names : words[i], names ? found : 1)) {
+            term_fail("no memory for all names", words[i], "name fewer at once");
+            return EXIT_ENVIRONMENT;
+        }
+    }
+    named->paths = all.paths;
+    named->count = all.count;
+    return EXIT_FINE;
+}
+
+int named_args(struct args *args, struct stoker_engine *engine)
+{
+    struct named named;
+    int status = named_find(&named, engine, args->paths, args->path_count);
+
+    if (status == EXIT_FINE) {
+        args->paths = named.paths;
+        args->path_count = named.count;
+    }
+    return status;
+}

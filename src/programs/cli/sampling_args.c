@@ -1,0 +1,136 @@
+/* Chosen samples on the command line: one stage, or those of --curriculum. */
+#include "programs/cli/sampling_args.h"
+
+#include "programs/cli/main.h"
+#include "programs/cli/terminal.h"
+
+#include <string.h>
+
+#define WAIT_MS 100u
+
+int chosen_make(struct stoker_sampler *sampler, struct stoker_error *error)
+{
+    struct stoker_sampler_info info = {.struct_size = sizeof info};
+    char line[256], a[TERM_NUMBER_BYTES], b[TERM_NUMBER_BYTES];
+    int status;
+
+    do {
+        status = stoker_sampler_next(sampler, WAIT_MS, error);
+        stoker_sampler_info(sampler, &info);
+        if (status == 1 && term_is_live()) {
+            snprintf(line, sizeof line, "%s of %s samples", term_count(a, info.scanned),
+                     term_count(b, info.sample_count));
+            term_live((double)info.scanned / (double)info.sample_count, line);
+        }
+    } while (status == 1 && !main_signal());
+    term_live_end();
+    return status;
+}
+
+/* A stage of those that a predicate names; "": all. */
+static int add_stage(struct choice *choice, const struct args *args, struct stoker_dataset *dataset,
+                     const char *where)
+{
+    size_t number = choice->options.stage_count;
+    struct stoker_sampler_options options = {.struct_size = sizeof options,
+                                             .where = where && *where ? where : NULL,
+                                             .weight = args->weights,
+                                             .balance = args->balance,
+                                             .replacement = args->replacement};
+    struct stoker_error error = {0};
+    int status = 0;
+
+    if (options.where || options.weight || options.balance || options.replacement) {
+        main_graceful(true);
+        status = stoker_sampler_open(&choice->samplers[number], dataset, &options, &error);
+        status = status < 0 ? status : chosen_make(choice->samplers[number], &error);
+        main_graceful(false);
+    }
+    if (status < 0) {
+        return term_error(status, &error);
+    }
+    snprintf(choice->names[number], sizeof choice->names[number], "%s",
+             options.where ? options.where : "all samples");
+    choice->stages[number].sampler = choice->samplers[number];
+    choice->options.stage_count = number + 1;
+    return status == 1 ? EXIT_SIGNAL + main_signal() : EXIT_FINE;
+}
+
+/* "0:size < 9_000;300000:": from each position on, those that its predicate names. */
+static int add_stages(struct choice *choice, const struct args *args,
+                      struct stoker_dataset *dataset)
+{
+    char text[CHOSEN_TEXT_MAX], *at = text, *next;
+    int status = EXIT_FINE;
+
+    if (strlen(args->curriculum) >= sizeof text) {
+        return term_usage("order", "too long a curriculum", NULL, "give at most 4,095 characters");
+    }
+    snprintf(text, sizeof text, "%s", args->curriculum);
+    for (; at && status == EXIT_FINE; at = next) {
+        char *colon = strchr(at, ':');
+        uint64_t position;
+
+        next = strchr(at, ';');
+        next = next ? (*next = '\0', next + 1) : NULL;
+        if (colon) {
+            *colon = '\0';
+        }
+        if (!colon || (next && colon > next) || !args_number(at, &position) ||
+            choice->options.stage_count == CHOSEN_STAGES_MAX) {
+            return term_usage("order", "not a curriculum", args->curriculum,
+                              "give at most 32 stages POSITION:PREDICATE;POSITION:PREDICATE, like "
+                              "'0:size < 9_000;300000:'");
+        }
+        choice->stages[choice->options.stage_count].position = position;
+        status = add_stage(choice, args, dataset, colon + 1 + strspn(colon + 1, " "));
+    }
+    return status;
+}
+
+int chosen_open(struct choice *choice, const struct args *args, struct stoker_dataset *dataset)
+{
+    bool selects = args->subset || args->weights || args->balance || args->curriculum;
+    int status;
+
+    *choice = (struct choice){0};
+    choice->is_drawn = args->weights || args->balance || args->replacement;
+    choice->is_there =
+        selects || args->replacement || args->repeats || args->repeats_apart || args->epoch_samples;
+    if (!choice->is_there) {
+        return EXIT_FINE;
+    }
+    if (args->mix || (args->repeats_apart && !args->repeats) ||
+        (args->subset && args->curriculum) || (!dataset && (selects || args->replacement))) {
+        return term_usage("order", "options that do not go together", NULL,
+                          args->mix          ? "a mix takes whole sources"
+                          : !dataset         ? "give a PATH to choose samples of"
+                          : args->curriculum ? "give the subset to each stage of the curriculum"
+                                             : "--repeats-apart goes with --repeats");
+    }
+    if ((args->weights != NULL) + (args->balance != NULL) + args->replacement > 1) {
+        return term_usage("order", "samples are drawn in two ways at once", NULL,
+                          "give one of --weights, --balance and --replacement");
+    }
+    choice->options = (struct stoker_sampling_options){
+        .struct_size = sizeof choice->options,
+        .stages = choice->stages,
+        .repeats = (uint32_t)args->repeats,
+        .repeats_apart = (uint32_t)args->repeats_apart,
+        .epoch_samples = args->epoch_samples,
+    };
+    status = args->curriculum ? add_stages(choice, args, dataset)
+                              : add_stage(choice, args, dataset, args->subset);
+    if (status != EXIT_FINE) {
+        chosen_close(choice);
+    }
+    return status;
+}
+
+void chosen_close(struct choice *choice)
+{
+    for (size_t i = 0; i < CHOSEN_STAGES_MAX; i++) {
+        stoker_sampler_close(choice->samplers[i]);
+    }
+    *choice = (struct choice){0};
+}

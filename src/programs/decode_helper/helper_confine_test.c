@@ -1,0 +1,125 @@
+/* Goal: Landlock alone, without seccomp before it, keeps a confined process from files and ports,
+ * whoever it runs as: each of the two locks holds by itself.
+ * Method: a child locks its files only and then tries; what it may do before it may not do after.
+ * What seccomp forbids is tried in sandbox_test. Covers helper_confine.c. */
+#include "programs/decode_helper/helper_confine.h"
+
+#include "test/t.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/confine_testXXXXXX";
+
+static int try_read(void)
+{
+    return open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+}
+
+static int try_create(void)
+{
+    return open("made", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+}
+
+static int try_folder(void)
+{
+    return mkdir("folder", 0700);
+}
+
+static int try_remove(void)
+{
+    return unlink("there");
+}
+
+/* Nobody listens: refused by the other side, if it comes that far. */
+static int try_connect(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(1)};
+    int port = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return connect(port, (struct sockaddr *)&address, sizeof address);
+}
+
+static int try_listen(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    int port = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return bind(port, (struct sockaddr *)&address, sizeof address);
+}
+
+static const struct row {
+    const char *name;
+    int (*attempt)(void);
+    uint32_t since; /* version of Landlock that knows of it */
+    int before;     /* errno without a lock; 0: it can be done */
+} rows[] = {
+    {"read", try_read, 1, 0},     {"create", try_create, 1, 0},
+    {"folder", try_folder, 1, 0}, {"remove", try_remove, 1, 0},
+    {"listen", try_listen, 4, 0}, {"connect", try_connect, 4, ECONNREFUSED},
+};
+
+/* What an attempt comes to in a process of its own: an errno, 0, or -1 for no lock at all. */
+static int outcome(const struct row *row, bool locked, uint32_t *version_out)
+{
+    int ends[2], got[2] = {-1, 0};
+    pid_t process;
+
+    T_EQ("pipe", pipe(ends), 0);
+    process = fork();
+    if (process == 0) {
+        uint32_t version = 0;
+        int status = locked ? stk_confine_files(&version) : 0;
+
+        errno = 0;
+        got[0] = status < 0 ? -1 : row->attempt() < 0 ? errno : 0;
+        got[1] = (int)version;
+        _exit(write(ends[1], got, sizeof got) == sizeof got ? 0 : 1);
+    }
+    close(ends[1]);
+    T_EQ("outcome", read(ends[0], got, sizeof got), sizeof got);
+    close(ends[0]);
+    waitpid(process, NULL, 0);
+    *version_out = (uint32_t)got[1];
+    return got[0];
+}
+
+int main(void)
+{
+    /* landlock_create_ruleset(2): asks for the version; below 0: the kernel has none. */
+    long known = syscall(444, NULL, 0, 1u);
+    uint32_t version, none;
+    int tried = 0;
+
+    T_TRUE("folder", mkdtemp(folder) && chdir(folder) == 0);
+    T_EACH(row, row, rows)
+    {
+        int file = open("there", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+        int got = outcome(row, true, &version);
+
+        close(file);
+        T_EQ(row->name, version, known > 0 ? known : 0);
+        if (version >= row->since) {
+            T_EQ(row->name, got, EACCES);
+            T_EQ(row->name, outcome(row, false, &none), row->before);
+            tried++;
+        }
+        unlink("made");
+        rmdir("folder");
+    }
+    unlink("there");
+    T_TRUE("clean", chdir("/") == 0 && rmdir(folder) == 0);
+    if (tried == 0) {
+        t_skip("the kernel has no Landlock");
+    }
+    return t_finish();
+}

@@ -1,0 +1,256 @@
+/* One picture or member after the other, for one worker of one engine. */
+#include "programs/decode_helper/helper_serve.h"
+
+#include "decode/sandbox/helper_protocol.h"
+#include "format/value/value.h"
+#include "programs/decode_helper/helper_confine.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct server {
+    stk_serve_first *first; /* NULL: nobody */
+    struct stk_decoder *decoder;
+    uint8_t *arena;
+    uint64_t arena_bytes;
+    struct stk_decode_plan *plan; /* of the last command */
+    union {
+        struct stk_sandbox_command command;
+        struct stk_sandbox_parse parse;
+    } asked;
+    struct stk_sandbox_command planned;
+    struct stk_sandbox_answer answer;
+};
+
+/* Scratch that is kept between pictures. */
+#define KEEP_BYTES (4u << 20)
+
+static int prepare(struct server *server, const struct stk_sandbox_hello *hello)
+{
+    void *arena;
+
+    /* A worker that is gone takes its helper along, whatever this does then. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != hello->parent) {
+        return -1;
+    }
+    arena = mmap(NULL, hello->arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                 STK_SANDBOX_ARENA, 0);
+    if (arena == MAP_FAILED) {
+        return -1;
+    }
+    server->arena = arena;
+    server->arena_bytes = hello->arena_bytes;
+    return stk_decoder_open(&server->decoder, hello->vector, NULL);
+}
+
+static bool begin(struct server *server)
+{
+    struct stk_sandbox_hello hello;
+    struct stk_sandbox_ready ready = {.protocol = STK_SANDBOX_PROTOCOL};
+    const char *step = "memory to share, or the parent";
+
+    if (recv(STK_SANDBOX_SOCKET, &hello, sizeof hello, MSG_TRUNC) != sizeof hello ||
+        hello.protocol != STK_SANDBOX_PROTOCOL) {
+        return false;
+    }
+    stk_value_begin();
+    ready.status = prepare(server, &hello);
+    if (ready.status == 0) {
+        ready.status = stk_confine(&ready.landlock, &step);
+    }
+    snprintf(ready.step, sizeof ready.step, "%s (%d)", step, ready.status);
+    return send(STK_SANDBOX_SOCKET, &ready, sizeof ready, MSG_NOSIGNAL) == sizeof ready &&
+           ready.status == 0;
+}
+
+/* The parts of a command that make its plan. */
+static bool same_plan(const struct stk_sandbox_command *a, const struct stk_sandbox_command *b)
+{
+    return a->transform_count == b->transform_count && a->dtype == b->dtype &&
+           a->layout == b->layout && a->exif == b->exif && a->planar == b->planar &&
+           a->stored == b->stored && a->pixels_max == b->pixels_max &&
+           a->memory_bytes_max == b->memory_bytes_max &&
+           memcmp(a->transforms, b->transforms, a->transform_count * sizeof *a->transforms) == 0;
+}
+
+static int choose_plan(struct server *server, struct stoker_error *error)
+{
+    const struct stk_sandbox_command *command = &server->asked.command;
+    struct stk_decode_options options = {.transforms = command->transforms,
+                                         .transform_count = command->transform_count,
+                                         .dtype = command->dtype,
+                                         .layout = command->layout,
+                                         .exif = command->exif,
+                                         .planar = command->planar,
+                                         .stored = command->stored,
+                                         .pixels_max = command->pixels_max,
+                                         .memory_bytes_max = command->memory_bytes_max};
+
+    if (server->plan && same_plan(command, &server->planned)) {
+        return 0;
+    }
+    stk_decode_plan_close(server->plan);
+    server->planned = *command;
+    return stk_decode_plan_open(&server->plan, &options, error);
+}
+
+/* Whether the picture and the canvas lie in the arena. */
+static bool fits(const struct server *server)
+{
+    const struct stk_sandbox_command *command = &server->asked.command;
+    uint64_t canvas_bytes = stk_decode_canvas_bytes(server->plan);
+
+    return command->bytes <= command->canvas_offset &&
+           command->canvas_offset <= server->arena_bytes &&
+           canvas_bytes <= server->arena_bytes - command->canvas_offset;
+}
+
+/* ---- a picture ---- */
+
+static int decode(struct server *server, struct stoker_error *error)
+{
+    const struct stk_sandbox_command *command = &server->asked.command;
+    struct stk_view bytes = {server->arena, command->bytes};
+    uint64_t ticket = 0;
+    int status = choose_plan(server, error);
+
+    if (status < 0) {
+        return status;
+    }
+    if (!fits(server)) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "the picture is larger than the sandbox",
+                        "grant the engine more memory", "%llu bytes",
+                        (unsigned long long)command->bytes);
+    }
+    status = server->first ? server->first(bytes, error) : 0;
+    status = status < 0 ? status : stk_decode_ticket(server->plan, bytes, &ticket, error);
+    ticket = stk_min(ticket, command->memory_bytes_max); /* more is refused, not taken */
+    if (status == 0 && ticket > command->granted_bytes) {
+        server->answer.kind = STK_SANDBOX_NEEDS;
+        server->answer.value = ticket;
+        return 0;
+    }
+    if (status == 0) {
+        status = stk_decode_canvas(server->decoder, server->plan, bytes, command->key,
+                                   server->arena + command->canvas_offset, error);
+        server->answer.value = status == 0 ? stk_decoder_by(server->decoder) : 0;
+    }
+    if (ticket > KEEP_BYTES) {
+        stk_decoder_trim(server->decoder, KEEP_BYTES);
+    }
+    return status;
+}
+
+/* ---- a member ---- */
+
+/* Whether [offset, offset + bytes) lies in the arena. */
+static bool in_arena(const struct server *server, uint64_t offset, uint64_t bytes)
+{
+    return offset <= server->arena_bytes && bytes <= server->arena_bytes - offset;
+}
+
+static int pack(struct server *server, const struct stk_value *value, struct stoker_error *error)
+{
+    const struct stk_sandbox_parse *asked = &server->asked.parse;
+
+    return asked->whole ? value->tree ? stk_value_check(value, error) : 0
+                        : stk_value_pack(value, server->arena + asked->room_offset,
+                                         asked->room_bytes, &server->answer.value, error);
+}
+
+static int parse(struct server *server, struct stoker_error *error)
+{
+    const struct stk_sandbox_parse *asked = &server->asked.parse;
+    struct stk_view bytes = {server->arena, asked->bytes};
+    const char *path = (const char *)server->arena + asked->path_offset;
+    struct stk_value value;
+    uint64_t ticket, need;
+    int status;
+
+    if (!in_arena(server, 0, asked->bytes) ||
+        !in_arena(server, asked->path_offset, asked->path_bytes + 1) ||
+        !in_arena(server, asked->room_offset, asked->room_bytes) || path[asked->path_bytes] != 0) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a member is larger than the sandbox",
+                        "grant the engine more memory", "%llu bytes",
+                        (unsigned long long)asked->bytes);
+    }
+    status = server->first ? server->first(bytes, error) : 0;
+    status = status < 0 ? status : stk_value_ticket(asked->encoding, bytes, path, &ticket, error);
+    if (status < 0) {
+        return status;
+    }
+    /* Parsed, and the walk that packs it; what is packed takes at most its ticket and its bytes. */
+    need = 2 * stk_min(ticket, UINT64_MAX / 4) + asked->bytes;
+    if (need > asked->granted_bytes && ticket <= asked->memory_bytes_max) {
+        server->answer.kind = STK_SANDBOX_NEEDS;
+        server->answer.value = need;
+        return 0;
+    }
+    status = stk_value_open(&value, asked->encoding, bytes, path, asked->memory_bytes_max, error);
+    if (status == 0) {
+        status = pack(server, &value, error);
+        stk_value_close(&value);
+    }
+    return status;
+}
+
+/* ---- all of them ---- */
+
+static bool answer(struct server *server)
+{
+    struct stoker_error error = {.offset = STOKER_NO_OFFSET};
+    size_t bytes = STK_SANDBOX_ANSWER_HEAD;
+    int status;
+
+    memset(&server->answer, 0, sizeof server->answer);
+    server->answer.protocol = STK_SANDBOX_PROTOCOL;
+    server->answer.sequence = server->asked.command.sequence;
+    server->answer.kind = STK_SANDBOX_DONE;
+    status = server->asked.command.work == STK_SANDBOX_PARSE ? parse(server, &error)
+                                                             : decode(server, &error);
+    if (status < 0) {
+        server->answer.kind = STK_SANDBOX_FAILED;
+        server->answer.status = status;
+        server->answer.value = error.offset;
+        memcpy(server->answer.what, error.what, sizeof error.what);
+        memcpy(server->answer.where, error.where, sizeof error.where);
+        memcpy(server->answer.advice, error.advice, sizeof error.advice);
+        bytes = sizeof server->answer;
+    }
+    return send(STK_SANDBOX_SOCKET, &server->answer, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+static bool next_command(struct server *server)
+{
+    struct stk_sandbox_command *command = &server->asked.command;
+    ssize_t got = recv(STK_SANDBOX_SOCKET, &server->asked, sizeof server->asked, MSG_TRUNC);
+
+    if (got < (ssize_t)offsetof(struct stk_sandbox_command, transform_count) ||
+        command->protocol != STK_SANDBOX_PROTOCOL) {
+        return false;
+    }
+    if (command->work == STK_SANDBOX_PARSE) {
+        return got == sizeof(struct stk_sandbox_parse);
+    }
+    return command->work == STK_SANDBOX_PICTURE && command->transform_count <= STK_TRANSFORMS_MAX &&
+           (size_t)got ==
+               STK_SANDBOX_COMMAND_HEAD + command->transform_count * sizeof *command->transforms;
+}
+
+int stk_serve(stk_serve_first *first)
+{
+    static struct server server; /* some KiB: not on the stack of a decoder */
+
+    server.first = first;
+    if (!begin(&server)) {
+        return 1;
+    }
+    while (next_command(&server) && answer(&server)) {
+    }
+    return 0;
+}

@@ -1,0 +1,367 @@
+/* stoker-fault: what `stoker fault` starts: a proxy, or a server of a folder, that does what a
+ * script says to the requests that pass. */
+#include "programs/fault_proxy/fault_proxy.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINKS_DEFAULT 256u
+#define IDLE_SECONDS_DEFAULT 600u
+#define REST_MS 1000 /* for the rest of a line of the log */
+#define EXIT_USAGE 2
+#define EXIT_ENVIRONMENT 3
+
+struct given {
+    const char *listen, *to, *folder, *script, *rules, *log;
+    const char *certificate, *key, *certificate_out;
+    struct stk_tls_names names;
+    uint64_t seed, links, idle_seconds;
+    bool has_seed, tls;
+};
+
+static volatile sig_atomic_t stopped;
+
+static const char usage[] =
+    "usage: stoker fault [options] [--to http://HOST:PORT | --folder DIR]\n\n"
+    "Stands between a program and its object store, and makes what goes wrong there go wrong now:\n"
+    "a proxy (--to), or a store of its own (--folder: GET, HEAD, ranges, S3's list; without "
+    "either,\n"
+    "only the answers that rules give).\n\n"
+    "  --listen PLACE   default 127.0.0.1:0, any port of this machine only\n"
+    "  --to URL         where requests go on to; http only. Host stays as the client wrote it, so\n"
+    "                   that signatures hold\n"
+    "  --folder DIR     serve these files; the first part of a path is the bucket\n"
+    "  --script FILE    rules, as JSON\n"
+    "  --rules JSON     the same, here\n"
+    "  --seed N         of all that is left to chance; default: the script's\n"
+    "  --log FILE       a JSON line for each exchange; default: standard output, where lines that\n"
+    "                   nobody takes are left out, and counted in the next: lost_before\n"
+    "  --connections N  at once; default 256\n"
+    "  --idle SECONDS   a connection on which nothing moves for so long ends; default 600\n"
+    "  --tls            clients speak TLS, with a certificate that is made now, for a day\n"
+    "  --tls-name NAME  a host or address that it is for, up to 16; default localhost and "
+    "127.0.0.1.\n"
+    "                   Another one than clients ask is a wrong host\n"
+    "  --tls-cert-out FILE\n"
+    "                   where it is written, as PEM, for clients to trust (AWS_CA_BUNDLE=FILE)\n"
+    "  --tls-cert FILE --tls-key FILE\n"
+    "                   clients speak TLS, with this certificate and its key, both PEM\n\n"
+    "The first line of the output says where it listens. A script:\n\n"
+    "  {\"seed\": 7, \"rules\": [\n"
+    "    {\"method\": \"GET\", \"path\": \"/bucket/*\", \"nth\": 3, \"fault\": \"reset\", \"at\": "
+    "1000},\n"
+    "    {\"probability\": 0.3, \"until_ms\": 60000, \"fault\": \"status\", \"status\": 503}]}\n\n"
+    "Which requests: method; path, query (* is anything, ? one byte); range (true: one with a\n"
+    "Range); of those that fit: nth, from, every, count (at most so often), probability, seed (of\n"
+    "its chance: else that depends on how many rules stand before it); after_ms, until_ms since "
+    "the\n"
+    "start. The first rule that fits applies.\n"
+    "What: fault, and at: how many bytes of the body pass before (reset, stall, truncate; -1: the\n"
+    "request is done, its answer lost; without at: the request does not get through). For any:\n"
+    "delay_ms before the answer, rate (bytes a second), headers {name: value} of the answer,\n"
+    "name (of the rule, in the log). The faults:\n\n";
+
+static void on_signal(int number)
+{
+    stopped = number;
+}
+
+static void help(void)
+{
+    fputs(usage, stdout);
+    for (uint32_t i = 0; i < STK_FAULT_COUNT; i++) {
+        const char *does, *name = stk_fault_name(i, &does);
+        printf("  %-13s %s\n", name, does);
+    }
+}
+
+static int complain(int status, const struct stoker_error *error)
+{
+    fprintf(stderr, "stoker fault: %s: %s\n  %s\n", error->what, error->where, error->advice);
+    return status;
+}
+
+static int misused(const char *what, const char *where)
+{
+    fprintf(stderr, "stoker fault: %s: '%s'\n  'stoker fault --help' tells\n", what, where);
+    return EXIT_USAGE;
+}
+
+/* What does not go together. */
+static int check(const struct given *given)
+{
+    bool own = given->names.count > 0 || given->certificate_out;
+
+    if (given->links == 0 || given->links > STK_PROXY_LINKS_MAX || given->idle_seconds == 0 ||
+        given->idle_seconds > 1000000) {
+        return misused("out of range", "--connections 1..1024, --idle 1..1000000");
+    }
+    if ((given->to && given->folder) || (given->script && given->rules)) {
+        return misused("only one of them", given->to ? "--to, --folder" : "--script, --rules");
+    }
+    if (!given->certificate != !given->key) {
+        return misused("one needs the other", "--tls-cert, --tls-key");
+    }
+    if (given->certificate && (given->tls || own)) {
+        return misused("only one of them", "--tls-cert, --tls");
+    }
+    return own && !given->tls
+               ? misused("of a certificate that --tls makes", "--tls-name, --tls-cert-out")
+               : 0;
+}
+
+static int parse(struct given *given, int argc, char **argv)
+{
+    const char *name = NULL;
+    const struct {
+        const char *name;
+        const char **text; /* both NULL: --tls, which has no value */
+        uint64_t *number;
+    } options[] = {
+        {"--listen", &given->listen, NULL},
+        {"--to", &given->to, NULL},
+        {"--folder", &given->folder, NULL},
+        {"--script", &given->script, NULL},
+        {"--rules", &given->rules, NULL},
+        {"--log", &given->log, NULL},
+        {"--seed", NULL, &given->seed},
+        {"--connections", NULL, &given->links},
+        {"--idle", NULL, &given->idle_seconds},
+        {"--tls", NULL, NULL},
+        {"--tls-name", &name, NULL},
+        {"--tls-cert-out", &given->certificate_out, NULL},
+        {"--tls-cert", &given->certificate, NULL},
+        {"--tls-key", &given->key, NULL},
+    };
+
+    for (int i = 1; i < argc; i++) {
+        size_t bytes = strcspn(argv[i], "="), o = 0;
+        while (o < STK_COUNT(options) && (strlen(options[o].name) != bytes ||
+                                          strncmp(options[o].name, argv[i], bytes) != 0)) {
+            o++;
+        }
+        if (o == STK_COUNT(options)) {
+            return misused("unknown option", argv[i]);
+        }
+        if (!options[o].text && !options[o].number) {
+            if (argv[i][bytes] == '=') {
+                return misused("an option takes no value", argv[i]);
+            }
+            given->tls = true;
+            continue;
+        }
+        const char *value = argv[i][bytes] == '=' ? argv[i] + bytes + 1 : argv[++i];
+        if (!value) {
+            return misused("an option lacks its value", options[o].name);
+        }
+        if (options[o].text) {
+            *options[o].text = value;
+        } else if (!stk_fault_number((struct stk_view){(const uint8_t *)value, strlen(value)},
+                                     options[o].number)) {
+            return misused("not a number", value);
+        }
+        given->has_seed = given->has_seed || options[o].number == &given->seed;
+        if (options[o].text == &name) {
+            if (given->names.count == STK_TLS_NAMES_MAX) {
+                return misused("a name too many", name);
+            }
+            given->names.of[given->names.count++] = name;
+        }
+    }
+    return check(given);
+}
+
+/* The whole file, at most STK_FAULT_SCRIPT_BYTES_MAX + 1 of it. */
+static int read_script(const char *path, char **text_out, size_t *bytes_out,
+                       struct stoker_error *error)
+{
+    FILE *file = fopen(path, "re");
+    char *text = stk_alloc(STK_FAULT_SCRIPT_BYTES_MAX + 1, 1);
+    int status = 0;
+
+    if (!file || !text) {
+        status = stk_fail_errno(error, text ? errno : ENOMEM, "cannot read the script",
+                                "check the path", "'%s'", path);
+        stk_free(text);
+    } else {
+        *bytes_out = fread(text, 1, STK_FAULT_SCRIPT_BYTES_MAX + 1, file);
+        *text_out = text;
+    }
+    if (file) {
+        fclose(file);
+    }
+    return status;
+}
+
+static int open_script(struct stk_fault_script *script, const struct given *given,
+                       struct stoker_error *error)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    int status = 0;
+
+    if (given->script) {
+        status = read_script(given->script, &text, &bytes, error);
+    }
+    if (status == 0 && (text || given->rules)) {
+        struct stk_view view = {(const uint8_t *)(text ? text : given->rules),
+                                text ? bytes : strlen(given->rules)};
+        status = stk_fault_script_open(script, view, error);
+    }
+    stk_free(text);
+    if (status == 0 && given->has_seed) {
+        script->seed = given->seed;
+    }
+    return status;
+}
+
+static int open_behind(struct stk_link_world *world, const struct given *given,
+                       struct stoker_error *error)
+{
+    char place[300];
+
+    if (given->folder) {
+        world->folder = open(given->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        return world->folder >= 0 ? 0
+                                  : stk_fail_errno(error, errno, "cannot open the folder",
+                                                   "check the path", "'%s'", given->folder);
+    }
+    if (!given->to) {
+        return 0;
+    }
+    if (strncmp(given->to, "http://", 7) != 0 || strpbrk(given->to + 7, "/?#@") ||
+        strlen(given->to) >= sizeof place) {
+        return stk_fail(error, -EINVAL, "not http://HOST:PORT",
+                        "a TLS server needs a proxy that speaks plain HTTP before it", "'%s'",
+                        given->to);
+    }
+    snprintf(place, sizeof place, "%s%s", given->to + 7,
+             strrchr(given->to + 7, ':') && !strchr("]", given->to[strlen(given->to) - 1]) ? ""
+                                                                                           : ":80");
+    return stk_proxy_resolve(place, &world->to, &world->to_bytes, error);
+}
+
+static int open_tls(struct stk_tls **tls_out, const struct given *given, struct stoker_error *error)
+{
+    static const struct stk_tls_names usual = {.of = {"localhost", "127.0.0.1"}, .count = 2};
+
+    if (given->certificate) {
+        return stk_tls_open_files(tls_out, given->certificate, given->key, error);
+    }
+    return given->tls ? stk_tls_open_own(tls_out, given->names.count > 0 ? &given->names : &usual,
+                                         given->certificate_out, error)
+                      : 0;
+}
+
+/* Where the log goes. */
+struct log {
+    int fd;
+    uint64_t lost; /* lines that nobody was there to take */
+};
+
+/* False: nobody reads, and to wait for that would hold up all that passes here. POLLOUT of a pipe
+ * promises PIPE_BUF bytes; for the rest of a longer line it is waited a little. */
+static bool write_line(int fd, const char *text, size_t bytes)
+{
+    struct pollfd ready = {.fd = fd, .events = POLLOUT};
+
+    for (int wait_ms = 0; bytes > 0; wait_ms = REST_MS) {
+        size_t some = stk_min(bytes, PIPE_BUF);
+        ssize_t written;
+
+        if (poll(&ready, 1, wait_ms) != 1 || !(ready.revents & POLLOUT)) {
+            return false;
+        }
+        written = write(fd, text, some);
+        if (written < 0 && errno != EINTR) {
+            return false;
+        }
+        text += stk_max(written, 0);
+        bytes -= (size_t)stk_max(written, 0);
+    }
+    return true;
+}
+
+static void log_line(void *owner, json_t *line)
+{
+    struct log *log = owner;
+    char *text, *ended = NULL;
+    int bytes = -1;
+
+    if (log->lost > 0) {
+        json_object_set_new(line, "lost_before", json_integer((json_int_t)log->lost));
+    }
+    text = json_dumps(line, JSON_COMPACT);
+    if (text) {
+        bytes = asprintf(&ended, "%s\n", text);
+    }
+    log->lost = bytes > 0 && write_line(log->fd, ended, (size_t)bytes) ? 0 : log->lost + 1;
+    if (bytes >= 0) {
+        free(ended);
+    }
+    free(text);
+    json_decref(line);
+}
+
+static int run(const struct given *given, struct stoker_error *error)
+{
+    struct stk_proxy proxy = {.listener = -1,
+                              .links_max = (uint32_t)given->links,
+                              .world = {.folder = -1, .idle_ms = given->idle_seconds * 1000}};
+    struct log log = {.fd = STDOUT_FILENO};
+    char place[96];
+    int status = open_script(&proxy.world.script, given, error);
+
+    status = status < 0 ? status : open_behind(&proxy.world, given, error);
+    status = status < 0 ? status : open_tls(&proxy.world.tls, given, error);
+    status = status < 0 ? status : stk_proxy_open(&proxy, given->listen, place, error);
+    proxy.world.owner = &log;
+    proxy.world.log = log_line;
+    if (status == 0 && given->log) {
+        log.fd = open(given->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    }
+    if (log.fd < 0) {
+        status = stk_fail_errno(error, errno, "cannot write the log", "check the path", "'%s'",
+                                given->log);
+    }
+    if (status == 0) {
+        printf("{\"listening\":\"%s\"%s}\n", place, proxy.world.tls ? ",\"tls\":true" : "");
+        fflush(stdout);
+        status = stk_proxy_run(&proxy, &stopped, error);
+    }
+    stk_proxy_close(&proxy);
+    if (given->log && log.fd >= 0) {
+        close(log.fd);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct given given = {
+        .listen = "127.0.0.1:0", .links = LINKS_DEFAULT, .idle_seconds = IDLE_SECONDS_DEFAULT};
+    struct sigaction end = {.sa_handler = on_signal}, ignore = {.sa_handler = SIG_IGN};
+    struct stoker_error error = {0};
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            help();
+            return 0;
+        }
+    }
+    if (parse(&given, argc, argv) != 0) {
+        return EXIT_USAGE;
+    }
+    sigaction(SIGINT, &end, NULL);
+    sigaction(SIGTERM, &end, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+    return run(&given, &error) < 0 ? complain(EXIT_ENVIRONMENT, &error) : 0;
+}

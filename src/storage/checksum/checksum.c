@@ -1,0 +1,458 @@
+/* What servers tell of bytes. Nothing of it is believed to be well formed: what is not is as if it
+ * had not been told. */
+#include "storage/checksum/checksum.h"
+
+#include "base/crc.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct kind {
+    const char *name; /* as it is shown */
+    uint32_t bytes;
+} kinds[STK_SEAL_KINDS] = {
+    [STK_SEAL_CRC64] = {"crc64nvme", 8}, [STK_SEAL_CRC32C] = {"crc32c", 4},
+    [STK_SEAL_CRC32] = {"crc32", 4},     [STK_SEAL_SHA256] = {"sha256", 32},
+    [STK_SEAL_SHA1] = {"sha1", 20},      [STK_SEAL_GIT] = {"git-sha1", 20},
+    [STK_SEAL_MD5] = {"md5", 16},
+};
+
+static uint32_t digit(uint8_t c)
+{
+    return c >= 'A' && c <= 'Z'   ? (uint32_t)c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26u
+           : c >= '0' && c <= '9' ? c - '0' + 52u
+           : c == '+'             ? 62u
+           : c == '/'             ? 63u
+                                  : 64u;
+}
+
+bool stk_seal_base64(struct stk_view text, uint8_t *data, size_t bytes)
+{
+    size_t whole = bytes / 3 * 4 + (bytes % 3 ? bytes % 3 + 1 : 0), padded = (bytes + 2) / 3 * 4;
+    uint32_t bits = 0, count = 0;
+    size_t used = 0;
+
+    if (text.bytes != padded) {
+        return false;
+    }
+    for (size_t i = 0; i < padded; i++) {
+        uint32_t value = digit(text.data[i]);
+
+        if (i >= whole ? text.data[i] != '=' : value > 63) {
+            return false;
+        }
+        if (i < whole) {
+            bits = bits << 6 | value;
+            count += 6;
+        }
+        if (count >= 8) {
+            count -= 8;
+            data[used++] = (uint8_t)(bits >> count);
+            bits &= (1u << count) - 1;
+        }
+    }
+    return bits == 0; /* what is left over of the last digit */
+}
+
+static bool is(struct stk_view name, const char *text)
+{
+    return name.bytes == strlen(text) &&
+           strncasecmp((const char *)name.data, text, name.bytes) == 0;
+}
+
+/* The better of what is there and what is new. */
+static void take(struct stk_seal *seal, uint32_t kind, struct stk_view text, uint32_t parts)
+{
+    struct stk_seal found = {.kind = kind, .parts = parts};
+
+    if (stk_seal_base64(text, found.sum, kinds[kind].bytes) &&
+        (seal->kind == STK_SEAL_NONE || kind < seal->kind)) {
+        *seal = found;
+    }
+}
+
+static uint32_t kind_of(struct stk_view name)
+{
+    for (uint32_t kind = 1; kind < STK_SEAL_KINDS; kind++) {
+        if (kind != STK_SEAL_GIT && is(name, kinds[kind].name)) { /* which no list tells */
+            return kind;
+        }
+    }
+    return is(name, "sha-256") ? STK_SEAL_SHA256 : is(name, "sha") ? STK_SEAL_SHA1 : STK_SEAL_NONE;
+}
+
+/* "crc32c=AAAAAA==,md5=..", "sha-256=:...:": a list of names and base64. */
+static void take_list(struct stk_seal *seal, struct stk_view list)
+{
+    const uint8_t *at = list.data, *end = at + list.bytes;
+
+    while (at < end) {
+        const uint8_t *next = memchr(at, ',', (size_t)(end - at)), *equals, *last;
+
+        next = next ? next : end;
+        while (at < next && (*at == ' ' || *at == '\t')) {
+            at++;
+        }
+        equals = at < next ? memchr(at, '=', (size_t)(next - at)) : NULL;
+        for (last = next; last > at && (last[-1] == ' ' || last[-1] == '\t'); last--) {
+        }
+        if (equals) {
+            uint32_t kind = kind_of((struct stk_view){at, (size_t)(equals - at)});
+
+            equals++;
+            if (last - equals >= 2 && *equals == ':' && last[-1] == ':') {
+                equals++;
+                last--;
+            }
+            if (kind != STK_SEAL_NONE && last > equals) {
+                take(seal, kind, (struct stk_view){equals, (size_t)(last - equals)}, 0);
+            }
+        }
+        at = next + (next < end);
+    }
+}
+
+/* ---- dialects ---- */
+
+/* What is found on the way through the headers. */
+struct reading {
+    struct stk_seals *seals;
+    bool all, tag;
+    bool composite;         /* the type that S3 tells */
+    struct stk_seal joined; /* of more than one part's sums: not of the body as it comes */
+    bool stored_gzip, gzip; /* Google: as it is stored, as it comes */
+    bool sealed_otherwise;  /* encrypted: then an ETag is no MD5 */
+    struct stk_view etag;
+};
+
+/* "c29tZQ==-12": of how many parts it is, which is cut off; 0: of none. False: of a strange number.
+ */
+static bool take_parts(struct stk_view *value, uint32_t *parts)
+{
+    const uint8_t *dash = value->bytes ? memchr(value->data, '-', value->bytes) : NULL;
+    const uint8_t *end = value->data + value->bytes;
+
+    *parts = 0;
+    if (!dash) {
+        return true;
+    }
+    value->bytes = (size_t)(dash - value->data);
+    if (end - dash < 2 || end - dash > 10) {
+        return false;
+    }
+    for (const uint8_t *at = dash + 1; at < end; at++) {
+        if (*at < '0' || *at > '9') {
+            return false;
+        }
+        *parts = *parts * 10 + (uint32_t)(*at - '0');
+    }
+    return *parts > 0;
+}
+
+static void read_amazon(struct reading *reading, struct stk_view name, struct stk_view value)
+{
+    static const char prefix[] = "x-amz-checksum-";
+    size_t bytes = sizeof prefix - 1;
+    uint32_t kind, parts;
+
+    if (is(name, "ETag")) {
+        reading->etag = value;
+    } else if (is(name, "x-amz-server-side-encryption")) {
+        reading->sealed_otherwise = reading->sealed_otherwise || !is(value, "AES256");
+    } else if (is(name, "x-amz-server-side-encryption-customer-algorithm")) {
+        reading->sealed_otherwise = true;
+    } else if (name.bytes > bytes && strncasecmp((const char *)name.data, prefix, bytes) == 0) {
+        name.data += bytes;
+        name.bytes -= bytes;
+        reading->composite = reading->composite || (is(name, "type") && is(value, "COMPOSITE"));
+        kind = kind_of(name);
+        if (kind != STK_SEAL_NONE && kind != STK_SEAL_MD5 && take_parts(&value, &parts)) {
+            take(parts > 1 ? &reading->joined : &reading->seals->body, kind, value, parts);
+        }
+    }
+}
+
+static void read_google(struct reading *reading, struct stk_view name, struct stk_view value)
+{
+    if (is(name, "x-goog-hash")) {
+        take_list(&reading->seals->whole, value);
+    } else if (is(name, "x-goog-stored-content-encoding")) {
+        reading->stored_gzip = is(value, "gzip");
+    } else if (is(name, "Content-Encoding")) {
+        reading->gzip = is(value, "gzip");
+    }
+}
+
+/* Microsoft writes the same number with its lowest byte first. */
+static void read_azure(struct reading *reading, struct stk_view name, struct stk_view value)
+{
+    uint8_t turned[8];
+
+    if (is(name, "x-ms-content-crc64") && stk_seal_base64(value, turned, sizeof turned)) {
+        reading->seals->body = (struct stk_seal){.kind = STK_SEAL_CRC64};
+        for (uint32_t i = 0; i < 8; i++) {
+            reading->seals->body.sum[i] = turned[7 - i];
+        }
+    } else if (is(name, "Content-MD5")) {
+        take(&reading->seals->body, STK_SEAL_MD5, value, 0);
+    }
+}
+
+static void read_web(struct reading *reading, struct stk_view name, struct stk_view value)
+{
+    struct stk_seals *seals = reading->seals;
+
+    if (is(name, "Content-Digest")) {
+        take_list(&seals->body, value);
+    } else if (is(name, "Repr-Digest") || is(name, "Digest")) {
+        take_list(&seals->whole, value);
+    } else if (is(name, "Content-MD5")) {
+        take(reading->all ? &seals->whole : &seals->body, STK_SEAL_MD5, value, 0);
+    } else if (is(name, "ETag")) {
+        reading->etag = value;
+    }
+}
+
+static void settle(struct reading *reading, uint32_t dialect)
+{
+    struct stk_seals *seals = reading->seals;
+
+    if (dialect == STK_SEAL_OF_AMAZON) {
+        /* Of a range S3 tells the sum of a part which the range is, if it is one, and of what was
+         * put together of sums a sum of sums. Other servers tell that of the whole. */
+        seals->doubtful =
+            seals->body.kind && (reading->composite ? seals->body.parts == 0 : !reading->all);
+        seals->whole = reading->all && !seals->doubtful ? seals->body : seals->whole;
+        if (reading->all && seals->whole.kind == STK_SEAL_NONE) {
+            seals->whole = reading->joined;
+        }
+    } else {
+        seals->doubtful = seals->body.kind == STK_SEAL_MD5 && !reading->all; /* or of the whole */
+        if (reading->stored_gzip && !reading->gzip) {
+            seals->whole = (struct stk_seal){0}; /* unpacked on the way: it is of other bytes */
+        }
+    }
+    if (reading->all && seals->whole.kind && seals->whole.parts <= 1 &&
+        (!seals->body.kind || seals->doubtful || seals->whole.kind < seals->body.kind)) {
+        seals->body = seals->whole;
+        seals->doubtful = false;
+    }
+}
+
+/* Digits in quotes: 32 are what a store makes of an object that was written at once. */
+static bool read_tag(struct stk_view etag, uint32_t kind, struct stk_seal *seal)
+{
+    struct stk_seal found = {.kind = kind};
+    uint32_t digits = 2 * kinds[kind].bytes;
+
+    if (etag.bytes != digits + 2 || etag.data[0] != '"' || etag.data[digits + 1] != '"') {
+        return false;
+    }
+    for (uint32_t i = 0; i < digits; i++) {
+        uint8_t c = etag.data[1 + i];
+        uint32_t value = c >= '0' && c <= '9'   ? (uint32_t)c - '0'
+                         : c >= 'a' && c <= 'f' ? c - 'a' + 10u
+                                                : 16u;
+        if (value > 15) {
+            return false;
+        }
+        found.sum[i / 2] = (uint8_t)(found.sum[i / 2] << 4 | value);
+    }
+    *seal = found;
+    return true;
+}
+
+void stk_seals_read(struct stk_seals *seals, const struct stk_http_answer *answer, uint32_t dialect,
+                    bool all, bool tag)
+{
+    const char *at = answer->headers, *end = at + answer->headers_bytes, *line_end;
+    struct reading reading = {.seals = seals, .all = all, .tag = tag};
+
+    *seals = (struct stk_seals){.doubtful = false};
+    for (; at < end; at = line_end + 1) {
+        const char *colon;
+        struct stk_view name, value;
+
+        line_end = memchr(at, '\n', (size_t)(end - at));
+        line_end = line_end ? line_end : end;
+        colon = memchr(at, ':', (size_t)(line_end - at));
+        if (!colon) {
+            continue;
+        }
+        name = (struct stk_view){(const uint8_t *)at, (size_t)(colon - at)};
+        for (colon++; colon < line_end && (*colon == ' ' || *colon == '\t'); colon++) {
+        }
+        value = (struct stk_view){(const uint8_t *)colon, (size_t)(line_end - colon)};
+        while (value.bytes > 0 &&
+               (value.data[value.bytes - 1] == ' ' || value.data[value.bytes - 1] == '\t')) {
+            value.bytes--;
+        }
+        (dialect == STK_SEAL_OF_AMAZON   ? read_amazon
+         : dialect == STK_SEAL_OF_GOOGLE ? read_google
+         : dialect == STK_SEAL_OF_AZURE  ? read_azure
+                                         : read_web)(&reading, name, value);
+    }
+    settle(&reading, dialect);
+    if (tag && all && !seals->body.kind && !reading.sealed_otherwise &&
+        read_tag(reading.etag, STK_SEAL_MD5, &seals->body)) {
+        seals->doubtful = true; /* it may be anything that looks like one */
+    }
+}
+
+struct stk_seal stk_seal_of_hub(const struct stk_http_answer *answer)
+{
+    struct stk_seal found = {.kind = STK_SEAL_NONE};
+    struct stk_view tag, commit;
+
+    if (!stk_http_header(answer, "X-Linked-ETag", &tag)) {
+        return found;
+    }
+    if (tag.bytes > 2 && memcmp(tag.data, "W/", 2) == 0) {
+        tag.data += 2;
+        tag.bytes -= 2;
+    }
+    if ((!read_tag(tag, STK_SEAL_SHA256, &found) && !read_tag(tag, STK_SEAL_GIT, &found))) {
+        return found;
+    }
+    /* Mirrors (Pulp's) tell the commit where they know no better. */
+    if (stk_http_header(answer, "X-Repo-Commit", &commit) && commit.bytes == tag.bytes - 2 &&
+        memcmp(commit.data, tag.data + 1, commit.bytes) == 0) {
+        return (struct stk_seal){.kind = STK_SEAL_NONE};
+    }
+    found.hex = true;
+    return found;
+}
+
+/* ---- seals of bytes ---- */
+
+static void put(struct stk_seal *seal, uint64_t value)
+{
+    uint32_t bytes = kinds[seal->kind].bytes;
+
+    for (uint32_t i = 0; i < bytes; i++) {
+        seal->sum[i] = (uint8_t)(value >> (8 * (bytes - 1 - i)));
+    }
+}
+
+uint32_t stk_seal_bytes(uint32_t kind)
+{
+    return kinds[kind].bytes;
+}
+
+void stk_seal_begin(struct stk_seal_sum *sum, uint32_t kind, uint64_t bytes)
+{
+    char head[32];
+
+    sum->kind = kind;
+    switch (kind) {
+    case STK_SEAL_SHA256:
+        stk_sha256_init(&sum->so_far.sha256);
+        break;
+    case STK_SEAL_SHA1:
+        stk_sha1_init(&sum->so_far.sha1);
+        break;
+    case STK_SEAL_GIT:
+        snprintf(head, sizeof head, "blob %llu", (unsigned long long)bytes);
+        stk_sha1_init(&sum->so_far.sha1);
+        stk_sha1_add(&sum->so_far.sha1, head, strlen(head) + 1);
+        break;
+    case STK_SEAL_MD5:
+        stk_md5_init(&sum->so_far.md5);
+        break;
+    default:
+        sum->so_far.crc = 0;
+        break;
+    }
+}
+
+void stk_seal_add(struct stk_seal_sum *sum, struct stk_view bytes)
+{
+    uint64_t *crc = &sum->so_far.crc;
+
+    switch (sum->kind) {
+    case STK_SEAL_CRC64:
+        *crc = stk_crc64(*crc, bytes.data, bytes.bytes);
+        break;
+    case STK_SEAL_CRC32C:
+        *crc = stk_crc32c((uint32_t)*crc, bytes.data, bytes.bytes);
+        break;
+    case STK_SEAL_CRC32:
+        *crc = stk_crc32((uint32_t)*crc, bytes.data, bytes.bytes);
+        break;
+    case STK_SEAL_SHA256:
+        stk_sha256_add(&sum->so_far.sha256, bytes.data, bytes.bytes);
+        break;
+    case STK_SEAL_SHA1:
+    case STK_SEAL_GIT:
+        stk_sha1_add(&sum->so_far.sha1, bytes.data, bytes.bytes);
+        break;
+    default:
+        stk_md5_add(&sum->so_far.md5, bytes.data, bytes.bytes);
+        break;
+    }
+}
+
+struct stk_seal stk_seal_end(struct stk_seal_sum *sum)
+{
+    struct stk_seal seal = {.kind = sum->kind};
+
+    switch (sum->kind) {
+    case STK_SEAL_SHA256:
+        stk_sha256_done(&sum->so_far.sha256, seal.sum);
+        break;
+    case STK_SEAL_SHA1:
+    case STK_SEAL_GIT:
+        stk_sha1_done(&sum->so_far.sha1, seal.sum);
+        break;
+    case STK_SEAL_MD5:
+        stk_md5_done(&sum->so_far.md5, seal.sum);
+        break;
+    default:
+        put(&seal, sum->so_far.crc);
+        break;
+    }
+    return seal;
+}
+
+struct stk_seal stk_seal_make(uint32_t kind, bool twice, struct stk_view bytes)
+{
+    struct stk_seal_sum sum;
+    struct stk_seal seal;
+
+    stk_seal_begin(&sum, kind, bytes.bytes);
+    stk_seal_add(&sum, bytes);
+    seal = stk_seal_end(&sum);
+    if (twice) {
+        stk_seal_begin(&sum, kind, kinds[kind].bytes);
+        stk_seal_add(&sum, (struct stk_view){seal.sum, kinds[kind].bytes});
+        seal = stk_seal_end(&sum);
+        seal.parts = 1;
+    }
+    return seal;
+}
+
+bool stk_seal_is(const struct stk_seal *a, const struct stk_seal *b)
+{
+    return a->kind == b->kind && a->parts == b->parts && memcmp(a->sum, b->sum, sizeof a->sum) == 0;
+}
+
+void stk_seal_text(const struct stk_seal *seal, char text[STK_SEAL_TEXT_BYTES])
+{
+    char sum[STK_BASE64_BYTES] = "", parts[12] = "";
+
+    if (seal->kind == STK_SEAL_NONE || seal->kind >= STK_SEAL_KINDS) {
+        snprintf(text, STK_SEAL_TEXT_BYTES, "none");
+        return;
+    }
+    if (seal->hex) {
+        stk_hex(seal->sum, kinds[seal->kind].bytes, sum);
+    } else {
+        stk_base64(seal->sum, kinds[seal->kind].bytes, sum);
+    }
+    if (seal->parts > 0) {
+        snprintf(parts, sizeof parts, "-%u", seal->parts);
+    }
+    snprintf(text, STK_SEAL_TEXT_BYTES, "%s %.64s%s", kinds[seal->kind].name, sum, parts);
+}

@@ -1,0 +1,58 @@
+/* Fuzz of checksum.c: any headers of any dialect; what is taken of them has the length of its kind,
+ * and its text is read back as it was. */
+#include "storage/checksum/checksum.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void look(const struct stk_seal *seal)
+{
+    static const uint32_t lengths[STK_SEAL_KINDS] = {0, 8, 4, 4, 32, 20, 20, 16};
+    char text[STK_SEAL_TEXT_BYTES], *sum;
+    uint8_t back[32] = {0};
+    size_t length;
+
+    STK_ASSERT(seal->kind < STK_SEAL_KINDS);
+    for (uint32_t i = lengths[seal->kind]; i < sizeof seal->sum; i++) {
+        STK_ASSERT(seal->sum[i] == 0);
+    }
+    stk_seal_text(seal, text);
+    sum = strchr(text, ' ');
+    if (seal->kind != STK_SEAL_NONE) {
+        length = strcspn(++sum, "-");
+        if (seal->hex) {
+            STK_ASSERT(length == 2 * lengths[seal->kind] && !sum[length]);
+            return;
+        }
+        STK_ASSERT(strtoul(sum + length + (sum[length] == '-'), NULL, 10) == seal->parts);
+        STK_ASSERT(
+            stk_seal_base64((struct stk_view){(uint8_t *)sum, length}, back, lengths[seal->kind]));
+        STK_ASSERT(memcmp(back, seal->sum, sizeof back) == 0);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static struct stk_http_answer answer;
+    struct stk_seal hub;
+    struct stk_seals seals;
+    uint32_t mode = bytes > 0 ? data[0] : 0;
+
+    bytes = bytes > 0 ? bytes - 1 : 0;
+    bytes = bytes < sizeof answer.headers - 1 ? bytes : sizeof answer.headers - 1;
+    if (bytes > 0) {
+        memcpy(answer.headers, data + 1, bytes);
+    }
+    answer.headers[bytes] = '\n';
+    answer.headers_bytes = (uint32_t)bytes + 1;
+    stk_seals_read(&seals, &answer, mode & 3, mode & 4, mode & 8);
+    look(&seals.body);
+    look(&seals.whole);
+    hub = stk_seal_of_hub(&answer);
+    look(&hub);
+    STK_ASSERT(seals.body.parts <= 1);
+    STK_ASSERT(!seals.doubtful || seals.body.kind != STK_SEAL_NONE);
+    return 0;
+}

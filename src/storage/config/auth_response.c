@@ -1,0 +1,428 @@
+/* Fields out of JSON by a table, one element out of XML by looking for it. */
+#include "storage/config/auth_response.h"
+
+#include "base/mem.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define PATH_BYTES_MAX 128u
+#define YEAR_MAX 9999
+#define DATE_BYTES 29u /* "Sat, 21 Nov 2026 22:15:03 GMT" */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local bool is_secret; /* what Jansson frees now */
+
+static json_t *find(json_t *root, const char *path);
+static bool take(const struct stk_tell_field *field, json_t *value);
+static void wipe(json_t *value);
+static bool unescape(struct stk_view text, char *out, size_t out_bytes);
+static bool number_at(const char **text, unsigned digits, int *value_out);
+
+/* Jansson's parser has copies of its own of what it reads. */
+static void free_json(void *memory)
+{
+    if (is_secret) {
+        stk_wipe_free(memory);
+    } else {
+        stk_wipe_not(memory);
+    }
+}
+
+/* Whoever gave Jansson another memory than the C library's knows what becomes of it. */
+static void be_asked_to_free(void)
+{
+    json_malloc_t allocates;
+    json_free_t frees;
+
+    json_get_alloc_funcs(&allocates, &frees);
+    if (allocates == malloc && frees == free) {
+        json_set_alloc_funcs(malloc, free_json);
+    }
+}
+
+static json_t *load(struct stk_view text, size_t flags, json_error_t *at)
+{
+    json_t *root;
+
+    pthread_once(&once, be_asked_to_free);
+    is_secret = true;
+    root = json_loadb((const char *)text.data, text.bytes, flags, at);
+    is_secret = false;
+    if (at) {
+        explicit_bzero(at->text, sizeof at->text); /* it cites */
+    }
+    return root;
+}
+
+static void unload(json_t *root)
+{
+    wipe(root);
+    is_secret = true;
+    json_decref(root);
+    is_secret = false;
+}
+
+int stk_tell_json(struct stk_view text, const struct stk_tell_field *fields, size_t count,
+                  const char *what, struct stoker_error *error)
+{
+    json_error_t at = {0};
+    json_t *root;
+    int status = 0;
+
+    if (text.bytes > STK_TELL_BYTES_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "an answer about credentials is too long",
+                        "look what answers there", "%s: %zu bytes", what, text.bytes);
+    }
+    root = load(text, JSON_REJECT_DUPLICATES, &at);
+    if (!json_is_object(root)) {
+        status = stk_fail(error, STOKER_ERROR_FORMAT, "credentials are not told as a JSON object",
+                          "look what answers there", "%s", what);
+    }
+    for (size_t i = 0; status == 0 && i < count; i++) {
+        if (!take(&fields[i], find(root, fields[i].path))) {
+            status = stk_fail(error, STOKER_ERROR_FORMAT,
+                              "a field of credentials is missing or cannot be meant",
+                              "look what answers there", "'%s' in %s", fields[i].path, what);
+        }
+    }
+    unload(root);
+    return status;
+}
+
+bool stk_tell_xml(struct stk_view text, const char *name, char *out, size_t out_bytes)
+{
+    size_t name_bytes = strlen(name);
+    const uint8_t *end = text.data + text.bytes;
+
+    if (text.bytes > STK_TELL_BYTES_MAX || memmem(text.data, text.bytes, "<!DOCTYPE", 9)) {
+        return false;
+    }
+    while (text.bytes > 0) {
+        const uint8_t *open = memchr(text.data, '<', text.bytes), *value, *close;
+        if (!open || (size_t)(end - open) < name_bytes + 2) {
+            return false;
+        }
+        text = (struct stk_view){open + 1, (size_t)(end - open) - 1};
+        if (memcmp(open + 1, name, name_bytes) != 0 || open[name_bytes + 1] != '>') {
+            continue;
+        }
+        value = open + name_bytes + 2;
+        close = memchr(value, '<', (size_t)(end - value));
+        return close && (size_t)(end - close) >= name_bytes + 3 && close[1] == '/' &&
+               memcmp(close + 2, name, name_bytes) == 0 && close[name_bytes + 2] == '>' &&
+               unescape((struct stk_view){value, (size_t)(close - value)}, out, out_bytes);
+    }
+    return false;
+}
+
+void stk_tell_code(struct stk_view text, char code_out[STK_TELL_CODE_BYTES])
+{
+    static const char *const names[] = {"code", "Code", "error", "__type", "error.code"};
+    json_t *root = text.bytes <= STK_TELL_BYTES_MAX ? load(text, 0, NULL) : NULL;
+    const char *code = NULL;
+
+    code_out[0] = 0;
+    for (size_t i = 0; !code && i < STK_COUNT(names); i++) {
+        code = json_string_value(find(root, names[i]));
+    }
+    if (code) {
+        snprintf(code_out, STK_TELL_CODE_BYTES, "%s", code);
+    } else if (!root && !stk_tell_xml(text, "Code", code_out, STK_TELL_CODE_BYTES)) {
+        code_out[0] = 0;
+    }
+    unload(root);
+    for (size_t i = 0; code_out[i]; i++) {
+        if (!isalnum((unsigned char)code_out[i]) && !strchr("._-", code_out[i])) {
+            code_out[i] = 0;
+        }
+    }
+}
+
+/* Days since 1970 of a date of the Gregorian calendar (H. Hinnant's days_from_civil). */
+static int64_t days_of(int year, int month, int day)
+{
+    int64_t y = month <= 2 ? year - 1 : year;
+    int64_t era = y / 400, of_era = y - era * 400;
+    int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+
+    return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+}
+
+bool stk_tell_part(const char *text, const char *name, char *out, size_t out_bytes)
+{
+    size_t name_bytes = strlen(name);
+
+    while (*text) {
+        size_t bytes = strcspn(text, ";");
+        if (bytes > name_bytes && text[name_bytes] == '=' &&
+            strncasecmp(text, name, name_bytes) == 0 && bytes - name_bytes - 1 < out_bytes) {
+            memcpy(out, text + name_bytes + 1, bytes - name_bytes - 1);
+            out[bytes - name_bytes - 1] = 0;
+            return true;
+        }
+        text += bytes + (text[bytes] == ';');
+    }
+    return false;
+}
+
+bool stk_tell_time(const char *text, uint64_t *seconds_out)
+{
+    int year, month, day, hour, minute, second, off_hour = 0, off_minute = 0, sign = 0;
+    int64_t seconds;
+
+    if (!number_at(&text, 4, &year) || *text++ != '-' || !number_at(&text, 2, &month) ||
+        *text++ != '-' || !number_at(&text, 2, &day) || !strchr("Tt ", *text) || !*text++ ||
+        !number_at(&text, 2, &hour) || *text++ != ':' || !number_at(&text, 2, &minute) ||
+        *text++ != ':' || !number_at(&text, 2, &second)) {
+        return false;
+    }
+    if (*text == '.') {
+        text += 1 + strspn(text + 1, "0123456789");
+    }
+    if (*text == '+' || *text == '-') {
+        sign = *text++ == '+' ? 1 : -1;
+        if (!number_at(&text, 2, &off_hour) || *text++ != ':' ||
+            !number_at(&text, 2, &off_minute)) {
+            return false;
+        }
+    } else if (strncmp(text, "UTC", 3) == 0) {
+        text += 3; /* old tokens of SSO */
+    } else if (*text++ != 'Z') {
+        return false;
+    }
+    if (*text || year < 1970 || month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 ||
+        minute > 59 || second > 60) {
+        return false;
+    }
+    seconds = days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second -
+              sign * (off_hour * 3600 + off_minute * 60);
+    *seconds_out = seconds > 0 ? (uint64_t)seconds : 0;
+    return true;
+}
+
+bool stk_tell_quote(const char *text, char *out, size_t out_bytes, size_t *used)
+{
+    if (*used + 3 > out_bytes) {
+        return false;
+    }
+    out[(*used)++] = '"';
+    for (; *text; text++) {
+        if ((uint8_t)*text < ' ' || *used + 4 > out_bytes) {
+            return false;
+        }
+        if (*text == '"' || *text == '\\') {
+            out[(*used)++] = '\\';
+        }
+        out[(*used)++] = *text;
+    }
+    out[(*used)++] = '"';
+    out[*used] = 0;
+    return true;
+}
+
+bool stk_tell_member(const char *text, const char *value, char *out, size_t out_bytes, size_t *used)
+{
+    size_t bytes = strlen(text);
+
+    if (*used >= out_bytes || bytes >= out_bytes - *used) {
+        return false;
+    }
+    memcpy(out + *used, text, bytes + 1);
+    *used += bytes;
+    return !value || stk_tell_quote(value, out, out_bytes, used);
+}
+
+bool stk_tell_date(struct stk_view text, uint64_t *seconds_out)
+{
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    char copy[DATE_BYTES + 1] = "";
+    const char *day_at = copy + 5, *at = copy + 12;
+    int year, day, month = 0, hour, minute, second;
+
+    if (text.bytes != DATE_BYTES) {
+        return false;
+    }
+    memcpy(copy, text.data, DATE_BYTES);
+    while (month < 12 && strncmp(copy + 8, months + 3 * month, 3) != 0) {
+        month++;
+    }
+    if (month == 12 || memcmp(copy + 3, ", ", 2) != 0 || copy[7] != ' ' || copy[11] != ' ' ||
+        !number_at(&day_at, 2, &day) || !number_at(&at, 4, &year) || *at++ != ' ' ||
+        !number_at(&at, 2, &hour) || *at++ != ':' || !number_at(&at, 2, &minute) || *at++ != ':' ||
+        !number_at(&at, 2, &second) || strcmp(at, " GMT") != 0) {
+        return false;
+    }
+    if (year < 1970 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60) {
+        return false;
+    }
+    *seconds_out =
+        (uint64_t)(days_of(year, month + 1, day) * 86400 + hour * 3600 + minute * 60 + second);
+    return true;
+}
+
+static json_t *find(json_t *root, const char *path)
+{
+    char part[PATH_BYTES_MAX];
+
+    while (root && path) {
+        const char *dot = strchr(path, '.');
+        snprintf(part, sizeof part, "%.*s", (int)(dot ? (size_t)(dot - path) : strlen(path)), path);
+        root = json_object_get(root, part);
+        path = dot ? dot + 1 : NULL;
+    }
+    return root;
+}
+
+static bool take_text(const struct stk_tell_field *field, json_t *value)
+{
+    size_t bytes = json_string_length(value);
+
+    if (!json_is_string(value) || bytes >= field->out_bytes ||
+        memchr(json_string_value(value), 0, bytes) ||
+        (field->kind != STK_TELL_LINES && strpbrk(json_string_value(value), "\r\n"))) {
+        return false; /* text of several lines does not belong into a header */
+    }
+    memcpy(field->out, json_string_value(value), bytes + 1);
+    return true;
+}
+
+static bool take_seconds(const struct stk_tell_field *field, json_t *value)
+{
+    json_int_t number = json_integer_value(value);
+    const char *text = json_string_value(value);
+    char *end = NULL;
+
+    if (text) {
+        errno = 0;
+        number = isdigit((unsigned char)text[0]) ? strtoll(text, &end, 10) : -1;
+        if (number < 0 || errno != 0 || (end && *end)) {
+            return false;
+        }
+    } else if (!json_is_integer(value) || number < 0) {
+        return false;
+    }
+    *(uint64_t *)field->out = (uint64_t)number;
+    return true;
+}
+
+static bool take_list(const struct stk_tell_field *field, json_t *value)
+{
+    char *out = field->out;
+    size_t used = 0, index;
+    json_t *inner;
+
+    json_array_foreach(value, index, inner)
+    {
+        const char *text = json_string_value(inner);
+        size_t bytes = json_string_length(inner);
+
+        if (!text || bytes + 2 > field->out_bytes - used || strpbrk(text, "\r\n") ||
+            strlen(text) != bytes) {
+            return false;
+        }
+        out[used] = '\n';
+        memcpy(out + used + 1, text, bytes + 1);
+        used += bytes + 1;
+    }
+    return json_is_array(value);
+}
+
+static bool take(const struct stk_tell_field *field, json_t *value)
+{
+    bool missing = !value || json_is_null(value);
+
+    switch ((enum stk_tell_kind)field->kind) {
+    case STK_TELL_TEXT:
+        return take_text(field, value) && ((const char *)field->out)[0];
+    case STK_TELL_LINES:
+    case STK_TELL_OPTION:
+        return missing || take_text(field, value);
+    case STK_TELL_TIME:
+        return missing || (json_is_string(value) &&
+                           stk_tell_time(json_string_value(value), (uint64_t *)field->out));
+    case STK_TELL_MS:
+        *(uint64_t *)field->out = (uint64_t)json_integer_value(value) / 1000;
+        return json_is_integer(value) && json_integer_value(value) > 0;
+    case STK_TELL_SECONDS:
+        return missing || take_seconds(field, value);
+    case STK_TELL_ONE:
+        return json_integer_value(value) == 1;
+    case STK_TELL_LIST:
+        return missing || take_list(field, value);
+    }
+    return false;
+}
+
+/* Strings were copied out: what Jansson keeps of them is overwritten before it frees it. Only
+ * objects in objects: answers about credentials have no lists of secrets. */
+static void wipe(json_t *value)
+{
+    const char *name;
+    json_t *inner;
+
+    json_object_foreach(value, name, inner)
+    {
+        if (json_is_object(inner)) {
+            wipe(inner);
+        } else if (json_is_string(inner)) {
+            union {
+                const char *read;
+                char *write;
+            } text = {.read = json_string_value(inner)};
+            explicit_bzero(text.write, json_string_length(inner));
+        }
+    }
+}
+
+/* &amp; and its like, and &#N; of ASCII. */
+static bool unescape(struct stk_view text, char *out, size_t out_bytes)
+{
+    static const struct {
+        const char *name;
+        char is;
+    } known[] = {{"&amp;", '&'},  {"&lt;", '<'},  {"&gt;", '>'},  {"&quot;", '"'}, {"&apos;", '\''},
+                 {"&#39;", '\''}, {"&#34;", '"'}, {"&#43;", '+'}, {"&#47;", '/'},  {"&#61;", '='}};
+    size_t used = 0;
+
+    while (text.bytes > 0 && used + 1 < out_bytes) {
+        size_t taken = 1;
+        char is = (char)text.data[0];
+        if (is == '&') {
+            taken = 0;
+            for (size_t i = 0; i < STK_COUNT(known) && taken == 0; i++) {
+                size_t bytes = strlen(known[i].name);
+                if (bytes <= text.bytes && memcmp(known[i].name, text.data, bytes) == 0) {
+                    is = known[i].is;
+                    taken = bytes;
+                }
+            }
+        }
+        if (taken == 0 || is == 0 || is == '\n' || is == '\r') {
+            return false;
+        }
+        out[used++] = is;
+        text.data += taken;
+        text.bytes -= taken;
+    }
+    out[used] = 0;
+    return text.bytes == 0 && used > 0;
+}
+
+static bool number_at(const char **text, unsigned digits, int *value_out)
+{
+    *value_out = 0;
+    for (unsigned i = 0; i < digits; i++) {
+        if (!isdigit((unsigned char)**text)) {
+            return false;
+        }
+        *value_out = *value_out * 10 + (*(*text)++ - '0');
+    }
+    return *value_out <= YEAR_MAX;
+}

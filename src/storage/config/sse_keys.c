@@ -1,0 +1,223 @@
+/* Keys out of lines of text. */
+#include "storage/config/sse_keys.h"
+
+#include "base/crypto/digest.h"
+#include "base/memory_pages.h"
+#include "io/small_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+
+#define KEY_BYTES 32u
+
+static int add_line(struct stk_keyring *ring, struct stk_view line, const char *where,
+                    struct stoker_error *error);
+static bool read_key(struct stk_view text, uint8_t key[KEY_BYTES]);
+static int add_file(struct stk_keyring *ring, const char *path, struct stoker_error *error);
+
+int stk_keyring_open(struct stk_keyring *ring, struct stoker_error *error)
+{
+    const char *path = getenv("STOKER_SSE_C_KEY_FILE"), *text = getenv("STOKER_SSE_C_KEY");
+    int status = path && path[0] ? add_file(ring, path, error) : 0;
+
+    if (status == 0 && text && text[0]) {
+        status = stk_keyring_add(ring, (struct stk_view){(const uint8_t *)text, strlen(text)},
+                                 "STOKER_SSE_C_KEY", error);
+    }
+    return status;
+}
+
+static int add_file(struct stk_keyring *ring, const char *path, struct stoker_error *error)
+{
+    uint8_t *text = stk_pages_alloc(STK_KEYRING_FILE_BYTES_MAX);
+    int64_t got;
+    int status;
+
+    if (!text) {
+        return stk_fail(error, -ENOMEM, "cannot read keys", "free memory", "'%.400s'", path);
+    }
+    madvise(text, STK_KEYRING_FILE_BYTES_MAX, MADV_DONTDUMP);
+    got = stk_machine_bytes(path, text, STK_KEYRING_FILE_BYTES_MAX);
+    status = got < 0 ? stk_fail_errno(error, (int)-got, "cannot read the file of customers' keys",
+                                      "check STOKER_SSE_C_KEY_FILE", "'%.400s'", path)
+             : got == STK_KEYRING_FILE_BYTES_MAX
+                 ? stk_fail(error, STOKER_ERROR_LIMIT, "a file of customers' keys is too large",
+                            "check STOKER_SSE_C_KEY_FILE", "'%.400s'", path)
+                 : stk_keyring_add(ring, (struct stk_view){text, (size_t)got}, path, error);
+    explicit_bzero(text, STK_KEYRING_FILE_BYTES_MAX);
+    stk_pages_free(text, STK_KEYRING_FILE_BYTES_MAX);
+    return status;
+}
+
+static int fail_line(const char *what, const char *where, struct stoker_error *error)
+{
+    return stk_fail(error, STOKER_ERROR_FORMAT, what,
+                    "write KEY, or s3://bucket/prefix KEY: 32 bytes in base64 or in hex", "%s",
+                    where);
+}
+
+static int add(struct stk_keyring *ring, struct stk_view prefix, const uint8_t key[KEY_BYTES],
+               const char *where, struct stoker_error *error)
+{
+    struct stk_keyring_key *added = &ring->keys[ring->count];
+    char text[STK_BASE64_BYTES];
+    uint8_t digest[16];
+
+    if (ring->count == STK_KEYRING_KEYS_MAX || prefix.bytes >= sizeof added->prefix) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "there are too many customers' keys",
+                        "use at most 16, and shorter prefixes", "%s", where);
+    }
+    memcpy(added->prefix, prefix.bytes ? prefix.data : (const uint8_t *)"", prefix.bytes);
+    added->prefix[prefix.bytes] = '\0';
+    for (uint32_t i = 0; i < ring->count; i++) {
+        if (strcmp(ring->keys[i].prefix, added->prefix) == 0) {
+            return fail_line("two customers' keys are for the same objects", where, error);
+        }
+    }
+    stk_base64(key, KEY_BYTES, text);
+    memcpy(added->key, text, sizeof added->key);
+    stk_md5(key, KEY_BYTES, digest);
+    explicit_bzero(text, sizeof text);
+    stk_base64(digest, sizeof digest, text);
+    memcpy(added->md5, text, sizeof added->md5);
+    ring->count++;
+    return 0;
+}
+
+static bool is_blank(uint8_t byte)
+{
+    return byte == ' ' || byte == '\t' || byte == '\r';
+}
+
+int stk_keyring_add(struct stk_keyring *ring, struct stk_view text, const char *from,
+                    struct stoker_error *error)
+{
+    const uint8_t *end = text.data + text.bytes, *next = text.data;
+    char where[512];
+    int status = 0;
+
+    if (text.bytes == KEY_BYTES) { /* no line that tells one is so short */
+        return add(ring, (struct stk_view){0}, text.data, from, error);
+    }
+    for (uint32_t number = 1; next < end && status == 0; number++) {
+        const uint8_t *at = next, *last = memchr(at, '\n', (size_t)(end - at));
+
+        last = last ? last : end;
+        next = last + (last < end);
+        while (at < last && is_blank(*at)) {
+            at++;
+        }
+        while (last > at && is_blank(last[-1])) {
+            last--;
+        }
+        if (at < last && *at != '#') {
+            snprintf(where, sizeof where, "'%.400s' line %u", from, number);
+            status = add_line(ring, (struct stk_view){at, (size_t)(last - at)}, where, error);
+        }
+    }
+    return status;
+}
+
+/* The key stands behind the last blank: a prefix may hold some. */
+static int add_line(struct stk_keyring *ring, struct stk_view line, const char *where,
+                    struct stoker_error *error)
+{
+    static const char scheme[] = "s3://";
+    struct stk_view prefix = line, key = line;
+    uint8_t raw[KEY_BYTES];
+    int status;
+
+    while (key.bytes > 0 && !is_blank(key.data[key.bytes - 1])) {
+        key.bytes--;
+    }
+    prefix.bytes = key.bytes; /* with the blank */
+    key = (struct stk_view){line.data + prefix.bytes, line.bytes - prefix.bytes};
+    while (prefix.bytes > 0 && is_blank(prefix.data[prefix.bytes - 1])) {
+        prefix.bytes--;
+    }
+    if (prefix.bytes > 0) {
+        if (prefix.bytes < sizeof scheme ||
+            strncasecmp((const char *)prefix.data, scheme, sizeof scheme - 1) != 0 ||
+            prefix.data[sizeof scheme - 1] == '/' || memchr(prefix.data, '\0', prefix.bytes)) {
+            return fail_line("a customer's key is for no URL of S3", where, error);
+        }
+        prefix.data += sizeof scheme - 1;
+        prefix.bytes -= sizeof scheme - 1;
+        if (memchr(prefix.data, '/', prefix.bytes) == prefix.data + prefix.bytes - 1) {
+            prefix.bytes--; /* "s3://bucket/" is all that "s3://bucket" is */
+        }
+    }
+    if (!read_key(key, raw)) {
+        return fail_line("a customer's key is not of 32 bytes", where, error);
+    }
+    status = add(ring, prefix, raw, where, error);
+    explicit_bzero(raw, sizeof raw);
+    return status;
+}
+
+static int digit(uint8_t c, uint32_t base)
+{
+    static const char sixty_four[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(sixty_four, c) : NULL;
+
+    if (base == 64) {
+        return at ? (int)(at - sixty_four) : -1;
+    }
+    return c >= '0' && c <= '9'                 ? c - '0'
+           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                : -1;
+}
+
+/* 64 digits of hex, or 43 of base64 and '=', whose last two bits are none. */
+static bool read_key(struct stk_view text, uint8_t key[KEY_BYTES])
+{
+    bool hex = text.bytes == 2 * KEY_BYTES;
+    uint32_t bits = 0, count = 0, base = hex ? 16 : 64, step = hex ? 4 : 6;
+    size_t digits = hex ? 64 : 43, used = 0;
+
+    if (!hex && (text.bytes != 44 || text.data[43] != '=')) {
+        return false;
+    }
+    for (size_t i = 0; i < digits; i++) {
+        int value = digit(text.data[i], base);
+
+        if (value < 0) {
+            return false;
+        }
+        bits = bits << step | (uint32_t)value;
+        count += step;
+        if (count >= 8) {
+            count -= 8;
+            key[used++] = (uint8_t)(bits >> count);
+            bits &= (1u << count) - 1;
+        }
+    }
+    return used == KEY_BYTES && bits == 0;
+}
+
+const struct stk_keyring_key *stk_keyring_find(const struct stk_keyring *ring, const char *bucket,
+                                               const char *key)
+{
+    const struct stk_keyring_key *best = NULL;
+    size_t bucket_bytes = strlen(bucket), best_bytes = 0;
+
+    for (uint32_t i = 0; i < ring->count; i++) {
+        const char *prefix = ring->keys[i].prefix, *rest = prefix + bucket_bytes;
+        size_t bytes = strlen(prefix);
+        /* An ARN in a bucket's stead may have a '/' of its own. */
+        bool fits = bytes == 0 ||
+                    (strncmp(prefix, bucket, bucket_bytes) == 0 &&
+                     (!*rest || (*rest == '/' && strncmp(key, rest + 1, strlen(rest + 1)) == 0)));
+
+        if (fits && (!best || bytes > best_bytes)) {
+            best = &ring->keys[i];
+            best_bytes = bytes;
+        }
+    }
+    return best;
+}

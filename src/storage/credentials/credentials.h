@@ -1,0 +1,138 @@
+/* storage/credentials/credentials.h: who we are to a store: keys and tokens, where they came from,
+ * how long they live.
+ *
+ *   open -> none -get (may wait: one asks, the others wait)-> live -refreshed ahead-> live ...
+ *                                         expired, refused -get-> live, or an error that says why
+ *
+ * peek never waits: it is for the thread that signs, which begins a refresh by it.
+ * Looked for in the order of each service's own libraries (botocore; google-auth; azure-identity;
+ * huggingface_hub).
+ * A refresh begins when a quarter of their life is left, 15 minutes at most; while it fails, they
+ * are used as long as they live; those of an instance's metadata beyond that, as botocore does.
+ * Whoever was somebody never becomes anonymous: a refresh that finds nobody failed. Where a service
+ * that may know did not answer at all, nobody is who we are for a minute only.
+ * Owner: the store that signs. Threads: any; a refresh that nobody waits for has one of its own.
+ * Memory: pages that no core dump has; secrets are wiped when they are replaced and at close.
+ * Bound: STK_CREDS_TOKEN_BYTES_MAX a token; one refresh at a time. */
+#ifndef STORAGE_CREDENTIALS_CREDENTIALS_H
+#define STORAGE_CREDENTIALS_CREDENTIALS_H
+
+#include "base/base.h"
+
+struct stk_http;
+struct stk_creds;
+
+#define STK_CREDS_KEY_BYTES_MAX 512u
+#define STK_CREDS_TOKEN_BYTES_MAX 12288u
+#define STK_CREDS_NEVER UINT64_MAX
+
+enum stk_creds_service {
+    STK_CREDS_AWS = 1,
+    STK_CREDS_GOOGLE,
+    STK_CREDS_AZURE,
+    STK_CREDS_HUB,
+    STK_CREDS_SESSION, /* of a bucket of S3 Express */
+};
+
+enum stk_creds_kind {
+    STK_CREDS_ANONYMOUS = 1, /* requests go out unsigned */
+    STK_CREDS_KEYS,          /* key, secret, maybe a session token: SigV4, shared key */
+    STK_CREDS_BEARER,        /* Authorization: Bearer token */
+    STK_CREDS_SAS,           /* token is a query that is added to URLs */
+};
+
+/* A value; whoever copies one wipes it (stk_creds_wipe). */
+struct stk_credentials {
+    uint32_t kind;       /* enum stk_creds_kind */
+    uint64_t expires_ns; /* since 1970; STK_CREDS_NEVER */
+    uint64_t generation; /* differs from that of the credentials before */
+    bool stay;           /* an instance's: good beyond their end while nobody gives others */
+    char access_key[STK_CREDS_KEY_BYTES_MAX];
+    char secret[STK_CREDS_KEY_BYTES_MAX];
+    char token[STK_CREDS_TOKEN_BYTES_MAX]; /* empty: none */
+    char project[128];                     /* Google: whose quota it is; empty: nobody says */
+    char universe[128]; /* Google: whose cloud, where it is another's ("x.example"); else empty */
+    char from[512];     /* "environment variables AWS_ACCESS_KEY_ID ...": no secrets; for people */
+};
+
+/* Where a bucket of S3 Express hands out sessions. */
+struct stk_creds_session {
+    struct stk_creds *base;               /* who asks; borrowed while it is open */
+    char scheme[8], host[320], path[320]; /* "https", host with port, "/": raw */
+    char region[64];
+    const char *ca_file;     /* whose certificates are believed there; NULL: the usual; borrowed */
+    _Atomic int64_t *skew_s; /* of the server's clock to ours; borrowed */
+};
+
+struct stk_creds_options {
+    uint32_t service;      /* enum stk_creds_service */
+    const char *profile;   /* NULL: as the environment says */
+    bool anonymous;        /* do not look for any */
+    struct stk_http *http; /* borrowed while it is open; NULL: only what needs no network */
+    const struct stk_creds_session *session; /* of STK_CREDS_SESSION; copied */
+    uint32_t backoff_ms; /* before a service is asked once more; doubled each time; 0: 200 */
+};
+
+/* What was found in one place of the chain. */
+enum stk_creds_verdict {
+    STK_CREDS_PASSED_OVER = 1, /* it is not set up */
+    STK_CREDS_USED,
+    STK_CREDS_FAILED,    /* it is set up and does not work: the chain ends there */
+    STK_CREDS_NOT_ASKED, /* an earlier one is used */
+};
+
+#define STK_CREDS_STEPS_MAX 16u
+#define STK_CREDS_WHY_BYTES 640u
+
+struct stk_creds_step {
+    const char *place;             /* "shared-credentials-file"; static */
+    uint32_t verdict;              /* enum stk_creds_verdict */
+    char why[STK_CREDS_WHY_BYTES]; /* no secrets */
+};
+
+struct stk_creds_trail {
+    struct stk_creds_step steps[STK_CREDS_STEPS_MAX];
+    size_t count;
+};
+
+int stk_creds_open(struct stk_creds **creds_out, const struct stk_creds_options *options,
+                   struct stoker_error *error);
+void stk_creds_close(struct stk_creds *creds); /* takes; NULL is fine */
+
+/* Credentials that live now. May wait for a service, with a deadline; of many callers one asks. */
+int stk_creds_get(struct stk_creds *creds, struct stk_credentials *credentials_out,
+                  struct stoker_error *error);
+/* The same without waiting: -EAGAIN when they must be fetched first, which begins. *error only for
+ * another failure. */
+int stk_creds_peek(struct stk_creds *creds, struct stk_credentials *credentials_out,
+                   struct stoker_error *error);
+/* The server refused these as expired or unknown: fetched again, unless that has happened since. */
+void stk_creds_refused(struct stk_creds *creds, uint64_t generation);
+/* The server did not let in who came as nobody. True: that was a guess, since a service that may
+ * know did not answer: it is asked again, and so may be the server. */
+bool stk_creds_doubted(struct stk_creds *creds, uint64_t generation);
+void stk_creds_wipe(struct stk_credentials *credentials);
+
+/* Whether the environment asks for unsigned requests, by the names that GDAL reads:
+ * AWS_NO_SIGN_REQUEST, GS_..., AZURE_... */
+bool stk_creds_unsigned(uint32_t service);
+
+/* One walk along the chain: what get would give, and why. *trail_out is filled also on failure.
+ * Waits for services as get does. */
+int stk_creds_explain(const struct stk_creds_options *options, struct stk_creds_trail *trail_out,
+                      struct stk_credentials *credentials_out, struct stoker_error *error);
+
+/* Where this machine is. */
+struct stk_creds_where {
+    const char *cloud;         /* "Amazon", "Google"; "": nobody tells; static */
+    char region[64], zone[64]; /* "us-west-2", "usw2-az1"; "us-central1", "us-central1-a" */
+    char from[256];            /* who told it, or why nobody does; for people */
+};
+/* By the metadata of the machine's cloud (version 2 at Amazon), under the variables that the search
+ * for credentials honours. Waits a second where nobody answers; a few, where one does slowly. */
+void stk_creds_where(struct stk_http *http, struct stk_creds_where *where_out);
+
+/* Whether a secret may go to a URL: by TLS, or to this machine. */
+bool stk_creds_is_private(const char *url);
+
+#endif

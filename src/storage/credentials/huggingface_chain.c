@@ -1,0 +1,84 @@
+/* Hugging Face's token: from where huggingface_hub takes it, in its order. */
+#include "storage/credentials/credential_chain.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define PATH_BYTES 4096u
+
+static stk_search_place from_environment, from_file;
+
+const struct stk_search_row stk_search_hub[] = {
+    {"env", from_environment},
+    {"token-file", from_file},
+};
+const size_t stk_search_hub_count = STK_COUNT(stk_search_hub);
+
+/* huggingface_hub: whoever sets it does not want a token to be sent that he did not name. */
+static bool is_off(struct stk_search *search)
+{
+    const char *off = stk_environment("HF_HUB_DISABLE_IMPLICIT_TOKEN");
+
+    if (off && (strcmp(off, "1") == 0 || strcasecmp(off, "true") == 0 ||
+                strcasecmp(off, "yes") == 0 || strcasecmp(off, "on") == 0)) {
+        stk_search_say(search, "HF_HUB_DISABLE_IMPLICIT_TOKEN is set");
+        return true;
+    }
+    return false;
+}
+
+static int from_environment(struct stk_search *search, struct stk_credentials *found,
+                            struct stoker_error *error)
+{
+    static const char *const names[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
+
+    if (is_off(search)) {
+        return 0;
+    }
+    for (size_t i = 0; i < STK_COUNT(names); i++) {
+        const char *token = stk_environment(names[i]);
+        if (token) {
+            int status = stk_search_copy(token, found->token, sizeof found->token, names[i], error);
+            found->kind = STK_CREDS_BEARER;
+            snprintf(found->from, sizeof found->from, "environment variable %s", names[i]);
+            return status < 0 ? status : 1;
+        }
+    }
+    stk_search_say(search, "HF_TOKEN is not set");
+    return 0;
+}
+
+/* What `hf auth login` leaves. */
+static int from_file(struct stk_search *search, struct stk_credentials *found,
+                     struct stoker_error *error)
+{
+    const char *named = stk_environment("HF_TOKEN_PATH"), *home = stk_environment("HF_HOME");
+    const char *cache = stk_environment("XDG_CACHE_HOME");
+    char wanted[PATH_BYTES], path[PATH_BYTES], first[2];
+    int status;
+
+    if (is_off(search)) {
+        return 0;
+    }
+    snprintf(wanted, sizeof wanted, "%s%s%s",
+             named   ? named
+             : home  ? home
+             : cache ? cache
+                     : "~/.cache",
+             named || home ? "" : "/huggingface", named ? "" : "/token");
+    if (!stk_path_expand(wanted, path, sizeof path) ||
+        stk_search_file(path, first, sizeof first, "", NULL) == STOKER_ERROR_MISSING) {
+        stk_search_say(search, "there is no '%.500s'", wanted);
+        return 0;
+    }
+    status =
+        stk_search_file(path, found->token, sizeof found->token, "Hugging Face's token", error);
+    if (status == 0 && strpbrk(found->token, "\r\n")) {
+        status = stk_fail(error, STOKER_ERROR_FORMAT, "a file of a token has several lines",
+                          "log in again by 'hf auth login'", "'%.500s'", path);
+    }
+    found->kind = STK_CREDS_BEARER;
+    snprintf(found->from, sizeof found->from, "'%.480s'", path);
+    return status < 0 ? status : 1;
+}

@@ -1,0 +1,41 @@
+/* Goal: the variables that ask for unsigned requests, in credentials.c, are each of one service.
+ * Method: each of them set, to yes and to no, and every service asked. */
+#include "storage/credentials/credentials.h"
+
+#include "test/t.h"
+
+#include <stdlib.h>
+
+static const struct wish {
+    const char *name;
+    uint32_t service;
+} wishes[] = {
+    {"AWS_NO_SIGN_REQUEST", STK_CREDS_AWS},
+    {"GS_NO_SIGN_REQUEST", STK_CREDS_GOOGLE},
+    {"AZURE_NO_SIGN_REQUEST", STK_CREDS_AZURE},
+};
+
+static void test_unsigned(void)
+{
+    T_EACH(wish, row, wishes)
+    {
+        for (uint32_t service = STK_CREDS_AWS; service <= STK_CREDS_SESSION; service++) {
+            setenv(row->name, "YES", 1);
+            T_EQ(row->name, stk_creds_unsigned(service), service == row->service);
+            setenv(row->name, "no", 1);
+            T_EQ(row->name, stk_creds_unsigned(service), false);
+            unsetenv(row->name);
+            T_EQ(row->name, stk_creds_unsigned(service), false);
+        }
+    }
+}
+
+int main(void)
+{
+    T_EACH(wish, row, wishes)
+    {
+        unsetenv(row->name);
+    }
+    test_unsigned();
+    return t_finish();
+}

@@ -1,0 +1,148 @@
+/* Where a redirect may lead, and what of a URL may be shown. */
+#include "storage/http/reactor.h"
+
+#include "base/crypto/secret_memory.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static bool same_origin(CURLU *a, CURLU *b);
+static bool is_plain(CURLU *url);
+
+const char *stk_http_url_text(const char *url, char *text, size_t text_bytes)
+{
+    const char *scheme = strstr(url, "://");
+    const char *host = scheme ? scheme + 3 : url;
+    size_t host_bytes = strcspn(host, "/?#"), shown = strcspn(host, "?#");
+    const char *at = memrchr(host, '@', host_bytes);
+    const char *from = at ? at + 1 : host;
+    bool hidden = host[shown] == '?';
+
+    snprintf(text, text_bytes, "%.*s%.*s%s", (int)(host - url), url,
+             (int)stk_min((size_t)(host + shown - from), text_bytes), from, hidden ? "?..." : "");
+    return text;
+}
+
+int stk_http_hop(const char *url, struct stk_view location, char **url_out)
+{
+    CURLU *from = curl_url(), *to = curl_url();
+    char *target = NULL, *whole = NULL;
+    int hop = STK_HTTP_HOP_BAD;
+
+    *url_out = NULL;
+    target = location.bytes < STK_HTTP_URL_BYTES_MAX ? stk_hidden_alloc(location.bytes + 1) : NULL;
+    if (!from || !to || !target) {
+        goto done;
+    }
+    memcpy(target, location.data, location.bytes);
+    /* The URL first, then what it leads to: a relative one is resolved by the parser. */
+    if (curl_url_set(from, CURLUPART_URL, url, 0) != CURLUE_OK ||
+        curl_url_set(to, CURLUPART_URL, url, 0) != CURLUE_OK ||
+        curl_url_set(to, CURLUPART_URL, target, CURLU_URLENCODE) != CURLUE_OK ||
+        curl_url_set(to, CURLUPART_FRAGMENT, NULL, 0) != CURLUE_OK || !is_plain(to) ||
+        curl_url_get(to, CURLUPART_URL, &whole, 0) != CURLUE_OK ||
+        strlen(whole) >= STK_HTTP_URL_BYTES_MAX ||
+        /* From TLS to plain text: what was safe from others would not be. */
+        (strncmp(url, "https:", 6) == 0 && strncmp(whole, "https:", 6) != 0)) {
+        goto done;
+    }
+    *url_out = stk_hidden_strdup(whole); /* it may be signed */
+    if (*url_out) {
+        hop = same_origin(from, to) ? STK_HTTP_HOP_SAME : STK_HTTP_HOP_FOREIGN;
+    }
+done:
+    curl_free(whole);
+    stk_hidden_free(target);
+    curl_url_cleanup(to);
+    curl_url_cleanup(from);
+    return hop;
+}
+
+bool stk_http_is_public(const char *header)
+{
+    static const char *const names[] = {
+        "Range:", "If-Match:", "If-None-Match:", "Accept:", "Accept-Encoding:", "User-Agent:"};
+
+    for (size_t i = 0; i < STK_COUNT(names); i++) {
+        if (strncasecmp(header, names[i], strlen(names[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An IPv4 address, also one that is mapped into IPv6; 0: it is none. */
+static uint32_t address4(const char *ip)
+{
+    struct in_addr four;
+
+    if (strncasecmp(ip, "::ffff:", 7) == 0) {
+        ip += 7;
+    }
+    return inet_pton(AF_INET, ip, &four) == 1 ? ntohl(four.s_addr) : 0;
+}
+
+bool stk_http_is_loopback(const char *ip)
+{
+    return address4(ip) >> 24 == 127 || strcmp(ip, "::1") == 0;
+}
+
+bool stk_http_is_link_local(const char *ip)
+{
+    struct in6_addr six;
+    char text[INET6_ADDRSTRLEN + 1];
+
+    if (address4(ip) >> 16 == 0xa9fe) { /* 169.254.0.0/16 */
+        return true;
+    }
+    snprintf(text, sizeof text, "%.*s", (int)strcspn(ip, "%"), ip); /* without a zone */
+    if (inet_pton(AF_INET6, text, &six) != 1) {
+        return false;
+    }
+    /* fe80::/10, and fd00:ec2::/32, where Amazon's services of an instance are. */
+    return (six.s6_addr[0] == 0xfe && (six.s6_addr[1] & 0xc0) == 0x80) ||
+           (six.s6_addr[0] == 0xfd && six.s6_addr[1] == 0 && six.s6_addr[2] == 0x0e &&
+            six.s6_addr[3] == 0xc2);
+}
+
+static bool same_part(CURLU *a, CURLU *b, CURLUPart part)
+{
+    char *of_a = NULL, *of_b = NULL;
+    bool same = curl_url_get(a, part, &of_a, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+                curl_url_get(b, part, &of_b, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+                strcasecmp(of_a, of_b) == 0;
+
+    curl_free(of_a);
+    curl_free(of_b);
+    return same;
+}
+
+static bool same_origin(CURLU *a, CURLU *b)
+{
+    return same_part(a, b, CURLUPART_SCHEME) && same_part(a, b, CURLUPART_HOST) &&
+           same_part(a, b, CURLUPART_PORT);
+}
+
+/* http or https, no user or password, which would go to whoever wrote the redirect, and not a
+ * link-local address; what a name stands for is looked at when it is connected to. */
+static bool is_plain(CURLU *url)
+{
+    char *scheme = NULL, *user = NULL, *host = NULL;
+    bool plain = curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+                 (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0) &&
+                 curl_url_get(url, CURLUPART_USER, &user, 0) != CURLUE_OK &&
+                 curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK;
+
+    if (plain) { /* an IPv6 address stands in [ ] */
+        size_t bracket = host[0] == '[';
+
+        host[strcspn(host, "]")] = '\0';
+        plain = !stk_http_is_link_local(host + bracket);
+    }
+    curl_free(host);
+    curl_free(scheme);
+    curl_free(user);
+    return plain;
+}

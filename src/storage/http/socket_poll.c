@@ -1,0 +1,174 @@
+/* Which sockets are ready: libcurl says what it waits for, and only what came is looked at. To ask
+ * all of many connections in each turn would cost more than the bytes that they bring. */
+#include "storage/http/reactor.h"
+
+#include "io/clock.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define MS 1000000ull
+#define EVENTS (int)STK_HTTP_CONNECTIONS_MAX /* all that came is taken before anything is late */
+
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *known);
+static int on_timer(CURLM *multi, long timeout_ms, void *user);
+
+int stk_http_watch_open(struct stk_http *http)
+{
+    struct stk_http_watch *watch = &http->watch;
+    struct epoll_event wake = {.events = EPOLLIN};
+    bool fits;
+
+    watch->timer_ns = UINT64_MAX;
+    watch->looked_ns = stk_clock_ns();
+    watch->epoll = epoll_create1(EPOLL_CLOEXEC);
+    watch->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    wake.data.fd = watch->wake;
+    if (watch->epoll < 0 || watch->wake < 0 ||
+        epoll_ctl(watch->epoll, EPOLL_CTL_ADD, watch->wake, &wake) < 0) {
+        return -errno;
+    }
+    fits = curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, on_socket) == CURLM_OK &&
+           curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http) == CURLM_OK &&
+           curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, on_timer) == CURLM_OK &&
+           curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http) == CURLM_OK;
+    return fits ? 0 : -ENOMEM;
+}
+
+void stk_http_watch_close(struct stk_http *http)
+{
+    if (http->watch.epoll >= 0) {
+        close(http->watch.epoll);
+    }
+    if (http->watch.wake >= 0) {
+        close(http->watch.wake);
+    }
+}
+
+void stk_http_wake(struct stk_http *http)
+{
+    int written;
+
+    do { /* -EAGAIN: 2^64 of them are there already, which wakes it as well */
+        written = eventfd_write(http->watch.wake, 1);
+    } while (written < 0 && errno == EINTR);
+}
+
+void stk_http_watch_forget(struct stk_http *http, int fd)
+{
+    /* Of one that is not watched: no matter. A process that was forked may hold the socket, and
+     * then closing it would not end what is watched. */
+    (void)epoll_ctl(http->watch.epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* Called by libcurl: what it waits for at this socket from now on. */
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *known)
+{
+    struct stk_http *http = user;
+    struct stk_http_socket *socket = known == http ? NULL : known;
+    struct epoll_event event = {.data.fd = fd};
+
+    (void)easy;
+    if (what == CURL_POLL_REMOVE) {
+        if (!socket || !stk_http_socket_gone(socket, fd)) { /* else the number may be another's */
+            stk_http_watch_forget(http, fd);
+        }
+        return 0;
+    }
+    event.events = (what & CURL_POLL_IN ? (uint32_t)EPOLLIN : 0u) |
+                   (what & CURL_POLL_OUT ? (uint32_t)EPOLLOUT : 0u);
+    if (!known) {
+        socket = stk_http_socket_of(http, fd); /* none: the resolver's */
+        curl_multi_assign(http->multi, fd, socket ? (void *)socket : http);
+    }
+    if (epoll_ctl(http->watch.epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) < 0) {
+        (void)epoll_ctl(http->watch.epoll, known ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
+    }
+    return 0; /* what could not be watched ends by its deadline */
+}
+
+static int on_timer(CURLM *multi, long timeout_ms, void *user)
+{
+    struct stk_http *http = user;
+
+    (void)multi;
+    http->watch.timer_ns = timeout_ms < 0 ? UINT64_MAX : stk_clock_ns() + (uint64_t)timeout_ms * MS;
+    return 0;
+}
+
+/* Whether all of an answer came, as far as its head tells. */
+static bool is_whole(const struct stk_http_slot *slot)
+{
+    const struct stk_http_request *request = slot->request;
+
+    return !request || slot->answer.content_bytes <= slot->skipped + request->bytes;
+}
+
+/* A server whose connections have Nagle's algorithm (Ceph's gateway as it comes) keeps the last
+ * piece of an answer until we have acknowledged the one before; and who has just sent a request
+ * waits 40 ms with that, for something to send along (tcp(7), TCP_QUICKACK). */
+static void acknowledge(struct stk_http *http)
+{
+    const struct stk_http_slot *slot = http->watch.begun;
+
+    http->watch.begun = NULL;
+    if (slot && !is_whole(slot)) {
+        stk_http_socket_acknowledge(slot);
+    }
+}
+
+void stk_http_watch_begun(struct stk_http_slot *slot)
+{
+    struct stk_http_watch *watch = &slot->http->watch;
+
+    if (watch->begun != slot) {
+        acknowledge(slot->http); /* of a call by the timer, which is for several */
+    }
+    watch->begun = slot;
+}
+
+void stk_http_watch_due(struct stk_http *http)
+{
+    int running = 0;
+
+    if (http->watch.timer_ns != UINT64_MAX && http->watch.timer_ns <= stk_clock_ns()) {
+        http->watch.timer_ns = UINT64_MAX; /* it is set anew within, if there is another */
+        curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+        acknowledge(http);
+    }
+}
+
+void stk_http_watch_wait(struct stk_http *http, int timeout_ms)
+{
+    struct stk_http_watch *watch = &http->watch;
+    struct epoll_event events[EVENTS];
+    uint64_t now_ns = stk_clock_ns();
+    eventfd_t count;
+    int got, running = 0;
+
+    if (watch->timer_ns <= now_ns) {
+        timeout_ms = 0;
+    } else if (watch->timer_ns != UINT64_MAX) {
+        uint64_t left_ms = (watch->timer_ns - now_ns + MS - 1) / MS;
+
+        timeout_ms = (int)stk_min(left_ms, (uint64_t)timeout_ms);
+    }
+    got = epoll_wait(watch->epoll, events, EVENTS, timeout_ms);
+    watch->looked_ns = stk_clock_ns();
+    for (int i = 0; i < got; i++) {
+        uint32_t seen = events[i].events;
+        int ready = (seen & EPOLLIN ? CURL_CSELECT_IN : 0) |
+                    (seen & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+                    (seen & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
+
+        if (events[i].data.fd == watch->wake) {
+            (void)eventfd_read(watch->wake, &count);
+        } else {
+            curl_multi_socket_action(http->multi, events[i].data.fd, ready, &running);
+            acknowledge(http);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+/* Listing of Hugging Face's hub: pages of JSON, each of which tells where the next is. */
+#include "storage/object/store_private.h"
+
+#include "base/mem.h"
+#include "storage/provider/huggingface_request.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct listing {
+    const struct stk_search *search;
+    size_t prefix_bytes; /* of the folder's path, with its '/' */
+    uint64_t count;
+    struct stk_rounds rounds;
+};
+
+static int get_page(struct stk_store *store, struct stk_exchange *exchange,
+                    struct stk_http_answer *answer, struct listing *listing,
+                    struct stoker_error *error);
+static int give(void *owner, const struct stk_hub_entry *entry);
+
+int stk_store_list_hub(struct stk_store *store, const struct stk_search *search,
+                       struct stoker_error *error)
+{
+    struct parts {
+        struct stk_exchange exchange;
+        struct stk_http_answer answer;
+        char link[STK_STORE_URL_BYTES_MAX];
+    } *parts = stk_alloc(1, sizeof *parts);
+    uint8_t *memory = stk_alloc(1, STK_STORE_PAGE_BYTES_MAX);
+    const char *key = search->place->key;
+    size_t bytes = strlen(key);
+    struct listing listing = {.search = search, .prefix_bytes = bytes};
+    struct stk_view link;
+    bool more = true;
+    int status =
+        parts && memory ? 0 : stk_fail(error, -ENOMEM, "cannot list", "free memory", "store");
+
+    listing.prefix_bytes += bytes > 0 && key[bytes - 1] != '/';
+    for (bool first = true; status == 0 && more; first = false) {
+        parts->exchange.buffer = memory;
+        parts->exchange.link = first ? NULL : parts->link;
+        status = get_page(store, &parts->exchange, &parts->answer, &listing, error);
+        more = status == 0 && stk_http_header(&parts->answer, "Link", &link) &&
+               (search->max == 0 || listing.count < search->max);
+        if (more) {
+            int next = stk_hub_next(link, parts->link, sizeof parts->link);
+
+            more = next > 0;
+            if (next < 0) {
+                status = stk_fail(error, next, "a listing does not tell how it goes on",
+                                  "look at HF_ENDPOINT, and proxies", "'%s'", search->place->url);
+            } else if (more) {
+                status = stk_rounds_next(&listing.rounds, parts->link, search->place, error);
+            }
+        }
+    }
+    stk_free(memory);
+    stk_free(parts);
+    return status;
+}
+
+static int get_page(struct stk_store *store, struct stk_exchange *exchange,
+                    struct stk_http_answer *answer, struct listing *listing,
+                    struct stoker_error *error)
+{
+    const struct stk_place *place = listing->search->place;
+    int status;
+
+    exchange->place = place;
+    exchange->method = STK_HTTP_GET;
+    exchange->tree = true;
+    exchange->deep = listing->search->deep;
+    exchange->buffer_bytes = STK_STORE_PAGE_BYTES_MAX;
+    status = stk_exchange_call(store, exchange, answer, error);
+    if (status < 0) {
+        return status;
+    }
+    status =
+        stk_hub_tree((struct stk_view){exchange->buffer, exchange->request.bytes}, give, listing);
+    if (status == STOKER_ERROR_FORMAT) {
+        stk_fail(error, status, "a listing cannot be read", "look at HF_ENDPOINT, and proxies",
+                 "'%s'", place->url);
+    }
+    return status;
+}
+
+static int give(void *owner, const struct stk_hub_entry *entry)
+{
+    struct listing *listing = owner;
+    const struct stk_search *search = listing->search;
+    struct stk_found item = {
+        .folder = entry->folder, .bytes = entry->bytes, .etag = "", .hash = entry->hash};
+
+    listing->count++;
+    stk_rounds_name(&listing->rounds, entry->path, entry->folder);
+    if (strlen(entry->path) <= listing->prefix_bytes ||
+        strncmp(entry->path, search->place->key, strlen(search->place->key)) != 0 ||
+        (search->deep && entry->folder)) {
+        return 0;
+    }
+    item.name = entry->path + listing->prefix_bytes;
+    if (search->after && strcmp(item.name, search->after) <= 0) {
+        return 0; /* the hub lists from the beginning only */
+    }
+    return search->found(search->owner, &item);
+}

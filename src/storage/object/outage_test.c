@@ -1,0 +1,199 @@
+/* Goal: what becomes of requests while a store refuses all that it is asked, or is not there.
+ * Method: a server that goes and comes, or errs; outages that are told to the pace, so that nobody
+ * waits for one. In simulated time they are in src/storage/throttle/throttle_test.c. Covers
+ * operation.c. */
+#include "storage/object/store_private.h"
+
+#include "base/mem.h"
+#include "io/clock.h"
+#include "test/server.h"
+#include "test/t.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SECOND 1000000000ull
+#define GOOD                                                                                       \
+    "HTTP/1.1 206 Partial Content\r\nConnection: close\r\nContent-Length: 5\r\n"                   \
+    "Content-Range: bytes 0-4/5\r\n\r\nhello"
+#define ERROR_500 "HTTP/1.1 500 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+/* Of a fetch of "hello" from a server of this test. */
+struct fetched {
+    struct stk_store *store;
+    struct stk_place *place;
+    struct stk_exchange exchange;
+    uint64_t prefix, group;
+    uint8_t buffer[6];
+    int status;
+    struct stoker_error error;
+    _Atomic bool over;
+};
+
+static void open_fetch(struct fetched *fetched, int port, uint32_t timeout_ms)
+{
+    struct stk_store_options options = {.timeout_ms = timeout_ms, .seed = 1, .alone = true};
+    char url[64];
+
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/x", port);
+    T_EQ("store", stk_store_open(&fetched->store, &options, NULL), 0);
+    T_EQ("place", stk_place_parse(url, &fetched->place, NULL), 0);
+    fetched->prefix = stk_store_prefix(fetched->store, fetched->place, &fetched->group);
+}
+
+static void close_fetch(struct fetched *fetched)
+{
+    stk_place_free(fetched->place);
+    stk_store_close(fetched->store);
+}
+
+static void *fetch(void *argument)
+{
+    static const struct stk_about about = {.bytes = 5};
+    struct fetched *fetched = argument;
+
+    memset(&fetched->exchange, 0, sizeof fetched->exchange);
+    memset(fetched->buffer, 0, sizeof fetched->buffer);
+    stk_store_fetch(&fetched->exchange, fetched->place, &about, 0, 5, fetched->buffer);
+    fetched->status = stk_exchange_call(fetched->store, &fetched->exchange, NULL, &fetched->error);
+    atomic_store(&fetched->over, true);
+    return NULL;
+}
+
+/* All that was asked for the last second has come to nothing. */
+static void be_out(const struct fetched *fetched)
+{
+    uint64_t then_ns = stk_clock_ns() - SECOND;
+    struct stk_node_verdict verdict = {0};
+
+    for (int i = 0; i <= 40; i++, then_ns += SECOND / 40) {
+        verdict = stk_node_answer(fetched->store->node, fetched->prefix, then_ns, then_ns,
+                                  STK_PACE_BROKEN);
+    }
+    T_TRUE("an outage", verdict.out);
+}
+
+/* Who never gets a turn is not left waiting: for as long as no byte may come, or ten times as long
+ * of a store that was well. */
+static void test_no_turn_in_an_outage(void)
+{
+    for (int well = 0; well < 2; well++) {
+        struct stoker_ledger ledger = {.struct_size = sizeof ledger};
+        static struct fetched fetched;
+        uint64_t begin_ns;
+
+        open_fetch(&fetched, 1, 60);
+        be_out(&fetched);
+        (void)stk_node_admit(fetched.store->node, fetched.prefix, stk_clock_ns() + 60 * SECOND,
+                             NULL); /* the others have taken all turns of a minute */
+        if (well) {
+            stk_store_note_well(fetched.store, fetched.group);
+        }
+        begin_ns = stk_clock_ns();
+        fetch(&fetched);
+        T_EQ("busy", fetched.status, -EBUSY);
+        T_ERROR("busy", &fetched.error);
+        T_HAS("busy", fetched.error.what, "answers nothing well");
+        T_TRUE("in its time", stk_clock_ns() - begin_ns >= (well ? 10 : 1) * 60 * SECOND / 1000);
+        stk_store_ledger(fetched.store, &ledger);
+        T_EQ("nothing was sent", ledger.requests[STOKER_STORE_HTTP], 0);
+        close_fetch(&fetched);
+    }
+}
+
+static _Atomic uint32_t resets, errors;
+
+static void serve_or_not(int fd)
+{
+    char request[4096];
+    size_t head_bytes;
+
+    if (atomic_load(&resets) > 0) {
+        atomic_fetch_sub(&resets, 1);
+        return; /* what it asks is not read */
+    }
+    if (t_read_request(fd, request, sizeof request, &head_bytes) > 0) {
+        const char *answer = atomic_load(&errors) > 0 ? ERROR_500 : GOOD;
+
+        atomic_fetch_sub(&errors, atomic_load(&errors) > 0);
+        t_send(fd, answer, strlen(answer));
+    }
+}
+
+/* A server that is started anew: tries do not run out meanwhile, and when it is there again, if not
+ * all at once, it is given the time that is usual. */
+static void test_started_anew(void)
+{
+    struct stoker_ledger ledger = {.struct_size = sizeof ledger};
+    static struct fetched fetched;
+    struct t_server server;
+    pthread_t thread;
+    uint64_t begin_ns;
+
+    t_server_start(&server, serve_or_not);
+    setenv("AWS_MAX_ATTEMPTS", "4", 1);
+    open_fetch(&fetched, server.port, 1500);
+    fetch(&fetched);
+    T_EQ("well", fetched.status, 0);
+    t_server_pause(&server);
+    begin_ns = stk_clock_ns();
+    atomic_store(&fetched.over, false);
+    T_EQ("thread", pthread_create(&thread, NULL, fetch, &fetched), 0);
+    while (!atomic_load(&fetched.over) &&
+           (ledger.retries_transient < 5 || stk_clock_ns() < begin_ns + 1600 * SECOND / 1000)) {
+        usleep(10000);
+        stk_store_ledger(fetched.store, &ledger);
+    }
+    T_TRUE("not given up", !atomic_load(&fetched.over));
+    T_TRUE("asked by the second, not by the millisecond", ledger.retries_transient < 100);
+    atomic_store(&resets, 1);
+    t_server_go_on(&server);
+    pthread_join(thread, NULL);
+    T_EQ("there again", fetched.status, 0);
+    T_STR("whole", (const char *)fetched.buffer, "hello");
+    T_EQ("the reset", atomic_load(&resets), 0);
+    close_fetch(&fetched);
+    unsetenv("AWS_MAX_ATTEMPTS");
+    t_server_stop(&server);
+}
+
+/* In an outage an error of the server is one of the outage, too; otherwise a try is one. */
+static void test_errors_in_an_outage(void)
+{
+    struct t_server server;
+
+    t_server_start(&server, serve_or_not);
+    setenv("AWS_MAX_ATTEMPTS", "2", 1);
+    for (int out = 0; out < 2; out++) {
+        static struct fetched fetched;
+
+        open_fetch(&fetched, server.port, 60000);
+        if (out) {
+            be_out(&fetched);
+        }
+        atomic_store(&resets, out); /* a try of its own, also there */
+        atomic_store(&errors, 3);
+        fetch(&fetched);
+        T_EQ("errors", fetched.status, out ? 0 : -EIO);
+        T_EQ("tries", atomic_load(&errors), out ? 0 : 1);
+        close_fetch(&fetched);
+    }
+    unsetenv("AWS_MAX_ATTEMPTS");
+    t_server_stop(&server);
+}
+
+int main(void)
+{
+    static const char *const clean[] = {"AWS_MAX_ATTEMPTS", "AWS_PROFILE", "http_proxy"};
+
+    for (size_t i = 0; i < STK_COUNT(clean); i++) {
+        unsetenv(clean[i]);
+    }
+    test_no_turn_in_an_outage();
+    test_started_anew();
+    test_errors_in_an_outage();
+    T_EQ("no leak", stk_mem_alive(), 0);
+    return t_finish();
+}

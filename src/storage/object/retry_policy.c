@@ -1,0 +1,610 @@
+/* What an answer means: whether it is what was asked for, whether to ask again, and what to tell.
+ */
+#include "storage/object/store_private.h"
+
+#include "base/crypto/secret_memory.h"
+#include "io/clock.h"
+#include "storage/config/auth_response.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#define SKEW_S 240u           /* clocks may be so far apart */
+#define BACKOFF_BASE_MS 50u   /* of what passes by itself */
+#define THROTTLE_BASE_MS 200u /* of what is too much for the server */
+#define BACKOFF_MAX_MS 20000u
+#define BACKOFF_VAIN_MS 20u /* where to wait longer does not help */
+#define DOUBTS_MAX 3u       /* how often who we are is asked anew where that was not told */
+
+static bool is_one_of(const char *code, const char *const *codes, size_t count);
+static uint32_t judge_failure(const struct stk_http_request *request);
+static bool learn_clock(struct stk_store *store, const struct stk_http_answer *answer);
+
+/* The text of the first element of this name, its entities left as they are: for people. */
+static void element(const char *text, const char *name, char *value, size_t value_bytes)
+{
+    char open[40];
+    const char *at, *end;
+
+    value[0] = '\0';
+    snprintf(open, sizeof open, "<%s>", name);
+    at = strstr(text, open);
+    if (!at) {
+        return;
+    }
+    at += strlen(open);
+    end = strchr(at, '<');
+    if (end) {
+        snprintf(value, value_bytes, "%.*s", (int)stk_min((size_t)(end - at), value_bytes), at);
+    }
+}
+
+static void read_error(struct stk_refusal *refusal, const char *text)
+{
+    element(text, "Code", refusal->code, sizeof refusal->code);
+    element(text, "Message", refusal->message, sizeof refusal->message);
+    element(text, "RequestId", refusal->request_id, sizeof refusal->request_id);
+    element(text, "StorageClass", refusal->storage, sizeof refusal->storage);
+    element(text, "AccessTier", refusal->tier, sizeof refusal->tier);
+    element(text, "Region", refusal->region, sizeof refusal->region);
+}
+
+/* White space may come first: it keeps the connection busy while the server works. */
+void stk_refusal_of(struct stk_refusal *refusal, const char *document)
+{
+    document += strspn(document, " \t\r\n");
+    if (strncmp(document, "<?", 2) == 0) {
+        const char *end = strstr(document, "?>");
+
+        document = end ? end + 2 : document;
+        document += strspn(document, " \t\r\n");
+    }
+    if (strncmp(document, "<Error", 6) == 0) {
+        read_error(refusal, document);
+        if (!refusal->code[0]) {
+            memcpy(refusal->code, "Error", 6);
+        }
+    }
+}
+
+void stk_refusal_read(struct stk_refusal *refusal, const struct stk_http_answer *answer)
+{
+    struct stk_view value;
+
+    *refusal = (struct stk_refusal){0};
+    read_error(refusal, answer->text);
+    if (stk_http_header(answer, "x-amz-bucket-region", &value)) {
+        snprintf(refusal->region, sizeof refusal->region, "%.*s", (int)value.bytes,
+                 (const char *)value.data);
+    }
+    if (!refusal->code[0] && (stk_http_header(answer, "x-ms-error-code", &value) ||
+                              stk_http_header(answer, "X-Error-Code", &value))) { /* the hub's */
+        snprintf(refusal->code, sizeof refusal->code, "%.*s", (int)value.bytes,
+                 (const char *)value.data);
+    }
+    if (!refusal->message[0] && stk_http_header(answer, "X-Error-Message", &value)) {
+        snprintf(refusal->message, sizeof refusal->message, "%.*s", (int)value.bytes,
+                 (const char *)value.data);
+    }
+    if (!refusal->request_id[0] && (stk_http_header(answer, "x-amz-request-id", &value) ||
+                                    stk_http_header(answer, "x-ms-request-id", &value))) {
+        snprintf(refusal->request_id, sizeof refusal->request_id, "%.*s", (int)value.bytes,
+                 (const char *)value.data);
+    }
+}
+
+bool stk_refusal_is_archived(const char *code)
+{
+    static const char *const codes[] = {"InvalidObjectState", "ObjectNotInActiveTierError",
+                                        "BlobArchived", "BlobBeingRehydrated"};
+
+    return is_one_of(code, codes, STK_COUNT(codes));
+}
+
+/* Where the hub's redirect led is asked next time, until it is refused there: a signed URL lives
+ * some minutes, and each answer of the hub counts against its limits. */
+static void land(struct stk_exchange *exchange)
+{
+    struct stk_landing *landing = exchange->place->landing;
+
+    if (exchange->place->kind == STK_PLACE_HUB && !exchange->tree && !exchange->landed &&
+        exchange->request.landed && !landing->url) {
+        landing->url = stk_hidden_strdup(exchange->request.landed);
+        landing->here = exchange->request.here;
+    }
+}
+
+/* Unless another has taken its place already. */
+static void leave(struct stk_landing *landing, const char *url)
+{
+    if (landing->url && strcmp(landing->url, url) == 0) {
+        stk_hidden_free(landing->url);
+        landing->url = NULL;
+    }
+}
+
+/* Whether the refusal is of who we are, and that may be another by now. */
+static bool asks_anew(struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                      const struct stk_refusal *refusal)
+{
+    static const char *const expired[] = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired",
+                                          "ExpiredTokenException", "InvalidClientTokenId"};
+    struct stk_creds *asker = stk_store_asker(exchange->store, exchange->place);
+
+    if ((is_one_of(refusal->code, expired, STK_COUNT(expired)) || answer->code == 401) &&
+        exchange->refreshes++ == 0) {
+        stk_creds_refused(asker, exchange->generation);
+        return true;
+    }
+    if (answer->code == 403 && exchange->refreshes < DOUBTS_MAX &&
+        stk_creds_doubted(asker, exchange->generation)) {
+        exchange->refreshes++;
+        return true;
+    }
+    return false;
+}
+
+/* The codes are those of the S3 reference and of the SDKs' standard retry mode. */
+uint32_t stk_store_judge(struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                         const struct stk_refusal *refusal)
+{
+    static const char *const throttled[] = {"SlowDown",
+                                            "ServiceUnavailable",
+                                            "RequestLimitExceeded",
+                                            "Throttling",
+                                            "ThrottlingException",
+                                            "ThrottledException",
+                                            "TooManyRequests",
+                                            "RequestThrottled",
+                                            "RequestThrottledException",
+                                            "BandwidthLimitExceeded",
+                                            "PriorRequestNotComplete",
+                                            "EC2ThrottledException"};
+    static const char *const transient[] = {"RequestTimeout", "RequestTimeoutException",
+                                            "InternalError", "OperationAborted",
+                                            "ConditionalRequestConflict"};
+    static const char *const skewed[] = {"RequestTimeTooSkewed", "RequestExpired",
+                                         "RequestInTheFuture"};
+    struct stk_store *store = exchange->store;
+    uint32_t code = answer->code;
+
+    if (exchange->request.failure != STK_HTTP_NO_FAILURE) {
+        return judge_failure(&exchange->request);
+    }
+    if ((code / 100 == 2 && !refusal->code[0]) ||
+        (exchange->probe && code == 416)) { /* 416: there is no first byte */
+        land(exchange);
+        return STK_VERDICT_GOOD;
+    }
+    if (exchange->landed && code / 100 == 4 && code != 412 && code != 416 && code != 429) {
+        leave(exchange->place->landing, exchange->request.url);
+        exchange->moves++; /* by the hub again, and what that says holds */
+        return STK_VERDICT_AGAIN;
+    }
+    /* Who holds the file refuses the signature that the hub has just given: it was for one use, and
+     * that was lost with its connection; or it ended on the way. The hub itself has not said no. */
+    if (exchange->place->kind == STK_PLACE_HUB && exchange->request.landed &&
+        (code == 401 || code == 403) && exchange->moves++ < STK_STORE_LANDINGS_MAX) {
+        return STK_VERDICT_AGAIN;
+    }
+    if (code == 429 || is_one_of(refusal->code, throttled, STK_COUNT(throttled)) || code == 503) {
+        return STK_VERDICT_THROTTLED;
+    }
+    if (code == 408 || code == 500 || code == 502 || code == 504 ||
+        is_one_of(refusal->code, transient, STK_COUNT(transient))) {
+        return STK_VERDICT_TRANSIENT;
+    }
+    if (!stk_place_is_keyed(exchange->place)) {
+        return STK_VERDICT_FAILED;
+    }
+    if (asks_anew(exchange, answer, refusal)) {
+        return STK_VERDICT_AGAIN;
+    }
+    if (code == 403 || is_one_of(refusal->code, skewed, STK_COUNT(skewed))) {
+        return learn_clock(store, answer) && exchange->moves++ == 0 ? STK_VERDICT_AGAIN
+                                                                    : STK_VERDICT_FAILED;
+    }
+    if ((code == 301 || code == 307 || code == 400) && refusal->region[0] &&
+        exchange->moves++ == 0) {
+        stk_store_learn_region(store, exchange->place->bucket, refusal->region);
+        return STK_VERDICT_AGAIN;
+    }
+    return STK_VERDICT_FAILED;
+}
+
+static uint32_t judge_failure(const struct stk_http_request *request)
+{
+    switch (request->failure) {
+    case STK_HTTP_RESOLVE:
+    case STK_HTTP_CONNECT:
+    case STK_HTTP_RESET:
+    case STK_HTTP_BROKEN:
+    case STK_HTTP_FIRST_BYTE:
+    case STK_HTTP_STALL:
+    case STK_HTTP_SLOW:
+        return STK_VERDICT_TRANSIENT;
+    case STK_HTTP_REFUSED: /* a wrong answer may be a proxy's: once more, but it counts as a try */
+        return request->status == STOKER_ERROR_CORRUPT ? STK_VERDICT_TRANSIENT : STK_VERDICT_FAILED;
+    default:
+        return STK_VERDICT_FAILED;
+    }
+}
+
+/* Whether the server's clock is far from what was assumed: it is assumed from now on. */
+static bool learn_clock(struct stk_store *store, const struct stk_http_answer *answer)
+{
+    int64_t ours = (int64_t)(stk_clock_wall_ns() / 1000000000u), theirs, known;
+    struct stk_view value;
+
+    if (!stk_http_header(answer, "Date", &value)) {
+        return false;
+    }
+    theirs = (int64_t)(stk_store_time((const char *)value.data, value.bytes) / 1000000000u);
+    known = atomic_load_explicit(&store->skew_s, memory_order_relaxed);
+    if (theirs == 0 || llabs(theirs - (ours + known)) < (long long)SKEW_S) {
+        return false;
+    }
+    atomic_store_explicit(&store->skew_s, theirs - ours, memory_order_relaxed);
+    return true;
+}
+
+/* What an answer means to a reader, by the server's own word for it, or by HTTP's number; 0: any
+ * other. */
+static const struct told {
+    const char *name;
+    uint32_t code;
+    int status;
+    const char *what, *advice;
+} tolds[] = {
+    {"NoSuchBucket", 0, -ENOENT, "there is no such bucket", "check its name, region and endpoint"},
+    {"ContainerNotFound", 0, -ENOENT, "there is no such container",
+     "check its name, and the storage account"},
+    {"InvalidBucketName", 0, -EINVAL, "a bucket cannot have this name", "check the URL"},
+    {"KeyTooLongError", 0, -ENAMETOOLONG, "the key is too long", "S3 takes 1,024 bytes"},
+    {"InvalidAccessKeyId", 0, -EACCES, "the server does not know the access key",
+     "'stoker creds explain URL' tells where it is from; keys are of one endpoint"},
+    {"SignatureDoesNotMatch", 0, -EACCES, "the signature is not the one that the server expects",
+     "the secret key may be another's ('stoker creds explain URL' tells where it is from), or a "
+     "proxy changes requests"},
+    {NULL, 400, -EINVAL, "the server does not accept the request",
+     "see what it says; often it is the region, the endpoint or a credential"},
+    {NULL, 401, -EACCES, "the server wants credentials",
+     "'stoker creds explain URL' tells where they are looked for"},
+    {NULL, 403, -EACCES, "access is denied",
+     "check the credentials, and that they may read the bucket and list it"},
+    {NULL, 404, -ENOENT, "there is no such object", "check bucket and key with stoker ls"},
+    {NULL, 405, STOKER_ERROR_UNSUPPORTED, "the server does not do this", "check the URL"},
+    {NULL, 409, -EBUSY, "the object is being changed", "try again later"},
+    {NULL, 412, STOKER_ERROR_CHANGED, "the object was replaced while it was read",
+     "open the data set again; write new data under new names"},
+    {NULL, 416, STOKER_ERROR_CHANGED, "the object is shorter than it was",
+     "open the data set again; write new data under new names"},
+    {NULL, 429, -EBUSY, "the server has too many requests",
+     "use fewer connections, or spread the data over more prefixes"},
+    {NULL, 503, -EBUSY, "the server has too many requests",
+     "use fewer connections, or spread the data over more prefixes"},
+    {NULL, 0, -EIO, "the server refuses", "look at the code, and at the server's log"},
+};
+
+static const struct told *told_of(uint32_t code, const char *name)
+{
+    const struct told *told = tolds;
+
+    while (told->name ? strcmp(told->name, name) != 0 : told->code != 0 && told->code != code) {
+        told++;
+    }
+    return told;
+}
+
+static const char *advice_of(const struct told *told, const struct stk_place *place)
+{
+    return told->code != 404               ? told->advice
+           : place->kind == STK_PLACE_HTTP ? "check the URL"
+           : place->kind == STK_PLACE_HUB
+               ? "check repository, revision and path with stoker ls --files"
+               : told->advice;
+}
+
+/* Which server was asked, where the URL does not tell: "'http://host/..': why" -> "host: why". */
+static void name_server(struct stk_exchange *exchange)
+{
+    char *where = exchange->error.where, copy[sizeof exchange->error.where];
+    const char *host = strstr(where, "://"), *why = strstr(where, "': ");
+
+    if (where[0] != '\'' || !host) {
+        return;
+    }
+    memcpy(copy, where, sizeof copy);
+    host = copy + (host - where) + 3;
+    snprintf(where, sizeof exchange->error.where, "%.*s%s", (int)strcspn(host, "/'"), host,
+             why ? copy + (why - where) + 1 : "");
+}
+
+/* With the call that brings it back. Objects that S3 moved to an archive by itself come back to
+ * stay, the others for some days. */
+static int fail_archived(struct stk_exchange *exchange, const struct stk_refusal *refusal)
+{
+    bool tiering = strcmp(refusal->storage, "INTELLIGENT_TIERING") == 0 || refusal->tier[0];
+    bool deep = strncmp(refusal->storage, "DEEP", 4) == 0 || strncmp(refusal->tier, "DEEP", 4) == 0;
+    const struct stk_place *place = exchange->source ? exchange->source : exchange->place;
+    char object[160] = "";
+
+    if (place->kind == STK_PLACE_S3 && strlen(place->bucket) + strlen(place->key) < 120 &&
+        !strchr(place->key, '\'')) {
+        snprintf(object, sizeof object, "--bucket %s --key '%s' ", place->bucket, place->key);
+    }
+    stk_fail(&exchange->error, -EACCES, "the object is archived", "", "%s%s%s%s%s%s%s",
+             refusal->message, refusal->storage[0] ? ", storage class " : "", refusal->storage,
+             refusal->tier[0] ? ", access tier " : "", refusal->tier,
+             refusal->request_id[0] ? ", request " : "", refusal->request_id);
+    snprintf(exchange->error.advice, sizeof exchange->error.advice,
+             "restore it, which takes %s hours: aws s3api restore-object %s--restore-request %s",
+             deep ? "some 12" : "some 5", object, tiering ? "'{}'" : "Days=7");
+    return exchange->error.status;
+}
+
+/* Stores say so with words for all that is forbidden: S3 and Ceph "... object lock", MinIO "WORM
+ * protected", Azure's immutable storage by a code of its own. */
+static bool is_locked(const struct stk_exchange *exchange, const struct stk_refusal *refusal)
+{
+    return exchange->method != STK_HTTP_GET && exchange->method != STK_HTTP_HEAD &&
+           (strcasestr(refusal->message, "by object lock") ||
+            strcasestr(refusal->message, "WORM protected") ||
+            strcmp(refusal->code, "BlobImmutableDueToPolicy") == 0);
+}
+
+/* It is not for now: the user is to know for how long. */
+static void tell_retry_after(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+{
+    uint64_t told_ms = stk_store_retry_after(answer);
+
+    if (told_ms > STK_STORE_RETRY_AFTER_MAX_MS) {
+        snprintf(exchange->error.advice, sizeof exchange->error.advice,
+                 "the server asks to come back in %" PRIu64 " s: use fewer connections then",
+                 told_ms / 1000);
+    }
+}
+
+static int fail_request(struct stk_exchange *exchange)
+{
+    exchange->error = exchange->request.error;
+    name_server(exchange);
+    if (exchange->request.failure == STK_HTTP_RESOLVE && exchange->place->zone) {
+        snprintf(exchange->error.advice, sizeof exchange->error.advice,
+                 "check the zone in the bucket's name ('%.40s'), and that AWS_REGION is its "
+                 "region where the name does not tell; and that this machine can resolve names",
+                 exchange->place->zone);
+    }
+    return exchange->request.status;
+}
+
+static int fail_refused(struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                        const struct stk_refusal *refusal)
+{
+    const struct told *told = told_of(answer->code, refusal->code);
+
+    if (stk_refusal_is_archived(refusal->code)) {
+        return exchange->place->kind != STK_PLACE_AZURE
+                   ? fail_archived(exchange, refusal)
+                   : stk_fail(&exchange->error, -EACCES, "the blob is archived",
+                              "rehydrate it first: az storage blob set-tier --tier Hot", "%s",
+                              refusal->message);
+    }
+    if (exchange->place->kind == STK_PLACE_S3 && answer->code / 100 == 4 &&
+        strcasestr(refusal->message, "server side encryption")) {
+        return stk_fail(&exchange->error, -EACCES, "the object is encrypted by a customer's key",
+                        "name the key that it was written with by STOKER_SSE_C_KEY_FILE, or by "
+                        "STOKER_SSE_C_KEY",
+                        "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
+    }
+    if (is_locked(exchange, refusal)) {
+        return stk_fail(&exchange->error, -EACCES, "the object is locked",
+                        "it can be removed or replaced when its retention has ended and no legal "
+                        "hold is on it: aws s3api get-object-retention, get-object-legal-hold",
+                        "HTTP %u %s: %s", answer->code, refusal->code, refusal->message);
+    }
+    stk_fail(&exchange->error, told->status, told->what, advice_of(told, exchange->place),
+             "HTTP %u%s%s%s%s%s%s", answer->code, refusal->code[0] ? " " : "", refusal->code,
+             refusal->message[0] ? ": " : "", refusal->message,
+             refusal->request_id[0] ? ", request " : "", refusal->request_id);
+    tell_retry_after(exchange, answer);
+    return told->status;
+}
+
+int stk_store_fail(struct stk_exchange *exchange, const struct stk_http_answer *answer,
+                   const struct stk_refusal *refusal)
+{
+    exchange->status = exchange->request.failure != STK_HTTP_NO_FAILURE
+                           ? fail_request(exchange)
+                           : fail_refused(exchange, answer, refusal);
+    stk_error_place(&exchange->error, exchange->place->url,
+                    exchange->ranged ? exchange->offset + exchange->good : STOKER_NO_OFFSET, NULL);
+    if (exchange->attempts > 1) {
+        size_t used = strlen(exchange->error.where);
+
+        snprintf(exchange->error.where + used, sizeof exchange->error.where - used, " (%u tries)",
+                 exchange->attempts);
+    }
+    return exchange->status;
+}
+
+static int refuse(struct stk_http_request *request, const char *what, const char *detail)
+{
+    return stk_fail(&request->error, STOKER_ERROR_CORRUPT, what,
+                    "look at the server and proxies between", "%s", detail);
+}
+
+/* Same text, with or without the W/ of a weak one. */
+static bool same_etag(const char *a, struct stk_view b)
+{
+    const char *text = (const char *)b.data;
+    size_t bytes = b.bytes;
+
+    a += strncmp(a, "W/", 2) == 0 ? 2 : 0;
+    if (bytes > 2 && strncmp(text, "W/", 2) == 0) {
+        text += 2;
+        bytes -= 2;
+    }
+    return strlen(a) == bytes && memcmp(a, text, bytes) == 0;
+}
+
+/* What the answer tells of the bytes that are wanted: when a body breaks off, the first does. */
+static void read_seals(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+{
+    const struct stk_about *about = exchange->about;
+    bool whole = stk_exchange_is_whole(exchange), all = answer->code == 200 || whole;
+    struct stk_seals *seals = &exchange->seals;
+
+    if (exchange->good > 0) {
+        return;
+    }
+    stk_seals_read(seals, answer, stk_place_dialect(exchange->place), all,
+                   exchange->store->options.tags && !exchange->place->zone);
+    if (about && about->whole.kind != STK_SEAL_NONE) { /* who has the bytes knows no better */
+        seals->whole = about->whole;
+        seals->body = whole ? about->whole : seals->body;
+        seals->doubtful = seals->doubtful && !whole;
+    }
+    if (answer->code == 200 && !whole) {
+        seals->body = (struct stk_seal){.kind = STK_SEAL_NONE};
+    }
+}
+
+int stk_store_check(struct stk_http_request *request, const struct stk_http_answer *answer)
+{
+    struct stk_exchange *exchange = request->owner;
+    uint64_t first = 0, last = 0, total = 0, begin = exchange->offset + exchange->good;
+    uint64_t end = exchange->offset + exchange->bytes;
+    struct stk_view value;
+
+    if (exchange->about && exchange->about->etag[0] && stk_http_header(answer, "ETag", &value) &&
+        !same_etag(exchange->about->etag, value)) {
+        return stk_fail(&request->error, STOKER_ERROR_CHANGED,
+                        "the object was replaced while it was read",
+                        "open the data set again; write new data under new names",
+                        "another ETag than when it was opened");
+    }
+    if (!exchange->ranged) {
+        return 0;
+    }
+    if (answer->code == 206) {
+        if (!stk_http_header(answer, "Content-Range", &value) ||
+            !stk_store_content_range(value, &first, &last, &total)) {
+            return refuse(request, "a range came without Content-Range", "HTTP 206");
+        }
+        if (first != begin || last != end - 1 ||
+            (answer->content_bytes != UINT64_MAX && answer->content_bytes != end - begin)) {
+            return refuse(request, "another range came than was asked for", "Content-Range");
+        }
+        if (exchange->about && total != UINT64_MAX && total != exchange->about->bytes) {
+            return stk_fail(&request->error, STOKER_ERROR_CHANGED,
+                            "the object has another size than when it was opened",
+                            "open the data set again; write new data under new names",
+                            "%" PRIu64 " bytes, before %" PRIu64, total, exchange->about->bytes);
+        }
+        read_seals(exchange, answer);
+        return 0;
+    }
+    if (answer->code != 200 || (exchange->about && answer->content_bytes != UINT64_MAX &&
+                                answer->content_bytes != exchange->about->bytes)) {
+        return refuse(request, "another answer came than a range", "not HTTP 206");
+    }
+    /* A server that knows no ranges sends the whole: what is not wanted is thrown away. */
+    request->skip = begin;
+    request->cut = true;
+    read_seals(exchange, answer);
+    return 0;
+}
+
+uint64_t stk_store_backoff(struct stk_store *store, uint32_t verdict, uint32_t attempt)
+{
+    uint64_t base = verdict == STK_VERDICT_THROTTLED ? THROTTLE_BASE_MS : BACKOFF_BASE_MS;
+    uint64_t most =
+        attempt == 0 ? BACKOFF_VAIN_MS : stk_min(base << stk_min(attempt - 1, 20), BACKOFF_MAX_MS);
+
+    return stk_store_random(store, most);
+}
+
+/* Seconds; the date that it may be as well is not worth a clock that may be off. */
+uint64_t stk_store_retry_after(const struct stk_http_answer *answer)
+{
+    struct stk_view value;
+    uint64_t told = 0;
+    bool in_ms = stk_http_header(answer, "x-amz-retry-after", &value);
+
+    if (in_ms || stk_http_header(answer, "Retry-After", &value)) {
+        for (size_t i = 0; i < value.bytes && isdigit(value.data[i]) && told < 1000000000; i++) {
+            told = told * 10 + (uint64_t)(value.data[i] - '0');
+        }
+    }
+    return in_ms ? told : told * 1000;
+}
+
+static bool is_one_of(const char *code, const char *const *codes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(code, codes[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t stk_store_time(const char *text, size_t bytes)
+{
+    struct stk_view view = {(const uint8_t *)text, bytes};
+    struct tm parts = {0};
+    uint64_t seconds = 0;
+    char copy[64];
+    time_t time;
+
+    if (bytes >= sizeof copy) {
+        return 0;
+    }
+    if (stk_tell_date(view, &seconds)) {
+        return seconds * 1000000000u;
+    }
+    memcpy(copy, text, bytes);
+    copy[bytes] = '\0';
+    /* Of a listing; parts of seconds not. */
+    time = strptime(copy, "%Y-%m-%dT%H:%M:%S", &parts) ? timegm(&parts) : 0;
+    return time > 0 ? (uint64_t)time * 1000000000u : 0;
+}
+
+static bool number(const char **at, const char *end, uint64_t *number_out)
+{
+    const char *start = *at;
+
+    for (*number_out = 0; *at < end && isdigit((unsigned char)**at); (*at)++) {
+        if (!stk_multiply(*number_out, 10, number_out) ||
+            !stk_add(*number_out, (uint64_t)(**at - '0'), number_out)) {
+            return false;
+        }
+    }
+    return *at > start;
+}
+
+bool stk_store_content_range(struct stk_view text, uint64_t *first, uint64_t *last, uint64_t *total)
+{
+    const char *at = (const char *)text.data, *end = at + text.bytes;
+
+    if (text.bytes < 6 || strncasecmp(at, "bytes ", 6) != 0) {
+        return false;
+    }
+    at += 6;
+    if (!number(&at, end, first) || at == end || *at++ != '-' || !number(&at, end, last) ||
+        at == end || *at++ != '/' || *last < *first) {
+        return false;
+    }
+    if (end - at == 1 && *at == '*') {
+        *total = UINT64_MAX;
+        return true;
+    }
+    return number(&at, end, total) && at == end && *last < *total;
+}

@@ -1,0 +1,282 @@
+/* Opening a store: what the environment configures, and what is shared by all requests. */
+#include "storage/object/store_private.h"
+
+#include "base/memory_pages.h"
+#include "base/random.h"
+#include "base/xxh3.h"
+#include "io/clock.h"
+#include "storage/provider/endpoint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+
+#define TOKENS_MAX 500u /* as the SDKs' */
+
+static int open_service(struct stk_store *store, struct stk_service *service, uint32_t kind,
+                        struct stoker_error *error);
+static void configure(struct stk_store_config *config);
+
+int stk_store_open(struct stk_store **store_out, const struct stk_store_options *options,
+                   struct stoker_error *error)
+{
+    struct stk_http_options http = {.connections_max = options->connections_max,
+                                    .ca_file = stk_settings_authorities()};
+    struct stk_node_options node = {.connections_max = options->node_connections_max,
+                                    .alone = options->alone};
+    struct stk_creds_options creds = {.service = STK_CREDS_AWS};
+    struct stk_store *store = stk_pages_alloc(sizeof *store);
+    int status;
+
+    if (!store) {
+        return stk_fail(error, -ENOMEM, "cannot reach stores", "free memory", "store");
+    }
+    madvise(store, sizeof *store, MADV_DONTDUMP); /* it holds credentials */
+    memset(store, 0, sizeof *store);
+    store->options = *options;
+    store->options.hedge_percent_max =
+        options->hedge_percent_max ? options->hedge_percent_max : STK_HEDGE_MAX_PERCENT;
+    store->locked.tokens = TOKENS_MAX;
+    atomic_init(&store->random, options->seed);
+    pthread_mutex_init(&store->lock, NULL);
+    configure(&store->config);
+    status = stk_keyring_open(&store->keyring, error);
+    store->where = stk_sum64(store->config.site.endpoint, strlen(store->config.site.endpoint));
+    status = status < 0 ? status : stk_node_open(&store->node, &node, error);
+    http.node = store->node;
+    http.tick = options->no_hedges ? NULL : stk_store_tick;
+    http.tick_owner = store;
+    status = status < 0 ? status : stk_http_open(&store->http, &http, error);
+    creds.http = store->http;
+    creds.anonymous = stk_creds_unsigned(STK_CREDS_AWS);
+    status = status < 0 ? status : stk_creds_open(&store->creds, &creds, error);
+    status = status < 0 ? status : open_service(store, &store->google, STK_CREDS_GOOGLE, error);
+    status = status < 0 ? status : open_service(store, &store->azure, STK_CREDS_AZURE, error);
+    status = status < 0 ? status : open_service(store, &store->hub, STK_CREDS_HUB, error);
+    if (status < 0) {
+        stk_store_close(store);
+        return status;
+    }
+    *store_out = store;
+    return 0;
+}
+
+/* What the environment says wrong of one service is no matter to who uses another. */
+static int open_service(struct stk_store *store, struct stk_service *service, uint32_t kind,
+                        struct stoker_error *error)
+{
+    struct stk_creds_options options = {
+        .service = kind, .http = store->http, .anonymous = stk_creds_unsigned(kind)};
+
+    service->status = stk_site_find(kind, &service->site, &service->error);
+    return stk_creds_open(&service->creds, &options, error);
+}
+
+struct stk_service *stk_store_service(struct stk_store *store, const struct stk_place *place)
+{
+    return place->kind == STK_PLACE_GOOGLE  ? &store->google
+           : place->kind == STK_PLACE_AZURE ? &store->azure
+           : place->kind == STK_PLACE_HUB   ? &store->hub
+                                            : NULL;
+}
+
+struct stk_session *stk_store_find_session(struct stk_store *store, const char *bucket)
+{
+    for (uint32_t i = 0; i < store->session_count; i++) {
+        if (strcmp(store->sessions[i].bucket, bucket) == 0) {
+            return &store->sessions[i];
+        }
+    }
+    return NULL;
+}
+
+struct stk_creds *stk_store_asker(struct stk_store *store, const struct stk_place *place)
+{
+    struct stk_service *service = stk_store_service(store, place);
+    struct stk_session *session = place->zone ? stk_store_find_session(store, place->bucket) : NULL;
+
+    return service ? service->creds : session ? session->creds : store->creds;
+}
+
+int stk_store_open_session(struct stk_store *store, const char *bucket,
+                           const struct stk_creds_session *given, struct stk_session **session_out,
+                           struct stoker_error *error)
+{
+    struct stk_creds_options options = {
+        .service = STK_CREDS_SESSION, .http = store->http, .session = given};
+    struct stk_session *session = &store->sessions[store->session_count];
+    int status;
+
+    if (store->session_count == STK_STORE_SESSIONS_MAX ||
+        strlen(bucket) >= sizeof session->bucket) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "there are too many buckets of S3 Express",
+                        "use at most 16 in a process", "'%.100s'", bucket);
+    }
+    status = stk_creds_open(&session->creds, &options, error);
+    if (status == 0) {
+        memcpy(session->bucket, bucket, strlen(bucket) + 1);
+        store->session_count++;
+        *session_out = session;
+    }
+    return status;
+}
+
+void stk_store_close(struct stk_store *store)
+{
+    if (store) {
+        if (store->http) {
+            stk_http_end(store->http); /* requests in flight are signed with what goes next */
+        }
+        for (uint32_t i = 0; i < store->session_count; i++) {
+            stk_creds_close(store->sessions[i].creds); /* which ask by those that go next */
+        }
+        stk_creds_close(store->creds);
+        stk_creds_close(store->google.creds);
+        stk_creds_close(store->azure.creds);
+        stk_creds_close(store->hub.creds);
+        stk_http_close(store->http);
+        stk_node_close(store->node);
+        pthread_mutex_destroy(&store->lock);
+        explicit_bzero(store, sizeof *store);
+        stk_pages_free(store, sizeof *store);
+    }
+}
+
+void stk_store_stop(struct stk_store *store)
+{
+    stk_http_stop(store->http);
+}
+
+void stk_store_kind(const struct stk_store *store, bool *own_out, bool *tls_out)
+{
+    const char *endpoint = store->config.site.endpoint;
+
+    *own_out = endpoint[0] != '\0';
+    *tls_out = !*own_out || strncasecmp(endpoint, "https", 5) == 0;
+}
+
+const struct stk_settings *stk_store_settings(const struct stk_store *store)
+{
+    return &store->config.site.settings;
+}
+
+bool stk_store_has_key(const struct stk_store *store, const struct stk_place *place)
+{
+    return place->kind == STK_PLACE_S3 &&
+           stk_keyring_find(&store->keyring, place->bucket, place->key);
+}
+
+static void tell_manners(struct stk_store *store, struct stoker_ledger *ledger)
+{
+    struct stk_node_told node;
+    struct stk_http_told http;
+
+    stk_node_tell(store->node, stk_clock_ns(), &node);
+    stk_http_tell(store->http, &http);
+    ledger->throttles = atomic_load_explicit(&store->throttles, memory_order_relaxed);
+    ledger->hedges = atomic_load_explicit(&store->hedges, memory_order_relaxed);
+    ledger->hedges_won = atomic_load_explicit(&store->hedges_won, memory_order_relaxed);
+    ledger->waits_connections = http.waits;
+    ledger->waits_rate = atomic_load_explicit(&store->paced, memory_order_relaxed);
+    ledger->rate_max = (double)node.rate / 1000;
+    ledger->connections = http.connections;
+    ledger->connections_peak = http.connections_peak;
+    ledger->connections_max = http.connections_max;
+    ledger->node_connections = node.connections;
+    ledger->node_connections_max = node.connections_max;
+    ledger->node_engines = node.members;
+    ledger->node_alone = stk_node_alone(store->node);
+}
+
+void stk_store_ledger(struct stk_store *store, struct stoker_ledger *ledger_out)
+{
+    tell_manners(store, ledger_out);
+    for (uint32_t i = 0; i < STOKER_STORES; i++) {
+        ledger_out->requests[i] = atomic_load_explicit(&store->requests[i], memory_order_relaxed);
+        ledger_out->lists[i] = atomic_load_explicit(&store->lists[i], memory_order_relaxed);
+        ledger_out->puts[i] = atomic_load_explicit(&store->puts[i], memory_order_relaxed);
+        ledger_out->deletes[i] = atomic_load_explicit(&store->deletes[i], memory_order_relaxed);
+        ledger_out->bytes[i] = atomic_load_explicit(&store->bytes[i], memory_order_relaxed);
+        ledger_out->checked[i] = atomic_load_explicit(&store->checked[i], memory_order_relaxed);
+    }
+    ledger_out->damaged = atomic_load_explicit(&store->damaged, memory_order_relaxed);
+    ledger_out->retries_transient =
+        atomic_load_explicit(&store->retries[STK_VERDICT_TRANSIENT - 1], memory_order_relaxed);
+    ledger_out->retries_throttled =
+        atomic_load_explicit(&store->retries[STK_VERDICT_THROTTLED - 1], memory_order_relaxed);
+    ledger_out->retries_other =
+        atomic_load_explicit(&store->retries[STK_VERDICT_AGAIN - 1], memory_order_relaxed);
+}
+
+void stk_store_region(struct stk_store *store, const char *bucket, char *region_out)
+{
+    const char *region = store->config.site.region;
+
+    pthread_mutex_lock(&store->lock);
+    for (uint32_t i = 0; i < store->locked.bucket_count; i++) {
+        if (strcmp(store->locked.buckets[i].name, bucket) == 0) {
+            region = store->locked.buckets[i].region;
+        }
+    }
+    memcpy(region_out, region, STK_STORE_REGION_BYTES);
+    pthread_mutex_unlock(&store->lock);
+}
+
+void stk_store_learn_region(struct stk_store *store, const char *bucket, const char *region)
+{
+    struct stk_bucket *found = NULL;
+
+    pthread_mutex_lock(&store->lock);
+    for (uint32_t i = 0; i < store->locked.bucket_count; i++) {
+        if (strcmp(store->locked.buckets[i].name, bucket) == 0) {
+            found = &store->locked.buckets[i];
+        }
+    }
+    if (!found) { /* of more buckets than places the last is forgotten */
+        store->locked.bucket_count =
+            (uint32_t)stk_min(store->locked.bucket_count + 1, STK_STORE_BUCKETS_MAX);
+        found = &store->locked.buckets[store->locked.bucket_count - 1];
+    }
+    snprintf(found->name, sizeof found->name, "%s", bucket);
+    snprintf(found->region, sizeof found->region, "%s", region);
+    pthread_mutex_unlock(&store->lock);
+}
+
+bool stk_store_take_tokens(struct stk_store *store, uint32_t cost)
+{
+    bool enough;
+
+    pthread_mutex_lock(&store->lock);
+    enough = store->locked.tokens >= cost;
+    store->locked.tokens -= enough ? cost : 0;
+    pthread_mutex_unlock(&store->lock);
+    return enough;
+}
+
+void stk_store_give_tokens(struct stk_store *store, uint32_t cost)
+{
+    pthread_mutex_lock(&store->lock);
+    store->locked.tokens = (uint32_t)stk_min(store->locked.tokens + cost, TOKENS_MAX);
+    pthread_mutex_unlock(&store->lock);
+}
+
+uint64_t stk_store_random(struct stk_store *store, uint64_t bound)
+{
+    uint64_t count = atomic_fetch_add_explicit(&store->random, 1, memory_order_relaxed);
+
+    return stk_key(store->options.seed, count) % (bound + 1);
+}
+
+/* What is wrong is told to who asks S3 for something: it is no matter to who uses another store. */
+static void configure(struct stk_store_config *config)
+{
+    const char *payer = stk_environment("AWS_REQUEST_PAYER");
+    uint32_t asked;
+
+    config->status = stk_site_find(STK_CREDS_AWS, &config->site, &config->error);
+    asked = config->site.settings.attempts_max;
+    config->requester_pays = payer && strcasecmp(payer, "requester") == 0;
+    config->attempts_max = asked > 0 ? asked : STK_STORE_ATTEMPTS_MAX;
+}

@@ -1,0 +1,796 @@
+/* Goal: answers are judged and told for what they are, and what a server says about itself is
+ * learned; texts of servers are read without trust. Method: rows, without a server. With one they
+ * are tested in src/storage/vfs/vfs_test.c. Covers retry_policy.c,
+ * store.c and object_url.c. */
+#include "storage/object/store_private.h"
+
+#include "base/mem.h"
+#include "io/clock.h"
+#include "test/server.h"
+#include "test/t.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CANARY "canary0secret0value"
+#define SKEW_TESTED_S 100000000ll
+
+static struct stk_view view_of(const char *text)
+{
+    return (struct stk_view){(const uint8_t *)text, strlen(text)};
+}
+
+static void test_ranges(void)
+{
+    static const struct {
+        const char *text;
+        bool good;
+        uint64_t first, last, total;
+    } rows[] = {
+        {"bytes 0-0/1", true, 0, 0, 1},
+        {"Bytes 5-9/*", true, 5, 9, UINT64_MAX},
+        {"bytes 0-18446744073709551614/18446744073709551615", true, 0, UINT64_MAX - 1, UINT64_MAX},
+        {"bytes 0-18446744073709551616/18446744073709551617", false, 0, 0, 0},
+        {"bytes 9-5/10", false, 0, 0, 0},
+        {"bytes 0-10/10", false, 0, 0, 0},
+        {"bytes */10", false, 0, 0, 0},
+        {"bytes 0-1", false, 0, 0, 0},
+        {"bytes 0-1/", false, 0, 0, 0},
+        {"bytes 0-1/2x", false, 0, 0, 0},
+        {"bytes -1/2", false, 0, 0, 0},
+        {"octets 0-1/2", false, 0, 0, 0},
+        {"", false, 0, 0, 0},
+    };
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        uint64_t first = 0, last = 0, total = 0;
+        bool good = stk_store_content_range(view_of(rows[i].text), &first, &last, &total);
+
+        T_EQ(rows[i].text, good, rows[i].good);
+        T_TRUE(rows[i].text,
+               !good || (first == rows[i].first && last == rows[i].last && total == rows[i].total));
+    }
+}
+
+static void test_times(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t time_s;
+    } rows[] = {
+        {"Wed, 21 Oct 2015 07:28:00 GMT", 1445412480},
+        {"2015-10-21T07:28:00.000Z", 1445412480},
+        {"yesterday", 0},
+        {"", 0},
+        {"Wed, 21 Oct 2015 07:28:00 GMT, and so on, and so on, and so on, and so on", 0},
+    };
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        T_EQ(rows[i].text, stk_store_time(rows[i].text, strlen(rows[i].text)),
+             rows[i].time_s * 1000000000ull);
+    }
+}
+
+struct judged {
+    const char *name;
+    uint32_t code;
+    const char *headers, *text;
+    uint32_t verdict;
+    int status; /* of FAILED */
+    const char *told;
+};
+
+#define BODY(code) "<Error><Code>" code "</Code><Message>m</Message></Error>"
+
+#define ARCHIVED(code, more)                                                                       \
+    "<Error><Code>" code "</Code><Message>m</Message>" more "<RequestId>R1</RequestId></Error>"
+#define RESTORE "aws s3api restore-object --bucket bucket --key 'key' --restore-request "
+
+static const struct judged judged[] = {
+    {"good", 206, "", "", STK_VERDICT_GOOD, 0, NULL},
+    {"slow down", 503, "", BODY("SlowDown"), STK_VERDICT_THROTTLED, 0, NULL},
+    {"no body", 503, "", "", STK_VERDICT_THROTTLED, 0, NULL},
+    {"too many", 429, "", "", STK_VERDICT_THROTTLED, 0, NULL},
+    {"by its code", 400, "", BODY("RequestLimitExceeded"), STK_VERDICT_THROTTLED, 0, NULL},
+    {"internal", 500, "", BODY("InternalError"), STK_VERDICT_TRANSIENT, 0, NULL},
+    {"a gateway", 502, "", "<html>", STK_VERDICT_TRANSIENT, 0, NULL},
+    {"slow client", 400, "", BODY("RequestTimeout"), STK_VERDICT_TRANSIENT, 0, NULL},
+    {"expired", 400, "", BODY("ExpiredToken"), STK_VERDICT_AGAIN, 0, NULL},
+    {"another region", 301, "x-amz-bucket-region: eu-west-3\n", "", STK_VERDICT_AGAIN, 0, NULL},
+    {"a region in the body", 400, "",
+     "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>",
+     STK_VERDICT_AGAIN, 0, NULL},
+    {"a clock that is off", 403, "Date: Wed, 21 Oct 2015 07:28:00 GMT\n",
+     BODY("RequestTimeTooSkewed"), STK_VERDICT_AGAIN, 0, NULL},
+    {"denied", 403, "", BODY("AccessDenied"), STK_VERDICT_FAILED, -EACCES, "AccessDenied: m"},
+    {"archived", 403, "", ARCHIVED("InvalidObjectState", "<StorageClass>GLACIER</StorageClass>"),
+     STK_VERDICT_FAILED, -EACCES, "m, storage class GLACIER, request R1"},
+    {"archived deep, takes some 12 hours", 403, "",
+     ARCHIVED("InvalidObjectState", "<StorageClass>DEEP_ARCHIVE</StorageClass>"),
+     STK_VERDICT_FAILED, -EACCES, "m, storage class DEEP_ARCHIVE, request R1"},
+    {"archived by tiering", 403, "",
+     ARCHIVED("InvalidObjectState", "<StorageClass>INTELLIGENT_TIERING</StorageClass>"
+                                    "<AccessTier>ARCHIVE_ACCESS</AccessTier>"),
+     STK_VERDICT_FAILED, -EACCES,
+     "m, storage class INTELLIGENT_TIERING, access tier ARCHIVE_ACCESS, request R1"},
+    {"archived by tiering, takes some 12 hours", 403, "",
+     ARCHIVED("ObjectNotInActiveTierError", "<AccessTier>DEEP_ARCHIVE_ACCESS</AccessTier>"),
+     STK_VERDICT_FAILED, -EACCES, "m, access tier DEEP_ARCHIVE_ACCESS, request R1"},
+    {"a customer's key", 400, "",
+     "<Error><Code>InvalidRequest</Code><Message>stored using a form of Server Side Encryption."
+     "</Message></Error>",
+     STK_VERDICT_FAILED, -EACCES, "HTTP 400 InvalidRequest: stored using"},
+    {"missing", 404, "x-amz-request-id: R1\n", "", STK_VERDICT_FAILED, -ENOENT, "request R1"},
+    {"replaced", 412, "", "", STK_VERDICT_FAILED, STOKER_ERROR_CHANGED, "412"},
+    {"shorter", 416, "", "", STK_VERDICT_FAILED, STOKER_ERROR_CHANGED, "416"},
+    {"anything", 418, "", "", STK_VERDICT_FAILED, -EIO, "418"},
+};
+
+static struct stk_store *open_store(void)
+{
+    struct stk_store_options options = {.timeout_ms = 1000, .seed = 1};
+    struct stk_store *store = NULL;
+
+    T_EQ("open", stk_store_open(&store, &options, NULL), 0);
+    return store;
+}
+
+static void test_judging(void)
+{
+    static struct stk_http_answer answer;
+    static struct stk_exchange exchange;
+    struct stk_place *place = NULL;
+
+    T_EQ("place", stk_place_parse("s3://bucket/key", &place, NULL), 0);
+    T_EACH(judged, row, judged)
+    {
+        struct stk_store *store = open_store();
+        struct stk_refusal refusal;
+        char region[STK_STORE_REGION_BYTES];
+        uint32_t verdict;
+
+        memset(&exchange, 0, sizeof exchange);
+        exchange.store = store;
+        exchange.place = place;
+        T_EQ(row->name, stk_creds_get(store->creds, &store->credentials, NULL), 0);
+        exchange.generation = store->credentials.generation;
+        answer.code = row->code;
+        answer.headers_bytes = (uint32_t)strlen(row->headers);
+        memcpy(answer.headers, row->headers, answer.headers_bytes);
+        snprintf(answer.text, sizeof answer.text, "%s", row->text);
+        stk_refusal_read(&refusal, &answer);
+        verdict = stk_store_judge(&exchange, &answer, &refusal);
+        T_EQ(row->name, verdict, row->verdict);
+        if (verdict == STK_VERDICT_AGAIN) { /* but once only */
+            T_EQ(row->name, stk_store_judge(&exchange, &answer, &refusal), STK_VERDICT_FAILED);
+        }
+        if (verdict == STK_VERDICT_FAILED) {
+            T_EQ(row->name, stk_store_fail(&exchange, &answer, &refusal), row->status);
+            T_ERROR(row->name, &exchange.error);
+            T_HAS(row->name, exchange.error.where, row->told);
+            T_HAS(row->name, exchange.error.where, "s3://bucket/key");
+        }
+        if (strcmp(row->name, "expired") == 0) { /* others are fetched */
+            T_EQ(row->name, stk_creds_peek(store->creds, &store->credentials, NULL), -EAGAIN);
+        }
+        if (strncmp(row->name, "archived", 8) == 0) {
+            T_STR(row->name, exchange.error.what, "the object is archived");
+            T_HAS(row->name, exchange.error.advice,
+                  strstr(row->name, "tiering") ? RESTORE "'{}'" : RESTORE "Days=7");
+            T_HAS(row->name, exchange.error.advice,
+                  strstr(row->name, "some 12") ? "some 12 hours" : "some 5 hours");
+        } else if (strstr(row->name, "customer")) {
+            T_HAS(row->name, exchange.error.advice, "STOKER_SSE_C_KEY_FILE");
+        }
+        T_EQ(row->name, atomic_load(&store->skew_s) < -SKEW_TESTED_S,
+             strstr(row->name, "clock") != NULL);
+        stk_store_region(store, "bucket", region);
+        T_STR(row->name, region, strstr(row->name, "region") ? "eu-west-3" : "us-east-1");
+        stk_store_close(store);
+    }
+    stk_place_free(place);
+}
+
+/* By its whole name: what tells it from others is in it, and no secret. */
+static void test_told_by_name(void)
+{
+    static const char *const names[][2] = {{"http://h/a?id=1&sig=" CANARY, "'http://h/a?id=1'"},
+                                           {"s3://b/a?b#c", "'s3://b/a?b#c'"}};
+    static struct stk_exchange exchange;
+
+    for (size_t i = 0; i < STK_COUNT(names); i++) {
+        struct stk_place *place = NULL;
+
+        T_EQ("place", stk_place_parse(names[i][0], &place, NULL), 0);
+        exchange = (struct stk_exchange){.place = place};
+        stk_store_fail(&exchange, &(struct stk_http_answer){.code = 404}, &(struct stk_refusal){0});
+        T_HAS("told", exchange.error.where, names[i][1]);
+        stk_place_free(place);
+    }
+}
+
+/* Hosts of the web are not one store: what one of them says of too much is nothing to another. */
+static void test_each_host_has_its_rate(void)
+{
+    static const struct row {
+        const char *a, *b;
+        bool same, same_host;
+    } rows[] = {
+        {"http://a/file", "http://b/file", false, false},
+        {"http://a", "http://b", false, false},
+        {"http://a/file", "http://a/other", true, true},
+        {"http://a/one/x", "http://a/two/x", false, true},
+        {"http://a/one/x", "http://a/one/y/z", true, true},
+        {"http://a:80/one/x", "http://a:81/one/x", false, false},
+        {"https://a/one/x", "http://a/one/x", false, false},
+        {"http://me:x@a/one/x", "http://you:y@a/one/x", true, true},
+        {"http://token@a/one/x", "http://a/one/x", true, true},
+        {"http://a?q=1", "http://a/file", true, true},
+        {"s3://a/one/x", "s3://b/one/x", false, false},
+        {"s3://a/one/x", "s3://a/two/x", false, true},
+        {"s3://a/x", "s3://a/y", true, true},
+        {"s3://a/x", "gs://a/x", false, false},
+        {"s3://a/x", "http://a/x", false, false},
+    };
+    struct stk_store *store = open_store();
+
+    T_EACH(row, row, rows)
+    {
+        struct stk_place *a = NULL, *b = NULL;
+        uint64_t group_a, group_b;
+
+        T_EQ(row->a, stk_place_parse(row->a, &a, NULL), 0);
+        T_EQ(row->b, stk_place_parse(row->b, &b, NULL), 0);
+        T_EQ(row->b, stk_store_prefix(store, a, &group_a) == stk_store_prefix(store, b, &group_b),
+             row->same);
+        T_EQ(row->b, group_a == group_b, row->same_host);
+        stk_place_free(a);
+        stk_place_free(b);
+    }
+    stk_store_close(store);
+}
+
+/* To wait for a turn is no lack of progress of the server, but for one that says no to all. */
+static void test_turns(void)
+{
+    static struct stk_exchange exchange;
+
+    for (int out = 0; out < 2; out++) {
+        exchange = (struct stk_exchange){.progress_ns = 1000, .due_ns = 1200, .out = out};
+        stk_exchange_turn(&exchange, 5200);
+        T_EQ("progress", exchange.progress_ns, out ? 1000 : 5000);
+        T_EQ("counted", exchange.waited_ns, 4000);
+        stk_exchange_turn(&exchange, 5200);
+        T_EQ("once", exchange.waited_ns, 4000);
+        stk_exchange_turn(&exchange, 4000);
+        T_EQ("nor is it less", exchange.waited_ns, 4000);
+    }
+    exchange = (struct stk_exchange){.progress_ns = 5000, .due_ns = 1000};
+    stk_exchange_turn(&exchange, 6000);
+    T_EQ("not ahead of the clock", exchange.progress_ns, 6000);
+}
+
+static _Atomic uint32_t came;
+static const char *refusal;
+
+/* The first request is refused. */
+static void refuse_once(int fd)
+{
+    char request[4096];
+    size_t head_bytes;
+
+    while (t_read_request(fd, request, sizeof request, &head_bytes) > 0) {
+        const char *answer = atomic_fetch_add(&came, 1) < 1
+                                 ? refusal
+                                 : "HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\n"
+                                   "Content-Range: bytes 0-4/5\r\n\r\nhello";
+
+        if (!t_send(fd, answer, strlen(answer))) {
+            return;
+        }
+    }
+}
+
+#define REFUSAL(when) "HTTP/1.1 503 No\r\n" when "\r\nContent-Length: 0\r\n\r\n"
+
+/* A server that has us come back later than we would have waited is waited for; not for ever. */
+static void test_retry_after(void)
+{
+    static const struct row {
+        const char *name, *refusal;
+        uint32_t timeout_ms,
+            came; /* a third of it for each way to be slow: a busy machine may be */
+        int status;
+    } rows[] = {
+        {"in time", REFUSAL("x-amz-retry-after: 5"), 60000, 2, 0},
+        {"longer than no byte may come", REFUSAL("Retry-After: 3"), 3000, 2, 0},
+        {"longer than anybody waits", REFUSAL("Retry-After: 301"), 60000, 1, -EBUSY},
+        {"a year", REFUSAL("Retry-After: 31536000"), 60000, 1, -EBUSY},
+    };
+    static struct stk_exchange exchange;
+    struct t_server server;
+    struct stk_about about = {.bytes = 5};
+
+    t_server_start(&server, refuse_once);
+    T_EACH(row, row, rows)
+    {
+        struct stk_store *store = NULL;
+        struct stk_place *place = NULL;
+        struct stoker_error error = {0};
+        struct stk_store_options options = {.timeout_ms = row->timeout_ms, .seed = 1};
+        uint8_t buffer[6] = "";
+        char url[64];
+
+        refusal = row->refusal;
+        atomic_store(&came, 0);
+        snprintf(url, sizeof url, "http://127.0.0.1:%d/x", server.port);
+        T_EQ(row->name, stk_store_open(&store, &options, NULL), 0);
+        T_EQ(row->name, stk_place_parse(url, &place, NULL), 0);
+        memset(&exchange, 0, sizeof exchange);
+        stk_store_fetch(&exchange, place, &about, 0, 5, buffer);
+        T_EQ(row->name, stk_exchange_call(store, &exchange, NULL, &error), row->status);
+        T_EQ(row->name, atomic_load(&came), row->came);
+        T_STR(row->name, (const char *)buffer, row->status ? "" : "hello");
+        T_TRUE("a range may take as long as it gets on", exchange.request.by_progress);
+        T_TRUE("whose speed is compared", exchange.request.group != 0);
+        if (row->status) {
+            T_ERROR(row->name, &error);
+            T_HAS(row->name, error.advice, "come back in 3");
+        }
+        stk_place_free(place);
+        stk_store_close(store);
+    }
+    t_server_stop(&server);
+}
+
+static void test_waits(void)
+{
+    static struct stk_http_answer answer;
+    struct stk_store *store = open_store();
+    uint64_t most = 0, least = UINT64_MAX;
+
+    for (uint32_t i = 0; i < 1000; i++) {
+        uint64_t wait = stk_store_backoff(store, STK_VERDICT_TRANSIENT, 3);
+
+        most = stk_max(most, wait);
+        least = stk_min(least, wait);
+        T_TRUE("full jitter", wait <= 200);
+        T_TRUE("bounded", stk_store_backoff(store, STK_VERDICT_THROTTLED, 4000000) <= 20000);
+    }
+    T_TRUE("spread", most > 150 && least < 50);
+    T_EQ("nothing told", stk_store_retry_after(&answer), 0);
+    answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "Retry-After: 7\n");
+    T_EQ("as told", stk_store_retry_after(&answer), 7000);
+    answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "Retry-After: 99999999999\n");
+    T_TRUE("not for ever", stk_store_retry_after(&answer) > STK_STORE_RETRY_AFTER_MAX_MS);
+    answer.headers_bytes = (uint32_t)snprintf(answer.headers, 64, "x-amz-retry-after: 700\n");
+    T_EQ("in milliseconds", stk_store_retry_after(&answer), 700);
+    for (uint32_t i = 0; i < 100; i++) {
+        T_TRUE("tokens", stk_store_take_tokens(store, 5));
+    }
+    T_TRUE("no more", !stk_store_take_tokens(store, 5));
+    stk_store_give_tokens(store, 5);
+    T_TRUE("one more", stk_store_take_tokens(store, 5));
+    for (uint32_t i = 0; i < 2 * STK_STORE_BUCKETS_MAX; i++) {
+        char bucket[32];
+
+        snprintf(bucket, sizeof bucket, "b%u", i);
+        stk_store_learn_region(store, bucket, bucket);
+    }
+    T_EQ("buckets are bounded", store->locked.bucket_count, STK_STORE_BUCKETS_MAX);
+    stk_store_close(store);
+}
+
+/* A server that nobody is: a few tries, paid from the tokens that all share, and counted. */
+static void test_tries(void)
+{
+    static const struct {
+        const char *max;
+        uint32_t tries;
+    } rows[] = {{"", 4}, {"2", 2}, {"3", 3}};
+
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stoker_ledger ledger = {.struct_size = sizeof ledger};
+        struct stk_place *place = NULL;
+        struct stoker_error error = {0};
+        struct stk_about about;
+        struct stk_store *store;
+
+        setenv("AWS_MAX_ATTEMPTS", rows[i].max, 1);
+        store = open_store();
+        T_EQ("place", stk_place_parse("http://127.0.0.1:1/x", &place, NULL), 0);
+        T_EQ("nobody", stk_store_head(store, place, &about, &error), -ECONNREFUSED);
+        T_ERROR("nobody", &error);
+        stk_store_ledger(store, &ledger);
+        T_EQ("sent", ledger.requests[STOKER_STORE_HTTP], rows[i].tries);
+        T_EQ("tried again", ledger.retries_transient, rows[i].tries - 1);
+        T_EQ("paid for", store->locked.tokens, 500 - 14 * (rows[i].tries - 1));
+        stk_place_free(place);
+        stk_store_close(store);
+    }
+    unsetenv("AWS_MAX_ATTEMPTS");
+}
+
+static bool sends(const struct stk_exchange *exchange, const char *header)
+{
+    for (uint32_t i = 0; i < exchange->request.header_count; i++) {
+        if (strcmp(exchange->headers[i], header) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Bytes 15 to 29 of 100 are asked for: another range is never taken for it. */
+static void test_range_checks(void)
+{
+    static const struct {
+        const char *range;
+        uint32_t code;
+        uint64_t content_bytes;
+        int status;
+        uint64_t skip;
+    } rows[] = {
+        {"bytes 15-29/100", 206, 15, 0, 0},
+        {"bytes 15-29/100", 206, UINT64_MAX, 0, 0}, /* chunked */
+        {"bytes 15-29/*", 206, 15, 0, 0},
+        {"bytes 14-29/100", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"bytes 16-30/100", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"bytes 15-30/100", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"bytes 15-28/100", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"bytes 15-29/100", 206, 14, STOKER_ERROR_CORRUPT, 0},
+        {"bytes 15-29/101", 206, 15, STOKER_ERROR_CHANGED, 0},
+        {"bytes */100", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"", 206, 15, STOKER_ERROR_CORRUPT, 0},
+        {"", 200, 100, 0, 15}, /* no ranges: what comes before is thrown away */
+        {"", 200, UINT64_MAX, 0, 15},
+        {"", 200, 99, STOKER_ERROR_CORRUPT, 0},
+        {"", 204, 0, STOKER_ERROR_CORRUPT, 0},
+    };
+    static struct stk_http_answer answer;
+    static struct stk_exchange exchange;
+    struct stk_store *store = open_store();
+    struct stk_place *place = NULL;
+    struct stk_about about = {.bytes = 100};
+    uint8_t buffer[20];
+
+    T_EQ("place", stk_place_parse("http://host/x", &place, NULL), 0);
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        memset(&exchange, 0, sizeof exchange);
+        stk_store_fetch(&exchange, place, &about, 10, sizeof buffer, buffer);
+        exchange.good = 5; /* of an earlier try */
+        exchange.store = store;
+        exchange.request.owner = &exchange;
+        answer.code = rows[i].code;
+        answer.content_bytes = rows[i].content_bytes;
+        answer.headers_bytes =
+            rows[i].range[0]
+                ? (uint32_t)snprintf(answer.headers, 64, "Content-Range: %s\n", rows[i].range)
+                : 0;
+        T_EQ(rows[i].range, stk_store_check(&exchange.request, &answer), rows[i].status);
+        T_EQ(rows[i].range, exchange.request.skip, rows[i].skip);
+        if (rows[i].status < 0) {
+            T_ERROR(rows[i].range, &exchange.request.error);
+        }
+    }
+    stk_place_free(place);
+    stk_store_close(store);
+}
+
+/* Of which version a range is asked for. */
+static void test_conditions(void)
+{
+    static const char since[] = "Sat, 21 Nov 2026 10:00:00 GMT";
+    static const struct {
+        const char *name, *etag, *modified, *sent, *unsent;
+    } rows[] = {
+        {"an ETag", "\"e\"", since, "If-Match: \"e\"",
+         "If-Unmodified-Since: Sat, 21 Nov 2026 10:00:00 GMT"},
+        {"a weak one", "W/\"e\"", since, "If-Unmodified-Since: Sat, 21 Nov 2026 10:00:00 GMT",
+         "If-Match: W/\"e\""},
+        {"none", "", since, "If-Unmodified-Since: Sat, 21 Nov 2026 10:00:00 GMT", "If-Match: "},
+        {"a range", "", "", "Range: bytes=15-29", "If-Match: "},
+    };
+    static struct stk_exchange exchange;
+    static char room[STK_HTTP_ROOM_BYTES];
+    struct stk_store *store = open_store();
+    struct stk_place *place = NULL;
+
+    T_EQ("place", stk_place_parse("http://host/x", &place, NULL), 0);
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stk_about about = {.bytes = 100};
+        uint8_t buffer[20];
+
+        snprintf(about.etag, sizeof about.etag, "%s", rows[i].etag);
+        snprintf(about.modified, sizeof about.modified, "%s", rows[i].modified);
+        memset(&exchange, 0, sizeof exchange);
+        stk_store_fetch(&exchange, place, &about, 10, sizeof buffer, buffer);
+        exchange.good = 5;
+        exchange.store = store;
+        exchange.request.owner = &exchange;
+        T_EQ(rows[i].name, stk_store_prepare(&exchange.request, room), 0);
+        T_TRUE(rows[i].name, sends(&exchange, rows[i].sent));
+        T_TRUE(rows[i].name, !sends(&exchange, rows[i].unsent));
+    }
+    stk_place_free(place);
+    stk_store_close(store);
+}
+
+/* Where requests for a bucket go. */
+static const struct {
+    const char *name, *url, *endpoint, *fips, *sent;
+} hosts[] = {
+    {"Amazon's", "s3://my-bucket/a/b c", NULL, NULL,
+     "https://my-bucket.s3.eu-west-1.amazonaws.com/a/b%20c"},
+    {"a dot", "s3://my.bucket/k", NULL, NULL, "https://s3.eu-west-1.amazonaws.com/my.bucket/k"},
+    {"fips", "s3://my-bucket/k", NULL, "true",
+     "https://my-bucket.s3-fips.eu-west-1.amazonaws.com/k"},
+    {"dual stack", "s3://my-bucket/k", NULL, NULL,
+     "https://my-bucket.s3.dualstack.eu-west-1.amazonaws.com/k"},
+    {"one's own", "s3://my-bucket/k//../x", "http://host:80/base/", NULL,
+     "http://host/base/my-bucket/k//../x"},
+    {"another port", "s3://my-bucket/k", "https://host:8443", NULL,
+     "https://host:8443/my-bucket/k"},
+    /* As botocore's rules for endpoints have them. */
+    {"express", "s3://b--euw1-az1--x-s3/k", NULL, NULL,
+     "https://b--euw1-az1--x-s3.s3express-euw1-az1.eu-west-1.amazonaws.com/k"},
+    {"express fips", "s3://b-b--euw1-az1--x-s3/k", NULL, "true",
+     "https://b-b--euw1-az1--x-s3.s3express-fips-euw1-az1.eu-west-1.amazonaws.com/k"},
+    {"express, dual stack", "s3://b--euw1-az1--x-s3/k", NULL, NULL,
+     "https://b--euw1-az1--x-s3.s3express-euw1-az1.dualstack.eu-west-1.amazonaws.com/k"},
+    {"express, another region", "s3://b--usw2-az1--x-s3/k", NULL, NULL,
+     "https://b--usw2-az1--x-s3.s3express-usw2-az1.us-west-2.amazonaws.com/k"},
+    {"express, its region not told", "s3://b--xyz-az1--x-s3/k", NULL, NULL,
+     "https://b--xyz-az1--x-s3.s3express-xyz-az1.eu-west-1.amazonaws.com/k"},
+    {"express, one's own elsewhere", "s3://b--usw2-az1--x-s3/k", "http://host/a", NULL,
+     "http://host/a/b--usw2-az1--x-s3/k"},
+    {"express, one's own", "s3://b--euw1-az1--x-s3/k", "http://host/a", NULL,
+     "http://host/a/b--euw1-az1--x-s3/k"},
+    {"no express", "s3://--x-s3/k", NULL, NULL, "https://s3.eu-west-1.amazonaws.com/--x-s3/k"},
+    {"no zone", "s3://b--x-s3/k", NULL, NULL, "https://b--x-s3.s3.eu-west-1.amazonaws.com/k"},
+    {"an empty zone", "s3://b----x-s3/k", NULL, NULL,
+     "https://b----x-s3.s3.eu-west-1.amazonaws.com/k"},
+};
+
+static void test_hosts(void)
+{
+    setenv("AWS_REGION", "eu-west-1", 1);
+    setenv("AWS_ACCESS_KEY_ID", "AKID", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", CANARY, 1);
+    setenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true", 1); /* nobody is there to give one */
+    for (size_t i = 0; i < STK_COUNT(hosts); i++) {
+        static struct stk_exchange exchange;
+        static char room[STK_HTTP_ROOM_BYTES];
+        struct stk_place *place = NULL;
+        struct stk_store *store;
+        bool dual = strstr(hosts[i].name, "dual stack") != NULL;
+
+        setenv("AWS_ENDPOINT_URL", hosts[i].endpoint ? hosts[i].endpoint : "", 1);
+        setenv("AWS_USE_FIPS_ENDPOINT", hosts[i].fips ? hosts[i].fips : "", 1);
+        setenv("AWS_USE_DUALSTACK_ENDPOINT", dual ? "true" : "", 1);
+        setenv("AWS_REQUEST_PAYER", dual ? "requester" : "", 1);
+        store = open_store();
+        atomic_store(&store->skew_s, 946684800 - (int64_t)(stk_clock_wall_ns() / 1000000000u));
+        memset(&exchange, 0, sizeof exchange);
+        T_EQ(hosts[i].name, stk_place_parse(hosts[i].url, &place, NULL), 0);
+        exchange.store = store;
+        exchange.place = place;
+        exchange.method = STK_HTTP_GET;
+        exchange.request.owner = &exchange;
+        T_EQ(hosts[i].name, stk_creds_get(store->creds, &store->credentials, NULL), 0);
+        T_EQ(hosts[i].name, stk_store_prepare(&exchange.request, room), 0);
+        T_STR(hosts[i].name, exchange.request.url, hosts[i].sent);
+        T_TRUE(hosts[i].name, !memmem(room, sizeof room, CANARY, strlen(CANARY)));
+        T_EQ(hosts[i].name, exchange.request.header_count, 3 + dual);
+        T_EQ(hosts[i].name, sends(&exchange, "x-amz-request-payer: requester"), dual);
+        /* By the server's clock, as it was learned. */
+        T_HAS(hosts[i].name, exchange.headers[exchange.request.header_count - 3],
+              "x-amz-date: 20000101T0000");
+        T_TRUE(hosts[i].name, strncmp(exchange.headers[exchange.request.header_count - 1],
+                                      "Authorization: AWS4-HMAC-SHA256 "
+                                      "Credential=AKID/",
+                                      48) == 0);
+        T_EQ(hosts[i].name,
+             strstr(exchange.headers[exchange.request.header_count - 1], "/s3express/aws4") != NULL,
+             strncmp(hosts[i].name, "express", 7) == 0);
+        T_HAS(hosts[i].name, exchange.headers[exchange.request.header_count - 1],
+              strcmp(hosts[i].name, "express, another region") == 0 ? "/us-west-2/"
+                                                                    : "/eu-west-1/");
+        stk_place_free(place);
+        stk_store_close(store);
+    }
+    unsetenv("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH");
+    unsetenv("AWS_ENDPOINT_URL");
+    unsetenv("AWS_USE_FIPS_ENDPOINT");
+    unsetenv("AWS_USE_DUALSTACK_ENDPOINT");
+    unsetenv("AWS_REQUEST_PAYER");
+    unsetenv("AWS_REGION");
+}
+
+/* Of S3 Express nobody guesses where a zone of no known form is: what is asked for is told. */
+static void test_unknown_zone(void)
+{
+    static struct stk_exchange exchange;
+    static char room[STK_HTTP_ROOM_BYTES];
+    struct stk_place *place = NULL;
+    struct stk_store *store;
+
+    setenv("AWS_CONFIG_FILE", "/dev/null", 1);
+    unsetenv("AWS_DEFAULT_REGION");
+    store = open_store();
+    T_EQ("place", stk_place_parse("s3://b--xyz-az1--x-s3/k", &place, NULL), 0);
+    exchange.store = store;
+    exchange.place = place;
+    exchange.method = STK_HTTP_GET;
+    exchange.request.owner = &exchange;
+    T_EQ("no region", stk_store_prepare(&exchange.request, room), STOKER_ERROR_ARGUMENT);
+    T_HAS("no region", exchange.request.error.advice, "set AWS_REGION");
+    T_HAS("no region", exchange.request.error.where, "zone 'xyz-az1'");
+    exchange.request.failure = STK_HTTP_RESOLVE;
+    exchange.request.status = -EHOSTUNREACH;
+    T_EQ("no host", stk_store_fail(&exchange, &(struct stk_http_answer){0}, NULL), -EHOSTUNREACH);
+    T_HAS("no host", exchange.error.advice, "AWS_REGION");
+    stk_place_free(place);
+    stk_store_close(store);
+    unsetenv("AWS_CONFIG_FILE");
+}
+
+/* ---- closing while requests are under way ---- */
+
+struct asked {
+    struct stk_exchange exchange;
+    uint8_t buffer[64];
+    bool done;
+};
+
+static void count_done(struct stk_exchange *exchange, const struct stk_http_answer *answer)
+{
+    (void)answer;
+    ((struct asked *)exchange)->done = true;
+}
+
+/* A server that takes connections, and never answers: requests are being signed, connected or
+ * waited for when the store is closed. All are done then; a sanitizer sees what they still use. */
+static void test_close(void)
+{
+    struct stk_about about = {.bytes = 4096, .etag = "\"e\""};
+    int port, listener = t_listen(64, &port);
+    struct stk_place *place = NULL;
+    static struct asked asked[32];
+    char endpoint[64];
+
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", port);
+    setenv("AWS_ENDPOINT_URL", endpoint, 1);
+    T_EQ("place", stk_place_parse("s3://bucket/key", &place, NULL), 0);
+    for (uint32_t round = 0; round < 60; round++) {
+        struct stk_store *store = open_store();
+
+        for (size_t i = 0; store && i < STK_COUNT(asked); i++) {
+            memset(&asked[i], 0, sizeof asked[i]);
+            stk_store_fetch(&asked[i].exchange, place, &about, 64 * i, 64, asked[i].buffer);
+            asked[i].exchange.done = count_done;
+            stk_exchange_start(store, &asked[i].exchange);
+        }
+        if (round % 3 > 0) {
+            usleep(round * 20);
+        }
+        stk_store_close(store);
+        for (size_t i = 0; i < STK_COUNT(asked); i++) {
+            T_TRUE("is done", asked[i].done && asked[i].exchange.status < 0);
+        }
+    }
+    stk_place_free(place);
+    unsetenv("AWS_ENDPOINT_URL");
+    close(listener);
+}
+
+/* A body is signed where nothing else proves it, or as it is said. */
+static void test_payload(void)
+{
+    static const struct payload {
+        const char *name, *endpoint;
+        uint32_t said; /* enum stk_said */
+        bool is_signed;
+    } rows[] = {{"TLS", "https://host", STK_UNSAID, false},
+                {"plain", "http://host", STK_UNSAID, true},
+                {"TLS, signed", "https://host", STK_SAID_YES, true},
+                {"TLS, unsigned", "https://host", STK_SAID_NO, false},
+                {"plain, unsigned", "http://host", STK_SAID_NO, false}};
+    static struct stk_exchange exchange;
+    static char room[STK_HTTP_ROOM_BYTES];
+
+    T_EACH(payload, row, rows)
+    {
+        struct stk_place *place = NULL;
+        struct stk_store *store;
+
+        setenv("AWS_ENDPOINT_URL", row->endpoint, 1);
+        store = open_store();
+        store->config.site.settings.sign_payload = row->said;
+        T_EQ(row->name, stk_place_parse("s3://bucket/k", &place, NULL), 0);
+        T_EQ(row->name, stk_creds_get(store->creds, &store->credentials, NULL), 0);
+        memset(&exchange, 0, sizeof exchange);
+        exchange.store = store;
+        exchange.place = place;
+        exchange.method = STK_HTTP_PUT;
+        exchange.request.owner = &exchange;
+        exchange.request.body = (struct stk_view){(const uint8_t *)"abc", 3};
+        T_EQ(row->name, stk_store_prepare(&exchange.request, room), 0);
+        T_TRUE(row->name,
+               sends(&exchange, row->is_signed
+                                    ? "x-amz-content-sha256: ba7816bf8f01cfea414140de5dae2223"
+                                      "b00361a396177a9cb410ff61f20015ad"
+                                    : "x-amz-content-sha256: UNSIGNED-PAYLOAD"));
+        stk_place_free(place);
+        stk_store_close(store);
+    }
+    unsetenv("AWS_ENDPOINT_URL");
+}
+
+/* What is said of S3 and cannot be meant is an error of who asks S3, and of nobody else. */
+static void test_no_endpoint(void)
+{
+    static const struct {
+        const char *url;
+        int status;
+    } rows[] = {{"s3://bucket/k", STOKER_ERROR_ARGUMENT}, {"gs://bucket/k", 0}};
+    static struct stk_exchange exchange;
+    static char room[STK_HTTP_ROOM_BYTES];
+    struct stk_store *store;
+
+    setenv("AWS_ENDPOINT_URL", "no url", 1);
+    setenv("GS_ACCESS_KEY_ID", "a", 1);
+    setenv("GS_SECRET_ACCESS_KEY", "b", 1);
+    store = open_store();
+    for (size_t i = 0; i < STK_COUNT(rows); i++) {
+        struct stk_place *place = NULL;
+
+        T_EQ(rows[i].url, stk_place_parse(rows[i].url, &place, NULL), 0);
+        memset(&exchange, 0, sizeof exchange);
+        exchange.store = store;
+        exchange.place = place;
+        exchange.method = STK_HTTP_GET;
+        exchange.request.owner = &exchange;
+        if (rows[i].status == 0) {
+            T_EQ("keys", stk_creds_get(store->google.creds, &store->google.credentials, NULL), 0);
+        }
+        T_EQ(rows[i].url, stk_store_prepare(&exchange.request, room), rows[i].status);
+        if (rows[i].status < 0) {
+            T_ERROR(rows[i].url, &exchange.request.error);
+        }
+        stk_place_free(place);
+    }
+    stk_store_close(store);
+}
+
+int main(void)
+{
+    static const char *const clean[] = {
+        "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION",         "AWS_REGION",
+        "AWS_SESSION_TOKEN",   "AWS_USE_DUALSTACK_ENDPOINT", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+        "AWS_ENDPOINT_URL",    "AWS_MAX_ATTEMPTS",           "AWS_REQUEST_PAYER"};
+
+    for (size_t i = 0; i < STK_COUNT(clean); i++) {
+        unsetenv(clean[i]);
+    }
+    test_ranges();
+    test_times();
+    test_judging();
+    test_told_by_name();
+    test_each_host_has_its_rate();
+    test_waits();
+    test_turns();
+    test_retry_after();
+    test_hosts();
+    test_unknown_zone();
+    test_tries();
+    test_conditions();
+    test_range_checks();
+    test_close();
+    test_payload();
+    test_no_endpoint();
+    T_EQ("no leak", stk_mem_alive(), 0);
+    return t_finish();
+}

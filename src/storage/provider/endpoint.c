@@ -1,0 +1,208 @@
+/* One service after the other: what is set, else what the service itself uses. */
+#include "storage/provider/endpoint.h"
+
+#include "storage/config/auth_response.h"
+#include "storage/config/aws_profile.h"
+#include "storage/credentials/credential_chain.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static int find_amazon(struct stk_site *site, struct stoker_error *error);
+static void find_google(struct stk_site *site);
+static void find_azure(struct stk_site *site);
+static int check(struct stk_site *site, struct stoker_error *error);
+
+int stk_site_find(uint32_t service, struct stk_site *site, struct stoker_error *error)
+{
+    const char *hub = stk_environment("HF_ENDPOINT");
+    int status = 0;
+
+    *site = (struct stk_site){.account = ""};
+    switch ((enum stk_creds_service)service) {
+    case STK_CREDS_AWS:
+        status = find_amazon(site, error);
+        break;
+    case STK_CREDS_GOOGLE:
+        find_google(site);
+        break;
+    case STK_CREDS_AZURE:
+        find_azure(site);
+        break;
+    case STK_CREDS_SESSION:
+        break; /* is of a bucket */
+    case STK_CREDS_HUB:
+        snprintf(site->endpoint, sizeof site->endpoint, "%s", hub ? hub : "https://huggingface.co");
+        snprintf(site->endpoint_from, sizeof site->endpoint_from, "%s", hub ? "HF_ENDPOINT" : "");
+        break;
+    }
+    return status < 0 ? status : check(site, error);
+}
+
+bool stk_site_zone(const char *zone, char region[64])
+{
+    static const char *const ways[][2] = {
+        {"ne", "northeast"}, {"nw", "northwest"}, {"se", "southeast"}, {"sw", "southwest"},
+        {"n", "north"},      {"e", "east"},       {"s", "south"},      {"w", "west"},
+        {"c", "central"},    {"gw", "gov-west"},  {"ge", "gov-east"}};
+
+    region[0] = '\0';
+    for (size_t i = 0; i < STK_COUNT(ways) && strlen(zone) > 3; i++) {
+        size_t bytes = strlen(ways[i][0]);
+        const char *number = zone + 2 + bytes;
+
+        if (strncmp(zone + 2, ways[i][0], bytes) == 0 && number[0] >= '1' && number[0] <= '9' &&
+            number[1] == '-') {
+            snprintf(region, 64, "%.2s-%s-%c", zone, ways[i][1], number[0]);
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *stk_site_bucket_zone(const char *bucket, size_t bytes, size_t *zone_bytes_out)
+{
+    static const char *const lasts[] = {"--x-s3", "--xa-s3"};
+    size_t last_bytes = 0, end, zone;
+
+    for (size_t i = 0; i < STK_COUNT(lasts); i++) {
+        size_t length = strlen(lasts[i]);
+
+        if (bytes > length && memcmp(bucket + bytes - length, lasts[i], length) == 0) {
+            last_bytes = length;
+        }
+    }
+    if (last_bytes == 0) {
+        return NULL;
+    }
+    zone = end = bytes - last_bytes;
+    while (zone > 0 && !(bucket[zone - 1] == '-' && zone > 1 && bucket[zone - 2] == '-')) {
+        zone--;
+    }
+    *zone_bytes_out = end - zone;
+    return zone < 3 || zone == end ? NULL : bucket + zone;
+}
+
+int stk_site_bucket_region(const struct stk_site *site, const char *zone, const char *url,
+                           char region[64], struct stoker_error *error)
+{
+    bool own = site->endpoint[0] != '\0', named = site->region_from[0] != '\0';
+
+    if (own && named) {
+        return 0;
+    }
+    if (stk_site_zone(zone, region)) {
+        return 1;
+    }
+    return own || named ? 0
+                        : stk_fail(error, STOKER_ERROR_ARGUMENT,
+                                   "the region of a bucket of S3 Express is not known",
+                                   "set AWS_REGION to the region of the bucket's zone",
+                                   "'%.200s': zone '%.60s'", url, zone);
+}
+
+static int find_amazon(struct stk_site *site, struct stoker_error *error)
+{
+    struct stk_profiles profiles;
+    struct stk_endpoint endpoint;
+    const char *region;
+    int status = stk_profiles_open(&profiles, NULL, error), found;
+
+    if (status < 0) {
+        return status;
+    }
+    status = stk_settings_read(&profiles, &site->settings, error);
+    found = status < 0 ? status : stk_settings_endpoint(&profiles, "s3", &endpoint, error);
+    status = found < 0 ? found : status;
+    if (found > 0) {
+        memcpy(site->endpoint, endpoint.url, sizeof site->endpoint);
+        memcpy(site->endpoint_from, endpoint.from, sizeof site->endpoint_from);
+    }
+    region = stk_profiles_region(&profiles);
+    if (status == 0 && region && strlen(region) >= sizeof site->region) {
+        status = stk_fail(error, STOKER_ERROR_LIMIT, "the name of a region is too long",
+                          "check AWS_REGION, and region in the config file", "%zu bytes",
+                          strlen(region));
+    }
+    snprintf(site->region, sizeof site->region, "%s", region ? region : "us-east-1");
+    stk_profiles_region_where(&profiles, site->region_from, sizeof site->region_from);
+    if (stk_region_plain(site->region)) {
+        site->settings.fips = STK_SAID_YES;
+    }
+    stk_profiles_close(&profiles);
+    return status;
+}
+
+static void find_google(struct stk_site *site)
+{
+    const char *host = stk_environment("STORAGE_EMULATOR_HOST");
+
+    if (host) {
+        snprintf(site->endpoint, sizeof site->endpoint, "%s%s",
+                 strstr(host, "://") ? "" : "http://", host);
+        snprintf(site->endpoint_from, sizeof site->endpoint_from, "STORAGE_EMULATOR_HOST");
+    } else {
+        snprintf(site->endpoint, sizeof site->endpoint, "https://storage.googleapis.com");
+    }
+}
+
+static void find_azure(struct stk_site *site)
+{
+    static const char *const accounts[] = {"AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"};
+    const char *text = stk_environment("AZURE_STORAGE_CONNECTION_STRING"), *from = "";
+    const char *endpoint = stk_environment("AZURE_STORAGE_ENDPOINT");
+    char suffix[256] = "core.windows.net", scheme[8] = "https";
+
+    for (size_t i = 0; i < STK_COUNT(accounts) && !site->account[0]; i++) {
+        const char *account = stk_environment(accounts[i]);
+        if (account && strlen(account) < sizeof site->account) {
+            memcpy(site->account, account, strlen(account) + 1);
+            from = accounts[i];
+        }
+    }
+    if (text) { /* as for credentials, it goes before the variables */
+        if (stk_tell_part(text, "AccountName", site->account, sizeof site->account)) {
+            from = "AZURE_STORAGE_CONNECTION_STRING";
+        }
+        if (stk_tell_part(text, "BlobEndpoint", site->endpoint, sizeof site->endpoint)) {
+            snprintf(site->endpoint_from, sizeof site->endpoint_from,
+                     "AZURE_STORAGE_CONNECTION_STRING");
+            return;
+        }
+        stk_tell_part(text, "EndpointSuffix", suffix, sizeof suffix);
+        stk_tell_part(text, "DefaultEndpointsProtocol", scheme, sizeof scheme);
+    }
+    if (endpoint) {
+        snprintf(site->endpoint, sizeof site->endpoint, "%s", endpoint);
+        from = "AZURE_STORAGE_ENDPOINT";
+    } else if (site->account[0]) {
+        snprintf(site->endpoint, sizeof site->endpoint, "%s://%s.blob.%s", scheme, site->account,
+                 suffix);
+    }
+    snprintf(site->endpoint_from, sizeof site->endpoint_from, "%s", from);
+}
+
+/* http or https, with a host and no user, query or blank; without slashes at its end. */
+static int check(struct stk_site *site, struct stoker_error *error)
+{
+    size_t bytes = strlen(site->endpoint);
+    const char *host = strstr(site->endpoint, "://");
+    bool web = strncasecmp(site->endpoint, "http://", 7) == 0 ||
+               strncasecmp(site->endpoint, "https://", 8) == 0;
+
+    if (bytes == 0) {
+        return 0;
+    }
+    if (!web || strcspn(host + 3, "/") == 0 || strpbrk(host, "?#@ \t\r\n\\")) {
+        explicit_bzero(site->endpoint, sizeof site->endpoint); /* it may hold a password */
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "an endpoint is no URL",
+                        "http://host:port is one", "%s",
+                        site->endpoint_from[0] ? site->endpoint_from : "the endpoint");
+    }
+    while (site->endpoint[bytes - 1] == '/') {
+        site->endpoint[--bytes] = 0;
+    }
+    return 0;
+}

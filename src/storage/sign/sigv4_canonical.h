@@ -1,0 +1,31 @@
+/* storage/sign/sigv4_canonical.h: the parts of the room: a request's canonical form, hashed as it
+ * is made.
+ *
+ *   sorted query, sorted headers --> SHA-256 of the canonical request
+ *
+ * Owner: the call. Threads: one. Memory: the stack. Bound: those of storage/sign/sigv4.h. */
+#ifndef STORAGE_SIGN_SIGV4_CANONICAL_H
+#define STORAGE_SIGN_SIGV4_CANONICAL_H
+
+#include "storage/sign/sigv4.h"
+
+bool stk_sign_is_plain(uint8_t byte); /* stays as it is in a URL */
+
+/* Headers or parameters, sorted, pointing into what was given. */
+struct stk_sign_sorted {
+    struct stk_sign_pair pairs[STK_SIGN_QUERY_MAX + STK_SIGN_HEADERS_MAX];
+    uint32_t count;
+};
+
+/* Sorts parameters as their encodings sort: by name, then value. */
+void stk_sign_sort_query(struct stk_sign_sorted *query);
+/* Sorts headers by name, whatever the case. ARGUMENT: two of one name. */
+int stk_sign_sort_headers(struct stk_sign_sorted *headers);
+/* "host;range;x-amz-date" */
+int stk_sign_names(const struct stk_sign_sorted *headers, char *text, size_t text_bytes);
+/* The canonical request's hash in hex. */
+void stk_sign_canonical(const struct stk_sign_request *request, const struct stk_sign_sorted *query,
+                        const struct stk_sign_sorted *headers, const char *names,
+                        char hash_out[65]);
+
+#endif

@@ -1,0 +1,505 @@
+/* What one folder holds: shards at any depth, or pictures in class folders, or pictures and nothing
+ * below: those have no label.
+ *
+ * The order of pictures is that of torchvision.datasets.ImageFolder (make_dataset): classes by
+ * name, then the folders of a class by their whole path, then names; links are followed. Sorting
+ * whole paths puts "a-b" before "a/c", since '-' is less than '/'. */
+#include "storage/source/path_list.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define NO_CLASS (-1)
+#define AHEAD_MAX 64u /* folders that are listed at once */
+
+/* Pictures of one folder: a run of `pictures`. */
+struct run {
+    char *path;
+    uint64_t first, count;
+};
+
+struct walk {
+    struct stk_io *io;
+    struct stk_folder *folder;
+    struct stoker_error *error;
+    char path[PATH_MAX]; /* of the folder that is being read */
+    size_t bytes;
+    struct {
+        uint64_t device, inode;
+    } above[STK_SOURCE_DEPTH_MAX + 1]; /* the folders on the way here */
+    struct run *runs;                  /* of the class in work */
+    uint64_t run_count, run_capacity;
+    uint64_t root_pictures;
+    char *refused;       /* the first picture of a kind that is not read; owned */
+    char *class_without; /* the first class without pictures; owned */
+};
+
+/* Listings of folders that the walk comes to next. */
+struct ahead {
+    struct stk_listing listings[AHEAD_MAX];
+    size_t next, count;
+};
+
+static int walk_folder(struct walk *walk, int depth, int64_t label, struct stk_listing *given);
+static int take_root(struct walk *walk);
+static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth, int64_t label);
+static int walk_other(struct walk *walk, const struct stk_entry *entry);
+static int walk_class(struct walk *walk, const char *name, struct stk_listing *given);
+static int check_loop(struct walk *walk, const struct stk_entry *entry, int depth);
+static int add_picture(struct walk *walk, int64_t label);
+static int begin_run(struct walk *walk);
+static int end_class(struct walk *walk, uint64_t first);
+static int compare_runs(const void *left, const void *right);
+static int judge(struct walk *walk, const char *root);
+static int push(struct walk *walk, const char *name, size_t *before_out);
+static void pop(struct walk *walk, size_t before);
+static int fail_memory(struct walk *walk);
+static bool ends_with(const char *name, const char *const *endings, size_t count);
+
+static bool is_refused(const char *name)
+{
+    static const char *const endings[] = {".ppm", ".pgm", ".pbm", ".bmp", ".tif", ".tiff", ".gif"};
+
+    return ends_with(name, endings, STK_COUNT(endings));
+}
+
+bool stk_name_is_tar(const char *name)
+{
+    static const char *const endings[] = {".tar",     ".tar.gz",  ".tgz",
+                                          ".tar.zst", ".tar.bz2", ".tar.xz"};
+
+    return ends_with(name, endings, STK_COUNT(endings));
+}
+
+bool stk_name_is_picture(const char *name)
+{
+    static const char *const endings[] = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp"};
+
+    return ends_with(name, endings, STK_COUNT(endings));
+}
+
+int stk_folder_walk(struct stk_io *io, const char *root, struct stk_folder *folder,
+                    struct stoker_error *error)
+{
+    struct walk walk = {.io = io, .folder = folder, .error = error};
+    struct stk_stat stat = {0};
+    int status = stk_io_stat_path(io, root, &stat, error);
+
+    if (status < 0) {
+        goto done;
+    }
+    status = push(&walk, root, &(size_t){0});
+    if (status < 0) {
+        goto done;
+    }
+    walk.above[0].device = stat.device;
+    walk.above[0].inode = stat.inode;
+    status = walk_folder(&walk, 0, NO_CLASS, NULL);
+    if (status == 0 && walk.root_pictures > 0 && folder->classes.count + folder->tars.count == 0) {
+        status = take_root(&walk);
+    }
+    if (status == 0) {
+        stk_names_sort(&folder->tars, 0, false);
+        status = judge(&walk, root);
+    }
+done:
+    for (uint64_t i = 0; i < walk.run_count; i++) {
+        stk_free(walk.runs[i].path);
+    }
+    stk_free(walk.runs);
+    stk_free(walk.refused);
+    stk_free(walk.class_without);
+    return status;
+}
+
+void stk_folder_deinit(struct stk_folder *folder)
+{
+    stk_names_deinit(&folder->tars);
+    stk_names_deinit(&folder->pictures);
+    stk_names_deinit(&folder->classes);
+    stk_free(folder->labels);
+    *folder = (struct stk_folder){0};
+}
+
+/* Fills *ahead with the listings of the next folders in a listing, from entry `from` on. */
+static void look_ahead(struct walk *walk, const struct stk_listing *listing, size_t from,
+                       struct ahead *ahead)
+{
+    char *paths = NULL, *grown;
+    size_t bytes = 0, count = 0, before;
+
+    ahead->next = ahead->count = 0;
+    for (size_t i = from; i < listing->count && count < AHEAD_MAX; i++) {
+        if (listing->entries[i].kind != STK_ENTRY_DIRECTORY) {
+            continue;
+        }
+        if (push(walk, listing->entries[i].name, &before) < 0) {
+            break; /* which is told when it comes to it */
+        }
+        grown = stk_realloc(paths, bytes, bytes + walk->bytes + 1, 1);
+        if (grown) {
+            paths = grown;
+            memcpy(paths + bytes, walk->path, walk->bytes + 1);
+            bytes += walk->bytes + 1;
+            count++;
+        }
+        pop(walk, before);
+        if (!grown) {
+            break;
+        }
+    }
+    if (count > 1) {
+        stk_io_list_many(walk->io, paths, count, ahead->listings);
+        ahead->count = count;
+    }
+    stk_free(paths);
+}
+
+/* The folders of a listing; those behind a network are listed many at once. */
+static int walk_folders(struct walk *walk, const struct stk_listing *listing, int depth,
+                        int64_t label)
+{
+    struct ahead *ahead =
+        stk_io_is_url(walk->path) ? stk_alloc(1, sizeof *ahead) : NULL; /* NULL: one by one */
+    int status = 0;
+
+    for (size_t i = 0; status == 0 && i < listing->count; i++) {
+        const struct stk_entry *entry = &listing->entries[i];
+        struct stk_listing *given = NULL;
+        size_t before;
+
+        if (entry->kind != STK_ENTRY_DIRECTORY) {
+            continue;
+        }
+        if (ahead && ahead->next == ahead->count) {
+            look_ahead(walk, listing, i, ahead);
+        }
+        if (ahead && ahead->next < ahead->count) {
+            given = &ahead->listings[ahead->next++];
+        }
+        status = push(walk, entry->name, &before);
+        if (status == 0) {
+            status = check_loop(walk, entry, depth + 1);
+            status = status < 0   ? status
+                     : depth == 0 ? walk_class(walk, entry->name, given)
+                                  : walk_folder(walk, depth + 1, label, given);
+            pop(walk, before);
+        }
+    }
+    for (; ahead && ahead->count > 0; ahead->count--) { /* one that was taken is empty */
+        stk_listing_free(&ahead->listings[ahead->count - 1]);
+    }
+    stk_free(ahead);
+    return status;
+}
+
+/* Files first, then folders: so the pictures of a folder stay one run. Takes what *given has;
+ * NULL, or without any: it is listed here. */
+static int walk_folder(struct walk *walk, int depth, int64_t label, struct stk_listing *given)
+{
+    struct stk_listing listing = given ? *given : (struct stk_listing){0};
+    int status = 0;
+
+    if (given) {
+        *given = (struct stk_listing){0};
+    }
+    if (!listing.memory) {
+        status = stk_io_list(walk->io, walk->path, &listing, walk->error);
+    }
+    if (status == 0 && label != NO_CLASS) {
+        status = begin_run(walk);
+    }
+    for (size_t i = 0; status == 0 && i < listing.count; i++) {
+        if (listing.entries[i].kind != STK_ENTRY_DIRECTORY) {
+            status = walk_file(walk, &listing.entries[i], depth, label);
+        }
+    }
+    status = status < 0 ? status : walk_folders(walk, &listing, depth, label);
+    stk_listing_free(&listing);
+    return status;
+}
+
+/* The pictures of a root without sub-folders, as if it were a class without a name. */
+static int take_root(struct walk *walk)
+{
+    struct stk_listing listing = {0};
+    int status = stk_io_list(walk->io, walk->path, &listing, walk->error);
+
+    status = status < 0 ? status : begin_run(walk);
+    for (size_t i = 0; status == 0 && i < listing.count; i++) {
+        if (listing.entries[i].kind == STK_ENTRY_FILE) {
+            status = walk_file(walk, &listing.entries[i], 1, NO_CLASS);
+        }
+    }
+    stk_listing_free(&listing);
+    return status;
+}
+
+static int walk_file(struct walk *walk, const struct stk_entry *entry, int depth, int64_t label)
+{
+    bool tar = stk_name_is_tar(entry->name), picture = stk_name_is_picture(entry->name);
+    size_t before;
+    int status = 0;
+
+    if (entry->kind == STK_ENTRY_OTHER) {
+        return walk_other(walk, entry);
+    }
+    if (depth == 0 && picture) {
+        /* Without a class; ImageFolder passes over them too. */
+        walk->root_pictures++;
+        return 0;
+    }
+    if (!tar && !picture && (walk->refused || depth == 0 || !is_refused(entry->name))) {
+        return 0;
+    }
+    status = push(walk, entry->name, &before);
+    if (status < 0) {
+        return status;
+    }
+    if (tar) {
+        status = stk_names_add(&walk->folder->tars, walk->path, walk->bytes);
+        status = status < 0 ? stk_names_fail(walk->error, status, walk->path) : 0;
+    } else if (picture) {
+        status = add_picture(walk, label);
+    } else {
+        walk->refused = stk_strdup(walk->path);
+        status = walk->refused ? 0 : fail_memory(walk);
+    }
+    pop(walk, before);
+    return status;
+}
+
+/* A link that leads nowhere, a pipe: no matter, unless it is named like data, or is a loop. */
+static int walk_other(struct walk *walk, const struct stk_entry *entry)
+{
+    struct stk_stat stat = {0};
+    size_t before;
+    int status = push(walk, entry->name, &before);
+
+    if (status < 0) {
+        return status;
+    }
+    status = stk_io_stat_path(walk->io, walk->path, &stat, walk->error);
+    if (stk_name_is_tar(entry->name) || stk_name_is_picture(entry->name)) {
+        status = status < 0 ? status
+                            : stk_fail(walk->error, STOKER_ERROR_UNSUPPORTED,
+                                       "not a file: a pipe, socket or device",
+                                       "remove it from the data set", "'%s'", walk->path);
+    } else if (status == -ENOENT || status == -ENOTDIR) {
+        status = 0;
+    }
+    pop(walk, before);
+    return status;
+}
+
+/* The path is a folder of the root: a class, whatever it is called. */
+static int walk_class(struct walk *walk, const char *name, struct stk_listing *given)
+{
+    struct stk_folder *folder = walk->folder;
+    uint64_t first = folder->pictures.count;
+    int status = stk_names_add(&folder->classes, name, strlen(name));
+
+    if (status < 0) {
+        return stk_names_fail(walk->error, status, walk->path);
+    }
+    status = walk_folder(walk, 1, (int64_t)folder->classes.count - 1, given);
+    if (status == 0) {
+        status = end_class(walk, first);
+    }
+    if (status == 0 && folder->pictures.count == first && !walk->class_without) {
+        walk->class_without = stk_strdup(walk->path);
+        status = walk->class_without ? 0 : fail_memory(walk);
+    }
+    return status;
+}
+
+static int check_loop(struct walk *walk, const struct stk_entry *entry, int depth)
+{
+    if (depth > STK_SOURCE_DEPTH_MAX) {
+        return stk_fail(walk->error, STOKER_ERROR_LIMIT, "folders are nested too deeply",
+                        "nest at most 64 of them", "'%s'", walk->path);
+    }
+    for (int i = 0; i < depth; i++) {
+        if (walk->above[i].device == entry->device && walk->above[i].inode == entry->inode) {
+            return stk_fail_errno(walk->error, ELOOP, "a symbolic link leads back up",
+                                  "remove the link", "'%s'", walk->path);
+        }
+    }
+    walk->above[depth].device = entry->device;
+    walk->above[depth].inode = entry->inode;
+    return 0;
+}
+
+static int add_picture(struct walk *walk, int64_t label)
+{
+    struct stk_folder *folder = walk->folder;
+    int status;
+
+    if (folder->pictures.count == folder->labels_capacity) {
+        uint64_t capacity = stk_max(1024, folder->labels_capacity * 2);
+        int64_t *grown =
+            stk_realloc(folder->labels, folder->labels_capacity, capacity, sizeof *folder->labels);
+
+        if (!grown) {
+            return fail_memory(walk);
+        }
+        folder->labels = grown;
+        folder->labels_capacity = capacity;
+    }
+    status = stk_names_add(&folder->pictures, walk->path, walk->bytes);
+    if (status < 0) {
+        return stk_names_fail(walk->error, status, walk->path);
+    }
+    folder->labels[folder->pictures.count - 1] = label;
+    walk->runs[walk->run_count - 1].count++;
+    return 0;
+}
+
+static int begin_run(struct walk *walk)
+{
+    struct run *run;
+
+    if (walk->run_count == walk->run_capacity) {
+        uint64_t capacity = stk_max(16, walk->run_capacity * 2);
+        struct run *grown =
+            stk_realloc(walk->runs, walk->run_capacity, capacity, sizeof *walk->runs);
+
+        if (!grown) {
+            return fail_memory(walk);
+        }
+        walk->runs = grown;
+        walk->run_capacity = capacity;
+    }
+    run = &walk->runs[walk->run_count];
+    *run = (struct run){.path = stk_strdup(walk->path), .first = walk->folder->pictures.count};
+    walk->run_count += run->path != NULL;
+    return run->path ? 0 : fail_memory(walk);
+}
+
+/* Puts the runs of a class, which were met depth first, in the order of their paths. */
+static int end_class(struct walk *walk, uint64_t first)
+{
+    struct stk_names *pictures = &walk->folder->pictures;
+    uint64_t count = pictures->count - first, at = 0, *sorted = NULL;
+    int status = 0;
+
+    if (walk->run_count > 2) {
+        /* With two runs, the second lies in the first. */
+        sorted = stk_alloc(count, sizeof *sorted);
+        status = sorted ? 0 : fail_memory(walk);
+    }
+    if (sorted) {
+        qsort(walk->runs, walk->run_count, sizeof *walk->runs, compare_runs);
+        for (uint64_t i = 0; i < walk->run_count; i++) {
+            memcpy(sorted + at, pictures->offsets + walk->runs[i].first,
+                   walk->runs[i].count * sizeof *sorted);
+            at += walk->runs[i].count;
+        }
+        STK_ASSERT(at == count);
+        if (count > 0) {
+            memcpy(pictures->offsets + first, sorted, count * sizeof *sorted);
+        }
+    }
+    for (uint64_t i = 0; i < walk->run_count; i++) {
+        stk_free(walk->runs[i].path);
+    }
+    walk->run_count = 0;
+    stk_free(sorted);
+    return status;
+}
+
+static int compare_runs(const void *left, const void *right)
+{
+    const struct run *a = left, *b = right;
+
+    return strcmp(a->path, b->path);
+}
+
+/* Whether what was found is one of the two kinds. */
+static int judge(struct walk *walk, const char *root)
+{
+    const struct stk_folder *folder = walk->folder;
+
+    if (folder->tars.count > 0 && folder->pictures.count > 0) {
+        return stk_fail(walk->error, STOKER_ERROR_ARGUMENT,
+                        "the folder holds both tars and pictures in folders",
+                        "name the folder of the tars, or that of the class folders",
+                        "'%s': '%s' and '%s'", root, stk_names_at(&folder->tars, 0),
+                        stk_names_at(&folder->pictures, 0));
+    }
+    if (folder->tars.count > 0) {
+        return 0;
+    }
+    if (walk->refused) {
+        return stk_fail(walk->error, STOKER_ERROR_UNSUPPORTED,
+                        "a picture is of a kind that stoker does not read",
+                        "convert it to JPEG, PNG or WebP, or remove it", "'%s'", walk->refused);
+    }
+    if (folder->pictures.count == 0 && walk->root_pictures > 0) {
+        return stk_fail(walk->error, STOKER_ERROR_MISSING,
+                        "the pictures lie beside folders without any: it has no classes",
+                        "put them into one folder a class (root/cat/1.jpg), or move the folders "
+                        "away: pictures alone are a data set without labels",
+                        "'%s'", root);
+    }
+    if (folder->pictures.count == 0) {
+        return stk_fail(walk->error, STOKER_ERROR_EMPTY, "the folder has no tars and no pictures",
+                        "check the path: tars (*.tar, *.tar.gz, ...) or class folders with "
+                        "jpg, png or webp files are looked for",
+                        "'%s'", root);
+    }
+    if (walk->class_without) {
+        return stk_fail(walk->error, STOKER_ERROR_EMPTY, "a class folder has no pictures",
+                        "put pictures (jpg, png, webp) into it, or remove it", "'%s'",
+                        walk->class_without);
+    }
+    return 0;
+}
+
+static int push(struct walk *walk, const char *name, size_t *before_out)
+{
+    size_t bytes = strlen(name);
+    bool slash = walk->bytes > 0 && walk->path[walk->bytes - 1] != '/';
+
+    *before_out = walk->bytes;
+    if (walk->bytes + slash + bytes >= PATH_MAX) {
+        return stk_fail_errno(walk->error, ENAMETOOLONG, "a path is too long",
+                              "shorten it to less than 4096 bytes", "'%.400s'", walk->path);
+    }
+    if (slash) {
+        walk->path[walk->bytes++] = '/';
+    }
+    memcpy(walk->path + walk->bytes, name, bytes + 1);
+    walk->bytes += bytes;
+    return 0;
+}
+
+static void pop(struct walk *walk, size_t before)
+{
+    walk->bytes = before;
+    walk->path[before] = '\0';
+}
+
+static int fail_memory(struct walk *walk)
+{
+    return stk_names_fail(walk->error, -ENOMEM, walk->path);
+}
+
+static bool ends_with(const char *name, const char *const *endings, size_t count)
+{
+    size_t bytes = strlen(name);
+
+    for (size_t i = 0; i < count; i++) {
+        size_t ending_bytes = strlen(endings[i]);
+
+        if (bytes >= ending_bytes && strcasecmp(name + bytes - ending_bytes, endings[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}

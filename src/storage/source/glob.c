@@ -1,0 +1,344 @@
+/* Globs, over listings of the seam: so they see the same world as everything else. */
+#include "storage/source/path_list.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+struct glob {
+    struct stk_io *io;
+    struct stk_names *names;
+    struct stoker_error *error;
+    const char *pattern;
+    bool folders_only;
+    char path[PATH_MAX]; /* built so far */
+    size_t bytes;
+    struct {
+        uint64_t device, inode;
+    } above[STK_SOURCE_DEPTH_MAX + 1]; /* folders that a ** went into */
+};
+
+static int expand(struct glob *glob, const char *rest, int depth);
+static int expand_part(struct glob *glob, const char *part, size_t part_bytes, const char *rest,
+                       int depth);
+static int expand_deep(struct glob *glob, const char *stars, const char *rest, int depth);
+static int enter(struct glob *glob, const struct stk_entry *entry, const char *stars, int depth);
+static int list_here(struct glob *glob, struct stk_listing *listing_out);
+static int push(struct glob *glob, const char *name, size_t bytes, size_t *before_out);
+static void pop(struct glob *glob, size_t before);
+static int add(struct glob *glob);
+static int add_listed(struct glob *glob, const struct stk_entry *entry);
+static bool bracket(const char **pattern, const char *end, uint32_t letter, bool *matches_out);
+static uint32_t letter_at(const char **cursor, const char *end);
+
+int stk_glob(struct stk_io *io, const char *pattern, struct stk_names *names,
+             struct stoker_error *error)
+{
+    struct glob glob = {.io = io, .names = names, .error = error, .pattern = pattern};
+    uint64_t before = names->count;
+    size_t bytes = strlen(pattern);
+    char copy[PATH_MAX];
+    const char *start;
+    int status;
+
+    if (bytes >= PATH_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "a glob is too long",
+                        "shorten it to less than 4096 bytes", "'%.200s'", pattern);
+    }
+    glob.folders_only = bytes > 0 && pattern[bytes - 1] == '/';
+    while (bytes > 1 && pattern[bytes - 1] == '/') {
+        bytes--;
+    }
+    memcpy(copy, pattern, bytes);
+    copy[bytes] = '\0';
+    start = copy + strspn(copy, "/");
+    if (stk_io_is_url(copy)) { /* it begins below the host or bucket */
+        start = strstr(copy, "://") + 3;
+        start += strcspn(start, "/");
+        start += *start == '/'; /* of file:///... too, in a chain */
+        glob.bytes = (size_t)(start - copy);
+        memcpy(glob.path, copy, glob.bytes);
+        start += strspn(start, "/");
+    } else if (copy[0] == '/') {
+        glob.path[glob.bytes++] = '/';
+    }
+    status = expand(&glob, start, 0);
+    stk_names_sort(names, before, true);
+    return status;
+}
+
+bool stk_glob_has_magic(const char *pattern)
+{
+    return strpbrk(pattern, "*?[") != NULL;
+}
+
+/* With one star to come back to: what an earlier star could do, the last one can do too. */
+bool stk_glob_match(const char *pattern, size_t pattern_bytes, const char *name)
+{
+    const char *end = pattern + pattern_bytes, *name_end = name + strlen(name);
+    const char *star = NULL, *star_name = NULL;
+
+    if (name[0] == '.' && (pattern_bytes == 0 || pattern[0] != '.')) {
+        return false;
+    }
+    while (name < name_end) {
+        const char *next_name = name, *next = pattern;
+        uint32_t letter = letter_at(&next_name, name_end);
+        bool matches = false;
+
+        if (pattern < end && *pattern == '*') {
+            star = ++pattern;
+            star_name = name;
+            continue;
+        }
+        if (pattern < end && *pattern == '?') {
+            next++;
+            matches = true;
+        } else if (pattern < end && !bracket(&next, end, letter, &matches)) {
+            matches = letter_at(&next, end) == letter;
+        }
+        if (matches) {
+            pattern = next;
+            name = next_name;
+        } else if (star) {
+            (void)letter_at(&star_name, name_end);
+            pattern = star;
+            name = star_name;
+        } else {
+            return false;
+        }
+    }
+    while (pattern < end && *pattern == '*') {
+        pattern++;
+    }
+    return pattern == end;
+}
+
+/* The rest of the pattern below the path built so far. */
+static int expand(struct glob *glob, const char *rest, int depth)
+{
+    size_t part_bytes = strcspn(rest, "/"), before;
+    const char *next = rest + part_bytes + strspn(rest + part_bytes, "/");
+    char part[PATH_MAX];
+    int status;
+
+    if (part_bytes == 0) {
+        return add(glob);
+    }
+    memcpy(part, rest, part_bytes);
+    part[part_bytes] = '\0';
+    if (strcmp(part, "**") == 0) {
+        /* ** after ** adds nothing but paths found twice. */
+        while (strncmp(next, "**", 2) == 0 && (next[2] == '/' || next[2] == '\0')) {
+            rest = next;
+            next += 2 + strspn(next + 2, "/");
+        }
+        return expand_deep(glob, rest, next, depth);
+    }
+    if (stk_glob_has_magic(part)) {
+        return expand_part(glob, part, part_bytes, next, depth);
+    }
+    status = push(glob, part, part_bytes, &before);
+    if (status == 0) {
+        status = expand(glob, next, depth);
+        pop(glob, before);
+    }
+    return status;
+}
+
+static int expand_part(struct glob *glob, const char *part, size_t part_bytes, const char *rest,
+                       int depth)
+{
+    struct stk_listing listing = {0};
+    int status = list_here(glob, &listing);
+
+    for (size_t i = 0; status == 0 && i < listing.count; i++) {
+        const struct stk_entry *entry = &listing.entries[i];
+        size_t before;
+
+        if ((rest[0] && entry->kind != STK_ENTRY_DIRECTORY) ||
+            !stk_glob_match(part, part_bytes, entry->name)) {
+            continue;
+        }
+        status = push(glob, entry->name, strlen(entry->name), &before);
+        if (status == 0) {
+            status = rest[0] ? expand(glob, rest, depth) : add_listed(glob, entry);
+            pop(glob, before);
+        }
+    }
+    stk_listing_free(&listing);
+    return status;
+}
+
+/* stars: begins with the **; rest: what follows it, "" for all files below. */
+static int expand_deep(struct glob *glob, const char *stars, const char *rest, int depth)
+{
+    struct stk_listing listing = {0};
+    int status = rest[0] ? expand(glob, rest, depth) : 0;
+
+    if (status == 0) {
+        status = list_here(glob, &listing);
+    }
+    for (size_t i = 0; status == 0 && i < listing.count; i++) {
+        const struct stk_entry *entry = &listing.entries[i];
+        size_t before;
+
+        if (entry->name[0] == '.') {
+            continue;
+        }
+        if (entry->kind == STK_ENTRY_DIRECTORY) {
+            status = enter(glob, entry, stars, depth);
+        } else if (!rest[0]) {
+            status = push(glob, entry->name, strlen(entry->name), &before);
+            if (status == 0) {
+                status = add_listed(glob, entry);
+                pop(glob, before);
+            }
+        }
+    }
+    stk_listing_free(&listing);
+    return status;
+}
+
+/* A ** goes on in a folder, unless that leads round and round. */
+static int enter(struct glob *glob, const struct stk_entry *entry, const char *stars, int depth)
+{
+    size_t before;
+    int status = push(glob, entry->name, strlen(entry->name), &before);
+
+    if (status < 0) {
+        return status;
+    }
+    if (depth == STK_SOURCE_DEPTH_MAX) {
+        return stk_fail(glob->error, STOKER_ERROR_LIMIT, "folders are nested too deeply",
+                        "use a glob without **", "'%s'", glob->path);
+    }
+    for (int i = 0; i < depth; i++) {
+        if (glob->above[i].device == entry->device && glob->above[i].inode == entry->inode) {
+            return stk_fail_errno(glob->error, ELOOP, "a symbolic link leads back up",
+                                  "remove the link, or use a glob without **", "'%s'", glob->path);
+        }
+    }
+    glob->above[depth].device = entry->device;
+    glob->above[depth].inode = entry->inode;
+    status = expand(glob, stars, depth + 1);
+    pop(glob, before);
+    return status;
+}
+
+/* What is no folder has no entries: other paths may still match. */
+static int list_here(struct glob *glob, struct stk_listing *listing_out)
+{
+    int status = stk_io_list(glob->io, glob->bytes ? glob->path : ".", listing_out, glob->error);
+
+    return status == -ENOENT || status == -ENOTDIR ? 0 : status;
+}
+
+static int push(struct glob *glob, const char *name, size_t bytes, size_t *before_out)
+{
+    bool slash = glob->bytes > 0 && glob->path[glob->bytes - 1] != '/';
+
+    *before_out = glob->bytes;
+    if (glob->bytes + slash + bytes >= PATH_MAX) {
+        return stk_fail_errno(glob->error, ENAMETOOLONG, "a path is too long",
+                              "shorten it to less than 4096 bytes", "'%.400s'", glob->path);
+    }
+    if (slash) {
+        glob->path[glob->bytes++] = '/';
+    }
+    memcpy(glob->path + glob->bytes, name, bytes);
+    glob->bytes += bytes;
+    glob->path[glob->bytes] = '\0';
+    return 0;
+}
+
+static void pop(struct glob *glob, size_t before)
+{
+    glob->bytes = before;
+    glob->path[before] = '\0';
+}
+
+/* The path matches if it is there. */
+static int add(struct glob *glob)
+{
+    struct stk_stat stat = {0};
+    int status = stk_io_stat_path(glob->io, glob->path, &stat, glob->error);
+
+    if (status == -ENOENT || status == -ENOTDIR ||
+        (status == 0 && glob->folders_only && stat.kind != STK_ENTRY_DIRECTORY)) {
+        return 0;
+    }
+    if (status == 0) {
+        status = stk_names_add(glob->names, glob->path, glob->bytes);
+        return status < 0 ? stk_names_fail(glob->error, status, glob->path) : 0;
+    }
+    return status;
+}
+
+/* The listing has just told: of a store nobody is asked again. Of this machine it may be a link. */
+static int add_listed(struct glob *glob, const struct stk_entry *entry)
+{
+    int status = 0;
+
+    if (!stk_io_is_url(glob->path)) {
+        return add(glob);
+    }
+    if (!glob->folders_only || entry->kind == STK_ENTRY_DIRECTORY) {
+        status = stk_names_add(glob->names, glob->path, glob->bytes);
+    }
+    return status < 0 ? stk_names_fail(glob->error, status, glob->path) : 0;
+}
+
+/* "[a-z]" or "[!a-z]" at *pattern: moves behind it. False: it is no bracket. A ']' in front is
+ * meant itself, and so is a '[' that nothing closes. */
+static bool bracket(const char **pattern, const char *end, uint32_t letter, bool *matches_out)
+{
+    const char *cursor = *pattern + 1;
+    bool not = false, found = false;
+
+    if (**pattern != '[') {
+        return false;
+    }
+    if (cursor < end && (*cursor == '!' || *cursor == '^')) {
+        not = true;
+        cursor++;
+    }
+    for (bool first = true; cursor < end && (first || *cursor != ']'); first = false) {
+        uint32_t from = letter_at(&cursor, end), to = from;
+
+        if (end - cursor >= 2 && cursor[0] == '-' && cursor[1] != ']') {
+            cursor++;
+            to = letter_at(&cursor, end);
+        }
+        found = found || (letter >= from && letter <= to);
+    }
+    if (cursor >= end) {
+        return false;
+    }
+    *pattern = cursor + 1;
+    *matches_out = found != not;
+    return true;
+}
+
+/* The next character of UTF-8 (RFC 3629); a byte that is none stands for itself, above them. */
+static uint32_t letter_at(const char **cursor, const char *end)
+{
+    const uint8_t *byte = (const uint8_t *)*cursor;
+    size_t more = byte[0] < 0x80   ? 0
+                  : byte[0] < 0xc2 ? 9
+                  : byte[0] < 0xe0 ? 1
+                  : byte[0] < 0xf0 ? 2
+                  : byte[0] < 0xf5 ? 3
+                                   : 9;
+    uint32_t letter = more == 0 ? byte[0] : byte[0] & (0x3fu >> more);
+
+    for (size_t i = 1; more < 9 && i <= more; i++) {
+        if (*cursor + i >= end || (byte[i] & 0xc0) != 0x80) {
+            more = 9;
+        } else {
+            letter = letter << 6 | (byte[i] & 0x3f);
+        }
+    }
+    *cursor += more < 9 ? more + 1 : 1;
+    return more < 9 ? letter : 0x110000u + byte[0];
+}

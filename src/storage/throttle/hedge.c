@@ -1,0 +1,101 @@
+/* When a request is late, how many may be asked for twice, and who gets how much of a budget. */
+#include "storage/throttle/throttle.h"
+
+#define FIRST_US 128u
+#define USUAL_TIMES 2u
+
+/* Buckets of a quarter octave: 128 to 159 us is 0. */
+static uint32_t bucket_of(uint64_t ns)
+{
+    uint64_t us = stk_max(ns / 1000, FIRST_US);
+    uint32_t octave = 63 - (uint32_t)__builtin_clzll(us);
+
+    return (uint32_t)stk_min((octave - 7) * 4 + ((us >> (octave - 2)) & 3), STK_DELAY_BUCKETS - 1);
+}
+
+static uint64_t end_of(uint32_t bucket)
+{
+    return ((5ull + bucket % 4) << (5 + bucket / 4)) * 1000;
+}
+
+void stk_delays_add(struct stk_delays *delays, uint64_t ns)
+{
+    delays->counts[bucket_of(ns)]++;
+    if (++delays->total < STK_DELAYS_MAX) {
+        return;
+    }
+    delays->total = 0;
+    for (uint32_t i = 0; i < STK_DELAY_BUCKETS; i++) {
+        delays->counts[i] /= 2;
+        delays->total += delays->counts[i];
+    }
+}
+
+uint64_t stk_delays_at(const struct stk_delays *delays, uint32_t of_thousand)
+{
+    uint64_t wanted = ((uint64_t)delays->total * of_thousand + 999) / 1000, seen = 0;
+
+    if (delays->total < STK_DELAYS_MIN) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < STK_DELAY_BUCKETS; i++) {
+        seen += delays->counts[i];
+        if (seen >= wanted) {
+            return end_of(i);
+        }
+    }
+    return end_of(STK_DELAY_BUCKETS - 1);
+}
+
+uint64_t stk_delays_late(const struct stk_delays *delays)
+{
+    uint64_t most = stk_delays_at(delays, 980), usual = stk_delays_at(delays, 500);
+
+    return most == 0 ? 0 : stk_max(stk_max(most, USUAL_TIMES * usual), STK_HEDGE_MIN_NS);
+}
+
+void stk_purse_earn(struct stk_purse *purse, uint32_t percent)
+{
+    purse->hundredths = (uint32_t)stk_min(purse->hundredths + percent, STK_PURSE_MAX);
+}
+
+bool stk_purse_pay(struct stk_purse *purse)
+{
+    bool enough = purse->hundredths >= 100;
+
+    purse->hundredths -= enough ? 100 : 0;
+    return enough;
+}
+
+uint32_t stk_share(const uint32_t *demand, uint32_t count, uint32_t me, uint32_t total)
+{
+    uint64_t level = 0, rest = total;
+    uint32_t before = 0;
+
+    /* The level at which all that lies under it, of each, is just spent. */
+    for (;;) {
+        uint64_t next = UINT64_MAX, above = 0;
+
+        for (uint32_t i = 0; i < count; i++) {
+            above += demand[i] > level ? 1 : 0;
+            next = demand[i] > level ? stk_min(next, demand[i]) : next;
+        }
+        if (above == 0) {
+            return demand[me];
+        }
+        if ((next - level) * above > rest) {
+            level += rest / above;
+            rest %= above;
+            break;
+        }
+        rest -= (next - level) * above;
+        level = next;
+    }
+    if (demand[me] <= level) {
+        return demand[me];
+    }
+    for (uint32_t i = 0; i < me; i++) {
+        before += demand[i] > level ? 1 : 0;
+    }
+    return (uint32_t)level + (before < rest ? 1 : 0);
+}

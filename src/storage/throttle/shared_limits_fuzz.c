@@ -1,0 +1,79 @@
+/* Fuzz of what is shared: any bytes behind the head of the file, and a process that uses it. Every
+ * count stays within its bound, and what is taken can be given back. */
+#include "io/clock.h"
+#include "storage/throttle/shared_limits.h"
+#include "storage/throttle/shared_limits_file.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/stk_node_fuzz_XXXXXX", path[128];
+
+static void leave(void)
+{
+    unlink(path);
+    rmdir(folder);
+}
+
+static void put(const uint8_t *data, size_t bytes)
+{
+    static struct stk_node_file file;
+    size_t used = 0, place = STK_NODE_HEAD_BYTES;
+    int fd;
+
+    memset(&file, 0, sizeof file);
+    file.magic = STK_NODE_MAGIC;
+    file.layout = STK_NODE_LAYOUT;
+    file.bytes = sizeof file;
+    while (used < bytes) { /* over and over, from where the first two bytes say */
+        place += used == 0 && bytes > 2 ? (size_t)(data[0] << 8 | data[1]) % sizeof file : 0;
+        for (used = 0; used < bytes && place < sizeof file; used++) {
+            ((uint8_t *)&file)[place++] = data[used];
+        }
+        if (place >= sizeof file) {
+            break;
+        }
+        used = data[bytes - 1] & 1 ? bytes : 0;
+    }
+    unlink(path);
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    STK_ASSERT(fd >= 0 && write(fd, &file, sizeof file) == (ssize_t)sizeof file);
+    close(fd);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct stk_node_options options = {.folder = folder, .connections_max = 40};
+    struct stk_node *node;
+    struct stk_node_told told;
+    uint64_t now_ns = stk_clock_ns();
+
+    if (!path[0]) {
+        STK_ASSERT(mkdtemp(folder));
+        snprintf(path, sizeof path, "%s/stoker-%u-%u", folder, STK_NODE_LAYOUT,
+                 (unsigned)geteuid());
+        atexit(leave);
+    }
+    (void)stk_node_file_is_whole(data, bytes, bytes);
+    put(data, bytes);
+    STK_ASSERT(stk_node_open(&node, &options, NULL) == 0);
+    for (uint32_t i = 0; i < 60; i++) {
+        now_ns += 7000000;
+        stk_node_demand(node, i, now_ns);
+        (void)stk_node_take(node, now_ns);
+        STK_ASSERT(stk_node_held(node) <= 40);
+        stk_node_give(node, stk_node_surplus(node, now_ns));
+        (void)stk_node_admit(node, bytes ? data[i % bytes] : i, now_ns, NULL);
+        (void)stk_node_answer(node, i % 4, now_ns, now_ns, i % 3 == 0);
+        stk_node_tell(node, now_ns, &told);
+        STK_ASSERT(told.connections_max <= 40 && told.connections <= STK_NODE_LEASES &&
+                   told.members <= STK_NODE_MEMBERS);
+    }
+    stk_node_close(node);
+    return 0;
+}

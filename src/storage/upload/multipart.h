@@ -1,0 +1,91 @@
+/* storage/upload/multipart.h: an object that is written by parts, as the room's files share it.
+ *
+ * S3's words are Google's, too (multipart.c); what differs there is in gcs_multipart.c; Azure has
+ * blocks and their list (azure_blocks.c).
+ * Owner: the caller of upload.h. Threads: a part is one thread's. Memory: 260 bytes a part.
+ * Bound: STK_UPLOAD_PARTS_MAX. */
+#ifndef STORAGE_UPLOAD_MULTIPART_H
+#define STORAGE_UPLOAD_MULTIPART_H
+
+#include "storage/upload/write_request.h"
+#include "storage/upload/xml_response.h"
+
+#define STK_PART_TAG_BYTES 80u
+#define STK_UPLOAD_ID_BYTES 1024u
+#define STK_COMMIT_PATIENCE 10u /* servers may join the parts first */
+
+struct stk_part {
+    char etag[STK_PART_TAG_BYTES]; /* as the server told; empty: it is not there */
+    char left[STK_PART_TAG_BYTES]; /* of an earlier run, of the right size; not proven yet */
+    char sum[STK_BASE64_BYTES];
+    uint64_t crc;
+    bool again; /* it was sent more than once: a try may come there late */
+};
+
+struct stk_upload {
+    struct stk_store *store;
+    struct stk_place place; /* lends from the caller's, and from `beside` */
+    const char *key;        /* the object's; Google's conditional ones are written beside it */
+    char *beside;           /* owned; NULL: it is written at its own name */
+    struct stk_upload_options options;
+    uint64_t bytes, part_bytes;
+    uint32_t part_count, check;
+    char id[STK_UPLOAD_ID_BYTES];
+    /* When the store began it, by its clock, and for how long it was asked to before: 0 but where
+     * an answer may have been lost, and there may be two of it. begun_ns 0: it was asked to at
+     * asked_ns, by ours, and did not tell. */
+    uint64_t begun_ns, doubt_ns, asked_ns;
+    uint32_t tries;         /* such as may have begun one */
+    _Atomic bool gone;      /* the store says that there is none: it was ended, or removed */
+    struct stk_part *parts; /* each written by one thread */
+};
+
+static inline uint64_t stk_part_bytes_of(const struct stk_upload *upload, uint32_t index)
+{
+    uint64_t begin = index * upload->part_bytes;
+
+    return stk_min(upload->bytes - begin, upload->part_bytes);
+}
+
+/* The sum of the whole out of those of the parts; false: there is none. */
+bool stk_upload_join(const struct stk_upload *upload, struct stk_proof *proof);
+
+/* By the checksum of the whole that a store keeps with an object. 1: what is at the place is what
+ * was sent; 0: it is something else, or nobody can tell; or the error. */
+int stk_upload_is_whole(const struct stk_upload *upload, const struct stk_place *place,
+                        struct stoker_error *error);
+
+/* multipart_list.c: an upload that nobody ended, as a listing tells it: texts are lent, and empty
+ * where nothing is told. */
+struct stk_left {
+    const char *key, *id, *begun, *check, *class;
+};
+struct stk_uploads {
+    struct stk_store *store;
+    const struct stk_place *place;
+    bool exact;       /* of this key only; else all below it */
+    uint64_t *now_ns; /* told: the server's clock; left alone where it tells none; NULL */
+    int (*found)(void *owner, const struct stk_left *left); /* below 0 ends it */
+    void *owner;
+};
+int stk_uploads_list(const struct stk_uploads *wanted, struct stoker_error *error);
+
+/* multipart_abort.c: aborts the upload, again where a part may come behind that. */
+void stk_upload_drop(const struct stk_upload *upload);
+/* Aborts those that tries to begin this one have left: begun meanwhile, and without a part. */
+void stk_upload_drop_twins(const struct stk_upload *upload);
+
+/* gcs_multipart.c: completing an upload knows no condition, so a fresh object is written beside its
+ * name, and copied there by the store if nothing is there. */
+int stk_google_open(struct stk_upload *upload, struct stoker_error *error);
+/* Whether what is there has the sum of the parts; and then moved to its name. */
+int stk_google_commit(struct stk_upload *upload, struct stoker_error *error);
+
+/* azure_blocks.c: a block's name tells its number and CRC64, so that those of an earlier run prove
+ * themselves. What is in no list within a week the store removes by itself. */
+int stk_azure_find_left(struct stk_upload *upload, struct stoker_error *error);
+int stk_azure_part(struct stk_upload *upload, uint32_t index, struct stk_view body,
+                   struct stoker_error *error);
+int stk_azure_commit(struct stk_upload *upload, struct stoker_error *error);
+
+#endif

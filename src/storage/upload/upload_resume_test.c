@@ -1,0 +1,484 @@
+/* Goal: of uploads that earlier runs left the right one is gone on with, page by page, and what a
+ * server tells of parts is not believed; requests say what they must: conditions, ranges, sums.
+ * Method: a server with scripted answers, which writes down what it is asked. Covers multipart.c,
+ * object_put.c, xml_response.c. */
+#include "storage/upload/upload.h"
+
+#include "base/crypto/digest.h"
+#include "base/mem.h"
+#include "storage/upload/xml_response.h"
+#include "test/server.h"
+#include "test/t.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PART (5u << 20)
+#define PARTS 1200u
+#define LOG_BYTES (1u << 18)
+#define PAGE_BYTES (1u << 18)
+
+/* The first whose method and words fit answers. Headers may follow the status; "503" is
+ * said once. */
+struct reply {
+    const char *method, *words, *status, *body;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const struct reply *replies;
+static size_t reply_count;
+static uint32_t used_up; /* bits of those that are used up */
+static char log_text[LOG_BYTES];
+static uint8_t part[PART];
+static char md5[33];
+
+/* Two bodies that are too long to be written by hand. */
+static char first_page[PAGE_BYTES], last_page[4096];
+
+static void answer(int fd, const char *head)
+{
+    const char *status = "400 Bad Request", *body = "";
+    size_t used = strlen(log_text);
+    char text[256];
+
+    snprintf(log_text + used, sizeof log_text - used, "%.4000s\n", head);
+    for (size_t i = 0; i < reply_count; i++) {
+        const char *end = strchr(head, '\r'), *words = strstr(head, replies[i].words);
+
+        if (strncmp(head, replies[i].method, strlen(replies[i].method)) == 0 && words &&
+            words < end && !(used_up >> i & 1)) {
+            used_up |= (uint32_t)(replies[i].status[0] == '5') << i;
+            status = replies[i].status;
+            body = replies[i].body;
+            break;
+        }
+    }
+    snprintf(text, sizeof text, "HTTP/1.1 %s\r\nETag: \"%s\"\r\nContent-Length: %zu\r\n\r\n",
+             status, md5, strlen(body));
+    (void)(t_send(fd, text, strlen(text)) && t_send(fd, body, strlen(body)));
+}
+
+static void serve(int fd)
+{
+    char *head = malloc(PART + 65536);
+
+    while (t_read_request(fd, head, PART + 65536, NULL) > 0) {
+        pthread_mutex_lock(&lock);
+        answer(fd, head);
+        pthread_mutex_unlock(&lock);
+    }
+    free(head);
+}
+
+static void script(const struct reply *rows, size_t count)
+{
+    pthread_mutex_lock(&lock);
+    replies = rows;
+    reply_count = count;
+    used_up = 0;
+    log_text[0] = '\0';
+    pthread_mutex_unlock(&lock);
+}
+
+static uint32_t asked(const char *words)
+{
+    uint32_t count = 0;
+
+    for (const char *at = log_text; (at = strstr(at, words)); at++) {
+        count++;
+    }
+    return count;
+}
+
+#define UPLOAD(key, id, day, more)                                                                 \
+    "<Upload><Key>" key "</Key><UploadId>" id "</UploadId><Initiated>2026-01-0" day                \
+    "T00:00:00.000Z</Initiated>" more "</Upload>"
+
+static const char uploads[] = "<ListMultipartUploadsResult>" UPLOAD("key%2B1", "old", "1", "")
+    UPLOAD("key%2B1", "young", "3", "<StorageClass>STANDARD</StorageClass>")
+        UPLOAD("key%2B1", "middle", "2", "") UPLOAD("key%2B12", "other", "9", "")
+            UPLOAD("key%2B1", "summed", "8", "<ChecksumAlgorithm>SHA256</ChecksumAlgorithm>")
+                UPLOAD("key%2B1", "cold", "7", "<StorageClass>GLACIER</StorageClass>")
+                    UPLOAD("key%zz1", "odd", "9", "") "</ListMultipartUploadsResult>";
+static const char begun[] = "<InitiateMultipartUploadResult><UploadId>new</UploadId>"
+                            "</InitiateMultipartUploadResult>";
+static const char none[] = "<ListPartsResult></ListPartsResult>";
+
+#define PART_ROW                                                                                   \
+    "<Part><PartNumber>%s</PartNumber><ETag>&quot;%s&quot;</ETag><Size>%u</Size></Part>"
+
+static void add_part(char *page, size_t bytes, const char *number, const char *etag, uint32_t size)
+{
+    size_t used = strlen(page);
+
+    snprintf(page + used, bytes - used, PART_ROW, number, etag, size);
+}
+
+static void write_pages(void)
+{
+    uint8_t digest[16];
+    char number[12];
+
+    stk_md5(part, PART, digest);
+    stk_hex(digest, sizeof digest, md5);
+    snprintf(first_page, sizeof first_page, "<ListPartsResult>");
+    for (uint32_t i = 1; i <= 1000; i++) { /* of the second the size is another, others differ */
+        snprintf(number, sizeof number, "%u", i);
+        add_part(first_page, sizeof first_page, number,
+                 i <= 2 ? md5 : "00000000000000000000000000000000", i == 2 ? PART - 1 : PART);
+    }
+    snprintf(first_page + strlen(first_page), 32, "</ListPartsResult>");
+    snprintf(last_page, sizeof last_page, "<ListPartsResult>");
+    add_part(last_page, sizeof last_page, "1001", md5, PART);
+    add_part(last_page, sizeof last_page, "0", md5, PART);
+    add_part(last_page, sizeof last_page, "1201", md5, PART);
+    add_part(last_page, sizeof last_page, "4000000000", md5, PART);
+    snprintf(last_page + strlen(last_page), 32, "</ListPartsResult>");
+}
+
+/* Opens, and closes without abort: as a run that ends early. */
+static void go_on(const char *name, struct stk_store *store, const struct stk_place *place,
+                  const struct stk_upload_options *more, uint32_t pages, const char *id)
+{
+    struct stk_upload_options options = *more;
+    struct stoker_error error = {0};
+    struct stk_upload *upload = NULL;
+    char words[64];
+
+    options.resume = true;
+    options.part_bytes = PART;
+    T_EQ(name, stk_upload_open(&upload, store, place, (uint64_t)PARTS * PART, &options, &error), 0);
+    T_EQ(name, asked("part-number-marker="), pages);
+    T_EQ(name, asked("POST "), strcmp(id, "new") == 0);
+    if (upload) {
+        T_EQ(name, stk_upload_part(upload, 1, (struct stk_view){part, PART}, &error), 0);
+    }
+    snprintf(words, sizeof words, "partNumber=2&uploadId=%s ", id);
+    T_EQ(name, asked(words), 1);
+    if (upload && pages == 2) { /* the last one stands on the second page */
+        bool told = replies[1].body == last_page, young = strcmp(id, "young") == 0;
+
+        T_EQ(name, stk_upload_part(upload, 0, (struct stk_view){part, PART}, &error), young);
+        T_EQ(name, stk_upload_part(upload, 2, (struct stk_view){part, PART}, &error), 0);
+        T_EQ(name, stk_upload_part(upload, 1000, (struct stk_view){part, PART}, &error), told);
+    }
+    stk_upload_close(upload, false);
+    T_EQ(name, asked("DELETE "), 0);
+}
+
+static void test_left(struct stk_store *store, const struct stk_place *place)
+{
+    const struct reply pages[] = {
+        {"GET", "part-number-marker=0&uploadId=young", "200 OK", first_page},
+        {"GET", "part-number-marker=1000&uploadId=young", "200 OK", last_page},
+        {"GET", "uploadId=cold", "200 OK", none},
+        {"GET", "uploadId=summed", "200 OK", none},
+        {"GET", "uploads", "200 OK", uploads},
+        {"POST", "uploads", "200 OK", begun},
+        {"PUT", "partNumber", "200 OK", ""},
+    };
+    const struct reply stuck[] = {
+        {"GET", "uploadId=young", "200 OK", first_page}, /* whichever page is asked for */
+        {"GET", "uploads", "200 OK", uploads},
+        {"PUT", "partNumber", "200 OK", ""},
+    };
+    const struct reply gone[] = {
+        {"GET", "uploadId", "404 Not Found", "<Error><Code>NoSuchUpload</Code></Error>"},
+        {"GET", "uploads", "200 OK", uploads},
+        {"POST", "uploads", "200 OK", begun},
+        {"PUT", "partNumber", "200 OK", ""},
+    };
+    const struct reply half[] = {
+        {"GET", "part-number-marker=0&", "200 OK", first_page},
+        {"GET", "uploadId", "404 Not Found", "<Error><Code>NoSuchUpload</Code></Error>"},
+        {"GET", "uploads", "200 OK", uploads},
+        {"POST", "uploads", "200 OK", begun},
+        {"PUT", "partNumber", "200 OK", ""},
+    };
+    struct stk_upload_options options = {0};
+
+    script(pages, STK_COUNT(pages));
+    go_on("two pages of the youngest", store, place, &options, 2, "young");
+    script(pages, STK_COUNT(pages));
+    options.storage_class = "GLACIER";
+    go_on("of its class", store, place, &options, 1, "cold");
+    options.storage_class = NULL;
+    options.check = STK_CHECK_SHA256;
+    script(pages, STK_COUNT(pages));
+    go_on("of its sums", store, place, &options, 1, "summed");
+    options.check = STK_CHECK_AUTO;
+    options.encryption = "AES256";
+    script(pages, STK_COUNT(pages));
+    go_on("encrypted: which is which is not told", store, place, &options, 0, "new");
+    options.encryption = NULL;
+    script(stuck, STK_COUNT(stuck));
+    go_on("a page for ever", store, place, &options, 2, "young");
+    script(gone, STK_COUNT(gone));
+    go_on("gone meanwhile", store, place, &options, 1, "new");
+    script(half, STK_COUNT(half));
+    go_on("gone between two pages", store, place, &options, 2, "new");
+}
+
+static void test_sizes(struct stk_store *store, const struct stk_place *place)
+{
+    static const struct reply create[] = {{"POST", "uploads", "200 OK", begun}};
+    static const struct row {
+        const char *name;
+        uint64_t bytes, part, want_part;
+        uint32_t want_count;
+    } rows[] = {
+        {"no smaller than S3 takes", 3 * PART, 1, PART, 3},
+        {"of whole MiB", 3 * PART, PART + 1, PART + (1u << 20), 3},
+        {"as many as may be", 10000ull * PART, PART, PART, 10000},
+        {"not one more", 10000ull * PART + 1, PART, PART + (1u << 20), 8334},
+        {"the largest", STK_UPLOAD_BYTES_MAX, PART, 525ull << 20, 9987},
+    };
+    struct stoker_error error = {0};
+    struct stk_upload *upload = NULL;
+
+    T_EACH(row, row, rows)
+    {
+        struct stk_upload_options options = {.part_bytes = row->part};
+
+        script(create, 1);
+        T_EQ(row->name, stk_upload_open(&upload, store, place, row->bytes, &options, &error), 0);
+        T_EQ(row->name, stk_upload_part_bytes(upload), row->want_part);
+        T_EQ(row->name, stk_upload_part_count(upload), row->want_count);
+        stk_upload_close(upload, false);
+    }
+    script(create, 1);
+    T_EQ("too large",
+         stk_upload_open(&upload, store, place, STK_UPLOAD_BYTES_MAX + 1,
+                         &(struct stk_upload_options){0}, &error),
+         STOKER_ERROR_LIMIT);
+    T_ERROR("too large", &error);
+    T_EQ("too large: nothing is asked", strlen(log_text), 0);
+}
+
+/* What requests say. */
+static void test_words(struct stk_store *store, const struct stk_place *place)
+{
+    static const struct reply sent[] = {
+        {"POST", "uploads", "200 OK", begun},
+        {"POST", "uploadId=new", "200 OK",
+         "  \n<?xml version=\"1.0\"?>\n<CompleteMultipartUploadResult>"
+         "</CompleteMultipartUploadResult>"},
+        {"PUT", "partNumber", "200 OK", ""},
+    };
+    static const struct reply copied[] = {
+        {"POST", "uploads", "200 OK", begun},
+        {"PUT", "partNumber=2", "200 OK",
+         "<CopyPartResult><ETag>&quot;0123&quot;</ETag></CopyPartResult>"},
+        {"PUT", "partNumber=3", "200 OK", ""},
+        {"PUT", "copy", "200 OK", "<CopyObjectResult></CopyObjectResult>"},
+        {"PUT", "swallowed", "200 OK", ""},
+    };
+    struct stk_upload_options options = {.part_bytes = PART, .check = STK_CHECK_CRC64NVME};
+    struct stk_about about = {.bytes = 3 * PART - 7, .etag = "\"version\""};
+    struct stoker_error error = {0};
+    struct stk_upload *upload = NULL;
+    struct stk_place other = *place;
+
+    script(sent, STK_COUNT(sent));
+    T_EQ("open", stk_upload_open(&upload, store, place, 2 * PART, &options, &error), 0);
+    T_EQ("algorithm", asked("x-amz-checksum-type: FULL_OBJECT"), 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        T_EQ("part", stk_upload_part(upload, i, (struct stk_view){part, PART}, &error), 0);
+    }
+    T_EQ("commit", stk_upload_commit(upload, &error), 0);
+    T_EQ("the sum of each part", asked("<ChecksumCRC64NVME>"), 2);
+    T_EQ("what the sum is of", asked("x-amz-checksum-type: FULL_OBJECT"), 2);
+    stk_upload_close(upload, true);
+    T_EQ("what is committed is not aborted", asked("DELETE "), 0);
+
+    script(copied, STK_COUNT(copied));
+    T_EQ("open", stk_upload_open(&upload, store, place, about.bytes, &options, &error), 0);
+    T_EQ("copy", stk_upload_copy_part(upload, 1, place, &about, &error), 0);
+    T_EQ("a range", asked("x-amz-copy-source-range: bytes=5242880-10485759\r"), 1);
+    T_EQ("of a version", asked("x-amz-copy-source-if-match: \"version\"\r"), 1);
+    T_EQ("swallowed", stk_upload_copy_part(upload, 2, place, &about, &error), STOKER_ERROR_CORRUPT);
+    T_EQ("the last range", asked("x-amz-copy-source-range: bytes=10485760-15728632\r"), 1);
+    stk_upload_close(upload, false);
+
+    script(copied, STK_COUNT(copied));
+    options.check = STK_CHECK_AUTO;
+    other.key = "copy";
+    T_EQ("whole", stk_upload_copy(store, place, &about, &other, &options, &error), 0);
+    T_EQ("of a version", asked("x-amz-copy-source-if-match: \"version\"\r"), 1);
+    other.key = "swallowed";
+    T_EQ("swallowed", stk_upload_copy(store, place, &about, &other, &options, &error),
+         STOKER_ERROR_CORRUPT);
+}
+
+/* A try whose answer was lost made the object: its bytes say so where its ETag is no MD5, and an
+ * ETag without the size says nothing. */
+static void test_ours(struct stk_store *store, const struct stk_place *place)
+{
+    static const struct reply rows[] = {
+        {"PUT", "key", "412 Precondition Failed", "<Error><Code>PreconditionFailed</Code></Error>"},
+        {"GET", "key", "206 Partial Content\r\nContent-Range: bytes 0-0/1", "x"},
+    };
+    struct stk_upload_options options = {.fresh = true};
+    struct stoker_error error = {0};
+
+    script(rows, STK_COUNT(rows));
+    T_EQ("ours",
+         stk_upload_put(store, place, (struct stk_view){(const uint8_t *)"x", 1}, &options, &error),
+         0);
+    T_EQ("another",
+         stk_upload_put(store, place, (struct stk_view){(const uint8_t *)"y", 1}, &options, &error),
+         -EEXIST);
+    T_EQ("another size",
+         stk_upload_put(store, place, (struct stk_view){part, PART}, &options, &error), -EEXIST);
+    T_ERROR("another size", &error);
+}
+
+/* What a lost answer began goes; never another object's, this one, or one that is not looked into.
+ */
+static void test_twins(struct stk_store *store, const struct stk_place *place)
+{
+    static const char date[] = "200 OK\r\nDate: Sat, 03 Jan 2026 00:00:00 GMT";
+    static const char listed[] = "<ListMultipartUploadsResult>" UPLOAD("key%2B1", "new", "3", "")
+        UPLOAD("key%2B1", "hidden", "3", "") UPLOAD("key%2B12", "other", "3", "")
+            UPLOAD("key%2B1", "twin", "3", "")
+                UPLOAD("key%2B1", "old", "1", "") "</ListMultipartUploadsResult>";
+    static const struct reply rows[] = {
+        {"POST", "uploads", "503 Slow Down", ""},
+        {"POST", "uploads", date, begun},
+        {"GET", "uploadId=hidden", "403 Forbidden", "<Error><Code>AccessDenied</Code></Error>"},
+        {"GET", "uploadId", "200 OK", none},
+        {"GET", "uploads", "200 OK", listed},
+        {"DELETE", "uploadId", "204 No Content", ""},
+    };
+    static const struct reply quicker[] = {
+        {"GET", "uploads", "200 OK", listed},
+        {"DELETE", "uploadId", "404 Not Found", "<Error><Code>NoSuchUpload</Code></Error>"},
+    };
+    struct stk_upload_options options = {.part_bytes = PART};
+    struct stoker_error error = {0};
+    struct stk_upload *upload = NULL;
+    uint64_t count = 7;
+
+    script(rows, STK_COUNT(rows));
+    T_EQ("open", stk_upload_open(&upload, store, place, 2 * PART, &options, &error), 0);
+    stk_upload_close(upload, false);
+    T_EQ("begun twice", asked("POST "), 2);
+    T_EQ("one goes", asked("DELETE "), 1);
+    T_EQ("the twin", asked("?uploadId=twin "), 1);
+    script(quicker, STK_COUNT(quicker));
+    T_EQ("sweep", stk_upload_sweep(store, place, 1900000000000000000u, &count, &error), 0);
+    T_EQ("all were asked for", asked("DELETE "), 5);
+    T_EQ("which others have removed", count, 0);
+}
+
+static void test_removed(struct stk_store *store, const struct stk_place *place)
+{
+    static const struct reply no_key[] = {
+        {"DELETE", "", "404 Not Found", "<Error><Code>NoSuchKey</Code></Error>"}};
+    static const struct reply no_bucket[] = {
+        {"DELETE", "", "404 Not Found", "<Error><Code>NoSuchBucket</Code></Error>"}};
+    struct stoker_error error = {0};
+
+    script(no_key, 1);
+    T_EQ("not there", stk_upload_remove(store, place, &error), 0);
+    script(no_bucket, 1);
+    T_TRUE("no bucket is no object that is gone", stk_upload_remove(store, place, &error) < 0);
+    T_ERROR("no bucket", &error);
+}
+
+/* A request without a key would make a bucket, or remove it. */
+static void test_no_key(struct stk_store *store, const struct stk_place *place)
+{
+    static const struct reply any[] = {{"PUT", "", "200 OK", ""}, {"DELETE", "", "204 Gone", ""}};
+    struct stk_upload_options options = {.part_bytes = PART};
+    struct stk_about about = {.bytes = 1, .etag = "\"version\""};
+    struct stk_view body = {part, 1};
+    struct stk_upload *upload = NULL;
+    struct stk_place bucket = *place;
+    struct stoker_error error = {0};
+
+    bucket.key = "";
+    script(any, STK_COUNT(any));
+    T_EQ("put", stk_upload_put(store, &bucket, body, &options, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("copy", stk_upload_copy(store, place, &about, &bucket, &options, &error),
+         STOKER_ERROR_ARGUMENT);
+    T_EQ("remove", stk_upload_remove(store, &bucket, &error), STOKER_ERROR_ARGUMENT);
+    T_EQ("parts", stk_upload_open(&upload, store, &bucket, 2 * PART, &options, &error),
+         STOKER_ERROR_ARGUMENT);
+    T_ERROR("parts", &error);
+    T_EQ("nothing was asked", asked("HTTP/1.1"), 0);
+}
+
+/* Answers that are none. */
+static int on_item(void *owner, const struct stk_answer *answer)
+{
+    snprintf(owner, 64, "%.60s|", answer->texts[0]);
+    return 0;
+}
+
+static void test_answers(void)
+{
+    static char text[STK_ANSWER_TEXT_BYTES + 64], deep[16 * STK_ANSWER_DEPTH_MAX];
+    struct stk_answer *answer = stk_alloc(1, sizeof *answer);
+    char found[64] = "none", etag[8], quoted[64] = "";
+    size_t used = 0;
+    const char *doctype = "<!DOCTYPE r [<!ENTITY a 'b'>]><r><i><k>&a;</k></i></r>";
+
+    *answer = (struct stk_answer){
+        .root = "r", .item = "i", .names = {"k"}, .found = on_item, .owner = found};
+    T_EQ("doctype",
+         stk_answer_read(answer, (struct stk_view){(const uint8_t *)doctype, strlen(doctype)}),
+         STOKER_ERROR_CORRUPT);
+    T_STR("doctype", found, "none");
+    snprintf(text, sizeof text, "<r><i><k>a&#98;%0*d</k></i></r>", (int)STK_ANSWER_TEXT_BYTES + 1,
+             1);
+    T_EQ("long", stk_answer_read(answer, (struct stk_view){(uint8_t *)text, strlen(text)}), 0);
+    T_STR("a text that is too long is none, and never the first of it", found, "|");
+    for (size_t i = 0; i < 2 * STK_ANSWER_DEPTH_MAX; i++) {
+        snprintf(deep + 3 * i, sizeof deep - 3 * i, "<r>");
+    }
+    for (size_t i = 0, at = strlen(deep); i < 2 * STK_ANSWER_DEPTH_MAX; i++, at += 4) {
+        snprintf(deep + at, sizeof deep - at, "</r>");
+    }
+    T_EQ("deep", stk_answer_read(answer, (struct stk_view){(uint8_t *)deep, strlen(deep)}),
+         STOKER_ERROR_CORRUPT);
+    stk_answer_etag("\"123456789\"", etag, sizeof etag);
+    T_STR("an ETag that is too long", etag, "");
+    T_TRUE("quoted", stk_answer_quote("a\nb", quoted, sizeof quoted, &used));
+    T_STR("quoted", quoted, "a&#10;b");
+    stk_free(answer);
+}
+
+int main(void)
+{
+    struct stk_store_options options = {.timeout_ms = 20000, .seed = 3};
+    struct stoker_error error = {0};
+    struct stk_place *place = NULL;
+    struct stk_store *store = NULL;
+    char endpoint[64];
+    struct t_server server;
+
+    write_pages();
+    t_server_start(&server, serve);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", server.port);
+    setenv("AWS_ENDPOINT_URL", endpoint, 1);
+    setenv("AWS_ACCESS_KEY_ID", "id", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    T_EQ("place", stk_place_parse("s3://bucket/key+1", &place, &error), 0);
+    T_EQ("store", stk_store_open(&store, &options, &error), 0);
+    test_left(store, place);
+    test_sizes(store, place);
+    test_words(store, place);
+    test_ours(store, place);
+    test_twins(store, place);
+    test_removed(store, place);
+    test_no_key(store, place);
+    test_answers();
+    stk_store_close(store);
+    stk_place_free(place);
+    t_server_stop(&server);
+    return t_finish();
+}

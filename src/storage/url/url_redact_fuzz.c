@@ -1,0 +1,49 @@
+/* Fuzz of url_redact.c: any text is split and named in the room that it is told to need; a name is
+ * its own name, and stands for what has the parts that it does not show. */
+#include "storage/url/url_alias.h"
+
+#include "base/crypto/secret_memory.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    char *url = stk_alloc(bytes + 1, 1), *name = NULL, *again = NULL, *whole = NULL;
+    struct stk_url_parts parts, of_whole;
+    bool login, query;
+
+    STK_ASSERT(url);
+    if (bytes > 0) {
+        memcpy(url, data, bytes);
+    }
+    STK_ASSERT(stk_vault_name(url, &name) == 0 && stk_vault_name(name, &again) == 0);
+    STK_ASSERT(strcmp(name, again) == 0);
+    STK_ASSERT(stk_vault_whole(name, &whole) == 0);
+    if (stk_url_split(url, &parts)) {
+        size_t room_bytes = stk_url_name(&parts, NULL, 0, &login, &query);
+        char *room = stk_alloc(room_bytes, 1);
+
+        STK_ASSERT(room && room_bytes == strlen(name) + 1);
+        STK_ASSERT(stk_url_name(&parts, room, room_bytes, &login, &query) == room_bytes);
+        STK_ASSERT(strcmp(room, name) == 0);
+        stk_free(room);
+        STK_ASSERT(stk_url_split(whole, &of_whole) || parts.broken);
+        /* A last '!' of a chain is of none of its parts, though one of them may end in it. */
+        STK_ASSERT(parts.broken || strstr(name, "::") ||
+                   (parts.rest.bytes == of_whole.rest.bytes &&
+                    memcmp(parts.rest.data, of_whole.rest.data, parts.rest.bytes) == 0));
+        STK_ASSERT(!query || parts.broken || strstr(name, "::") ||
+                   (parts.query.bytes == of_whole.query.bytes &&
+                    memcmp(parts.query.data, of_whole.query.data, parts.query.bytes) == 0));
+    } else {
+        STK_ASSERT(strcmp(whole, url) == 0);
+    }
+    stk_hidden_free(whole);
+    stk_free(again);
+    stk_free(name);
+    stk_free(url);
+    return 0;
+}

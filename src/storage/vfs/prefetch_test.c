@@ -1,0 +1,300 @@
+/* Goal: what is brought before it is asked for is the same bytes with the same errors, asked for
+ * once, kept within half of the budget, and gone when it was read, trimmed or let go; nothing hangs
+ * on it. Method: the server of vfs_test.h with its faults. Covers prefetch.c. */
+#include "io/clock.h"
+#include "storage/vfs/vfs_test.h"
+
+#include "base/mem.h"
+#include "base/memory_budget.h"
+#include "base/memory_pages.h"
+
+#include <sched.h>
+
+#define BROUGHT_BLOCKS 4u /* a small one and three ranges */
+
+struct bringing {
+    struct stk_budget budget;
+    struct stk_io *io;
+    struct stk_file *file;
+};
+
+static void open_bringing(struct bringing *bringing, const char *url, uint64_t bytes_max,
+                          uint32_t timeout_ms)
+{
+    *bringing = (struct bringing){.budget = {.bytes_max = bytes_max}};
+    bringing->io = open_route(timeout_ms, &bringing->budget);
+    T_EQ("open", stk_io_open_file(bringing->io, url, &bringing->file, NULL), 0);
+    stk_remote_settle(stk_remote(bringing->file));
+}
+
+static void close_bringing(struct bringing *bringing)
+{
+    stk_io_close_file(bringing->io, bringing->file);
+    stk_io_close(bringing->io);
+    T_EQ("all is given back", atomic_load(&bringing->budget.bytes), 0);
+    T_TRUE("no more than half",
+           atomic_load(&bringing->budget.bytes_peak) <= bringing->budget.bytes_max / 2);
+}
+
+static uint64_t in_use(struct bringing *bringing)
+{
+    return atomic_load(&bringing->budget.bytes);
+}
+
+/* Sends reads one behind the other over all of the file; each has a status, or is right. */
+static void read_through(struct bringing *bringing, const char *name, uint32_t step, int64_t status)
+{
+    uint32_t capacity = stk_read_capacity(step);
+    uint8_t *buffer = stk_pages_alloc(capacity);
+    struct stk_queue *queue = NULL;
+    struct stoker_error error = {0};
+
+    T_EQ("queue", stk_io_queue_open(bringing->io, &queue, NULL), 0);
+    for (uint64_t at = 0; at < FILE_BYTES; at += step) {
+        struct stk_read read = {.file = bringing->file,
+                                .offset = at,
+                                .buffer = buffer,
+                                .bytes = step,
+                                .capacity = capacity};
+        int64_t bytes = (int64_t)stk_min(step, FILE_BYTES - at);
+
+        T_EQ("taken", stk_io_submit(bringing->io, queue, &read), 1);
+        while (!stk_io_reap(bringing->io, queue, 1000)) {
+        }
+        if (!T_EQ(name, read.result, status < 0 ? status : bytes)) {
+            break;
+        }
+        if (status < 0) {
+            T_TRUE("why", stk_io_explain(bringing->io, bringing->file, (int)status, &error));
+            check_error("why", &error);
+            break;
+        }
+        T_TRUE("the bytes", memcmp(buffer, content + at, (size_t)bytes) == 0);
+    }
+    stk_io_queue_close(bringing->io, queue);
+    stk_pages_free(buffer, capacity);
+}
+
+static void await_brought(struct bringing *bringing)
+{
+    uint8_t byte;
+
+    for (uint64_t at = 0; at < FILE_BYTES; at += 1u << 20) {
+        T_EQ("await", stk_io_read_wait(bringing->io, bringing->file, at, &byte, 1), 1);
+    }
+}
+
+static void await_asked(uint32_t count)
+{
+    uint64_t until_ns = stk_clock_ns() + 20000000000ull;
+
+    while (atomic_load(&asked) < count && stk_clock_ns() < until_ns) {
+        sched_yield();
+    }
+    T_TRUE("asked", atomic_load(&asked) >= count);
+}
+
+/* Once brought, nothing is asked for again; once read, its memory goes back. */
+static void test_bring(const char *url)
+{
+    struct bringing it;
+    uint8_t *buffer = stk_pages_alloc(FILE_BYTES);
+
+    open_bringing(&it, url, 2 * FILE_BYTES, TIMEOUT_MS);
+    set_fault(NONE, 0, 0);
+    T_TRUE("nothing comes", !stk_io_comes(it.io, it.file, 0, 1));
+    stk_io_bring_head(it.io, url, &it);
+    T_TRUE("the head comes", stk_io_comes(it.io, it.file, 0, STK_ROUTE_FAR_BYTES));
+    T_TRUE("no more", !stk_io_comes(it.io, it.file, STK_ROUTE_FAR_BYTES - 1, 2));
+    stk_io_bring(it.io, it.file, &it);
+    T_TRUE("all of it comes", stk_io_comes(it.io, it.file, 0, FILE_BYTES));
+    T_TRUE("its end is its end", !stk_io_comes(it.io, it.file, FILE_BYTES, 1));
+    stk_io_bring(it.io, it.file, &it);
+    T_EQ("reserved once", in_use(&it), FILE_BYTES);
+    await_brought(&it);
+    T_EQ("over a border, at once", stk_io_read_now(it.io, it.file, (9u << 20) - 7, buffer, 14), 14);
+    T_TRUE("over a border", memcmp(buffer, content + (9u << 20) - 7, 14) == 0);
+    T_EQ("up to the end", stk_io_read_now(it.io, it.file, FILE_BYTES - 5, buffer, 99), 5);
+    T_EQ("behind it", stk_io_read_now(it.io, it.file, FILE_BYTES, buffer, 99), 0);
+    read_through(&it, "read", 700001, 0);
+    T_EQ("four requests", atomic_load(&asked), BROUGHT_BLOCKS);
+    T_EQ("what was read is gone", in_use(&it), 0);
+    T_EQ("gone", stk_io_read_now(it.io, it.file, 0, buffer, 1), -EAGAIN);
+    T_EQ("asked for anew", stk_io_read_wait(it.io, it.file, 0, buffer, FILE_BYTES), FILE_BYTES);
+    T_TRUE("asked for anew", memcmp(buffer, content, FILE_BYTES) == 0);
+    T_TRUE("asked for anew", atomic_load(&asked) > BROUGHT_BLOCKS);
+    close_bringing(&it);
+
+    open_bringing(&it, url, 2 * FILE_BYTES - 1, TIMEOUT_MS);
+    stk_io_bring(it.io, it.file, &it);
+    T_EQ("there is no room for it", in_use(&it), 0);
+    read_through(&it, "read", 3000000, 0);
+    close_bringing(&it);
+    stk_pages_free(buffer, FILE_BYTES);
+}
+
+/* A walk looks at all of it, and leaves it; what is read but for one piece stays. */
+static void test_peek(const char *url)
+{
+    struct bringing it;
+    uint8_t *buffer = stk_pages_alloc(FILE_BYTES);
+
+    open_bringing(&it, url, 2 * FILE_BYTES, TIMEOUT_MS);
+    set_fault(NONE, 0, 0);
+    T_EQ("nothing is here", stk_io_peek(it.io, it.file, 0, buffer, 9), -EAGAIN);
+    stk_io_bring(it.io, it.file, &it);
+    await_brought(&it);
+    for (int i = 0; i < 3; i++) {
+        T_EQ("peek", stk_io_peek(it.io, it.file, 0, buffer, FILE_BYTES), FILE_BYTES);
+        T_TRUE("peek", memcmp(buffer, content, FILE_BYTES) == 0);
+    }
+    T_EQ("all of it stays", in_use(&it), FILE_BYTES);
+    for (int i = 0; i < 3; i++) {
+        T_EQ("most", stk_io_read_now(it.io, it.file, 1u << 20, buffer, (8u << 20) - 8192),
+             (8u << 20) - 8192);
+    }
+    T_EQ("it stays", in_use(&it), FILE_BYTES);
+    T_EQ("the rest", stk_io_read_now(it.io, it.file, (9u << 20) - 8192, buffer, 8192), 8192);
+    T_EQ("it is gone", in_use(&it), FILE_BYTES - (8u << 20));
+    T_EQ("four requests", atomic_load(&asked), BROUGHT_BLOCKS);
+    close_bringing(&it);
+    stk_pages_free(buffer, FILE_BYTES);
+}
+
+/* What fails is told to who waits, with the error of the store; what may pass does. */
+static void test_bring_faults(const char *url, const struct row *row)
+{
+    struct bringing it;
+
+    open_bringing(&it, url, 4 * FILE_BYTES,
+                  row->status < 0 && row->count > 100 ? HASTY_MS : TIMEOUT_MS);
+    /* What may pass does so, whenever this thread comes to the next line. */
+    set_fault(row->fault, row->from, row->status < 0 && row->count > 1 ? 100000 : row->count);
+    stk_io_bring(it.io, it.file, &it);
+    if (row->from == 0 && (row->status == 0 || row->count > 1)) {
+        if (row->status < 0) {
+            set_fault(row->fault, row->from, row->count);
+        }
+        read_through(&it, row->name, 900000, row->status);
+    }
+    close_bringing(&it); /* whatever is on its way */
+}
+
+static void test_bring_ends(const char *url)
+{
+    struct stk_queue *queue = NULL;
+    struct bringing it, *other = &it + 1;
+    uint8_t *buffer = stk_pages_alloc(STK_IO_ALIGN);
+    struct stk_read read = {.buffer = buffer, .bytes = 9, .capacity = STK_IO_ALIGN};
+    uint64_t until_ns = stk_clock_ns() + 5000000000ull;
+
+    open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);
+    set_fault(NONE, 0, 0);
+    do { /* some may have come before this thread goes on */
+        stk_io_bring(it.io, it.file, &it);
+    } while (stk_io_trim(it.io) > 0 && stk_clock_ns() < until_ns);
+    T_TRUE("what flies stays", stk_io_comes(it.io, it.file, 0, FILE_BYTES));
+    await_brought(&it);
+    stk_io_let_go(it.io, other);
+    T_TRUE("it is another's", stk_io_comes(it.io, it.file, 0, 1));
+    T_EQ("given back", stk_io_trim(it.io), FILE_BYTES);
+    T_EQ("given back", in_use(&it), 0);
+    read_through(&it, "read", 5000000, 0);
+
+    /* Its owner lets go of what never comes: who waits for it asks by himself. */
+    set_fault(SILENT, 0, BROUGHT_BLOCKS);
+    stk_io_bring(it.io, it.file, &it);
+    T_EQ("queue", stk_io_queue_open(it.io, &queue, NULL), 0);
+    read.file = it.file;
+    T_EQ("taken", stk_io_submit(it.io, queue, &read), 1);
+    while (atomic_load(&asked) < BROUGHT_BLOCKS && stk_clock_ns() < until_ns) {
+        stk_io_reap(it.io, queue, 1);
+    }
+    stk_io_let_go(it.io, &it);
+    while (stk_clock_ns() < until_ns && !stk_io_reap(it.io, queue, 100)) {
+    }
+    T_EQ("by himself", read.result, 9);
+    T_TRUE("by himself", memcmp(buffer, content, 9) == 0);
+    while (in_use(&it) > 0 && stk_clock_ns() < until_ns) {
+        stk_io_reap(it.io, queue, 1);
+    }
+    T_EQ("let go", in_use(&it), 0);
+
+    /* A queue is closed while its read waits for what never comes. */
+    set_fault(SILENT, 0, 1000);
+    stk_io_bring(it.io, it.file, &it);
+    T_EQ("taken", stk_io_submit(it.io, queue, &read), 1);
+    stk_io_queue_close(it.io, queue);
+    T_EQ("closed", read.result, STOKER_ERROR_CLOSED);
+    close_bringing(&it);
+    stk_pages_free(buffer, STK_IO_ALIGN);
+}
+
+/* What was brought and is not as its checksum says is not given to who opened it later, though each
+ * byte of it lies in memory; who reads all of it by himself, and well, is not concerned. */
+static void test_bring_damaged(const char *url)
+{
+    struct stk_file *late = NULL, *anew = NULL;
+    struct bringing it;
+    uint8_t byte;
+
+    open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);
+    set_fault(FLIP, 0, 1);
+    stk_io_bring_head(it.io, url, &it);
+    await_asked(1);
+    stk_io_bring(it.io, it.file, &it);
+    T_EQ("open", stk_io_open_file(it.io, url, &late, NULL), 0);
+    stk_remote_settle(stk_remote(late));
+    for (uint64_t at = 0; at < FILE_BYTES; at += 1u << 20) { /* until all of it has come */
+        (void)stk_io_read_wait(it.io, late, at, &byte, 1);
+    }
+    for (uint64_t at = 0; at < FILE_BYTES; at += 5u << 20) {
+        T_EQ("damaged", stk_io_read_now(it.io, late, at, &byte, 1), -EAGAIN);
+        T_EQ("damaged", stk_io_read_wait(it.io, late, at, &byte, 1), STOKER_ERROR_CORRUPT);
+    }
+    T_EQ("open anew", stk_io_open_file(it.io, url, &anew, NULL), 0);
+    stk_remote_settle(stk_remote(anew));
+    T_EQ("whole this time", stk_io_read_wait(it.io, anew, 0, &byte, 1), 1);
+    stk_io_close_file(it.io, anew);
+    read_through(&it, "by himself", 3000000, 0);
+    stk_io_close_file(it.io, late);
+    close_bringing(&it);
+}
+
+static void test_bring_no_memory(const char *url)
+{
+    for (uint64_t n = 1; n <= 12; n += T_STRIDE) {
+        struct bringing it;
+
+        open_bringing(&it, url, 4 * FILE_BYTES, TIMEOUT_MS);
+        set_fault(NONE, 0, 0);
+        stk_mem_fail_nth(n);
+        stk_io_bring(it.io, it.file, &it);
+        stk_mem_fail_nth(0);
+        read_through(&it, "read", 6000000, 0);
+        close_bringing(&it);
+    }
+}
+
+int main(void)
+{
+    char web[64];
+
+    make_content();
+    start_server();
+    snprintf(web, sizeof web, "http://127.0.0.1:%d/a/file", server.port);
+    urls[0] = web;
+    for (size_t i = 0; i < STK_COUNT(urls); i++) {
+        test_bring(urls[i]);
+        test_peek(urls[i]);
+        test_bring_damaged(urls[i]);
+        T_EACH(row, row, rows)
+        {
+            test_bring_faults(urls[i], row);
+        }
+    }
+    test_bring_ends(web);
+    test_bring_no_memory(web);
+    end_server();
+    return t_finish();
+}

@@ -1,0 +1,464 @@
+/* The queue, its threads, and folders of this machine. */
+#include "storage/walk/walk.h"
+
+#include "base/mem.h"
+#include "base/thread.h"
+#include "io/clock.h"
+#include "io/write.h"
+#include "storage/walk/key_range.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static void *walk_main(void *argument);
+static int walk_root(struct stk_visit *walk, struct stoker_error *error);
+static int walk_folder(struct stk_visit *walk, char *path, uint32_t depth,
+                       struct stoker_error *error);
+
+static int start(struct stk_visit *walk, void *(*run)(void *), uint32_t *started)
+{
+    int status = stk_thread_start(&walk->threads[*started], NULL, run, walk);
+
+    *started += status == 0;
+    return status;
+}
+
+/* Only S3's order and start are relied on, and buckets of Express have none: Azure's accounts with
+ * folders put '/' before all other bytes. */
+static bool is_unordered(const char *path)
+{
+    const char *end = strchr(path + stk_min(strlen(path), 5), '/');
+    size_t bytes = end ? (size_t)(end - path) : strlen(path);
+
+    return strncasecmp(path, "s3://", 5) != 0 ||
+           (bytes > 11 && memcmp(path + bytes - 6, "--x-s3", 6) == 0);
+}
+
+int stk_visit_open(struct stk_visit **walk_out, const struct stk_visit_options *options,
+                   struct stoker_error *error)
+{
+    struct stk_visit *walk;
+    pthread_condattr_t monotonic;
+    size_t bytes = strlen(options->path);
+    int status;
+
+    if (bytes == 0 || bytes >= STK_VISIT_PATH_BYTES_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "not a path",
+                        "name a file, a folder or a URL of less than 4096 bytes", "'%.200s'",
+                        options->path);
+    }
+    walk = stk_alloc(1, sizeof *walk);
+    if (walk) {
+        walk->threads_max = options->threads ? options->threads : STK_VISIT_THREADS_DEFAULT;
+        walk->threads_max = (uint32_t)stk_min(walk->threads_max, STK_VISIT_THREADS_MAX);
+        walk->locked.stretches = stk_alloc(walk->threads_max, sizeof *walk->locked.stretches);
+    }
+    if (!walk || !walk->locked.stretches) {
+        stk_free(walk);
+        return stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.200s'", options->path);
+    }
+    walk->io = options->io;
+    walk->deep = options->deep;
+    walk->folder = options->folder;
+    walk->others = options->others;
+    walk->marks = options->marks;
+    walk->path_bytes = bytes;
+    memcpy(walk->path, options->path, bytes + 1);
+    walk->unordered = is_unordered(options->path);
+    walk->threads_max = walk->unordered ? 1 : walk->threads_max;
+    walk->locked.last = &walk->locked.first;
+    walk->locked.working = 1;
+    pthread_mutex_init(&walk->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&walk->came, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&walk->room, NULL);
+    pthread_cond_init(&walk->freed, NULL);
+    pthread_mutex_lock(&walk->lock); /* it counts those that it starts, once it is counted itself */
+    status = start(walk, walk_main, &walk->thread_count);
+    pthread_mutex_unlock(&walk->lock);
+    if (status < 0) {
+        stk_visit_close(walk);
+        return stk_fail_errno(error, -status, "cannot start a thread",
+                              "raise the limit of processes", "walk");
+    }
+    *walk_out = walk;
+    return 0;
+}
+
+void stk_visit_close(struct stk_visit *walk)
+{
+    uint32_t count;
+
+    if (!walk) {
+        return;
+    }
+    pthread_mutex_lock(&walk->lock);
+    atomic_store_explicit(&walk->stop, true, memory_order_relaxed);
+    pthread_cond_broadcast(&walk->room);
+    pthread_cond_broadcast(&walk->freed);
+    pthread_mutex_unlock(&walk->lock);
+    if (walk->thread_count > 0) {
+        pthread_join(walk->threads[0], NULL); /* it starts and counts the others */
+    }
+    count = walk->thread_count;
+    for (uint32_t i = 1; i < count; i++) {
+        pthread_join(walk->threads[i], NULL);
+    }
+    for (struct stk_item *item = walk->locked.first, *next; item; item = next) {
+        next = item->next;
+        stk_free(item);
+    }
+    pthread_cond_destroy(&walk->freed);
+    pthread_cond_destroy(&walk->room);
+    pthread_cond_destroy(&walk->came);
+    pthread_mutex_destroy(&walk->lock);
+    stk_free(walk->locked.stretches);
+    stk_free(walk);
+}
+
+static struct timespec after_ms(uint32_t timeout_ms)
+{
+    uint64_t until = stk_clock_ns() + timeout_ms * 1000000ull;
+
+    return (struct timespec){.tv_sec = (time_t)(until / 1000000000u),
+                             .tv_nsec = (long)(until % 1000000000u)};
+}
+
+int stk_visit_next(struct stk_visit *walk, uint32_t timeout_ms, struct stk_item **item_out,
+                   struct stoker_error *error)
+{
+    struct timespec until = after_ms(timeout_ms);
+    int status = 0;
+
+    pthread_mutex_lock(&walk->lock);
+    while (!walk->locked.first && walk->locked.working > 0 && walk->locked.status == 0 &&
+           status == 0) {
+        if (pthread_cond_timedwait(&walk->came, &walk->lock, &until) == ETIMEDOUT) {
+            status = STOKER_ERROR_AGAIN;
+        }
+    }
+    if (walk->locked.first) {
+        *item_out = walk->locked.first;
+        walk->locked.first = (*item_out)->next;
+        if (!walk->locked.first) {
+            walk->locked.last = &walk->locked.first;
+        }
+        if (walk->locked.waiting-- == STK_VISIT_QUEUE_MAX / 2) {
+            pthread_cond_broadcast(&walk->room); /* in gulps: to wake for each costs more */
+        }
+        status = 1;
+    } else if (walk->locked.status < 0) {
+        status = walk->locked.status;
+        if (error) {
+            *error = walk->locked.error;
+        }
+    } else if (status == STOKER_ERROR_AGAIN) {
+        stk_fail(error, status, "nothing is ready yet", "ask again", "'%.400s'", walk->path);
+    }
+    pthread_mutex_unlock(&walk->lock);
+    return status;
+}
+
+bool stk_visit_is_hidden(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
+    size_t bytes = strlen(last), first = strlen(STK_VISIT_HIDDEN_FIRST);
+
+    return bytes > first + strlen(STK_VISIT_HIDDEN_LAST) &&
+           memcmp(last, STK_VISIT_HIDDEN_FIRST, first) == 0 &&
+           strcmp(last + bytes - strlen(STK_VISIT_HIDDEN_LAST), STK_VISIT_HIDDEN_LAST) == 0;
+}
+
+int stk_visit_put(struct stk_visit *walk, const struct stk_item *given, const char *name)
+{
+    size_t bytes = strlen(name), etag_bytes = given->etag ? strlen(given->etag) : 0;
+    size_t hash_bytes = given->hash ? strlen(given->hash) : 0;
+    struct stk_item *item = stk_alloc(1, sizeof *item + bytes + etag_bytes + hash_bytes + 3);
+    bool stop;
+
+    if (!item) {
+        return -ENOMEM;
+    }
+    *item = *given;
+    item->next = NULL;
+    memcpy(item->name, name, bytes + 1);
+    memcpy(item->name + bytes + 1, given->etag ? given->etag : "", etag_bytes + 1);
+    item->etag = item->name + bytes + 1;
+    memcpy(item->name + bytes + etag_bytes + 2, given->hash ? given->hash : "", hash_bytes + 1);
+    item->hash = item->name + bytes + etag_bytes + 2;
+    pthread_mutex_lock(&walk->lock);
+    while (walk->locked.waiting >= STK_VISIT_QUEUE_MAX &&
+           !atomic_load_explicit(&walk->stop, memory_order_relaxed)) {
+        pthread_cond_wait(&walk->room, &walk->lock);
+    }
+    stop = atomic_load_explicit(&walk->stop, memory_order_relaxed);
+    if (!stop) {
+        *walk->locked.last = item;
+        walk->locked.last = &item->next;
+        walk->locked.waiting++;
+        pthread_cond_signal(&walk->came);
+    }
+    pthread_mutex_unlock(&walk->lock);
+    if (stop) {
+        stk_free(item);
+        return STOKER_ERROR_CLOSED;
+    }
+    return atomic_fetch_add_explicit(&walk->count, 1, memory_order_relaxed) < STK_VISIT_ITEMS_MAX
+               ? 0
+               : STOKER_ERROR_LIMIT;
+}
+
+void stk_visit_fail(struct stk_visit *walk, int status, const struct stoker_error *error)
+{
+    pthread_mutex_lock(&walk->lock);
+    if (walk->locked.status == 0 && status != STOKER_ERROR_CLOSED) {
+        walk->locked.status = status;
+        walk->locked.error = *error;
+        if (error->status != status) { /* it came from below an interface that fills none */
+            stk_fail(&walk->locked.error, status, "the listing cannot be gone on with",
+                     "free memory; list smaller folders one by one", "'%.400s'", walk->path);
+        }
+        atomic_store_explicit(&walk->stop, true, memory_order_relaxed);
+    }
+    pthread_cond_broadcast(&walk->came);
+    pthread_cond_broadcast(&walk->freed);
+    pthread_cond_broadcast(&walk->room);
+    pthread_mutex_unlock(&walk->lock);
+}
+
+static void end_thread(struct stk_visit *walk)
+{
+    pthread_mutex_lock(&walk->lock);
+    if (--walk->locked.working == 0) {
+        pthread_cond_broadcast(&walk->came);
+    }
+    pthread_mutex_unlock(&walk->lock);
+}
+
+/* ---- of s3:// ---- */
+
+/* Lists stretches until there are none. index: of the thread. */
+static void list_stretches(struct stk_visit *walk, uint32_t index)
+{
+    struct stoker_error error = {0};
+    int status = 0;
+
+    while (status == 0) {
+        bool more = false, any = true;
+
+        status = stk_visit_keys(walk, index, &error);
+        pthread_mutex_lock(&walk->lock);
+        walk->locked.stretches[index].busy = false;
+        pthread_cond_broadcast(&walk->freed);
+        while (status == 0 && any && !more &&
+               !atomic_load_explicit(&walk->stop, memory_order_relaxed)) {
+            more = stk_stretch_take_locked(walk, index);
+            any = more;
+            for (uint32_t i = 0; i < walk->threads_max; i++) {
+                any = any || walk->locked.stretches[i].busy;
+            }
+            if (!more && any) {
+                pthread_cond_wait(&walk->freed, &walk->lock); /* a page came, or a stretch ended */
+            }
+        }
+        pthread_mutex_unlock(&walk->lock);
+        if (!more) {
+            break;
+        }
+    }
+    if (status < 0) {
+        stk_visit_fail(walk, status, &error);
+    }
+}
+
+/* A thread that waits for a stretch to be cut. */
+static void *stretch_main(void *argument)
+{
+    struct stk_visit *walk = argument;
+    uint32_t index = 0;
+    bool taken = false, any = true;
+
+    stk_io_obey(&walk->stop);
+    pthread_mutex_lock(&walk->lock);
+    while (index < walk->threads_max && !pthread_equal(walk->threads[index], pthread_self())) {
+        index++;
+    }
+    while (!taken && any && !atomic_load_explicit(&walk->stop, memory_order_relaxed)) {
+        taken = stk_stretch_take_locked(walk, index);
+        any = taken;
+        for (uint32_t i = 0; i < walk->threads_max; i++) {
+            any = any || walk->locked.stretches[i].busy;
+        }
+        if (!taken && any) {
+            pthread_cond_wait(&walk->freed, &walk->lock);
+        }
+    }
+    pthread_mutex_unlock(&walk->lock);
+    if (taken) {
+        list_stretches(walk, index);
+    }
+    end_thread(walk);
+    return NULL;
+}
+
+static void start_helpers(struct stk_visit *walk)
+{
+    pthread_mutex_lock(&walk->lock);
+    walk->locked.stretches[0].busy = true;
+    while (walk->deep && walk->thread_count < walk->threads_max) {
+        if (start(walk, stretch_main, &walk->thread_count) < 0) {
+            break; /* fewer will do */
+        }
+        walk->locked.working++;
+    }
+    pthread_mutex_unlock(&walk->lock);
+}
+
+/* ---- of this machine, and of URLs that errands are run for ---- */
+
+static void *walk_main(void *argument)
+{
+    struct stk_visit *walk = argument;
+    struct stoker_error error = {0};
+    int status;
+
+    stk_io_obey(&walk->stop);
+    status = walk_root(walk, &error);
+    if (status < 0) {
+        stk_visit_fail(walk, status, &error);
+    }
+    end_thread(walk);
+    return NULL;
+}
+
+static int walk_root(struct stk_visit *walk, struct stoker_error *error)
+{
+    bool foreign = stk_io_is_foreign(walk->path);
+    bool keys = stk_io_is_url(walk->path) && !foreign;
+    struct stk_stat stat = {.kind = STK_ENTRY_DIRECTORY};
+    char path[STK_VISIT_PATH_BYTES_MAX];
+    size_t least;
+    int status = 0;
+
+    if (!keys || !walk->folder) {
+        status = stk_io_stat_path(walk->io, walk->path, &stat, error);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (stat.kind == STK_ENTRY_FILE) {
+        struct stk_item item = {.bytes = stat.bytes,
+                                .mtime_ns = stat.mtime_ns,
+                                .version = stat.version,
+                                .kind = stat.kind};
+
+        return stk_visit_put(walk, &item, "");
+    }
+    if (stat.kind != STK_ENTRY_DIRECTORY) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "neither a file nor a folder",
+                        "name a file or a folder", "'%.400s'", walk->path);
+    }
+    if (keys) {
+        start_helpers(walk);
+        list_stretches(walk, 0);
+        return 0;
+    }
+    status = foreign ? 0 : stk_io_resolve(walk->io, walk->path, walk->real, sizeof walk->real);
+    if (status < 0) {
+        return stk_fail_errno(error, -status, "cannot follow the path", "check the path",
+                              "'%.400s'", walk->path);
+    }
+    memcpy(path, walk->path, walk->path_bytes + 1);
+    least = foreign ? (size_t)(strstr(path, "://") - path) + 3 : 1;
+    while (walk->path_bytes > least && path[walk->path_bytes - 1] == '/') {
+        path[--walk->path_bytes] = '\0';
+    }
+    return walk_folder(walk, path, 0, error);
+}
+
+/* Whether what a link leads to is below the root; of other servers' it is their own matter. */
+static bool stays_inside(struct stk_visit *walk, const char *path)
+{
+    char real[STK_VISIT_PATH_BYTES_MAX];
+    size_t bytes = strlen(walk->real);
+
+    if (stk_io_is_foreign(walk->path)) {
+        return true;
+    }
+    if (stk_io_resolve(walk->io, path, real, sizeof real) < 0) {
+        return false;
+    }
+    bytes -= bytes > 0 && walk->real[bytes - 1] == '/';
+    return strncmp(real, walk->real, bytes) == 0 && real[bytes] == '/';
+}
+
+static int walk_entry(struct stk_visit *walk, char *path, const struct stk_entry *entry,
+                      uint32_t depth, struct stoker_error *error)
+{
+    const char *name = path + walk->path_bytes;
+    struct stk_stat stat;
+    int status;
+
+    name += *name == '/';
+    if (stk_visit_is_hidden(entry->name)) {
+        return 0;
+    }
+    if (entry->kind == STK_ENTRY_OTHER ||
+        (entry->link && (entry->kind == STK_ENTRY_DIRECTORY || !stays_inside(walk, path)))) {
+        struct stk_item item = {.kind = STK_ENTRY_OTHER};
+
+        return walk->others ? stk_visit_put(walk, &item, name) : 0;
+    }
+    if (entry->kind == STK_ENTRY_DIRECTORY && walk->deep) {
+        return walk_folder(walk, path, depth + 1, error);
+    }
+    status = stk_io_stat_path(walk->io, path, &stat, error);
+    if (status == -ENOENT) {
+        return 0; /* it went while we looked */
+    }
+    if (status == 0) {
+        struct stk_item item = {.bytes = stat.bytes,
+                                .mtime_ns = stat.mtime_ns,
+                                .version = stat.version,
+                                .kind = entry->kind};
+
+        status = stk_visit_put(walk, &item, name);
+    }
+    return status;
+}
+
+static int walk_folder(struct stk_visit *walk, char *path, uint32_t depth,
+                       struct stoker_error *error)
+{
+    struct stk_listing listing = {0};
+    size_t bytes = strlen(path);
+    int status;
+
+    if (depth > STK_VISIT_DEPTH_MAX) {
+        return stk_fail(error, STOKER_ERROR_LIMIT, "folders are nested too deep",
+                        "at most 200 levels", "'%.400s'", path);
+    }
+    status = stk_io_list(walk->io, path, &listing, error);
+    for (size_t i = 0; status == 0 && i < listing.count; i++) {
+        const struct stk_entry *entry = &listing.entries[i];
+        size_t slash = bytes > 0 && path[bytes - 1] != '/';
+
+        if (atomic_load_explicit(&walk->stop, memory_order_relaxed)) {
+            status = STOKER_ERROR_CLOSED;
+        } else if (bytes + slash + strlen(entry->name) >= STK_VISIT_PATH_BYTES_MAX) {
+            status = stk_fail(error, STOKER_ERROR_LIMIT, "a path is too long",
+                              "shorten it to less than 4096 bytes", "'%.400s'", path);
+        } else {
+            path[bytes] = '/';
+            memcpy(path + bytes + slash, entry->name, strlen(entry->name) + 1);
+            status = walk_entry(walk, path, entry, depth, error);
+            path[bytes] = '\0';
+        }
+    }
+    stk_listing_free(&listing);
+    return status;
+}

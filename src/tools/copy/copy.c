@@ -1,0 +1,746 @@
+/* Opening a copy, its workers, and what is told of it. */
+#include "tools/copy/copy.h"
+
+#include "base/mem.h"
+#include "base/memory_budget.h"
+#include "base/memory_pages.h"
+#include "base/thread.h"
+#include "base/xxh3.h"
+#include "storage/url/url_alias.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MEMORY_DEFAULT (256ull << 20)
+/* Parts that are sent at once: 12 of 8 MiB fill a link of 80 MB/s a connection at 46 ms up to 600
+ * MB/s, and with more a gateway of few cores is slower. */
+#define UPLOADS_MAX 12u
+#define CLEAN_MS 1000u
+#define BOOT_PATH "/proc/sys/kernel/random/boot_id"
+
+static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *given,
+                   struct stoker_error *error);
+static int reserve(struct stoker_copy *copy, struct stoker_error *error);
+static int start_threads(struct stoker_copy *copy, struct stoker_error *error);
+static void *plan_main(void *argument);
+static void *work_main(void *argument);
+
+static int fail_memory(struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot copy", "free memory", "copy");
+}
+
+/* Another number after each start of the machine; 0: not known. What was written before a power
+ * cut may not be there, whatever the file's size says. */
+static uint64_t boot_of(struct stk_io *io)
+{
+    struct stk_file *file;
+    char text[64];
+    int64_t got;
+
+    if (stk_io_open_file(io, BOOT_PATH, &file, NULL) < 0) {
+        return 0;
+    }
+    got = stk_io_read_wait(io, file, 0, text, sizeof text);
+    stk_io_close_file(io, file);
+    return got > 0 ? stk_sum64(text, (size_t)got) | 1 : 0;
+}
+
+int stoker_copy_open(struct stoker_copy **copy_out, struct stoker_engine *engine,
+                     const struct stoker_copy_options *options, struct stoker_error *error)
+{
+    struct stoker_copy *copy;
+    pthread_condattr_t monotonic;
+    int status = stk_engine_check(engine, error);
+
+    *copy_out = NULL;
+    if (status < 0) {
+        return status;
+    }
+    copy = stk_alloc(1, sizeof *copy);
+    if (!copy) {
+        return fail_memory(error);
+    }
+    pthread_mutex_init(&copy->lock, NULL);
+    pthread_mutex_init(&copy->folders_lock, NULL);
+    pthread_cond_init(&copy->work, NULL);
+    pthread_cond_init(&copy->turn, NULL);
+    pthread_cond_init(&copy->room, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&copy->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    copy->engine = engine;
+    copy->io = engine->io;
+    copy->locked.last = &copy->locked.first;
+    copy->begin_ns = stk_engine_now(engine);
+    copy->boot = boot_of(copy->io);
+    stk_engine_hold(engine);
+    status = resolve(copy, options, error);
+    status = status < 0 ? status : reserve(copy, error);
+    status = status < 0 ? status : start_threads(copy, error);
+    if (status < 0) {
+        stoker_copy_close(copy);
+        return status;
+    }
+    *copy_out = copy;
+    return 0;
+}
+
+static int fail_options(struct stoker_error *error, const char *what, const char *advice)
+{
+    return stk_fail(error, STOKER_ERROR_ARGUMENT, what, advice, "copy options");
+}
+
+static int check_options(const struct stoker_copy_options *options, struct stoker_error *error)
+{
+    bool to_store;
+
+    if (options->kind < STOKER_COPY || options->kind > STOKER_REMOVE ||
+        options->source_count == 0 || !options->sources) {
+        return fail_options(error, "no kind or no source is named", "set kind and sources");
+    }
+    if ((options->destination == NULL) != (options->kind == STOKER_REMOVE) ||
+        (options->destination && !options->destination[0])) {
+        return fail_options(error, "a destination is missing, or not wanted",
+                            "to copy and to synchronise needs one, to remove none");
+    }
+    if (options->kind == STOKER_SYNC && options->source_count != 1) {
+        return fail_options(error, "to synchronise is from one folder to another",
+                            "name one source");
+    }
+    if (options->workers > STK_COPY_WORKERS_MAX || options->check > STOKER_CHECK_MD5 ||
+        (options->part_bytes && (options->part_bytes < STK_UPLOAD_PART_BYTES_MIN ||
+                                 options->part_bytes > STK_COPY_PART_BYTES_MAX))) {
+        return fail_options(error, "a copy option is out of its range",
+                            "at most 256 workers, parts of 5 MiB to 1 GiB");
+    }
+    to_store = options->destination && stk_io_is_url(options->destination);
+    if (to_store && stk_io_is_foreign(options->destination)) {
+        struct stk_place *none;
+
+        return stk_place_parse(options->destination, &none, error); /* it is no place of a store */
+    }
+    if (to_store && !stk_copy_can_write(options->destination)) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "this can only be read",
+                        "copy to s3://, gs://, az:// or to a path", "'%.400s'",
+                        options->destination);
+    }
+    return 0;
+}
+
+static int resolve(struct stoker_copy *copy, const struct stoker_copy_options *given,
+                   struct stoker_error *error)
+{
+    struct stoker_copy_options *options = &copy->options;
+    bool remote = false;
+    int status;
+
+    if (!given || given->struct_size < offsetof(struct stoker_copy_options, recursive) ||
+        given->struct_size > 4096) {
+        return fail_options(error, "no options are given", "set struct_size, kind and sources");
+    }
+    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    if (options->destination && stk_vault_name(options->destination, &copy->destination) < 0) {
+        return fail_memory(error);
+    }
+    options->destination = copy->destination;
+    status = check_options(options, error);
+    if (status < 0) {
+        return status;
+    }
+    copy->sources = stk_alloc(options->source_count, sizeof *copy->sources);
+    if (!copy->sources) {
+        return fail_memory(error);
+    }
+    for (size_t i = 0; i < options->source_count; i++) {
+        if (stk_vault_name(options->sources[i], &copy->sources[i]) < 0) {
+            return fail_memory(error);
+        }
+        remote = remote || stk_io_is_url(copy->sources[i]);
+    }
+    if (options->kind == STOKER_SYNC && !stk_copy_can_list(copy->sources[0])) {
+        /* What it tells of a folder is a page, which would be taken for the only file. */
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a web server cannot be listed",
+                        "name each file to 'stoker cp', with braces: http://host/{000..009}.tar",
+                        "'%.400s'", copy->sources[0]);
+    }
+    copy->remote = options->destination && stk_io_is_url(options->destination);
+    options->recursive = options->recursive || options->kind == STOKER_SYNC;
+    options->update = options->update || options->kind == STOKER_SYNC;
+    options->part_bytes = options->part_bytes ? options->part_bytes : STK_STORE_RANGE_BYTES;
+    options->memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_DEFAULT;
+    options->leftover_age_s = options->leftover_age_s ? options->leftover_age_s : 86400;
+    if (options->workers == 0) {
+        options->workers = remote || copy->remote
+                               ? STK_COPY_WORKERS_DEFAULT
+                               : (uint32_t)stk_min(2 * stk_io_cores(), STK_COPY_WORKERS_MAX);
+    }
+    copy->keep_names = options->source_count > 1 || options->remove_extra;
+    copy->upload = (struct stk_upload_options){
+        .check = options->check,
+        .fresh = options->fresh != 0,
+        .storage_class = options->storage_class ? stk_strdup(options->storage_class) : NULL,
+        .encryption = options->encryption ? stk_strdup(options->encryption) : NULL,
+        .encryption_key = options->encryption_key ? stk_strdup(options->encryption_key) : NULL,
+        .part_bytes = options->part_bytes};
+    if (options->encryption_context) {
+        char *context = NULL;
+
+        status = stk_upload_context(options->encryption_context, &context, error);
+        copy->upload.encryption_context = context;
+        options->encryption_context = NULL; /* was lent */
+    }
+    return status;
+}
+
+/* Buffers: of parts, and a small one for each worker. Fewer of them where there is not so much. */
+static int reserve(struct stoker_copy *copy, struct stoker_error *error)
+{
+    uint64_t part = copy->options.part_bytes, bytes;
+    int status;
+
+    copy->worker_count = copy->options.workers;
+    copy->part_slots =
+        (uint32_t)stk_min(stk_max(copy->options.memory_bytes / part, 1), copy->worker_count);
+    if (copy->remote) {
+        copy->part_slots = (uint32_t)stk_min(copy->part_slots, UPLOADS_MAX);
+    }
+    for (;;) {
+        bytes = copy->part_slots * part + copy->worker_count * (uint64_t)STK_COPY_SMALL_BYTES;
+        status = stk_engine_reserve(copy->engine, bytes, 0, "buffers to copy with", error);
+        if (status == 0 || (copy->part_slots == 1 && copy->worker_count <= 2)) {
+            break;
+        }
+        copy->part_slots = (uint32_t)stk_max(copy->part_slots / 2, 1);
+        copy->worker_count = (uint32_t)stk_max(copy->worker_count / 2, 2);
+    }
+    copy->reserved = status == 0 ? bytes : 0;
+    return status;
+}
+
+static int start_threads(struct stoker_copy *copy, struct stoker_error *error)
+{
+    int status = 0;
+
+    while (status == 0 && copy->started < copy->worker_count) {
+        status = stk_thread_start(&copy->workers[copy->started], NULL, work_main, copy);
+        copy->started += status == 0;
+    }
+    if (copy->started > 0) { /* fewer will do */
+        status = stk_thread_start(&copy->planner, NULL, plan_main, copy);
+        copy->planning = status == 0;
+    }
+    return status == 0 ? 0
+                       : stk_fail_errno(error, -status, "cannot start a thread",
+                                        "raise the limit of processes", "copy");
+}
+
+/* Transfers end at once. What they leave at a store that nobody could go on with is removed, as far
+ * as it answers soon. */
+void stoker_copy_stop(struct stoker_copy *copy)
+{
+    struct timespec until = stk_engine_after(CLEAN_MS * 1000000ull);
+
+    if (stk_engine_check(copy->engine, NULL) < 0 ||
+        atomic_load_explicit(&copy->late, memory_order_relaxed)) {
+        return;
+    }
+    pthread_mutex_lock(&copy->lock);
+    atomic_store_explicit(&copy->stop, true, memory_order_relaxed);
+    pthread_cond_broadcast(&copy->work);
+    pthread_cond_broadcast(&copy->room);
+    while (copy->planning && !copy->locked.over &&
+           pthread_cond_timedwait(&copy->ended, &copy->lock, &until) != ETIMEDOUT) {
+    }
+    pthread_mutex_unlock(&copy->lock);
+    atomic_store_explicit(&copy->late, true, memory_order_relaxed);
+}
+
+void stoker_copy_close(struct stoker_copy *copy)
+{
+    if (!copy || stk_engine_check(copy->engine, NULL) < 0) {
+        return;
+    }
+    stoker_copy_stop(copy);
+    if (copy->planning) {
+        pthread_join(copy->planner, NULL);
+    }
+    for (uint32_t i = 0; i < copy->started; i++) {
+        pthread_join(copy->workers[i], NULL);
+    }
+    for (struct stk_copy_file *file = copy->locked.first, *next; file; file = next) {
+        next = file->next;
+        stk_copy_file_free(file);
+    }
+    for (size_t i = 0; copy->sources && i < copy->options.source_count; i++) {
+        stk_free(copy->sources[i]);
+    }
+    stk_free(copy->sources);
+    stk_free(copy->destination);
+    stk_free((void *)(uintptr_t)copy->upload.storage_class);
+    stk_free((void *)(uintptr_t)copy->upload.encryption);
+    stk_free((void *)(uintptr_t)copy->upload.encryption_key);
+    stk_free((void *)(uintptr_t)copy->upload.encryption_context);
+    for (uint32_t i = 0; i < copy->locked.buffer_count; i++) {
+        stk_pages_free(copy->locked.buffers[i], copy->options.part_bytes);
+    }
+    for (uint64_t i = 0; i < copy->there_count; i++) {
+        stk_free(copy->there[i].name);
+    }
+    stk_free(copy->there);
+    stk_keys_deinit(&copy->names);
+    stk_keys_deinit(&copy->left);
+    stk_keys_deinit(&copy->folders);
+    stk_budget_release(&copy->engine->budget, copy->reserved);
+    pthread_cond_destroy(&copy->ended);
+    pthread_cond_destroy(&copy->room);
+    pthread_cond_destroy(&copy->turn);
+    pthread_cond_destroy(&copy->work);
+    pthread_mutex_destroy(&copy->folders_lock);
+    pthread_mutex_destroy(&copy->lock);
+    stk_engine_release(copy->engine);
+    stk_free(copy);
+}
+
+static uint64_t get(const _Atomic uint64_t *number)
+{
+    return atomic_load_explicit(number, memory_order_relaxed);
+}
+
+static void fill(struct stoker_copy *copy, struct stoker_copy_progress *progress, bool listed)
+{
+    struct stoker_copy_progress full = {.struct_size = progress->struct_size,
+                                        .listed = listed,
+                                        .files = get(&copy->files),
+                                        .bytes = get(&copy->bytes),
+                                        .files_done = get(&copy->files_done),
+                                        .bytes_done = get(&copy->bytes_done),
+                                        .files_kept = get(&copy->files_kept),
+                                        .bytes_kept = get(&copy->bytes_kept),
+                                        .files_removed = get(&copy->files_removed),
+                                        .files_failed = get(&copy->files_failed),
+                                        .links_left_out = get(&copy->links_left_out),
+                                        .files_spared = get(&copy->files_spared)};
+
+    full.run_ns = stk_engine_now(copy->engine) - copy->begin_ns;
+    memcpy(progress, &full, stk_min(progress->struct_size, sizeof full));
+}
+
+int stoker_copy_next(struct stoker_copy *copy, uint32_t timeout_ms,
+                     struct stoker_copy_progress *progress, struct stoker_error *error)
+{
+    struct timespec until = stk_engine_after((uint64_t)timeout_ms * 1000000u);
+    int status = stk_engine_check(copy->engine, error);
+    bool listed;
+
+    if (status < 0) {
+        return status;
+    }
+    pthread_mutex_lock(&copy->lock);
+    while (!copy->locked.over && timeout_ms > 0 &&
+           pthread_cond_timedwait(&copy->ended, &copy->lock, &until) != ETIMEDOUT) {
+    }
+    status = copy->locked.over ? copy->locked.status : 1;
+    listed = copy->locked.listed;
+    if (status < 0 && error) {
+        *error = copy->locked.error;
+    }
+    pthread_mutex_unlock(&copy->lock);
+    if (progress) {
+        fill(copy, progress, listed);
+    }
+    return status;
+}
+
+/* ---- the planner ---- */
+
+/* What is in the way of all files, not of one. */
+static bool is_final(int status)
+{
+    return status == -ENOSPC || status == -EDQUOT || status == -EROFS || status == -ENOMEM ||
+           status == STOKER_ERROR_BUDGET;
+}
+
+static void note_failure(struct stoker_copy *copy, int status, const struct stoker_error *error)
+{
+    if (status == STOKER_ERROR_CLOSED) {
+        return; /* of another failure, or of the caller's wish */
+    }
+    if (copy->locked.status == 0) {
+        copy->locked.status = status;
+        copy->locked.error = *error;
+    }
+    if (is_final(status) || get(&copy->files_failed) >= STK_COPY_FAILURES_MAX) {
+        atomic_store_explicit(&copy->stop, true, memory_order_relaxed);
+        pthread_cond_broadcast(&copy->work);
+        pthread_cond_broadcast(&copy->room);
+    }
+}
+
+/* Files that were stopped between two parts; no worker is at anything any more. */
+static void end_open(struct stoker_copy *copy)
+{
+    while (copy->locked.open) {
+        struct stk_copy_file *file = copy->locked.open;
+        struct stoker_error error;
+
+        copy->locked.open = file->next;
+        file->locked.failed = true;
+        (void)stk_copy_end(copy, file, &error);
+        stk_copy_file_free(file);
+    }
+}
+
+static void *plan_main(void *argument)
+{
+    struct stoker_copy *copy = argument;
+    struct stoker_error error = {0};
+    int status;
+
+    stk_io_obey(&copy->stop);
+    status = stk_copy_plan(copy, &error);
+
+    pthread_mutex_lock(&copy->lock);
+    if (status < 0) {
+        note_failure(copy, status, &error);
+    }
+    copy->locked.planned = true;
+    copy->locked.listed = true;
+    pthread_cond_broadcast(&copy->work);
+    while (copy->locked.active > 0 || (!atomic_load_explicit(&copy->stop, memory_order_relaxed) &&
+                                       (copy->locked.waiting > 0 || copy->locked.open))) {
+        pthread_cond_wait(&copy->room, &copy->lock);
+    }
+    status = copy->locked.status;
+    pthread_mutex_unlock(&copy->lock);
+    end_open(copy);
+    if (status == 0 && copy->options.remove_extra &&
+        !atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+        status = stk_copy_remove_extra(copy, &error);
+    }
+    pthread_mutex_lock(&copy->lock);
+    if (status < 0 && copy->locked.status == 0) {
+        copy->locked.status = status;
+        copy->locked.error = error;
+    }
+    if (copy->locked.status == 0 && atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+        copy->locked.status = STOKER_ERROR_CLOSED;
+    }
+    copy->locked.over = true;
+    pthread_cond_broadcast(&copy->ended);
+    pthread_mutex_unlock(&copy->lock);
+    return NULL;
+}
+
+/* ---- workers ---- */
+
+struct work {
+    struct stk_copy_file *file;
+    uint32_t part; /* of an open one */
+    bool open;
+};
+
+static bool is_small(const struct stoker_copy *copy, const struct stk_copy_file *file)
+{
+    return file->keys || file->bytes <= copy->options.part_bytes;
+}
+
+/* What is more than small is one of the parts in flight. */
+static bool needs_slot(const struct stk_copy_file *file)
+{
+    return !file->keys && file->bytes > STK_COPY_SMALL_BYTES;
+}
+
+/* Parts of files that are open come first: so few are open. */
+static bool take_locked(struct stoker_copy *copy, struct work *work)
+{
+    bool slot = copy->locked.parts_in_flight < copy->part_slots;
+    struct stk_copy_file *file = copy->locked.first;
+
+    for (struct stk_copy_file *open = copy->locked.open; open && slot; open = open->next) {
+        if (open->locked.next < open->part_count && !open->locked.failed) {
+            *work = (struct work){open, open->locked.next++, true};
+            copy->locked.parts_in_flight++;
+            return true;
+        }
+    }
+    if (!file || (!slot && needs_slot(file))) {
+        return false;
+    }
+    *work = (struct work){.file = file};
+    copy->locked.first = file->next;
+    if (!copy->locked.first) {
+        copy->locked.last = &copy->locked.first;
+    }
+    if (copy->locked.waiting-- == STK_COPY_QUEUE_MAX / 2 || copy->locked.waiting == 0) {
+        pthread_cond_broadcast(&copy->room);
+    }
+    copy->locked.parts_in_flight += needs_slot(file);
+    return true;
+}
+
+/* Waits for work; false: there is none any more. */
+static bool take(struct stoker_copy *copy, struct work *work)
+{
+    bool taken = false;
+
+    pthread_mutex_lock(&copy->lock);
+    while (!atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+        taken = take_locked(copy, work);
+        if (taken || (copy->locked.planned && !copy->locked.first && !copy->locked.open &&
+                      copy->locked.active == 0)) {
+            break;
+        }
+        pthread_cond_wait(&copy->work, &copy->lock);
+    }
+    copy->locked.active += taken;
+    pthread_mutex_unlock(&copy->lock);
+    return taken;
+}
+
+static void finish_file(struct stoker_copy *copy, struct stk_copy_file *file, int status,
+                        const struct stoker_error *error)
+{
+    if (status == 0 && !file->keys) {
+        atomic_fetch_add_explicit(&copy->files_done, 1, memory_order_relaxed);
+    } else if (status < 0 && status != STOKER_ERROR_CLOSED) {
+        atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
+    }
+    pthread_mutex_lock(&copy->lock);
+    if (status < 0) {
+        note_failure(copy, status, error);
+    }
+    pthread_mutex_unlock(&copy->lock);
+    stk_copy_file_free(file);
+}
+
+static bool may_begin_again(const struct stoker_copy *copy, const struct stk_copy_file *file)
+{
+    return !file->anew && !file->locked.told &&
+           !atomic_load_explicit(&copy->stop, memory_order_relaxed);
+}
+
+/* All of a file whose upload the store has lost, once. */
+static void begin_again(struct stoker_copy *copy, struct stk_copy_file *file)
+{
+    atomic_fetch_sub_explicit(&copy->bytes_done, get(&file->bytes_done), memory_order_relaxed);
+    atomic_fetch_sub_explicit(&copy->bytes_kept, get(&file->bytes_kept), memory_order_relaxed);
+    atomic_store_explicit(&file->bytes_done, 0, memory_order_relaxed);
+    atomic_store_explicit(&file->bytes_kept, 0, memory_order_relaxed);
+    file->anew = true;
+    pthread_mutex_lock(&copy->lock);
+    memset(&file->locked, 0, sizeof file->locked);
+    file->next = copy->locked.first;
+    copy->locked.first = file;
+    if (!file->next) {
+        copy->locked.last = &file->next;
+    }
+    copy->locked.waiting++;
+    pthread_cond_broadcast(&copy->work);
+    pthread_mutex_unlock(&copy->lock);
+}
+
+/* One part; who does the last one ends the file. */
+static void do_part(struct stoker_copy *copy, const struct work *work, uint8_t *buffer)
+{
+    struct stk_copy_file *file = work->file, **link = &copy->locked.open;
+    struct stoker_error error = {0};
+    int status = stk_copy_part(copy, file, work->part, buffer, &error);
+    bool last, gone = status < 0 && file->upload && stk_upload_is_gone(file->upload);
+
+    pthread_mutex_lock(&copy->lock);
+    copy->locked.parts_in_flight--;
+    file->locked.done++;
+    if (status < 0) {
+        file->locked.failed = true;
+        file->locked.refused = file->locked.refused || !stk_copy_may_pass(status);
+        if (!gone || !may_begin_again(copy, file)) {
+            if (!file->locked.told && status != STOKER_ERROR_CLOSED) {
+                atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
+                file->locked.told = true;
+            }
+            note_failure(copy, status, &error);
+        }
+        pthread_cond_broadcast(&copy->turn);
+    }
+    last = file->locked.done ==
+           (file->locked.failed || atomic_load_explicit(&copy->stop, memory_order_relaxed)
+                ? file->locked.next
+                : file->part_count);
+    if (last) {
+        file->locked.failed = file->locked.failed || file->locked.done < file->part_count;
+        while (*link != file) {
+            link = &(*link)->next;
+        }
+        *link = file->next;
+    }
+    pthread_cond_signal(&copy->work); /* for its slot */
+    pthread_mutex_unlock(&copy->lock);
+    if (last) {
+        bool failed = file->locked.failed;
+
+        status = stk_copy_end(copy, file, &error);
+        if (file->gone && may_begin_again(copy, file)) {
+            begin_again(copy, file);
+        } else {
+            finish_file(copy, file, failed ? STOKER_ERROR_CLOSED : status, &error);
+        }
+    }
+}
+
+static void open_parts(struct stoker_copy *copy, struct stk_copy_file *file)
+{
+    struct stoker_error error = {0};
+    int status = stk_copy_begin(copy, file, &error);
+
+    pthread_mutex_lock(&copy->lock);
+    copy->locked.parts_in_flight--; /* of the claim; its parts have their own */
+    if (status == 0) {
+        file->next = copy->locked.open;
+        copy->locked.open = file;
+        pthread_cond_broadcast(&copy->work);
+    }
+    pthread_mutex_unlock(&copy->lock);
+    if (status < 0) {
+        finish_file(copy, file, status, &error);
+    }
+}
+
+static void give_slot(struct stoker_copy *copy)
+{
+    pthread_mutex_lock(&copy->lock);
+    copy->locked.parts_in_flight--;
+    pthread_cond_signal(&copy->work);
+    pthread_mutex_unlock(&copy->lock);
+}
+
+/* True: what is there is right, and counts as kept, or it was stopped. */
+static bool do_kept(struct stoker_copy *copy, struct stk_copy_file *file, struct stk_view buffer)
+{
+    bool slot = needs_slot(file);
+    int same = buffer.data ? stk_copy_is_same(copy, file, buffer) : 0;
+
+    if (same == 0) {
+        return false;
+    }
+    if (same == 1) {
+        stk_copy_count_kept(copy, file->bytes);
+    }
+    stk_copy_file_free(file);
+    if (slot) {
+        give_slot(copy);
+    }
+    return true;
+}
+
+static void do_small(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *buffer)
+{
+    bool slot = needs_slot(file);
+    struct stoker_error error = {0};
+    int status = file->keys ? stk_copy_remove_keys(copy, file, &error)
+                            : stk_copy_small(copy, file, buffer, &error);
+
+    finish_file(copy, file, status, &error);
+    if (slot) {
+        give_slot(copy);
+    }
+}
+
+/* A buffer for what is more than small: one that was used before, if there is one. */
+static uint8_t *take_buffer(struct stoker_copy *copy, uint64_t bytes)
+{
+    uint8_t *buffer = NULL;
+
+    if (bytes <= copy->options.part_bytes) {
+        pthread_mutex_lock(&copy->lock);
+        if (copy->locked.buffer_count > 0) {
+            buffer = copy->locked.buffers[--copy->locked.buffer_count];
+        }
+        pthread_mutex_unlock(&copy->lock);
+        bytes = copy->options.part_bytes;
+    }
+    return buffer ? buffer : stk_pages_alloc(bytes);
+}
+
+static void give_buffer(struct stoker_copy *copy, uint8_t *buffer, uint64_t bytes)
+{
+    if (!buffer) {
+        return;
+    }
+    if (bytes <= copy->options.part_bytes) {
+        bytes = copy->options.part_bytes;
+        pthread_mutex_lock(&copy->lock);
+        if (copy->locked.buffer_count < copy->part_slots) {
+            copy->locked.buffers[copy->locked.buffer_count++] = buffer;
+            buffer = NULL;
+        }
+        pthread_mutex_unlock(&copy->lock);
+    }
+    if (buffer) {
+        stk_pages_free(buffer, bytes);
+    }
+}
+
+/* By a buffer of its own, which is given back before anything is copied. */
+static bool is_kept(struct stoker_copy *copy, struct stk_copy_file *file, uint8_t *small)
+{
+    uint64_t bytes = needs_slot(file) ? copy->options.part_bytes : STK_COPY_SMALL_BYTES;
+    uint8_t *buffer = needs_slot(file) ? take_buffer(copy, bytes) : small;
+    bool kept = do_kept(copy, file, (struct stk_view){buffer, bytes});
+
+    if (buffer != small) {
+        give_buffer(copy, buffer, bytes);
+    }
+    return kept;
+}
+
+static void do_work(struct stoker_copy *copy, const struct work *work, uint8_t *small)
+{
+    struct stk_copy_file *file = work->file;
+    uint64_t bytes = work->open ? file->part_bytes : file->bytes;
+    uint8_t *buffer = small;
+
+    if (!work->open && file->hash[0] && is_kept(copy, file, small)) {
+        return;
+    }
+    if (!work->open && !is_small(copy, file)) {
+        open_parts(copy, file);
+        return;
+    }
+    if (bytes > STK_COPY_SMALL_BYTES && !file->keys && !stk_copy_is_within(file)) {
+        buffer = take_buffer(copy, bytes); /* NULL: who needs it fails */
+    }
+    if (work->open) {
+        do_part(copy, work, buffer);
+    } else {
+        do_small(copy, file, buffer);
+    }
+    if (buffer != small) {
+        give_buffer(copy, buffer, bytes);
+    }
+}
+
+static void *work_main(void *argument)
+{
+    struct stoker_copy *copy = argument;
+    uint8_t *small = stk_pages_alloc(STK_COPY_SMALL_BYTES);
+    struct work work;
+
+    stk_io_obey(&copy->stop);
+    while (take(copy, &work)) {
+        do_work(copy, &work, small);
+        pthread_mutex_lock(&copy->lock);
+        copy->locked.active--;
+        if (copy->locked.active == 0) {
+            pthread_cond_broadcast(&copy->work); /* the end, maybe */
+            pthread_cond_broadcast(&copy->room);
+        }
+        pthread_mutex_unlock(&copy->lock);
+    }
+    if (small) {
+        stk_pages_free(small, STK_COPY_SMALL_BYTES);
+    }
+    return NULL;
+}

@@ -1,0 +1,184 @@
+/* Names: of destinations, of their folders, and of what is being written. */
+#include "tools/copy/copy.h"
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "base/xxh3.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+const char *stk_copy_base(const char *path, size_t *bytes_out)
+{
+    size_t bytes =
+        stk_io_is_url(path) && strncmp(path, "http", 4) == 0 ? strcspn(path, "?#") : strlen(path);
+    size_t begin;
+
+    while (bytes > 0 && path[bytes - 1] == '/') {
+        bytes--;
+    }
+    begin = bytes;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    *bytes_out = bytes - begin;
+    return path + begin;
+}
+
+bool stk_copy_is_path(const char *name)
+{
+    for (;;) {
+        size_t bytes = strcspn(name, "/");
+
+        if (bytes == 0 || bytes > 255 || (bytes == 1 && name[0] == '.') ||
+            (bytes == 2 && name[0] == '.' && name[1] == '.')) {
+            return false;
+        }
+        if (!name[bytes]) {
+            return true;
+        }
+        name += bytes + 1;
+    }
+}
+
+char *stk_copy_join(const char *folder, const char *name)
+{
+    size_t bytes = strlen(folder), slash = name[0] && bytes > 0 && folder[bytes - 1] != '/';
+    size_t name_bytes = strlen(name);
+    char *path = stk_alloc(1, bytes + slash + name_bytes + 1);
+
+    if (path) {
+        memcpy(path, folder, bytes);
+        path[bytes] = '/';
+        memcpy(path + bytes + slash, name, name_bytes + 1);
+    }
+    return path;
+}
+
+static bool is_below(const char *root, const char *path)
+{
+    size_t bytes = strlen(root);
+
+    bytes -= bytes > 0 && root[bytes - 1] == '/';
+    return strncmp(root, path, bytes) == 0 && (path[bytes] == '/' || path[bytes] == '\0');
+}
+
+/* Makes path[0, bytes), and all above it that is below the destination. With folders_lock. */
+static int make_folder(struct stoker_copy *copy, char *path, size_t bytes,
+                       struct stoker_error *error)
+{
+    size_t root_bytes = strlen(copy->destination), parent = bytes;
+    char real[STK_COPY_PATH_BYTES_MAX];
+    int status = 0;
+
+    while (root_bytes > 1 && copy->destination[root_bytes - 1] == '/') {
+        root_bytes--;
+    }
+    if (copy->folder && bytes <= root_bytes) {
+        return 0; /* the planner made it */
+    }
+    if (stk_keys_has(&copy->folders, (struct stk_view){(const uint8_t *)path, bytes})) {
+        return 0;
+    }
+    while (parent > 0 && path[parent - 1] != '/') {
+        parent--;
+    }
+    while (parent > 1 && path[parent - 1] == '/') {
+        parent--;
+    }
+    if (copy->folder && parent > root_bytes) {
+        status = make_folder(copy, path, parent, error);
+    }
+    if (status == 0) {
+        char after = path[bytes];
+
+        path[bytes] = '\0';
+        status = stk_io_make_directory(copy->io, path, false, error);
+        if (status == 0 && copy->folder && copy->root[0] &&
+            (stk_io_resolve(copy->io, path, real, sizeof real) < 0 ||
+             !is_below(copy->root, real))) {
+            status = stk_fail(error, -ELOOP, "a link in the destination leads out of it",
+                              "remove the link, or copy to where it leads", "'%.400s'", path);
+        }
+        path[bytes] = after;
+    }
+    if (status == 0 &&
+        stk_keys_add(&copy->folders, (struct stk_view){(const uint8_t *)path, bytes}) < 0) {
+        status = stk_fail(error, -ENOMEM, "cannot make a folder", "free memory", "'%.400s'", path);
+    }
+    return status;
+}
+
+int stk_copy_make_folders(struct stoker_copy *copy, const char *to, struct stoker_error *error)
+{
+    const char *slash = strrchr(to, '/');
+    char *path;
+    int status;
+
+    if (!slash || slash == to) {
+        return 0;
+    }
+    path = stk_strdup(to);
+    if (!path) {
+        return stk_fail(error, -ENOMEM, "cannot make a folder", "free memory", "'%.400s'", to);
+    }
+    pthread_mutex_lock(&copy->folders_lock); /* whoever comes next finds them made */
+    status = make_folder(copy, path, (size_t)(slash - to), error);
+    pthread_mutex_unlock(&copy->folders_lock);
+    stk_free(path);
+    return status;
+}
+
+char *stk_copy_part_path(const struct stk_copy_file *file, bool note)
+{
+    const char *slash = strrchr(file->to, '/');
+    size_t folder = slash ? (size_t)(slash - file->to) + 1 : 0;
+    uint64_t key = stk_sum64(file->from, strlen(file->from));
+    char *path = stk_alloc(1, folder + 40);
+
+    key = stk_key(key, stk_sum64(file->to, strlen(file->to)));
+    if (path) {
+        memcpy(path, file->to, folder);
+        snprintf(path + folder, 40, STK_VISIT_HIDDEN_FIRST "%016llx%s" STK_VISIT_HIDDEN_LAST,
+                 (unsigned long long)key, note ? "-of" : "");
+    }
+    return path;
+}
+
+uint64_t stk_copy_version(const struct stoker_copy *copy, const struct stk_copy_file *file)
+{
+    uint64_t key = stk_key(stk_key(file->bytes, file->mtime_ns), file->version);
+
+    return stk_key(stk_key(key, file->part_bytes), copy->boot);
+}
+
+bool stk_copy_can_write(const char *url)
+{
+    struct stk_place *place = NULL;
+    bool can = stk_place_parse(url, &place, NULL) < 0 || stk_upload_can(place);
+
+    stk_place_free(place);
+    return can; /* what is no URL at all is told later, and better */
+}
+
+bool stk_copy_can_list(const char *path)
+{
+    struct stk_place *place = NULL;
+    bool can = !stk_io_is_url(path) || stk_place_parse(path, &place, NULL) < 0 ||
+               stk_place_is_keyed(place);
+
+    stk_place_free(place);
+    return can;
+}
+
+static bool is_s3(const char *url)
+{
+    return strncasecmp(url, "s3://", 5) == 0;
+}
+
+bool stk_copy_is_within(const struct stk_copy_file *file)
+{
+    return file->to && is_s3(file->from) && is_s3(file->to);
+}

@@ -1,0 +1,443 @@
+/* The planner: what is copied, and where it goes. */
+#include "base/mem.h"
+#include "tools/copy/copy.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TICK_MS 100u
+
+static int plan_source(struct stoker_copy *copy, const char *source, struct stoker_error *error);
+static int leave_out(struct stoker_copy *copy, const char *name, struct stoker_error *error);
+static int plan_item(struct stoker_copy *copy, const char *source, const struct stk_item *item,
+                     struct stoker_error *error);
+
+struct stk_copy_file *stk_copy_file_new(const char *from, const char *to)
+{
+    struct stk_copy_file *file = stk_alloc(1, sizeof *file);
+
+    if (file) {
+        file->from = stk_strdup(from);
+        file->to = to ? stk_strdup(to) : NULL;
+        if (!file->from || (to && !file->to)) {
+            stk_copy_file_free(file);
+            file = NULL;
+        }
+    }
+    return file;
+}
+
+void stk_copy_file_free(struct stk_copy_file *file)
+{
+    if (file) {
+        stk_free(file->from);
+        stk_free(file->to);
+        stk_free(file->keys);
+        stk_free(file);
+    }
+}
+
+int stk_copy_put(struct stoker_copy *copy, struct stk_copy_file *file)
+{
+    bool stopped;
+
+    pthread_mutex_lock(&copy->lock);
+    while (copy->locked.waiting >= STK_COPY_QUEUE_MAX &&
+           !atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+        pthread_cond_wait(&copy->room, &copy->lock);
+    }
+    stopped = atomic_load_explicit(&copy->stop, memory_order_relaxed);
+    if (!stopped) {
+        file->next = NULL;
+        *copy->locked.last = file;
+        copy->locked.last = &file->next;
+        copy->locked.waiting++;
+        pthread_cond_signal(&copy->work);
+    }
+    pthread_mutex_unlock(&copy->lock);
+    if (stopped) {
+        stk_copy_file_free(file);
+        return STOKER_ERROR_CLOSED;
+    }
+    return 0;
+}
+
+/* A folder of this machine: made, with all above it that is missing; and its real path. */
+static int make_root(struct stoker_copy *copy, struct stoker_error *error)
+{
+    size_t bytes = strlen(copy->destination);
+    struct stk_stat stat;
+    char *path;
+    int status = 0;
+
+    if (stk_io_stat_path(copy->io, copy->destination, &stat, NULL) < 0) {
+        path = stk_strdup(copy->destination);
+        if (!path) {
+            return stk_fail(error, -ENOMEM, "cannot copy", "free memory", "copy");
+        }
+        for (size_t at = 1; at <= bytes && status == 0; at++) {
+            char here = path[at];
+
+            if ((here == '/' || here == '\0') && path[at - 1] != '/') {
+                path[at] = '\0';
+                if (stk_io_stat_path(copy->io, path, &stat, NULL) < 0) {
+                    status = stk_io_make_directory(copy->io, path, false, error);
+                }
+                path[at] = here;
+            }
+        }
+        stk_free(path);
+    } else if (stat.kind != STK_ENTRY_DIRECTORY) {
+        status = stk_fail(error, -ENOTDIR, "the destination is a file, but a folder is copied",
+                          "name a folder", "'%.400s'", copy->destination);
+    }
+    if (status == 0) {
+        status = stk_io_resolve(copy->io, copy->destination, copy->root, sizeof copy->root);
+        if (status < 0) {
+            stk_fail_errno(error, -status, "cannot follow the path", "check the path", "'%.400s'",
+                           copy->destination);
+        }
+    }
+    return status;
+}
+
+static bool is_folder_name(const char *path)
+{
+    size_t bytes = strlen(path);
+
+    return bytes > 0 && path[bytes - 1] == '/';
+}
+
+/* Whether names go below the destination. */
+static int find_shape(struct stoker_copy *copy, struct stoker_error *error)
+{
+    const struct stoker_copy_options *options = &copy->options;
+    struct stk_place *place = NULL;
+    struct stk_stat stat;
+
+    if (copy->remote) { /* "s3://" names none */
+        int status = stk_place_parse(copy->destination, &place, error);
+
+        if (status < 0) {
+            return status;
+        }
+        stk_place_free(place);
+    }
+    copy->folder = options->source_count > 1 || options->kind == STOKER_SYNC ||
+                   is_folder_name(copy->destination);
+    if (copy->remote) {
+        const char *key = strchr(copy->destination + 5, '/');
+
+        copy->folder = copy->folder || !key || !key[1];
+    } else if (stk_io_stat_path(copy->io, copy->destination, &stat, NULL) == 0) {
+        if (stat.kind == STK_ENTRY_OTHER) {
+            return stk_fail_errno(error, ENXIO, "cannot write there",
+                                  "name a file or a folder: this is a pipe or a device, to which "
+                                  "'stoker cat' writes",
+                                  "'%.400s'", copy->destination);
+        }
+        copy->folder = copy->folder || stat.kind == STK_ENTRY_DIRECTORY;
+    }
+    for (size_t i = 0; i < options->source_count && options->recursive && !copy->folder; i++) {
+        int status = stk_io_stat_path(copy->io, copy->sources[i], &stat, error);
+
+        if (status < 0) {
+            return status;
+        }
+        copy->folder = stat.kind == STK_ENTRY_DIRECTORY;
+    }
+    if (copy->folder && copy->remote && options->update) {
+        return stk_copy_there_list(copy, error);
+    }
+    return copy->folder && !copy->remote ? make_root(copy, error) : 0;
+}
+
+/* The real path of the destination, or of what is there of the way to it. */
+static void resolve_near(const struct stoker_copy *copy, char *real)
+{
+    char *path = stk_strdup(copy->destination), *slash;
+
+    real[0] = '\0';
+    while (path &&
+           stk_io_resolve(copy->io, path[0] ? path : ".", real, STK_COPY_PATH_BYTES_MAX) < 0 &&
+           path[0]) {
+        slash = strrchr(path, '/');
+        *(slash ? slash : path) = '\0';
+    }
+    stk_free(path);
+}
+
+static bool is_in(const char *path, const char *folder)
+{
+    size_t bytes = strlen(folder);
+
+    while (bytes > 0 && folder[bytes - 1] == '/') {
+        bytes--;
+    }
+    return strncmp(path, folder, bytes) == 0 && (path[bytes] == '/' || path[bytes] == '\0');
+}
+
+/* A folder that is copied into itself never ends, and one that lies in a destination where all else
+ * is removed is removed. */
+static int check_nesting(const struct stoker_copy *copy, const char *source,
+                         struct stoker_error *error)
+{
+    char real[STK_COPY_PATH_BYTES_MAX], near[STK_COPY_PATH_BYTES_MAX];
+    const char *from = source, *to = copy->destination;
+    struct stk_stat stat;
+
+    if (!copy->options.recursive || copy->remote != stk_io_is_url(source)) {
+        return 0;
+    }
+    if (!copy->remote) {
+        if (stk_io_resolve(copy->io, source, real, sizeof real) < 0 ||
+            stk_io_stat_path(copy->io, source, &stat, NULL) < 0 ||
+            stat.kind != STK_ENTRY_DIRECTORY) {
+            return 0;
+        }
+        resolve_near(copy, near);
+        from = real;
+        to = near;
+    }
+    if (copy->remote && is_in(to, from) && is_in(from, to)) {
+        return 0; /* to other keys or another class: each object onto itself */
+    }
+    if (is_in(to, from)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination lies in the source",
+                        "copy to a place outside of it", "'%.300s' into '%.300s'", source,
+                        copy->destination);
+    }
+    if (copy->options.remove_extra && is_in(from, to)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT,
+                        "the source lies in the destination, and would be removed",
+                        "synchronise to a place beside it", "'%.300s' in '%.300s'", source,
+                        copy->destination);
+    }
+    return 0;
+}
+
+int stk_copy_plan(struct stoker_copy *copy, struct stoker_error *error)
+{
+    int status = 0;
+
+    for (size_t i = 0; i < copy->options.source_count && status == 0 && copy->destination; i++) {
+        status = check_nesting(copy, copy->sources[i], error);
+    }
+    if (status == 0 && copy->destination) {
+        status = find_shape(copy, error);
+    }
+    for (size_t i = 0; i < copy->options.source_count && status == 0; i++) {
+        if (copy->options.kind == STOKER_REMOVE) {
+            status = stk_copy_remove(copy, copy->sources[i], error);
+            continue;
+        }
+        status = plan_source(copy, copy->sources[i], error);
+    }
+    if (status == 0 && copy->options.remove_extra &&
+        atomic_load_explicit(&copy->files, memory_order_relaxed) == 0) {
+        status = stk_fail(error, STOKER_ERROR_EMPTY, "the source is empty: nothing is removed",
+                          "check the source; to remove all there is 'stoker rm'", "'%.400s'",
+                          copy->sources[0]);
+    }
+    return status;
+}
+
+static int plan_source(struct stoker_copy *copy, const char *source, struct stoker_error *error)
+{
+    struct stk_visit_options options = {
+        .io = copy->io,
+        .path = source,
+        .deep = copy->options.recursive != 0,
+        .folder = copy->options.recursive && is_folder_name(source),
+        .others = true,
+    };
+    struct stk_visit *walk = NULL;
+    struct stk_item *item;
+    int status = stk_visit_open(&walk, &options, error);
+
+    while (status >= 0 || status == STOKER_ERROR_AGAIN) {
+        if (atomic_load_explicit(&copy->stop, memory_order_relaxed)) {
+            status = STOKER_ERROR_CLOSED;
+            break;
+        }
+        status = stk_visit_next(walk, TICK_MS, &item, error);
+        if (status == 0) {
+            break;
+        }
+        if (status == 1) {
+            status = item->kind == STK_ENTRY_OTHER ? leave_out(copy, item->name, error)
+                                                   : plan_item(copy, source, item, error);
+            stk_free(item);
+        }
+    }
+    stk_visit_close(walk);
+    return status;
+}
+
+/* What has its name at the destination, or lies below it there, is no less the source's for it: it
+ * is not removed. */
+static int leave_out(struct stoker_copy *copy, const char *name, struct stoker_error *error)
+{
+    struct stk_view key = {(const uint8_t *)name, strlen(name)};
+
+    atomic_fetch_add_explicit(&copy->links_left_out, 1, memory_order_relaxed);
+    return copy->options.remove_extra && stk_keys_add(&copy->left, key) < 0
+               ? stk_fail(error, -ENOMEM, "cannot copy", "free memory", "copy")
+               : 0;
+}
+
+void stk_copy_count_kept(struct stoker_copy *copy, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&copy->files_kept, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&copy->files_done, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&copy->bytes_kept, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&copy->bytes_done, bytes, memory_order_relaxed);
+}
+
+/* What is there already, and need not be copied again if its hash is right, where one is told. */
+static bool is_kept(struct stoker_copy *copy, const char *to, const char *name,
+                    const struct stk_item *item)
+{
+    struct stk_stat stat = {.kind = STK_ENTRY_FILE};
+
+    if (!copy->options.update) {
+        return false;
+    }
+    if (copy->remote && copy->folder) {
+        if (!stk_copy_there_find(copy, name, &stat.bytes, &stat.mtime_ns)) {
+            return false;
+        }
+    } else if (stk_io_stat_path(copy->io, to, &stat, NULL) < 0) {
+        return false;
+    }
+    /* Stores tell whole seconds. Of before 1970 there are files, too: what archives made of no
+     * time. */
+    if (stat.kind != STK_ENTRY_FILE || stat.bytes != item->bytes ||
+        (stat.bytes > 0 && (int64_t)stat.mtime_ns + 999999999 < (int64_t)item->mtime_ns)) {
+        return false;
+    }
+    return true;
+}
+
+/* A failure of this one only; the rest goes on. */
+static int note_item(struct stoker_copy *copy, int status, const struct stoker_error *error)
+{
+    atomic_fetch_add_explicit(&copy->files_failed, 1, memory_order_relaxed);
+    pthread_mutex_lock(&copy->lock);
+    if (copy->locked.status == 0) {
+        copy->locked.status = status;
+        copy->locked.error = *error;
+    }
+    pthread_mutex_unlock(&copy->lock);
+    return atomic_load_explicit(&copy->files_failed, memory_order_relaxed) < STK_COPY_FAILURES_MAX
+               ? 0
+               : status;
+}
+
+static int check_item(struct stoker_copy *copy, const char *source, const struct stk_item *item,
+                      const char *name, struct stoker_error *error)
+{
+    if (copy->options.kind == STOKER_SYNC && !item->name[0]) {
+        /* A page that a web server made of a folder, maybe: what it lacks is not to be removed. */
+        return stk_fail(error, -ENOTDIR, "the source is a file: folders are synchronised",
+                        "copy a file with 'stoker cp'; of web servers name each file", "'%.400s'",
+                        source);
+    }
+    if (item->kind != STK_ENTRY_FILE || (!copy->options.recursive && item->name[0])) {
+        return stk_fail(error, -EISDIR, "this is a folder", "copy it with --recursive", "'%.400s'",
+                        source);
+    }
+    if (!copy->remote && copy->folder && !stk_copy_is_path(name)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a key cannot be a path of this machine",
+                        "copy it by itself, to a name of your own", "'%.400s' key '%.200s'", source,
+                        name);
+    }
+    if (copy->keep_names) {
+        int fresh =
+            stk_keys_add(&copy->names, (struct stk_view){(const uint8_t *)name, strlen(name)});
+
+        if (fresh < 0) {
+            return stk_fail(error, -ENOMEM, "cannot copy", "free memory", "copy");
+        }
+        if (fresh == 0) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "two sources have the same name",
+                            "copy them to different folders", "'%.300s' name '%.200s'", source,
+                            name);
+        }
+    }
+    return 0;
+}
+
+static int plan_item(struct stoker_copy *copy, const char *source, const struct stk_item *item,
+                     struct stoker_error *error)
+{
+    struct stk_copy_file *file = NULL;
+    char *from = stk_copy_join(source, item->name), *to = NULL, *base = NULL;
+    const char *name = item->name;
+    bool kept = false;
+    int status = from ? 0 : -ENOMEM;
+
+    if (status == 0 && !name[0]) { /* the source itself */
+        size_t bytes;
+        const char *at = stk_copy_base(source, &bytes);
+
+        base = stk_alloc(1, bytes + 1);
+        if (base) {
+            memcpy(base, at, bytes);
+        }
+        name = base;
+    }
+    if (status == 0 && name) {
+        status = check_item(copy, source, item, name, error);
+        if (status < 0 && status != -EISDIR && status != -ENOTDIR && status != -ENOMEM) {
+            status = note_item(copy, status, error);
+            goto done;
+        }
+        to = copy->folder ? stk_copy_join(copy->destination, name) : stk_strdup(copy->destination);
+    }
+    if (status < 0 && status != -ENOMEM) {
+        goto done;
+    }
+    if (status == 0 && to) {
+        atomic_fetch_add_explicit(&copy->files, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&copy->bytes, item->bytes, memory_order_relaxed);
+        kept = is_kept(copy, to, name, item);
+        if (kept && !item->hash[0]) {
+            stk_copy_count_kept(copy, item->bytes);
+            goto done;
+        }
+        file = stk_copy_file_new(from, to);
+    }
+    if (!file) {
+        status = stk_fail(error, -ENOMEM, "cannot copy", "free memory", "'%.400s'", source);
+        goto done;
+    }
+    file->bytes = item->bytes;
+    file->mtime_ns = item->mtime_ns;
+    file->version = item->version;
+    if (kept) {
+        snprintf(file->hash, sizeof file->hash, "%s",
+                 item->hash); /* a worker reads what is there */
+    }
+    status = stk_copy_put(copy, file);
+done:
+    stk_free(base);
+    stk_free(from);
+    stk_free(to);
+    return status;
+}
+
+int stk_copy_remove_extra(struct stoker_copy *copy, struct stoker_error *error)
+{
+    struct stk_visit_options options = {
+        .io = copy->io, .path = copy->destination, .deep = true, .folder = true};
+    struct stk_visit *walk = NULL;
+    int status = stk_visit_open(&walk, &options, error);
+
+    if (status == 0) {
+        status = stk_copy_remove_walk(copy, walk, copy->destination, true, error);
+    }
+    stk_visit_close(walk);
+    return status;
+}

@@ -1,0 +1,187 @@
+/* Which members make the difference between two samples of one key. */
+#include "base/mem.h"
+#include "tools/diff/diff.h"
+
+#include "base/xxh3.h"
+#include "format/compress/decompress.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MEMBERS_MAX = 64 /* of a sample, that are looked at */, PIECE_BYTES = 64 << 10 };
+
+/* A sample of one side. */
+struct half {
+    const struct stk_diff_side *side;
+    struct stk_sample sample;
+    uint32_t count;
+    struct {
+        struct stk_member place;
+        char extension[STK_DIFF_EXTENSION_MAX]; /* empty and absent: not compared */
+        bool absent;
+    } members[MEMBERS_MAX];
+};
+
+static int load(const struct stoker_diff *diff, struct half *half, uint64_t sample,
+                struct stoker_error *error);
+static int compare(const struct half *a, uint32_t at, const struct half *b, uint32_t with,
+                   struct stoker_error *error);
+static void add(char *text, size_t capacity, const char *before, const char *extension,
+                const char *after);
+
+int stk_diff_members(const struct stoker_diff *diff, const uint64_t samples[2], char *text,
+                     size_t capacity, struct stoker_error *error)
+{
+    struct half *halves = stk_alloc(2, sizeof *halves), *a = halves, *b = halves + 1;
+    int status =
+        halves ? 0 : stk_fail(error, -ENOMEM, "cannot compare samples", "free memory", "members");
+
+    text[0] = '\0';
+    for (int s = 0; s < 2 && status == 0; s++) {
+        halves[s].side = &diff->sides[s];
+        status = load(diff, &halves[s], samples[s], error);
+    }
+    for (uint32_t i = 0; status == 0 && i < a->count; i++) {
+        uint32_t j = 0;
+
+        while (j < b->count && (b->members[j].absent ||
+                                strcmp(a->members[i].extension, b->members[j].extension) != 0)) {
+            j++;
+        }
+        if (a->members[i].absent) {
+            continue;
+        }
+        if (j == b->count) {
+            add(text, capacity, "-", a->members[i].extension, "");
+            continue;
+        }
+        status = compare(a, i, b, j, error);
+        if (status > 0) {
+            add(text, capacity, "", a->members[i].extension, status == 2 ? "?" : "");
+            status = 0;
+        }
+        b->members[j].absent = true; /* it has been compared */
+    }
+    for (uint32_t j = 0; status == 0 && j < b->count; j++) {
+        if (!b->members[j].absent) {
+            add(text, capacity, "+", b->members[j].extension, "");
+        }
+    }
+    stk_free(halves);
+    return status;
+}
+
+/* Appends a word; one that does not fit whole is left out. */
+static void add(char *text, size_t capacity, const char *before, const char *extension,
+                const char *after)
+{
+    size_t used = strlen(text);
+    int bytes = snprintf(text + used, capacity - used, "%s%s%s%s", used ? " " : "", before,
+                         extension, after);
+
+    if (bytes < 0 || (size_t)bytes >= capacity - used) {
+        text[used] = '\0';
+    }
+}
+
+static int load(const struct stoker_diff *diff, struct half *half, uint64_t sample,
+                struct stoker_error *error)
+{
+    const struct stk_index *index = half->side->dataset->index;
+    int status = stk_index_sample(index, sample, &half->sample, error);
+
+    for (uint32_t i = 0; status == 0 && i < stk_min(half->sample.member_count, MEMBERS_MAX); i++) {
+        char space[STK_DIFF_EXTENSION_MAX];
+        const char *extension;
+
+        status = stk_index_member(index, &half->sample, i, &half->members[i].place, error);
+        if (status < 0) {
+            break;
+        }
+        extension =
+            stk_diff_extension(diff, half->side, &half->sample, &half->members[i].place, space);
+        half->members[i].absent = !extension;
+        snprintf(half->members[i].extension, STK_DIFF_EXTENSION_MAX, "%s",
+                 extension ? extension : "");
+        half->count++;
+    }
+    return status;
+}
+
+/* XXH3-64 and size of one member's bytes. 1: it lies in a packed shard, and is not read. */
+static int read_sum(const struct half *half, const struct stk_member *place, uint64_t *sum_out,
+                    uint64_t *bytes_out, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = half->side->dataset;
+    struct stk_io *io = dataset->engine->io;
+    struct stk_file *file = NULL;
+    struct stk_sum *sum = NULL;
+    uint8_t *piece = NULL;
+    uint64_t done = 0;
+    int64_t got = 1;
+    int status;
+
+    if (stk_index_shard_packing(dataset->index, place->shard) != STK_PLAIN) {
+        return 1;
+    }
+    status = stk_dataset_pin(dataset, place->shard, &file, error);
+    if (status < 0) {
+        return status;
+    }
+    sum = stk_sum_open();
+    piece = stk_alloc(PIECE_BYTES, 1);
+    if (!sum || !piece) {
+        status = stk_fail(error, -ENOMEM, "cannot compare samples", "free memory", "a member");
+    }
+    while (status == 0 && got > 0 && done < place->bytes) {
+        got = stk_io_read_wait(io, file, place->offset + done, piece,
+                               (size_t)stk_min(PIECE_BYTES, place->bytes - done));
+        if (got < 0) {
+            status = stk_io_fail_read(io, file, got, "cannot read", error);
+            stk_dataset_place(dataset, error, place->shard, place->offset, NULL);
+        } else {
+            stk_sum_add(sum, piece, (size_t)got);
+            done += (uint64_t)got;
+        }
+    }
+    if (status == 0) {
+        *sum_out = stk_sum_done(sum);
+        *bytes_out = done;
+    }
+    stk_sum_close(sum);
+    stk_free(piece);
+    stk_dataset_unpin(dataset, place->shard, file);
+    return status;
+}
+
+/* 0: the same; 1: they differ; 2: that is not known. */
+static int compare(const struct half *a, uint32_t at, const struct half *b, uint32_t with,
+                   struct stoker_error *error)
+{
+    const struct half *halves[2] = {a, b};
+    const uint32_t members[2] = {at, with};
+    uint64_t bytes[2], sums[2];
+    bool known = true;
+    int status = 0;
+
+    for (int s = 0; s < 2; s++) {
+        bytes[s] = halves[s]->members[members[s]].place.bytes;
+        known = known && stk_index_shard_has_checksums(halves[s]->side->dataset->index,
+                                                       halves[s]->sample.shard);
+    }
+    if (bytes[0] != bytes[1] && bytes[0] != STK_WHOLE && bytes[1] != STK_WHOLE) {
+        return 1;
+    }
+    for (int s = 0; s < 2 && status == 0; s++) {
+        const struct stk_index *index = halves[s]->side->dataset->index;
+
+        status = known ? stk_index_checksum(index, &halves[s]->sample, members[s], &sums[s], error)
+                       : read_sum(halves[s], &halves[s]->members[members[s]].place, &sums[s],
+                                  &bytes[s], error);
+    }
+    if (status != 0) {
+        return status == 1 ? 2 : status;
+    }
+    return sums[0] != sums[1] || (!known && bytes[0] != bytes[1]);
+}

@@ -1,0 +1,559 @@
+/* Files by their names: what they are, what lies below them, their bytes; and many ranges of them,
+ * side by side: near ones of an object come in one request. */
+#include "tools/files/file_handle.h"
+
+#include "base/mem.h"
+#include "base/memory_budget.h"
+#include "engine/engine.h"
+#include "io/io.h"
+#include "storage/object/store.h"
+#include "storage/source/source.h"
+#include "storage/url/url_alias.h"
+#include "storage/vfs/vfs.h"
+#include "storage/walk/walk.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GAP_DEFAULT (256u << 10) /* comes in some ms, less than a request takes to begin */
+#define RUN_BYTES (8u << 20)     /* several ranges are joined to at most so much */
+#define JOINED_BYTES (64u << 20) /* of joined runs in flight, from the engine's budget */
+#define FLYING_MAX 1024u
+#define TICK_MS 1000u
+
+struct stoker_walk {
+    struct stoker_engine *engine; /* held */
+    struct stk_visit *walk;
+};
+
+static void tell(struct stoker_file_info *info, const struct stoker_file_info *full)
+{
+    struct stoker_file_info copy = *full;
+
+    copy.struct_size = info->struct_size;
+    memcpy(info, &copy, stk_min(info->struct_size, sizeof copy));
+}
+
+static int check_info(const struct stoker_file_info *info, struct stoker_error *error)
+{
+    return info->struct_size >= offsetof(struct stoker_file_info, etag)
+               ? 0
+               : stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                          "set it to sizeof the struct", "file info");
+}
+
+static void put_text(char *to, size_t to_bytes, const char *text)
+{
+    size_t bytes = strlen(text);
+
+    memcpy(to, bytes < to_bytes ? text : "", bytes < to_bytes ? bytes + 1 : 1);
+}
+
+static int name(const char *path, char **name_out, struct stoker_error *error)
+{
+    return stk_vault_name(path, name_out) < 0
+               ? stk_fail(error, -ENOMEM, "cannot look at a file", "free memory", "files")
+               : 0;
+}
+
+static int look(struct stoker_engine *engine, const char *path, struct stoker_file_info *info,
+                struct stoker_error *error)
+{
+    struct stoker_file_info full = {0};
+    struct stk_about about;
+    struct stk_stat stat;
+    int status = stk_route_look(engine->io, path, &stat, &about, error);
+
+    if (status < 0) {
+        return status;
+    }
+    full.kind = stat.kind;
+    full.bytes = stat.kind == STK_ENTRY_FILE ? stat.bytes : 0;
+    full.mtime_ns = stat.mtime_ns;
+    put_text(full.etag, sizeof full.etag, about.etag);
+    put_text(full.storage_class, sizeof full.storage_class, about.storage);
+    full.archive = about.archive;
+    full.restored_until_ns = about.back_until_ns;
+    tell(info, &full);
+    return 0;
+}
+
+int stoker_names_match(struct stoker_engine *engine, const char *path, char **names_out,
+                       size_t *count_out, struct stoker_error *error)
+{
+    char *named = NULL;
+    int status = stk_engine_check(engine, error);
+
+    *names_out = NULL;
+    *count_out = 0;
+    status = status < 0 ? status : name(path, &named, error);
+    status = status < 0 ? status : stk_source_match(engine->io, named, names_out, count_out, error);
+    stk_free(named);
+    return status;
+}
+
+void stoker_names_free(char *names)
+{
+    stk_free(names);
+}
+
+int stoker_stat(struct stoker_engine *engine, const char *path, struct stoker_file_info *info,
+                struct stoker_error *error)
+{
+    char *named = NULL;
+    int status = stk_engine_check(engine, error);
+
+    status = status < 0 ? status : check_info(info, error);
+    status = status < 0 ? status : name(path, &named, error);
+    status = status < 0 ? status : look(engine, named, info, error);
+    stk_free(named);
+    return status;
+}
+
+int stoker_walk_open(struct stoker_walk **walk_out, struct stoker_engine *engine, const char *path,
+                     uint32_t recursive, struct stoker_error *error)
+{
+    struct stk_visit_options options = {
+        .io = engine->io, .deep = recursive != 0, .others = recursive > 1};
+    struct stoker_walk *walk;
+    char *named = NULL;
+    int status = stk_engine_check(engine, error);
+
+    *walk_out = NULL;
+    status = status < 0 ? status : name(path, &named, error);
+    if (status < 0) {
+        return status;
+    }
+    walk = stk_alloc(1, sizeof *walk);
+    options.path = named;
+    options.folder = named[0] && named[strlen(named) - 1] == '/';
+    status = walk ? stk_visit_open(&walk->walk, &options, error)
+                  : stk_fail(error, -ENOMEM, "cannot list", "free memory", "'%.400s'", named);
+    stk_free(named);
+    if (status < 0) {
+        stk_free(walk);
+        return status;
+    }
+    walk->engine = engine;
+    stk_engine_hold(engine);
+    *walk_out = walk;
+    return 0;
+}
+
+int stoker_walk_next(struct stoker_walk *walk, uint32_t timeout_ms, struct stoker_file_info *info,
+                     struct stoker_error *error)
+{
+    struct stk_item *item = NULL;
+    int status = stk_engine_check(walk->engine, error);
+
+    status = status < 0 ? status : check_info(info, error);
+    status = status < 0 ? status : stk_visit_next(walk->walk, timeout_ms, &item, error);
+    if (status == 1) {
+        struct stoker_file_info full = {
+            .kind = item->kind, .bytes = item->bytes, .mtime_ns = item->mtime_ns};
+
+        put_text(full.etag, sizeof full.etag, item->etag);
+        put_text(full.name, sizeof full.name, item->name);
+        tell(info, &full);
+        stk_free(item);
+    }
+    return status;
+}
+
+void stoker_walk_close(struct stoker_walk *walk)
+{
+    if (walk && stk_engine_check(walk->engine, NULL) == 0) {
+        stk_visit_close(walk->walk);
+        stk_engine_release(walk->engine);
+        stk_free(walk);
+    }
+}
+
+static int open_named(struct stoker_file **file_out, struct stoker_engine *engine, const char *path,
+                      struct stoker_file_info *info, struct stoker_error *error)
+{
+    struct stoker_file_info full = {.kind = STOKER_FILE};
+    struct stk_about about = {0};
+    struct stoker_file *file;
+    struct stk_stat stat;
+    int status;
+
+    file = stk_alloc(1, sizeof *file + strlen(path) + 1);
+    if (!file) {
+        return stk_fail(error, -ENOMEM, "cannot open a file", "free memory", "'%.400s'", path);
+    }
+    memcpy(file->path, path, strlen(path) + 1);
+    status = stk_io_open_file(engine->io, path, &file->file, error);
+    if (status == 0 && (status = stk_io_stat_file(engine->io, file->file, &stat, error)) < 0) {
+        stk_io_close_file(engine->io, file->file);
+    }
+    if (status < 0) {
+        stk_free(file);
+        return status;
+    }
+    if (info) {
+        stk_route_about(file->file, &about);
+        full.kind = stat.kind;
+        full.bytes = stat.bytes;
+        full.mtime_ns = stat.mtime_ns;
+        put_text(full.etag, sizeof full.etag, about.etag);
+        tell(info, &full);
+    }
+    file->bytes = stat.bytes;
+    file->remote = stk_io_is_url(path);
+    file->engine = engine;
+    stk_engine_hold(engine);
+    *file_out = file;
+    return 0;
+}
+
+int stoker_file_open(struct stoker_file **file_out, struct stoker_engine *engine, const char *path,
+                     struct stoker_file_info *info, struct stoker_error *error)
+{
+    char *named = NULL;
+    int status = stk_engine_check(engine, error);
+
+    *file_out = NULL;
+    status = status < 0 || !info ? status : check_info(info, error);
+    status = status < 0 ? status : name(path, &named, error);
+    status = status < 0 ? status : open_named(file_out, engine, named, info, error);
+    stk_free(named);
+    return status;
+}
+
+/* The names of paths one behind the other; NULL: there is no memory. */
+static char *join_names(const char *const *paths, size_t count)
+{
+    char **names = stk_alloc(count, sizeof *names), *joined = NULL, *at;
+    size_t made = 0, bytes = 0;
+
+    while (names && made < count && stk_vault_name(paths[made], &names[made]) == 0) {
+        bytes += strlen(names[made++]) + 1;
+    }
+    at = joined = names && made == count ? stk_alloc(1, bytes) : NULL;
+    for (size_t i = 0; i < made; i++) {
+        at = joined ? stpcpy(at, names[i]) + 1 : NULL;
+        stk_free(names[i]);
+    }
+    stk_free(names);
+    return joined;
+}
+
+void stoker_files_expect(struct stoker_engine *engine, const char *const *paths, size_t count)
+{
+    char *names =
+        stk_engine_check(engine, NULL) == 0 && count > 1 ? join_names(paths, count) : NULL;
+
+    if (names) {
+        stk_io_expect(engine->io, names, count);
+    }
+    stk_free(names);
+}
+
+int stk_file_fail(struct stoker_file *file, int64_t status, uint64_t offset,
+                  struct stoker_error *error)
+{
+    struct stk_io *io = file->engine->io;
+
+    if (status == STOKER_ERROR_CHANGED || status == -ENOENT) {
+        stk_route_know(io, file->path, NULL); /* who opens it again asks */
+    }
+    if (error && !stk_io_explain(io, file->file, (int)status, error)) {
+        stk_fail(error, (int)status, "cannot read the file", "check the disk, or the server",
+                 "'%.400s' offset %llu", file->path, (unsigned long long)offset);
+    }
+    return (int)status;
+}
+
+int64_t stoker_file_read(struct stoker_file *file, uint64_t offset, void *buffer, size_t bytes,
+                         struct stoker_error *error)
+{
+    struct stk_io *io = file->engine->io;
+    int status = stk_engine_check(file->engine, error);
+    size_t done = 0;
+
+    while (status == 0 && done < bytes) {
+        int64_t got =
+            stk_io_read_wait(io, file->file, offset + done, (uint8_t *)buffer + done, bytes - done);
+
+        if (got == 0) {
+            break;
+        }
+        if (got < 0) {
+            status = stk_file_fail(file, got, offset, error);
+        } else {
+            done += (size_t)got;
+        }
+    }
+    return status < 0 ? status : (int64_t)done;
+}
+
+void stoker_file_close(struct stoker_file *file)
+{
+    if (file && stk_engine_check(file->engine, NULL) == 0) {
+        stk_io_close_file(file->engine->io, file->file);
+        stk_engine_release(file->engine);
+        stk_free(file);
+    }
+}
+
+/* ---- many ranges ---- */
+
+/* Ranges that one read brings. */
+struct run {
+    struct stk_read read; /* first */
+    size_t first, count;  /* of `order` */
+    uint64_t begin, bytes;
+    bool direct; /* into the range's own buffer, from `skipped` bytes on */
+};
+
+struct reading {
+    struct stoker_engine *engine;
+    struct stk_io *io;
+    struct stk_queue *queue;
+    struct stoker_range *ranges;
+    struct stoker_range **order; /* of remote ones: by file and offset */
+    struct run *runs;
+    size_t count, run_count, next;
+    bool apart;
+    uint64_t gap, joined; /* bytes of joined runs in flight */
+    uint32_t flying, flying_max;
+    int status;
+    struct stoker_error *error;
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct stoker_range *x = *(struct stoker_range *const *)a;
+    const struct stoker_range *y = *(struct stoker_range *const *)b;
+
+    if (x->file != y->file) {
+        return (uintptr_t)x->file < (uintptr_t)y->file ? -1 : 1;
+    }
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static void fail(struct reading *reading, struct stoker_range *range, int64_t status)
+{
+    struct stoker_error *error = reading->status == 0 ? reading->error : NULL;
+
+    range->result = status;
+    if (status < 0 && reading->status == 0) {
+        reading->status = (int)status;
+        stk_file_fail(range->file, status, range->offset, error);
+    }
+}
+
+/* One range of more than a read may bring, or of this machine: read here, waiting. */
+static void read_here(struct reading *reading, struct stoker_range *range)
+{
+    struct stoker_error *error = reading->status == 0 ? reading->error : NULL;
+
+    range->result =
+        stoker_file_read(range->file, range->offset, range->buffer, range->bytes, error);
+    if (range->result < 0 && reading->status == 0) {
+        reading->status = (int)range->result;
+    }
+}
+
+/* What of a range lies within its file. */
+static uint64_t within(const struct stoker_range *range)
+{
+    uint64_t size = range->file->bytes;
+
+    return range->offset >= size ? 0 : stk_min(range->bytes, size - range->offset);
+}
+
+/* The run that begins with order[first]. */
+static struct run plan(const struct reading *reading, size_t first)
+{
+    const struct stoker_range *range = reading->order[first];
+    struct run run = {.first = first, .count = 1, .begin = range->offset, .direct = true};
+    uint64_t end = range->offset + within(range);
+
+    for (size_t i = first + 1; i < reading->count && !reading->apart; i++) {
+        const struct stoker_range *next = reading->order[i];
+        uint64_t next_end = next->offset + within(next);
+
+        if (next->file != range->file || next->offset > end + reading->gap ||
+            stk_max(end, next_end) - run.begin > RUN_BYTES) {
+            break;
+        }
+        end = stk_max(end, next_end);
+        run.count++;
+        run.direct = false;
+    }
+    run.bytes = end - run.begin;
+    return run;
+}
+
+static int plan_all(struct reading *reading)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < reading->count; i++) {
+        struct stoker_range *range = &reading->ranges[i];
+
+        range->result = 0;
+        range->first_ns = range->all_ns = 0;
+        if (!range->file->remote || range->bytes > UINT32_MAX / 2) {
+            continue;
+        }
+        if (within(range) > 0) {
+            reading->order[kept++] = range;
+        }
+    }
+    reading->count = kept;
+    if (!reading->apart) { /* else they are asked for in the caller's order */
+        qsort(reading->order, kept, sizeof *reading->order, compare);
+    }
+    for (size_t i = 0; i < kept; i += reading->runs[reading->run_count++].count) {
+        reading->runs[reading->run_count] = plan(reading, i);
+    }
+    return 0;
+}
+
+/* Starts runs while there is room. */
+static void start(struct reading *reading)
+{
+    while (reading->next < reading->run_count && reading->flying < reading->flying_max) {
+        struct run *run = &reading->runs[reading->next];
+        struct stoker_range *range = reading->order[run->first];
+        uint8_t *buffer = range->buffer;
+
+        if (!run->direct) {
+            if (reading->flying > 0 && reading->joined + run->bytes > JOINED_BYTES) {
+                return;
+            }
+            buffer =
+                stk_engine_reserve(reading->engine, run->bytes, 0, "ranges to be joined", NULL) == 0
+                    ? stk_alloc(1, run->bytes)
+                    : NULL;
+            if (!buffer) { /* one by one they need no memory */
+                for (size_t i = 0; i < run->count; i++) {
+                    read_here(reading, reading->order[run->first + i]);
+                }
+                reading->next++;
+                continue;
+            }
+            reading->joined += run->bytes;
+        }
+        run->read = (struct stk_read){.file = range->file->file,
+                                      .offset = run->begin,
+                                      .buffer = buffer,
+                                      .bytes = (uint32_t)run->bytes,
+                                      .capacity = (uint32_t)run->bytes};
+        if (stk_io_submit(reading->io, reading->queue, &run->read) == 0) {
+            if (!run->direct) {
+                stk_free(buffer);
+                stk_budget_release(&reading->engine->budget, run->bytes);
+                reading->joined -= run->bytes;
+            }
+            return; /* the queue is full */
+        }
+        reading->flying++;
+        reading->next++;
+    }
+}
+
+static void end(struct reading *reading, struct run *run)
+{
+    for (size_t i = 0; i < run->count; i++) {
+        struct stoker_range *range = reading->order[run->first + i];
+        uint64_t bytes = within(range);
+
+        if (run->read.result < (int64_t)run->bytes) {
+            fail(reading, range, run->read.result < 0 ? run->read.result : STOKER_ERROR_TRUNCATED);
+            continue;
+        }
+        if (!run->direct) {
+            memcpy(range->buffer, run->read.buffer + (range->offset - run->begin), bytes);
+        }
+        if (run->direct && run->read.first_ns > run->read.sent_ns && run->read.sent_ns > 0) {
+            range->first_ns = run->read.first_ns - run->read.sent_ns;
+            range->all_ns = run->read.done_ns - run->read.sent_ns;
+        }
+        range->result = (int64_t)bytes;
+    }
+    if (!run->direct) {
+        stk_free(run->read.buffer);
+        stk_budget_release(&reading->engine->budget, run->bytes);
+        reading->joined -= run->bytes;
+    }
+    reading->flying--;
+}
+
+static int read_remote(struct reading *reading)
+{
+    int status = stk_io_queue_open(reading->io, &reading->queue, reading->error);
+
+    if (status < 0) {
+        return status;
+    }
+    start(reading);
+    while (reading->flying > 0) { /* each ends by its deadline */
+        struct stk_read *done = stk_io_reap(reading->io, reading->queue, TICK_MS), *next;
+
+        for (; done; done = next) {
+            next = done->next;
+            end(reading, (struct run *)(void *)done);
+        }
+        start(reading);
+    }
+    stk_io_queue_close(reading->io, reading->queue);
+    return reading->status;
+}
+
+int stoker_file_read_ranges(struct stoker_range *ranges, size_t count,
+                            const struct stoker_ranges_options *options, struct stoker_error *error)
+{
+    struct reading reading = {.ranges = ranges, .count = count, .error = error};
+    struct stoker_ranges_options full = {0};
+    int status;
+
+    if (count == 0) {
+        return 0;
+    }
+    if (options && options->struct_size < sizeof full.struct_size) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "struct_size is not set",
+                        "set it to sizeof the struct", "ranges options");
+    }
+    if (options) {
+        memcpy(&full, options, stk_min(options->struct_size, sizeof full));
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!ranges[i].file || ranges[i].file->engine != ranges[0].file->engine) {
+            return stk_fail(error, STOKER_ERROR_ARGUMENT, "ranges are of files of one engine",
+                            "give each range a file of the same engine", "range %zu", i);
+        }
+    }
+    reading.engine = ranges[0].file->engine;
+    reading.io = reading.engine->io;
+    reading.gap = full.gap_bytes == 0 ? GAP_DEFAULT : full.gap_bytes - 1;
+    reading.apart = full.apart != 0;
+    reading.flying_max = full.in_flight_max ? full.in_flight_max : FLYING_MAX;
+    status = stk_engine_check(reading.engine, error);
+    if (status < 0) {
+        return status;
+    }
+    reading.order = stk_alloc(count, sizeof *reading.order);
+    reading.runs = stk_alloc(count, sizeof *reading.runs);
+    if (!reading.order || !reading.runs) {
+        status = stk_fail(error, -ENOMEM, "cannot read ranges", "ask for fewer at once",
+                          "%zu ranges", count);
+    } else {
+        plan_all(&reading);
+        status = reading.run_count > 0 ? read_remote(&reading) : 0;
+        reading.status = status;
+        for (size_t i = 0; i < count; i++) {
+            if (!ranges[i].file->remote || ranges[i].bytes > UINT32_MAX / 2) {
+                read_here(&reading, &ranges[i]);
+            }
+        }
+        status = reading.status;
+    }
+    stk_free(reading.order);
+    stk_free(reading.runs);
+    return status;
+}

@@ -1,0 +1,417 @@
+/* Makes the marks of a data set's JPEGs, or checks them: samples in rounds on the engine's threads,
+ * their entries into the file in storage order. */
+#include "base/mem.h"
+#include "base/memory_budget.h"
+#include "base/xxh3.h"
+#include "dataset/dataset.h"
+#include "decode/jpeg/jpeg.h"
+#include "decode/jpeg_index/jpeg_index.h"
+#include "io/write.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ROUND_SAMPLES 16u
+/* Rounds of a call: as many as are done in a quarter of a second, for the caller draws and listens
+ * to signals between calls. */
+#define ROUNDS 32u
+#define ROUNDS_FIRST 4u
+#define CALL_NS 250000000u
+#define READ_BYTES_FIRST (256u << 10)
+#define READ_BYTES_MAX (256u << 20) /* a much larger picture has no marks */
+_Static_assert(2ull * READ_BYTES_MAX <= UINT32_MAX, "an entry counts the picture's bytes");
+#define WAIT_MS 30000u /* for memory */
+
+/* What one thread makes of ROUND_SAMPLES samples. */
+struct round {
+    struct stk_jpeg_decoder *decoder; /* owned, as all here; kept for the next round */
+    uint8_t *picture, *space, *entries;
+    size_t picture_capacity, space_capacity, entries_capacity, entries_bytes;
+    size_t ends[ROUND_SAMPLES]; /* of entries, of each sample */
+    uint64_t pictures, bytes, marked, wrong, first_wrong;
+};
+
+struct stoker_marker {
+    struct stoker_dataset *dataset;  /* borrowed */
+    struct stk_marks_writer *writer; /* owned; NULL: a check */
+    struct stk_lock *lock;
+    uint32_t mcus;
+    bool check, done;
+    uint64_t samples, next;
+    uint64_t rounds_max; /* of the next call */
+    struct stoker_marker_progress progress;
+    char path[STK_PATH_BYTES_MAX + sizeof STK_MARKS_SUFFIX];
+    struct round rounds[ROUNDS];
+};
+
+static int no_memory(struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot make marks of JPEGs", "free memory", "marks");
+}
+
+/* Room for `bytes`, reserved; what is in it stays. */
+static int make_room(struct stoker_engine *engine, uint8_t **data, size_t *capacity, size_t bytes,
+                     struct stoker_error *error)
+{
+    uint8_t *grown;
+    int status;
+
+    if (bytes <= *capacity) {
+        return 0;
+    }
+    bytes = stk_round_up(bytes + bytes / 2, 4096);
+    status = stk_engine_reserve(engine, bytes - *capacity, WAIT_MS, "marks of JPEGs", error);
+    if (status < 0) {
+        return status;
+    }
+    grown = stk_realloc(*data, *capacity, bytes, 1);
+    if (!grown) {
+        stk_budget_release(&engine->budget, bytes - *capacity);
+        return no_memory(error);
+    }
+    *data = grown;
+    *capacity = bytes;
+    return 0;
+}
+
+static void free_room(struct stoker_engine *engine, uint8_t *data, size_t capacity)
+{
+    stk_free(data);
+    stk_budget_release(&engine->budget, capacity);
+}
+
+static bool is_jpeg_name(const char *extension)
+{
+    const char *dot = strrchr(extension, '.'), *last = dot ? dot + 1 : extension;
+
+    return strcmp(last, "jpg") == 0 || strcmp(last, "jpeg") == 0 || strcmp(last, "jpe") == 0;
+}
+
+/* Whether the data is too short for the MCUs that the header counts: a block takes two bits at
+ * least. Nothing is taken for marks that such a picture cannot have. */
+static bool is_cut(const struct stk_jpeg_frame *frame)
+{
+    return (uint64_t)frame->mcu_columns * frame->mcu_rows > 4 * (uint64_t)frame->scan.bytes;
+}
+
+/* A picture's entry behind those that are there; nothing where it can have no marks. */
+static int add_entry(struct stoker_marker *marker, struct round *round, struct stk_view picture,
+                     struct stoker_error *error)
+{
+    const struct stk_jpeg_box corner = {0, 0, 1, 1};
+    struct stoker_engine *engine = marker->dataset->engine;
+    struct stk_marks_entry entry = {0};
+    struct stk_jpeg_frame frame;
+    uint64_t count, space;
+    uint8_t *to;
+    int status;
+
+    round->pictures++;
+    round->bytes += picture.bytes;
+    if (stk_jpeg_frame_read(picture, &frame)) {
+        return 0;
+    }
+    count = stk_jpeg_marks_count(&frame, marker->mcus);
+    space = stk_jpeg_workspace_bytes(&frame, &corner) + 64;
+    if (is_cut(&frame)) {
+        return 0;
+    }
+    status = make_room(engine, &round->space, &round->space_capacity, space, error);
+    if (status == 0) {
+        status =
+            make_room(engine, &round->entries, &round->entries_capacity,
+                      round->entries_bytes + sizeof entry + count * STK_JPEG_MARK_BYTES, error);
+    }
+    if (status < 0) {
+        return status;
+    }
+    to = round->entries + round->entries_bytes;
+    if (stk_jpeg_decoder_mark(round->decoder, &frame, marker->mcus,
+                              (void *)stk_round_up((uintptr_t)round->space, 64),
+                              to + sizeof entry)) {
+        return 0;
+    }
+    entry = (struct stk_marks_entry){stk_sum64(picture.data, picture.bytes),
+                                     (uint32_t)picture.bytes, (uint32_t)count};
+    memcpy(to, &entry, sizeof entry);
+    round->entries_bytes += sizeof entry + count * STK_JPEG_MARK_BYTES;
+    round->marked++;
+    return 0;
+}
+
+/* A member whole: 1; 0: it is too large to have marks. */
+static int read_picture(struct stoker_marker *marker, struct round *round, uint64_t sample,
+                        const char *extension, struct stk_view *picture_out,
+                        struct stoker_error *error)
+{
+    struct stoker_engine *engine = marker->dataset->engine;
+    size_t got = READ_BYTES_FIRST;
+    int status;
+
+    do {
+        status =
+            make_room(engine, &round->picture, &round->picture_capacity, stk_max(got, 1), error);
+        if (status < 0) {
+            return status;
+        }
+        status = stoker_dataset_read(marker->dataset, sample, extension, round->picture,
+                                     round->picture_capacity, &got, error);
+    } while (got > round->picture_capacity && got <= READ_BYTES_MAX);
+    *picture_out = (struct stk_view){round->picture, got};
+    return status == STOKER_ERROR_LIMIT ? 0 : status < 0 ? status : 1;
+}
+
+static int mark_sample(struct stoker_marker *marker, struct round *round, uint64_t number,
+                       struct stoker_error *error)
+{
+    const struct stk_index *index = marker->dataset->index;
+    struct stk_sample sample;
+    int status = stk_index_sample(index, number, &sample, error);
+
+    for (uint32_t i = 0; status >= 0 && i < sample.member_count; i++) {
+        struct stk_member member;
+        struct stk_view picture;
+        const char *extension;
+
+        status = stk_index_member(index, &sample, i, &member, error);
+        extension = status < 0 ? "" : stk_index_extension(index, member.extension);
+        if (!is_jpeg_name(extension)) {
+            continue;
+        }
+        status = read_picture(marker, round, number, extension, &picture, error);
+        status = status == 1 ? add_entry(marker, round, picture, error) : status;
+    }
+    return status < 0 ? status : 0;
+}
+
+static void check_sample(struct stoker_marker *marker, struct round *round, uint64_t number,
+                         size_t before)
+{
+    struct stk_marks_of of = stk_dataset_marks(marker->dataset, number);
+    size_t bytes = round->entries_bytes - before;
+
+    if (of.entries.bytes != bytes ||
+        (bytes > 0 && memcmp(of.entries.data, round->entries + before, bytes) != 0)) {
+        round->first_wrong = round->wrong++ == 0 ? number : round->first_wrong;
+    }
+}
+
+static int open_decoder(struct stoker_engine *engine, struct round *round,
+                        struct stoker_error *error)
+{
+    int status =
+        stk_engine_reserve(engine, stk_jpeg_decoder_bytes(), WAIT_MS, "marks of JPEGs", error);
+
+    if (status == 0) {
+        status = stk_jpeg_decoder_open(&round->decoder, STOKER_VECTOR_AUTO, error);
+        if (status < 0) {
+            stk_budget_release(&engine->budget, stk_jpeg_decoder_bytes());
+        }
+    }
+    return status;
+}
+
+static int run_round(void *context, uint64_t number, struct stoker_error *error)
+{
+    struct stoker_marker *marker = context;
+    struct round *round = &marker->rounds[number];
+    uint64_t first = marker->next + number * ROUND_SAMPLES;
+    int status = round->decoder ? 0 : open_decoder(marker->dataset->engine, round, error);
+
+    round->entries_bytes = 0;
+    for (uint32_t i = 0; i < ROUND_SAMPLES && first + i < marker->samples && status == 0; i++) {
+        size_t before = round->entries_bytes;
+
+        status = mark_sample(marker, round, first + i, error);
+        if (marker->check) {
+            check_sample(marker, round, first + i, before);
+        }
+        round->ends[i] = round->entries_bytes;
+    }
+    return status;
+}
+
+/* What a round made, into the file. */
+static int take_round(struct stoker_marker *marker, struct round *round, uint64_t first,
+                      struct stoker_error *error)
+{
+    struct stoker_marker_progress *progress = &marker->progress;
+    size_t at = 0;
+    int status = 0;
+
+    for (uint32_t i = 0; i < ROUND_SAMPLES && first + i < marker->samples && status == 0; i++) {
+        struct stk_view entries = {round->entries + at, round->ends[i] - at};
+
+        status = marker->writer ? stk_marks_writer_add(marker->writer, entries, error) : 0;
+        at = round->ends[i];
+        progress->samples_done++;
+    }
+    progress->pictures += round->pictures;
+    progress->bytes += round->bytes;
+    progress->marked += round->marked;
+    if (round->wrong > 0 && progress->wrong == 0) {
+        progress->first_wrong = round->first_wrong;
+    }
+    progress->wrong += round->wrong;
+    round->pictures = round->bytes = round->marked = round->wrong = 0;
+    return status;
+}
+
+/* Nothing is there to be checked: why. */
+static int refuse_check(struct stoker_marker *marker, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = marker->dataset;
+    struct stk_marks *marks = NULL;
+    int status = stk_marks_open(&marks, dataset->engine->io, marker->path,
+                                stk_index_identity(dataset->index), error);
+
+    stk_marks_close(marks);
+    if (status == -ENOENT) {
+        return stk_fail(error, STOKER_ERROR_MISSING, "there are no marks of JPEGs",
+                        "make them: stoker index --jpeg-rows", "'%.600s'", marker->path);
+    }
+    return status < 0
+               ? status
+               : stk_fail(error, STOKER_ERROR_CHANGED, "the marks of JPEGs are those of other data",
+                          "make them anew: stoker index --jpeg-rows", "'%.600s'", marker->path);
+}
+
+static int prepare(struct stoker_marker *marker, struct stoker_error *error)
+{
+    struct stoker_dataset *dataset = marker->dataset;
+    char lock[sizeof marker->path + sizeof ".lock"];
+    int status;
+
+    if (!dataset->index_path || stk_index_sequential(dataset->index)) {
+        return stk_fail(error, STOKER_ERROR_UNSUPPORTED, "the data set can have no marks of JPEGs",
+                        dataset->index_path ? "unpack its shards, or give them access points"
+                                            : "make an index first: stoker index",
+                        "%s", dataset->index_path ? dataset->index_path : "no index file");
+    }
+    snprintf(marker->path, sizeof marker->path, "%s%s", dataset->index_path, STK_MARKS_SUFFIX);
+    marker->samples = stk_index_samples(dataset->index);
+    if (marker->check) {
+        marker->mcus = dataset->marks ? stk_marks_mcus(dataset->marks) : 0;
+        return dataset->marks ? 0 : refuse_check(marker, error);
+    }
+    snprintf(lock, sizeof lock, "%s.lock", marker->path);
+    status = stk_io_lock(dataset->engine->io, lock, &marker->lock, error);
+    if (status == 0) {
+        struct stk_marks_plan plan = {marker->path, marker->samples, marker->mcus,
+                                      stk_index_identity(dataset->index)};
+
+        status = stk_marks_writer_open(&marker->writer, dataset->engine->io, &plan, error);
+    }
+    return status;
+}
+
+int stoker_marker_open(struct stoker_marker **marker_out, struct stoker_dataset *dataset,
+                       const struct stoker_marker_options *options, struct stoker_error *error)
+{
+    struct stoker_marker *marker;
+    int status = stk_engine_check(dataset->engine, error);
+
+    *marker_out = NULL;
+    if (status < 0) {
+        return status;
+    }
+    if (options && options->struct_size != sizeof *options) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "the options of marks are unusable",
+                        "set struct_size", "marker options");
+    }
+    marker = stk_alloc(1, sizeof *marker);
+    if (!marker) {
+        return no_memory(error);
+    }
+    marker->dataset = dataset;
+    marker->rounds_max = stk_max(stk_min(dataset->engine->worker_count, ROUNDS), ROUNDS_FIRST);
+    marker->mcus = options ? options->mcus : 0;
+    marker->check = options && options->check;
+    marker->progress.first_wrong = STOKER_NO_SAMPLE;
+    status = prepare(marker, error);
+    if (status < 0) {
+        stoker_marker_close(marker);
+        return status;
+    }
+    *marker_out = marker;
+    return 0;
+}
+
+static void tell(struct stoker_marker *marker, struct stoker_marker_progress *progress_out)
+{
+    marker->progress.samples = marker->samples;
+    marker->progress.path = marker->path;
+    marker->progress.struct_size = progress_out->struct_size;
+    memcpy(progress_out, &marker->progress,
+           stk_min(progress_out->struct_size, sizeof marker->progress));
+}
+
+/* A call of so many rounds took so long. Each thread has one at least. */
+static void pace(struct stoker_marker *marker, uint64_t rounds, uint64_t ns)
+{
+    uint64_t least = stk_min(marker->dataset->engine->worker_count, ROUNDS);
+
+    if (ns > CALL_NS) {
+        marker->rounds_max = stk_max(rounds / 2, least);
+    } else if (ns < CALL_NS / 2 && rounds == marker->rounds_max) {
+        marker->rounds_max = stk_min(2 * rounds, ROUNDS);
+    }
+}
+
+int stoker_marker_next(struct stoker_marker *marker, struct stoker_marker_progress *progress_out,
+                       struct stoker_error *error)
+{
+    uint64_t left = marker->samples - marker->next;
+    uint64_t rounds = stk_min(marker->rounds_max, (left + ROUND_SAMPLES - 1) / ROUND_SAMPLES);
+    struct stoker_engine *engine = marker->dataset->engine;
+    int status = stk_engine_check(engine, error);
+
+    if (status == 0 && rounds > 0) {
+        uint64_t began_ns = stk_engine_now(engine);
+
+        status = stk_engine_parallel(engine, rounds, run_round, marker, error);
+        pace(marker, rounds, stk_engine_now(engine) - began_ns);
+    }
+    for (uint64_t i = 0; status == 0 && i < rounds; i++) {
+        status = take_round(marker, &marker->rounds[i], marker->next + i * ROUND_SAMPLES, error);
+    }
+    if (status < 0) {
+        return status;
+    }
+    marker->next += stk_min(left, rounds * ROUND_SAMPLES);
+    if (marker->next == marker->samples && marker->writer && !marker->done) {
+        status = stk_marks_writer_commit(marker->writer, &marker->progress.file_bytes, error);
+    }
+    marker->done = marker->next == marker->samples;
+    if (status == 0 && progress_out) {
+        tell(marker, progress_out);
+    }
+    return status < 0 ? status : !marker->done;
+}
+
+void stoker_marker_close(struct stoker_marker *marker)
+{
+    struct stoker_engine *engine;
+
+    if (!marker || stk_engine_check(marker->dataset->engine, NULL) < 0) {
+        return;
+    }
+    engine = marker->dataset->engine;
+    stk_marks_writer_close(marker->writer);
+    if (marker->lock) {
+        stk_io_unlock(engine->io, marker->lock);
+    }
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        struct round *round = &marker->rounds[i];
+
+        if (round->decoder) {
+            stk_jpeg_decoder_close(round->decoder);
+            stk_budget_release(&engine->budget, stk_jpeg_decoder_bytes());
+        }
+        free_room(engine, round->picture, round->picture_capacity);
+        free_room(engine, round->space, round->space_capacity);
+        free_room(engine, round->entries, round->entries_capacity);
+    }
+    stk_free(marker);
+}

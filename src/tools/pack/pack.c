@@ -1,0 +1,586 @@
+/* The packing of a data set: a thread that plans, has whole shards written in parallel, commits. */
+#include "base/crypto/digest.h"
+#include "base/mem.h"
+#include "base/retry.h"
+#include "base/thread.h"
+#include "tools/pack/left_out.h"
+#include "tools/pack/pack_plan.h"
+#include "tools/pack/pack_read.h"
+#include "tools/pack/staging.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SHARD_BYTES_DEFAULT (256u << 20)
+#define SHARD_BYTES_MIN 4096u
+#define QUALITY_DEFAULT 90u
+#define RATIO_SAMPLES 64u /* whose pictures tell how much smaller all become */
+#define PPM 1000000u
+#define BAD_LIST_DEFAULT 10000u
+#define FOLDERS_MAX 1000 /* above the destination that are looked at */
+
+struct stoker_pack {
+    struct stoker_dataset *dataset; /* held; const after open, as all down to the thread */
+    struct stoker_pack_options options;
+    char *destination, *pattern; /* owned */
+    uint64_t begin_ns;
+    pthread_t thread;
+    struct stk_plan plan; /* of the thread, as all down to the counters */
+    struct stk_draft draft;
+    uint64_t *todo;       /* owned: shards that are to be written */
+    const char **classes; /* owned: lent by the dataset */
+    struct stk_left left; /* its list: const once ended */
+    _Atomic bool stop;
+    _Atomic uint32_t phase;
+    _Atomic uint64_t shards, shards_done, samples, samples_done, bytes, bytes_done;
+    _Atomic uint64_t shards_kept, samples_kept, bytes_kept, resized, copied;
+    _Atomic uint64_t retries;
+    pthread_mutex_t lock;
+    pthread_cond_t ended; /* or to be stopped */
+    struct {
+        bool ended;
+        int status;
+        struct stoker_error error;
+    } locked;
+};
+
+static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *given,
+                   struct stoker_error *error);
+static void *pack_main(void *argument);
+static int run(struct stoker_pack *pack, struct stoker_error *error);
+static int write_shards(struct stoker_pack *pack, struct stoker_error *error);
+static int write_shard(void *context, uint64_t round, struct stoker_error *error);
+static int commit(struct stoker_pack *pack, struct stoker_error *error);
+static int fail_memory(struct stoker_error *error);
+
+int stoker_pack_open(struct stoker_pack **pack_out, struct stoker_dataset *dataset,
+                     const struct stoker_pack_options *options, struct stoker_error *error)
+{
+    struct stoker_pack *pack;
+    pthread_condattr_t monotonic;
+    int status = stk_engine_check(dataset->engine, error);
+
+    *pack_out = NULL;
+    if (status < 0) {
+        return status;
+    }
+    pack = stk_alloc(1, sizeof *pack);
+    if (!pack) {
+        return fail_memory(error);
+    }
+    status = resolve(pack, options, error);
+    if (status < 0) {
+        goto done;
+    }
+    pthread_mutex_init(&pack->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&pack->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pack->dataset = dataset;
+    pack->begin_ns = stk_engine_now(dataset->engine);
+    pack->phase = STOKER_PACK_LISTING;
+    stk_dataset_hold(dataset);
+    status = stk_thread_start(&pack->thread, NULL, pack_main, pack);
+    if (status < 0) {
+        status = stk_fail_errno(error, -status, "cannot start a thread",
+                                "raise the limit of processes", "pack");
+        stk_dataset_release(dataset);
+        pthread_cond_destroy(&pack->ended);
+        pthread_mutex_destroy(&pack->lock);
+    }
+done:
+    if (status < 0) {
+        stk_free(pack->destination);
+        stk_free(pack->pattern);
+        stk_left_close(&pack->left);
+        stk_free(pack);
+        return status;
+    }
+    *pack_out = pack;
+    return 0;
+}
+
+static int open_left(struct stoker_pack *pack, struct stoker_error *error)
+{
+    struct stoker_pack_options *options = &pack->options;
+    struct stk_left_options left = {.quarantine = options->quarantine,
+                                    .samples_max = options->bad_samples_max,
+                                    .share_max = options->bad_share_max};
+
+    options->on_error = options->on_error ? options->on_error : STOKER_ON_ERROR_RAISE;
+    if (options->on_error > STOKER_ON_ERROR_SKIP || !(options->bad_share_max >= 0) ||
+        options->bad_share_max > 1) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a pack option is out of its range",
+                        "on_error raise or skip, bad_share_max from 0 to 1", "pack options");
+    }
+    left.skip = options->on_error == STOKER_ON_ERROR_SKIP;
+    left.list_max = options->bad_list_max ? options->bad_list_max : BAD_LIST_DEFAULT;
+    return stk_left_open(&pack->left, &left, &pack->draft, pack->pattern, error);
+}
+
+/* Without '/' at its end; owned by the caller. */
+static char *strip_slashes(const char *path)
+{
+    char *text = stk_strdup(path);
+
+    for (size_t bytes = text ? strlen(text) : 0; bytes > 1 && text[bytes - 1] == '/'; bytes--) {
+        text[bytes - 1] = 0;
+    }
+    return text;
+}
+
+static int resolve(struct stoker_pack *pack, const struct stoker_pack_options *given,
+                   struct stoker_error *error)
+{
+    struct stoker_pack_options *options = &pack->options;
+    int status;
+
+    if (!given || given->struct_size < offsetof(struct stoker_pack_options, shard_bytes) ||
+        given->struct_size > 4096 || !given->destination) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no destination is named",
+                        "set struct_size and destination", "pack options");
+    }
+    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    options->shard_bytes = options->shard_bytes ? options->shard_bytes : SHARD_BYTES_DEFAULT;
+    options->quality = options->quality ? options->quality : QUALITY_DEFAULT;
+    options->shuffle = options->shuffle ? options->shuffle : STOKER_SHUFFLE_NONE;
+    options->seed = options->shuffle == STOKER_SHUFFLE_FULL ? options->seed : 0;
+    options->io_retries = options->io_retries ? options->io_retries : STK_RETRIES_DEFAULT;
+    options->io_retries = options->io_retries == STOKER_NO_RETRIES ? 0 : options->io_retries;
+    options->io_retry_wait_ms =
+        options->io_retry_wait_ms ? options->io_retry_wait_ms : STK_RETRY_WAIT_DEFAULT_MS;
+    if (options->shard_bytes < SHARD_BYTES_MIN || options->quality > 100 ||
+        options->short_side > 1u << 16 ||
+        (options->shuffle != STOKER_SHUFFLE_NONE && options->shuffle != STOKER_SHUFFLE_FULL)) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "a pack option is out of its range",
+                        "shards of 4 KiB or more, quality 1 to 100, shuffle full or none",
+                        "pack options");
+    }
+    pack->destination = strip_slashes(options->destination);
+    pack->pattern = stk_strdup(options->pattern ? options->pattern : "shard-%06d.tar");
+    if (!pack->destination || !pack->pattern) {
+        return fail_memory(error);
+    }
+    status = open_left(pack, error);
+    options->destination = options->pattern = options->quarantine = NULL; /* borrowed until here */
+    return status < 0 ? status : stk_pattern_check(pack->pattern, error);
+}
+
+void stoker_pack_close(struct stoker_pack *pack)
+{
+    if (!pack || stk_engine_check(pack->dataset->engine, NULL) < 0) {
+        return;
+    }
+    pthread_mutex_lock(&pack->lock);
+    pack->stop = true;
+    pthread_cond_broadcast(&pack->ended); /* those that wait before they try again */
+    pthread_mutex_unlock(&pack->lock);
+    pthread_join(pack->thread, NULL);
+    stk_dataset_release(pack->dataset);
+    pthread_cond_destroy(&pack->ended);
+    pthread_mutex_destroy(&pack->lock);
+    stk_free(pack->destination);
+    stk_free(pack->pattern);
+    stk_left_close(&pack->left);
+    stk_free(pack);
+}
+
+static void fill(struct stoker_pack *pack, struct stoker_pack_progress *progress)
+{
+    struct stoker_pack_progress full = {.struct_size = progress->struct_size};
+
+    full.phase = pack->phase;
+    full.shards = pack->shards;
+    full.shards_done = pack->shards_done;
+    full.samples = pack->samples;
+    full.samples_done = pack->samples_done;
+    full.bytes = pack->bytes;
+    full.bytes_done = pack->bytes_done;
+    full.shards_kept = pack->shards_kept;
+    full.samples_kept = pack->samples_kept;
+    full.bytes_kept = pack->bytes_kept;
+    full.resized = pack->resized;
+    full.copied = pack->copied;
+    full.samples_left_out = pack->left.count;
+    full.retries = pack->retries;
+    full.run_ns = stk_engine_now(pack->dataset->engine) - pack->begin_ns;
+    memcpy(progress, &full, stk_min(progress->struct_size, sizeof full));
+}
+
+int stoker_pack_next(struct stoker_pack *pack, uint32_t timeout_ms,
+                     struct stoker_pack_progress *progress, struct stoker_error *error)
+{
+    struct timespec until = stk_engine_after((uint64_t)timeout_ms * 1000000u);
+    int status = stk_engine_check(pack->dataset->engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    pthread_mutex_lock(&pack->lock);
+    while (!pack->locked.ended && timeout_ms > 0 &&
+           pthread_cond_timedwait(&pack->ended, &pack->lock, &until) != ETIMEDOUT) {
+    }
+    status = pack->locked.ended ? pack->locked.status : 1;
+    if (status < 0 && error) {
+        *error = pack->locked.error;
+    }
+    pthread_mutex_unlock(&pack->lock);
+    if (progress) {
+        fill(pack, progress);
+    }
+    return status;
+}
+
+static void *pack_main(void *argument)
+{
+    struct stoker_pack *pack = argument;
+    struct stoker_error error = {0};
+    int status = run(pack, &error);
+
+    if (status < 0) {
+        stk_left_tell(&pack->left, &error);
+    }
+    stk_plan_close(&pack->plan);
+    stk_draft_close(&pack->draft);
+    stk_free(pack->todo);
+    stk_free(pack->classes);
+    pthread_mutex_lock(&pack->lock);
+    pack->locked.ended = true;
+    pack->locked.status = status;
+    pack->locked.error = error;
+    if (status == 0) {
+        pack->phase = STOKER_PACK_DONE;
+    }
+    pthread_cond_broadcast(&pack->ended);
+    pthread_mutex_unlock(&pack->lock);
+    return NULL;
+}
+
+/* What decides over the bytes; kept in the plan file and in the manifest. */
+static json_t *make_settings(const struct stoker_pack *pack)
+{
+    const struct stoker_pack_options *options = &pack->options;
+    char source[2 * sizeof pack->plan.source + 1], seed[24];
+
+    stk_hex(pack->plan.source, sizeof pack->plan.source, source);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)options->seed);
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:s}", "by", "pack", "order",
+                     pack->plan.shuffled ? "shuffled" : "source", "seed", seed, "shard_bytes",
+                     (json_int_t)options->shard_bytes, "pattern", pack->pattern, "short_side",
+                     (json_int_t)options->short_side, "quality",
+                     (json_int_t)(options->short_side ? options->quality : 0), "source", source);
+}
+
+static int open_gather(struct stoker_pack *pack, struct stk_gather *gather,
+                       struct stoker_error *error)
+{
+    struct stk_gather_options options = {
+        .short_side = pack->options.short_side,
+        .quality = pack->options.quality,
+        .strict = pack->options.on_error == STOKER_ON_ERROR_SKIP,
+        .io_retries = pack->options.io_retries,
+        .io_retry_wait_ms = pack->options.io_retry_wait_ms,
+        .stop = &pack->stop,
+        .lock = &pack->lock,
+        .woken = &pack->ended,
+        .retries = &pack->retries,
+    };
+
+    return stk_gather_open(gather, &pack->plan, &options, error);
+}
+
+/* How much smaller pictures become, by a fixed choice of samples. */
+static int find_ratio(struct stoker_pack *pack, uint64_t *ratio_out, struct stoker_error *error)
+{
+    uint64_t count = stk_min(pack->plan.sample_count, RATIO_SAMPLES);
+    struct stk_gather gather;
+    int status;
+
+    *ratio_out = PPM;
+    if (pack->options.short_side == 0) {
+        return 0;
+    }
+    status = open_gather(pack, &gather, error);
+    for (uint64_t i = 0; status == 0 && i < count; i++) {
+        /* Spread over all, without passing 64 bits. */
+        uint64_t sample =
+            pack->plan.sample_count / count * i + pack->plan.sample_count % count * i / count;
+
+        status = stk_gather_sample(&gather, sample, NULL, error);
+        if (status < 0 && gather.damaged) {
+            status = 0; /* met again, and weighed, when its shard is written */
+        }
+    }
+    if (status == 0 && gather.bytes_before > 0) {
+        *ratio_out = gather.bytes_after * PPM / gather.bytes_before;
+    }
+    stk_gather_close(&gather);
+    return status;
+}
+
+/* An earlier run had only its last step before it. */
+static int find_whole(struct stoker_pack *pack, struct stoker_error *error)
+{
+    struct stk_manifest manifest;
+    int status = stk_draft_manifest(&pack->draft, &manifest, error);
+
+    if (status == 0) {
+        pack->samples_done = pack->samples_kept = manifest.samples;
+        status = stk_left_find(&pack->left, &manifest, error);
+        stk_manifest_deinit(&manifest);
+    }
+    return status;
+}
+
+/* A folder of the source that is this one; NULL: none is. */
+static const char *find_source(const struct stoker_pack *pack, const struct stk_stat *folder)
+{
+    const struct stoker_dataset_options *source = &pack->dataset->options;
+
+    for (size_t i = 0; i < source->url_count; i++) {
+        struct stk_stat about;
+
+        if (stk_io_stat_path(pack->dataset->engine->io, source->urls[i], &about, NULL) == 0 &&
+            about.kind == STK_ENTRY_DIRECTORY && about.device == folder->device &&
+            about.inode == folder->inode) {
+            return source->urls[i];
+        }
+    }
+    return NULL;
+}
+
+/* What is written into a folder of the source would be of the source when the work goes on. What
+ * cannot be looked at is passed. */
+static int refuse_inside(struct stoker_pack *pack, struct stoker_error *error)
+{
+    char *at = stk_draft_parent(pack->destination);
+    struct stk_stat about = {0}, below = {0};
+    int status = at ? 0 : fail_memory(error);
+
+    for (int i = 0; status == 0 && i < FOLDERS_MAX &&
+                    stk_io_stat_path(pack->dataset->engine->io, at, &about, NULL) == 0 &&
+                    (about.device != below.device || about.inode != below.inode);
+         i++) {
+        const char *source = find_source(pack, &about);
+        char *above = stk_draft_path(at, "..", "");
+
+        if (source) {
+            status = stk_fail(error, STOKER_ERROR_ARGUMENT, "the destination lies in the source",
+                              "name one beside it: what is written there would be read again",
+                              "'%.200s' in '%.200s'", pack->destination, source);
+        } else if (!above) {
+            status = fail_memory(error);
+        }
+        stk_free(at);
+        at = above;
+        below = about;
+    }
+    stk_free(at);
+    return status;
+}
+
+static int run(struct stoker_pack *pack, struct stoker_error *error)
+{
+    char stamp[2 * sizeof pack->plan.stamp + 1];
+    json_t *settings = NULL;
+    uint64_t ratio;
+    int status = stk_plan_open(&pack->plan, pack->dataset, pack->options.shuffle,
+                               pack->options.seed, &pack->stop, error);
+
+    if (status < 0) {
+        return status;
+    }
+    pack->samples = pack->plan.sample_count + pack->dataset->losses.count;
+    status = refuse_inside(pack, error);
+    status = status < 0
+                 ? status
+                 : stk_left_check(&pack->left, pack->dataset->engine->io, pack->destination, error);
+    if (status < 0) {
+        return status;
+    }
+    settings = make_settings(pack);
+    if (!settings) {
+        return fail_memory(error);
+    }
+    stk_hex(pack->plan.stamp, sizeof pack->plan.stamp, stamp);
+    status = stk_draft_open(&pack->draft, pack->dataset->engine->io, pack->destination, settings,
+                            stamp, error);
+    json_decref(settings);
+    status = status < 0 ? status : stk_left_try(&pack->left, pack->dataset->engine->io, error);
+    if (status == 0 && pack->draft.state == STK_DRAFT_OPEN) {
+        status = find_ratio(pack, &ratio, error);
+        status = status < 0 ? status
+                            : stk_plan_cut(&pack->plan, pack->options.shard_bytes, ratio,
+                                           &pack->stop, error);
+        if (status == 0 && pack->plan.shard_count > stk_pattern_max(pack->pattern)) {
+            status = stk_fail(error, STOKER_ERROR_LIMIT, "the pattern cannot name so many shards",
+                              "write more digits, or make larger shards", "'%.200s': %llu shards",
+                              pack->pattern, (unsigned long long)pack->plan.shard_count);
+        }
+        status = status < 0 ? status : write_shards(pack, error);
+        status = status < 0 ? status : stk_left_list(&pack->left, error);
+    } else if (status == 0) {
+        status = find_whole(pack, error);
+    }
+    return status < 0 ? status : commit(pack, error);
+}
+
+/* Whether a shard of an earlier run is what this one would make of its samples. */
+static bool is_kept(const struct stoker_pack *pack, const struct stk_done *done, uint64_t shard)
+{
+    const struct stk_plan *plan = &pack->plan;
+
+    return done->samples + done->left.count == plan->starts[shard + 1] - plan->starts[shard] &&
+           (pack->options.on_error == STOKER_ON_ERROR_SKIP ? done->passed == 0
+                                                           : done->left.count == 0);
+}
+
+/* Finds what an earlier run finished, and has the rest written. */
+static int write_shards(struct stoker_pack *pack, struct stoker_error *error)
+{
+    const struct stk_plan *plan = &pack->plan;
+    char name[STK_SHARD_NAME_MAX];
+    uint64_t todo = 0;
+    int status;
+
+    pack->todo = stk_alloc(plan->shard_count, sizeof *pack->todo);
+    if (!pack->todo) {
+        return fail_memory(error);
+    }
+    status = stk_left_begin(&pack->left, &pack->dataset->losses, plan->sample_count,
+                            plan->shard_count, error);
+    pack->shards = plan->shard_count;
+    pack->bytes = plan->bytes;
+    for (uint64_t i = 0; status >= 0 && i < plan->shard_count; i++) {
+        struct stk_done done;
+
+        stk_pattern_name(pack->pattern, i, name, sizeof name);
+        status = stk_done_read(&done, pack->draft.io, pack->draft.directory, name, pack->draft.plan,
+                               error);
+        if (status < 0) {
+            break;
+        }
+        if (status == 0 || !is_kept(pack, &done, i)) {
+            pack->todo[todo++] = i;
+        } else {
+            stk_left_kept(&pack->left, i, done.left.count);
+            pack->shards_kept++;
+            pack->samples_kept += done.samples;
+            pack->bytes_kept += done.bytes;
+        }
+        stk_done_deinit(&done);
+    }
+    pack->shards_done = pack->shards_kept;
+    pack->samples_done = pack->samples_kept;
+    pack->bytes_done = pack->bytes_kept;
+    pack->phase = STOKER_PACK_WRITING;
+    status = status < 0 ? status : stk_left_weigh(&pack->left, error);
+    return status < 0 ? status
+                      : stk_engine_parallel(pack->dataset->engine, todo, write_shard, pack, error);
+}
+
+static int write_samples(struct stoker_pack *pack, uint64_t shard, struct stk_gather *gather,
+                         struct stk_shard_out *out, struct stoker_error *error)
+{
+    const struct stk_plan *plan = &pack->plan;
+    uint64_t before = 0;
+    int status = 0;
+
+    for (uint64_t i = plan->starts[shard]; status == 0 && i < plan->starts[shard + 1]; i++) {
+        uint64_t resized = gather->resized, copied = gather->copied;
+        uint64_t sample = stk_plan_sample(plan, i);
+
+        status = stk_gather_sample(gather, sample, out, error);
+        if (status < 0 && gather->damaged) {
+            status = stk_left_take(&pack->left, out, sample, error);
+        } else {
+            pack->samples_done += status == 0;
+        }
+        pack->bytes_done += stk_shard_out_bytes(out) - before;
+        before = stk_shard_out_bytes(out);
+        pack->resized += gather->resized - resized;
+        pack->copied += gather->copied - copied;
+    }
+    if (status == 0) {
+        status = stk_shard_out_finish(out, error);
+        pack->bytes_done += stk_shard_out_bytes(out) - before;
+    }
+    return status;
+}
+
+static int write_shard(void *context, uint64_t round, struct stoker_error *error)
+{
+    struct stoker_pack *pack = context;
+    uint64_t shard = pack->todo[round];
+    struct stk_gather gather = {0};
+    struct stk_shard_out *out = NULL;
+    struct stoker_error local = {0};
+    char name[STK_SHARD_NAME_MAX];
+    int status;
+
+    stk_pattern_name(pack->pattern, shard, name, sizeof name);
+    status = stk_shard_out_open(&out, pack->draft.io, pack->draft.directory, name, pack->draft.plan,
+                                &local);
+    status = status < 0 ? status : open_gather(pack, &gather, &local);
+    status = status < 0 ? status : write_samples(pack, shard, &gather, out, &local);
+    if (status == 0) {
+        stk_left_whole(&pack->left, shard, out);
+        pack->shards_done++;
+    } else {
+        if (out) {
+            stk_left_give_up(&pack->left, shard, out);
+        }
+        if (error) {
+            *error = local;
+        }
+    }
+    stk_gather_close(&gather);
+    stk_shard_out_close(out);
+    return status;
+}
+
+static int commit(struct stoker_pack *pack, struct stoker_error *error)
+{
+    struct stoker_dataset_info info = {.struct_size = sizeof info};
+    struct stk_draft_content content = {.pattern = pack->pattern,
+                                        .shard_count = pack->plan.shard_count,
+                                        .left_out = pack->left.count};
+
+    pack->phase = STOKER_PACK_COMMITTING;
+    stoker_dataset_info(pack->dataset, &info);
+    pack->classes = stk_alloc(stk_max(info.class_count, 1), sizeof *pack->classes);
+    if (!pack->classes) {
+        return fail_memory(error);
+    }
+    for (uint64_t i = 0; i < info.class_count; i++) {
+        stoker_dataset_class(pack->dataset, i, &pack->classes[i]);
+    }
+    content.classes = pack->classes;
+    content.class_count = info.class_count;
+    return stk_draft_commit(&pack->draft, &content, error);
+}
+
+uint64_t stoker_pack_quarantine_count(struct stoker_pack *pack)
+{
+    bool ended;
+
+    pthread_mutex_lock(&pack->lock);
+    ended = pack->locked.ended;
+    pthread_mutex_unlock(&pack->lock);
+    return ended ? pack->left.list.count : 0;
+}
+
+int stoker_pack_quarantine(struct stoker_pack *pack, uint64_t index,
+                           struct stoker_quarantine_entry *entry_out)
+{
+    return index < stoker_pack_quarantine_count(pack)
+               ? stk_damage_entry(pack->left.list.items[index], entry_out)
+               : STOKER_ERROR_ARGUMENT;
+}
+
+static int fail_memory(struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "no memory to pack", "free memory", "pack");
+}

@@ -1,0 +1,491 @@
+/* Workers that list, open and read; what is told of them. */
+#include "tools/prewarm/prewarm.h"
+
+#include "base/mem.h"
+#include "base/memory_budget.h"
+#include "base/thread.h"
+#include "storage/url/url_alias.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TICK_MS 100u
+#define TRIES 3u /* of a read that comes too late, where no deadline is given */
+
+#define READS 3
+
+/* What a worker has to do: a piece of a file that is open, or a file of the listing. */
+struct job {
+    struct stk_prewarm_file *file;
+    uint64_t offset, bytes;
+    bool is_new;
+};
+
+static void *work_main(void *argument);
+
+static int fail_memory(struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot prewarm", "free memory, or use fewer workers",
+                    "prewarm");
+}
+
+static int resolve(struct stoker_prewarm *prewarm, const struct stoker_prewarm_options *given,
+                   struct stoker_error *error)
+{
+    struct stoker_prewarm_options *options = &prewarm->options;
+
+    if (!given || given->struct_size < offsetof(struct stoker_prewarm_options, workers) ||
+        given->struct_size > 4096 || !given->paths || given->path_count == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no path is named",
+                        "set struct_size, paths and path_count", "prewarm options");
+    }
+    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    options->workers = options->workers ? options->workers : STK_PREWARM_WORKERS_DEFAULT;
+    options->piece_bytes = options->piece_bytes ? options->piece_bytes : STK_PREWARM_PIECE_DEFAULT;
+    if (options->workers > STK_PREWARM_WORKERS_MAX ||
+        options->piece_bytes < STK_PREWARM_PIECE_MIN ||
+        options->piece_bytes > STK_PREWARM_PIECE_MAX) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "an option is out of its range",
+                        "at most 64 workers, pieces of 64 KiB to 64 MiB", "prewarm options");
+    }
+    prewarm->paths = stk_alloc(options->path_count, sizeof *prewarm->paths);
+    for (size_t i = 0; prewarm->paths && i < options->path_count; i++) {
+        if (stk_vault_name(given->paths[i], &prewarm->paths[i]) < 0) {
+            return fail_memory(error);
+        }
+        prewarm->path_count++;
+    }
+    prewarm->end_ns =
+        options->timeout_s ? prewarm->begin_ns + options->timeout_s * 1000000000ull : 0;
+    return prewarm->paths ? 0 : fail_memory(error);
+}
+
+static void count_running(struct stoker_prewarm *prewarm, int more)
+{
+    pthread_mutex_lock(&prewarm->lock);
+    prewarm->locked.running += (uint32_t)more;
+    pthread_mutex_unlock(&prewarm->lock);
+}
+
+static int start(struct stoker_prewarm *prewarm, struct stoker_error *error)
+{
+    uint64_t bytes = (uint64_t)prewarm->options.workers * prewarm->options.piece_bytes;
+    int status = stk_engine_reserve(prewarm->engine, bytes, 0, "pieces of files", error);
+
+    prewarm->reserved = status == 0 ? bytes : 0;
+    while (status == 0 && prewarm->started < prewarm->options.workers) {
+        count_running(prewarm, 1);
+        status = stk_thread_start(&prewarm->workers[prewarm->started], NULL, work_main, prewarm);
+        if (status < 0) {
+            count_running(prewarm, -1);
+            return stk_fail_errno(error, -status, "cannot start a thread",
+                                  "raise the limit of threads", "prewarm");
+        }
+        prewarm->started++;
+    }
+    return status;
+}
+
+int stoker_prewarm_open(struct stoker_prewarm **prewarm_out, struct stoker_engine *engine,
+                        const struct stoker_prewarm_options *options, struct stoker_error *error)
+{
+    struct stoker_prewarm *prewarm;
+    pthread_condattr_t monotonic;
+    int status = stk_engine_check(engine, error);
+
+    *prewarm_out = NULL;
+    if (status < 0) {
+        return status;
+    }
+    prewarm = stk_alloc(1, sizeof *prewarm);
+    if (!prewarm) {
+        return fail_memory(error);
+    }
+    pthread_mutex_init(&prewarm->lock, NULL);
+    pthread_cond_init(&prewarm->changed, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&prewarm->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    prewarm->engine = engine;
+    prewarm->io = engine->io;
+    prewarm->begin_ns = stk_engine_now(engine);
+    stk_engine_hold(engine);
+    status = resolve(prewarm, options, error);
+    status = status < 0 ? status : start(prewarm, error);
+    if (status < 0) {
+        stoker_prewarm_close(prewarm);
+        return status;
+    }
+    *prewarm_out = prewarm;
+    return 0;
+}
+
+static void free_file(struct stoker_prewarm *prewarm, struct stk_prewarm_file *file)
+{
+    if (file->file) {
+        stk_io_close_file(prewarm->io, file->file);
+    }
+    stk_free(file->path);
+    stk_free(file);
+}
+
+void stoker_prewarm_close(struct stoker_prewarm *prewarm)
+{
+    struct stk_prewarm_file *next;
+
+    if (!prewarm || stk_engine_check(prewarm->engine, NULL) < 0) {
+        return;
+    }
+    pthread_mutex_lock(&prewarm->lock);
+    atomic_store(&prewarm->stop, true);
+    pthread_cond_broadcast(&prewarm->changed);
+    pthread_mutex_unlock(&prewarm->lock);
+    for (uint32_t i = 0; i < prewarm->started; i++) {
+        pthread_join(prewarm->workers[i], NULL);
+    }
+    for (struct stk_prewarm_file *file = prewarm->locked.open; file; file = next) {
+        next = file->next;
+        free_file(prewarm, file);
+    }
+    stk_visit_close(prewarm->locked.visit);
+    for (size_t i = 0; i < prewarm->path_count; i++) {
+        stk_free(prewarm->paths[i]);
+    }
+    stk_free(prewarm->paths);
+    stk_budget_release(&prewarm->engine->budget, prewarm->reserved);
+    pthread_cond_destroy(&prewarm->changed);
+    pthread_cond_destroy(&prewarm->ended);
+    pthread_mutex_destroy(&prewarm->lock);
+    stk_engine_release(prewarm->engine);
+    stk_free(prewarm);
+}
+
+int stoker_prewarm_next(struct stoker_prewarm *prewarm, uint32_t timeout_ms,
+                        struct stoker_prewarm_progress *progress, struct stoker_error *error)
+{
+    struct stoker_prewarm_progress full = {0};
+    struct timespec until = stk_engine_after(timeout_ms * 1000000ull);
+    int status = stk_engine_check(prewarm->engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    pthread_mutex_lock(&prewarm->lock);
+    while (prewarm->locked.running > 0 &&
+           pthread_cond_timedwait(&prewarm->ended, &prewarm->lock, &until) == 0) {
+    }
+    status = prewarm->locked.running > 0 ? 1 : prewarm->locked.status;
+    if (status < 0 && error) {
+        *error = prewarm->locked.error;
+    }
+    full.listed = prewarm->locked.listed;
+    full.tells_cold = prewarm->locked.tells_cold;
+    pthread_mutex_unlock(&prewarm->lock);
+    full.files = atomic_load(&prewarm->files);
+    full.bytes = atomic_load(&prewarm->bytes);
+    full.files_done = atomic_load(&prewarm->files_done);
+    full.bytes_done = atomic_load(&prewarm->bytes_done);
+    full.bytes_read = atomic_load(&prewarm->bytes_read);
+    full.bytes_warm = atomic_load(&prewarm->bytes_warm);
+    full.bytes_cold = atomic_load(&prewarm->bytes_cold);
+    full.files_failed = atomic_load(&prewarm->files_failed);
+    full.run_ns = stk_engine_now(prewarm->engine) - prewarm->begin_ns;
+    if (progress) {
+        full.struct_size = progress->struct_size;
+        memcpy(progress, &full, stk_min(progress->struct_size, sizeof full));
+    }
+    return status;
+}
+
+/* ---- what comes next ---- */
+
+static bool is_late(struct stoker_prewarm *prewarm)
+{
+    return prewarm->end_ns > 0 && stk_engine_now(prewarm->engine) >= prewarm->end_ns;
+}
+
+static void keep_failure_locked(struct stoker_prewarm *prewarm, int status,
+                                const struct stoker_error *error)
+{
+    if (prewarm->locked.status == 0) {
+        prewarm->locked.status = status;
+        prewarm->locked.error = *error;
+    }
+}
+
+static struct stk_prewarm_file *file_of(const char *root, struct stk_item *item)
+{
+    struct stk_prewarm_file *file = stk_alloc(1, sizeof *file);
+    size_t bytes = strlen(root) + strlen(item->name) + 2;
+    bool slash = item->name[0] && root[strlen(root) - 1] != '/';
+
+    if (file) {
+        file->path = stk_alloc(1, bytes);
+        file->bytes = item->bytes;
+    }
+    if (file && file->path) {
+        snprintf(file->path, bytes, "%s%s%s", root, slash ? "/" : "", item->name);
+    } else {
+        stk_free(file);
+        file = NULL;
+    }
+    stk_free(item);
+    return file;
+}
+
+/* One step of the listing, by one worker, without the lock: 1 and a file, 0: nothing yet. */
+static int list_step(struct stoker_prewarm *prewarm, struct stk_prewarm_file **file_out,
+                     struct stoker_error *error)
+{
+    const char *root = prewarm->paths[prewarm->locked.path];
+    struct stk_visit_options options = {.io = prewarm->io, .path = root, .deep = true};
+    struct stk_item *item;
+    int status = 0;
+
+    if (!prewarm->locked.visit) {
+        status = stk_visit_open(&prewarm->locked.visit, &options, error);
+    }
+    status = status < 0 ? status : stk_visit_next(prewarm->locked.visit, TICK_MS, &item, error);
+    if (status == STOKER_ERROR_AGAIN) {
+        return 0;
+    }
+    if (status == 1) {
+        *file_out = file_of(root, item);
+        return *file_out ? 1 : fail_memory(error);
+    }
+    stk_visit_close(prewarm->locked.visit); /* all of it is told, or it failed */
+    prewarm->locked.visit = NULL;
+    prewarm->locked.path++;
+    return status;
+}
+
+/* With the lock, which it lets go meanwhile. True: *job is a file that was just found. */
+static bool list_locked(struct stoker_prewarm *prewarm, struct job *job)
+{
+    struct stoker_error error = {0};
+    int status;
+
+    prewarm->locked.listing = true;
+    pthread_mutex_unlock(&prewarm->lock);
+    status = list_step(prewarm, &job->file, &error);
+    pthread_mutex_lock(&prewarm->lock);
+    prewarm->locked.listing = false;
+    if (status < 0) {
+        keep_failure_locked(prewarm, status, &error);
+        prewarm->locked.listed = status == -ENOMEM || prewarm->locked.listed;
+    }
+    prewarm->locked.listed = prewarm->locked.listed || prewarm->locked.path >= prewarm->path_count;
+    pthread_cond_broadcast(&prewarm->changed);
+    if (status != 1) {
+        return false;
+    }
+    atomic_fetch_add(&prewarm->files, 1);
+    atomic_fetch_add(&prewarm->bytes, job->file->bytes);
+    job->is_new = true;
+    return true;
+}
+
+/* False: there is nothing more to do. */
+static bool take_locked(struct stoker_prewarm *prewarm, struct job *job)
+{
+    *job = (struct job){0};
+    for (;;) {
+        struct stk_prewarm_file *file = prewarm->locked.open;
+
+        if (atomic_load(&prewarm->stop) || is_late(prewarm)) {
+            return false;
+        }
+        if (file) {
+            job->file = file;
+            job->offset = file->at;
+            job->bytes = stk_min(file->bytes - file->at, prewarm->options.piece_bytes);
+            file->at += job->bytes;
+            file->pieces++;
+            if (file->at == file->bytes) {
+                prewarm->locked.open = file->next;
+            }
+            break;
+        }
+        if (!prewarm->locked.listed && !prewarm->locked.listing) {
+            if (list_locked(prewarm, job)) {
+                break;
+            }
+        } else if (prewarm->locked.listed && prewarm->locked.busy == 0) {
+            return false;
+        } else {
+            pthread_cond_wait(&prewarm->changed, &prewarm->lock);
+        }
+    }
+    prewarm->locked.busy++;
+    return true;
+}
+
+/* ---- work ---- */
+
+static int64_t read_piece(struct stoker_prewarm *prewarm, const struct job *job, uint8_t *buffer)
+{
+    uint64_t done = 0;
+
+    for (uint32_t tries = 0; done < job->bytes && !atomic_load(&prewarm->stop);) {
+        int64_t got = stk_io_read_wait(prewarm->io, job->file->file, job->offset + done, buffer,
+                                       job->bytes - done);
+
+        if (got == STOKER_ERROR_TIMEOUT) { /* an archive takes its time */
+            if (prewarm->end_ns > 0 ? is_late(prewarm) : ++tries == TRIES) {
+                return got;
+            }
+            continue;
+        }
+        if (got <= 0) {
+            return got < 0 ? got : (int64_t)done; /* it is shorter by now */
+        }
+        done += (uint64_t)got;
+    }
+    return (int64_t)done;
+}
+
+/* Negative: it is not told, or not asked for. */
+static int64_t cold_of(struct stoker_prewarm *prewarm, const struct job *job)
+{
+    return prewarm->options.touch
+               ? -ENOSYS
+               : stk_io_cold_bytes(prewarm->io, job->file->file, job->offset, job->bytes);
+}
+
+/* What of a piece is in memory is passed over; a part that is not makes all of it be read. */
+static int warm_piece(struct stoker_prewarm *prewarm, const struct job *job, uint8_t *buffer,
+                      struct stoker_error *error)
+{
+    struct stk_file *file = job->file->file;
+    int64_t cold = cold_of(prewarm, job), got = 0;
+
+    if (cold >= 0) {
+        pthread_mutex_lock(&prewarm->lock);
+        prewarm->locked.tells_cold = true;
+        pthread_mutex_unlock(&prewarm->lock);
+        atomic_fetch_add(&prewarm->bytes_warm, job->bytes - stk_min((uint64_t)cold, job->bytes));
+    }
+    /* A mount that is busy drops pages of its read-ahead again: what is cold after it is read a
+     * second time. */
+    for (int i = 0; i < READS && cold != 0 && !prewarm->options.check; i++) {
+        got = read_piece(prewarm, job, buffer);
+        if (got < 0) {
+            return stk_io_fail_read(prewarm->io, file, got, "cannot read a file", error);
+        }
+        atomic_fetch_add(&prewarm->bytes_read, i == 0 ? (uint64_t)got : 0);
+        cold = cold_of(prewarm, job);
+        if (cold < 0) {
+            break;
+        }
+    }
+    if (cold > 0) {
+        atomic_fetch_add(&prewarm->bytes_cold, (uint64_t)cold);
+    }
+    atomic_fetch_add(&prewarm->bytes_done, job->bytes);
+    return 0;
+}
+
+/* A new file is opened; a large one goes to the others, too. */
+static int begin_file(struct stoker_prewarm *prewarm, struct job *job, struct stoker_error *error)
+{
+    struct stk_prewarm_file *file = job->file;
+    int status = stk_io_open_file(prewarm->io, file->path, &file->file, error);
+
+    if (status < 0) {
+        return status;
+    }
+    job->bytes = prewarm->options.touch ? stk_min(file->bytes, 1) : file->bytes;
+    job->bytes = stk_min(job->bytes, prewarm->options.piece_bytes);
+    file->at = prewarm->options.touch ? file->bytes : job->bytes;
+    if (file->at < file->bytes) {
+        pthread_mutex_lock(&prewarm->lock);
+        file->next = prewarm->locked.open;
+        prewarm->locked.open = file;
+        pthread_cond_broadcast(&prewarm->changed);
+        pthread_mutex_unlock(&prewarm->lock);
+    }
+    return 0;
+}
+
+static void drop_open_locked(struct stoker_prewarm *prewarm, struct stk_prewarm_file *file)
+{
+    struct stk_prewarm_file **at = &prewarm->locked.open;
+
+    while (*at && *at != file) {
+        at = &(*at)->next;
+    }
+    if (*at) {
+        *at = file->next;
+    }
+    file->at = file->bytes;
+}
+
+static void end_job_locked(struct stoker_prewarm *prewarm, struct job *job, int status,
+                           const struct stoker_error *error)
+{
+    struct stk_prewarm_file *file = job->file;
+
+    prewarm->locked.busy--;
+    file->pieces--;
+    if (status < 0) {
+        keep_failure_locked(prewarm, status, error);
+        drop_open_locked(prewarm, file); /* the rest of it is left alone */
+        atomic_fetch_add(&prewarm->files_failed, !file->failed);
+        file->failed = true;
+    }
+    if (file->pieces == 0 && file->at == file->bytes) {
+        atomic_fetch_add(&prewarm->files_done, !file->failed);
+        free_file(prewarm, file);
+    }
+    pthread_cond_broadcast(&prewarm->changed);
+}
+
+static void end_worker_locked(struct stoker_prewarm *prewarm)
+{
+    struct stoker_error error = {0};
+
+    if (--prewarm->locked.running > 0) {
+        pthread_cond_broadcast(&prewarm->changed);
+        return;
+    }
+    if (is_late(prewarm) && (prewarm->locked.open || !prewarm->locked.listed)) {
+        stk_fail(&error, STOKER_ERROR_TIMEOUT, "not all was read in time",
+                 "the same command goes on from here", "%u s", prewarm->options.timeout_s);
+        keep_failure_locked(prewarm, STOKER_ERROR_TIMEOUT, &error);
+    }
+    pthread_cond_broadcast(&prewarm->ended);
+}
+
+static void *work_main(void *argument)
+{
+    struct stoker_prewarm *prewarm = argument;
+    uint8_t *buffer = stk_alloc(prewarm->options.piece_bytes, 1);
+    struct stoker_error error = {0};
+    struct job job;
+
+    pthread_mutex_lock(&prewarm->lock);
+    if (!buffer) {
+        keep_failure_locked(prewarm, fail_memory(&error), &error);
+        prewarm->locked.listed = true;
+    }
+    while (buffer && take_locked(prewarm, &job)) {
+        int status = 0;
+
+        job.file->pieces += job.is_new;
+        pthread_mutex_unlock(&prewarm->lock);
+        error = (struct stoker_error){0};
+        status = job.is_new ? begin_file(prewarm, &job, &error) : 0;
+        status = status < 0 ? status : warm_piece(prewarm, &job, buffer, &error);
+        if (status < 0) {
+            stk_error_place(&error, job.file->path, job.offset, NULL);
+        }
+        pthread_mutex_lock(&prewarm->lock);
+        end_job_locked(prewarm, &job, status, &error);
+    }
+    end_worker_locked(prewarm);
+    pthread_mutex_unlock(&prewarm->lock);
+    stk_free(buffer);
+    return NULL;
+}

@@ -1,0 +1,592 @@
+/* Goal: a tape gives the tar's bytes, wherever the packing is damaged: what is behind an exact gap
+ * lies where it lay; what a wrong checksum covers is doubted; reading again gives the same; nothing
+ * that is wrong is given without a word; a wrong end of a stream costs nothing, and a seek table
+ * that lies is noticed. Method: tars of noise packed by compress.c in the simulated world, damaged
+ * by bursts, cuts and flips; the pieces compared with the tar; an index of the whole shard;
+ * fail-nth. Covers shard_reader.c, resume_points.c, seek_table_check.c. */
+#include "tools/recover/shard_reader.h"
+
+#include "base/mem.h"
+#include "format/compress/compress.h"
+#include "format/compress/decompress.h"
+#include "format/compress/seek_points.h"
+#include "io/sim/sim.h"
+#include "test/t.h"
+#include "test/tars.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+enum { MEMBERS = 60, ROOM = 4 << 20 };
+
+static struct t_tar tar;
+static uint8_t packed[ROOM], tail[ROOM];
+
+static const struct tape_row {
+    const char *name;
+    uint32_t packing;
+    uint64_t frame_bytes;
+    bool index; /* with access points */
+    bool no_table;
+    bool exact; /* gaps have an end that is known */
+} tape_rows[] = {
+    {"gzip", STK_GZIP, 0, false, false, false},
+    {"gzip, members", STK_GZIP, 65536, false, false, false},
+    {"gzip, index", STK_GZIP, 0, true, false, true},
+    {"zstd", STK_ZSTD, 0, false, false, false},
+    {"zstd, table", STK_ZSTD, 65536, false, false, true},
+    {"zstd, frames", STK_ZSTD, 65536, false, true, false},
+    {"zstd, index", STK_ZSTD, 65536, true, false, true},
+    {"bzip2", STK_BZIP2, 65536, false, false, false},
+    {"bzip2, blocks", STK_BZIP2, 0, false, false, false},
+    {"xz", STK_XZ, 0, false, false, false},
+};
+
+static void make_tar(void)
+{
+    static uint8_t value[20000];
+    uint32_t state = 1;
+
+    for (int i = 0; i < MEMBERS; i++) {
+        char name[32];
+        size_t bytes = 500 + (size_t)i * 7919 % 19000;
+
+        for (size_t b = 0; b < bytes; b++) {
+            state = state * 1664525 + 1013904223;
+            value[b] = (uint8_t)(b % 512 < 256 ? 'a' + (state >> 24) % 4 : state >> 24);
+        }
+        snprintf(name, sizeof name, "%03d.bin", i);
+        t_tar_add(&tar, name, value, bytes);
+    }
+    t_tar_end(&tar);
+}
+
+static size_t pack(const struct tape_row *row)
+{
+    int level = row->packing == STK_BZIP2 ? 1 : 0; /* blocks of 100,000 bytes */
+    struct stk_packer_options options = {row->packing, level, row->frame_bytes, NULL};
+    struct stk_packer_room room = {packed, ROOM, 0};
+    struct stk_view in = {tar.data, tar.bytes};
+    struct stk_packer *packer = NULL;
+
+    T_EQ(row->name, stk_packer_open(&packer, &options, NULL), 0);
+    T_EQ(row->name, stk_packer_run(packer, &in, true, &room, NULL), 0);
+    stk_packer_close(packer);
+    return room.used - (row->no_table ? 4 : 0); /* a table without its end is none */
+}
+
+struct rig {
+    struct stk_io *world;
+    struct stoker_engine *engine;
+    struct stk_index *index; /* of the whole shard, with access points; or NULL */
+};
+
+/* As the indexer makes it, without members. */
+static void make_index(struct rig *rig, const struct tape_row *row, size_t bytes)
+{
+    static uint8_t out[ROOM];
+    struct stk_index_options options = {.shard_count = 1};
+    struct stk_shard_builder *builder = NULL;
+    struct stk_access_maker *maker = NULL;
+    struct stk_unpack *unpack = NULL;
+    struct stk_view in = {packed, bytes}, image;
+    size_t written, total = 0;
+    int more = 1;
+
+    T_EQ("maker", stk_access_maker_open(&maker, row->packing, 65536, true, NULL), 0);
+    T_EQ("unpack", stk_unpack_open(&unpack, row->packing, &(struct stk_unpack_limits){0}, NULL), 0);
+    T_EQ("mark", stk_unpack_mark(unpack, maker, NULL), 0);
+    while (more == 1) {
+        more = stk_unpack_run(unpack, &in, true, out + total, ROOM - total, &written, NULL);
+        total += written;
+    }
+    T_EQ("unpacked", total, tar.bytes);
+    T_EQ("points", stk_access_maker_done(maker, bytes, &image, NULL), 0);
+    T_EQ("index", stk_index_open(&rig->index, &options, NULL), 0);
+    T_EQ("shard", stk_shard_begin(rig->index, 0, "/damaged", &builder, NULL), 0);
+    T_EQ("member",
+         stk_shard_add(builder, (struct stk_view){(const uint8_t *)"a.bin", 5}, 512, 1, NULL), 0);
+    stk_shard_access(builder, image);
+    T_EQ("end", stk_shard_end(builder, bytes, row->packing, NULL), 0);
+    T_EQ("finish", stk_index_finish(rig->index, 0, NULL), 0);
+    stk_unpack_close(unpack);
+    stk_access_maker_close(maker);
+}
+
+static void rig_open(struct rig *rig, const struct tape_row *row, size_t bytes)
+{
+    struct stk_io_options io = {.depth = 8, .read_timeout_ms = 1000};
+    struct stoker_engine_options options = {
+        .struct_size = sizeof options, .threads = 1, .memory_bytes_max = 64u << 20};
+
+    *rig = (struct rig){0};
+    T_EQ("world", stk_world_open(&rig->world, 1, &io, NULL), 0);
+    T_EQ("engine", stk_engine_open_on(&rig->engine, rig->world, &options, NULL), 0);
+    if (row->index) {
+        make_index(rig, row, bytes);
+    }
+}
+
+static void rig_close(struct rig *rig)
+{
+    stk_index_close(rig->index);
+    stoker_engine_close(rig->engine);
+}
+
+/* What a tape gave. */
+struct heard {
+    uint64_t good, lost;          /* bytes of the tar in their place; those of gaps that end */
+    uint64_t before, from;        /* bytes that the last gap does not doubt; where it begins */
+    uint64_t behind;              /* bytes in `tail`: given since the last gap */
+    uint64_t sum;                 /* over all pieces and gaps */
+    uint64_t doubtful;            /* bytes of wrongs */
+    uint32_t gaps, wrongs, kinds; /* kinds: a bit for each of wrongs */
+    uint64_t unpacked;
+    const char *lie;
+    bool ended_early, doubted, exact;
+    int status;
+};
+
+static bool is_wrong(const struct stk_tape *tape, uint64_t at)
+{
+    for (uint32_t i = 0; i < tape->wrong_count; i++) {
+        if (at >= tape->wrongs[i].from && at < tape->wrongs[i].to) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* exact: whether offsets are the tar's own. first_bad: a byte that is not the tar's, or the end. */
+static void compare(const struct stk_tape *tape, struct heard *heard, bool exact,
+                    uint64_t *first_bad)
+{
+    for (size_t i = 0; exact && i < tape->piece.bytes; i++) {
+        uint64_t at = tape->offset + i;
+
+        if (at < tar.bytes && tape->piece.data[i] == tar.data[at]) {
+            heard->good++;
+        } else if (at < *first_bad) {
+            *first_bad = at;
+        }
+    }
+}
+
+/* All of the file was hashed and counted, each byte once, also where it was read again. */
+static void check_digest(const char *name, struct stk_sha256 *heard, uint64_t bytes)
+{
+    uint8_t digest[32], want[32];
+    struct stk_sha256 sha;
+
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, packed, stk_min(bytes, ROOM));
+    stk_sha256_done(&sha, want);
+    stk_sha256_done(heard, digest);
+    T_TRUE(name, bytes > 0 && memcmp(digest, want, sizeof want) == 0);
+}
+
+static void listen(const char *name, struct rig *rig, struct heard *heard)
+{
+    struct stk_tape_options options = {
+        .unpacked_bytes_max = 1ull << 40, .unpacked_ratio_max = 1100, .index = rig->index};
+    struct stk_reader reader;
+    struct stk_tape tape = {0};
+    struct stoker_error error = {0};
+    struct stk_sha256 sha;
+    _Atomic uint64_t counter = 0;
+    uint64_t first_bad = UINT64_MAX;
+    bool exact = true;
+    int event;
+
+    *heard = (struct heard){0};
+    stk_sha256_init(&sha);
+    options.sha = &sha;
+    options.counter = &counter;
+    stk_reader_init(&reader, rig->engine);
+    event = stk_reader_start(&reader, "/damaged", &error);
+    event = event < 0 ? event : stk_tape_start(&tape, &reader, &options, &error);
+    event = event < 0 ? event : STK_TAPE_PIECE;
+    while (event > 0) {
+        event = stk_tape_next(&tape, &error);
+        if (event == STK_TAPE_PIECE) {
+            T_TRUE(name, tape.piece.bytes > 0);
+            compare(&tape, heard, exact, &first_bad);
+            memcpy(tail + heard->behind, tape.piece.data, tape.piece.bytes);
+            heard->behind += tape.piece.bytes;
+            heard->sum =
+                heard->sum * 31 + stk_sum64(tape.piece.data, tape.piece.bytes) + tape.offset;
+        } else if (event == STK_TAPE_GAP) {
+            exact = exact && tape.gap.exact;
+            heard->exact = tape.gap.exact;
+            heard->gaps++;
+            heard->before = tape.gap.doubted;
+            heard->from = tape.gap.from;
+            heard->behind = 0;
+            heard->ended_early = tape.gap.to == UINT64_MAX;
+            heard->lost += heard->ended_early ? 0 : tape.gap.to - tape.gap.from;
+            heard->doubted |= tape.gap.doubted < tape.gap.from;
+            heard->sum = heard->sum * 31 + tape.gap.from + tape.gap.to;
+            T_ERROR(name, &tape.gap.found);
+            T_TRUE(name, tape.gap.from % 512 == 0 && tape.gap.doubted <= tape.gap.from);
+            /* A wrong byte before it is one that it doubts, or that a sum of the index tells; gzip
+             * may show damage late. */
+            T_TRUE(name, first_bad >= tape.gap.doubted || is_wrong(&tape, first_bad) ||
+                             (tape.packing == STK_GZIP && !rig->index));
+            first_bad = UINT64_MAX;
+        }
+    }
+    T_TRUE(name, event < 0 || first_bad == UINT64_MAX || is_wrong(&tape, first_bad));
+    heard->wrongs = tape.wrong_count;
+    for (uint32_t i = 0; i < tape.wrong_count; i++) {
+        heard->kinds |= 1u << tape.wrongs[i].kind;
+        heard->doubtful += tape.wrongs[i].to - tape.wrongs[i].from;
+    }
+    heard->lie = tape.lie.what;
+    heard->unpacked = tape.bytes;
+    heard->status = event;
+    if (event == 0 && stk_tape_drain(&tape, &error) == 0) {
+        check_digest(name, &sha, counter);
+    }
+    stk_tape_stop(&tape);
+    stk_reader_deinit(&reader);
+}
+
+static void test_whole(void)
+{
+    T_EACH(tape_row, row, tape_rows)
+    {
+        struct heard heard;
+        struct rig rig;
+        size_t bytes = pack(row);
+
+        rig_open(&rig, row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row->name, &rig, &heard);
+        T_EQ(row->name, heard.good, tar.bytes);
+        T_EQ(row->name, heard.gaps, row->no_table ? 1 : 0);
+        T_TRUE(row->name, !heard.lie);
+        rig_close(&rig);
+    }
+}
+
+/* A burst in the middle, at many places. */
+static void test_damage(void)
+{
+    T_EACH(tape_row, row, tape_rows)
+    {
+        size_t bytes = pack(row);
+        uint32_t exact = 0, gaps = 0;
+
+        for (size_t at = bytes / 5; at < bytes * 4 / 5; at += bytes / 5) {
+            struct heard heard, again;
+            struct rig rig;
+
+            bytes = pack(row);
+            rig_open(&rig, row, bytes);
+            for (size_t i = 0; i < 700; i++) {
+                packed[at + i] ^= (uint8_t)(i * 37 | 1);
+            }
+            stk_world_add(rig.world, "/damaged", packed, bytes);
+            listen(row->name, &rig, &heard);
+            listen(row->name, &rig, &again);
+            T_EQ(row->name, heard.status, 0);
+            T_EQ("again the same", heard.sum, again.sum);
+            T_TRUE(row->name, heard.gaps > 0 || heard.wrongs > 0);
+            gaps += heard.gaps - row->no_table;
+            exact += heard.gaps > 0 && !heard.ended_early;
+            if (row->exact) { /* nothing but the damaged part is missing, or doubted */
+                T_TRUE(row->name, heard.good + heard.lost + 300000 >= tar.bytes);
+                T_TRUE(row->name, heard.good > tar.bytes / 2);
+            }
+            rig_close(&rig);
+        }
+        T_TRUE(row->name, gaps > 0);
+        T_TRUE(row->name, exact > 0 || row->frame_bytes == 0 || row->no_table);
+    }
+}
+
+/* Blocks behind a damaged one of a single stream: all but that one. */
+static void test_blocks(void)
+{
+    static const struct tape_row row = {"bzip2, blocks", STK_BZIP2, 0, false, false, false};
+    size_t bytes = pack(&row);
+
+    for (size_t at = bytes / 4; at < bytes * 3 / 4; at += bytes / 8) {
+        struct heard heard;
+        struct rig rig;
+
+        packed[at] ^= 0x10;
+        rig_open(&rig, &row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row.name, &rig, &heard);
+        T_EQ(row.name, heard.gaps, 1);
+        T_TRUE(row.name, !heard.ended_early);
+        T_TRUE("a block and a member", heard.before + heard.behind + 130000 >= tar.bytes);
+        T_TRUE("no more", heard.before + heard.behind < tar.bytes);
+        T_TRUE("the rest of the tar",
+               memcmp(tail, tar.data + tar.bytes - heard.behind, heard.behind) == 0);
+        packed[at] ^= 0x10;
+        rig_close(&rig);
+    }
+}
+
+/* The bytes are all there, and the end of a stream is wrong. */
+static void test_ends(void)
+{
+    static const struct end_row {
+        const char *name;
+        struct tape_row row;
+        int from_end; /* the byte that is flipped */
+        uint32_t kind;
+        uint64_t doubtful; /* at least */
+    } rows[] = {
+        {"gzip, CRC", {"", STK_GZIP, 0, false, false, false}, 8, STK_WRONG_SUM, 500000},
+        {"gzip, size", {"", STK_GZIP, 0, false, false, false}, 1, STK_WRONG_END, 0},
+        {"a gzip member", {"", STK_GZIP, 65536, false, false, false}, 6, STK_WRONG_SUM, 1},
+        {"gzip, index", {"", STK_GZIP, 0, true, false, true}, 8, STK_WRONG_END, 0},
+        {"bzip2", {"", STK_BZIP2, 0, false, false, false}, 3, STK_WRONG_END, 0},
+    };
+
+    T_EACH(end_row, row, rows)
+    {
+        size_t bytes = pack(&row->row);
+        struct heard heard;
+        struct rig rig;
+
+        rig_open(&rig, &row->row, bytes);
+        packed[bytes - (size_t)row->from_end] ^= 1;
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row->name, &rig, &heard);
+        T_EQ(row->name, heard.gaps, 0);
+        T_EQ(row->name, heard.good, tar.bytes);
+        T_EQ(row->name, heard.kinds, 1u << row->kind);
+        T_TRUE(row->name, row->kind != STK_WRONG_SUM ||
+                              (heard.doubtful >= row->doubtful && heard.doubtful <= tar.bytes));
+        rig_close(&rig);
+    }
+}
+
+/* A seek table that is not true costs nothing, and is told: whatever its entries or its foot say.
+ */
+static void test_table(void)
+{
+    static const struct tape_row row = {"table", STK_ZSTD, 65536, false, false, true};
+    size_t bytes = pack(&row), entries;
+    struct heard heard;
+    struct rig rig;
+
+    entries = bytes - 9 - 8 * (size_t)(packed[bytes - 9] | packed[bytes - 8] << 8);
+    for (size_t at = entries; at < bytes - 4; at += at < bytes - 12 ? 3 : 1) {
+        bool reserved = at == bytes - 5; /* flags: bits of it mean nothing */
+
+        packed[at] ^= (uint8_t)(reserved ? 4 : 1 << at % 8);
+        rig_open(&rig, &row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row.name, &rig, &heard);
+        T_EQ(row.name, heard.good, tar.bytes);
+        T_EQ(row.name, heard.gaps, 0);
+        T_TRUE("it lies", heard.lie);
+        packed[at] ^= (uint8_t)(reserved ? 4 : 1 << at % 8);
+        rig_close(&rig);
+    }
+}
+
+/* One that lied is not used behind damage: what follows begins at a frame that is there. */
+static void test_table_that_lied(void)
+{
+    static const struct tape_row row = {"table", STK_ZSTD, 65536, false, false, true};
+
+    for (int lies = 0; lies < 2; lies++) {
+        size_t bytes = pack(&row);
+        size_t entries = bytes - 9 - 8 * (size_t)(packed[bytes - 9] | packed[bytes - 8] << 8);
+        struct heard heard;
+        struct rig rig;
+
+        packed[entries + 4] ^= lies ? 1 : 0;     /* bytes of the first frame */
+        memset(packed + bytes / 2, 0xa5, 70000); /* with the begin of a frame */
+        rig_open(&rig, &row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row.name, &rig, &heard);
+        T_TRUE(row.name, heard.gaps > 0);
+        T_EQ("exact", heard.exact, !lies);
+        T_TRUE("lies", !heard.lie == !lies);
+        T_TRUE("the rest of the tar",
+               heard.behind > tar.bytes / 5 && heard.behind < tar.bytes &&
+                   memcmp(tail, tar.data + tar.bytes - heard.behind, heard.behind) == 0);
+        rig_close(&rig);
+    }
+}
+
+/* The table ends a frame early, and is as it should be otherwise. */
+static void test_table_too_short(void)
+{
+    static const struct tape_row row = {"table", STK_ZSTD, 65536, false, false, true};
+    size_t bytes = pack(&row), count = packed[bytes - 9], entries = bytes - 9 - 8 * count;
+    struct heard heard;
+    struct rig rig;
+
+    memmove(packed + bytes - 17, packed + bytes - 9, 9);
+    bytes -= 8;
+    packed[bytes - 9]--;
+    T_EQ("its size", packed[entries - 4] | packed[entries - 3] << 8, 8 * count + 9);
+    packed[entries - 4] = (uint8_t)(8 * count + 1);
+    packed[entries - 3] = (uint8_t)((8 * count + 1) >> 8);
+    rig_open(&rig, &row, bytes);
+    stk_world_add(rig.world, "/damaged", packed, bytes);
+    listen(row.name, &rig, &heard);
+    T_EQ(row.name, heard.good, tar.bytes);
+    T_TRUE("it lies", heard.lie && strstr(heard.lie, "not all"));
+    rig_close(&rig);
+}
+
+/* A frame without a checksum, of noise in blocks that are raw: what a block shows may have begun in
+ * the one before. */
+static void test_block_before(void)
+{
+    static const struct tape_row row = {"zstd, no checksum", STK_ZSTD, 0, false, false, false};
+    size_t bytes = ZSTD_compress(packed, ROOM, tar.data, tar.bytes, 3);
+    struct heard heard;
+    struct rig rig;
+
+    T_TRUE("packed", !ZSTD_isError(bytes));
+    memset(packed + bytes / 2, 0xff, 100000); /* with the head of a block: of no kind there is */
+    rig_open(&rig, &row, bytes);
+    stk_world_add(rig.world, "/damaged", packed, bytes);
+    listen(row.name, &rig, &heard);
+    T_EQ(row.name, heard.gaps, 1);
+    T_EQ(row.name, heard.from / 512 - heard.before / 512, 256);
+    rig_close(&rig);
+}
+
+/* Of what is left out, for no header is in it, a wrong checksum says nothing of what is before. */
+static void test_wrong_in_a_gap(void)
+{
+    static const struct tape_row row = {"gzip, members", STK_GZIP, 65536, false, false, false};
+    static uint8_t value[500000];
+    struct t_tar noise = tar;
+    size_t bytes, starts[64], count = 0;
+    struct heard heard;
+    struct rig rig;
+    uint32_t state = 7;
+
+    for (size_t i = 0; i < sizeof value; i++) {
+        state = state * 1664525 + 1013904223;
+        value[i] = (uint8_t)(state >> 24);
+    }
+    tar = (struct t_tar){0};
+    t_tar_add(&tar, "large.bin", value, sizeof value);
+    t_tar_add(&tar, "small.bin", value, 1000);
+    t_tar_end(&tar);
+    bytes = pack(&row);
+    for (size_t at = 0; at + 4 < bytes && count < STK_COUNT(starts); at++) {
+        if (memcmp(packed + at, "\x1f\x8b\x08\0", 4) == 0) {
+            starts[count++] = at;
+        }
+    }
+    if (T_TRUE("members", count > 6)) {
+        memset(packed + starts[2] + 10, 0xff, 16); /* no block of deflate begins so */
+        packed[starts[5] - 8] ^= 1;                /* the CRC of the fifth */
+        rig_open(&rig, &row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        listen(row.name, &rig, &heard);
+        T_EQ(row.name, heard.gaps, 1);
+        T_EQ(row.name, heard.wrongs, 0);
+        T_TRUE("small.bin is there", heard.behind >= 512 + 1000);
+        rig_close(&rig);
+    }
+    t_tar_free(&tar);
+    tar = noise;
+}
+
+/* Blocks that a few bytes unpack to are not unpacked for ever, also behind a damaged one. */
+static void test_blocks_of_zeros(void)
+{
+    static const struct tape_row row = {"bzip2, zeros", STK_BZIP2, 0, false, false, false};
+    struct t_tar noise = tar;
+    struct heard heard;
+    struct rig rig;
+    size_t bytes;
+
+    tar = (struct t_tar){.data = calloc(1, 64u << 20), .bytes = 64u << 20};
+    bytes = pack(&row);
+    T_TRUE("small", tar.data && bytes < tar.bytes / 2000);
+    packed[20] ^= 1;
+    rig_open(&rig, &row, bytes);
+    stk_world_add(rig.world, "/damaged", packed, bytes);
+    listen(row.name, &rig, &heard);
+    T_EQ("status", heard.status, 0);
+    T_TRUE("it ends there", heard.ended_early && heard.unpacked > 0);
+    T_TRUE("bounded", heard.unpacked < 1101 * bytes + (2u << 20));
+    rig_close(&rig);
+    free(tar.data);
+    tar = noise;
+}
+
+/* What is there before a cut, is given; the end is a gap that does not end. */
+static void test_cut(void)
+{
+    T_EACH(tape_row, row, tape_rows)
+    {
+        size_t bytes = pack(row);
+        struct heard heard;
+        struct rig rig;
+
+        rig_open(&rig, row, bytes);
+        stk_world_add(rig.world, "/damaged", packed, bytes / 2);
+        listen(row->name, &rig, &heard);
+        T_EQ(row->name, heard.gaps, 1);
+        T_TRUE(row->name, heard.ended_early && !heard.doubted);
+        /* bzip2 gives a block once it has all of it. */
+        T_TRUE(row->name, heard.good > tar.bytes / 4 && heard.good < tar.bytes);
+        rig_close(&rig);
+    }
+}
+
+static void test_no_memory(void)
+{
+    T_EACH(tape_row, row, tape_rows)
+    {
+        size_t bytes = pack(row);
+        struct heard heard;
+        struct rig rig;
+        uint64_t calls, alive;
+
+        rig_open(&rig, row, bytes);
+        memset(packed + bytes / 3, 0xa5, 700);
+        stk_world_add(rig.world, "/damaged", packed, bytes);
+        alive = stk_mem_alive();
+        calls = stk_mem_calls();
+        listen(row->name, &rig, &heard);
+        calls = stk_mem_calls() - calls;
+        for (uint64_t n = 1; n <= stk_min(calls, 20); n++) {
+            stk_mem_fail_nth(n);
+            listen(row->name, &rig, &heard);
+            stk_mem_fail_nth(0);
+            T_TRUE(row->name, heard.status == -ENOMEM || heard.status == 0);
+            T_EQ("no leak", stk_mem_alive(), alive);
+        }
+        rig_close(&rig);
+    }
+}
+
+int main(void)
+{
+    make_tar();
+    test_whole();
+    test_damage();
+    test_blocks();
+    test_ends();
+    test_table();
+    test_table_that_lied();
+    test_table_too_short();
+    test_wrong_in_a_gap();
+    test_block_before();
+    test_blocks_of_zeros();
+    test_cut();
+    test_no_memory();
+    t_tar_free(&tar);
+    T_EQ("no leak", stk_mem_alive(), 0);
+    return t_finish();
+}

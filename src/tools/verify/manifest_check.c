@@ -1,0 +1,458 @@
+/* The folders of a data set, and the manifests in them. */
+#include "base/mem.h"
+#include "tools/verify/verify.h"
+
+#include "io/write.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int list_roots(struct stoker_verify *verify, struct stoker_error *error);
+static int read_manifest(struct stoker_verify *verify, struct stk_root *root,
+                         struct stk_findings *findings, struct stoker_error *error);
+static int sort_entries(struct stk_root *root);
+static bool is_whole(struct stoker_verify *verify, const char *path);
+
+static int fail_memory(struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "manifest");
+}
+
+/* The name in the path's folder. */
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+static const char *object_path(const struct stoker_verify *verify, uint64_t object)
+{
+    return verify->objects.text + verify->objects.paths[object];
+}
+
+/* Only one repair at a time works on these folders, from before it reads their manifests on. */
+static int lock_roots(struct stoker_verify *verify, struct stoker_error *error)
+{
+    struct stk_io *io = verify->engine->io;
+    int status = 0;
+
+    for (uint32_t i = 0; i < verify->roots.count && status == 0; i++) {
+        struct stk_root *root = &verify->roots.items[i];
+        struct stoker_error found = {0};
+        char path[STK_PATH_BYTES_MAX];
+
+        if (stk_io_is_url(root->path)) {
+            return stk_fail(error, STOKER_ERROR_UNSUPPORTED,
+                            "a data set in a store is not repaired there",
+                            "copy it to this machine, repair it there, and send it: stoker cp",
+                            "'%.600s'", root->path);
+        }
+        if (snprintf(path, sizeof path, "%sstoker.repair.lock", root->path) >= (int)sizeof path) {
+            return stk_fail_errno(error, ENAMETOOLONG, "cannot repair", "use a shorter path",
+                                  "'%.600s'", root->path);
+        }
+        status = stk_io_lock(io, path, &root->lock, &found);
+        if (status == -EACCES || status == -EPERM || status == -EROFS) {
+            status = 0; /* an error once there is something to be written */
+        } else if (status < 0 && error) {
+            *error = found;
+        }
+    }
+    return status;
+}
+
+int stk_roots_open(struct stoker_verify *verify, struct stk_findings *findings,
+                   struct stoker_error *error)
+{
+    struct stk_roots *roots = &verify->roots;
+    int status = 0;
+
+    status = list_roots(verify, error);
+    if (status == 0 && verify->options.repair) {
+        status = lock_roots(verify, error);
+    }
+    for (uint32_t i = 0; i < roots->count && status == 0; i++) {
+        roots->items[i].whole = is_whole(verify, roots->items[i].path);
+        if (verify->objects.kind == STK_SOURCE_TARS) {
+            status = read_manifest(verify, &roots->items[i], findings, error);
+        }
+    }
+    for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
+        const struct stk_manifest_shard *entry = stk_roots_entry(verify, i);
+        struct stk_root *root = &roots->items[roots->of_object[i]];
+
+        if (entry) {
+            root->seen[entry - root->manifest.shards] = true;
+        }
+    }
+    return status;
+}
+
+void stk_roots_deinit(struct stoker_verify *verify)
+{
+    struct stk_roots *roots = &verify->roots;
+
+    for (uint32_t i = 0; roots->items && i < roots->count; i++) {
+        stk_io_unlock(verify->engine->io, roots->items[i].lock);
+        stk_free(roots->items[i].path);
+        stk_free(roots->items[i].index_file);
+        stk_free(roots->items[i].by_name);
+        stk_free(roots->items[i].seen);
+        stk_manifest_deinit(&roots->items[i].manifest);
+        stk_index_close(roots->items[i].index);
+    }
+    stk_free(roots->items);
+    stk_free(roots->of_object);
+    stk_free(roots->places);
+    *roots = (struct stk_roots){0};
+}
+
+/* Folders that were named: an index of shards in folders below lies there. */
+static int add_urls(struct stoker_verify *verify, struct stk_words *folders)
+{
+    int status = 0;
+
+    for (size_t i = 0; i < verify->options.url_count && status == 0; i++) {
+        const char *url = verify->options.urls[i];
+        struct stk_stat about = {0};
+        char path[STK_PATH_BYTES_MAX];
+        size_t bytes;
+        uint32_t number;
+
+        url += strncmp(url, "file://", 7) == 0 ? 7 : 0;
+        bytes = strlen(url);
+        while (bytes > 1 && url[bytes - 1] == '/') {
+            bytes--;
+        }
+        if (bytes + 2 > sizeof path ||
+            stk_io_stat_path(verify->engine->io, url, &about, NULL) < 0 ||
+            about.kind != STK_ENTRY_DIRECTORY) {
+            continue;
+        }
+        snprintf(path, sizeof path, "%.*s%s", (int)bytes, url, url[bytes - 1] == '/' ? "" : "/");
+        status = stk_words_intern(folders, (struct stk_view){(const uint8_t *)path, strlen(path)},
+                                  1u << 30, &number);
+    }
+    return status;
+}
+
+/* One for each folder that a shard lies in. */
+static int list_roots(struct stoker_verify *verify, struct stoker_error *error)
+{
+    struct stk_roots *roots = &verify->roots;
+    bool tars = verify->objects.kind == STK_SOURCE_TARS;
+    struct stk_words folders = {0};
+    int status = -ENOMEM;
+
+    roots->of_object = stk_alloc(verify->objects.count, sizeof *roots->of_object);
+    if (!roots->of_object) {
+        goto done;
+    }
+    for (uint64_t i = 0; i < verify->objects.count; i++) {
+        const char *path = object_path(verify, i);
+        struct stk_view folder = {(const uint8_t *)path, (size_t)(base_name(path) - path)};
+
+        /* A folder of pictures is one root. */
+        folder.bytes = tars ? folder.bytes : verify->objects.root_bytes;
+        status = stk_words_intern(&folders, folder, 1u << 30, &roots->of_object[i]);
+        if (status < 0) {
+            goto done;
+        }
+    }
+    status = tars ? add_urls(verify, &folders) : 0;
+    if (status < 0) {
+        goto done;
+    }
+    status = -ENOMEM;
+    roots->items = stk_alloc(folders.count + STK_ROOTS_EXTRA, sizeof *roots->items);
+    for (uint32_t i = 0; roots->items && i < folders.count; i++) {
+        struct stk_view folder = stk_words_at(&folders, i);
+        char *path = stk_alloc(folder.bytes + 1, 1);
+
+        if (!path) {
+            goto done;
+        }
+        memcpy(path, folder.data, folder.bytes);
+        roots->items[i].path = path;
+        roots->count++;
+    }
+    status = roots->items ? 0 : -ENOMEM;
+done:
+    stk_words_deinit(&folders);
+    return status < 0 ? fail_memory(error) : 0;
+}
+
+/* Whether a url is this folder, or one above it. */
+static bool is_whole(struct stoker_verify *verify, const char *path)
+{
+    for (size_t i = 0; i < verify->options.url_count; i++) {
+        const char *url = verify->options.urls[i];
+        size_t bytes;
+        struct stk_stat about = {0};
+
+        url += strncmp(url, "file://", 7) == 0 ? 7 : 0;
+        bytes = strlen(url);
+        while (bytes > 1 && url[bytes - 1] == '/') {
+            bytes--;
+        }
+        if (strncmp(path, url, bytes) == 0 && (path[bytes] == '/' || url[bytes - 1] == '/') &&
+            stk_io_stat_path(verify->engine->io, url, &about, NULL) == 0 &&
+            about.kind == STK_ENTRY_DIRECTORY) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* root/stoker.manifest.json + ending, owned by the caller. */
+static char *manifest_path(const struct stk_root *root, const char *ending)
+{
+    size_t bytes = strlen(root->path), all = bytes + sizeof STK_MANIFEST_NAME + strlen(ending);
+    char *path = stk_alloc(all, 1);
+
+    if (path) {
+        memcpy(path, root->path, bytes);
+        memcpy(path + bytes, STK_MANIFEST_NAME, sizeof STK_MANIFEST_NAME);
+        strncat(path, ending, all - strlen(path) - 1);
+    }
+    return path;
+}
+
+/* A whole file in memory; *data_out is NULL when there is none. */
+static int read_file(struct stk_io *io, const char *path, uint8_t **data_out, size_t *bytes_out,
+                     struct stoker_error *error)
+{
+    struct stk_file *file;
+    struct stk_stat about = {0};
+    int64_t got = 0;
+    int status = stk_io_open_file(io, path, &file, error);
+
+    *data_out = NULL;
+    *bytes_out = 0;
+    if (status < 0) {
+        return status == -ENOENT ? 0 : status;
+    }
+    status = stk_io_stat_file(io, file, &about, error);
+    if (status == 0 && about.bytes > STK_MANIFEST_BYTES_MAX) {
+        status = stk_fail(error, STOKER_ERROR_LIMIT, "the manifest is too long",
+                          "look what the file is", "%llu bytes", (unsigned long long)about.bytes);
+    }
+    if (status == 0) {
+        *data_out = stk_alloc(about.bytes + 1, 1);
+        status = *data_out ? 0 : fail_memory(error);
+    }
+    if (status == 0) {
+        got = stk_io_read_wait(io, file, 0, *data_out, about.bytes);
+        status = got < 0 ? stk_fail(error, (int)got, "cannot read the manifest",
+                                    "check the disk and the kernel's log (dmesg)", "%s",
+                                    stoker_status_text((int)got))
+                         : 0;
+    }
+    stk_io_close_file(io, file);
+    if (status < 0) {
+        stk_free(*data_out);
+        *data_out = NULL;
+        return status;
+    }
+    *bytes_out = (size_t)got;
+    return 0;
+}
+
+static int read_manifest(struct stoker_verify *verify, struct stk_root *root,
+                         struct stk_findings *findings, struct stoker_error *error)
+{
+    struct stoker_error found = {0};
+    char *path = manifest_path(root, "");
+    uint8_t *text = NULL;
+    size_t bytes = 0;
+    int status;
+
+    if (!path) {
+        return fail_memory(error);
+    }
+    status = read_file(verify->engine->io, path, &text, &bytes, &found);
+    if (status == 0 && text) {
+        status = stk_manifest_parse(&root->manifest, (struct stk_view){text, bytes}, &found);
+        root->manifested = status == 0;
+        status = status < 0 ? status : sort_entries(root);
+        if (status == -ENOMEM && !found.what[0]) {
+            fail_memory(&found);
+        }
+    }
+    if (status < 0 && stk_verify_is_ours(status)) {
+        *error = found;
+    } else if (status < 0) {
+        found.offset = STOKER_NO_OFFSET;
+        found.shard[0] = '\0';
+        strncat(found.shard, path, sizeof found.shard - 1);
+        status = stk_verify_find(verify, findings, STOKER_FINDING_MANIFEST, &found, "");
+        status = status < 0 ? fail_memory(error) : 0;
+    }
+    stk_free(text);
+    stk_free(path);
+    return status;
+}
+
+static int compare_entries(const void *left, const void *right, void *shards)
+{
+    const struct stk_manifest_shard *of = shards;
+
+    return strcmp(of[*(const uint32_t *)left].name, of[*(const uint32_t *)right].name);
+}
+
+static int sort_entries(struct stk_root *root)
+{
+    uint64_t count = root->manifest.shard_count;
+
+    root->by_name = stk_alloc(count, sizeof *root->by_name);
+    root->seen = stk_alloc(count, sizeof *root->seen);
+    if (!root->by_name || !root->seen) {
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        root->by_name[i] = i;
+    }
+    if (count > 1) {
+        qsort_r(root->by_name, count, sizeof *root->by_name, compare_entries,
+                root->manifest.shards);
+    }
+    return 0;
+}
+
+struct stk_manifest_shard *stk_roots_entry(struct stoker_verify *verify, uint64_t object)
+{
+    const char *name = base_name(object_path(verify, object));
+    struct stk_root *root;
+    uint64_t low = 0, high;
+
+    if (!verify->roots.of_object) {
+        return NULL;
+    }
+    root = &verify->roots.items[verify->roots.of_object[object]];
+    high = root->manifested ? root->manifest.shard_count : 0;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        struct stk_manifest_shard *entry = &root->manifest.shards[root->by_name[middle]];
+        int order = strcmp(entry->name, name);
+
+        if (order == 0) {
+            return entry;
+        }
+        low = order < 0 ? middle + 1 : low;
+        high = order < 0 ? high : middle;
+    }
+    return NULL;
+}
+
+int stk_roots_find_extra(struct stoker_verify *verify, uint64_t object,
+                         struct stk_findings *findings, struct stoker_error *error)
+{
+    struct stoker_error found = {0};
+
+    if (!verify->roots.of_object ||
+        !verify->roots.items[verify->roots.of_object[object]].manifested ||
+        stk_roots_entry(verify, object)) {
+        return 0;
+    }
+    stk_fail(&found, STOKER_ERROR_CHANGED, "the shard is not in the manifest",
+             "remove it, or pack the data set again with it", "%s", "");
+    stk_error_place(&found, object_path(verify, object), STOKER_NO_OFFSET, NULL);
+    return stk_verify_find(verify, findings, STOKER_FINDING_EXTRA, &found, "") < 0
+               ? fail_memory(error)
+               : 0;
+}
+
+int stk_roots_find_missing(struct stoker_verify *verify, struct stk_findings *findings,
+                           struct stoker_error *error)
+{
+    for (uint32_t i = 0; i < verify->roots.count; i++) {
+        const struct stk_root *root = &verify->roots.items[i];
+
+        for (uint64_t j = 0; root->manifested && root->whole && j < root->manifest.shard_count;
+             j++) {
+            struct stoker_error found = {0};
+            const struct stk_manifest_shard *entry = &root->manifest.shards[j];
+
+            if (root->seen[j]) {
+                continue;
+            }
+            stk_fail(&found, STOKER_ERROR_MISSING, "a shard of the manifest is not there",
+                     "copy it again", "%s", "");
+            snprintf(found.shard, sizeof found.shard, "%s%s", root->path, entry->name);
+            if (stk_verify_find(verify, findings, STOKER_FINDING_MISSING, &found, "") < 0) {
+                return fail_memory(error);
+            }
+        }
+    }
+    return 0;
+}
+
+int stk_roots_set(struct stoker_verify *verify, uint64_t object,
+                  const struct stk_manifest_shard *values, struct stoker_error *error)
+{
+    struct stk_manifest_shard *entry = stk_roots_entry(verify, object);
+    struct stk_root *root;
+    json_t *json;
+    char sha[2 * sizeof values->sha256 + 1];
+
+    if (!entry) {
+        return 0;
+    }
+    root = &verify->roots.items[verify->roots.of_object[object]];
+    json = json_array_get(json_object_get(root->manifest.root, "shards"),
+                          (size_t)(entry - root->manifest.shards));
+    stk_hex(values->sha256, sizeof values->sha256, sha);
+    if (json_object_set_new(json, "bytes", json_integer((json_int_t)values->bytes)) < 0 ||
+        json_object_set_new(json, "samples", json_integer((json_int_t)values->samples)) < 0 ||
+        json_object_set_new(json, "sha256", json_string(sha)) < 0) {
+        return fail_memory(error);
+    }
+    root->manifest.samples += values->samples - entry->samples;
+    entry->bytes = values->bytes;
+    entry->samples = values->samples;
+    memcpy(entry->sha256, values->sha256, sizeof entry->sha256);
+    root->changed = true;
+    return 0;
+}
+
+static int write_manifest(struct stk_io *io, struct stk_root *root, struct stoker_error *error)
+{
+    char *path = manifest_path(root, ""), *part = manifest_path(root, ".part"), *text = NULL;
+    struct stk_out *out = NULL;
+    size_t bytes = 0;
+    int status = path && part ? 0 : fail_memory(error);
+
+    if (status == 0) { /* the index is of the shards as they were */
+        json_object_del(root->manifest.root, "index");
+        status = stk_manifest_text(&root->manifest, &text, &bytes, error);
+    }
+    status = status < 0 ? status : stk_io_create(io, part, false, &out, error);
+    status = status < 0 ? status : stk_io_write(io, out, text, bytes, error);
+    status = status < 0 ? status : stk_io_sync_out(io, out, error);
+    stk_io_close_out(io, out);
+    status = status < 0 ? status : stk_io_rename(io, part, path, false, error);
+    status =
+        status < 0 ? status : stk_io_sync_directory(io, root->path[0] ? root->path : ".", error);
+    stk_free(text);
+    stk_free(part);
+    stk_free(path);
+    return status;
+}
+
+int stk_roots_write(struct stoker_verify *verify, struct stoker_error *error)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < verify->roots.count && status == 0; i++) {
+        struct stk_root *root = &verify->roots.items[i];
+
+        if (root->changed) {
+            status = write_manifest(verify->engine->io, root, error);
+            root->changed = false;
+        }
+    }
+    return status;
+}

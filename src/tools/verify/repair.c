@@ -1,0 +1,530 @@
+/* Repair: a damaged shard is written anew beside itself, without what is damaged. When all are
+ * written they take their names, in an order that can be ended at any point and begun again:
+ *
+ *   1. SHARD.repair whole and synced      SHARD is as it was; the next repair writes it again
+ *   2. SHARD.original = SHARD (a link)    the same
+ *   3. the manifest tells of the new one  SHARD does not fit it, is still damaged, and the next
+ *                                         repair makes the same bytes of it again
+ *   4. SHARD.repair -> SHARD              done */
+#include "base/mem.h"
+#include "tools/verify/verify.h"
+
+#include "format/compress/compress.h"
+#include "format/compress/decompress.h"
+#include "io/write.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_BYTES = 512, END_BYTES = 1024, COPY_ZEROS = 4096 };
+
+static const char ending_repair[] = ".repair", ending_original[] = ".original";
+
+/* A block of xz, as `xz -T` has it at its default level. */
+enum { PACKED_BYTES = 256 << 10, XZ_BLOCK_BYTES = 24 << 20 };
+
+struct copy {
+    struct stk_io *io;
+    struct stk_out *out;
+    struct stk_sha256 sha;     /* of what is written */
+    uint64_t bytes, tar_bytes; /* written; before they were packed */
+    struct stk_packer *packer; /* owned; NULL: a plain tar */
+    uint8_t *packed;           /* owned, with it: PACKED_BYTES */
+};
+
+static int plan(struct stk_check *check, uint64_t *dropped_out, uint64_t *unproven_out,
+                struct stoker_error *error);
+static int open_packer(const struct stk_check *check, struct copy *copy,
+                       struct stoker_error *error);
+static int copy_kept(struct stk_check *check, struct copy *copy, struct stoker_error *error);
+static int finish_tars(struct stoker_verify *verify, struct stk_findings *findings,
+                       struct stoker_error *error);
+static int finish_files(struct stoker_verify *verify, struct stk_findings *findings,
+                        struct stoker_error *error);
+
+static int fail_memory(struct stoker_error *error)
+{
+    return stk_fail(error, -ENOMEM, "cannot repair", "free memory", "paths");
+}
+
+static const char *object_path(const struct stoker_verify *verify, uint64_t object)
+{
+    return verify->objects.text + verify->objects.paths[object];
+}
+
+/* path + ending, owned by the caller; NULL: no memory. */
+static char *with_ending(const char *path, const char *ending)
+{
+    size_t bytes = strlen(path) + strlen(ending) + 1;
+    char *text = stk_alloc(bytes, 1);
+
+    if (text) {
+        snprintf(text, bytes, "%s%s", path, ending);
+    }
+    return text;
+}
+
+/* Tells that the object stays as it is, and why. */
+static int leave(struct stoker_verify *verify, struct stk_findings *findings, uint64_t object,
+                 const char *why, const char *advice, struct stoker_error *error)
+{
+    struct stoker_error found = {0};
+
+    stk_fail(&found, STOKER_ERROR_CORRUPT, why, advice, "%s", "");
+    snprintf(found.shard, sizeof found.shard, "%s", object_path(verify, object));
+    return stk_verify_find(verify, findings, STOKER_FINDING_UNREPAIRED, &found, "") < 0
+               ? fail_memory(error)
+               : 0;
+}
+
+/* ---- one shard -------------------------------------------------------------------------- */
+
+/* Why the shard stays as it is, and what to do; NULL: it can be written anew. */
+static const char *why_not(const struct stk_check *check, uint64_t dropped, const char **advice)
+{
+    if (dropped == check->keys.count && check->doubted) {
+        *advice = check->verify->options.keep_unproven
+                      ? "copy it again; 'stoker index --checksums' lets the next be found"
+                      : "copy it again; --repair --keep-unproven keeps what nothing contradicts; "
+                        "'stoker index --checksums' lets the next be found";
+        return "not repaired: only the checksum of the whole packed stream shows the damage, not "
+               "where it is";
+    }
+    if (dropped == check->keys.count) {
+        *advice = "copy the shard again, or remove it";
+        return "not repaired: no whole sample is left";
+    }
+    if (check->range_count == 0 && !check->cut && !check->doubted && !check->rewrite) {
+        *advice = "copy it again; 'stoker index --checksums' lets the next damage be found";
+        return "not repaired: nothing in the shard shows what was changed";
+    }
+    return NULL;
+}
+
+/* The new shard has checksums again, which say nothing of these. */
+static int tell_unproven(struct stk_check *check, uint64_t unproven, struct stoker_error *error)
+{
+    struct stoker_error found = {0};
+
+    stk_fail(&found, STOKER_ERROR_CORRUPT, "samples are kept that no checksum proves",
+             "compare them with another copy, if there is one", "%llu of %u",
+             (unsigned long long)unproven, check->keys.count);
+    return stk_check_find(check, STOKER_FINDING_UNPROVEN, &found, NULL, error);
+}
+
+/* SHARD.repair, synced; what was begun is removed where it fails. */
+static int write_copy(struct stk_check *check, struct copy *copy, struct stoker_error *error)
+{
+    char *path = with_ending(check->path, ending_repair);
+    int status = path ? open_packer(check, copy, error) : fail_memory(error);
+
+    status = status < 0 ? status : stk_io_create(copy->io, path, false, &copy->out, error);
+    stk_sha256_init(&copy->sha);
+    status = status < 0 ? status : copy_kept(check, copy, error);
+    status = status < 0 ? status : stk_io_sync_out(copy->io, copy->out, error);
+    stk_io_close_out(copy->io, copy->out);
+    stk_packer_close(copy->packer);
+    stk_free(copy->packed);
+    if (status < 0 && path) {
+        stk_io_remove(copy->io, path, NULL);
+    }
+    stk_free(path);
+    return status;
+}
+
+int stk_repair_shard(struct stk_check *check, uint64_t object, struct stoker_error *error)
+{
+    struct stoker_verify *verify = check->verify;
+    struct stk_mended *mended = &verify->mended[object];
+    struct copy copy = {.io = verify->engine->io};
+    const char *why, *advice = "";
+    uint64_t dropped = 0, unproven = 0;
+    int status;
+
+    if (check->broken || check->refused) {
+        return leave(verify, check->findings, object,
+                     check->broken ? "not repaired: the shard cannot be read to its end"
+                                   : "not repaired: the shard cannot be unpacked to its end",
+                     check->broken
+                         ? "copy it again from where it is whole"
+                         : "raise the limit that the finding names, if you trust the shard",
+                     error);
+    }
+    status = plan(check, &dropped, &unproven, error);
+    if (status < 0) {
+        return status;
+    }
+    why = why_not(check, dropped, &advice);
+    if (why) {
+        return leave(verify, check->findings, object, why, advice, error);
+    }
+    status = write_copy(check, &copy, error);
+    if (status == STOKER_ERROR_BUDGET) {
+        return leave(verify, check->findings, object,
+                     "not repaired: the memory budget has no room to pack it again",
+                     "grant more memory (--memory), or fewer threads", error);
+    }
+    if (status == 0) {
+        stk_sha256_done(&copy.sha, mended->sha256);
+        mended->bytes = copy.bytes;
+        mended->samples = check->keys.count - dropped;
+        mended->dropped = dropped;
+        mended->unproven = unproven;
+        mended->state = STK_MENDED_WRITTEN;
+    }
+    return status == 0 && unproven > 0 ? tell_unproven(check, unproven, error) : status;
+}
+
+static int compare_ranges(const void *left, const void *right)
+{
+    const struct stk_range *a = left, *b = right;
+
+    if (a->offset != b->offset) {
+        return a->offset < b->offset ? -1 : 1;
+    }
+    return a->zero - b->zero;
+}
+
+/* The ranges become all that is left out or zeroed, in order. */
+static int plan(struct stk_check *check, uint64_t *dropped_out, uint64_t *unproven_out,
+                struct stoker_error *error)
+{
+    for (uint32_t i = 0; i < check->members_kept; i++) {
+        const struct stk_check_member *member = &check->members[i];
+
+        if ((member->sample == STK_NO_SAMPLE ||
+             (check->samples[member->sample].flags & STK_SAMPLE_BAD)) &&
+            stk_check_keep_range(check, member->header, member->end, false, error) < 0) {
+            return -ENOMEM;
+        }
+    }
+    for (uint32_t i = 0; i < check->keys.count; i++) {
+        *dropped_out += (check->samples[i].flags & STK_SAMPLE_BAD) != 0;
+        *unproven_out += (check->samples[i].flags & (STK_SAMPLE_UNPROVEN | STK_SAMPLE_BAD)) ==
+                         STK_SAMPLE_UNPROVEN;
+    }
+    if (check->range_count > 1) {
+        qsort(check->ranges, check->range_count, sizeof *check->ranges, compare_ranges);
+    }
+    return 0;
+}
+
+/* As the shard was packed: where unpacking could begin inside of it, it can again. */
+static int open_packer(const struct stk_check *check, struct copy *copy, struct stoker_error *error)
+{
+    struct stk_packer_options options = {.packing = check->packing,
+                                         .level = check->level,
+                                         .grant = stk_engine_grant(check->verify->engine)};
+
+    if (check->packing == STK_PLAIN) {
+        return 0;
+    }
+    if (check->packing == STK_XZ) {
+        options.frame_bytes = XZ_BLOCK_BYTES;
+    } else if (check->streams > 1) {
+        options.frame_bytes = check->tar_bytes / check->streams + 1;
+    }
+    copy->packed = stk_alloc(PACKED_BYTES, 1);
+    return copy->packed ? stk_packer_open(&copy->packer, &options, error) : fail_memory(error);
+}
+
+static int write_bytes(struct copy *copy, const uint8_t *data, uint64_t bytes,
+                       struct stoker_error *error)
+{
+    stk_sha256_add(&copy->sha, data, bytes);
+    copy->bytes += bytes;
+    return stk_io_write(copy->io, copy->out, data, bytes, error);
+}
+
+/* last: nothing follows; what the packer holds back goes out. */
+static int emit(struct copy *copy, const uint8_t *data, uint64_t bytes, bool last,
+                struct stoker_error *error)
+{
+    struct stk_view in = {data, bytes};
+    int more = 1, status = 0;
+
+    copy->tar_bytes += bytes;
+    if (!copy->packer) {
+        return bytes > 0 ? write_bytes(copy, data, bytes, error) : 0;
+    }
+    while (status == 0 && more == 1 && (in.bytes > 0 || last)) {
+        struct stk_packer_room room = {copy->packed, PACKED_BYTES, 0};
+
+        more = stk_packer_run(copy->packer, &in, last, &room, error);
+        status = more < 0 ? more : write_bytes(copy, copy->packed, room.used, error);
+    }
+    return status;
+}
+
+static int emit_zeros(struct copy *copy, uint64_t bytes, struct stoker_error *error)
+{
+    static const uint8_t zeros[COPY_ZEROS];
+    int status = 0;
+
+    while (status == 0 && bytes > 0) {
+        uint64_t part = stk_min(bytes, sizeof zeros);
+
+        status = emit(copy, zeros, part, false, error);
+        bytes -= part;
+    }
+    return status;
+}
+
+/* What of a piece of the tar, that begins at `at`, stays. */
+static int copy_piece(struct stk_check *check, struct copy *copy, uint64_t at,
+                      struct stk_view piece, uint32_t *next, struct stoker_error *error)
+{
+    int status = 0;
+
+    while (status == 0 && piece.bytes > 0) {
+        const struct stk_range *range;
+        uint64_t part;
+
+        while (*next < check->range_count && check->ranges[*next].end <= at) {
+            (*next)++;
+        }
+        range = *next < check->range_count ? &check->ranges[*next] : NULL;
+        if (range && range->offset <= at) {
+            part = stk_min(piece.bytes, range->end - at);
+            status = range->zero ? emit_zeros(copy, part, error) : 0;
+        } else {
+            part = range ? stk_min(piece.bytes, range->offset - at) : piece.bytes;
+            status = emit(copy, piece.data, part, false, error);
+        }
+        piece.data += part;
+        piece.bytes -= part;
+        at += part;
+    }
+    return status;
+}
+
+static int copy_kept(struct stk_check *check, struct copy *copy, struct stoker_error *error)
+{
+    struct stk_tape_options options;
+    struct stk_tape tape = {0};
+    uint32_t next = 0;
+    int status = stk_reader_start(&check->reader, check->path, error), event = 1;
+
+    stk_check_tape(check, &options);
+    options.stop = NULL; /* a part of it would be no shard */
+    status = status < 0 ? status : stk_tape_start(&tape, &check->reader, &options, error);
+    while (status == 0 && event != STK_TAPE_END) {
+        event = stk_tape_next(&tape, error);
+        status = event < 0 ? event : 0;
+        if (event == STK_TAPE_PIECE) {
+            status = copy_piece(check, copy, tape.offset, tape.piece, &next, error);
+        }
+    }
+    stk_tape_stop(&tape);
+    stk_reader_stop(&check->reader);
+    if (status == 0 && check->cut) { /* it may have been cut inside of the padding */
+        status = emit_zeros(
+            copy, stk_round_up(copy->tar_bytes, BLOCK_BYTES) - copy->tar_bytes + END_BYTES, error);
+    }
+    return status < 0 ? status : emit(copy, NULL, 0, true, error);
+}
+
+/* ---- after all -------------------------------------------------------------------------- */
+
+int stk_repair_finish(struct stoker_verify *verify, struct stk_findings *findings,
+                      struct stoker_error *error)
+{
+    int status = verify->objects.kind == STK_SOURCE_FOLDER ? finish_files(verify, findings, error)
+                                                           : finish_tars(verify, findings, error);
+
+    return status < 0 ? status : stk_indexes_remove_stale(verify, error);
+}
+
+void stk_repair_abandon(struct stoker_verify *verify)
+{
+    for (uint64_t i = 0; i < verify->objects.count; i++) {
+        char *path = verify->mended[i].state == STK_MENDED_WRITTEN
+                         ? with_ending(object_path(verify, i), ending_repair)
+                         : NULL;
+
+        if (path) { /* it does no harm where it stays: the next repair writes it again */
+            stk_io_remove(verify->engine->io, path, NULL);
+        }
+        stk_free(path);
+    }
+}
+
+static bool is_same_file(struct stk_io *io, const char *a, const char *b)
+{
+    struct stk_stat one = {0}, two = {0};
+
+    return stk_io_stat_path(io, a, &one, NULL) == 0 && stk_io_stat_path(io, b, &two, NULL) == 0 &&
+           one.device == two.device && one.inode == two.inode;
+}
+
+/* SHARD.original. 1: there is another one already; 2: this file system has no links. */
+static int keep_original(struct stoker_verify *verify, uint64_t object, struct stoker_error *error)
+{
+    const char *path = object_path(verify, object);
+    char *original = with_ending(path, ending_original);
+    int status =
+        original ? stk_io_link(verify->engine->io, path, original, error) : fail_memory(error);
+
+    if (status == -EEXIST) {
+        status = is_same_file(verify->engine->io, path, original) ? 0 : 1;
+    } else if (status == -EPERM || status == -EOPNOTSUPP || status == -EMLINK ||
+               status == -ENOSYS) {
+        status = stk_io_rename(verify->engine->io, path, original, true, error);
+        status = status == -EEXIST ? 1 : status;
+    }
+    stk_free(original);
+    return status;
+}
+
+static int sync_roots(struct stoker_verify *verify, struct stoker_error *error)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < verify->roots.count && status == 0; i++) {
+        const char *path = verify->roots.items[i].path;
+
+        if (verify->roots.items[i].index_file) {
+            continue;
+        }
+        status = stk_io_sync_directory(verify->engine->io, path[0] ? path : ".", error);
+    }
+    return status;
+}
+
+static int take_name(struct stoker_verify *verify, uint64_t object, struct stoker_error *error)
+{
+    const char *path = object_path(verify, object);
+    char *repaired = with_ending(path, ending_repair);
+    int status = repaired ? stk_io_rename(verify->engine->io, repaired, path, false, error)
+                          : fail_memory(error);
+
+    stk_free(repaired);
+    if (status == 0) {
+        verify->mended[object].state = STK_MENDED_DONE;
+        stk_indexes_spoil(verify, object);
+        atomic_fetch_add_explicit(&verify->count.repaired, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&verify->count.dropped, verify->mended[object].dropped,
+                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&verify->count.unproven, verify->mended[object].unproven,
+                                  memory_order_relaxed);
+    }
+    return status;
+}
+
+/* An original of an earlier repair is in the way: the new file goes again. */
+static int give_up(struct stoker_verify *verify, struct stk_findings *findings, uint64_t object,
+                   struct stoker_error *error)
+{
+    char *repaired = with_ending(object_path(verify, object), ending_repair);
+    int status = repaired ? stk_io_remove(verify->engine->io, repaired, error) : fail_memory(error);
+
+    stk_free(repaired);
+    verify->mended[object].state = STK_MENDED_NOT;
+    return status < 0 ? status
+                      : leave(verify, findings, object,
+                              "not repaired: SHARD.original is there from an earlier repair",
+                              "move it away, and repair again", error);
+}
+
+static int finish_tars(struct stoker_verify *verify, struct stk_findings *findings,
+                       struct stoker_error *error)
+{
+    uint64_t count = 0;
+    int status = 0;
+
+    for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
+        struct stk_mended *mended = &verify->mended[i];
+        struct stk_manifest_shard values = {.bytes = mended->bytes, .samples = mended->samples};
+
+        if (mended->state != STK_MENDED_WRITTEN) {
+            continue;
+        }
+        status = keep_original(verify, i, error);
+        if (status == 1) {
+            status = give_up(verify, findings, i, error);
+        } else if (status == 0) {
+            memcpy(values.sha256, mended->sha256, sizeof values.sha256);
+            status = stk_roots_set(verify, i, &values, error);
+            count++;
+        }
+    }
+    if (status < 0 || count == 0) {
+        return status;
+    }
+    status = sync_roots(verify, error);
+    status = status < 0 ? status : stk_roots_write(verify, error);
+    for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
+        if (verify->mended[i].state == STK_MENDED_WRITTEN) {
+            status = take_name(verify, i, error);
+        }
+    }
+    return status < 0 ? status : sync_roots(verify, error);
+}
+
+/* ---- files of a folder ------------------------------------------------------------------ */
+
+/* Makes the folders above `path`, which begins with ROOT.bad of root_bytes bytes. */
+static int make_folders(struct stk_io *io, char *path, size_t root_bytes,
+                        struct stoker_error *error)
+{
+    int status = 0;
+
+    for (char *slash = path + root_bytes; status == 0 && (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        status = stk_io_make_directory(io, path, false, error);
+        *slash = '/';
+    }
+    return status;
+}
+
+static int move_file(struct stoker_verify *verify, struct stk_findings *findings, uint64_t object,
+                     struct stoker_error *error)
+{
+    const char *path = object_path(verify, object);
+    size_t root = verify->objects.root_bytes, bytes = strlen(path) + sizeof ".bad";
+    char *to = stk_alloc(bytes, 1);
+    int status;
+
+    if (!to) {
+        return fail_memory(error);
+    }
+    /* "root/class/1.jpg" to "root.bad/class/1.jpg" */
+    snprintf(to, bytes, "%.*s.bad/%s", (int)(root - 1), path, path + root);
+    status = make_folders(verify->engine->io, to, root + 3, error);
+    status = status < 0 ? status : stk_io_rename(verify->engine->io, path, to, true, error);
+    if (status == -EEXIST || status == -EXDEV) {
+        status = leave(verify, findings, object,
+                       status == -EXDEV ? "not moved: ROOT.bad is on another file system"
+                                        : "not moved: a file of this name is in ROOT.bad already",
+                       "move it yourself, or remove it", error);
+    } else if (status == 0) {
+        stk_indexes_spoil(verify, object);
+        atomic_fetch_add_explicit(&verify->count.repaired, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&verify->count.dropped, 1, memory_order_relaxed);
+    }
+    stk_free(to);
+    return status;
+}
+
+static int finish_files(struct stoker_verify *verify, struct stk_findings *findings,
+                        struct stoker_error *error)
+{
+    size_t root = verify->objects.root_bytes;
+    int status = 0;
+
+    for (uint64_t i = 0; i < verify->objects.count && status == 0; i++) {
+        const char *path = object_path(verify, i);
+        /* "./" and "../": what would be beside them has no name that one can guess. */
+        bool named = root > 1 && path[root - 1] == '/' && path[root - 2] != '.';
+
+        if (verify->mended[i].state != STK_MENDED_BAD) {
+            continue;
+        }
+        status = named ? move_file(verify, findings, i, error)
+                       : leave(verify, findings, i, "not moved: the folder has no name of its own",
+                               "name the folder by its path, not '.' or '/'", error);
+    }
+    return status;
+}

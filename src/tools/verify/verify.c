@@ -1,0 +1,370 @@
+/* Verifying: a thread that goes through the stages, and the caller who pulls what they found. */
+#include "tools/verify/verify.h"
+
+#include "base/mem.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { FILES_AHEAD = 64 }; /* of a store, on their way to a worker */
+
+static int resolve(struct stoker_verify_options *options, const struct stoker_verify_options *given,
+                   struct stoker_error *error);
+static int prepare(struct stoker_verify *verify, struct stoker_error *error);
+static void *verify_main(void *argument);
+
+int stoker_verify_open(struct stoker_verify **verify_out, struct stoker_engine *engine,
+                       const struct stoker_verify_options *options, struct stoker_error *error)
+{
+    struct stoker_verify *verify;
+    pthread_condattr_t monotonic;
+    int status;
+
+    *verify_out = NULL;
+    status = stk_engine_check(engine, error);
+    if (status < 0) {
+        return status;
+    }
+    verify = stk_alloc(1, sizeof *verify);
+    if (!verify) {
+        return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "verify");
+    }
+    verify->engine = engine;
+    stk_engine_hold(engine);
+    pthread_mutex_init(&verify->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&verify->ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    status = resolve(&verify->options, options, error);
+    status = status < 0 ? status : prepare(verify, error);
+    if (status == 0) {
+        status = stk_thread_start(&verify->thread, NULL, verify_main, verify);
+        verify->started = status == 0;
+        status = status == 0 ? 0
+                             : stk_fail_errno(error, -status, "cannot start a thread",
+                                              "raise the limit of processes", "verify");
+    }
+    if (status < 0) {
+        stoker_verify_close(verify);
+        return status;
+    }
+    *verify_out = verify;
+    return 0;
+}
+
+static int resolve(struct stoker_verify_options *options, const struct stoker_verify_options *given,
+                   struct stoker_error *error)
+{
+    if (!given || given->struct_size < offsetof(struct stoker_verify_options, deep) ||
+        given->struct_size > 4096 || !given->urls || given->url_count == 0) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "no data set is named",
+                        "set struct_size, urls and url_count", "verify options");
+    }
+    memcpy(options, given, stk_min(given->struct_size, sizeof *options));
+    if (options->keep_unproven && !options->repair) {
+        return stk_fail(error, STOKER_ERROR_ARGUMENT, "keep_unproven is for repair only",
+                        "set repair as well, or leave it out", "verify options");
+    }
+    options->struct_size = sizeof *options;
+    options->findings_max = options->findings_max ? options->findings_max : 10000;
+    options->pixels_max = options->pixels_max ? options->pixels_max : 178956970;
+    options->decode_bytes_max = options->decode_bytes_max ? options->decode_bytes_max : 1u << 30;
+    options->key_bytes_max = options->key_bytes_max ? options->key_bytes_max : 4096;
+    options->header_bytes_max = options->header_bytes_max ? options->header_bytes_max : 1u << 20;
+    options->unpacked_bytes_max =
+        options->unpacked_bytes_max ? options->unpacked_bytes_max : 1ull << 40;
+    options->unpacked_ratio_max = options->unpacked_ratio_max ? options->unpacked_ratio_max : 1100;
+    return 0;
+}
+
+/* What objects of a store are, which a listing may have told too long ago, or too little of, is
+ * asked for at once: one after the other would take a round trip each. A hint. */
+static void expect_objects(struct stoker_verify *verify, uint64_t first, uint64_t end)
+{
+    const char *text = verify->objects.text;
+    const uint64_t *paths = verify->objects.paths;
+    size_t bytes = 0;
+    char *names, *at;
+
+    if (first == end || !stk_io_is_url(text + paths[first])) {
+        return;
+    }
+    for (uint64_t i = first; i < end; i++) {
+        bytes += strlen(text + paths[i]) + 1;
+    }
+    names = at = stk_alloc(1, bytes);
+    for (uint64_t i = first; i < end && names; i++) {
+        at = stpcpy(at, text + paths[i]) + 1;
+    }
+    if (names) {
+        stk_io_expect(verify->engine->io, names, end - first);
+    }
+    stk_free(names);
+}
+
+/* Lists the objects, asks for the tars' sizes (for the time left), makes the stages. */
+static int prepare(struct stoker_verify *verify, struct stoker_error *error)
+{
+    struct stk_io *io = verify->engine->io;
+    bool folder;
+    struct stoker_dataset_options named = {.struct_size = sizeof named,
+                                           .urls = verify->options.urls,
+                                           .url_count = verify->options.url_count};
+    int status = stk_dataset_new(&verify->named, verify->engine, &named, error);
+
+    if (status == 0) { /* they are shown */
+        verify->options.urls = verify->named->options.urls;
+    }
+    status = status < 0 ? status : stk_dataset_list(verify->named, error);
+    if (status == 0) {
+        verify->objects = verify->named->objects;
+    }
+    if (status < 0) {
+        return status;
+    }
+    folder = verify->objects.kind == STK_SOURCE_FOLDER;
+    if (!folder) {
+        expect_objects(verify, 0, verify->objects.count);
+    }
+    for (uint64_t i = 0; i < verify->objects.count && !folder; i++) {
+        struct stk_stat about = {0};
+        const char *path = verify->objects.text + verify->objects.paths[i];
+
+        if (stk_io_stat_path(io, path, &about, NULL) == 0) {
+            verify->bytes_total += about.bytes;
+        }
+    }
+    verify->stage_count =
+        2 + (folder ? (verify->objects.count + STK_VERIFY_FILES - 1) / STK_VERIFY_FILES
+                    : verify->objects.count);
+    verify->locked.stages = stk_alloc(verify->stage_count, sizeof *verify->locked.stages);
+    if (verify->options.repair) {
+        verify->mended = stk_alloc(verify->objects.count, sizeof *verify->mended);
+    }
+    if (!verify->locked.stages || (verify->options.repair && !verify->mended)) {
+        return stk_fail(error, -ENOMEM, "cannot verify", "free memory", "%llu shards",
+                        (unsigned long long)verify->objects.count);
+    }
+    status = stk_roots_open(verify, &verify->locked.stages[0].findings, error);
+    status =
+        status < 0 ? status : stk_indexes_open(verify, &verify->locked.stages[0].findings, error);
+    verify->options.urls = NULL; /* borrowed until here */
+    return status;
+}
+
+void stoker_verify_close(struct stoker_verify *verify)
+{
+    struct stoker_engine *engine;
+
+    if (!verify || stk_engine_check(verify->engine, NULL) < 0) {
+        return; /* a child of fork lets all lie */
+    }
+    atomic_store_explicit(&verify->stopping, true, memory_order_relaxed);
+    if (verify->started) {
+        pthread_join(verify->thread, NULL);
+    }
+    for (uint64_t i = 0; verify->locked.stages && i < verify->stage_count; i++) {
+        stk_findings_deinit(&verify->locked.stages[i].findings);
+    }
+    stk_free(verify->locked.stages);
+    stk_free(verify->mended);
+    stk_roots_deinit(verify);
+    if (verify->named) {
+        stk_dataset_release(verify->named);
+    }
+    pthread_cond_destroy(&verify->ready);
+    pthread_mutex_destroy(&verify->lock);
+    engine = verify->engine;
+    stk_free(verify);
+    stk_engine_release(engine);
+}
+
+/* ---- the thread ------------------------------------------------------------------------- */
+
+static void stage_done(struct stoker_verify *verify, uint64_t stage)
+{
+    pthread_mutex_lock(&verify->lock);
+    verify->locked.stages[stage].done = true;
+    pthread_cond_broadcast(&verify->ready);
+    pthread_mutex_unlock(&verify->lock);
+}
+
+static int check_shard(struct stoker_verify *verify, uint64_t object, struct stk_findings *findings,
+                       struct stoker_error *error)
+{
+    struct stk_check check;
+    int status;
+
+    stk_check_init(&check, verify, findings);
+    status = stk_roots_find_extra(verify, object, findings, error);
+    status = status < 0 ? status : stk_check_shard(&check, object, error);
+    stk_check_deinit(&check);
+    atomic_fetch_add_explicit(&verify->count.shards, 1, memory_order_relaxed);
+    return status;
+}
+
+static int check_files(struct stoker_verify *verify, uint64_t first, uint64_t end,
+                       struct stk_findings *findings, struct stoker_error *error)
+{
+    struct stk_io *io = verify->engine->io;
+    struct stk_check check;
+    uint64_t ahead = first;
+    int status = 0;
+
+    stk_check_init(&check, verify, findings);
+    expect_objects(verify, first, end);
+    for (uint64_t i = first; i < end && status == 0; i++) {
+        if (atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
+            break;
+        }
+        for (; ahead < stk_min(i + FILES_AHEAD, end); ahead++) {
+            stk_io_bring_head(io, verify->objects.text + verify->objects.paths[ahead], &check);
+        }
+        check.damage = 0;
+        status = stk_check_file(&check, i, error);
+        if (verify->mended && check.damage > 0 && !check.broken) {
+            verify->mended[i].state = STK_MENDED_BAD;
+        }
+        atomic_fetch_add_explicit(&verify->count.shards, 1, memory_order_relaxed);
+    }
+    stk_io_let_go(io, &check);
+    stk_check_deinit(&check);
+    return status;
+}
+
+static int verify_round(void *context, uint64_t round, struct stoker_error *error)
+{
+    struct stoker_verify *verify = context;
+    struct stk_findings *findings = &verify->locked.stages[round + 1].findings;
+    uint64_t first = round * STK_VERIFY_FILES;
+    int status = 0;
+
+    if (atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
+        return 0;
+    }
+    status =
+        verify->objects.kind == STK_SOURCE_FOLDER
+            ? check_files(verify, first, stk_min(first + STK_VERIFY_FILES, verify->objects.count),
+                          findings, error)
+            : check_shard(verify, round, findings, error);
+    if (status == 0) {
+        stage_done(verify, round + 1);
+    }
+    return status;
+}
+
+static void *verify_main(void *argument)
+{
+    struct stoker_verify *verify = argument;
+    struct stoker_error error = {0};
+    struct stk_findings *last = &verify->locked.stages[verify->stage_count - 1].findings;
+    int status;
+
+    pthread_setname_np(pthread_self(), "stoker-verify");
+    stage_done(verify, 0);
+    status =
+        stk_engine_parallel(verify->engine, verify->stage_count - 2, verify_round, verify, &error);
+    if (status == 0 && !atomic_load_explicit(&verify->stopping, memory_order_relaxed)) {
+        status = stk_roots_find_missing(verify, last, &error);
+        status = status < 0 ? status : stk_indexes_compare(verify, last, &error);
+        if (status == 0 && verify->options.repair) {
+            status = stk_repair_finish(verify, last, &error);
+        }
+    }
+    if (status == 0) {
+        stage_done(verify, verify->stage_count - 1);
+    }
+    if (verify->options.repair) {
+        stk_repair_abandon(verify);
+    }
+    pthread_mutex_lock(&verify->lock);
+    verify->locked.finished = true;
+    verify->locked.status = status;
+    verify->locked.error = error;
+    pthread_cond_broadcast(&verify->ready);
+    pthread_mutex_unlock(&verify->lock);
+    return NULL;
+}
+
+/* ---- the caller ------------------------------------------------------------------------- */
+
+/* The next finding that may be given; *more_out: another may come. */
+static struct stk_finding *take_locked(struct stoker_verify *verify, bool *more_out)
+{
+    *more_out = false;
+    while (verify->locked.next < verify->stage_count) {
+        struct stk_stage *stage = &verify->locked.stages[verify->locked.next];
+        struct stk_finding *finding = stage->done ? stage->findings.first : NULL;
+
+        if (finding) {
+            stage->findings.first = finding->next;
+            stage->findings.last = finding->next ? stage->findings.last : NULL;
+            return finding;
+        }
+        if (!stage->done) {
+            *more_out = !verify->locked.finished;
+            return NULL;
+        }
+        verify->locked.next++;
+    }
+    *more_out = !verify->locked.finished;
+    return NULL;
+}
+
+int stoker_verify_next(struct stoker_verify *verify, uint32_t timeout_ms,
+                       struct stoker_finding *finding, struct stoker_error *error)
+{
+    struct timespec until = stk_engine_after((uint64_t)timeout_ms * 1000000u);
+    struct stk_finding *taken;
+    bool more;
+    int status = stk_engine_check(verify->engine, error);
+
+    if (status < 0) {
+        return status;
+    }
+    pthread_mutex_lock(&verify->lock);
+    while (!(taken = take_locked(verify, &more)) && more && status == 0) {
+        status = pthread_cond_timedwait(&verify->ready, &verify->lock, &until);
+    }
+    if (!taken && !more) {
+        status = verify->locked.status;
+        if (status < 0 && error) {
+            *error = verify->locked.error;
+        }
+    } else if (!taken) {
+        status = stk_fail(error, STOKER_ERROR_AGAIN, "no finding yet", "call again", "%u ms",
+                          timeout_ms);
+    }
+    pthread_mutex_unlock(&verify->lock);
+    if (!taken) {
+        return status;
+    }
+    stk_finding_give(taken, finding);
+    return 1;
+}
+
+int stoker_verify_progress(struct stoker_verify *verify, struct stoker_verify_progress *progress)
+{
+    struct stoker_verify_progress full = {0};
+
+    if (progress->struct_size > sizeof full || progress->struct_size < sizeof(size_t)) {
+        return STOKER_ERROR_ARGUMENT;
+    }
+    full.struct_size = progress->struct_size;
+    full.shards = atomic_load_explicit(&verify->count.shards, memory_order_relaxed);
+    full.shards_total = verify->objects.count;
+    full.bytes = atomic_load_explicit(&verify->count.bytes, memory_order_relaxed);
+    full.bytes_total = verify->bytes_total;
+    full.samples = atomic_load_explicit(&verify->count.samples, memory_order_relaxed);
+    full.members = atomic_load_explicit(&verify->count.members, memory_order_relaxed);
+    full.findings = atomic_load_explicit(&verify->count.findings, memory_order_relaxed);
+    full.notes = atomic_load_explicit(&verify->count.notes, memory_order_relaxed);
+    full.findings_kept = atomic_load_explicit(&verify->count.kept, memory_order_relaxed);
+    full.repaired = atomic_load_explicit(&verify->count.repaired, memory_order_relaxed);
+    full.dropped = atomic_load_explicit(&verify->count.dropped, memory_order_relaxed);
+    full.unproven = atomic_load_explicit(&verify->count.unproven, memory_order_relaxed);
+    memcpy(progress, &full, progress->struct_size);
+    return 0;
+}
